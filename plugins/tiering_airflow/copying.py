@@ -1,13 +1,12 @@
-"""The tasks of `tiering_copy`. Each opens the library, calls one service, and logs the result.
+"""The tasks of `tiering_copy`. Each opens the library, and logs, returns or checks what its services return.
 
 XCom carries ids and counts; work, progress and results are in the platform's own database. `QualityGateOperator`
 verifies what the run copied before the asset is updated.
 """
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Self
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowSkipException
@@ -21,6 +20,7 @@ from plugins.tiering_airflow.data_docs import QualityReportLink, data_docs, erro
 from plugins.tiering_airflow.errors import PlanFindingsError
 from plugins.tiering_airflow.hook import TieringHook
 from plugins.tiering_airflow.pools import COPIER_POOL, mirrored_pools
+from plugins.tiering_airflow.readiness import form_of, scope_of
 from plugins.tiering_airflow.shared import PLAN_TASK_ID, PLANNED_RUN, PLANNED_RUN_KEY, planned_run_id
 from plugins.tiering_airflow.spark import SparkJobOperator
 
@@ -39,23 +39,10 @@ Batch = dict[str, Any]
 """Arguments of one `CopyBatchOperator`: `batch`, its number in the run, and `spark_resource`, a name or None."""
 
 
-@dataclass(frozen=True, slots=True)
-class CopyRequest:
-    """Fields of the form of `tiering_copy`. No topics means those that the settings include."""
-
-    topics: tuple[str, ...] | None
-    limit_bytes: int | None
-    dry_run: bool
-
-    @classmethod
-    def from_params(cls, params: Mapping[str, Any]) -> Self:
-        return cls(tuple(params["topics"] or ()) or None, params["limit_bytes"], params["dry_run"])
-
-
 class PlanCopyOperator(BaseOperator):
-    """Plans a run and returns the batches for any worker; `QueuedBatchesOperator` returns those of a queue.
+    """Plans a run and returns the batches that any worker can run; `QueuedBatchesOperator` returns those of a queue.
 
-    If there is nothing to copy, it returns no batches, and there is no planned run.
+    If there is nothing to copy, or in a dry run, it returns no batches, and pushes no id of a planned run.
     """
 
     def execute(self, context: "Context") -> list[Batch]:
@@ -63,13 +50,11 @@ class PlanCopyOperator(BaseOperator):
         from include.tiering.copying.plan_copy import placed_batches
         from include.tiering.copying.report import needs_a_person
 
-        request = CopyRequest.from_params(context["params"])
+        limit_bytes, dry_run = context["params"]["limit_bytes"], context["params"]["dry_run"]
         run_id = planned_run_id(context["run_id"], context["ti"].try_number)
         with TieringHook().open() as app:
             max_batches = app.effective_configs.settings().copier.max_batches
-            plan = app.copying.plan(
-                run_id, topics=request.topics, limit_bytes=request.limit_bytes, dry_run=request.dry_run
-            )
+            plan = app.copying.plan(run_id, scope=scope_of(form_of(context)), limit_bytes=limit_bytes, dry_run=dry_run)
         for error in plan.errors:
             self.log.warning("Not readable: %s: %s", error.path, error.message)
         for note in plan.notes:
@@ -90,7 +75,7 @@ class PlanCopyOperator(BaseOperator):
             )
         context["ti"].xcom_push(key=FINDINGS_KEY, value=findings)
         work = f"{plan.segments} segments of {len(plan.partitions)} partitions, {format_bytes(plan.size_bytes)}"
-        if request.dry_run:
+        if dry_run:
             self.log.info("Dry run: %s would be copied", work)
             return []
         if not plan.partitions:
@@ -132,7 +117,7 @@ class CopyBatchOperator(SparkJobOperator):
     """One batch: a Spark job that claims partitions of the planned run until none is left or its time is over.
 
     It claims only partitions of its own placement: `reads_queue`, which the DAG also passes to Airflow as `queue`, and
-    `spark_resource`. None: partitions that can be read anywhere.
+    `spark_resource`. If both are None, these are the partitions that every worker can read.
 
     A batch that gets its slot after all work is done ends without starting Spark.
     """
@@ -169,7 +154,7 @@ class CopyBatchOperator(SparkJobOperator):
 
 
 class CopySummaryOperator(BaseOperator):
-    """Logs what the run did and updates the asset `outlet`; skipped, without an asset event, if nothing was copied."""
+    """Logs what the run did, and updates the asset `outlet`; if nothing was copied, it is skipped after the log."""
 
     template_fields: Sequence[str] = ("planned_run_id",)
 
@@ -194,7 +179,7 @@ class CopySummaryOperator(BaseOperator):
 
 
 class RunOutcomeOperator(BaseOperator):
-    """The last task of a run, whose state is the run's.
+    """The last task of a run: if it fails, the run fails.
 
     It fails if the plan has findings that a person must act on, or if work was left without a recorded reason.
     """
@@ -226,7 +211,7 @@ def copy_task_id(queue: str | None) -> str:
 
 
 def batches_by_queue(placements: Iterable[Placement]) -> dict[str | None, list[Batch]]:
-    """Number the batches in order, and group them by queue; None: any worker."""
+    """Number the batches from 0 in their order, and group them by queue; the key None has those for any worker."""
     batches: dict[str | None, list[Batch]] = {}
     for number, placement in enumerate(placements):
         batch = {"batch": number, "spark_resource": placement.spark_resource}
@@ -238,9 +223,10 @@ _DEPTH: Final = Depth.SHALLOW
 
 
 class QualityGateOperator(BaseOperator):
-    """Verifies every segment that this run copied, publishes its report, and fails with one line per failed segment.
+    """Verifies every segment that this run copied, and segments that earlier runs left without a verdict.
 
-    Skipped if nothing was planned.
+    Publishes the report. Fails with lines about the segments that failed a rule (at most 50) and about those that could
+    not be copied. Skipped if nothing was planned.
     """
 
     template_fields: Sequence[str] = ("planned_run_id",)

@@ -7,7 +7,7 @@ import asyncio
 import contextlib
 import re
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
@@ -23,6 +23,8 @@ from plugins.tiering_airflow.pools import COPIER_POOL
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
+    from include.tiering.copying.plan import RunScope
+
 
 MISSING_KEY: Final = "tiering_missing"
 """XCom of a waiting task: what is missing now, as one text, because Airflow's page folds lists."""
@@ -34,15 +36,15 @@ _WITH_DIGITS: Final = re.compile(r"\w*\d\w*")
 class ReadinessTrigger(BaseTrigger):
     """Fires when a run may start, when something is missing that waiting cannot resolve, or at the deadline.
 
-    The event is that of `what_is_missing`. Until then each change of the missing items is written to the task's log and
-    to its XCom `MISSING_KEY`. The checks are synchronous and run in a thread.
+    Its event is the one that `what_is_missing` returns. Until then each change of the missing items is written to the
+    task's log and to its XCom `MISSING_KEY`. The checks are synchronous and run in a thread.
 
     Args:
         poll_seconds: time between two checks.
-        deadline_ms: UTC milliseconds, so that a trigger that moves to another triggerer keeps it.
-        slot_pool: the pool whose slots are checked.
-        topics: patterns; None: those of the settings.
+        deadline_ms: UTC milliseconds, so that a trigger that moves to another triggerer keeps its deadline.
+        slot_pool: the pool of the work; a size of 0 delays the run.
         said: the missing items that the task has logged already.
+        form: the fields of the form that choose partitions; see `form_of`.
     """
 
     def __init__(
@@ -51,23 +53,23 @@ class ReadinessTrigger(BaseTrigger):
         poll_seconds: float,
         deadline_ms: int,
         slot_pool: str = COPIER_POOL,
-        topics: list[str] | None = None,
         said: Sequence[str] = (),
+        **form: Any,
     ) -> None:
         BaseTrigger.__init__(self)
         self.poll_seconds = poll_seconds
         self.deadline_ms = deadline_ms
         self.slot_pool = slot_pool
-        self.topics = topics
         self.said = list(said)
+        self.form = form
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
-        names = ("poll_seconds", "deadline_ms", "slot_pool", "topics", "said")
-        return f"{__name__}.{type(self).__name__}", {name: getattr(self, name) for name in names}
+        names = ("poll_seconds", "deadline_ms", "slot_pool", "said")
+        return f"{__name__}.{type(self).__name__}", {name: getattr(self, name) for name in names} | self.form
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         while True:
-            event, waitable = await asyncio.to_thread(what_is_missing, self.slot_pool, self.topics)
+            event, waitable = await asyncio.to_thread(what_is_missing, self.slot_pool, self.form)
             if event["ready"] or not waitable or time.time_ns() // 1_000_000 >= self.deadline_ms:
                 yield TriggerEvent(event)
                 return
@@ -80,7 +82,7 @@ class ReadinessTrigger(BaseTrigger):
             await asyncio.sleep(self.poll_seconds)
 
     async def _show(self, missing: str) -> None:
-        """Write the XCom. An error of Airflow does not end the wait, as the log has the same lines."""
+        """Write the XCom. An error of Airflow does not end the wait, as the task's log has the same lines."""
         if self.task_instance is None:
             return
         from airflow.sdk.execution_time.xcom import XCom
@@ -104,8 +106,8 @@ def _comparable(missing: list[str]) -> list[str]:
     return [_WITH_DIGITS.sub("", line) for line in missing]
 
 
-def what_is_missing(slot_pool: str, topics: list[str] | None) -> tuple[dict[str, Any], bool]:
-    """Check what prevents a run of the work of `slot_pool` now; return it, and whether waiting can resolve all of it.
+def what_is_missing(slot_pool: str, form: Mapping[str, Any]) -> tuple[dict[str, Any], bool]:
+    """Return what prevents a run of the work of `slot_pool` now, and whether waiting can resolve all of it.
 
     `{"ready": bool, "messages": [one line per missing item], "summary": str, "waiting": [one line per partition that is
     not ready], "remarks": [one line per missing item that this work does not need]}`.
@@ -114,10 +116,10 @@ def what_is_missing(slot_pool: str, topics: list[str] | None) -> tuple[dict[str,
 
     try:
         with TieringHook().open() as app:
-            # If Airflow is unavailable, the last sizes apply. The checks below report an unavailable database.
+            # If Airflow does not give the pools' sizes, the last sizes apply. `ready` reports an unavailable database.
             with contextlib.suppress(AirflowApiError, MetadataUnavailableError):
                 app.configs.mirror_pools()
-            readiness = app.operations.ready(pool=slot_pool, topics=topics)
+            readiness = app.operations.ready(pool=slot_pool, scope=scope_of(form))
     except TieringError as error:
         return _event([str(error)], "", [], []), error.retriable
     waiting = waiting_lines(readiness)
@@ -139,10 +141,11 @@ _MOST_IN_TITLE: Final = 3
 class TieringReadySensor(BaseSensorOperator):
     """Checks whether a run may start; if not, waits in the triggerer until it may.
 
-    Ready means: the schema is at head, the store can be reached and written, has space and this database's marker, a
-    log dir can be read, cluster metadata are available, nothing is paused, the pool has a slot, and a partition is
-    ready. It fails at once for a problem that waiting cannot resolve, such as another database's marker. Single
-    partitions that are not ready do not delay the run: the log names them with the reason.
+    A copy may start if the schema is at head, the store can be reached and written, has space and this database's
+    marker, at least one log dir can be read, cluster metadata can be read, not all topics are paused, the size of the
+    pool is not 0, and not every partition waits for a cause that can pass. The sensor fails at once for a problem that
+    waiting cannot resolve, such as another database's marker. Single partitions that are not ready do not delay the
+    run: the log names them with the reason.
 
     `slot_pool` is the pool of the work after the sensor; its size is checked, and the sensor takes no slot of it. Items
     that this work does not need (see `OperationsService.ready`) do not delay the run, and are logged.
@@ -164,8 +167,8 @@ class TieringReadySensor(BaseSensorOperator):
         self.wait_seconds = wait_seconds
 
     def execute(self, context: "Context") -> dict[str, Any]:
-        """Return or raise as `on_answer` does, or wait. Skipped if an earlier run waits already."""
-        event, waitable = what_is_missing(self.slot_pool, topics_of(context))
+        """Return or raise as `on_answer` does, or wait. A scheduled run is skipped if another run waits already."""
+        event, waitable = what_is_missing(self.slot_pool, form_of(context))
         if waitable and not event["ready"]:
             self._wait(context, event["messages"])
         return self.on_answer(context, event)
@@ -184,16 +187,16 @@ class TieringReadySensor(BaseSensorOperator):
                 poll_seconds=self.poll_seconds,
                 deadline_ms=time.time_ns() // 1_000_000 + int(self.wait_seconds * 1000),
                 slot_pool=self.slot_pool,
-                topics=topics_of(context),
                 said=missing,
+                **form_of(context),
             ),
             method_name="on_answer",
-            # The trigger itself ends at the deadline and reports what is missing; this is for a lost triggerer.
+            # The trigger itself ends at the deadline and reports what is missing; this timeout is for a lost triggerer.
             timeout=timedelta(seconds=self.wait_seconds) + _MARGIN,
         )
 
     def on_answer(self, context: "Context", event: dict[str, Any]) -> dict[str, Any]:
-        """Log and return for XCom what is ready, what waits and what is missing but not needed.
+        """Log what is ready, what waits, and what is missing but not needed; return the same for XCom.
 
         Raises:
             NotReadyError: with one line per missing item.
@@ -211,6 +214,17 @@ class TieringReadySensor(BaseSensorOperator):
         return {"summary": event["summary"], "waiting": waiting, "remarks": event["remarks"]}
 
 
-def topics_of(context: "Context") -> list[str] | None:
-    """Return the topics in the form of the run; None if the field is empty or absent."""
-    return list((context.get("params") or {}).get("topics") or ()) or None
+def form_of(context: "Context") -> dict[str, Any]:
+    """Return the fields of the run's form that choose partitions, None if one is empty or absent.
+
+    They are arguments of the trigger as well, so Airflow stores them.
+    """
+    params = context.get("params") or {}
+    return {"topics": list(params.get("topics") or ()) or None}
+
+
+def scope_of(form: Mapping[str, Any]) -> "RunScope":
+    """Return which partitions a run with these fields takes."""
+    from include.tiering.copying.plan import RunScope
+
+    return RunScope(tuple(form.get("topics") or ()))

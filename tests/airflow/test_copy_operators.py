@@ -7,6 +7,7 @@ import pytest
 from airflow.sdk import Asset
 from airflow.sdk.exceptions import AirflowSkipException
 
+from include.tiering.copying.plan import RunScope
 from plugins.tiering_airflow.copying import (
     FINDINGS_KEY,
     CopyBatchOperator,
@@ -94,7 +95,7 @@ def test_work_that_was_left_without_a_reason_decides_it_too(deployed: Deployment
     with pytest.raises(PlanFindingsError, match=r"segments of 2 partitions were not copied, unexplained.*: audit_log-"):
         outcome.execute({})
     with deployed.open() as app:
-        app.copying.plan("another", topics=["audit_log"])
+        app.copying.plan("another", scope=RunScope(("audit_log",)))
         leases = [
             app.adapters.stores.work.claim("another", f"another/{number}", lease_ms=60_000) for number in range(2)
         ]

@@ -11,6 +11,7 @@ from airflow.sdk.exceptions import AirflowSkipException
 from prometheus_client import REGISTRY
 
 from include.tiering.app.adapters import Adapters
+from include.tiering.copying.plan import RunScope
 from include.tiering.errors import MetadataTopicUnavailableError
 from include.tiering.runs.cluster_log_dirs import ClusterLogDirs
 from plugins.tiering_airflow.errors import (
@@ -221,7 +222,7 @@ def test_suspects_beyond_what_was_asked_about_again_are_a_finding() -> None:
 
 def test_the_summary_says_what_waits_and_publishes_it(deployed: Deployment, capfd) -> None:
     with deployed.open() as app:
-        app.copying.plan(RUN_ID, topics=["bigrecs", "audit_log"])
+        app.copying.plan(RUN_ID, scope=RunScope(("bigrecs", "audit_log")))
         waiting = app.sizes.report().tiers.copy_lags
         assert sum(lag.segments for lag in waiting if lag.topic_id_partition.topic == "audit_log") > 0
         app.copying.run_batch(RUN_ID, "0.1")

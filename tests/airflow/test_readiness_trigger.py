@@ -12,8 +12,9 @@ from airflow.sdk.exceptions import TaskDeferred
 from airflow.sdk.module_loading import import_string
 from airflow.triggers.base import TriggerEvent
 
+from include.tiering.copying.plan import RunScope
 from plugins.tiering_airflow.errors import NotReadyError
-from plugins.tiering_airflow.readiness import MISSING_KEY, ReadinessTrigger, TieringReadySensor
+from plugins.tiering_airflow.readiness import MISSING_KEY, ReadinessTrigger, TieringReadySensor, form_of, scope_of
 from tests.doubles.airflow_home import Deployment, TaskInstance, deployment
 from tests.doubles.patience import PATIENCE_SECONDS
 
@@ -49,9 +50,23 @@ def test_a_trigger_can_be_made_again_from_what_it_serialises_to() -> None:
     again = import_string(path)(**json.loads(json.dumps(arguments)))
     assert again.serialize() == made.serialize()
     assert (again.poll_seconds, again.deadline_ms, again.slot_pool) == (2.5, 7, "remote_log_expiration")
-    assert (again.topics, again.said) == (["a*"], ["x"])
+    assert (again.form, again.said) == ({"topics": ["a*"]}, ["x"])
     # The triggerer imports neither DAG files nor anything below dags/.
     assert path.startswith("plugins.")
+
+
+@pytest.mark.parametrize(
+    ("context", "form", "scope"),
+    [
+        ({"params": {"topics": ["a*", "b"]}}, {"topics": ["a*", "b"]}, RunScope(("a*", "b"))),
+        ({"params": {"topics": []}}, {"topics": None}, RunScope()),
+        ({"params": {"depth": "deep"}}, {"topics": None}, RunScope()),
+        ({}, {"topics": None}, RunScope()),
+    ],
+)
+def test_the_form_of_a_run_says_which_partitions_it_takes(context: Any, form: dict[str, Any], scope: RunScope) -> None:
+    assert form_of(context) == form
+    assert scope_of(form) == scope
 
 
 def test_ready_fires_at_once(use: Any) -> None:
@@ -111,7 +126,8 @@ def test_the_sensor_waits_in_the_triggerer_with_a_deadline(use: Any) -> None:
     after_ms = time.time_ns() // 1_000_000
     trigger = deferred.value.trigger
     assert isinstance(trigger, ReadinessTrigger)
-    assert (trigger.poll_seconds, trigger.slot_pool, trigger.topics) == (3, "remote_log_expiration", ["orders"])
+    assert (trigger.poll_seconds, trigger.slot_pool) == (3, "remote_log_expiration")
+    assert trigger.serialize()[1]["topics"] == ["orders"]
     assert before_ms <= trigger.deadline_ms - 60_000 <= after_ms
     assert "; ".join(trigger.said) == context["ti"].pushed[MISSING_KEY]
     assert deferred.value.timeout.total_seconds() > 60

@@ -14,6 +14,7 @@ from selenium import webdriver
 from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
 
+from include.tiering.copying.plan import RunScope
 from include.tiering.model.segments import Depth
 from include.tiering.verification.data_docs import DataDocs
 from include.tiering.verification.quality_run import QualityRun, anchor_of
@@ -41,7 +42,7 @@ def run_and_page(tmp_path_factory: pytest.TempPathFactory) -> tuple[QualityRun, 
     deployed = deployment(directory)
     docs = DataDocs(directory / "docs")
     with deployed.open() as app:
-        app.copying.plan("copy", topics=["orders", "audit_log"])
+        app.copying.plan("copy", scope=RunScope(("orders", "audit_log")))
         app.copying.run_batch("copy", "copy/0")
         *_, second, largest = sorted(deployed.remote.rglob("*.log"), key=lambda log: (log.stat().st_size, log.name))
         _damage(largest, lambda content: content[:500] + bytes([content[500] ^ 1]) + content[501:])

@@ -16,6 +16,7 @@ import pytest
 from include.tiering.app import App, open_app
 from include.tiering.configs.airflow_api import AirflowApi, Login
 from include.tiering.configs.config_store import ConfigEntity, EntityType
+from include.tiering.copying.plan import RunScope
 from include.tiering.settings import load_settings
 from local.airflow_home import platform_environment
 from local.assembly import assemble
@@ -72,7 +73,7 @@ class Deployment:
     def copied(self, *topics: str, run_id: str = "copy") -> None:
         """Copy everything of these topics in one batch."""
         with self.open() as app:
-            app.copying.plan(run_id, topics=topics)
+            app.copying.plan(run_id, scope=RunScope(topics))
             app.copying.run_batch(run_id, f"{run_id}/0")
 
     def expires(self, *topics: str, retention_bytes: str | None = "0") -> None:

@@ -12,7 +12,7 @@ from include.tiering.clock import Clock, SystemClock
 from include.tiering.copying.check_ahead import CheckAhead
 from include.tiering.copying.copy_batch import BatchLimits, BatchResult, CopyBatch
 from include.tiering.copying.copy_segment import CopiedSegment, CopyStep, SegmentCopier
-from include.tiering.copying.plan import CopyPlan, record_divergences
+from include.tiering.copying.plan import CopyPlan, RunScope, record_divergences
 from include.tiering.copying.plan_copy import plan_copy
 from include.tiering.copying.plan_replacements import record_losses
 from include.tiering.database.transactions import NowMs, database_now_ms
@@ -124,7 +124,7 @@ class World(Deployment):
             "cluster_metadata": UnknownClusterMetadata(),
         }
         is_whole = WholeCopy(self.storage, SameLimiter(self.limiter)).is_there
-        plan = plan_copy(run_id, report, now_ms=0, failed=failed, is_whole=is_whole, **known)
+        plan = plan_copy(run_id, report, scope=RunScope(), now_ms=0, failed=failed, is_whole=is_whole, **known)
         record_divergences(plan, self.metadata)
         record_losses(report, plan, failed, self.failed_copies)
         return plan

@@ -14,7 +14,7 @@ from include.tiering.configs.pools import PoolsStatus, compare_pools, mirrored_p
 from include.tiering.configs.service import AlteredConfigs, alter_configs, asks_for_pools, resize_pools
 from include.tiering.copying.copy_batch import BatchResult, UncopiedSegment
 from include.tiering.copying.decisions import FollowSource, Skip
-from include.tiering.copying.plan import CopyPlan, HeldBack, HeldBackPartition, LeftPartition, left_work
+from include.tiering.copying.plan import CopyPlan, HeldBack, HeldBackPartition, LeftPartition, RunScope, left_work
 from include.tiering.errors import StoreInDoubtError
 from include.tiering.kafka.log_dirs.contract import ScanReport, matches
 from include.tiering.model.histories import Divergence, Followed, OffsetRange, SeenBy, SeenDivergence, SkippedOffsets
@@ -209,8 +209,8 @@ class FakeApp:
         self._called("describe_log_dirs", {"topics": topics})
         return self.log_dir_descriptions, self.partition_sizes
 
-    def _readiness(self, *, topics: Sequence[str] | None = None) -> Readiness:
-        self._called("readiness", {"topics": topics})
+    def _readiness(self, *, scope: RunScope) -> Readiness:
+        self._called("readiness", {"topics": list(scope.topics)})
         return Readiness(tuple(self.checks), tuple(self.partitions))
 
     def _diagnose(self, topic: str) -> Sequence[Diagnosis]:

@@ -11,6 +11,7 @@ import pytest
 from include.tiering.app import App
 from include.tiering.configs.airflow_api import AirflowApi
 from include.tiering.configs.config_store import ConfigEntity, EntityType
+from include.tiering.copying.plan import RunScope
 from include.tiering.handover.contract import LocalRetention
 from include.tiering.handover.rules import STEPS, HandoverStep
 from include.tiering.model.segments import Uuid
@@ -44,7 +45,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningPlatfor
         for dag_id in (AUDIT, HANDOVER):
             wait_for_dag(started.api, dag_id, seconds=WAIT_SECONDS)
         with started.library() as app:
-            app.copying.plan("copy", topics=[TOPIC])
+            app.copying.plan("copy", scope=RunScope((TOPIC,)))
             app.copying.run_batch("copy", "copy/0")
             app.configs.alter(ConfigEntity(EntityType.TOPICS, TOPIC), {"retention.bytes": "0"}, author="test")
         yield started

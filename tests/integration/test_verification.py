@@ -18,6 +18,7 @@ from sqlalchemy import update
 
 from include.tiering.app import App, adapters, open_app
 from include.tiering.configs.config_store import ALL_BROKERS
+from include.tiering.copying.plan import RunScope
 from include.tiering.database.schema import segments
 from include.tiering.errors import MetadataUnavailableError, RuleEvaluationError
 from include.tiering.model.segments import Depth, Verdict
@@ -218,7 +219,7 @@ def app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[App]:
     )
     with open_app(settings) as opened:
         opened.set_up.migrate()
-        opened.copying.plan("copy-1", topics=["payments*", "audit_log"])
+        opened.copying.plan("copy-1", scope=RunScope(("payments*", "audit_log")))
         opened.copying.run_batch("copy-1", "copy-1/0")
         yield opened
 

@@ -8,6 +8,7 @@ import pytest
 from include.tiering.configs.config_store import TopicRetention
 from include.tiering.configs.pools import READER_POOL
 from include.tiering.copying.abandoned_copies import abandoned_copies_of
+from include.tiering.copying.plan import RunScope
 from include.tiering.errors import MetadataTopicUnavailableError
 from include.tiering.expiration.plan import ExpirationPlanner
 from include.tiering.formats.remote_log_metadata import encode
@@ -169,7 +170,7 @@ def test_a_lagging_topic_of_a_broker_holds_up_no_copy_of_ours(tmp_path: Path):
     cluster.document("ingest")
     with cluster.opened() as app:
         app.ingestion.read_again(author="test")
-        readiness = app.operations.ready(topics=("*",))
+        readiness = app.operations.ready(scope=RunScope(("*",)))
         reasons = {str(one.topic_id_partition): one.reason for one in readiness.partitions}
     assert reasons["tier-a-0"] is NotReady.NOT_OURS
     assert reasons["local-only-0"] is None

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from include.tiering.copying.plan import RunScope
 from include.tiering.database.schema import stores
 from include.tiering.errors import ForeignStoreError
 from include.tiering.model.ownership import StoreMarker
@@ -107,10 +108,10 @@ def test_settings_that_name_another_place_cost_nothing(tmp_path: Path, mistake: 
     archive.require_served()
     assert all("the keys of this store lie in" in one for one in said)
     with archive.open() as app:
-        assert app.operations.ready(topics=("orders",)).missing == ()
+        assert app.operations.ready(scope=RunScope(("orders",))).missing == ()
     mistake(archive)
     with archive.open() as app:
-        (missing,) = app.operations.ready(topics=("orders",)).missing
+        (missing,) = app.operations.ready(scope=RunScope(("orders",))).missing
         assert "run ./tiering relocate-store" in missing
 
 
@@ -173,7 +174,7 @@ def test_a_copy_of_the_database_neither_copies_nor_deletes(tmp_path: Path) -> No
         lambda: migrate(archive),
     )
     with archive.open() as app:
-        (missing,) = app.operations.ready(topics=("orders",)).missing
+        (missing,) = app.operations.ready(scope=RunScope(("orders",))).missing
         assert len(app.log_dirs.scan_all().replicas) > 0
         assert app.sizes.partition_sizes() is not None
     archive.config.write_text(right)
@@ -261,6 +262,6 @@ def test_ready_says_that_a_server_takes_no_notice_of_a_condition(
     archive = Archive.of(tmp_path)
     monkeypatch.setattr(SegmentStorage, "replaces_conditionally", lambda self: False)
     with archive.open() as app:
-        details = {check.name: check.message for check in app.operations.ready(topics=("orders",)).checks}
+        details = {check.name: check.message for check in app.operations.ready(scope=RunScope(("orders",))).checks}
         assert "this server ignores If-Match on PUT" in details["storage"]
         assert app.adapters.stores.generations.accepted().conditional is False

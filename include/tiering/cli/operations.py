@@ -41,8 +41,10 @@ def ready(ctx: typer.Context, topic: Topics = None, as_json: Json = False) -> No
     must be ready, without it one partition is enough. The command writes one small object to the store and deletes
     it.
     """
+    from include.tiering.copying.plan import RunScope
+
     with session_of(ctx).opened() as app:
-        readiness = app.operations.ready(topics=topic)
+        readiness = app.operations.ready(scope=RunScope(tuple(topic or ())))
     from include.tiering.operations.readiness import present_ready
 
     needs_a_decision = any(wait.reason is not None and not wait.reason.retriable for wait in readiness.waiting)

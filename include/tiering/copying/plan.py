@@ -1,4 +1,4 @@
-"""The plan of a copy run: what is to be copied, which partitions wait and why, and why a run left planned segments.
+"""The plan of a copy run: which partitions it takes, what is copied, what waits and why, and why segments were left.
 
 A partition waits if its source does not continue what is archived (see `copy_checks`). It also waits if the cluster has
 it and no readable log directory holds its leader's replica. A scan shows only what is on disk: it misses a topic whose
@@ -11,8 +11,8 @@ throttled nor stopped: the next run would leave it as well.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, replace
+from typing import Final, Self, TypeVar
 
 from include.tiering.copying.copy_checks import SourceDivergence, find_divergence, follow_offset, undecided_divergence
 from include.tiering.errors import ClusterMetadataError, QuotaExceededError
@@ -29,6 +29,54 @@ from include.tiering.segments.failed_copies import Loss
 from include.tiering.units import format_utc
 
 WAITING_CANNOT_HELP: Final = frozenset(reason for reason in IneligibleReason if not reason.retriable)
+_Read = TypeVar("_Read")
+
+
+@dataclass(frozen=True, slots=True)
+class RunScope:
+    """Which partitions a run takes. The services pass it on; only its methods say what it means.
+
+    Another criterion, such as a broker, is a field here and its rule in `scan`, `in_cluster` and `archived`: partitions
+    are found in log directories, in the cluster's metadata and in the archive. `scope_of` in
+    `plugins/tiering_airflow/readiness.py` makes a scope of a DAG's form.
+
+    A partition that the run does not take must be missing in the report that `scan` returns. It is not enough to leave
+    it out of the plan: the plan then names no loss of a partition that was scanned, and `record_losses` removes its
+    stored losses as settled.
+
+    `topics` are patterns; without any the run takes nothing until `or_topics` names some.
+    """
+
+    topics: tuple[str, ...] = ()
+
+    def or_topics(self, topics: Iterable[str]) -> Self:
+        """Return this scope; if it has no topics, with these."""
+        return self if self.topics else replace(self, topics=tuple(topics))
+
+    def scan(self, scan: Callable[..., ScanReport]) -> ScanReport:
+        """Return the replicas in log directories; `scan` is that of a `LogSource`, or of `ClusterLogDirs`."""
+        return scan(topics=self.topics)
+
+    def in_cluster(self, cluster_metadata: ClusterMetadata) -> Iterator[TopicMetadata]:
+        """Yield the topics of the cluster; those whose metadata cannot be read for good are left out.
+
+        Raises:
+            ClusterMetadataError: the cluster's metadata cannot be read now; a retry may succeed.
+        """
+        names: Collection[str] | None = self.topics
+        if set("*?[") & set("".join(self.topics)):
+            names = _readable(cluster_metadata.topic_names)
+        for name in sorted(set(names or ())):
+            if matches(name, self.topics) and (topic := _readable(cluster_metadata.topic_named, name)) is not None:
+                yield topic
+
+    def archived(self, partitions: Iterable[TopicIdPartition]) -> set[TopicIdPartition]:
+        """Return those of the partitions with remote segments."""
+        return {partition for partition in partitions if matches(partition.topic, self.topics)}
+
+
+AS_CONFIGURED: Final = RunScope()
+"""Of a run that names no criterion: the settings say which topics it takes."""
 
 
 class HeldBack(Reason):
@@ -136,13 +184,12 @@ def record_divergences(plan: CopyPlan, metadata: RemoteLogMetadata) -> None:
 
 
 NEVER_TIERED: Final = frozenset({IneligibleReason.INTERNAL_TOPIC, IneligibleReason.COMPACTED})
-_PATTERN_CHARACTERS: Final = frozenset("*?[")
 
 
 def partitions_of_cluster(
-    report: ScanReport, topics: Collection[str], cluster_metadata: ClusterMetadata
+    report: ScanReport, scope: RunScope, cluster_metadata: ClusterMetadata
 ) -> Mapping[TopicIdPartition, PartitionMetadata]:
-    """Return the cluster's partitions of matching topics, without topics never tiered and topics that brokers tier.
+    """Return the cluster's partitions that a run takes, without topics never tiered and topics that brokers tier.
 
     Topics whose metadata cannot be read for good add nothing: the scan reports them.
 
@@ -155,7 +202,7 @@ def partitions_of_cluster(
         if any(segment.reason in NEVER_TIERED for segment in replica.segments)
     }
     found = {}
-    for topic in _topics(topics, cluster_metadata):
+    for topic in scope.in_cluster(cluster_metadata):
         if topic.topic_id not in never and _is_tiered(topic):
             for number, partition in topic.partitions.items():
                 found[TopicIdPartition(topic.topic_id, number, topic.topic)] = partition
@@ -163,14 +210,14 @@ def partitions_of_cluster(
 
 
 def partitions_out_of_sight(
-    report: ScanReport, topics: Collection[str], cluster_metadata: ClusterMetadata, registry: TopicRegistry
+    report: ScanReport, scope: RunScope, cluster_metadata: ClusterMetadata, registry: TopicRegistry
 ) -> Mapping[TopicIdPartition, str]:
     """Return the partitions that would be copied here and of which no replica can be read, by topic and partition.
 
     Each has a text that says where its replica may be.
     """
     chosen = {replica.topic_id_partition for replica in report.replicas if replica.chosen}
-    expected = partitions_of_cluster(report, topics, cluster_metadata)
+    expected = partitions_of_cluster(report, scope, cluster_metadata)
     missing = sorted(expected.keys() - chosen, key=lambda partition: (partition.topic, partition.partition))
     return {
         partition: where_it_may_be(partition, report, expected[partition])
@@ -203,27 +250,10 @@ def errors_about(partition: TopicIdPartition, errors: Sequence[ScanError]) -> li
     return own + [error for error in errors if error.partition is None]
 
 
-def _topics(patterns: Collection[str], cluster_metadata: ClusterMetadata) -> Iterator[TopicMetadata]:
-    if not patterns:
-        return
+def _readable(read: Callable[..., _Read], *names: str) -> _Read | None:
+    """Return what `read` returns; None if the metadata cannot be read for good, such as without a permission."""
     try:
-        names: Collection[str] = patterns
-        if any(not _PATTERN_CHARACTERS.isdisjoint(pattern) for pattern in patterns):
-            names = [name for name in cluster_metadata.topic_names() if matches(name, patterns)]
-    except ClusterMetadataError as error:
-        if error.retriable:
-            raise
-        return
-    for name in sorted(set(names)):
-        topic = _named(name, cluster_metadata)
-        if topic is not None:
-            yield topic
-
-
-def _named(name: str, cluster_metadata: ClusterMetadata) -> TopicMetadata | None:
-    """Return the topic; None if there is none, or if this user may not read its metadata."""
-    try:
-        return cluster_metadata.topic_named(name)
+        return read(*names)
     except ClusterMetadataError as error:
         if error.retriable:
             raise

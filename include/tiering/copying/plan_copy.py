@@ -6,7 +6,7 @@ source again before it copies a segment.
 
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Final
@@ -26,6 +26,7 @@ from include.tiering.copying.plan import (
     CopyPlan,
     HeldBack,
     HeldBackPartition,
+    RunScope,
     held_by_divergence,
     partitions_out_of_sight,
 )
@@ -65,8 +66,8 @@ def plan_copy(
     metadata: RemoteLogMetadata,
     registry: TopicRegistry,
     cluster_metadata: ClusterMetadata,
+    scope: RunScope,
     now_ms: int,
-    topics: Collection[str] = (),
     limit_bytes: int | None = None,
     placements: Mapping[tuple[int, str], Placement] = NOT_PLACED,
     retentions: Mapping[str, TopicRetention] = KEPT,
@@ -77,8 +78,8 @@ def plan_copy(
 ) -> CopyPlan:
     """Decide from one scan what a run may copy.
 
-    `topics` are the requested patterns: their partitions that the cluster has and the scan does not show wait. Without
-    patterns only the scan counts.
+    `report` is the scan of `scope`. Partitions of the scope that the cluster has and the scan does not show wait; if
+    the scope has no topics, only the scan counts.
 
     In each partition the `failed` segments come first; each is copied again at most `max_new_copies` times: see
     `plan_replacements`. If one cannot be replaced, nothing else of the partition is planned. The same holds if such a
@@ -95,7 +96,7 @@ def plan_copy(
     be read; other directories can be read anywhere.
     """
     wanted: list[PlannedPartition] = []
-    held_back = _out_of_sight(report, topics, cluster_metadata, metadata, registry)
+    held_back = _out_of_sight(report, scope, cluster_metadata, metadata, registry)
     for replica in report.replicas:
         if not replica.chosen:
             continue
@@ -173,13 +174,13 @@ def urgency(replica: Replica, oldest: LogSegment, cluster_metadata: ClusterMetad
 
 def _out_of_sight(
     report: ScanReport,
-    topics: Collection[str],
+    scope: RunScope,
     cluster_metadata: ClusterMetadata,
     metadata: RemoteLogMetadata,
     registry: TopicRegistry,
 ) -> list[HeldBackPartition]:
     waits = []
-    for partition, where in partitions_out_of_sight(report, topics, cluster_metadata, registry).items():
+    for partition, where in partitions_out_of_sight(report, scope, cluster_metadata, registry).items():
         highest = metadata.highest_copied_offset(partition)
         next_offset = 0 if highest is None else highest + 1
         waits.append(HeldBackPartition(partition, next_offset, HeldBack.OUT_OF_SIGHT, where))
@@ -354,17 +355,17 @@ class CopyPlanner:
         self,
         report: ScanReport,
         run_id: str,
-        topics: Collection[str],
+        scope: RunScope,
         *,
         failed: Mapping[TopicIdPartition, Sequence[FailedCopy]] | None = None,
         limit_bytes: int | None = None,
     ) -> CopyPlan:
-        """Return what a copy of these topics would do now, from a scan of them.
+        """Return what a copy would do now.
 
         Args:
-            report: the scan.
+            report: the scan of `scope`.
             run_id: of the run that the plan belongs to.
-            topics: patterns.
+            scope: which partitions the copy takes.
             failed: failed copies by partition; read from the database if None.
             limit_bytes: upper limit for the planned `.log` bytes; None for no limit.
         """
@@ -377,7 +378,7 @@ class CopyPlanner:
             registry=self._registry,
             cluster_metadata=self._cluster_metadata(),
             now_ms=self._now_ms(),
-            topics=topics,
+            scope=scope,
             limit_bytes=limit_bytes,
             placements=self._log_dirs.placements(),
             retentions=self._names.retentions_of_copies(report),

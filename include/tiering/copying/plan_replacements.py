@@ -168,8 +168,8 @@ def record_losses(
 ) -> None:
     """Store which failed segments no source can replace, according to this plan.
 
-    For partitions without a chosen replica in the report the stored losses stay. A plan that leaves out partitions of
-    the report on purpose must leave them out of `report` as well, or their stored losses are taken for settled.
+    For partitions without a chosen replica in the report the stored losses stay. So `report` must be without the
+    partitions that the run does not take (`RunScope.scan`), or their stored losses are taken for settled.
     """
     seen = {replica.topic_id_partition for replica in report.replicas if replica.chosen}
     lost = {loss.segment_id: loss.why for held in plan.held_back for loss in held.lost if not loss.in_source}

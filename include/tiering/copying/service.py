@@ -9,7 +9,7 @@ from include.tiering.copying.check_ahead import CheckAhead
 from include.tiering.copying.copy_batch import BatchLimits, BatchResult, CopyBatch
 from include.tiering.copying.copy_segment import CopiedSegment, SegmentCopier
 from include.tiering.copying.decisions import FollowSource, Skip, follow_source, plan_follow, plan_skip, skip_offsets
-from include.tiering.copying.plan import CopyPlan, LeftPartition, left_work, record_divergences
+from include.tiering.copying.plan import AS_CONFIGURED, CopyPlan, LeftPartition, RunScope, left_work, record_divergences
 from include.tiering.copying.plan_copy import CopyPlanner
 from include.tiering.copying.plan_replacements import record_losses
 from include.tiering.copying.report import CopyRun
@@ -107,7 +107,7 @@ class CopyService:
     """Copies rolled segments of the brokers' log directories into the remote store.
 
     Log directories and the remote store are opened when a call needs them, so `run_report` works without them.
-    `topics` are the patterns of the topics that are copied if a call names none. `record_cluster_metadata` stores that
+    `topics` are the patterns of the topics that are copied if a scope names none. `record_cluster_metadata` stores that
     the cluster's topic metadata was readable once. `effective` returns the settings overlaid with the current dynamic
     configs. `observe` receives each step of the copy protocol.
     """
@@ -159,7 +159,7 @@ class CopyService:
         self,
         run_id: str,
         *,
-        topics: Collection[str] | None = None,
+        scope: RunScope = AS_CONFIGURED,
         limit_bytes: int | None = None,
         dry_run: bool = False,
     ) -> CopyPlan:
@@ -169,7 +169,7 @@ class CopyService:
 
         Args:
             run_id: of the run that the plan belongs to.
-            topics: patterns; without any those of `topics.include`, which has none by default.
+            scope: which partitions the run takes; without topics those of `topics.include`, none by default.
             limit_bytes: upper limit for the planned `.log` bytes; None for no limit.
             dry_run: whether to claim nothing, register nothing and store no plan.
 
@@ -177,8 +177,8 @@ class CopyService:
             SettingError: the log dirs belong to another cluster than the database.
             ForeignStoreError: the store belongs to another database.
         """
-        wanted = tuple(topics or self._topics)
-        report = self._log_dirs.scan(wanted)
+        scope = scope.or_topics(self._topics)
+        report = scope.scan(self._log_dirs.scan)
         if dry_run:
             self._ownership.require()
         else:
@@ -189,7 +189,7 @@ class CopyService:
             store_leader_epochs(report, self._metadata, self._registry)
             self._names.note_deletions()
         failed = by_partition(self._failed_copies.all())
-        plan = self._planner.plan(report, run_id, wanted, failed=failed, limit_bytes=limit_bytes)
+        plan = self._planner.plan(report, run_id, scope, failed=failed, limit_bytes=limit_bytes)
         record_divergences(plan, self._metadata)
         if not dry_run:
             record_losses(report, plan, failed, self._failed_copies)
@@ -276,7 +276,7 @@ class CopyService:
     def plan_skip(self, topic: str, partition: int, topic_id: str | None = None) -> Skip:
         """Return what may be skipped of a partition now, from a new scan. Changes nothing."""
         report = self._log_dirs.scan((topic,))
-        plan = self._planner.plan(report, "skip", (topic,))
+        plan = self._planner.plan(report, "skip", RunScope((topic,)))
         return plan_skip(report, plan, self._metadata, topic, partition, topic_id)
 
     def skip_offsets(self, planned: Skip, *, reason: str, author: str) -> Skip:
@@ -289,7 +289,7 @@ class CopyService:
     def plan_follow(self, topic: str, partition: int, from_offset: int, topic_id: str | None = None) -> FollowSource:
         """Return what following the source from this offset (inclusive) would change. Changes nothing."""
         report = self._log_dirs.scan((topic,))
-        plan = self._planner.plan(report, "skip", (topic,))
+        plan = self._planner.plan(report, "skip", RunScope((topic,)))
         return plan_follow(report, plan, topic, partition, from_offset, topic_id)
 
     def follow_source(self, planned: FollowSource, *, reason: str, author: str) -> FollowSource:

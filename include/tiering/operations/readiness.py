@@ -16,7 +16,7 @@ from itertools import chain
 from types import MappingProxyType
 from typing import Final
 
-from include.tiering.copying.plan import NEVER_TIERED, CopyPlan, partitions_of_cluster, where_it_may_be
+from include.tiering.copying.plan import NEVER_TIERED, CopyPlan, RunScope, partitions_of_cluster, where_it_may_be
 from include.tiering.errors import (
     BrokersLoginError,
     ClusterMetadataError,
@@ -28,7 +28,7 @@ from include.tiering.errors import (
     TieringError,
 )
 from include.tiering.kafka.cluster.contract import ClusterMetadata, PartitionMetadata
-from include.tiering.kafka.log_dirs.contract import IneligibleReason, Replica, ScanReport, matches
+from include.tiering.kafka.log_dirs.contract import IneligibleReason, Replica, ScanReport
 from include.tiering.model.ownership import TopicOwner
 from include.tiering.model.reasons import Reason, reason_members
 from include.tiering.model.segments import TopicIdPartition, Uuid
@@ -108,7 +108,7 @@ NOTHING_DELETED: Final[Mapping[Uuid, TopicDeletion]] = MappingProxyType({})
 def partition_readiness(
     report: ScanReport | None,
     *,
-    topics: Collection[str],
+    scope: RunScope,
     metadata: RemoteLogMetadata,
     registry: TopicRegistry,
     cluster_metadata: ClusterMetadata,
@@ -117,14 +117,14 @@ def partition_readiness(
     deletions: Mapping[Uuid, TopicDeletion] = NOTHING_DELETED,
     expire_after_days: int | None = None,
 ) -> tuple[PartitionReadiness, ...]:
-    """Return the readiness of every partition of `topics` that is on disk, in the cluster, or has remote segments.
+    """Return the readiness of every partition of `scope` that is on disk, in the cluster, or has remote segments.
 
     Topics that are never tiered are left out. Ordered by topic and partition.
 
     Args:
-        report: the scan of the log directories. Without it readiness is evaluated for work that reads no log of a
+        report: the scan of `scope`. Without it readiness is evaluated for work that reads no log of a
             broker, such as deletions: then neither missing replicas nor stopped copies are obstacles.
-        topics: patterns of topic names.
+        scope: which partitions the run takes.
         metadata: segment metadata.
         registry: topics and their owners.
         cluster_metadata: topics and partitions of the cluster.
@@ -137,8 +137,8 @@ def partition_readiness(
     for replica in () if report is None else report.replicas:
         groups[replica.topic_id_partition].append(replica)
     never = {partition.topic_id for partition, replicas in groups.items() if _reasons(replicas) & NEVER_TIERED}
-    remote = {partition for partition in metadata.partitions() if matches(partition.topic, topics)}
-    known_partitions = {} if report is None else _in_cluster_metadata(report, topics, cluster_metadata)
+    remote = scope.archived(metadata.partitions())
+    known_partitions = {} if report is None else _in_cluster_metadata(report, scope, cluster_metadata)
     found = []
     for partition in sorted(
         {*groups, *remote, *known_partitions},
@@ -257,11 +257,11 @@ def _reasons(replicas: Iterable[Replica]) -> set[IneligibleReason]:
 
 
 def _in_cluster_metadata(
-    report: ScanReport, topics: Collection[str], cluster_metadata: ClusterMetadata
+    report: ScanReport, scope: RunScope, cluster_metadata: ClusterMetadata
 ) -> Mapping[TopicIdPartition, PartitionMetadata]:
     """Return the partitions of the cluster; none if its metadata cannot be read, which the scan has reported."""
     try:
-        return partitions_of_cluster(report, topics, cluster_metadata)
+        return partitions_of_cluster(report, scope, cluster_metadata)
     except ClusterMetadataError:
         return {}
 

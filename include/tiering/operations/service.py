@@ -4,7 +4,7 @@
 `OperationsService` is what the commands `ready` and `doctor` call.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from types import MappingProxyType
@@ -14,7 +14,7 @@ from sqlalchemy import Engine
 
 from include.tiering.clock import Clock
 from include.tiering.configs.pools import BATCH_SLOTS, COPIER_POOL, EXPIRATION_POOL, READER_POOL, PoolMirror
-from include.tiering.copying.plan import CopyPlan
+from include.tiering.copying.plan import AS_CONFIGURED, CopyPlan, RunScope
 from include.tiering.copying.plan_copy import CopyPlanner
 from include.tiering.database.migrations import HEAD, require_head
 from include.tiering.errors import (
@@ -308,14 +308,15 @@ class OperationsService:
         """
         require_head(self._engine())
 
-    def ready(self, *, pool: str | None = None, topics: Collection[str] | None = None) -> Readiness:
+    def ready(self, *, pool: str | None = None, scope: RunScope = AS_CONFIGURED) -> Readiness:
         """Run the checks of the deployment; if all hold, evaluate readiness partition by partition.
 
         Args:
             pool: the pool of the work, whose size is checked, too. Without it, or with the copier pool, readiness is
                 evaluated for copies. Expiration and work that reads back need fewer checks, and the latter leaves out
                 partitions of brokers whose metadata records are not read completely.
-            topics: patterns of topic names; without them `topics.include`, for expiration all archived topics.
+            scope: which partitions the run takes; without topics those of `topics.include`, for expiration all that are
+                archived.
         """
         checks = run_checks(
             self._checks.probes(pool, needs_log_dirs=pool not in _DOES_WITHOUT),
@@ -326,16 +327,16 @@ class OperationsService:
         if pool == READER_POOL:
             return Readiness(checks, unread_partitions(self._stores().ingestion.unread()), needs_one=False)
         deletes = pool == EXPIRATION_POOL
-        wanted = tuple(topics or (("*",) if deletes else self._settings.topics.include))
-        report = None if deletes else self._source().scan(topics=wanted)
+        scope = scope.or_topics(("*",) if deletes else self._settings.topics.include)
+        report = None if deletes else scope.scan(self._source().scan)
         partitions = partition_readiness(
             report,
-            topics=wanted,
+            scope=scope,
             metadata=self._stores().metadata,
             registry=self._stores().registry,
             cluster_metadata=self._cluster_metadata(),
             paused=self._stores().work.paused_topics(),
-            plan=NOTHING_PLANNED if report is None else self._planner().plan(report, "ready", wanted),
+            plan=NOTHING_PLANNED if report is None else self._planner().plan(report, "ready", scope),
             deletions=self._stores().topic_deletions.all(),
             expire_after_days=self._effective().on_topic.expire_after_days,
         )
@@ -354,16 +355,17 @@ class OperationsService:
         included = matches(topic, self._settings.topics.include)
         with suppress(AirflowApiError, MetadataUnavailableError):
             self._mirror_pools()
-        readiness = self.ready(pool=COPIER_POOL, topics=(topic,))
+        scope = RunScope((topic,))
+        readiness = self.ready(pool=COPIER_POOL, scope=scope)
         if not readiness.holds:
             nothing = CopyPlan("doctor", (), (), ())
             return diagnose(
                 Evidence(topic, included, readiness, nothing, (), self._clock.now_ms(), self._unfinished_transactions)
             )
-        report = self._source().scan(topics=(topic,))
+        report = scope.scan(self._source().scan)
         now_ms = self._clock.now_ms()
         failed = by_partition(self._stores().failed_copies.all())
-        plan = self._planner().plan(report, "doctor", (topic,), failed=failed)
+        plan = self._planner().plan(report, "doctor", scope, failed=failed)
         partitions = [planned.replica_id.topic_id_partition for planned in plan.partitions]
         holders = {partition: self._stores().work.holder(partition, LeaseRole.COPY) for partition in partitions}
         found = diagnose(

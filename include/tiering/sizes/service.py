@@ -8,7 +8,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from include.tiering.clock import Clock
-from include.tiering.copying.plan import partitions_out_of_sight
+from include.tiering.copying.plan import RunScope, partitions_out_of_sight
 from include.tiering.copying.plan_copy import CopyPlanner
 from include.tiering.kafka.cluster.contract import ClusterMetadata
 from include.tiering.kafka.log_dirs.contract import LogSource, matches
@@ -135,15 +135,15 @@ class SizeService:
         return parent / _HISTORY
 
     def _tiers(self, topics: Collection[str]) -> TierComparison:
-        wanted = tuple(topics) or self._settings.topics.include
-        report = self._planner.with_compacted(self._source().scan(topics=wanted))
+        scope = RunScope(tuple(topics)).or_topics(self._settings.topics.include)
+        report = self._planner.with_compacted(scope.scan(self._source().scan))
         return compare_tiers(
             report,
             self._metadata,
             self._registry,
             self._clock.now_ms(),
             self._names.retentions_of_copies(report),
-            partitions_out_of_sight(report, wanted, self._cluster_metadata(), self._registry),
+            partitions_out_of_sight(report, scope, self._cluster_metadata(), self._registry),
         )
 
     def _publish(self, report: SizeReport) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from include.tiering.app import App, open_app
 from include.tiering.configs.config_store import ALL_BROKERS
+from include.tiering.copying.plan import RunScope
 from include.tiering.operations.doctor import Cause, Diagnosis
 from include.tiering.settings import load_settings
 from tests.doubles.broker_data import copy_of
@@ -42,7 +43,7 @@ def test_what_can_be_copied_waits_for_a_run_and_is_then_up_to_date(app: App) -> 
     waiting = one(app, "bigrecs")
     assert (waiting.cause, waiting.cause.tiers) == (Cause.WAITS_FOR_A_RUN, True)
     assert waiting.finding.startswith("1 segment, ")
-    app.copying.plan("run-1", topics=["bigrecs"])
+    app.copying.plan("run-1", scope=RunScope(("bigrecs",)))
     app.copying.run_batch("run-1", "run-1/0")
     done = one(app, "bigrecs")
     assert (done.cause, done.cause.tiers) == (Cause.UP_TO_DATE, True)
@@ -50,7 +51,7 @@ def test_what_can_be_copied_waits_for_a_run_and_is_then_up_to_date(app: App) -> 
 
 
 def test_an_open_transaction_is_named_with_producer_age_and_the_way_out(app: App) -> None:
-    app.copying.plan("run-1", topics=["payments*"])
+    app.copying.plan("run-1", scope=RunScope(("payments*",)))
     app.copying.run_batch("run-1", "run-1/0")
     found = one(app, "payments.v1-eu")
     assert found.cause is Cause.OPEN_TRANSACTION
@@ -130,7 +131,7 @@ def test_a_missing_producer_snapshot(app: App, brokers: Path) -> None:
 
 def test_a_batch_holds_it_under_a_quota(app: App) -> None:
     app.configs.alter(ALL_BROKERS, {"remote.log.manager.copy.max.bytes.per.second": "1024"}, author="ada")
-    app.copying.plan("run-1", topics=["bigrecs"])
+    app.copying.plan("run-1", scope=RunScope(("bigrecs",)))
     lease = app.adapters.stores.work.claim("run-1", "run-1/0", lease_ms=600_000)
     assert lease is not None
     found = one(app, "bigrecs")
@@ -142,7 +143,7 @@ def test_a_batch_holds_it_under_a_quota(app: App) -> None:
 
 
 def test_a_hole_is_somebodys_decision(app: App, brokers: Path) -> None:
-    app.copying.plan("run-1", topics=["orders"], limit_bytes=1)
+    app.copying.plan("run-1", scope=RunScope(("orders",)), limit_bytes=1)
     app.copying.run_batch("run-1", "run-1/0")
     (held,) = [size.topic_id_partition for size in app.sizes.partition_sizes()]
     log_dir = next(brokers.glob(f"broker-*/{held}"))

@@ -7,6 +7,7 @@ import pytest
 
 from include.tiering.app import App
 from include.tiering.configs.pools import COPIER_POOL, EXPIRATION_POOL, READER_POOL
+from include.tiering.copying.plan import RunScope
 from include.tiering.metadata_sync.sql_ingestion import SqlMetadataIngestion
 from include.tiering.model.segments import TopicIdPartition
 from include.tiering.operations.readiness import NotReady, PartitionReadiness
@@ -48,7 +49,7 @@ def test_what_reads_back_is_told_what_is_unread_and_starts_all_the_same(app: App
 @pytest.mark.parametrize("pool", [None, COPIER_POOL])
 def test_a_copy_is_told_of_the_topics_it_copies_and_waits_while_all_of_them_wait(app: App, pool: str | None) -> None:
     assert app.operations.ready(pool=pool).partitions == (PartitionReadiness(PARTITION, None),)
-    assert app.operations.ready(pool=pool, topics=["other"]).partitions == ()
+    assert app.operations.ready(pool=pool, scope=RunScope(("other",))).partitions == ()
     app.adapters.stores.work.pause("orders", author="test")
     found = app.operations.ready(pool=pool)
     assert [one.reason for one in found.partitions] == [NotReady.PAUSED]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from include.tiering.configs.config_store import TopicRetention
 from include.tiering.copying.copy_checks import require_no_divergence, require_planned, require_stored
-from include.tiering.copying.plan import CopyPlan, HeldBack
+from include.tiering.copying.plan import CopyPlan, HeldBack, RunScope
 from include.tiering.copying.plan_copy import plan_copy
 from include.tiering.errors import RemoteChecksumError, SourceChangedError
 from include.tiering.expiration.rules import decide_deletions
@@ -113,6 +113,7 @@ def plan(source: Replica, metadata: Metadata | None = None, **retention: int) ->
     return plan_copy(
         "run",
         ScanReport("cluster", (source,), ()),
+        scope=RunScope(),
         metadata=known,
         registry=known,
         cluster_metadata=known,

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine
 
-from include.tiering.copying.plan import CopyPlan
+from include.tiering.copying.plan import CopyPlan, RunScope
 from include.tiering.copying.plan_copy import plan_copy
 from include.tiering.database.engine import open_engine
 from include.tiering.kafka.cluster.metadata_log import MetadataLog
@@ -51,6 +51,7 @@ class World(Deployment):
         return plan_copy(
             "run",
             report or self.report,
+            scope=RunScope(),
             metadata=self.metadata,
             registry=self.registry,
             cluster_metadata=self.cluster_metadata,

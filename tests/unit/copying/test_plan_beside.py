@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from include.tiering.copying.next_segments import compacted_away, next_segments, with_compacted
-from include.tiering.copying.plan import HeldBack, errors_about, partitions_out_of_sight
+from include.tiering.copying.plan import HeldBack, RunScope, errors_about, partitions_out_of_sight
 from include.tiering.errors import BrokersUnavailableError, OffsetOutOfRangeError, SourceVanishedError
 from include.tiering.kafka.cluster.cluster_metadata import AdminClusterMetadata, UnknownClusterMetadata
 from include.tiering.kafka.cluster.contract import ClusterMetadata
@@ -230,6 +230,17 @@ def by_metadata_log(directory: Path) -> ClusterMetadata:
     return MetadataLog([log_dir.path])
 
 
+def test_a_scope_takes_the_topics_of_the_settings_only_if_it_names_none() -> None:
+    assert RunScope().or_topics(["orders*"]) == RunScope(("orders*",))
+    assert RunScope(("audit",)).or_topics(["orders*"]) == RunScope(("audit",))
+
+
+def test_a_scope_takes_of_the_archive_what_its_topics_match() -> None:
+    orders, audit = (TopicIdPartition(Uuid(bytes([n]) * 16), 0, name) for n, name in enumerate(("orders", "audit"), 1))
+    assert RunScope(("ord*", "none")).archived([orders, audit]) == {orders}
+    assert RunScope().archived([orders, audit]) == set()
+
+
 @pytest.mark.parametrize("metadata_log_of", [by_brokers, by_metadata_log])
 @pytest.mark.parametrize(
     ("topics", "found"),
@@ -247,7 +258,7 @@ def test_what_the_cluster_has_of_the_topics_that_are_asked_for(
     registry: Any = Owned()
     cluster_metadata = metadata_log_of(tmp_path)
     cluster_metadata.refresh()
-    missing = partitions_out_of_sight(NOTHING_FOUND, topics, cluster_metadata, registry)
+    missing = partitions_out_of_sight(NOTHING_FOUND, RunScope(topics), cluster_metadata, registry)
     assert [str(one) for one in missing] == found
     assert set(missing.values()) <= {"broker 1 leads it; no log directory in log_dirs holds it"}
 
@@ -257,7 +268,7 @@ def test_what_the_cluster_has_of_the_topics_that_are_asked_for(
 )
 def test_what_others_copy_is_not_missed(tmp_path: Path, owner: TopicOwner, found: int) -> None:
     registry: Any = Owned(owner)
-    assert len(partitions_out_of_sight(NOTHING_FOUND, ("orders",), by_brokers(tmp_path), registry)) == found
+    assert len(partitions_out_of_sight(NOTHING_FOUND, RunScope(("orders",)), by_brokers(tmp_path), registry)) == found
 
 
 def test_a_topic_that_this_user_may_not_ask_about_hides_no_other() -> None:
@@ -267,7 +278,7 @@ def test_a_topic_that_this_user_may_not_ask_about_hides_no_other() -> None:
     brokers.forbidden_topics.add("secret")
     registry: Any = Owned()
     cluster_metadata = AdminClusterMetadata(brokers, UnknownClusterMetadata())
-    missing = partitions_out_of_sight(NOTHING_FOUND, ("orders", "secret"), cluster_metadata, registry)
+    missing = partitions_out_of_sight(NOTHING_FOUND, RunScope(("orders", "secret")), cluster_metadata, registry)
     assert [str(one) for one in missing] == ["orders-0"]
 
 
@@ -279,7 +290,7 @@ def test_brokers_that_do_not_answer_are_not_taken_for_brokers_without_topics() -
     brokers.fail("topic_names", BrokersUnavailableError("no broker answers"))
     registry: Any = Owned()
     with pytest.raises(BrokersUnavailableError):
-        partitions_out_of_sight(NOTHING_FOUND, ("*",), cluster_metadata, registry)
+        partitions_out_of_sight(NOTHING_FOUND, RunScope(("*",)), cluster_metadata, registry)
 
 
 def test_errors_of_its_own_directories_come_first_and_those_of_others_never() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from include.tiering.copying.next_segments import uncopied
-from include.tiering.copying.plan import HeldBack
+from include.tiering.copying.plan import HeldBack, RunScope
 from include.tiering.copying.plan_copy import leading_eligible, placed_batches, plan_copy, urgency
 from include.tiering.kafka.cluster.contract import TopicMetadata
 from include.tiering.kafka.log_dirs.contract import (
@@ -120,6 +120,7 @@ def plan(*replicas: Replica, known: Known | None = None, limit_bytes: int | None
     return plan_copy(
         "run",
         report,
+        scope=RunScope(),
         metadata=known,
         registry=known,
         cluster_metadata=known,
@@ -431,6 +432,7 @@ def test_a_partition_is_placed_where_its_log_dir_is() -> None:
         a_plan = plan_copy(
             "run",
             report,
+            scope=RunScope(),
             metadata=known,
             registry=known,
             cluster_metadata=known,

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from include.tiering.copying.plan import CopyPlan, HeldBack, HeldBackPartition
+from include.tiering.copying.plan import CopyPlan, HeldBack, HeldBackPartition, RunScope
 from include.tiering.copying.plan_replacements import plan_replacements
 from include.tiering.errors import (
     ClusterMetadataError,
@@ -182,7 +182,7 @@ def readiness_of(
     parts: Any = known
     found = partition_readiness(
         ScanReport("c", replicas, errors),
-        topics=topics,
+        scope=RunScope(tuple(topics)),
         metadata=parts,
         registry=parts,
         cluster_metadata=parts,
@@ -347,7 +347,7 @@ def test_the_same_name_under_another_id_is_another_partition(known: Known) -> No
     parts: Any = known
     found = partition_readiness(
         ScanReport("c", (replica(), other), ()),
-        topics=("*",),
+        scope=RunScope(("*",)),
         metadata=parts,
         registry=parts,
         cluster_metadata=parts,
@@ -362,7 +362,7 @@ def test_work_that_reads_no_log_needs_no_replica_and_no_running_copy(known: Know
     known.owners[partition(0, "theirs").topic_id] = TopicOwner.BROKER
     parts: Any = known
     found = partition_readiness(
-        None, topics=("*",), metadata=parts, registry=parts, cluster_metadata=parts, paused=("quiet",)
+        None, scope=RunScope(("*",)), metadata=parts, registry=parts, cluster_metadata=parts, paused=("quiet",)
     )
     assert [(one.topic_id_partition.topic, one.reason) for one in found] == [
         ("audit", None),
@@ -372,6 +372,6 @@ def test_work_that_reads_no_log_needs_no_replica_and_no_running_copy(known: Know
     ]
     known.complete = False
     found = partition_readiness(
-        None, topics=("orders",), metadata=parts, registry=parts, cluster_metadata=parts, paused=()
+        None, scope=RunScope(("orders",)), metadata=parts, registry=parts, cluster_metadata=parts, paused=()
     )
     assert [one.reason for one in found] == [NotReady.METADATA]

@@ -1,6 +1,6 @@
 """airflow.cfg of a local platform, and the environment of its processes.
 
-Secrets are in the file (0600), not in the environment, which every task could read.
+Secrets are in airflow.cfg (mode 0600) and not in the environment, which every task could read.
 """
 
 import configparser
@@ -17,11 +17,11 @@ from local.secrets_store import ADMIN, OPERATOR, READER, AirflowSecrets, ensure_
 
 _NOT_INHERITED: Final = ("AIRFLOW", "SPARK_", "PYTHONDONTWRITEBYTECODE", "PYSPARK_", "TMPDIR")
 _PARSE_SECONDS: Final = "300"
-"""To parse a DAG file takes one second of a core; cores may be busy."""
+"""Time limit for parsing a DAG file, which takes one second of a core: cores may be busy."""
 
 
 def write_airflow_home(layout: Layout, *, port: int, copy_schedule: str, class_archive: Path | None) -> None:
-    """Write the files that Airflow needs before its first start. A second call keeps secrets and passwords."""
+    """Write the files that Airflow needs before its first start. Another call keeps secrets and passwords."""
     layout.airflow_home.mkdir(parents=True, exist_ok=True)
     layout.airflow_home.chmod(0o700)
     ensure_passwords(layout)
@@ -74,7 +74,7 @@ def _sections(layout: Layout, port: int) -> dict[str, dict[str, str]]:
             "base_url": f"http://127.0.0.1:{port}",
             "workers": "1",
             "secret_key": secrets.api_secret_key,
-            # Sensitive values stay masked. The readiness check compares parallelism with the pools' sizes.
+            # Sensitive values stay masked. A change of a pool's size compares the size with `parallelism`.
             "expose_config": "True",
         },
         "api_auth": {"jwt_secret": secrets.jwt_secret},
@@ -85,7 +85,7 @@ def _sections(layout: Layout, port: int) -> dict[str, dict[str, str]]:
             "min_file_process_interval": "30",
             "print_stats_interval": "0",
         },
-        # If cores are busy, tasks must not take the API server for lost, as they would be killed.
+        # If cores are busy, a task must not count the API server as lost: the task would be killed.
         "workers": {"max_failed_heartbeats": "20", "execution_api_timeout": "60"},
         "logging": {"base_log_folder": str(layout.airflow_home / "logs")},
         "usage_data_collection": {"enabled": "False"},
@@ -93,7 +93,7 @@ def _sections(layout: Layout, port: int) -> dict[str, dict[str, str]]:
 
 
 def platform_environment(layout: Layout, java: Mapping[str, str], app: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment of the platform's processes; `tiering` are the `TIERING_...` variables of the library."""
+    """Return the environment of the platform's processes; `app` are the `TIERING_...` variables of the library."""
     inherited = {
         name: value
         for name, value in os.environ.items()

@@ -1,4 +1,4 @@
-"""Put a platform together: Java, class archive, airflow.cfg, environment."""
+"""Prepare a platform: find or install Java, build the class archive, write airflow.cfg, set up the environment."""
 
 from collections.abc import Callable, Mapping
 
@@ -18,10 +18,10 @@ def assemble(
     say: Callable[[str], None],
     copy_schedule: str = "",
 ) -> Platform:
-    """Return a platform ready for set-up. `copy_schedule` is a cron expression; empty: only triggered runs.
+    """Return a platform that is ready for set-up. `copy_schedule` is a cron expression; empty: copies only on trigger.
 
     Raises:
-        RuntimeError: no usable Java.
+        RuntimeError: there is no usable Java, and none could be installed.
     """
     base_url = f"http://{LOOPBACK}:{port}"
     airflow = {"TIERING_AIRFLOW__URL": base_url, "TIERING_AIRFLOW__LOGIN_FILE": str(layout.operator_login)}

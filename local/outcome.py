@@ -51,7 +51,7 @@ class PartitionOutcome:
 
 
 def outcomes(app: "App", log_dirs: Mapping[int, Path], into: Path) -> list[PartitionOutcome]:
-    """Return one outcome per partition with a replica; segments are read back into `into`. Raises TieringError."""
+    """Return an outcome per partition with a chosen replica; read segments back into `into`. Raises TieringError."""
     sizes = {size.topic_id_partition: size for size in app.sizes.partition_sizes()}
     found = []
     for replica in app.log_dirs.scan_all().replicas:
@@ -80,7 +80,7 @@ def _differences(app: "App", partition: TopicIdPartition, source: Path, into: Pa
 
 
 def table(found: Sequence[PartitionOutcome]) -> Table:
-    """Show per partition: segments found, eligible and copied, bytes, verdicts, size by epoch, read back."""
+    """Show per partition the segments (found, eligible, copied), bytes, verdicts, sizes by epoch, and the read-back."""
     shown = Table(title="tiering_copy on the bundled log dirs", title_justify="left")
     shown.add_column("partition")
     for numbers in ("segments\nfound", "eligible", "copied", "bytes"):

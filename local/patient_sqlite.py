@@ -1,4 +1,4 @@
 """Lock timeout of Airflow's processes for its SQLite database; airflow.cfg names this module."""
 
 CONNECT_ARGS = {"timeout": 60.0}
-"""Seconds. The driver's default of 5 is too short if a process is suspended for a moment on a busy machine."""
+"""Timeout in seconds. The driver's default of 5 s is too short if a busy machine suspends a process for a moment."""

@@ -1,4 +1,4 @@
-"""One local platform: start its components, wait until they are healthy, stop them all."""
+"""One local platform: start its components, wait until they are healthy, stop all its processes."""
 
 import subprocess
 import time
@@ -88,7 +88,7 @@ class Platform:
 
 
 def unhealthy_parts(base_url: str) -> list[str]:
-    """Return components of Airflow that do not report healthy; all of them while the API server does not respond."""
+    """Return the parts of Airflow whose status is not healthy; all of them while the API server does not respond."""
     try:
         answer = httpx.get(f"{base_url}/api/v2/monitor/health", timeout=30.0).json()
     except (httpx.HTTPError, ValueError):
@@ -111,13 +111,13 @@ def stop(layout: Layout, say: Callable[[str], None]) -> int:
     for name, process in components.items():
         if name != "api-server":
             processes.ask_to_end(process)
-    # The scheduler waits for its running tasks: they get a moment, then they are ended, too.
+    # The scheduler waits for its running tasks: these get a moment, then they are ended, too.
     scheduler = components.get("scheduler")
     psutil.wait_procs([scheduler] if scheduler else [], timeout=_TASKS_END_SECONDS)
     without_tasks = [process for process in components.values() if process != scheduler]
     tasks = processes.family(components.values(), mark) - processes.family(without_tasks, "")
     processes.end(tasks, patience_seconds=_TASKS_END_SECONDS)
-    # After one SIGTERM a triggerer takes ten seconds to see that its child has ended; after two, five.
+    # After one SIGTERM a triggerer takes ten seconds to see that its child has ended; after a second SIGTERM, five.
     processes.end(components.values(), patience_seconds=_COMPONENTS_END_SECONDS)
     late = processes.family(components.values(), mark)
     processes.end(late, patience_seconds=_TASKS_END_SECONDS)

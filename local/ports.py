@@ -6,12 +6,12 @@ from typing import Final
 
 LOOPBACK: Final = "127.0.0.1"
 _LISTENERS: Final = range(12_000, 32_000)
-"""Below the ephemeral ports of Linux: an outgoing connection could take such a port before the server binds it."""
+"""Below the ephemeral ports of Linux, which an outgoing connection could take before the server binds them."""
 _ATTEMPTS: Final = 100
 
 
 def free_port(preferred: int | None = None) -> int:
-    """Return `preferred` if it is free, else a random port that is free now."""
+    """Return `preferred` if it is free, else a random port that is free now. Raises OSError after 100 attempts."""
     drawn = random.SystemRandom().sample(_LISTENERS, _ATTEMPTS)
     for port in drawn if preferred is None else (preferred, *drawn):
         with socket.socket() as probe:

@@ -1,7 +1,7 @@
-"""Start detached processes, and end them by their pid, with all processes that they started.
+"""Start detached processes, and find and end them by pid, with all processes that they started.
 
-A pid file has pid and start time of a process, so a pid that the system has reused is never signalled. Processes whose
-parent died are found by a mark in their environment, which only processes of this platform have.
+A pid file has the pid and the start time of a process, so a pid that the system has reused is never signalled.
+Processes whose parent died are found by a mark in their environment, which only processes of this platform have.
 """
 
 import contextlib
@@ -62,7 +62,7 @@ def _alive(pid: int, born: float) -> psutil.Process | None:
 
 
 def family(processes: Iterable[psutil.Process], mark: str) -> set[psutil.Process]:
-    """Return all descendants of `processes`, and every process with `mark` (none if it is empty).
+    """Return all descendants of `processes`, and, unless `mark` is empty, every process whose environment has `mark`.
 
     `processes` themselves and this process are left out.
     """
@@ -86,7 +86,7 @@ def _carries(process: psutil.Process, mark: str) -> bool:
 
 
 def end(processes: Iterable[psutil.Process], *, patience_seconds: float) -> list[psutil.Process]:
-    """Send SIGTERM, wait, and send SIGKILL; return the processes that had to be killed."""
+    """Send SIGTERM, wait, and send SIGKILL to those that still run; return the processes that had to be killed."""
     ours = list(processes)
     for process in ours:
         ask_to_end(process)

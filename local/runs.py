@@ -42,7 +42,7 @@ def trigger(api: AirflowApi, dag_id: str, conf: dict[str, Any]) -> str:
 def wait_for_run(
     api: AirflowApi, dag_id: str, run_id: str | None, *, seconds: float, on_change: Callable[[str], None]
 ) -> DagRun:
-    """Wait until the run has ended (without `run_id`: the newest). `on_change` gets each change of its tasks' states.
+    """Wait until the run has ended (without `run_id`: the newest run). `on_change` gets changes of its tasks' states.
 
     Raises:
         PlatformError: there is no such run, or it has not ended in time.
@@ -62,7 +62,7 @@ def wait_for_run(
 
 
 def errors_of(logs: Path, run: DagRun) -> Iterator[str]:
-    """Return the errors that the tasks of a run logged, one line each, `task: exception: text`."""
+    """Yield the errors that the tasks of a run logged, one line each, `task: message: exception and its text`."""
     for file in sorted((logs / f"dag_id={run.dag_id}" / f"run_id={run.run_id}").rglob("attempt=*.log")):
         for line in file.read_text(errors="replace").splitlines():
             try:
@@ -83,7 +83,7 @@ def _run(api: AirflowApi, dag_id: str, run_id: str | None) -> dict[str, Any] | N
 
 
 def _picture(api: AirflowApi, dag_id: str, run_id: str) -> str:
-    """Return `ready success, copy 1 running 1 queued, ...` in the order of the tasks' start."""
+    """Return such as `ready success, copy running 2 queued`, in the API's order, without tasks that only wait."""
     counts: dict[str, dict[str, int]] = {}
     instances = api.get(f"/dags/{dag_id}/dagRuns/{run_id}/taskInstances")["task_instances"]
     for instance in instances:
@@ -99,7 +99,7 @@ def _words(states: dict[str, int]) -> str:
 
 
 def _asked(question: Callable[..., _T], *arguments: Any) -> _T | None:
-    """Return the response; None if the resource does not exist yet, or the server is busy."""
+    """Return the response; None if the API refuses the request or does not answer, for example for a new resource."""
     try:
         return question(*arguments)
     except AirflowApiError:

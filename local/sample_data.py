@@ -9,15 +9,17 @@ import zstandard
 from local.layout import ROOT
 
 _ARCHIVES: Final = ROOT / "tests" / "data" / "broker_log_dirs"
-# The archives were written with this window size, which a decoder accepts only if it is set.
+# The archives were written with this window size, which a decoder accepts only if its limit is set to it.
 _WINDOW_BYTES: Final = 2**27
 
 
 def unpack(name: str, target: Path) -> Path:
-    """Unpack `kafka-<name>.tar.zst` below `target`; return the directory with its copies and expected.json.
+    """Unpack `kafka-<name>.tar.zst` below `target`, unless that was done; return the directory `kafka-<name>`.
+
+    It has copies of the log dirs, such as `stopped`, and expected.json.
 
     Raises:
-        FileNotFoundError: no archive of that name.
+        FileNotFoundError: there is no archive of that name.
     """
     tree = target / f"kafka-{name}"
     if not tree.exists():
@@ -33,5 +35,5 @@ def unpack(name: str, target: Path) -> Path:
 
 
 def broker_log_dirs(snapshot: Path) -> dict[int, Path]:
-    """Return the log dir of each broker below one copy (`stopped`), by broker id."""
+    """Return the log dir of each broker by broker id; `snapshot` is one of the copies that `unpack` names."""
     return {int(path.name.removeprefix("broker-")): path for path in sorted(snapshot.glob("broker-*"))}

@@ -34,7 +34,7 @@ class AirflowSecrets:
 
 
 def ensure_passwords(layout: Layout) -> None:
-    """Create the administrator, the viewer that reads pool sizes, and the operator with which `./tiering` sets them."""
+    """Create the users: administrator, viewer (reads pool sizes) and operator (with it `./tiering` sets pool sizes)."""
     known: dict[str, str] = json.loads(layout.passwords.read_text()) if layout.passwords.exists() else {}
     missing = {name: secrets.token_urlsafe(12) for name in (ADMIN, READER, OPERATOR) if name not in known}
     if missing:
@@ -49,7 +49,7 @@ def password_of(layout: Layout, username: str) -> str:
 
 
 def write_private(path: Path, text: str) -> None:
-    """Replace `path` by a file with mode 0600, which other users can read at no moment."""
+    """Replace `path` by a file with mode 0600. Other users cannot read the new file at any moment."""
     path.parent.mkdir(parents=True, exist_ok=True)
     stage = path.with_name(f".{path.name}.{os.getpid()}")
     descriptor = os.open(stage, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)

@@ -1,6 +1,6 @@
 """Create or migrate the databases of a platform: Airflow's schema, the pools, the library's schema.
 
-It runs as a process of its own, in the platform's environment; a second run changes nothing.
+The module is run as a process of its own, in the platform's environment; a second run changes nothing.
 """
 
 import os

@@ -13,14 +13,14 @@ CONFIG_VARIABLE: Final = "TIERING_CONFIG"
 
 
 def sample_settings(layout: Layout, *, airflow_port: int) -> dict[str, str]:
-    """Unpack the log dirs of two brokers, and write settings that copy from them; return the variable that names it."""
+    """Unpack log dirs of two brokers, write settings that copy from them; return the variable that names that file."""
     layout.remote_storage.mkdir(parents=True, exist_ok=True)
     layout.tiering_toml.write_text(_toml(layout, sample_log_dirs(layout), f"http://{LOOPBACK}:{airflow_port}"))
     return {CONFIG_VARIABLE: str(layout.tiering_toml)}
 
 
 def sample_log_dirs(layout: Layout) -> dict[int, Path]:
-    """Return the log dirs of two brokers after a clean stop, by broker id; they are unpacked on the first call."""
+    """Return the log dirs of two cleanly stopped brokers, by broker id. The first call unpacks them."""
     return broker_log_dirs(unpack("public", layout.sample_log_dirs) / "stopped")
 
 

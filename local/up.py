@@ -1,7 +1,7 @@
 """Start the platform on this machine and print its addresses.
 
 Without settings of your own (TIERING_CONFIG or TIERING_LOG_DIRS) it uses the bundled log dirs of two brokers. Nothing
-is copied or deleted before you trigger it; copies may be scheduled.
+is copied before you trigger a copy, unless you set --copy-schedule. Nothing is deleted before you trigger a deletion.
 """
 
 import argparse
@@ -26,7 +26,7 @@ DEFAULT_PORT = 8080
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m local.up", description=__doc__)
-    parser.add_argument("--port", type=int, default=DEFAULT_PORT, help="port on 127.0.0.1 (another one if it is taken)")
+    parser.add_argument("--port", type=int, default=DEFAULT_PORT, help="port on 127.0.0.1 (if taken: a free port)")
     parser.add_argument("--home", type=Path, help="keep everything below this directory instead of the checkout")
     parser.add_argument(
         "--copy-schedule", default="", help="cron expression of tiering_copy (default: only when triggered)"
@@ -35,7 +35,7 @@ def main() -> int:
     console = Console(highlight=False)
     layout = Layout.below(arguments.home.resolve()) if arguments.home else Layout.of_checkout()
     if recorded(layout.components):
-        console.print("it is running already")
+        console.print("the platform is running already")
         return _say_where(console, layout, configured_base_url(layout))
     own = {name: value for name, value in os.environ.items() if name.startswith("TIERING_")}
     has_settings = bool({CONFIG_VARIABLE, "TIERING_LOG_DIRS"} & own.keys())

@@ -15,7 +15,7 @@ a row has no metadata at all. With `--inventory` an S3 Inventory is used as the 
 manifest.json, or a path. With `--record` the findings are checked again and stored in the database under the id RUN, as
 `./tiering audit` does. No object is removed. A second run with the same directory replaces its content.
 
-Exit codes: 0 nothing found, 1 findings or an error that stays in a retry, 2 a wrong setting or an unwritable DIR, 3
+Exit codes: 0 nothing found, 1 findings or an error that a retry cannot cure, 2 a wrong setting or an unwritable DIR, 3
 retry.
 """
 

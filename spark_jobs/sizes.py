@@ -10,8 +10,8 @@
 Each task reads some ranges of segments through the library, page by page: memory does not grow with the number of
 segments. With `--from-storage listing` the rows are also compared with the store's listing, segment by segment; with
 `--from-storage manifests` also with the content of the manifests. A second run with the same directory replaces its
-content. Exit codes: 0 equal, 1 differences or an error that stays in a retry, 2 a wrong setting or an unwritable DIR, 3
-retry.
+content. Exit codes: 0 equal, 1 differences or an error that a retry cannot cure, 2 a wrong setting or an
+unwritable DIR, 3 retry.
 """
 
 import argparse

@@ -8,7 +8,7 @@ segments without an outcome, see `include/tiering/verification/verify_segments.p
 Expectations, and only if segments are left to evaluate; with --results-dir its results are stored in DIR.
 
 Standard output gets one line of JSON: what this try verified. Exit codes: 0 no segment failed in this try, 1 a segment
-failed, or an error that stays in a retry, 2 a wrong setting, 3 retry.
+failed, or an error that a retry cannot cure, 2 a wrong setting, 3 retry.
 """
 
 import argparse

@@ -19,11 +19,11 @@ from local.structure.trace import run_trace
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Print the counters; returns the exit code."""
+    """Print the counters and return the exit code, which is always 0."""
     parser = argparse.ArgumentParser("structure", description="Print the structure counters of a checkout.")
     parser.add_argument("--root", type=Path, default=ROOT, help="the checkout; without it, this one")
     parser.add_argument("--json", action="store_true", help="print JSON, with the lists behind the counters")
-    parser.add_argument("--no-trace", action="store_true", help="do not run a segment to trace its path")
+    parser.add_argument("--no-trace", action="store_true", help="do not copy and verify a segment to trace its path")
     options = parser.parse_args(arguments)
     root = options.root.resolve()
     project = read_project(root)

@@ -37,7 +37,7 @@ class Class:
 
 
 class Classes:
-    """All classes of the product, with their bases resolved as far as they are classes of the project."""
+    """All classes of the product. Bases are resolved if they are classes of the project."""
 
     def __init__(self, project: Project, graph: ImportGraph) -> None:
         self._graph = graph
@@ -45,11 +45,11 @@ class Classes:
         self.by_name = {found.name: found for file in project.product for found in _classes_of(file)}
 
     def public_methods(self) -> dict[str, int]:
-        """By class: how many public functions and properties it has, own and inherited, each name counted once."""
+        """Return, by class, the number of its public functions and properties, own and inherited, each name once."""
         return {name: len(self._public_names(name, set())) for name in self.by_name}
 
     def forwarding(self) -> list[str]:
-        """Public methods of public classes that only pass their arguments on; see `only_forwards`."""
+        """Return the public methods of public classes that only pass their arguments on; see `only_forwards`."""
         return sorted(
             f"{name}.{method.name}"
             for name, found in self.by_name.items()
@@ -59,7 +59,7 @@ class Classes:
         )
 
     def used_twice(self) -> dict[str, list[str]]:
-        """By public class name that more than one module defines: those modules."""
+        """Return each public class name that more than one module defines, with these modules."""
         modules: dict[str, list[str]] = defaultdict(list)
         for found in self.by_name.values():
             if found.is_public:
@@ -76,7 +76,7 @@ class Classes:
         return own.union(*(self._public_names(base, seen) for base in bases))
 
     def _class_named(self, module: str, node: ast.expr) -> str | None:
-        """The class of the project that a base is. ``Base[int]`` is ``Base``."""
+        """Return the name of the project's class that a base class is, or None. ``Base[int]`` is ``Base``."""
         if isinstance(node, ast.Subscript):
             node = node.value
         dotted = _dotted(node)
@@ -87,7 +87,7 @@ class Classes:
         return self._followed(f"{full}.{rest}" if rest else full)
 
     def _followed(self, name: str) -> str | None:
-        """The definition behind a name that a package may only have imported from another module."""
+        """Return where a name is defined, following imports from module to module; None if not in the project."""
         for _ in range(10):
             if name in self.by_name:
                 return name
@@ -106,9 +106,9 @@ def only_forwards(method: _Method) -> bool:
 
     That is a body of one statement, apart from its docstring and `with` blocks around it, that calls a function and
     returns, yields or ignores its result. Its arguments are names, attributes, or calls of the same kind
-    (``self._now_ms(connection)``). A call of a class or of a built-in function is a computation, not a forward. Neither
-    is a call with a constant, for which the method is a name, nor a method without parameters of its own that returns
-    an attribute.
+    (``self._now_ms(connection)``). Three kinds of methods do not count: those that call a class or a built-in function,
+    because that is a computation; those that pass a constant, because the method gives the call a name; and those that
+    only return an attribute, because they call nothing.
     """
     body = [statement for statement in method.body if not is_docstring(statement)]
     while len(body) == 1 and isinstance(body[0], ast.With | ast.AsyncWith):
@@ -138,7 +138,7 @@ def _is_plain(argument: ast.expr) -> bool:
 
 
 def _dotted(node: ast.expr) -> str | None:
-    """``a.b.c`` of a name or of attributes of a name."""
+    """Return ``a.b.c`` for a name or attributes of a name; None for any other expression."""
     parts: list[str] = []
     while isinstance(node, ast.Attribute):
         parts.append(node.attr)
@@ -151,7 +151,7 @@ def _classes_of(file: SourceFile) -> Iterator[Class]:
 
 
 def _names_in(graph: ImportGraph, file: SourceFile) -> Iterator[tuple[str, str]]:
-    """What a name of a module stands for, if it was imported."""
+    """Yield each name that a module imports, with the dotted name for which it stands."""
     for node in file.tree.body:
         if isinstance(node, _Import):
             for alias, full in zip(node.names, graph.names(file, node), strict=True):

@@ -23,9 +23,9 @@ class Counter:
     Args:
         key: its name in JSON and in the table of limits.
         title: what a reader calls it.
-        target: what it should become; None where only its growth is of interest.
+        target: what the number should become; None if only its growth is of interest.
         says: one sentence about what is counted.
-        at_least: whether more is better.
+        at_least: whether target and limit are lower bounds; else they are upper bounds.
     """
 
     key: str
@@ -39,7 +39,8 @@ class Counter:
         return value >= limit if self.at_least else value <= limit
 
 
-# The lines of code are those before use cases got packages of their own: the same behaviour shall need no more.
+# The target of `product_code_lines` is the number before use cases got packages of their own: the same behaviour shall
+# need no more lines.
 COUNTERS: Final = (
     Counter("files", "files in include/", 330, "Python files, empty ones included."),
     Counter("median_lines", "median lines of a file", 150, "Of the files in include/ that are not empty.", True),
@@ -54,9 +55,9 @@ COUNTERS: Final = (
         "cycles",
         "cycles between packages",
         0,
-        "Groups of packages of the library in which each imports each, through others or itself.",
+        "Groups of packages of the library in which each imports every other, directly or through others.",
     ),
-    Counter("packages_in_cycles", "packages in a cycle", 0, "Packages that belong to one of these groups."),
+    Counter("packages_in_cycles", "packages in a cycle", 0, "Packages of the library that are in such a group."),
     Counter(
         "large_classes",
         "classes above 30 public methods",
@@ -68,7 +69,7 @@ COUNTERS: Final = (
         "most_methods",
         "most public methods of a class",
         MOST_METHODS,
-        "The same number, of the class that has most.",
+        "Public functions and properties, counted as above, of the class that has most.",
     ),
     Counter(
         "forwarding_methods",
@@ -95,13 +96,13 @@ COUNTERS: Final = (
         "Lines without comments, docstrings and blank lines in all folders but tests/ and benchmarks/.",
     ),
 )
-# Half the modules and a third of the returns that were counted before use cases got packages of their own.
+# Targets are half the modules and a third of the returns that were counted before use cases got packages of their own.
 TRACED: Final = (
     Counter(
         "trace_modules",
         "modules on a segment's path",
         99,
-        "Modules of include/ of which a function ran, from scan to verdict of one segment.",
+        "Modules of include/ of which a function ran, from the scan to the verdict of one segment.",
     ),
     Counter("trace_packages", "packages on a segment's path", None, "Packages of the library that hold these modules."),
     Counter(
@@ -139,12 +140,12 @@ class Structure:
     """Files and lines of code of each package of the library."""
     forwarding_methods: list[str]
     single_importer_modules: Mapping[str, str]
-    """By module: its importer."""
+    """By module: the only module that imports it."""
     trace: Mapping[str, Any] = field(default_factory=dict)
 
 
 def measure(project: Project) -> Structure:
-    """Count everything that the source alone tells."""
+    """Compute the counters that need only the source, which are all except those of the trace."""
     graph = ImportGraph(project)
     classes = Classes(project, graph)
     methods = classes.public_methods()

@@ -8,7 +8,7 @@ from local.structure.counters import COUNTERS, TRACED
 
 
 def limits_of(root: Path) -> dict[str, float]:
-    """Return the limits that a checkout states, by counter; none where it has no such table."""
+    """Return the limits that a checkout states, by key of the counter; empty if the checkout has no such table."""
     file = root / "pyproject.toml"
     tables = tomllib.loads(file.read_text()) if file.exists() else {}
     return dict(tables.get("tool", {}).get("structure", {}).get("limits", {}))

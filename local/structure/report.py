@@ -10,14 +10,14 @@ def text_of(structure: Structure, limits: Mapping[str, float]) -> str:
 
     Args:
         structure: what was counted.
-        limits: by counter, what the tests allow today; a counter without one is not limited.
+        limits: by key of the counter, what the tests allow today; a counter without an entry is not limited.
     """
     return "\n".join(_lines(structure, limits)) + "\n"
 
 
 def _lines(structure: Structure, limits: Mapping[str, float]) -> Iterator[str]:
-    yield "Structure of the code. A limit is what the tests allow today, a target what a counter is to become."
-    yield "The methods and modules behind the counters: --json."
+    yield "Structure of the code. A limit is what the tests allow today, a target is what a counter shall become."
+    yield "With --json the methods and modules behind the counters are printed, too."
     yield ""
     yield from _counters(COUNTERS, structure.values, limits)
     yield ""

@@ -50,7 +50,7 @@ class SourceFile:
 
     @cached_property
     def statements(self) -> list[ast.AST]:
-        """The module and every statement in it at any depth; expressions hold none."""
+        """The module and every statement in it at any depth. Expressions contain no statements."""
         found: list[ast.AST] = [self.tree]
         for node in found:
             for block in _BLOCKS:
@@ -62,7 +62,7 @@ class SourceFile:
         """Lines that hold code: neither blank, nor only a comment, nor part of a docstring."""
         lines = self.text.splitlines()
         filled = {number for number, line in enumerate(lines, start=1) if line.strip()}
-        # What looks like a comment may be in a string. Only the tokenizer can tell, and it is slow.
+        # A line that begins with # may be part of a string. The tokenizer shows that, but is slow: only if necessary.
         hashes = {number for number in filled if lines[number - 1].lstrip().startswith("#")}
         return len(filled - set(self._docstring_lines()) - (self._comment_lines() & hashes if hashes else set()))
 
@@ -86,7 +86,7 @@ class Project:
 
     @property
     def product(self) -> list[SourceFile]:
-        """All files but those of tests and benchmarks."""
+        """All files except those of tests and benchmarks."""
         return [file for file in self.files if file.folder not in TEST_FOLDERS]
 
     @property
@@ -109,7 +109,7 @@ def read_project(root: Path, *, with_tests: bool = True) -> Project:
 
     Args:
         root: the checkout.
-        with_tests: whether tests and benchmarks are read, too. They are most of the files, and slow to parse.
+        with_tests: whether tests and benchmarks are read, too. Most files are tests, and to parse them is slow.
     """
     folders = sorted(path.name for path in root.iterdir() if path.is_dir() and not path.name.startswith("."))
     wanted = [folder for folder in folders if with_tests or folder not in TEST_FOLDERS]
@@ -117,7 +117,7 @@ def read_project(root: Path, *, with_tests: bool = True) -> Project:
 
 
 def is_docstring(statement: ast.stmt) -> bool:
-    """Tell whether a statement is a string only."""
+    """Return whether a statement consists of a string only."""
     return (
         isinstance(statement, ast.Expr)
         and isinstance(statement.value, ast.Constant)
@@ -135,7 +135,7 @@ def _files_below(root: Path, folder: str) -> Iterator[SourceFile]:
 
 
 def _library_package(files: Collection[SourceFile]) -> str:
-    """The package that holds the library's packages: below `include/` the first that holds more than one thing."""
+    """Return the package that holds the library's packages: the first below `include/` with more than one entry."""
     package = PurePosixPath(_LIBRARY)
     while True:
         below = {

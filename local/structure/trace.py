@@ -1,11 +1,10 @@
 """The path of one segment through the library, from scan to verdict, counted as moves between packages.
 
-What ran is recorded by `traced_segment`. Counted is, with a package being a folder or module directly below the
-library's root:
+`traced_segment` records what ran. A package is a folder or module directly below the library's root. These are counted:
 
 - **modules**: those of include/ of which a function ran, in any thread that is not a daemon. Daemon threads (heartbeat,
-  quota shares, metrics) run when their time comes, and a segment does not pass through them.
-- **packages**: those that hold these modules.
+  quota allocations, metrics) run on timers, and a segment does not pass through them.
+- **packages**: the packages that hold these modules.
 - **moves**: each thread's modules are put in the order in which the thread entered them for the first time; a move is
   a module of another package than the module before it. Threads are counted separately and summed.
 - **returns**: moves into a package from which the same thread moved away before.
@@ -33,7 +32,7 @@ _TIMEOUT_SECONDS: Final = 300
 
 @dataclass(frozen=True)
 class Trace:
-    """What ran, by thread in the order of first calls, and calls between modules as (caller, called)."""
+    """The modules that ran, by thread in the order of first calls, and calls between modules as (caller, called)."""
 
     threads: Sequence[Sequence[str]]
     calls: Sequence[tuple[str, str]]
@@ -78,7 +77,7 @@ def run_trace(root: Path, project: Project) -> Trace:
 
     Args:
         root: the checkout.
-        project: its files, which say what a package is.
+        project: the files of the checkout, which define what a package is.
 
     Raises:
         RuntimeError: the segment could not be copied and verified.
@@ -97,7 +96,7 @@ def run_trace(root: Path, project: Project) -> Trace:
 
 
 def _moves(path: Sequence[str]) -> list[str]:
-    """The packages that are moved into."""
+    """Return the packages into which the path moves, in order; the first package of the path is left out."""
     return [following for before, following in pairwise(path) if following != before]
 
 

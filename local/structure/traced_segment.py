@@ -2,8 +2,8 @@
 
     PYTHONPATH=CHECKOUT python -P CHECKOUT/local/structure/traced_segment.py CHECKOUT
 
-It is run by its path and imports no module next to it, so that it can trace a checkout that does not contain it. Only
-`one_segment` uses names of the library.
+The program is run by its path and imports no module next to it, so that it can trace a checkout that does not contain
+it. Only `one_segment` uses names of the library.
 """
 
 import importlib
@@ -24,7 +24,7 @@ def one_segment(directory: Path) -> Iterator[Callable[[], None]]:
     """Set a deployment up below `directory`: broker log dirs, SQLite, a file store.
 
     Yields:
-        What is traced: it plans the copy of one segment, copies it and verifies it.
+        The function to trace, which plans the copy of one segment, copies the segment and verifies it.
     """
     from include.tiering.app import open_app
     from include.tiering.settings import load_settings
@@ -59,11 +59,11 @@ include = ["orders"]
 
 
 class Recorder:
-    """Counts, as a profile function of every thread, which modules below `sources` run.
+    """Records, as a profile function of every thread, which modules below `sources` run.
 
-    A module is entered when a Python function whose code stands in its file is called, or a generator resumed. What
-    runs because a module is being imported does not count, nor does what `dataclass` and others generate at run time:
-    it stands in no file.
+    A module is entered when a Python function whose code is in the module's file is called, or a generator there is
+    resumed. Code that runs because a module is being imported does not count. Code that `dataclass` and others generate
+    at run time does not count either, because it is in no file.
     """
 
     def __init__(self, root: Path, sources: str = "include") -> None:
@@ -75,7 +75,7 @@ class Recorder:
 
     @contextmanager
     def recording(self) -> Iterator[None]:
-        """Record this thread, and those that are started before the context ends and are no daemons."""
+        """Record this thread, and all threads that start before the context ends and are no daemons."""
         threading.setprofile(self.profile)
         sys.setprofile(self.profile)
         try:
@@ -97,8 +97,8 @@ class Recorder:
         for file in sorted(Path(self._sources).rglob("*.py")):
             if file.name == "__main__.py":
                 continue
-            # Some are scripts that another program runs (migrations). A module that the path needs and that cannot be
-            # imported fails again when the path imports it.
+            # Some modules are scripts that another program runs (migrations) and cannot be imported here. If the path
+            # needs a module that cannot be imported, the import fails again on the path.
             with suppress(Exception):
                 importlib.import_module(self._name_of(str(file)))
 
@@ -116,7 +116,7 @@ class Recorder:
         found: _Thread | None = getattr(self._local, "thread", None)
         if found is None:
             found = self._local.thread = _Thread()
-            # Daemon threads renew leases and shares or publish metrics on a timer: they are no part of the path.
+            # Daemon threads renew leases and quota allocations or publish metrics on a timer: they are not on the path.
             if not threading.current_thread().daemon:
                 self._threads.append(found)
         return found
@@ -148,13 +148,13 @@ class _Thread:
         self._stack.append(module)
 
     def returned(self) -> None:
-        """The function that recording began in returns without having been called."""
+        """End the newest call. The function in which recording began returns without a recorded call: ignore that."""
         if self._stack:
             self._stack.pop()
 
 
 def main(root: Path) -> int:
-    """Trace one segment; returns the exit code."""
+    """Trace one segment, print the record as JSON, and return the exit code 0."""
     recorder = Recorder(root)
     with tempfile.TemporaryDirectory(prefix="structure-") as directory, one_segment(Path(directory)) as scan_to_verdict:
         recorder.import_all()

@@ -145,7 +145,7 @@ class PartitionOffsets:
     before it.
 
     `earliest_local` and `latest_tiered` are None if the broker is too old to support the request, or has no such offset
-    (nothing is tiered). `leader_epoch` is -1 if unknown.
+    (for example, nothing is tiered). `leader_epoch` is -1 if unknown.
     """
 
     leader: int
@@ -225,7 +225,7 @@ class Brokers(Protocol):
         BrokersUnavailableError: no broker answers in time, or the leader is changing. Retriable.
         BrokersLoginError: TLS or SASL failed: user, password, certificate or protocol.
         BrokersForbiddenError: this user is not authorised for the request.
-        BrokersRefusedError: the broker refused for another reason; the message has the broker's words.
+        BrokersRefusedError: the broker refused for another reason; the message has the broker's reason.
     """
 
     def describe(self) -> ClusterDescription:

@@ -110,7 +110,7 @@ class LogSegment:
 
     Offsets are inclusive. `end_offset` is the successor's base - 1, or for the active segment the last offset in it
     (base - 1 if it has no valid batch). `size_bytes` is the size of the `.log`. For an active segment, which may be
-    preallocated, it counts only the valid batches, unless the `.log` cannot be read.
+    preallocated, it is only the size of the valid batches, if they could be read.
     `max_timestamp_ms` is -1 if unknown. `batch_count` is None unless the segment was checked deeply.
     `reason` is None exactly if the segment is eligible. `is_corrupt` is set for each damaged segment, even if another
     reason applies first.

@@ -368,7 +368,7 @@ def read_topic_id(directory: BrokerDirectory) -> Uuid:
 
 
 def created_ns(directory: BrokerDirectory) -> int:
-    """Return the modification time of `partition.metadata` in ns; the broker writes it once, when it creates the log.
+    """Return the modification time of `partition.metadata` in ns. A broker writes it once, when it creates the log.
 
     Raises:
         SourceVanishedError: the file does not exist.
@@ -400,8 +400,8 @@ def replica_directory(identities: Iterable[DirIdentity], replica_id: ReplicaId) 
         replica_id: the replica.
 
     Raises:
-        SourceVanishedError: no log directory has its ids, its partition directory does not exist, or that directory
-            belongs to another topic id.
+        SourceVanishedError: no log directory has the replica's broker id and directory id, the partition directory does
+            not exist, or it belongs to another topic id.
         SourceError: it cannot be read.
     """
     partition, where = replica_id.topic_id_partition, (replica_id.broker_id, replica_id.directory_id)

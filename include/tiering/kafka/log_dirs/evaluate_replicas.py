@@ -160,8 +160,8 @@ def evaluate(
 def is_note(unread: UnreadReplica, evaluated: Iterable[Replica], cluster_metadata: ClusterMetadata | None) -> bool:
     """Return whether the error of an unreadable replica belongs to the notes, because no copy would read the replica.
 
-    It does if the directory is being deleted or moved, if its topic is internal or compacted, or if another broker
-    leads its partition and the leader's replica is among the `evaluated` ones.
+    It belongs there if the directory is being deleted or moved, if its topic is internal or compacted, or if another
+    broker leads its partition and the leader's replica is among the `evaluated` ones.
 
     Raises:
         ClusterMetadataError: the metadata cannot be read at present.

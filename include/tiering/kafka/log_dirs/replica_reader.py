@@ -182,7 +182,7 @@ def with_leader_read_last(
 
 
 def _read_again(found: FoundReplica, known: KnownTimestamps, *, deep: bool) -> FoundReplica:
-    """Read a replica again; return it unchanged if it cannot be read."""
+    """Read a replica again; return `found` if it cannot be read, or now belongs to another topic id."""
     partition = found.topic_id_partition
     name = PartitionDirectoryName(partition.topic, partition.partition, found.state)
     with suppress(SourceError), open_root(found.identity.path) as root:
@@ -269,7 +269,7 @@ class PartitionReader:
         listing: Listing,
         epochs: LeaderEpochs,
     ) -> FoundReplica:
-        """Return names and sizes only, because a directory that is not live is never read for a copy."""
+        """Return a replica with only base offsets, sizes and epochs: a directory that is not live is never copied."""
         segments = tuple(
             FoundSegment(
                 base_offset=log.base_offset,

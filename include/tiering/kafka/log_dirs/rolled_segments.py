@@ -358,7 +358,7 @@ def spot_check_offset_index(log: BrokerFile, index: OffsetIndex, index_path: str
 
 
 def spot_check_time_index(log: BrokerFile, index: TimeIndex, offsets: OffsetIndex, index_path: str) -> None:
-    """Check the last entry. Raises CorruptFileError if it does not match the log. `offsets` was checked before."""
+    """Check the last entry. Raises CorruptFileError if it does not match the log. `offsets` must be checked."""
     if not len(index):
         return
     offset, timestamp_ms = int(index.offsets[-1]), index.largest_timestamp_ms

@@ -83,9 +83,10 @@ class LogDirSource:
         cluster_metadata: metadata of the same cluster; every call refreshes it, except `size_doubts` and
             `leading_compacted`, which do not use it.
         named_topics: exact names of topics that may be copied although the cluster metadata does not know them.
-        retention: returns the timestamp below which segments of a topic are past retention; by default none are.
+        retention: returns the timestamp below which segments of a topic are past retention, or None if no segment is
+            past retention, which is the default.
         recorded: returns the stored names of archived topics; used only for ids that the cluster metadata does not
-            know.
+            have.
         brokers: brokers of the same cluster, for exact offsets. While they do not answer, every call that evaluates
             replicas (all except `size_doubts` and `leading_compacted`) raises BrokersUnavailableError; checkpoints
             never replace the brokers' offsets. None: bounds come from checkpoints.
@@ -237,8 +238,8 @@ class LogDirSource:
         """Read one replica and evaluate it together with all other replicas of its partition.
 
         Raises:
-            SourceVanishedError: no log directory that may be read has its ids, its partition directory does not exist,
-                or that directory belongs to another topic id.
+            SourceVanishedError: no log directory that may be read has the replica's broker id and directory id, the
+                partition directory does not exist, or it belongs to another topic id.
             SourceError: it cannot be read.
             ClusterMetadataError: the cluster metadata, or the leader's offsets, cannot be read.
         """

@@ -1,4 +1,4 @@
-"""Checks of the topic, its brokers and the metadata topic. `seed_checks` checks the segments to be published."""
+"""Checks of the topic, its brokers and the metadata topic. The checks in `seed_checks` are about the segments."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -28,8 +28,8 @@ def _same_topic(evidence: HandoverEvidence) -> Iterator[Remark]:
         )
         yield Remark(
             f"{evidence.topic} is handed over under id {evidence.topic_id}, {now}",
-            "undo the handover: the remote segments belong to the old topic; tiering.on.topic.delete says what happens"
-            " to them",
+            "undo the handover: the remote segments belong to the old topic; the setting tiering.on.topic.delete says"
+            " what happens to them",
         )
 
 
@@ -53,7 +53,7 @@ def _has_remote_storage(evidence: HandoverEvidence) -> Iterator[Remark]:
         if not broker.remote_storage_system:
             yield Remark(
                 f"broker {broker.broker_id} has remote.log.storage.system.enable=false",
-                "set it in server.properties with the storage manager's settings and restart the broker",
+                "set it to true in server.properties, with the storage manager's settings, and restart the broker",
             )
     if not evidence.brokers:
         yield Remark("no broker describes itself", "check cluster.bootstrap_servers", outcome=CheckOutcome.WAITING)
@@ -64,7 +64,7 @@ def _new_enough(evidence: HandoverEvidence) -> Iterator[Remark]:
         if not broker.lists_remote_offsets:
             yield Remark(
                 f"broker {broker.broker_id} does not report its latest tiered offset: it is older than 3.9",
-                "upgrade it: only this offset shows that the brokers have read which segments are remote",
+                "upgrade the broker: only this offset shows that the brokers have read which segments are remote",
             )
 
 
@@ -88,7 +88,7 @@ def _not_tiered_yet(evidence: HandoverEvidence) -> Iterator[Remark]:
         if partition.offsets is not None and partition.offsets.latest_tiered is not None:
             yield Remark(
                 f"the leader has remote offsets up to {partition.offsets.latest_tiered}",
-                "find out who tiered it before: two sets of remote segments must not mix",
+                "find out who tiered the partition before: two sets of remote segments must not mix",
                 partition.partition,
             )
 
@@ -113,8 +113,8 @@ def _metadata_readable(evidence: HandoverEvidence) -> Iterator[Remark]:
     for unreadable in evidence.metadata_topic.unreadable if evidence.metadata_topic is not None else ():
         yield Remark(
             unreadable,
-            "every broker that reads this partition stops there, after each restart too: only kafka-delete-records on"
-            " that partition, or its retention, removes the record",
+            "every broker that reads this partition stops at this record, after each restart too: only"
+            " kafka-delete-records on the partition, or the partition's retention, removes the record",
         )
 
 
@@ -131,9 +131,9 @@ def _layout(evidence: HandoverEvidence) -> Iterator[Remark]:
             )
         elif found != expected:
             yield Remark(
-                f"broker {broker.broker_id} reads with {found}, the platform's layout"
+                f"the storage manager of broker {broker.broker_id} is {found}; the platform's layout"
                 f" {evidence.store.layout} is that of {expected}",
-                "seeded segments could not be read: use the store and layout that the brokers have",
+                "brokers could not read seeded segments: use the store and layout that the brokers have",
             )
 
 
@@ -144,12 +144,12 @@ def _directory(evidence: HandoverEvidence) -> Iterator[Remark]:
         if wanted is not None and directory.rstrip("/") != wanted.rstrip("/"):
             yield Remark(
                 f"brokers keep remote segments in {directory}, the platform's store is {wanted}",
-                "set remote_storage.url to the directory of the brokers; all brokers need the same one",
+                "set remote_storage.url to the directory of the brokers; all brokers need the same directory",
             )
     if not shown:
         yield Remark(
             "no broker shows where its storage manager keeps segments (the setting is secret to the admin API)",
-            "compare it with remote_storage.url on every broker",
+            "compare the setting of every broker with remote_storage.url",
             outcome=CheckOutcome.NOTE,
         )
 
@@ -173,14 +173,14 @@ def _leader_readable(evidence: HandoverEvidence) -> Iterator[Remark]:
             yield Remark(
                 partition.problem
                 or f"the log directory of its leader, broker {partition.offsets.leader}, is not read here",
-                "add it to log_dirs, or move the leadership to a broker whose log directory is listed there",
+                "add this directory to log_dirs, or move the leadership to a broker whose log directory is in log_dirs",
                 partition.partition,
             )
         elif partition.replica.broker_id != partition.offsets.leader:
             yield Remark(
                 f"the replica of broker {partition.replica.broker_id} was read, the leader is broker"
                 f" {partition.offsets.leader}",
-                "the leadership is moving: repeat in a moment",
+                "the leadership is moving: repeat the check in a moment",
                 partition.partition,
                 CheckOutcome.WAITING,
             )
@@ -199,13 +199,13 @@ def _disk_space(evidence: HandoverEvidence) -> Iterator[Remark]:
             yield Remark(
                 f"the free disk space of broker {disk.broker_id} cannot be read from this host; {hours:g} h of new"
                 f" records need {needed_bytes} bytes",
-                "check it on that broker: while the overrides are in force, nothing of the topic is deleted",
+                "check the space on that broker: while the overrides are in force, nothing of the topic is deleted",
                 outcome=CheckOutcome.NOTE,
             )
         elif disk.free_bytes < needed_bytes:
             yield Remark(
-                f"broker {disk.broker_id} has {disk.free_bytes} bytes free, {hours:g} h at {rate:.0f} bytes a second"
-                f" need {needed_bytes}",
+                f"broker {disk.broker_id} has {disk.free_bytes} bytes free, {hours:g} h at {rate:.0f} bytes per second"
+                f" need {needed_bytes} bytes",
                 "while overrides are in force, nothing of the topic is deleted: free disk space, or lower"
                 " tiering.handover.hold.hours",
             )
@@ -255,16 +255,16 @@ CLUSTER_CHECKS: Final = (
     NamedCheck(
         "topic-is-fenced-off", "the topic's owner is handing-over: no batch copies or expires it", _fenced, _LAST
     ),
-    NamedCheck("no-copier-is-left", "no batch has a lease on a partition", _no_leases, _LAST),
+    NamedCheck("no-copier-is-left", "no batch has a lease to copy or expire a partition", _no_leases, _LAST),
     NamedCheck("brokers-have-remote-storage", "remote storage is enabled on every broker", _has_remote_storage, _BOTH),
     NamedCheck("brokers-are-new-enough", "every broker reports its latest tiered offset", _new_enough, _BOTH),
     NamedCheck("topic-is-not-compacted", "cleanup.policy is delete", _deleted_not_compacted, _BOTH),
     NamedCheck(
-        "brokers-do-not-tier-it", "remote.storage.enable is false, and nothing is tiered", _not_tiered_yet, _BOTH
+        "brokers-do-not-tier-it", "no topic config remote.* is true, and nothing is tiered", _not_tiered_yet, _BOTH
     ),
     NamedCheck("metadata-topic-exists", "__remote_log_metadata exists", _metadata_topic, _BOTH),
     NamedCheck(
-        "metadata-topic-keeps-all", "the retention of __remote_log_metadata is unlimited", _metadata_kept, _BOTH
+        "metadata-topic-keeps-all", "__remote_log_metadata is neither limited nor compacted", _metadata_kept, _BOTH
     ),
     NamedCheck(
         "metadata-topic-is-readable",
@@ -283,7 +283,7 @@ CLUSTER_CHECKS: Final = (
     NamedCheck("retention-ms-is-guarded", "retention.ms is unlimited at the switch", _retention_ms_override, _LAST),
     NamedCheck(
         "local-retention-is-guarded",
-        "local retention is no shorter than retention",
+        "neither local.retention.ms nor local.retention.bytes is a limit",
         _local_retention_override,
         _LAST,
     ),

@@ -1,16 +1,16 @@
-"""The last step: lower local retention in small steps, and compare records that became remote only on the way.
+"""The last step: lower local retention in small steps, and compare the records that are only remote after each step.
 
     step        done when it is reached                  a crash right after it leaves       cleaned up by
-    lowered     local.retention.bytes is at a level      a level between; brokers delete     the next try, from the
-                                                         down to it                          level that it finds
-    compared    consumers receive from remote-only       the same                            the next try, after the
-                segments what was copied                                                     last compared offset
+    lowered     local.retention.bytes is at a level      a level above the final one, to     the next try, from the
+                                                         which brokers delete                bytes that it finds
+    compared    the records that consumers receive from  the same                            the next try, after the
+                remote-only segments were compared                                           last compared offset
     final       both configs have the requested or       nothing                             -
                 their old values
 
-Records served by brokers are compared with the store, after the checksum of the stored bytes was compared with that of
-the source. So no local copy is needed for the comparison, and a repeated try loses nothing. A difference stops the
-handover: local retention is not lowered further.
+Records served by brokers are compared with the records in the store, after the checksum of the stored bytes was
+compared with the source's checksum. So no local copy is needed for the comparison, and a repeated try loses nothing. A
+difference stops the handover: local retention is not lowered further.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,7 +28,7 @@ from include.tiering.units import format_bytes
 
 
 def lower_local_retention(run: HandoverRun) -> StepResult:
-    """Lower local retention to the requested values, or to those that the topic had, and compare records on the way.
+    """Lower local retention to the requested or else the old values, and compare records after each level.
 
     Raises:
         BrokersError: the brokers do not answer, or refuse a change.
@@ -51,7 +51,7 @@ def lower_local_retention(run: HandoverRun) -> StepResult:
 
 
 def final_configs(run: HandoverRun) -> dict[str, str | None]:
-    """Return the final values of both configs: the requested ones, else the old ones of overrides. None: unset."""
+    """Return the final values of the configs: the requested values, else the old values of overrides. None: unset."""
     handover = run.handover
     final: dict[str, str | None] = {
         override.key: override.old_value
@@ -65,7 +65,7 @@ def final_configs(run: HandoverRun) -> dict[str, str | None]:
         if wanted is not None:
             final[key] = str(wanted)
     if final and LOCAL_BYTES not in final:
-        # The steps lower this config. It had no override, so it was -2: set on the topic unless that is the default.
+        # The levels change this config. It had no override, so it was -2: by default, or because the topic set it.
         final[LOCAL_BYTES] = None if _limit(run, LOCAL_BYTES, None) == UNLIMITED else LOCAL_OVERRIDES[LOCAL_BYTES]
     return final
 
@@ -73,7 +73,8 @@ def final_configs(run: HandoverRun) -> dict[str, str | None]:
 def _levels(run: HandoverRun, final: Mapping[str, str | None]) -> Sequence[int]:
     """Return the values of local.retention.bytes to set one after another; none if brokers would delete nothing.
 
-    They follow from the partition that has most on its disk.
+    They fall from the largest number of local bytes of any partition to the largest number that a partition keeps.
+    Values above retention.bytes are left out, because Kafka refuses them.
     """
     limit_ms, limit_bytes = (_limit(run, key, final.get(key)) for key in (LOCAL_MS, LOCAL_BYTES))
     if limit_ms < 0 and limit_bytes < 0:
@@ -97,7 +98,11 @@ def _limit(run: HandoverRun, key: str, value: str | None) -> int:
 
 
 def _settle_and_compare(run: HandoverRun, level: int | None) -> StepResult | None:
-    """Wait until brokers have deleted down to the level, at most `settle_seconds`; then compare what is remote only."""
+    """Wait at most `settle_seconds` until brokers have deleted down to `level` (None: do not wait), then compare.
+
+    Returns:
+        STOP after a difference; None if all compared records are equal.
+    """
     expected = {}
     if level is not None:
         for replica, offsets in _leaders(run):
@@ -114,7 +119,11 @@ def _settle_and_compare(run: HandoverRun, level: int | None) -> StepResult | Non
 
 
 def compare_remote_only(run: HandoverRun) -> StepResult | None:
-    """Compare what brokers serve of seeded segments that no leader has on disk, each once. None if all are equal."""
+    """Compare once the records of each seeded segment that is not on the leader's disk any more.
+
+    Returns:
+        STOP after a difference; None if all compared records are equal.
+    """
     answer = run.ports.brokers.partition_offsets([seeded.topic_id_partition for seeded in run.seed])
     for seeded in run.seed:
         offsets = answer.of(seeded.topic_id_partition)
@@ -150,8 +159,8 @@ def _compare_partition(run: HandoverRun, seeded: SeededPartition, offsets: Parti
 def _differs(partition: TopicIdPartition, start: int, end: int, stored: int, served: int) -> StepResult:
     return StepResult(
         StepEnd.STOP,
-        f"{partition}: of offsets {start}..{end} the brokers serve {served} records and {stored} were copied; they are"
-        " not equal: local retention is not lowered further",
+        f"{partition}: of offsets {start}..{end} the brokers serve {served} records and {stored} were copied; these"
+        " records are not equal: local retention is not lowered further",
     )
 
 
@@ -173,5 +182,5 @@ def _local_segments(replica: Replica, offsets: PartitionOffsets) -> list[LogSegm
 
 
 def _number(value: str | None) -> int:
-    """Return the number; -1 for None, for unlimited and for what is no number."""
+    """Return the number; -1 for None, for a negative number, and for a text that is not a number."""
     return int(value) if value is not None and value.isdigit() else UNLIMITED

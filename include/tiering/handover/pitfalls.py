@@ -1,7 +1,7 @@
 """All checks of a handover, and the pitfalls that they cover.
 
-A pitfall is what can go wrong when segments are published for brokers. It names the checks that find it, or says why no
-check can. `docs/handover-checks.md` is generated from both.
+A pitfall is a mistake that is possible when segments are published for brokers. It names the checks that find the
+mistake, or says why no check can. `docs/handover-checks.md` is generated from the checks and the pitfalls.
 """
 
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ CHECKS: Final[tuple[NamedCheck, ...]] = (*CLUSTER_CHECKS, *SEED_CHECKS, *HISTORY
 
 @dataclass(frozen=True, slots=True)
 class Pitfall:
-    """`checks` run before the switch, `watched` after it. Without either, `why_none` says why no check can find it."""
+    """`checks` run before the switch, `watched` after it. `why_none` says why no check finds the pitfall reliably."""
 
     what: str
     consequence: str
@@ -29,146 +29,152 @@ class Pitfall:
 PITFALLS: Final = (
     Pitfall(
         "The first seeded offset lies above the broker's log start, or only STARTED was published of a segment",
-        "the broker raises its log start and deletes what lies below",
+        "the broker raises its log start and deletes all records below",
         ("seed-begins-at-log-start", "nothing-is-published-twice"),
         ("earliest-is-unchanged",),
     ),
     Pitfall(
-        "A gap between seeded segments",
-        "the broker treats it as tiered and deletes the only copy",
+        "There is a gap between seeded segments",
+        "the broker treats the gap as tiered and deletes the only copy of its records",
         ("seed-has-no-gap",),
         ("earliest-is-unchanged",),
     ),
     Pitfall(
         "FINISHED is published before the objects are durable, or objects are missing",
-        "the same, and reads fail",
+        "the broker deletes the only complete copy, and reads fail",
         ("seed-passed-the-gate",),
         ("latest-tiered-covers-seed",),
     ),
     Pitfall(
-        "Wrong leader epochs or offsets",
-        "records are not found, not counted and not expired",
+        "A segment's metadata has wrong leader epochs or offsets",
+        "brokers do not find, count or expire the records",
         ("epochs-are-the-leaders", "seed-passed-the-gate"),
     ),
     Pitfall(
-        "Leader epochs of a follower, or from before an unclean election",
-        "as above, and an overlap is uploaded",
+        "A segment has the leader epochs of a follower, or epochs from before an unclean election",
+        "brokers do not find, count or expire the records, and upload overlapping segments",
         ("history-is-one", "leader-is-read", "epochs-are-the-leaders", "nothing-changed-since"),
         ("nothing-is-uploaded-again",),
     ),
     Pitfall(
-        "Epochs without a record are listed", "a needless entry in the brokers' lookup", ("epochs-are-the-leaders",)
+        "A segment lists epochs without a record", "brokers keep needless lookup entries", ("epochs-are-the-leaders",)
     ),
     Pitfall(
-        "Segments above the high watermark or the last stable offset",
-        "a leader change may truncate them; they fail the brokers' lineage test",
+        "A segment ends at or above the high watermark or the last stable offset",
+        "a leader change may truncate its records; the segment fails the brokers' lineage test",
         ("bounds-are-exact", "seed-is-stable", "seed-is-flushed"),
     ),
     Pitfall(
-        "Limited retention.bytes on a broker without the fix of KAFKA-20732",
-        "local and remote copies are both counted, records within retention are deleted on both tiers",
+        "retention.bytes is limited on a broker without the fix of KAFKA-20732",
+        "the broker counts local and remote copies, and deletes records within retention on both tiers",
         ("retention-bytes-is-guarded",),
         ("earliest-is-unchanged",),
     ),
     Pitfall(
-        "The same as a race: 3 of 10 partitions on 4.3.1 and on 3.9.2, none of 10 on 4.4.0",
-        "a successful run proves nothing",
+        "KAFKA-20732 is a race: 3 of 10 partitions lost records on 4.3.1, 3 of 10 on 3.9.2, none of 10 on 4.4.0",
+        "a handover without loss does not prove that the next one loses nothing",
         ("retention-bytes-is-guarded", "restarts-are-harmless"),
         ("earliest-is-unchanged",),
     ),
     Pitfall(
-        "Segments that are past retention already",
-        "deleted in the first expiration run, log start raised",
+        "A segment is past retention already",
+        "the broker's first expiration run deletes the segment and raises the log start",
         ("retention-ms-is-guarded", "seed-is-within-retention"),
         ("earliest-is-unchanged",),
     ),
     Pitfall(
-        "Wrong size or largest timestamp",
-        "expires too early or too late; reads end early",
+        "A segment's metadata has a wrong size or largest timestamp",
+        "the segment expires too early or too late, or reads of it end early",
         ("seed-passed-the-gate", "timestamps-are-real"),
     ),
     Pitfall(
-        "A range is seeded a second time",
-        "the older id is hidden and never expires",
+        "A range of offsets is seeded a second time",
+        "the older segment is hidden and never expires",
         ("nothing-is-published-twice",),
         ("nothing-is-uploaded-again",),
     ),
     Pitfall(
-        "Racing with the broker's own copies after the switch",
-        "duplicates",
+        "The platform still copies when the broker begins to copy after the switch",
+        "offsets are in the store twice",
         ("topic-is-fenced-off", "no-copier-is-left", "brokers-do-not-tier-it"),
         ("nothing-is-uploaded-again",),
     ),
     Pitfall(
-        "A transactional producer for metadata",
-        "its markers occupy offsets that brokers wait for",
+        "A transactional producer writes the metadata",
+        "its transaction markers occupy offsets that brokers wait for",
         why_none="the publisher sets no transactional.id and no setting can; a test reads its configuration",
     ),
     Pitfall(
-        "A malformed record in __remote_log_metadata",
-        "every broker that reads its partition stops, after restarts too",
+        "A record in __remote_log_metadata is malformed",
+        "every broker that reads the record's partition stops at this record, after restarts too",
         ("metadata-topic-is-readable",),
         ("latest-tiered-covers-seed",),
     ),
     Pitfall(
-        "Limited retention of __remote_log_metadata",
-        "STARTED expires before FINISHED: objects without metadata stay",
+        "The retention of __remote_log_metadata is limited",
+        "STARTED expires before FINISHED is written: the objects stay without metadata",
         ("metadata-topic-exists", "metadata-topic-keeps-all"),
     ),
     Pitfall(
-        "A missing or damaged producer snapshot",
+        "A producer snapshot is missing or damaged",
         "a new replica cannot build its state and stays outside the ISR",
         ("seed-passed-the-gate",),
     ),
     Pitfall(
-        "A leader epoch object that does not reach back to the beginning",
-        "older remote records are out of reach on a new replica",
+        "The leader epoch object of a segment does not reach back to the beginning of the log",
+        "a new replica cannot reach older remote records",
         ("seed-passed-the-gate",),
     ),
     Pitfall(
-        "No transaction index although transactions were aborted, or a wrong flag about it",
+        "A segment with aborted transactions has no transaction index, or the flag in its metadata is wrong",
         "read_committed consumers get aborted records",
         ("seed-passed-the-gate",),
     ),
     Pitfall(
-        "Indexes with trailing empty entries", "rejected as corrupt, or searched in full", ("seed-passed-the-gate",)
+        "Indexes have trailing empty entries", "brokers reject them or search them in full", ("seed-passed-the-gate",)
     ),
     Pitfall(
         "The topic is deleted, or created again, before the switch",
-        "no broker deletes the seeded objects: the platform has to",
+        "no broker deletes the seeded objects, so the platform has to delete them",
         ("topic-is-the-same",),
     ),
     Pitfall(
         "The storage manager expects custom metadata",
-        "it cannot read segments without it",
+        "the storage manager cannot read segments without custom metadata",
         ("custom-metadata-is-the-plugins", "layout-is-the-brokers"),
     ),
     Pitfall(
-        "Brokers with different storage directories, or one that deletes everything when it stops",
-        "segments are missing on one broker, or everything is deleted",
+        "Brokers have different storage directories, or a broker deletes its storage when it stops",
+        "segments are missing on one broker, or all segments are deleted",
         ("store-is-the-brokers",),
         ("latest-tiered-covers-seed",),
-        "brokers show no values of rsm.config.*: the check then leaves a note, and records that became remote only"
-        " are consumed and compared before more local segments are deleted",
+        "brokers may not show rsm.config.*: the check then leaves a note, and records that became remote only are"
+        " consumed and compared before more local segments are deleted",
     ),
-    Pitfall("Segments above 2^31-1 bytes or offsets", "not representable for the brokers", ("segments-fit",)),
+    Pitfall("A segment spans more than 2^31-1 offsets", "brokers cannot represent them", ("segments-fit",)),
 )
 
 
+_OUTCOMES: Final = """\
+A check passes if the condition in its row holds. Otherwise it refuses, which stops the handover, or waits, if the
+condition may become true without intervention. Checks may also leave notes, which inform a person and stop nothing.
+Four checks never refuse or wait, and only leave notes: `seed-reaches-active-segment`, `seed-is-within-retention`,
+`restarts-are-harmless` and `nothing-is-uploaded-again`."""
 _MEASURED: Final = """
 ## What is measured
 
-`disks-have-room` needs the rate of the producers. It measures the leader's own segments: the bytes after the first of
-the last ten segments (the active one is among them), divided by the time from that first segment's last record until
-now. So a burst, such as a backfill or a replay, does not determine the rate for long: the longer nothing follows it,
-the less it counts. Right after a burst it does count. Times are those of the records. Without timestamps, or without a
-rolled segment, the partition counts as 0. If the clocks of producers are ahead, the last timestamp is used as now.
-Partitions are added up by the broker that leads them.
+`disks-have-room` needs the rate at which producers append, and measures it from the segments in the leader's log. Of
+the last ten segments (including the active one), the first one with a timestamp is the reference. The rate is the bytes
+of the segments after the reference, divided by the time from the largest timestamp of the reference until now. So a
+burst, such as a backfill or a replay, does not determine the rate for long: the longer nothing follows the burst, the
+less the burst counts. Timestamps are those of the records. Without timestamps, or if no segment follows the reference,
+the rate of the partition counts as 0. If the clocks of producers are ahead, the largest timestamp is used in place of
+the present time. The rates of all partitions that a broker leads are added up.
 """
 
 
 def checks_page(note: str) -> str:
-    """Return the page `docs/handover-checks.md`. `note` is a paragraph that says that it is generated."""
+    """Return the page `docs/handover-checks.md`. `note` is a paragraph that says that the page is generated."""
     lines = [
         "# What a handover checks",
         "",
@@ -183,7 +189,7 @@ def checks_page(note: str) -> str:
         before = ", ".join(f"`{name}`" for name in pitfall.checks)
         after = ", ".join(f"`{name}`" for name in pitfall.watched)
         lines.append(f"| {pitfall.what} | {pitfall.consequence} | {before} | {after} | {pitfall.why_none} |")
-    lines += ["", "## Every check", "", "| check | it passes if | at |", "|---|---|---|"]
+    lines += ["", "## Every check", "", _OUTCOMES, "", "| check | passes if | at the steps |", "|---|---|---|"]
     for check in CHECKS:
         steps = ", ".join(step for step in STEPS if step in check.steps)
         lines.append(f"| `{check.name}` | {check.promise} | {steps} |")

@@ -5,30 +5,31 @@
                 were read back                           topic without effect yet            rest, nothing twice
     checked     overrides are in force, the log start    the same                            the same
                 is the decided one
-    switched    the controller accepted the change       brokers that take over, overrides   the next try: the request
-                                                         in force                            can be repeated
-    read back   the brokers report: enabled              the same                            the same
+    switched    the controller accepted the change       brokers that take over, overrides   the next try; a repeated
+                                                         in force                            request changes nothing
+    read back   a broker shows remote storage enabled    the same                            the same
 
-From the first published record on the handover cannot be undone further than `rules.undo_of` says.
-The switch and the overrides are one request. So no broker sees remote storage on with a limited retention, whenever
-the request arrives and even if another tool restores a config at the same time.
+After the first published record an undo ends as PARKED at best, see `rules.undo_of`. The switch and the overrides are
+one request. So no broker sees remote storage on with a limited retention, whenever the request arrives and even if
+another tool restores a config at the same time.
 
 After the switch:
 
     step        done when it is reached                  a crash right after it leaves       cleaned up by
-    accepted    a person resumed although a log start    the same                            the next try, if it is
-                rose: the new one is stored                                                  resumed again
-    seen        latest tiered covers the seed, the log   brokers that tier, overrides in     the next try asks again
-                start has not changed                    force
+    accepted    a person resumed after a stop in         brokers that tier, overrides in     the next try, if a person
+                `watch`: present log starts are stored   force                               resumes it again
+    seen        latest tiered covers the seed, no log    the same                            the next try reads the
+                start has risen                                                              offsets again
     owner       the owner is `broker`                    the same                            the next try
-    seen again  the present leaders report it, too       the same                            the next try
+    seen again  latest tiered of the present leaders     the same                            the next try
+                covers the seed as well
     retention   retention.bytes and .ms have their old   local retention that is still       the next step
                 values                                   overridden
 
 If remote storage is enabled by hand during a handover, this is noticed before each step, and the handover follows it:
 
     step        done when it is reached                  a crash right after it leaves       cleaned up by
-    decided     the seed is what was published           all of it                           the next try, which finds
+    decided     the stored seed is what was published    the stored seed                     the next try, which stores
                                                                                              the same
     owner       the owner is `broker`                    the same                            the same
     step        `watch` is next                          overrides in force                  the steps that follow
@@ -64,10 +65,11 @@ from include.tiering.model.ownership import TopicOwner
 
 
 def publish_seed(run: HandoverRun) -> StepResult:
-    """Publish partition by partition. Before each one it is checked whether remote storage was enabled by hand.
+    """Publish partition by partition. Before each partition, follow a switch by hand if there was one.
 
     Raises:
-        PublicationError: a record would break a rule, or another writer writes about the partition.
+        PublicationError: a record would break a rule, another writer writes about the partition, or the published
+            offsets are not the decided ones.
         MetadataTopicUnavailableError: the metadata topic cannot be read or written.
     """
     for seeded in run.seed:
@@ -80,7 +82,7 @@ def publish_seed(run: HandoverRun) -> StepResult:
         end = published_end(run.ports.publications, seeded.topic_id_partition)
         if end != seeded.end_offset:
             raise PublicationRefusedError(
-                f"{seeded.topic_id_partition}: published up to {end}, but {seeded.end_offset} was decided"
+                f"{seeded.topic_id_partition}: published up to offset {end}, but up to {seeded.end_offset} was decided"
             )
         run.on_message(f"{seeded.topic_id_partition}: published up to offset {end}")
     return DONE
@@ -88,6 +90,9 @@ def publish_seed(run: HandoverRun) -> StepResult:
 
 def switch_on(run: HandoverRun) -> StepResult:
     """Check overrides and log starts once more, then set remote.storage.enable=true and the overrides in one request.
+
+    A limited retention stops the handover; if a log start changed, the step `fence` is next. If remote storage is on
+    already, nothing is checked or changed.
 
     Raises:
         BrokersError: the brokers do not answer, or refuse the change.
@@ -101,7 +106,7 @@ def switch_on(run: HandoverRun) -> StepResult:
         offsets = run.ports.brokers.partition_offsets([seeded.topic_id_partition for seeded in run.seed])
         for seeded in run.seed:
             if offsets.of(seeded.topic_id_partition).earliest != seeded.log_start_offset:
-                detail = f"{seeded.topic_id_partition}: the log start moved from {seeded.log_start_offset}"
+                detail = f"{seeded.topic_id_partition}: the log start is not {seeded.log_start_offset} any more"
                 return StepResult(StepEnd.DONE, detail, HandoverStep.FENCE)
         overrides = run.ports.handovers.overrides(run.handover.handover_id)
         held = {override.key: override.set_value for override in overrides if not override.restored}
@@ -111,7 +116,7 @@ def switch_on(run: HandoverRun) -> StepResult:
 
 
 def _is_limited(configs: Mapping[str, BrokerConfig], key: str) -> bool:
-    """Return whether a retention is limited. -1 is unlimited; -2 follows total retention, which is unlimited here."""
+    """Return whether the config is a limit. -1 is none, nor is -2: it means total retention, which is checked, too."""
     return _value(configs, key).isdigit()
 
 
@@ -121,7 +126,9 @@ def _value(configs: Mapping[str, BrokerConfig], key: str) -> str:
 
 
 def watch_brokers(run: HandoverRun) -> StepResult:
-    """Wait until brokers report the seed as tiered, at most `watch_seconds`. A log start that rose stops at once.
+    """Wait at most `watch_seconds` until brokers report the seed as tiered.
+
+    A log start that rose stops the handover at once.
 
     Raises:
         BrokersError: the brokers do not answer.
@@ -131,10 +138,10 @@ def watch_brokers(run: HandoverRun) -> StepResult:
 
 
 def _wait_for_brokers(run: HandoverRun, step: HandoverStep) -> StepResult:
-    """Evaluate the checks of a step until they pass or stop the handover, or the time is over.
+    """Evaluate the checks of a step until they pass or stop the handover, or `watch_seconds` are over.
 
-    As long as brokers have not read the seed, a limited retention can delete records. So overrides that were changed
-    from outside are set again each time.
+    While brokers have not read the seed, a limited retention can delete records. So overrides that were changed from
+    outside are set again before each evaluation.
     """
     deadline = run.ports.clock.monotonic() + run.ports.limits.watch_seconds
     while True:
@@ -146,9 +153,9 @@ def _wait_for_brokers(run: HandoverRun, step: HandoverStep) -> StepResult:
 
 
 def accept_log_starts(run: HandoverRun) -> None:
-    """Store the present log starts as the ones that must not rise any more.
+    """Store the present log starts, which must not rise from now on, in place of the decided log starts.
 
-    Records that are gone do not come back, and the topic still has to be handed over to its brokers.
+    Deleted records do not come back, and the topic still has to be handed over to its brokers.
 
     Raises:
         BrokersError: the brokers do not report the log starts.
@@ -158,14 +165,14 @@ def accept_log_starts(run: HandoverRun) -> None:
     for before, after in zip(run.seed, accepted, strict=True):
         if after.log_start_offset != before.log_start_offset:
             run.on_message(
-                f"{after.topic_id_partition}: the log start was {before.log_start_offset} and is"
-                f" {after.log_start_offset}: accepted by the resume"
+                f"{after.topic_id_partition}: the log start was {before.log_start_offset} and is now"
+                f" {after.log_start_offset}: the resume accepts it"
             )
     run.ports.handovers.save_seed(run.drive, accepted)
 
 
 def take_over(run: HandoverRun) -> StepResult:
-    """Make the brokers the owner: they copy and expire from now on.
+    """Make the brokers the owner of the topic, which they copy and expire.
 
     Raises:
         StateConflictError: the topic has an owner other than this handover or the brokers.
@@ -183,9 +190,9 @@ def take_over(run: HandoverRun) -> StepResult:
 
 
 def restore_retention(run: HandoverRun) -> StepResult:
-    """Restore total retention once the present leaders report what is remote; they may have changed since `watch`.
+    """Restore total retention once the present leaders report the seed as tiered; leaders may differ from `watch`.
 
-    Local retention still follows total retention: brokers delete from their disks only what expires.
+    Local retention still follows total retention: brokers delete from their disks only segments that expire.
 
     Raises:
         BrokersError: the brokers do not answer, or refuse a change.
@@ -203,7 +210,7 @@ def notice_switch(run: HandoverRun, step: HandoverStep) -> StepResult | None:
     A topic that was created again under the same name is ignored.
 
     Returns:
-        The next step; None while remote storage is off, and from the step on that enables it.
+        A result with the next step; None if remote storage is off, or if `step` is `switch` or a later step.
 
     Raises:
         BrokersError: the brokers do not answer.

@@ -1,6 +1,6 @@
-"""The result of a handover that is rehearsed on a throw-away broker, and its report. Pure.
+"""The result of a handover that is rehearsed on a throw-away broker, and its report, without I/O.
 
-Records that consumers get of a sample before and after the handover are compared segment by segment.
+The records that consumers get of a sample before the handover and after it are compared segment by segment.
 """
 
 from bisect import bisect_right
@@ -25,7 +25,10 @@ SegmentDigests = Mapping[int, RangeDigest]
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """`records`: how many were read after the handover. `differences`: sentences with offsets (inclusive)."""
+    """The comparison of a partition's records before and after the handover.
+
+    `records`: number of records read after the handover. `differences`: sentences with offsets (inclusive).
+    """
 
     records: int
     differences: tuple[str, ...] = ()
@@ -36,7 +39,10 @@ class Comparison:
 
 
 def segment_digests(records: Iterable[SeenRecord], bases: Sequence[int]) -> dict[int, RangeDigest]:
-    """Return one digest per segment. `bases` are their base offsets (ascending), `records` are ordered by offset."""
+    """Return the digest of each segment that has records, by base offset.
+
+    `bases` are the base offsets of all segments (ascending); `records` are ordered by offset.
+    """
     digests: dict[int, RecordDigest] = defaultdict(RecordDigest)
     for record in records:
         digests[bases[max(0, bisect_right(bases, record.offset) - 1)]].add(record)
@@ -46,7 +52,7 @@ def segment_digests(records: Iterable[SeenRecord], bases: Sequence[int]) -> dict
 def counted(
     records: Iterable[SeenRecord], sample: PartitionSample, on_bytes: Callable[[int], None]
 ) -> Iterator[SeenRecord]:
-    """Yield the same records; call `on_bytes` with the size of each segment once its records have been read."""
+    """Yield the same records; call `on_bytes` with the bytes of each segment once its records have been read."""
     left = deque(sample.segments)
     for record in records:
         while len(left) > 1 and left[0].end_offset < record.offset:
@@ -56,7 +62,7 @@ def counted(
 
 
 def compared(sample: PartitionSample, before: SegmentDigests, after: SegmentDigests, log_start: int) -> Comparison:
-    """Compare all segments that end at or above `log_start`; `lost_between` reports what is gone below it."""
+    """Compare all segments that end at or above `log_start`; `lost_between` reports segments that end below it."""
     nothing = RecordDigest().result()
     differences = []
     for segment in sample.segments:
@@ -98,9 +104,10 @@ def lost_between(sample: PartitionSample, log_start: int, log_start_now: int, ke
 class RehearsedPartition:
     """The result of one partition.
 
-    `remote_only_below` (exclusive): offsets below it are not on the broker's disk any more. `lost`: sentences about
-    offsets that are gone although retention keeps them. `copied_twice`: base offsets with more than one copy in the
-    store.
+    `log_start_offset` is the log start after the handover. Offsets below `remote_only_below` (exclusive) are not on the
+    broker's disk any more. `plain` and `committed` compare the records that a plain and a read_committed consumer got.
+    `lost`: sentences about offsets that are gone although retention should have kept them. `copied_twice`: base offsets
+    of segments with more than one copy in the store.
     """
 
     sample: PartitionSample
@@ -120,8 +127,8 @@ class RehearsedPartition:
 class Rehearsal:
     """The result of a rehearsal.
 
-    `partitions` is empty unless the handover came to its end. `broker_errors` are lines of the throw-away broker's
-    log. `kept` is the directory of the rehearsal if it was not deleted.
+    `partitions` is empty unless the handover is DONE. `broker_errors` are lines of the throw-away broker's log. `kept`
+    is the directory of the rehearsal; None if it was deleted.
     """
 
     topic: str
@@ -141,7 +148,7 @@ class Rehearsal:
 
     @property
     def is_whole(self) -> bool:
-        """Whether the handover is done and every record was read back unchanged."""
+        """Whether the handover is done, all records are equal, none is lost, and no segment was copied twice."""
         return self.is_done and all(partition.is_whole for partition in self.partitions)
 
 
@@ -159,7 +166,7 @@ _MOST_ERRORS: Final = 5
 
 
 def present_rehearsal(rehearsal: Rehearsal) -> Presentation:
-    """Present a rehearsal. It is not `ok` if it was refused, did not come to its end, or records differ."""
+    """Present a rehearsal. It is `ok` only if `Rehearsal.is_whole`."""
     return Presentation(
         lambda: _document(rehearsal), lambda: _tables(rehearsal), _summary(rehearsal), ok=rehearsal.is_whole
     )
@@ -214,7 +221,7 @@ def _row(rehearsed_partition: RehearsedPartition) -> tuple[str, ...]:
 
 
 def _offsets(start: int, end: int) -> str:
-    """`end` is exclusive."""
+    """Return the range as text with both ends inclusive. `end` is exclusive."""
     return f"{start}..{end - 1}" if end > start else "nothing"
 
 

@@ -13,18 +13,18 @@ from include.tiering.units import format_utc
 
 WHAT_STEPS_DO: Final = {
     HandoverStep.PRECONDITIONS: "check whether this topic may be handed over",
-    HandoverStep.OVERRIDES: "retention unlimited, old values stored",
-    HandoverStep.COPY: "all rolled segments, from the broker's log start",
-    HandoverStep.QUALITY_CHECK: "every segment verified, every pitfall checked",
-    HandoverStep.APPROVAL: "a person approves exactly this plan",
-    HandoverStep.FENCE: "owner handing-over: no batch copies or expires",
-    HandoverStep.RECHECK: "log start, epochs, leaders, configs checked again",
-    HandoverStep.PUBLISH: "remote log metadata sent, and read back",
-    HandoverStep.SWITCH: "remote.storage.enable=true",
-    HandoverStep.WATCH: "brokers know what is remote, no log start rose",
-    HandoverStep.TAKE_OVER: "owner broker",
-    HandoverStep.RETENTION: "total retention restored",
-    HandoverStep.LOCAL_RETENTION: "local retention lowered step by step, records compared",
+    HandoverStep.OVERRIDES: "store the retention configs, and set retention to unlimited",
+    HandoverStep.COPY: "copy all rolled segments, from the broker's log start on",
+    HandoverStep.QUALITY_CHECK: "verify every segment, and check what brokers would take over",
+    HandoverStep.APPROVAL: "wait until a person approves exactly this plan",
+    HandoverStep.FENCE: "set the owner to handing-over: no batch copies or expires",
+    HandoverStep.RECHECK: "check log starts, epochs, leaders and configs again",
+    HandoverStep.PUBLISH: "send remote log metadata, and read it back",
+    HandoverStep.SWITCH: "set remote.storage.enable=true",
+    HandoverStep.WATCH: "wait until brokers know what is remote; no log start may rise",
+    HandoverStep.TAKE_OVER: "set the owner to broker",
+    HandoverStep.RETENTION: "restore total retention",
+    HandoverStep.LOCAL_RETENTION: "lower local retention step by step, and compare records",
 }
 _SHORT_HASH: Final = 12
 _CHECK_COLUMNS: Final = ("check", "partition>", "outcome", "what was found", "what to do")
@@ -32,7 +32,10 @@ _CHECK_COLUMNS: Final = ("check", "partition>", "outcome", "what was found", "wh
 
 @dataclass(frozen=True, slots=True)
 class HandoverView:
-    """A handover with everything that is stored about it. `refusal`: why the command stopped."""
+    """A handover with its latest check results, its overrides and its seed.
+
+    `refusal`: why the command does not continue the handover; None if it does.
+    """
 
     handover: Handover
     checks: Sequence[CheckResult] = ()
@@ -50,7 +53,7 @@ def latest_checks(store: HandoverStore, handover: Handover) -> Sequence[CheckRes
 
 
 def present_handover(view: HandoverView) -> Presentation:
-    """Present a handover. It is not `ok` if a check refused, a person has to approve, or it waits."""
+    """Present a handover. It is `ok` only if the handover is DONE or UNDONE and there is no refusal."""
     handover = view.handover
     is_ok = handover.state.has_ended and view.refusal is None
     return Presentation(lambda: _document(view), lambda: _tables(view), _summary(view), ok=is_ok)
@@ -72,7 +75,7 @@ def present_checks(
 
 
 def step_line(handover: Handover) -> str:
-    """Return a line such as `step 3 of 13, copy: all rolled segments, ...`."""
+    """Return a line such as `step 3 of 13, copy: copy all rolled segments, ...`."""
     step = handover.step
     return f"step {STEPS.index(step) + 1} of {len(STEPS)}, {step}: {WHAT_STEPS_DO[step]}"
 
@@ -94,7 +97,7 @@ def handover_question(view: HandoverView) -> ApprovalQuestion:
         "",
         *(f"* {note.name}: {note.numbers}" for note in notes),
         "",
-        "Segments that are rolled before the topic is fenced off are handed over too, if they pass verification.",
+        "Segments that are copied until the topic is fenced off are verified and handed over too.",
         "**Approve** fences the topic off, publishes these segments and sets `remote.storage.enable=true`: then the",
         "brokers copy and expire it, and Kafka has no way back that keeps the remote segments.",
         "**Reject** changes nothing; `./tiering handover TOPIC --undo` restores the topic's configs.",

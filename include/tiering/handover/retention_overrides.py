@@ -3,16 +3,17 @@
     step        done when it is reached                  a crash right after it leaves       cleaned up by
     stored      old values are in the database           rows of overrides                   the next try keeps them
     set         the controller accepted all at once      overrides in force                  A
-    read back   the brokers show the new values          overrides in force                  A
+    read back   a broker shows the new values            overrides in force                  A
 
     restoring
     old values  the controller accepted the old values   rows that are not restored          the next try
-    read back   rows are marked as restored              nothing                             -
+    read back   a broker shows the old values, and the   nothing                             -
+                rows are marked as restored
 
-A: the next driver, or an undo; the DAG `tiering_handover_watch` reports the handover until then.
-The restored value is the last one that was set from outside: a value that is set during the handover is overridden
-like the first one, and replaces it in the database. While the overrides are in force nothing of the topic is deleted
-on any tier: total retention is unlimited, and local retention follows it.
+A: the next driver, or an undo. If neither comes, the DAG `tiering_handover_watch` reports the handover.
+If a config is set from outside during the handover, this value replaces the old value in the database, so that it is
+the value that is restored; the config is overridden again. While the overrides are in force, nothing of the topic is
+deleted on any tier: total retention is unlimited, and local retention follows total retention.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -65,10 +66,11 @@ def set_overrides(run: HandoverRun) -> StepResult:
 def hold_overrides(run: HandoverRun) -> None:
     """Set overrides again that were changed from outside, by a person or a tool, and store the changed values.
 
-    Restored configs stay as they are. A config that needed no override until now gets one. If no override was ever
-    set, because remote storage was enabled by hand before that, none is set.
+    Restored configs stay as they are. A config that needed no override until now gets one if its value has changed. If
+    no override is stored, because remote storage was enabled by hand before the step `guards`, none is set.
 
-    The values are read from one broker. If it lags far behind, the value before the last one is stored.
+    The values are read from one broker. If that broker lags behind, an older value may be stored in place of the
+    newest.
 
     Raises:
         BrokersUnavailableError: the brokers do not answer, or do not show the new values in time.
@@ -83,19 +85,20 @@ def hold_overrides(run: HandoverRun) -> None:
         run.ports.handovers.save_overrides(run.drive, found)
         change_configs(run, topic, {override.key: override.set_value for override in found})
         keys = ", ".join(sorted(override.key for override in found))
-        run.on_message(f"{keys} was changed from outside: the override is set again")
+        run.on_message(f"{keys} was changed from outside: the override was set again")
 
 
 def restore_overrides(run: HandoverRun, keys: Collection[str], *, is_off: bool = False) -> None:
-    """Restore the old values of these configs, and store that once the brokers show them.
+    """Restore the old values of these configs, and mark them as restored once a broker shows them.
 
-    Configs that are restored already are not touched, nor are values that were set from outside since.
+    Configs that are marked as restored already are not changed. A config that was set from outside since keeps that
+    value, except at the last step, which sets local retention itself.
 
     Args:
         run: the drive.
         keys: the configs to restore.
-        is_off: whether remote storage must still be off, according to the same answer as the values. After a switch a
-            limited retention could delete the only copy of records.
+        is_off: whether remote storage must still be off, according to the same response of a broker as the values.
+            After a switch a limited retention could delete the only copy of records.
 
     Raises:
         StateConflictError: `is_off`, and remote storage is on.

@@ -1,13 +1,13 @@
 """Run the checks of a step: gather evidence, evaluate it, and store the results.
 
 Evidence comes from brokers, log directories, segment metadata and the metadata topic. `check_preconditions` is the
-whole first step: it decides whether this topic may be handed over, and changes nothing.
+whole first step: it decides whether this topic may be handed over, and changes nothing but the stored results.
 
     step        done when it is reached                  a crash right after it leaves       cleaned up by
     gathered    all sources were read                    nothing                             -
-    checked     the controller would accept the configs  nothing                             -
-                that the topic has at the end
     recorded    the results of the checks are stored     the results                         the next try replaces them
+    checked     the controller would accept the configs  the results                         the next try replaces them
+                that the topic has at the end
 """
 
 from collections.abc import Mapping, Sequence
@@ -49,8 +49,9 @@ def check_preconditions(run: HandoverRun) -> StepResult:
     """Run the checks of the first step, and have the controller validate the final configs.
 
     Raises:
-        BrokersRefusedError: brokers do not accept remote storage with these values of local and total retention. They
-            compare them only if remote storage is on, so without this check only the last step would be refused.
+        BrokersRefusedError: brokers do not accept remote storage with these values of local and total retention.
+            Brokers compare these values only if remote storage is on, so without this validation only the last step
+            would be refused.
     """
     result = evaluate_checks(run, HandoverStep.PRECONDITIONS, evidence_of(run))
     if result.end is StepEnd.DONE:
@@ -59,7 +60,10 @@ def check_preconditions(run: HandoverRun) -> StepResult:
 
 
 def _configs_at_the_end(run: HandoverRun) -> dict[str, str | None]:
-    """Return the topic's configs at the end: its old values with the requested ones over them. None: unset."""
+    """Return the configs that the handover changes, with their values at its end.
+
+    These are the old values, the requested values in place of old ones, and remote.storage.enable. None: unset.
+    """
     handover = run.handover
     overrides = run.ports.handovers.overrides(handover.handover_id)
     at_the_end = {override.key: override.old_value for override in overrides if not override.restored}
@@ -84,7 +88,7 @@ def evaluate_checks(run: HandoverRun, step: HandoverStep, evidence: HandoverEvid
 
 
 def concluded(results: Sequence[CheckResult]) -> StepResult:
-    """Return STOP if a check refused, WAIT if one waits, else DONE."""
+    """Return STOP if a check refused, WAIT if no check refused and one waits, else DONE."""
     outcome = worst(results)
     if outcome is CheckOutcome.REFUSED:
         return StepResult(StepEnd.STOP, _sentence(results, outcome))
@@ -118,10 +122,10 @@ _BROKER_DEFAULTS: Final = {
 
 
 def gather(ports: HandoverPorts, topic: str, topic_id: Uuid, handover: Handover | None = None) -> HandoverEvidence:
-    """Gather the evidence about the topic; with a handover, including what it has stored.
+    """Gather the evidence about the topic; with a handover, also its stored overrides and offsets.
 
     Raises:
-        BrokersError: the brokers do not answer every request.
+        BrokersError: the brokers do not answer a request. Offsets that one leader does not report raise no error.
         MetadataTopicUnavailableError: the metadata topic cannot be read.
     """
     topics = ports.brokers.topics([topic, METADATA_TOPIC])
@@ -167,9 +171,9 @@ def gather(ports: HandoverPorts, topic: str, topic_id: Uuid, handover: Handover 
 
 
 def seed_rows(metadata: RemoteLogMetadata, partition: TopicIdPartition, log_start_offset: int) -> list[SegmentRow]:
-    """Return the FINISHED segments that overlap the broker's log, ordered by their end offset.
+    """Return the platform's FINISHED segments that end at or above the broker's log start, ordered by end offset.
 
-    Segments below its log start are not handed over: they stay with the platform.
+    Segments below the log start are not handed over: they stay with the platform.
     """
     rows = metadata.list_segments(partition)
     finished = [row for row in rows if row.metadata.is_finished and row.origin is SegmentOrigin.PLATFORM]
@@ -204,7 +208,10 @@ def _broker(node: BrokerNode, configs: Mapping[str, BrokerConfig]) -> BrokerCapa
 def _old_configs(
     configs: Mapping[str, str], overrides: Sequence[RetentionOverride], broker: Mapping[str, BrokerConfig]
 ) -> dict[str, str]:
-    """Return the configs in force after the overrides are restored: the topic's own value, or the brokers' default."""
+    """Return the configs that are in force once all overrides are restored.
+
+    An overridden config gets the topic's old value or, without one, the default of one of the brokers.
+    """
     old = dict(configs)
     for override in overrides:
         if override.restored:
@@ -217,7 +224,7 @@ def _old_configs(
 
 
 def _local_target(handover: Handover | None, old_configs: Mapping[str, str]) -> int:
-    """Return the requested local.retention.bytes, else the topic's old one; -1 where neither is a limit."""
+    """Return the requested local.retention.bytes, else the old value; -1 if the old value is no limit."""
     wanted = None if handover is None else handover.wanted.local_retention_bytes
     if wanted is not None:
         return wanted
@@ -279,7 +286,7 @@ def _partition(
 
 
 def _histories(metadata: RemoteLogMetadata, partition: TopicIdPartition, rows: Sequence[SegmentRow]) -> str:
-    """Return a sentence if segments that overlap the broker's log do not all belong to the source's history."""
+    """Return a sentence if a log divergence is undecided, or a segment in the broker's log is of an older history."""
     divergences = metadata.divergences(partition)
     undecided = open_divergence(divergences)
     if undecided is not None:
@@ -288,7 +295,7 @@ def _histories(metadata: RemoteLogMetadata, partition: TopicIdPartition, rows: S
     if not older:
         return ""
     offsets = f"{min(segment.start_offset for segment in older)}..{max(segment.end_offset for segment in older)}"
-    return f"offsets {offsets} were archived before the source's history was followed, and reach into the broker's log"
+    return f"offsets {offsets} were archived from a history that the source has left, and reach into the broker's log"
 
 
 def _seeded(metadata: RemoteLogMetadata, row: SegmentRow) -> SeededSegment:
@@ -317,15 +324,16 @@ def _leader(replica: Replica, seed_end: int | None, earliest: int, now_ms: int) 
 def bytes_per_second(segments: Sequence[LogSegment], now_ms: int) -> float:
     """Return the rate at which producers append to a log.
 
-    It is the bytes after the first of the last ten segments, divided by the time from that segment's last record until
-    now. So the longer nothing follows a burst, the less the burst counts.
+    Of the last ten segments, the first one that has a timestamp is the reference. The rate is the bytes of the segments
+    after it, divided by the time from its largest timestamp until now. So the longer nothing follows a burst, the less
+    the burst counts.
 
     Args:
         segments: all segments in the order of offsets, the active one included.
-        now_ms: the present time. If the clocks of producers are ahead, the last timestamp is used instead.
+        now_ms: the present time. If the clocks of producers are ahead, the largest timestamp is used instead.
 
     Returns:
-        Bytes per second; 0 with fewer than two segments, or without timestamps.
+        Bytes per second; 0 without timestamps, or if no segment follows the reference.
     """
     last = segments[-_RATE_SEGMENTS:]
     dated = [number for number, segment in enumerate(last) if segment.max_timestamp_ms >= 0]

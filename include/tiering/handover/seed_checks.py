@@ -22,23 +22,23 @@ from include.tiering.handover.rules import HandoverStep
 from include.tiering.model.ownership import TopicOwner
 from include.tiering.model.segments import Verdict
 
-_QUALITY_OR_RECHECK: Final = frozenset({HandoverStep.QUALITY_CHECK, HandoverStep.RECHECK})
+_SEED_STEPS: Final = frozenset({HandoverStep.QUALITY_CHECK, HandoverStep.RECHECK})
 _MOST_OFFSETS: Final = 2**31 - 1
 _MOST_NAMED: Final = 3
 
 
 def _seeded(evidence: HandoverEvidence) -> Iterator[tuple[HandoverPartition, tuple[SeededSegment, ...]]]:
-    """Yield partitions that have seeded segments, with these segments by offset."""
+    """Yield the partitions that have seeded segments, each with its seeded segments in the order of offsets."""
     for partition in evidence.partitions:
         if partition.seed:
             yield partition, partition.seed
 
 
 def _begins_at_log_start(evidence: HandoverEvidence) -> Iterator[Remark]:
-    """Check that seeding starts at the log start.
+    """Check that the seeded segments start at the log start or below it.
 
-    A partition without remote segments loses nothing at the switch. From the step `fence` on this is only a note, as
-    the platform cannot copy any more.
+    A partition without seeded segments loses nothing at the switch. If the topic is fenced off, such a partition is
+    only a note, as the platform cannot copy any more.
     """
     is_fenced = evidence.owner is TopicOwner.HANDING_OVER
     for partition in evidence.partitions:
@@ -57,8 +57,8 @@ def _begins_at_log_start(evidence: HandoverEvidence) -> Iterator[Remark]:
             yield Remark(
                 f"the first seeded offset is {partition.seed[0].metadata.start_offset},"
                 f" the broker's log starts at {start}",
-                "at the switch the broker would raise its log start and delete what lies below: copy from the log"
-                " start on",
+                "at the switch the broker would raise its log start to the first seeded offset and delete all records"
+                " below it: copy from the log start on",
                 partition.partition,
             )
 
@@ -95,8 +95,8 @@ def _below_stable(evidence: HandoverEvidence) -> Iterator[Remark]:
             yield Remark(
                 f"seeded up to {partition.seed_end}, the high watermark is {partition.offsets.high_watermark} and the"
                 f" last stable offset {partition.offsets.last_stable_offset}",
-                "a leader change could truncate these offsets, or their transaction has not ended: check what was"
-                " copied (./tiering verify --depth deep)",
+                "a leader change could truncate these offsets, or their transaction has not ended: check the copied"
+                " segments (./tiering verify --depth deep)",
                 partition.partition,
             )
 
@@ -109,7 +109,7 @@ def _flushed(evidence: HandoverEvidence) -> Iterator[Remark]:
             yield Remark(
                 f"seeded up to {partition.seed_end}, only offsets below {partition.replica.recovery_point} are flushed"
                 " to disk",
-                "brokers write the checkpoint once a minute: repeat after that",
+                "brokers write this recovery point once a minute: repeat the check after that time",
                 partition.partition,
                 CheckOutcome.WAITING,
             )
@@ -130,8 +130,8 @@ def _epochs(evidence: HandoverEvidence) -> Iterator[Remark]:
                 yield Remark(
                     f"segment {segment.metadata.start_offset} has leader epochs {list(map(tuple, found))}, the leader's"
                     f" checkpoint says {list(map(tuple, wanted))}",
-                    "these records were replaced by those of another leader, or copied from a follower: a consumer"
-                    " would not find them. The partition cannot be handed over with this copy",
+                    "these records were replaced by records of another leader, or were copied from a follower: a"
+                    " consumer would not find them. The partition cannot be handed over with this copy",
                     partition.partition,
                 )
 
@@ -157,8 +157,8 @@ def _fits(evidence: HandoverEvidence) -> Iterator[Remark]:
             span = segment.metadata.end_offset - segment.metadata.start_offset
             if span > _MOST_OFFSETS:
                 yield Remark(
-                    f"segment {segment.metadata.start_offset} spans {span} offsets, indexes have at most"
-                    f" {_MOST_OFFSETS}",
+                    f"segment {segment.metadata.start_offset} spans offsets up to {span} after its first one, indexes"
+                    f" have at most {_MOST_OFFSETS}",
                     "copy the broker's own segments, not merged ones",
                     partition.partition,
                 )
@@ -173,8 +173,8 @@ def _timestamps(evidence: HandoverEvidence) -> Iterator[Remark]:
                 yield Remark(
                     f"segment {segment.metadata.start_offset} has the largest timestamp"
                     f" {segment.metadata.max_timestamp_ms}",
-                    "the broker would delete it as soon as retention.ms is restored: set retention.ms=-1, or let it"
-                    " expire first",
+                    "the broker would delete the segment as soon as retention.ms is restored: set retention.ms=-1, or"
+                    " let the segment expire first",
                     partition.partition,
                 )
 
@@ -189,7 +189,7 @@ def _within_retention(evidence: HandoverEvidence) -> Iterator[Remark]:
             yield Remark(
                 f"{len(past)} segments, offsets {past[0].start_offset}..{past[-1].end_offset}, are past retention.ms"
                 f" {retention_ms}",
-                "the broker deletes them when retention.ms is restored, as it would have without a handover",
+                "the broker deletes them when retention.ms is restored; without a handover it would delete them, too",
                 partition.partition,
                 CheckOutcome.NOTE,
             )
@@ -206,7 +206,7 @@ def _restarts(evidence: HandoverEvidence) -> Iterator[Remark]:
         if remote_bytes + local_bytes > limit:
             yield Remark(
                 f"{remote_bytes} remote bytes, up to {local_bytes} of them also local, exceed retention.bytes {limit}",
-                "brokers before 4.3.2 count both shortly after they start, and delete what exceeds it: hand over with a"
+                "brokers before 4.3.2 count both shortly after they start, and delete the excess: hand over with a"
                 " small --local-retention-bytes, and restart no broker before the handover is done (docs/handover.md)",
                 partition.partition,
                 CheckOutcome.NOTE,
@@ -222,7 +222,7 @@ def _custom_metadata(evidence: HandoverEvidence) -> Iterator[Remark]:
                 yield Remark(
                     f"segment {segment.metadata.start_offset} has {has} custom metadata,"
                     f" the plugin of layout {evidence.store.layout} {'reads some' if wanted else 'writes none'}",
-                    "copy it with the layout settings that the brokers' plugin has",
+                    "copy the segment with the layout settings that the brokers' plugin has",
                     partition.partition,
                 )
 
@@ -232,46 +232,38 @@ SEED_CHECKS: Final = (
         "seed-begins-at-log-start",
         "the log has nothing below the first seeded offset",
         _begins_at_log_start,
-        _QUALITY_OR_RECHECK,
+        _SEED_STEPS,
     ),
-    NamedCheck("seed-has-no-gap", "every offset up to the last is remote", _no_gap, _QUALITY_OR_RECHECK),
-    NamedCheck("seed-reaches-active-segment", "all rolled segments are remote", _reaches_active, _QUALITY_OR_RECHECK),
+    NamedCheck("seed-has-no-gap", "no offset between seeded segments is missing", _no_gap, _SEED_STEPS),
+    NamedCheck("seed-reaches-active-segment", "rolled segments are remote, or in a note", _reaches_active, _SEED_STEPS),
     NamedCheck(
         "seed-is-stable",
-        "seeded segments end below high watermark and last stable offset",
+        "seeded segments end below the high watermark and the last stable offset",
         _below_stable,
-        _QUALITY_OR_RECHECK,
+        _SEED_STEPS,
     ),
     NamedCheck(
         "seed-is-flushed",
-        "seeded segments end below the recovery point, or are replicated",
+        "seeded segments end below the recovery point, or at least two replicas are in sync",
         _flushed,
-        _QUALITY_OR_RECHECK,
+        _SEED_STEPS,
     ),
-    NamedCheck(
-        "epochs-are-the-leaders", "leader epochs are those of the leader's checkpoint", _epochs, _QUALITY_OR_RECHECK
-    ),
-    NamedCheck(
-        "seed-passed-the-gate", "every segment was read back and passed", _passed_verification, _QUALITY_OR_RECHECK
-    ),
-    NamedCheck("segments-fit", "sizes and offsets fit Kafka's 32 bits", _fits, _QUALITY_OR_RECHECK),
-    NamedCheck(
-        "timestamps-are-real", "no segment would expire because it lacks a timestamp", _timestamps, _QUALITY_OR_RECHECK
-    ),
+    NamedCheck("epochs-are-the-leaders", "segments have the epochs of the leader's checkpoint", _epochs, _SEED_STEPS),
+    NamedCheck("seed-passed-the-gate", "every segment was read back and passed", _passed_verification, _SEED_STEPS),
+    NamedCheck("segments-fit", "offsets within a segment fit Kafka's 32 bits", _fits, _SEED_STEPS),
+    NamedCheck("timestamps-are-real", "no segment would expire because it lacks a timestamp", _timestamps, _SEED_STEPS),
     NamedCheck(
         "seed-is-within-retention",
-        "no segment expires when retention is restored",
+        "no segment expires when retention is restored, or a note says so",
         _within_retention,
-        _QUALITY_OR_RECHECK,
+        _SEED_STEPS,
     ),
-    NamedCheck(
-        "restarts-are-harmless", "local and remote copies are within retention.bytes", _restarts, _QUALITY_OR_RECHECK
-    ),
+    NamedCheck("restarts-are-harmless", "copies are within retention.bytes, or a note says so", _restarts, _SEED_STEPS),
     NamedCheck(
         "custom-metadata-is-the-plugins",
-        "custom metadata is what the storage manager itself writes",
+        "segments have custom metadata exactly if the brokers' plugin expects it",
         _custom_metadata,
-        _QUALITY_OR_RECHECK,
+        _SEED_STEPS,
     ),
 )
 
@@ -296,8 +288,8 @@ def _published_once(evidence: HandoverEvidence) -> Iterator[Remark]:
     for number, end in sorted(ends.items()):
         yield Remark(
             f"offsets up to {end} were tiered by a broker or another tool, and deleted again",
-            "brokers keep the highest offset that they read: they would treat local segments up to there as tiered,"
-            " and delete them. Such a partition cannot be handed over",
+            "brokers keep the highest offset that they read: they would treat local segments up to this offset as"
+            " tiered, and delete them. Such a partition cannot be handed over",
             number,
         )
     for partition in evidence.partitions:
@@ -326,7 +318,7 @@ def _as_frozen(evidence: HandoverEvidence) -> Iterator[Remark]:
         if frozen is None:
             yield Remark(
                 "no offsets were decided for it: its leader did not answer at that time, or the partition is new",
-                "they are decided now",
+                "the step fence decides them now",
                 partition.partition,
                 CheckOutcome.WAITING,
             )
@@ -334,13 +326,13 @@ def _as_frozen(evidence: HandoverEvidence) -> Iterator[Remark]:
         if partition.offsets.earliest != frozen.log_start_offset:
             yield Remark(
                 f"the broker's log start moved from {frozen.log_start_offset} to {partition.offsets.earliest}",
-                "records were deleted (kafka-delete-records): --resume repeats all checks",
+                "records were deleted (kafka-delete-records): the checks are repeated from the step fence on",
                 partition.partition,
                 CheckOutcome.WAITING,
             )
         if (partition.offsets.leader, partition.offsets.leader_epoch) != (frozen.leader, frozen.leader_epoch):
             yield Remark(
-                f"leader {frozen.leader} in epoch {frozen.leader_epoch} became {partition.offsets.leader} in"
+                f"leader {frozen.leader} in epoch {frozen.leader_epoch} was replaced by {partition.offsets.leader} in"
                 f" {partition.offsets.leader_epoch}",
                 "the checks are repeated with the log of the new leader",
                 partition.partition,
@@ -350,8 +342,8 @@ def _as_frozen(evidence: HandoverEvidence) -> Iterator[Remark]:
         if end != frozen.end_offset:
             yield Remark(
                 f"seeded up to {end}, but {frozen.end_offset} was decided",
-                "segments were copied or deleted after that: ./tiering handover TOPIC --undo, then begin again (or"
-                " --resume, if the undo ends as parked)",
+                "segments were copied or deleted after the decision: ./tiering handover TOPIC --undo, then begin again"
+                " (or --resume, if the undo ends as parked)",
                 partition.partition,
             )
 
@@ -362,21 +354,21 @@ def _one_history(evidence: HandoverEvidence) -> Iterator[Remark]:
             yield Remark(
                 partition.histories,
                 "brokers would receive records of two histories: decide (./tiering skip --follow-source-from), then"
-                " wait until the broker's log start has passed the archived offsets of the other history",
+                " wait until the broker's log start is above the archived offsets of the other history",
                 partition.partition,
             )
 
 
 HISTORY_CHECKS: Final = (
-    NamedCheck("history-is-one", "no segment of another history reaches into the log", _one_history, _ALWAYS),
-    NamedCheck("nothing-is-published-twice", "no other segment of these offsets is known", _published_once, _ALWAYS),
-    NamedCheck("nothing-changed-since", "log start, leader and epochs are those of the fence", _as_frozen, _LAST),
+    NamedCheck("history-is-one", "all segments in the broker's log are of the source's history", _one_history, _ALWAYS),
+    NamedCheck("nothing-is-published-twice", "only the platform published, each offset once", _published_once, _ALWAYS),
+    NamedCheck("nothing-changed-since", "offsets, leaders and epochs are those of the fence", _as_frozen, _LAST),
 )
 
 
 _WATCH: Final = frozenset({HandoverStep.WATCH})
 _LIMITING: Final = _WATCH | {HandoverStep.RETENTION}
-"""The steps that run until retention is limited again."""
+"""The steps after the switch that run before total retention is restored."""
 _AFTER: Final = _WATCH | {HandoverStep.LOCAL_RETENTION}
 
 
@@ -391,8 +383,8 @@ def _earliest(evidence: HandoverEvidence) -> Iterator[Remark]:
             yield Remark(
                 f"the broker's log start rose from {frozen.log_start_offset} to {partition.offsets.earliest}",
                 "RECORDS ARE GONE FOR CONSUMERS, though their objects may still be in the store. Leave the overrides as"
-                " they are, search the broker's log for 'due to', and see docs/runbook.md. After that, --resume"
-                " continues from the present log start",
+                " they are, search the broker's log for 'due to', and see docs/runbook.md. After that, --resume accepts"
+                " the present log start",
                 partition.partition,
             )
 
@@ -412,20 +404,23 @@ def _covered(evidence: HandoverEvidence) -> Iterator[Remark]:
             if found is None or found < min(frozen.end_offset, partition.offsets.high_watermark - 1):
                 yield Remark(
                     f"latest tiered is {'none' if found is None else found}, seeded up to {frozen.end_offset}",
-                    "brokers read __remote_log_metadata first; if it lasts, search their logs for RemoteLogMetadata",
+                    "brokers read __remote_log_metadata first; if this lasts, search their logs for RemoteLogMetadata",
                     partition.partition,
                     CheckOutcome.WAITING,
                 )
 
 
 def _known_to_brokers(evidence: HandoverEvidence) -> Iterator[Remark]:
-    """Check partitions that were switched on before a publication: brokers report progress once a segment is tiered."""
+    """Check that brokers tiered something of each partition that has rolled segments and no decided offsets.
+
+    Such partitions were switched on by hand before a publication, so that their brokers upload them.
+    """
     for partition in evidence.partitions:
         if partition.partition in evidence.frozen or partition.replica is None or partition.offsets is None:
             continue
         if partition.replica.active_base > partition.offsets.earliest and partition.offsets.latest_tiered is None:
             yield Remark(
-                "nothing is tiered yet", "wait until the brokers upload it", partition.partition, CheckOutcome.WAITING
+                "nothing is tiered yet", "wait until the brokers upload", partition.partition, CheckOutcome.WAITING
             )
 
 
@@ -433,8 +428,8 @@ def _enabled(evidence: HandoverEvidence) -> Iterator[Remark]:
     if not evidence.is_true("remote.storage.enable"):
         yield Remark(
             "remote.storage.enable is false again",
-            "it was switched off from outside: docs/handover.md says what that deletes. --undo restores the configs;"
-            " --resume after it begins again with what is published",
+            "it was set to false from outside: docs/handover.md says what that deletes. --undo restores the configs;"
+            " --resume after the undo begins again with the published segments",
         )
 
 
@@ -444,7 +439,7 @@ def _no_second_copy(evidence: HandoverEvidence) -> Iterator[Remark]:
         if frozen is not None and not known.is_ours and known.start_offset <= frozen.end_offset:
             yield Remark(
                 f"a broker uploaded offsets {known.start_offset}..{known.end_offset} again as {known.segment_id}",
-                "both copies are complete, one is superfluous. This is a bug of the platform: please report it",
+                "both copies are complete, and one of them is superfluous. This is a bug of the platform: report it",
                 known.partition,
                 CheckOutcome.NOTE,
             )
@@ -452,12 +447,12 @@ def _no_second_copy(evidence: HandoverEvidence) -> Iterator[Remark]:
 
 WATCH_CHECKS: Final = (
     NamedCheck("switch-is-on", "remote.storage.enable is true", _enabled, _LIMITING),
-    NamedCheck("earliest-is-unchanged", "the log start is what it was before the switch", _earliest, _AFTER),
+    NamedCheck("earliest-is-unchanged", "the log start is not above the stored one", _earliest, _AFTER),
     NamedCheck(
         "latest-tiered-covers-seed", "the leader's latest tiered offset covers the seeded segments", _covered, _LIMITING
     ),
     NamedCheck(
-        "brokers-know-their-copies", "brokers that upload segments themselves have begun", _known_to_brokers, _LIMITING
+        "brokers-know-their-copies", "brokers that upload by themselves have begun", _known_to_brokers, _LIMITING
     ),
-    NamedCheck("nothing-is-uploaded-again", "no broker copied a seeded offset", _no_second_copy, _WATCH),
+    NamedCheck("nothing-is-uploaded-again", "no seeded offset is uploaded, or a note says so", _no_second_copy, _WATCH),
 )

@@ -82,7 +82,7 @@ def test_between_two_partitions_publishing_stops_and_what_was_published_is_watch
     assert [published_end(world.publications, one) for one in PARTITIONS] == [19, None]
     assert [one.topic_id_partition.partition for one in world.handovers.seed(HANDOVER_ID)] == [0]
     assert (waiting.step, world.owner) == (HandoverStep.WATCH, TopicOwner.BROKER)
-    assert any("brokers serve what was published" in line for line in world.messages)
+    assert any("brokers serve the segments that were published" in line for line in world.messages)
     world.brokers.partition(TOPIC_ID, 1).latest_tiered = 19
     world.forgetful = True
     assert world.carry_on().state is HandoverState.DONE
@@ -195,7 +195,7 @@ def test_it_is_refused_as_long_as_the_other_history_reaches_into_the_log(diverge
     copy_round(diverged)
     follow_source(diverged)
     assert copy_round(diverged) == 2
-    require_refused(diverged, "offsets 0..19 were archived before the source's history was followed")
+    require_refused(diverged, "offsets 0..19 were archived from a history that the source has left")
 
 
 def test_it_goes_on_once_the_log_start_has_passed_the_other_history(diverged):

@@ -66,7 +66,7 @@ def test_overrides_are_held_for_as_long_as_brokers_do_not_know_what_is_remote(wo
     world.brokers.after_call = keep_as_it_was
     assert "latest-tiered-covers-seed" in world.carry_on().detail
     world.brokers.after_call = world.act
-    changed = "local.retention.bytes, retention.bytes was changed from outside: the override is set again"
+    changed = "local.retention.bytes, retention.bytes was changed from outside: the override was set again"
     assert changed in world.messages
     world.forgetful = False
     assert world.carry_on().state is HandoverState.DONE
@@ -208,7 +208,7 @@ def test_a_log_start_that_rose_behind_the_switch_is_accepted_by_whoever_resumes(
     assert world.carry_on().state is HandoverState.STOPPED
     ended = world.carry_on(resume=True)
     assert ended.state is HandoverState.DONE
-    assert "orders-1: the log start was 0 and is 10: accepted by the resume" in world.messages
+    assert "orders-1: the log start was 0 and is now 10: the resume accepts it" in world.messages
     assert world.configs == {**OLD_RETENTION, **SWITCHED}
 
 

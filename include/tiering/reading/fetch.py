@@ -1,21 +1,24 @@
-"""Read back without a broker: record batches from an offset on, and whole partitions into files.
+"""Read archived records without a broker: record batches from an offset on, and whole partitions into files.
 
 Record batches of one partition are read as a broker serves a fetch from remote storage (KIP-405):
 
     (epoch, offset) -> segment -> its offset index -> a range of the `.log` -> whole batches from the batch with the
     offset on, up to max_bytes, the first one even if larger -> the next segment at end offset + 1, up to max_bytes
 
-A response belongs to one history: if a person decided to follow the history of the source, it ends at the offset
-from which on that history is read (`model.histories`), and says so. With a leader epoch the history of that epoch is
-read, whichever is followed.
+A response belongs to one history (`model.histories`). If a person decided to follow the source from some offset on, a
+response from the older history ends before the first batch that begins at or above this offset. If the request names a
+leader epoch, the history of that epoch is read, even if it is no longer followed. Notes say which offsets of a response
+another history has too.
 
-Only served segments are read. Every range is admitted by the fetch quota before it is read, and the quota limits the
-rate of the read. The lineage of a segment is not tested, as in Kafka: epoch and offset alone select the segment.
+Only served segments are read. Each range is counted in the fetch quota before it is read, and must be admitted by it,
+unless the response has begun and still lacks its first batch; the quota also limits the rate of the read. As in Kafka,
+the lineage of a segment is not tested: epoch and offset alone select the segment.
 
 A partition becomes one file per served segment, named like the broker's own `.log`. A file appears only when its length
-and CRC-32C equal what the check pass read in the source; a crash leaves a `.partial` file, which the next call
-overwrites. If a person decided to follow another history, segments of an older history behind that offset are
-listed as left out: they can be read by leader epoch.
+and CRC-32C equal those in the metadata (only the length, if the metadata lack the CRC-32C). A crash or an error leaves
+a `.partial` file, which the next call overwrites. If a person decided to follow another history from some offset on,
+segments of the older history that begin at or above this offset are listed as left out: they can be read by leader
+epoch.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -49,7 +52,8 @@ from include.tiering.segments.contract import RemoteLogMetadata, SegmentRow
 class PartitionFetch:
     """One partition of a fetch request.
 
-    Without a leader epoch the newest epoch that has the offset is read, in the history that is followed there.
+    Without a leader epoch, the offset is read in the history that is followed at this offset, under the newest epoch
+    that has it there.
 
     Raises:
         ValueError: a negative offset or epoch, or `max_bytes` below 1.
@@ -72,10 +76,12 @@ class FetchedRecords:
     """The response for one partition: records, or a throttle time, or an error.
 
     Attributes:
-        base_offset: first offset of the first batch, at or below the requested one; the requested one without records.
-        next_offset: the offset to request next; the requested one without records.
+        base_offset: first offset of the first batch, which holds the requested offset or is the next one after it;
+            without records the requested offset.
+        next_offset: the offset to request next; without records the requested offset.
         records: whole batches as they are on disk; the caller owns the buffer.
-        throttle_ms: how long the client must wait; 0 within the quota.
+        throttle_ms: how long the client must wait; 0 if the quota admitted the read.
+        error: why nothing was read; None if there was no error.
         said: sentences about other histories of these offsets.
     """
 
@@ -107,7 +113,7 @@ class RecordReader:
         """Return the served segment that holds the offset.
 
         Raises:
-            OffsetOutOfRangeError: there is none, or the offset is below the partition's log start offset.
+            OffsetOutOfRangeError: no served segment holds it, or it is below the partition's log start offset.
         """
         partition, offset = fetch.partition, fetch.offset
         log_start_offset = self.metadata.retention_state(partition).log_start_offset
@@ -133,9 +139,9 @@ class RecordReader:
         return self.admission.throttle_ms(_scopes(segment, client))
 
     def read(self, fetch: PartitionFetch, first: RemoteLogSegmentMetadata, client: str | None) -> FetchedRecords:
-        """Read records from the segment `first` on, or return no record and the throttle time.
+        """Read records from the segment `first` on. If the quota is exhausted, return only the throttle time.
 
-        If the quota is used up between two ranges, the response ends there.
+        If the quota is exhausted only between two ranges, the response ends there.
 
         Raises:
             RemoteChecksumError: the stored bytes of a segment are damaged.
@@ -164,10 +170,13 @@ class RecordReader:
     def _read_segment(
         self, segment: RemoteLogSegmentMetadata, batches: WholeBatches, client: str | None, *, begun: bool
     ) -> int:
-        """Read ranges of one segment until it ends or `batches` are full; return the throttle time that ended it, or 0.
+        """Read ranges of one segment until it ends, `batches` are full, or the quota refuses a range.
 
-        A read that has `begun` returns at least one batch even if the quota is used up meanwhile: a client that gets no
-        records for the bytes that it was charged would never make progress.
+        A response of which some bytes were read (`begun`) gets its first batch even if the quota is exhausted by then:
+        a client that gets no records for the bytes that it was charged would never make progress.
+
+        Returns:
+            The throttle time in milliseconds if the quota refused a range, otherwise 0.
         """
         scopes = _scopes(segment, client)
         limiter = self.quotas.fetch(segment.broker_id, segment.topic_id_partition.topic, client)
@@ -206,9 +215,9 @@ class RecordReader:
     ) -> RemoteLogSegmentMetadata | None:
         """Return the FINISHED segment with the highest end that holds the offset under the epoch.
 
-        It is searched in `history`; None: in all. If that segment is not served, a served segment of a later history
-        that was copied whole and holds the same record is returned instead. Segments are listed only for partitions
-        with more than one history.
+        Only segments of `history` are searched; None: of all histories. If that segment is not served, a served segment
+        of a later history that was copied whole and holds the same record is returned instead, if there is one.
+        Segments are listed only for partitions with more than one history.
         """
         if history is None or newest_history(divergences) == FIRST_HISTORY:
             return self.metadata.segment_for_offset(partition, epoch, offset)
@@ -229,8 +238,8 @@ class RecordReader:
     ) -> RemoteLogSegmentMetadata | None:
         """Return a served segment of a later history for an offset that no segment of this history holds.
 
-        The offset must be below the first difference of the two histories. Offsets that were skipped by decision have
-        no such segment, as they were not compared.
+        The offset must be below the first difference of the two histories. For offsets that a decision skips the result
+        is None, because the histories were not compared there.
         """
         if newest_history(divergences) == history or self._decision(partition, offset) is not None:
             return None
@@ -245,7 +254,11 @@ class RecordReader:
     def _next_segment(
         self, segment: RemoteLogSegmentMetadata, history: int, divergences: Sequence[Divergence]
     ) -> RemoteLogSegmentMetadata | None:
-        """Return the served segment of this history that follows, under the same last leader epoch or a later one."""
+        """Return the segment that holds the next offset, under this segment's last leader epoch or a later one.
+
+        If the history has none there, a later history's segment is used as in `_copied_whole`. The result is None if no
+        segment follows, or if the following segment is not served.
+        """
         partition, offset = segment.topic_id_partition, segment.end_offset + 1
         last_epoch = segment.segment_leader_epochs.entries[-1].epoch
         for epoch in self._epochs(partition):
@@ -264,11 +277,11 @@ class RecordReader:
             decision = self._decision(segment.topic_id_partition, offset)
             raise OffsetOutOfRangeError(
                 f"{segment.remote_log_segment_id} ({segment.start_offset}..{segment.end_offset}) is not served: "
-                f"its verdict is {verdict}; {decision or './tiering verify gives one'}"
+                f"its verdict is {verdict}; {decision or './tiering verify verifies it'}"
             )
 
     def _decision(self, partition: TopicIdPartition, offset: int) -> str | None:
-        """Return the decision about the offset in a sentence, with the offset at which records continue."""
+        """Return which decision skips the offset, and the next offset that is not skipped; None if none skips it."""
         decision = decision_about(offset, self.metadata.skipped_offsets(partition))
         if decision is None:
             return None
@@ -301,7 +314,10 @@ def _holds(segment: RemoteLogSegmentMetadata, epoch: int, offset: int) -> bool:
 
 
 def write_records(fetched: FetchedRecords, output_dir: Path) -> Path:
-    """Write `TOPIC-PARTITION/FIRST-LAST.batches`; a crash leaves a `.partial` file, which the next call overwrites."""
+    """Write the records to `TOPIC-PARTITION/FIRST-LAST.batches` below `output_dir`, and return this path.
+
+    A crash leaves a `.partial` file, which the next call overwrites.
+    """
     target = output_dir / str(fetched.fetch.partition)
     target.mkdir(parents=True, exist_ok=True)
     final = target / f"{fetched.base_offset:020d}-{fetched.next_offset - 1:020d}.batches"
@@ -323,8 +339,8 @@ class FetchedSegment:
 
     Attributes:
         path: the file with its records; None if it was not fetched.
-        refused: why it was not fetched.
-        by_decision: it was left out because of a decision of a person, which is no failure.
+        refused: why it was not fetched; None if it was.
+        by_decision: whether it was left out because a person decided to follow another history, which is no failure.
         said: sentences about other histories of its offsets.
     """
 
@@ -343,18 +359,19 @@ def fetch_partition(
     storage: RemoteStorage,
     quotas: Quotas,
 ) -> Iterator[FetchedSegment]:
-    """Fetch every FINISHED segment in offset order; yield segments that are not served or fail with the reason.
+    """Fetch FINISHED segments in offset order; yield those that are not served, or fail, with the reason.
 
-    Segments wholly below the partition's log start offset are not fetched either: their records are expired, though
-    they may not be deleted yet. Of several copies with one start offset (a new leader's segment was longer) the longest
-    served copy becomes the file, as it has the records of the others.
+    Segments wholly below the partition's log start offset are not fetched either: their records are expired, although
+    the segments may not be deleted yet. Several copies of one history may have one start offset, because a new leader's
+    segment was longer. The longest served copy becomes the file, as it has the records of the others; the
+    shorter ones are then left out without a result.
     """
     target = output_dir / str(partition)
     target.mkdir(parents=True, exist_ok=True)
     last_fetched: tuple[int, int] | None = None
     divergences = metadata.divergences(partition)
     log_start_offset = metadata.retention_state(partition).log_start_offset
-    # For equal start offsets the newest history comes first; within a history the order stays.
+    # For equal start offsets the newest history comes first, and within a history the longest FINISHED segment.
     rows = sorted(metadata.list_segments(partition), key=lambda row: (row.metadata.start_offset, -row.history))
     for row in rows:
         place = (row.metadata.start_offset, row.history)
@@ -385,7 +402,7 @@ def fetch_partition(
 
 
 def _name(row: SegmentRow, *, is_second: bool) -> str:
-    """Return the name of a broker's file, which is unique by start offset; a second history gets a suffix."""
+    """Return the name that a broker gives the file; it has only the start offset, so a second history gets a suffix."""
     history = f".history-{row.history}" if is_second else ""
     return f"{row.metadata.start_offset:020d}{history}.log"
 

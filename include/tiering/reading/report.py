@@ -1,4 +1,4 @@
-"""Reports of fetched segments and records: what was read back, and the files."""
+"""Reports of fetched segments and records: what was read back, and into which files."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -26,7 +26,7 @@ def present_fetch(partition: TopicIdPartition, fetched: Sequence[FetchedSegment]
 
 
 def present_records(fetched: FetchedRecords, path: Path | None) -> Presentation:
-    """Present one fetch from an offset on. It is not `ok` if the quota was exhausted: retry after the throttle time."""
+    """Present one fetch from an offset on. It is not `ok` if the fetch quota was exhausted: nothing was read."""
     fetch = fetched.fetch
     size_bytes = len(fetched.records)
     document = {

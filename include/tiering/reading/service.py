@@ -1,9 +1,9 @@
-"""Reading back: whole partitions into files, and record batches for fetch requests, with a pool of reader threads.
+"""The service that reads archived records: partitions into files, and record batches for fetch requests.
 
-The threads serve fetches of several partitions from a queue that is bounded by requests and bytes. Each partition of a
-request is one entry of the queue with its `max_bytes` as weight. The weight counts until the caller has taken the
-response and requests the next one, so the bound covers the records in memory and not just the reads. (A first batch
-larger than `max_bytes` is read nevertheless; a broker's `max.message.bytes` limits its size.)
+A pool of reader threads serves fetches of several partitions from a queue that is bounded by requests and bytes. Each
+partition of a request is one entry of the queue with its `max_bytes` as weight. The weight counts until the caller has
+taken the response and requests the next one, so the bound covers the records in memory and not just the reads. (A first
+batch larger than `max_bytes` is read nevertheless; a broker's `max.message.bytes` limits its size.)
 """
 
 import threading
@@ -34,7 +34,7 @@ OnThrottled = Callable[[str, int, float], None]
 """Called with topic, requested bytes, and seconds for each fetch whose response is a throttle time."""
 
 PUT_SECONDS: Final = 0.5
-"""How long a partition waits for space in the queue: Kafka's `remote.fetch.max.wait.ms`."""
+"""How long a partition waits for space in the queue: the default of Kafka's `remote.fetch.max.wait.ms`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class _Answer:
 
 
 class RecordReaders:
-    """A pool of `threads` readers that run while the context lasts; requests made before its end are served."""
+    """A pool of `threads` reader threads, which run while the context lasts and serve all requests made in it."""
 
     def __init__(
         self,
@@ -88,7 +88,7 @@ class RecordReaders:
 
     @property
     def held_bytes(self) -> int:
-        """Sum of the weights of fetches that wait, are read, or whose response is still held by the caller."""
+        """Sum of the weights of all fetches that wait or are being read, or whose response the caller still holds."""
         return self._queue.held_bytes
 
     def fetch(self, fetches: Sequence[PartitionFetch], client: str | None = None) -> Iterator[FetchedRecords]:
@@ -96,7 +96,7 @@ class RecordReaders:
 
         An error or a throttle time of one partition does not affect the others. Records count as held until the next
         response is requested, or the iterator is closed. A partition whose quota is exhausted gets its response without
-        waiting for a reader; a partition that finds no space in the queue in time gets a QueueFullError.
+        waiting for a reader. If the queue has no space for a partition in time, its response has a QueueFullError.
         """
         answers: SimpleQueue[_Answer] = SimpleQueue()
         outstanding = 0
@@ -126,7 +126,7 @@ class RecordReaders:
     def _found(
         self, fetch: PartitionFetch, client: str | None, answers: "SimpleQueue[_Answer]"
     ) -> _Task | FetchedRecords:
-        """Return the task for a reader, or a response that needs no reader: a throttle time, or no such offset."""
+        """Return the task for a reader, or a response that needs no reader: a throttle time, or an error."""
         try:
             segment = self._reader.find(fetch)
         except TieringError as error:
@@ -137,7 +137,7 @@ class RecordReaders:
         return _Task(fetch, segment, client, answers)
 
     def _offer(self, task: _Task, seconds: float) -> TieringError | None:
-        """Put a task into the queue; return the error if that fails."""
+        """Put a task into the queue; return None, or the error if the queue stays full or is closed."""
         try:
             self._queue.put(task, task.fetch.max_bytes, seconds)
         except (QueueFullError, QueueClosedError) as error:
@@ -163,7 +163,7 @@ class RecordReaders:
             return None
 
     def _handed_over(self, answer: _Answer) -> Iterator[FetchedRecords]:
-        """Yield one response; its weight is released when the next one is requested."""
+        """Yield one response; its weight is released when the caller requests the next response."""
         with answer.taken as task:
             if answer.fetched is None:
                 raise RuntimeError(

@@ -1,15 +1,15 @@
 """Compare sizes: log dirs with the remote tier, a recount with the counters, and the store's listing with the rows.
 
-- `compare_tiers`: segments that wait for a copy, and bytes that are in both tiers. Both are computed from a scan and
-  the rows, not from reports of copies, so they are right also while copies fail or none runs.
-- `describe_log_dirs`: the log dirs as Kafka's DescribeLogDirs shows them, with the remote size of each partition.
-- `compare_sizes`: recounted sizes and the counters. Segments change state while they are counted, so a first difference
-  is only a suspicion. The partition is recounted between two readings of its counters, and the result counts if the
-  counters did not change.
-- `settle_stored`: the store's listing and the rows, whose differences a recount of the rows cannot show. The listing is
-  taken before the rows are read, and a row is written before the first object of its segment, so an object without a
-  row will never get one. Every other difference is a suspicion, because segments are copied and deleted meanwhile; it
-  is confirmed by reading the row and the store again.
+- `compare_tiers` computes which segments wait for a copy, and how many bytes are in both tiers. It uses a scan and the
+  rows instead of reports of copies, so the result is also right while copies fail or no copy runs.
+- `describe_log_dirs` shows the log dirs as Kafka's DescribeLogDirs does, with the remote size of each partition.
+- `compare_sizes` compares recounted sizes with the counters. Segments change state while they are counted, so a first
+  difference is only a suspicion. The partition is then recounted between two readings of its counters, and this result
+  counts if the counters did not change.
+- `settle_stored` confirms differences between the store's listing and the rows, which a recount of the rows cannot
+  show. The listing is taken before the rows are read, and a row is written before the first object of its segment, so
+  an object without a row will never get one. Every other difference is a suspicion, because segments are copied and
+  deleted meanwhile; it is confirmed by reading the row and the store again.
 
 A difference is a finding; nothing is corrected here.
 """
@@ -55,7 +55,7 @@ _NEVER_COPIED: Final = frozenset(
         IneligibleReason.PAST_RETENTION,
     }
 )
-"""Segments that are not waiting for a copy: they are deleted, or stay, without one."""
+"""Reasons for which a segment does not wait for a copy: it is deleted without a copy, or stays local."""
 
 NOTHING_OUT_OF_SIGHT: Final[Mapping[TopicIdPartition, str]] = MappingProxyType({})
 
@@ -72,7 +72,7 @@ class DuplicateBytes:
 class TierComparison:
     """Copy lag and duplicate bytes of every partition that this platform copies, except those in `errors`.
 
-    `out_of_sight`: partitions without a readable leader's replica, with the place where it may be; their lag is
+    `out_of_sight`: partitions whose leader's replica cannot be read, with the place where it may be; their lag is
     unknown.
     """
 
@@ -92,9 +92,9 @@ def compare_tiers(
 ) -> TierComparison:
     """Compare the scanned log dirs with the remote tier.
 
-    As in Kafka's RemoteCopyLagBytes and RemoteCopyLagSegments, all rolled segments that are not remote yet count as
-    lag, also those that cannot be copied yet (above the last stable offset, for example). Segments that a first copy
-    leaves out because of `retentions` (by topic name) do not count.
+    As in Kafka's RemoteCopyLagBytes and RemoteCopyLagSegments, rolled segments that are not remote yet count as lag,
+    also those that cannot be copied yet (above the last stable offset, for example). Segments that are never copied do
+    not count, nor do those that a first copy leaves out because of `retentions` (by topic name).
     """
     lags, duplicates = [], []
     for replica in report.replicas:
@@ -118,7 +118,10 @@ def _lag(partition: TopicIdPartition, rolled: Sequence[LogSegment], now_ms: int)
 
 
 def _seconds(waiting: Sequence[LogSegment], now_ms: int) -> float:
-    """Return the age of the first waiting segment; 0 if it has no timestamp, or one in the future."""
+    """Return the age of the first waiting segment in seconds.
+
+    It is 0 without a waiting segment, or if the segment has no timestamp or one in the future.
+    """
     if not waiting or waiting[0].max_timestamp_ms < 0:
         return 0.0
     return max(0, now_ms - waiting[0].max_timestamp_ms) / 1000
@@ -127,8 +130,8 @@ def _seconds(waiting: Sequence[LogSegment], now_ms: int) -> float:
 def _duplicate_bytes(replica: Replica, highest_copied: int | None, metadata: RemoteLogMetadata) -> int:
     """Return the bytes of rolled segments that are also remote.
 
-    Copies begin at the log start and leave no gap, so all offsets from the remote log start to the highest copied
-    offset are remote, except those that a decision skips.
+    Copies leave no gap, so all offsets from the remote log start to the highest copied offset count as remote, except
+    those that a decision skips. The bytes of a segment count if any of its offsets is not skipped.
     """
     if highest_copied is None:
         return 0
@@ -210,7 +213,10 @@ class SizeDifference:
 
 @dataclass(frozen=True, slots=True)
 class SizeComparison:
-    """`partitions` have segments by the recount. `unsettled` changed at each reading and wait for the next run."""
+    """`partitions` is the number of partitions with segments by the recount.
+
+    The counters of the `unsettled` partitions changed at each reading; the next run compares them.
+    """
 
     partitions: int
     differences: tuple[SizeDifference, ...]
@@ -223,7 +229,7 @@ def compare_sizes(
     metadata: RemoteLogMetadata,
     evaluator: RuleEvaluator[SizeMeasure],
 ) -> SizeComparison:
-    """Compare `recounted`, every partition with segments once in any order, with the counters.
+    """Compare `recounted`, which has each partition with segments once, in any order, with the counters.
 
     Raises:
         RuleEvaluationError: a rule could not be applied.
@@ -252,7 +258,7 @@ def compare_sizes(
 def _settle(
     partition: TopicIdPartition, sizes: RemoteLogSizes, metadata: RemoteLogMetadata
 ) -> RecountedPartition | None:
-    """Return counters and a recount of the same moment; None if the counters changed at each attempt."""
+    """Return counters and a recount of the same moment; None if the counters changed during each of 3 attempts."""
     before = _counters_of(partition, sizes)
     for _ in range(SETTLE_ATTEMPTS):
         recounted = partition_states(partition, (row.metadata for row in metadata.list_segments(partition)))
@@ -321,7 +327,7 @@ def _is_above(epoch: EpochSize, size: StateSize) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class StoredDifference:
-    """A partition whose objects differ from its rows; `segments` are examples with their differences."""
+    """A partition whose objects differ from its rows; `segments` are the confirmed suspects with their differences."""
 
     topic_id_partition: TopicIdPartition
     broken: tuple[BrokenRule[StoredMeasure], ...]
@@ -334,7 +340,7 @@ def settle_stored(
     storage: RemoteStorage,
     evaluator: RuleEvaluator[StoredMeasure],
 ) -> tuple[StoredDifference, ...]:
-    """Return the suspicions that are confirmed, by partition.
+    """Check the suspects again; return the partitions with confirmed suspicions that break rules.
 
     Raises:
         RemoteStorageUnavailableError: the store does not answer (retriable).

@@ -45,7 +45,7 @@ COPY_LAG_BYTES: Final = Metric(
     "RemoteCopyLagBytes",
     MetricKind.GAUGE,
     ("topic",),
-    "Bytes of rolled segments that are not remote yet, by the log dirs and the rows.",
+    "Bytes of rolled segments that are not remote yet, computed from the log dirs and the rows.",
 )
 COPY_LAG_SEGMENTS: Final = Metric(
     "RemoteCopyLagSegments",
@@ -57,7 +57,7 @@ COPY_LAG_SECONDS: Final = Metric(
     "tiering_remote_copy_lag_seconds",
     MetricKind.GAUGE,
     ("topic",),
-    "Age of the oldest rolled segment that is not remote yet, by its newest record; 0 without any.",
+    "Age in seconds of the oldest rolled segment that is not remote yet, by its newest record; 0 if there is none.",
 )
 OUT_OF_SIGHT: Final = Metric(
     "tiering_remote_copy_out_of_sight_partitions",
@@ -82,7 +82,7 @@ DELETE_LAG_SECONDS: Final = Metric(
     "tiering_remote_delete_lag_seconds",
     MetricKind.GAUGE,
     ("topic",),
-    "Time since the oldest planned or begun deletion; 0 without any.",
+    "Seconds since the oldest waiting deletion was planned or, if it has begun, since it began; 0 without any.",
 )
 DUPLICATE_BYTES: Final = Metric(
     "tiering_duplicate_bytes",
@@ -123,7 +123,7 @@ class SizeGauges:
         self._show = recorder.show
 
     def sizes(self, partitions: Iterable[PartitionStates]) -> None:
-        """Publish the sizes of every partition that ever had a segment."""
+        """Publish these sizes and numbers of segments, summed by topic."""
         known = list(partitions)
         finished = [partition_sizes.finished for partition_sizes in known]
         self._show(
@@ -136,7 +136,7 @@ class SizeGauges:
         )
 
     def copy_lags(self, lags: Iterable[PartitionLag], out_of_sight: Iterable[TopicIdPartition] = ()) -> None:
-        """Publish the lag of every partition that is copied, and the partitions without a readable replica."""
+        """Publish the copy lags, and the number of partitions without a readable replica; both by topic."""
         known = list(lags)
         self._lags(known, COPY_LAG_BYTES, COPY_LAG_SEGMENTS, COPY_LAG_SECONDS)
         nothing = ((lag.topic_id_partition, 0) for lag in known)
@@ -151,12 +151,12 @@ class SizeGauges:
         self._show(DUPLICATE_BYTES, {(topic, held): size_bytes for topic, size_bytes in by_topic.items()})
 
     def cost(self, cost: CostEstimate | None) -> None:
-        """Publish the cost, if a price of storage is set."""
+        """Publish the storage cost of a month, if a price of storage is set."""
         if cost is not None and cost.storage_per_month is not None:
             self._show(STORAGE_COST, {(cost.currency,): float(cost.storage_per_month)})
 
     def recount(self, *, milliseconds: float, differences: int) -> None:
-        """Publish duration and findings of a size run."""
+        """Publish how long a size run took, and how many differences it found."""
         self._show(COMPUTATION_TIME, {(): milliseconds})
         self._show(SIZE_DIFFERENCES, {(): differences})
 

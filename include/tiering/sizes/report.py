@@ -27,10 +27,10 @@ class SizeReport:
         delete_lags: segments that wait for their deletion, by partition.
         tiers: None if the log dirs were not scanned.
         cost: None without prices.
-        verdicts: FINISHED segments by verdict, of which only the passed ones count as safe; empty if the report is
+        verdicts: totals of FINISHED segments by verdict; only those that passed count as safe. Empty if the report is
             about some topics only.
         unread: partitions that are not in `sizes`, because brokers tier them and not all of the brokers' records were
-            read, with the reason.
+            read; each with the reason.
     """
 
     sizes: Sequence[PartitionSize]
@@ -175,7 +175,7 @@ def _tables(report: SizeReport) -> tuple[Table, ...]:
 
 
 def _verdict_table(verdicts: Sequence[VerdictTotal]) -> tuple[Table, ...]:
-    """Return a table of verdicts, unless all segments have passed."""
+    """Return a table of verdicts; no table if all segments have passed."""
     rows = tuple(
         (
             str(total.verdict),
@@ -192,7 +192,7 @@ def _verdict_table(verdicts: Sequence[VerdictTotal]) -> tuple[Table, ...]:
 
 
 def _lag_table(title: str, lags: Sequence[PartitionLag], names: TopicNames) -> tuple[Table, ...]:
-    """Return a table of partitions with waiting segments, if there are any."""
+    """Return a table of the partitions with waiting segments; no table without such partitions."""
     rows = tuple(
         (
             names.partition(lag.topic_id_partition),
@@ -207,7 +207,7 @@ def _lag_table(title: str, lags: Sequence[PartitionLag], names: TopicNames) -> t
 
 
 def _money(amount: Decimal) -> str:
-    """Format with two decimals; amounts below 1 have six."""
+    """Format with two decimals; amounts above 0 and below 1 have six."""
     return f"{amount:.2f}" if amount >= 1 or not amount else f"{amount:.6f}"
 
 

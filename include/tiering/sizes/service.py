@@ -1,4 +1,4 @@
-"""Sizes: remote sizes, copy and delete lags, and costs."""
+"""The service of remote sizes, copy and delete lags, and costs."""
 
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -32,7 +32,7 @@ _HISTORY: Final = "sizes-history"
 class SizeService:
     """Reads the counters of remote sizes, compares both tiers, and publishes the metrics.
 
-    Log directories are scanned only by `report`, unless its `scan_log_dirs` is False, and by `describe_log_dirs`.
+    Only `report` (unless its `scan_log_dirs` is False) and `describe_log_dirs` scan log directories.
     """
 
     def __init__(
@@ -67,8 +67,8 @@ class SizeService:
     def partition_sizes(self) -> Sequence[PartitionSize]:
         """Return FINISHED sizes from the counters, and publish them as RemoteLogSizeBytes (KIP-852).
 
-        Failed copies are published with them. Partitions that brokers tier are left out while not all of the brokers'
-        records were read, and nothing is published for their topics.
+        The metrics of failed copies are published too. Partitions that brokers tier are left out until all of the
+        brokers' records were read; meanwhile nothing is published for their topics.
         """
         unread = self._ingestion.unread()
         of_unread = {partition.topic for partition in unread}
@@ -82,7 +82,10 @@ class SizeService:
         ]
 
     def report(self, topics: Collection[str] = (), *, scan_log_dirs: bool = True) -> SizeReport:
-        """Return sizes, lags and costs, and publish them if the report is about all topics.
+        """Return sizes, lags and costs.
+
+        The sizes of all topics are published in any case; lags, costs and verdicts only if the report is about all
+        topics.
 
         Args:
             topics: names or patterns; empty: all topics.
@@ -108,7 +111,10 @@ class SizeService:
     def publish_recount(
         self, *, milliseconds: float, differences: int, duplicate_bytes: Mapping[str, int] = NO_DUPLICATES
     ) -> None:
-        """Publish duration and findings of a size run; `duplicate_bytes` are those of remote segments, by topic."""
+        """Publish how long a size run took, and how many differences it found.
+
+        `duplicate_bytes` are bytes that two FINISHED segments hold, by topic; other topics are published as 0.
+        """
         gauges = SizeGauges(process_recorder())
         gauges.recount(milliseconds=milliseconds, differences=differences)
         topics = dict.fromkeys(self._sizes.topic_names().values(), 0)
@@ -127,7 +133,11 @@ class SizeService:
         return describe_log_dirs(self._source().scan(topics=patterns), self._log_dirs.known(), sizes), sizes
 
     def history_dir(self, run_dir: Path) -> Path:
-        """Return the configured directory, else one next to the SQLite database, else one below `run_dir`."""
+        """Return the directory of the history of sizes.
+
+        This is `sizes.history_path` if it is set, otherwise a directory next to the SQLite database, or below `run_dir`
+        if the database is not SQLite.
+        """
         if self._settings.sizes.history_path is not None:
             return Path(self._settings.sizes.history_path)
         database = urlsplit(self._settings.metadata.url.get_secret_value())

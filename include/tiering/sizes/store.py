@@ -80,8 +80,8 @@ class SqlRemoteLogSizes(ClusterStore):
     def _begun(self, connection: Connection) -> Sequence[Row[Any]]:
         """Return a row for each partition with segments in DELETE_SEGMENT_STARTED.
 
-        The counters find these partitions, so rows of other partitions are not read. Superseded segments are held on
-        purpose and left out; they count once they are planned.
+        The counters find these partitions, so rows of other partitions are not read. Superseded segments are left out,
+        because their deletion is delayed on purpose; they count once a plan deletes them.
         """
         counters = size_counters.c
         busy = select(counters.topic_id, counters.partition).where(
@@ -100,7 +100,10 @@ class SqlRemoteLogSizes(ClusterStore):
         return found
 
     def _planned(self, connection: Connection) -> Sequence[Row[Any]]:
-        """Return segments that the newest plan may delete and that did not change since, by partition."""
+        """Return, by partition, the segments that the newest plan may delete and has not begun to delete.
+
+        Superseded segments count until the plan has deleted them.
+        """
         run = _newest_permitted_plan(connection, self._cluster_id)
         if run is None:
             return []
@@ -140,7 +143,7 @@ def _waiting(since_ms: Any) -> Any:
 
 
 def _newest_permitted_plan(connection: Connection, cluster_id: str) -> str | None:
-    """Return the run of the newest expiration plan; None if it waits for an approval."""
+    """Return the run of the newest expiration plan; None without a plan, or if the plan is not permitted yet."""
     approved = approvals.c.run_id == runs.c.run_id
     query = (
         select(runs.c.run_id, or_(runs.c.needs_approval.is_(False), approvals.c.run_id.is_not(None)).label("permitted"))
@@ -154,7 +157,7 @@ def _newest_permitted_plan(connection: Connection, cluster_id: str) -> str | Non
 
 
 def _state_sizes(rows: Iterator[Row[Any]]) -> Iterator[StateSize]:
-    """Convert counters of one partition, by state and leader epoch; the first of a state is its total."""
+    """Convert counters of one partition, ordered by state and leader epoch; the first row of a state is its total."""
     for state, counted in groupby(rows, key=attrgetter("state")):
         total, *epochs = counted
         sizes = [EpochSize(row.leader_epoch, row.size_bytes, row.segments) for row in epochs]

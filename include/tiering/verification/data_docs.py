@@ -8,10 +8,12 @@
     step       done when it is reached                    a crash right after it leaves       cleaned up by
     begun      results of an earlier attempt removed      an empty directory                  the same run, or age
     verified   results stored                             results without a page              the same run, or age
-    published  page, then summary, each put in place      a page that the list lacks          the next publication
-    listed     list put in place, old runs removed        old runs                            the next publication
+    published  page, then summary, each put in place      old runs, a page not in the list    the next publication
+    removed    old runs removed                           a list with links to removed runs   the next publication
+    listed     list put in place                          nothing                             -
 
-All of it may be deleted at any time: verdicts and broken rules are in the platform's database.
+"The same run" is its next attempt; "age" means that a publication removes the directory once it is `keep_days` old.
+All files may be deleted at any time: verdicts and broken rules are in the platform's database.
 """
 
 import os
@@ -43,10 +45,10 @@ from include.tiering.verification.quality_run import (
 )
 
 MAX_LINES: Final = 2_000
-"""The most segments on a page. The database holds every finding."""
+"""The most lines in each list of a page. The database holds every finding."""
 
 MAX_SHOWN_FINDINGS: Final = 2
-"""Broken rules of a segment that are visible at once; the others unfold."""
+"""The most broken rules of a segment that are visible at once; a click unfolds the others."""
 
 _LINE_HEADS: Final = ("partition", "from offset>", "segment", "what was found")
 _RULE_HEADS: Final = ("rule", "expected", "severity", "measured>", "broken>")
@@ -54,7 +56,7 @@ _RUN_HEADS: Final = ("began", "run", "depth", "segments>", "failed>", "warnings>
 
 
 def run_page(run: QualityRun, results: StoredResults) -> bytes:
-    """Return the page of one run: its summary, a line for each segment with a finding, and every rule."""
+    """Return the page of one run: its summary, lines for segments with findings, and every rule that was evaluated."""
     summary = RunSummary.of(run)
     body = [
         element("nav", element("a", f"All runs of {run.origin}", href="../index.html")),
@@ -94,9 +96,9 @@ def list_page(origin: str, runs: Sequence[tuple[str, RunSummary]]) -> bytes:
 
 
 def no_page(keep_days: int) -> bytes:
-    """Return the page that is shown if the page of a run does not exist."""
+    """Return the page that is shown instead of a run's page that does not exist."""
     sentence = "No report of this run"
-    why = f"It verified no segment, has not ended yet, or ended more than {keep_days} days ago."
+    why = f"It verified no segment, has not ended yet, or was removed: after {keep_days} days, or by newer runs."
     return document(sentence, element("h1", sentence), element("p", why, class_="dim"))
 
 
@@ -171,7 +173,7 @@ def _rule(rule: RuleOutcome) -> Element:
 def _nothing_stored(results: StoredResults) -> list[Element]:
     lines = [f"A stored result could not be read: {name}" for name in results.unreadable]
     if not results.suites:
-        lines.append("No result is stored: nothing was verified.")
+        lines.append("No readable result is stored.")
     return [element("p", line, class_="dim") for line in lines]
 
 
@@ -198,14 +200,18 @@ _DAY_MS: Final = 24 * 60 * 60 * 1000
 
 @dataclass(frozen=True, slots=True)
 class DataDocs:
-    """Keeps the pages of the newest `keep_runs` of each origin that are no older than `keep_days` below `root`."""
+    """Keeps pages of runs below `root`, by origin.
+
+    Each publication removes, for its origin, all but the newest `keep_runs` runs, and the runs that ended more than
+    `keep_days` days before the published run did.
+    """
 
     root: Path
     keep_runs: int = 200
     keep_days: int = 90
 
     def begin(self, origin: str, run_id: str) -> Path:
-        """Return an empty directory for the results of this run; results of an earlier attempt are deleted.
+        """Return an empty directory for the results of this run. Results of an earlier attempt are deleted.
 
         Raises:
             ValueError: `origin` is not a directory name.
@@ -219,7 +225,9 @@ class DataDocs:
         return results
 
     def publish(self, run: QualityRun) -> Path:
-        """Write the run's page from its findings and the stored results, and the list; return the page's file.
+        """Write the run's page, remove old runs and write the list; return the file of the page.
+
+        The page shows the run's findings and the stored results.
 
         Raises:
             DataDocsError: the directory cannot be written.
@@ -235,15 +243,15 @@ class DataDocs:
         return page
 
     def page(self, origin: str, run_id: str) -> Path | None:
-        """Return the page of a run, or None; the id may be any text."""
+        """Return the file of a run's page, None if there is none; the run id may be any text."""
         return _file(self._directory(origin, run_id) / _PAGE)
 
     def page_named(self, origin: str, name: str) -> Path | None:
-        """Return the page in the directory `name`, or None."""
+        """Return the file of the page in the directory `name`; None if there is none."""
         return _file(self.root / checked_origin(origin) / name / _PAGE) if PAGE_NAME.match(name) else None
 
     def list_of(self, origin: str) -> Path | None:
-        """Return the list of runs, or None."""
+        """Return the file of the list of runs; None if there is none."""
         return _file(self.root / checked_origin(origin) / _PAGE)
 
     def summary(self, origin: str, run_id: str) -> RunSummary | None:
@@ -257,14 +265,14 @@ class DataDocs:
         except OSError as error:
             raise DataDocsError(
                 f"the data docs below {self.root} cannot be written: {error.strerror}: {error.filename}; "
-                "data_docs.path names another directory"
+                "set data_docs.path to another directory"
             ) from error
 
     def _directory(self, origin: str, run_id: str) -> Path:
         return self.root / checked_origin(origin) / page_name(run_id)
 
     def _runs(self, origin: str) -> list[tuple[Path, RunSummary]]:
-        """Return directories and summaries of the runs, the newest first."""
+        """Return directories and summaries of the runs that have a summary; the run that began last is first."""
         found = [(each, summary) for each in self._directories(origin) if (summary := _summary(each))]
         return sorted(found, key=lambda run: (-run[1].began_at_ms, run[0].name))
 

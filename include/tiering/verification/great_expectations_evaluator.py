@@ -1,12 +1,14 @@
 """Evaluate rules with Great Expectations on pandas. Each rule is an expectation.
 
-Importing this module takes seconds, so it is imported only where measures are evaluated. One checkpoint applies every
-suite to a group of measures of one depth, in an ephemeral context that lives as long as the evaluator. If a directory
-is given, each suite's result is stored below it in the format of Great Expectations; `quality_run` reads it.
+Importing this module takes seconds, so it is imported only where measures are evaluated. For each depth there is one
+checkpoint, which applies every suite to a group of measures, in an ephemeral context that lives as long as the
+evaluator. If a directory is given, each suite's result is stored below it in the format of Great Expectations;
+`quality_run` reads these results.
 
-Custom expectations are used because the core expectations ignore missing values, let a column without any value
-succeed, and describe columns and sets. Here a missing value breaks the rule, and results show the rule's own sentence.
-Batches are pandas frames of measures with dtype object, so that offsets and checksums stay exact Python integers.
+Custom expectations are used because the expectations of the library ignore missing values, succeed for a column without
+any value, and show sentences about columns and sets. Here a missing value breaks the rule, and results show the rule's
+own sentence. A batch is a pandas frame with one row per measure. Its dtype is object, so that offsets and checksums
+stay exact Python integers.
 """
 
 import logging
@@ -37,20 +39,20 @@ from include.tiering.verification.rules import BrokenRule, IsZero, Measure, Rule
 from include.tiering.verification.suites import Suite
 
 MAX_NAMED: Final = 20
-"""The most broken measures that a result identifies; it lists the rows of all."""
+"""The most measures that a result names with their identity, of those that break the rule; it has all row numbers."""
 
 _ROWS: Final = "table.row_count"
 
 
 class _Broken(TypedDict):
-    """Positions of the rows that break a rule, and the identity of the first of them."""
+    """Positions of the rows that break a rule, and the identities of the first `MAX_NAMED` of them."""
 
     rows: list[int]
     named: list[dict[str, Any]]
 
 
 def expectations_of(suite: Suite) -> list["ExpectMeasures"]:
-    """Return an expectation for each rule, in their order; the rule's id is in `meta`."""
+    """Return an expectation for each rule, in the order of the rules; its `meta` has the rule's id."""
     return [_expectation(rule, suite) for rule in suite.rules]
 
 
@@ -78,7 +80,7 @@ class _NotEqual(TableMetricProvider):
 
 
 class ExpectMeasures(BatchExpectation):
-    """Every measure of a batch keeps to a rule. `identity` names the columns that identify a measure."""
+    """Expects that every measure of a batch keeps a rule. `identity` names the columns that identify a measure."""
 
     identity: list[str]
     metric: ClassVar[str] = ""
@@ -148,7 +150,7 @@ def _frame(execution_engine: Any, domain: Any) -> Any:
     return frame
 
 
-# At INFO it logs which of its own modules it loads.
+# At INFO, Great Expectations logs which of its own modules it loads.
 logging.getLogger("great_expectations").setLevel(logging.WARNING)
 
 _STORE: Final = "validation_results_store"
@@ -156,7 +158,7 @@ _RESULT_FORMAT: Final = {"result_format": "COMPLETE"}
 
 
 class GreatExpectationsEvaluator(Generic[Measure]):
-    """Applies `suites`. Not safe for several threads: use one evaluator for each.
+    """Applies `suites`. It is not thread-safe: use one evaluator per thread.
 
     Any number of evaluators, in any number of processes, may store their results below one directory.
     """
@@ -199,7 +201,7 @@ class _Checkpoint:
         self._checkpoint = _checkpoint(self._context, suites)
 
     def run(self, measures: Sequence[Any]) -> Iterator[tuple[int, Rule]]:
-        """Return (row, rule) for each measure that breaks a rule. Raises RuleEvaluationError."""
+        """Yield (row, rule) for each measure and each rule that it breaks. Raises RuleEvaluationError."""
         rows = [[getattr(measure, column) for column in self._columns] for measure in measures]
         frame = pd.DataFrame(rows, columns=self._columns, dtype=object)
         run = RunIdentifier(run_name=f"{os.getpid()}-{uuid4().hex}")
@@ -216,7 +218,7 @@ class _Checkpoint:
 
 
 def _suites_of(suites: Sequence[Suite], depth: Depth | None) -> list[Suite]:
-    """Return the suites for measures of this depth; all of them for measures without a depth."""
+    """Return the suites, each with its rules of this depth; without a depth, the suites with all of their rules."""
     if depth is None:
         return list(suites)
     of_depth = (replace(suite, rules=tuple(r for r in suite.rules if depth in r.depths)) for suite in suites)
@@ -251,7 +253,7 @@ def _checkpoint(context: Any, suites: Sequence[Suite]) -> gx.Checkpoint:
 
 
 def _broken_rows(result: Any, rule_id: str) -> list[int]:
-    """Return the rows that break one expectation."""
+    """Return the rows that break one expectation. Raises RuleEvaluationError if it failed without naming any row."""
     if result.success:
         return []
     found: list[int] | None = (result.result or {}).get("unexpected_index_list")

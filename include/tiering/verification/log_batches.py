@@ -1,15 +1,17 @@
 """Check the batches of a log, or of a part of it, in one pass.
 
-The pass counts the faults of each batch by itself and hands tables of headers to the checks. The checks in this module
-test whether a broker can have written the headers, and whether offsets and leader epochs of batches are those of the
-metadata. The CRC does not replace them: a batch may have been wrong when the CRC was computed, and the CRC covers
-neither the base offset nor the leader epoch.
+The pass (`LogWalk`) counts faults that show in a single batch, and hands tables of headers to the checks. The checks in
+this module test whether a broker can have written the headers, and whether offsets, leader epochs and timestamps of the
+batches are those of the metadata. The CRC does not replace these checks: a batch may have been wrong when its CRC was
+computed, and the CRC covers neither the base offset nor the leader epoch.
 
-Memory holds one block, one table and the state of the checks. A batch with a wrong CRC is counted and skipped by its
-length. Where bytes cannot be a batch header, the pass ends and the remaining bytes count as unreadable.
+Memory holds one block, one table, the decompressed records of one batch and the state of the checks. A batch with a
+wrong CRC is counted; its header is checked, its records are not opened, and the pass continues after its length. Where
+bytes cannot be a batch header, the pass ends, and the bytes from there on count as unreadable.
 
-Some batches are opened, that is decompressed and their records counted: all until one MiB of records was seen, then
-about one byte in 64. A batch larger than a block is not opened. After a batch that could not be opened, none is.
+Some batches are opened: their records are decompressed, counted and compared with the header. All batches are opened
+until one MiB of records was decompressed, then so many that about one byte is decompressed for each 64 bytes of the
+log. A batch larger than a block is not opened. After a batch whose records are faulty, no further batch is opened.
 
 A valid batch of a few KiB may decompress to gigabytes: any producer may send it. Such a batch is decompressed in pieces
 up to a limit (`formats/records.py`). The decompressed bytes of a log of n bytes are thus bounded by n / 64 plus one MiB
@@ -49,7 +51,7 @@ from include.tiering.units import MIB
 
 
 class Faults:
-    """Counts faults. `first` is a sentence about the first of them, empty without any."""
+    """Counts faults. `first` is a sentence about the first fault, empty if there is none."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -60,14 +62,14 @@ class Faults:
         self.count += count
 
     def add_rows(self, bad: NDArray[np.bool_], describe: Callable[[int], str]) -> None:
-        """Add a fault for each True; `describe` gets the row of the first."""
+        """Add a fault for each True in `bad`; `describe` returns the sentence about a row, here the first one."""
         count = int(np.count_nonzero(bad))
         if count:
             self.add("" if self.first else describe(int(bad.argmax())), count)
 
 
 TABLE_BATCHES: Final = 4096
-"""Batches that are checked together: 250 KB of headers, whatever the size of the segment."""
+"""The most batches that are checked together: 250 KB of headers, whatever the size of the segment."""
 
 _pack_header: Final = HEADER.pack_into
 _COLUMNS: Final = np.dtype(list(zip(BatchHeader._fields, "qiibIhiqqqhii", strict=True))).newbyteorder(">")
@@ -77,8 +79,9 @@ _COLUMNS: Final = np.dtype(list(zip(BatchHeader._fields, "qiibIhiqqqhii", strict
 class BatchTable:
     """Batches in their order. Arrays have one item per batch; offsets are inclusive.
 
-    `headers` has the fields of `BatchHeader` by name. `last_offsets` wraps around if a header has an impossible offset
-    delta; it is then below the base offset. `controls` are the types of the control batches, by row.
+    `headers` has the fields of `BatchHeader` by name. A last offset above 64 bits, which no broker writes, wraps around
+    in `last_offsets` and is then below the base offset. `controls` has the types of control batches whose CRC is right,
+    by row.
     """
 
     positions: NDArray[np.int64]
@@ -140,7 +143,7 @@ class TableBuilder:
         self._controls[len(self._positions) - 1] = control
 
     def take(self) -> BatchTable:
-        """Return the collected headers and start a new table."""
+        """Return the collected headers as a table, and start a new table."""
         count = len(self._positions)
         headers = np.frombuffer(self._headers, dtype=_COLUMNS, count=count).astype(_COLUMNS.newbyteorder("="))
         table = BatchTable(
@@ -164,10 +167,11 @@ class LogCheck(Protocol):
 
 
 class LogWalk:
-    """Reads batches and counts the faults of each by itself.
+    """Reads batches, and counts faults that show in a single batch.
 
-    `unreadable` counts the bytes from the first that cannot begin a batch to the end. `wrong_crcs` and `unopened` count
-    batches, and so does `not_opened`, which is no fault: these batches exceed the limit of decompressed bytes.
+    `unreadable` counts the bytes from the first position where no batch can be read to the end. `wrong_crcs` counts
+    batches. `unopened` counts batches that cannot be decompressed or whose records contradict the header. `not_opened`
+    counts batches that were not read whole because they exceed a limit of bytes or records, which is no fault.
     """
 
     def __init__(self, checks: Iterable[LogCheck], decompressor: Decompressor | None = None) -> None:
@@ -184,10 +188,10 @@ class LogWalk:
         self._wrong_crc_at = -1  # position of the last batch with a wrong CRC
 
     def read(self, source: ByteSource, start_position: int = 0, block_bytes: int = DEFAULT_BLOCK_BYTES) -> None:
-        """Read `source` from `start_position`, where a batch must begin, to its end. Call it once.
+        """Read `source` from `start_position`, where a batch must begin, to the end of the source. Call it once.
 
         Raises:
-            RemoteStorageError: what the source raises.
+            RemoteStorageError: the source raised it.
         """
         stream = BatchStream(source, block_bytes, start_position=start_position, on_wrong_crc=self._on_wrong_crc)
         add = self._table.add
@@ -213,7 +217,7 @@ class LogWalk:
         self._wrong_crc_at = error.position
 
     def _open_records(self, stream: BatchStream, position: int, fields: Fields) -> None:
-        """Decode the records of the batch that was added last, as far as wanted."""
+        """Read the type of the batch that was added last if it is a control batch, and open it if it is due."""
         if position == self._wrong_crc_at:
             return
         rest = stream.records(position)
@@ -248,9 +252,11 @@ _MARKERS: Final = (ControlType.ABORT, ControlType.COMMIT)
 
 
 class HeaderRules:
-    """Counts `impossible` batches, which no broker writes, and `thinned` batches, with fewer records than offsets.
+    """Checks headers.
 
-    Only compaction thins batches; a topic that was compacted once may hold some.
+    `impossible` counts contradictions in headers that no broker writes; a batch may have several. `thinned` counts
+    batches with fewer records than offsets. Only compaction removes records of a batch: a topic that was compacted once
+    may hold such batches.
     """
 
     def __init__(self) -> None:
@@ -289,7 +295,7 @@ def _most_records(table: BatchTable) -> NDArray[np.int64]:
 
 
 class Timestamps:
-    """Finds the largest timestamp, -1 if no batch has one, and counts batches `above` `max_timestamp_ms`."""
+    """Finds the largest timestamp (-1 if no batch has one); `above` counts batches that exceed `max_timestamp_ms`."""
 
     def __init__(self, max_timestamp_ms: int) -> None:
         self.above = Faults()
@@ -308,8 +314,9 @@ class Timestamps:
 class OffsetOrder:
     """Checks that offsets run from `start_offset` to `end_offset` (both inclusive), without gaps or repetitions.
 
-    A batch outside of the range, or at or below an earlier offset, is misplaced and fills no gap. With
-    `begins_anywhere` the first batch may begin at any offset of the range: the batches before it were not read.
+    A batch is misplaced if it is not wholly in the range, or begins at or below an offset of an earlier batch. The
+    offsets of a batch that is not wholly in the range do not count as found. With `begins_anywhere` the first batch may
+    begin at any offset of the range, because the batches before it were not read.
     """
 
     def __init__(self, start_offset: int, end_offset: int, *, begins_anywhere: bool = False) -> None:
@@ -340,7 +347,7 @@ class OffsetOrder:
         self._reached = int(reached[-1])
 
     def end(self) -> None:
-        """Count the offsets after the last batch as missing."""
+        """Count the offsets after the last batch, up to the end offset, as missing."""
         if self._reached < self._end_offset:
             self._add_missing(self._reached + 1, self._end_offset, self._end_offset - self._reached)
 
@@ -351,7 +358,8 @@ class OffsetOrder:
 class EpochOrder:
     """Checks that every batch has the leader epoch of its offsets in `leader_epochs`.
 
-    If the history was cut at its front, epochs before it need only ascend and not exceed its first epoch.
+    A batch with offsets of two entries is wrong. If the history was cut at its front, the epochs of batches before its
+    first entry must only not fall, and not exceed the epoch of that entry.
     """
 
     def __init__(self, leader_epochs: LeaderEpochs) -> None:

@@ -1,17 +1,18 @@
-"""Compare indexes, transactions and the producer snapshot of a segment with its batches. Only for deep measures.
+"""Compare indexes, transactions and the producer snapshot of a segment with its batches, for deep measures only.
 
 **Index entries.** The indexes need not be those that a broker would build, because how densely it writes them depends
-on settings, restarts and its version. An entry is wrong if it points a reader to a wrong place.
+on settings, restarts and the broker's version. An entry is wrong if it points a reader to a wrong place.
 
-**Transactions.** Of a transaction that began before the segment, only the end is known here. So a first offset, and a
-last stable offset, is either the one that follows from the segment's own batches, or lies before the segment. A
-transaction whose first batch in the segment is data may have begun earlier, unless a marker of the same producer came
-before it in the segment. An ABORT marker without an open transaction is in no index.
+**Transactions.** Of a transaction that began before the segment, only the end is known here. So the first offset and
+the last stable offset of an entry are right if they follow from the segment's own batches, or lie before the segment. A
+transaction whose first batch in the segment is data may have begun earlier, unless a marker of the same producer comes
+before that batch in the segment. If the segment has no data of the transaction that an ABORT marker ends, the index
+need not have an entry for it: brokers write none for a marker that ends no open transaction.
 
-**Producers.** The snapshot is compared with the state right after the segment's last batch, as far as it follows from
-the batches. The last batch of a producer that wrote into the segment is there. The producer may be missing in the
-snapshot: brokers remove producers after `producer.id.expiration.ms`, unless a transaction is open. A marker with a
-newer producer epoch clears the state of the data before it.
+**Producers.** The snapshot is compared with the state right after the segment's last batch, as far as that state
+follows from the batches. The entry of a producer that wrote into the segment must have its last data batch, or none
+after a later marker: a marker with a newer producer epoch clears the data before it. A producer without an open
+transaction may be missing in the snapshot, because brokers remove producers after `producer.id.expiration.ms`.
 
 Source: Kafka's ProducerStateManager, ProducerStateEntry.
 """
@@ -34,8 +35,8 @@ _AFTER_ALL: Final = np.iinfo(np.int64).max
 class OffsetIndexEntries:
     """Checks the entries (offset, position) of an offset index.
 
-    An entry is right if a batch begins at the position, and this batch or one before the next entry's position ends
-    with the offset: brokers before 4.x write one entry for all batches of an append.
+    An entry is right if a batch begins at its position, and its offset is the last offset of this batch, or of a later
+    batch that begins before the next entry's position: brokers before 4.x write one entry for all batches of an append.
     """
 
     def __init__(self, index: OffsetIndex) -> None:
@@ -52,7 +53,7 @@ class OffsetIndexEntries:
         self._last_batches[entries] = table.positions[rows]
 
     def wrong_entries(self) -> Faults:
-        """Return the wrong entries; call it after the last batch."""
+        """Return the wrong entries. Call it after the last batch."""
         offsets, positions = self._index.offsets, self._index.positions
         next_positions = np.append(positions[1:], _AFTER_ALL)
         faults = Faults()
@@ -68,8 +69,8 @@ class OffsetIndexEntries:
 class TimeIndexEntries:
     """Checks the entries (timestamp, offset) of a time index.
 
-    An entry is right if the batch that holds the offset is the first to have the timestamp, and no batch before it has
-    a later one.
+    An entry is right if its timestamp is the largest of the batch that holds its offset, and all batches before that
+    batch have lower timestamps.
     """
 
     def __init__(self, index: TimeIndex) -> None:
@@ -113,7 +114,7 @@ class _Ascending:
         return self._entries[first:behind]
 
     def found_in(self, ascending: NDArray[np.int64]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-        """Return the entries whose value is in `ascending`, and the positions of these values."""
+        """Return the entries whose value is in `ascending`, and for each the position of the value in `ascending`."""
         first = int(np.searchsorted(self._values, ascending[0], side="left"))
         behind = int(np.searchsorted(self._values, ascending[-1], side="right"))
         rows = np.minimum(np.searchsorted(ascending, self._values[first:behind]), len(ascending) - 1)
@@ -122,14 +123,15 @@ class _Ascending:
 
 
 MAX_PRODUCERS: Final = 250_000
-"""The most transactional producers of one segment that are followed; no broker keeps so many for a partition."""
+"""The most producers whose transactions are followed in one segment; no broker keeps so many for a partition."""
 
 
 class SegmentTransactions:
     """Follows transactional batches in their order.
 
-    `open`: first offsets in this segment of open transactions, by producer, ascending. `ended`: producers with a marker
-    in the segment. Both stay empty once there are more than `MAX_PRODUCERS`.
+    `open` has, by producer, the offset at which the first batch of its open transaction in this segment begins; the
+    offsets ascend. `ended` has the producers with an ABORT or COMMIT marker in the segment. Both are emptied, and
+    nothing more is followed, once one of them has more than `MAX_PRODUCERS`.
     """
 
     def __init__(self, index: TransactionIndex, start_offset: int) -> None:
@@ -161,23 +163,23 @@ class SegmentTransactions:
             self.ended.clear()
 
     def may_begin_at(self, producer_id: int, first_offset: int, known: int | None) -> bool:
-        """Return whether a transaction whose first batch here is at `known` may have begun at `first_offset`."""
+        """Return whether a transaction whose first batch here is at `known` (or None) may begin at `first_offset`."""
         if known == first_offset:
             return True
         return producer_id not in self.ended and 0 <= first_offset < self._start_offset
 
     def check_followed(self) -> None:
-        """Raises FormatError if transactions were not followed, because of too many producers."""
+        """Raise FormatError if transactions were not followed to the end, because of too many producers."""
         if self._has_too_many:
             raise FormatError(f"transactions of more than {MAX_PRODUCERS} producers in one segment")
 
     def missing(self) -> Faults:
-        """Return aborted transactions that the index lacks; call after the last batch. Raises like `check_followed`."""
+        """Return aborted transactions not in the index. Call it after the last batch. Raises as `check_followed`."""
         self.check_followed()
         return self._missing
 
     def wrong_entries(self) -> Faults:
-        """Return entries without their ABORT marker; call it after the last batch. Raises as `check_followed`."""
+        """Return entries that no ABORT marker explains. Call it after the last batch. Raises as `check_followed`."""
         self.check_followed()
         faults = Faults()
         faults.add_rows(~self._is_right, lambda entry: f"wrong entry {entry}: {self._index.entries[entry].item()[1:]}")
@@ -211,7 +213,7 @@ _SEQUENCES: Final = 2**31
 class SnapshotProducers:
     """Follows the producers of `entries` (see `indexes.producer_entries_of`) through the batches.
 
-    `transactions` follows the same batches.
+    `transactions` must be given the same batches.
     """
 
     def __init__(self, entries: NDArray[np.void], transactions: SegmentTransactions, start_offset: int) -> None:
@@ -239,7 +241,7 @@ class SnapshotProducers:
         self._epochs[entries] = table.column("producer_epoch")[rows]
 
     def wrong_entries(self) -> Faults:
-        """Return producers that the batches contradict, and open transactions that the snapshot lacks.
+        """Return producers that the batches contradict or that occur twice, and open transactions that are missing.
 
         Call it after the last batch.
 
@@ -287,7 +289,7 @@ class SnapshotProducers:
     def _last_rows(
         self, producers: NDArray[np.int64], rows: NDArray[np.intp]
     ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-        """Return the entries whose producer wrote some of `rows`, and the last of these rows for each."""
+        """Return the entries whose producer wrote some of `rows`, and for each entry the last of these rows."""
         seen, at = np.unique(producers[rows][::-1], return_index=True)
         entries = np.minimum(np.searchsorted(self._producers, seen), len(self._producers) - 1)
         hit = self._producers[entries] == seen

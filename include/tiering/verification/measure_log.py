@@ -1,9 +1,10 @@
 """Measure the log of one segment at either depth, and fill the columns of its measure.
 
-A shallow measure reads the first batch, and the batches from the last entry of the offset index to the end of the log.
-These are two or three ranges of a few KiB, if the offset index reaches to the end as a broker's does.
+A shallow measure reads the header of the first batch, the whole first batch, and the batches from the last entry of the
+offset index to the end of the log. These are three ranges of a few KiB if the offset index reaches to the end, as a
+broker's does; of a compressed or encrypted log, whole chunks are read.
 
-A deep measure reads every batch, and compares indexes, transactions and producers with the batches.
+A deep measure reads every batch, and compares indexes, transactions and producers with all batches.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -43,8 +44,8 @@ _T = TypeVar("_T")
 class Measurements:
     """Collects the columns of a measure.
 
-    `values` are by column, None if a column could not be measured; `remarks` explain them. `is_refused` is set if the
-    store has an object and refuses access to it.
+    `values` has the number of each column, None if it could not be measured. `remarks` are pairs (column, sentence)
+    that explain numbers. `is_refused` is True if the store has denied access to an object.
     """
 
     def __init__(self) -> None:
@@ -53,7 +54,7 @@ class Measurements:
         self.is_refused = False
 
     def fill(self, columns: Sequence[str], probe: Callable[[], Sequence[int | None]]) -> None:
-        """Fill `columns` from `probe`, or with None if it finds unusable bytes or objects.
+        """Fill `columns` from `probe`, or with None if bytes or objects that `probe` reads are missing or unusable.
 
         Raises:
             RemoteStorageUnavailableError: the store does not answer (retriable).
@@ -80,7 +81,7 @@ class Measurements:
             self.remark(column, f"{column} could not be measured: {reason}")
 
     def count(self, column: str, *faults: Faults) -> None:
-        """Set `column` to the sum of these faults, with the first of each kind as a remark."""
+        """Set `column` to the total number of these faults, with the first fault of each kind as a remark."""
         found = [each for each in faults if each.count]
         self.values[column] = sum(each.count for each in found)
         if found:
@@ -111,7 +112,7 @@ def fill_time_index_end(measurements: Measurements, contents: SegmentContents, l
     """Compare the last entry of the time index with the segment's largest timestamp.
 
     The time index of a rolled segment has no entry only if no batch has a timestamp. `largest_ms` is the largest
-    timestamp of the batches that were read, -1 if there was none.
+    timestamp of the batches that were read; -1 if none of them has a timestamp.
     """
 
     def unlike_maximum() -> list[int]:
@@ -151,7 +152,7 @@ class _Part(NamedTuple):
 
 
 def fill_ends(measurements: Measurements, contents: SegmentContents) -> None:
-    """Fill the columns of both ends of the log, and of the end of the time index."""
+    """Fill the columns about both ends of the log, and the column about the end of the time index."""
     largest_ms = NO_TIMESTAMP
     not_opened: dict[int, Faults] = {}
     for column, probe in (("first_batch_faults", _first_batch), ("last_batch_faults", _last_batches)):
@@ -159,7 +160,7 @@ def fill_ends(measurements: Measurements, contents: SegmentContents) -> None:
         if part is not None:
             measurements.count(column, *part.faults)
             largest_ms = max(largest_ms, part.checks.times.largest_ms)
-            # With an empty offset index the last batches are all batches, the first one included: it counts once.
+            # With an empty offset index both parts begin at byte 0: the first batch is in both, and counts once.
             not_opened[part.first] = part.walk.not_opened
     measurements.count("batches_not_opened", *not_opened.values())
     fill_time_index_end(measurements, contents, largest_ms)
@@ -217,7 +218,7 @@ _OF_BATCHES: Final = (
 
 
 def fill_whole(measurements: Measurements, contents: SegmentContents) -> None:
-    """Fill every column about all batches. Reads the log once, front to back."""
+    """Fill every column about all batches, and read the log for it once, front to back."""
     checks, objects = BatchChecks(contents.metadata), _ObjectChecks(measurements, contents)
     walk = LogWalk((*checks.all, *objects.all))
     crc32c = measurements.attempt((_CHECKSUM, _LARGEST, *_OF_BATCHES), lambda: _read(walk, contents))
@@ -273,7 +274,7 @@ def _faults_of_batches(walk: LogWalk, checks: BatchChecks) -> tuple[Faults, ...]
 
 
 class _ObjectChecks:
-    """The checks of those of the segment's other objects that can be read, against all batches."""
+    """Checks the segment's indexes and producer snapshot, as far as they can be read, against all batches."""
 
     def __init__(self, measurements: Measurements, contents: SegmentContents) -> None:
         metadata, start_offset = contents.metadata, contents.metadata.start_offset

@@ -1,7 +1,7 @@
 """Take the measure of one segment through the storage contract.
 
-If the store refuses an object, or the object cannot be parsed, its columns are None, with the reason as a remark. If
-the store does not answer, there is no measure: the caller gets the error.
+If an object is missing, cannot be parsed, or the store denies access to it, the columns that need it are None, with the
+reason as a remark. If the store does not answer, there is no measure: the caller gets the error.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -23,7 +23,7 @@ _SHOULD_HAVE_ENTRIES: Final = {
     ObjectKind.TIME_INDEX: "time_index_unlike_maximum",
     ObjectKind.TRANSACTION_INDEX: "transaction_index_contradictions",
 }
-"""The columns whose value 1 means that an empty index should not be empty."""
+"""Columns by index. If the index is empty, 1 in its column means that it should have entries."""
 
 
 def measure_segment(
@@ -37,10 +37,11 @@ def measure_segment(
 ) -> SegmentMeasure:
     """Measure a FINISHED segment; every byte is charged to `limiter` before it is read.
 
-    `previous` is its FINISHED predecessor in the partition, `decisions` are those about offsets between the two.
+    `previous` is the FINISHED segment before it in the partition, None if there is none. `decisions` are decisions to
+    skip offsets of the partition.
 
-    If no checksum of the source was recorded, a deep measure uses that of the batches that it read: each batch has a
-    CRC-32C of its own, and offsets and epochs are compared with the metadata.
+    If no checksum of the source was recorded, a deep measure uses the checksum of the bytes that it read instead. Each
+    batch has a CRC-32C of its own, and offsets and epochs are compared with the metadata.
 
     Raises:
         RemoteStorageUnavailableError: the store does not answer (retriable).
@@ -97,7 +98,7 @@ def measure_segment(
 
 
 def _take_read_checksum_where_none_is_kept(measurements: Measurements) -> None:
-    """Use the checksum of the bytes that were read, if the store keeps none."""
+    """Use the checksum of the bytes that were read, if the store has none of the (decoded) log."""
     if measurements.values["stored_log_size_bytes"] is not None and measurements.values["stored_log_crc32c"] is None:
         measurements.values["stored_log_crc32c"] = measurements.values["read_log_crc32c"]
 
@@ -105,7 +106,7 @@ def _take_read_checksum_where_none_is_kept(measurements: Measurements) -> None:
 def _take_source_checksum_of_a_transformed_log(measurements: Measurements, row: SegmentRow) -> None:
     """Use the source's checksum for a transformed log, because the store's checksum is of the transformed bytes.
 
-    The store's checksum was compared when the bytes were sent; a deep measure compares the decoded bytes.
+    The store's checksum was compared when the bytes were sent. A deep measure compares the decoded bytes.
     """
     if measurements.values["stored_log_size_bytes"] is not None and measurements.values["stored_log_crc32c"] is None:
         measurements.values["stored_log_crc32c"] = row.log_crc32c
@@ -137,9 +138,9 @@ def _fill_indexes(measurements: Measurements, contents: SegmentContents, row: Se
 def _transaction_index_contradictions(index: bytes, row: SegmentRow) -> int:
     """Return 1 if only one of index and metadata says that the transaction index is empty.
 
-    Brokers before 4.0 write metadata without this field, so it is False here even if the index is empty. Segments of
-    brokers are recognised by their missing checksum, which only the platform records: if one has the value False, the
-    result is 0, and a deep measure compares the index with the batches instead.
+    Brokers before 4.0 write metadata without the field `txn_index_empty`, so it is False here even if the index is
+    empty. A segment that a broker copied has no recorded checksum, because only the platform records one. If such a
+    segment has the value False, the result is 0, and only a deep measure compares the index with the batches.
     """
     is_unknown = row.log_crc32c is None and not row.metadata.txn_index_empty
     return 0 if is_unknown else int(bool(index) == row.metadata.txn_index_empty)
@@ -184,12 +185,12 @@ def _manifest_differences(
 def _objects_missing(measurements: Measurements, contents: SegmentContents) -> int | None:
     """Count missing objects; None if the store refused access to one.
 
-    An archive tier shows length and checksum of an object and refuses to return it. An index that is an object of its
-    own may be empty; columns that compare it with the batches and the metadata say whether it should not be.
+    An archive tier shows length and checksum of an object, but refuses to return it. An index that is an object of its
+    own may be empty. If another column says that such an index should have entries, it counts as missing.
     """
     absent = list(contents.absent_kinds())
     if measurements.is_refused:
-        measurements.remark("objects_missing", "the store has the objects and refuses access to them")
+        measurements.remark("objects_missing", "the store denies access to at least one object")
         return None
     if contents.indexes_are_objects:
         sizes = {stored_object.kind: stored_object.size_bytes for stored_object in contents.stored_objects()}

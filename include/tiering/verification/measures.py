@@ -1,11 +1,11 @@
 """Measures: numbers about one segment in the remote store, and about all segments of a partition.
 
 Nothing is evaluated here. A measure describes what a reader of the store gets: objects are listed and indexes are read
-back. A shallow measure does not read the records; it uses the checksum that the store computed when they arrived. A
-deep measure reads them.
+back. A shallow measure reads only the batches at both ends of the log, and relies on the checksum that the store
+computed for the rest. A deep measure reads the whole log.
 
-A segment is measured together with its predecessor when it is verified. The measure of a partition covers all of its
-FINISHED segments, whichever of them the run verified: only there shows a gap between two that passed long ago.
+A segment that is verified is compared with its predecessor. The measure of a partition covers all of its FINISHED
+segments, whichever of them the run verified: only this measure shows a gap between two segments that passed long ago.
 """
 
 from collections import defaultdict
@@ -34,43 +34,50 @@ from include.tiering.model.segments import Depth, RemoteLogSegmentId, RemoteLogS
 class SegmentMeasure:
     """The measure of one FINISHED segment. Offsets are inclusive.
 
-    A number is None if it could not be measured, or is not measured at this `depth`: the depths of the rules say which.
+    A number is None if it could not be measured, or is not measured at this `depth`. A column is measured at the depths
+    of the rules that read it.
 
-    Columns that are not sizes, checksums or timestamps count faults; 0 is right. `*_untrimmed` counts bytes after the
-    last entry, `*_disorder` entries that do not ascend, `*_outside` entries that point outside of the segment,
-    `*_wrong_entries` entries that contradict the batches. A segment that rightly has no predecessor, manifest or
-    transaction index has no faults in their columns.
+    The columns from `objects_missing` on, except checksums, timestamps and the last three, count faults; 0 is right.
+    `*_untrimmed` counts bytes after the last entry, `*_disorder` entries that do not ascend, `*_outside` entries that
+    point outside of the segment, `*_wrong_entries` (only deep) entries that contradict the batches. A segment that
+    rightly has no predecessor, manifest or transaction index has no faults in the columns about them.
 
     Attributes:
-        segment_size_bytes, log_crc32c: the source's, from the metadata and the checks before the copy. If no checksum
-            was recorded, a deep measure has that of the batches that were read.
-        stored_log_size_bytes, stored_log_crc32c: the store's own. For a compressed or encrypted log: of its decoded
-            bytes; a shallow measure, which does not read them, has the source's checksum here.
+        segment_size_bytes, log_crc32c: length and checksum of the source's log, from the metadata and the checks before
+            the copy. If no checksum was recorded, a deep measure has the checksum of the bytes that were read here.
+        stored_log_size_bytes, stored_log_crc32c: length and checksum of the stored log, as the store computed them. For
+            a compressed or encrypted log: of its decoded bytes, the length by its manifest, the checksum of a deep
+            measure of the bytes that were read, and that of a shallow measure, which reads no whole log, the source's.
         objects_missing: objects that are not in the store, or wrongly have 0 bytes; None if the store refuses access.
         objects_unlike_contents: objects other than the log whose stored length or checksum differs from what was read.
         manifest_differences: fields that differ between the manifest and the metadata.
-        time_index_outside: also counts timestamps above the segment's maximum.
+        time_index_outside: also counts timestamps that are negative or above the segment's maximum.
         time_index_unlike_maximum: 1 if the last entry does not have the segment's largest timestamp.
         transaction_index_contradictions: 1 if only one of index and metadata says that the index is empty.
         producer_snapshot_beyond_end: producers whose last offset is after the segment.
-        leader_epoch_differences: entries of the stored history that contradict the metadata or start after the end.
+        leader_epoch_differences: entries that only one of the stored history and the metadata has, and entries of the
+            stored history that start after the segment's end.
         leader_epochs_outside: entries of the metadata that do not begin in [start, end].
         missing_offsets: offsets between the previous segment's end and this start, without a decision to skip them.
-        unexplained_overlap: offsets held twice although broker and leader epoch stayed the same.
-        leader_epochs_back: by how many epochs this segment is below its predecessor, at its first new offset.
-        leader_epochs_unlike_previous: entries of the stored history that contradict the segment right before.
-        batches_not_opened: batches above the limit of decompressed bytes; their decompressed part has no fault.
+        unexplained_overlap: offsets that this segment and its predecessor both hold; 0 if this segment has new offsets
+            and another broker or a later leader epoch.
+        leader_epochs_back: by how many epochs this segment, at its first new offset, is below its predecessor's last.
+        leader_epochs_unlike_previous: entries that only one of the stored history and the metadata of the segment that
+            ends right before this one has.
+        batches_not_opened: batches above a limit of decompressed bytes or records; the part that was read is right.
         first_batch_faults, last_batch_faults: faults of all kinds in the batches at either end. Only shallow.
-        read_log_crc32c, log_max_timestamp_ms: of the bytes and batches that were read; the metadata's maximum if no
-            batch has a timestamp. This and all columns below: only deep.
-        log_unreadable_bytes: bytes from the first that cannot begin a batch to the end of the log.
+        read_log_crc32c: checksum of the bytes that were read. Like all columns below up to transaction_index_missing,
+            only deep.
+        log_max_timestamp_ms: largest timestamp of the batches that were read; the metadata's if none has a timestamp.
+        log_unreadable_bytes: bytes from the first position where no batch can be read to the end of the log.
         log_wrong_crcs: batches whose CRC-32C is not that of their bytes.
         log_missing_offsets: offsets of the segment that no batch has.
         log_misplaced_batches: batches outside of the segment's offsets, or not after the batches before them.
         log_wrong_epochs: batches whose leader epoch is not the metadata's.
         log_impossible_headers: contradictions that no broker writes, in counts, flags, codec, producer or markers.
         log_thinned_batches: batches with fewer records than offsets: the topic was compacted once.
-        log_unopened_batches: decompressed batches whose records are not those that the header announces.
+        log_unopened_batches: batches that cannot be decompressed, or whose records contradict the header; at most 1,
+            because no batch is opened after it.
         transaction_index_missing: aborted transactions of the batches that the index lacks.
         bytes_read: bytes fetched to take this measure.
         remarks: (column, sentence) pairs that explain a number.
@@ -132,12 +139,12 @@ class SegmentMeasure:
 
     @property
     def is_missing(self) -> bool:
-        """Return whether an object is not in the store (perhaps not yet), or the store refuses access to it."""
+        """Return whether an object is not in the store (perhaps not yet), or could not be looked for or accessed."""
         return self.objects_missing != 0
 
 
 MAX_NAMED_FAULTS: Final = 100
-"""The most faults of one column that are described; all are counted."""
+"""The most faults of one column that a partition's measure describes; all are counted."""
 
 
 UNKNOWN_HISTORY: Final = LeaderEpochs()
@@ -146,7 +153,7 @@ FIRST_HISTORIES: Final[Mapping[RemoteLogSegmentId, int]] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class SegmentFault:
-    """A fault of `column`: the segment where it shows, and its description."""
+    """A fault that `column` counts: the segment where it shows, and its description."""
 
     column: str
     segment_id: str
@@ -158,20 +165,23 @@ class SegmentFault:
 class PartitionMeasure:
     """The measure of one partition.
 
-    Offsets are inclusive, and None without a FINISHED segment. Columns below `segments` count faults; a column whose
-    input cannot be read, such as the log end of an unavailable broker, counts none.
+    The columns from `missing_offsets` on count faults. A column whose input cannot be read, such as the log end of an
+    unavailable broker, is 0.
 
     Attributes:
-        segments: FINISHED ones.
-        missing_offsets: offsets from the log start to the last offset that no segment has and no decision skips.
-        duplicate_segments: segments with exactly the offsets of another one.
-        unexplained_overlap: offsets that two different ranges share without a change of the leader between them.
+        segments: the number of FINISHED segments, without those whose offsets all belong to later histories.
+        start_offset, end_offset: the lowest and the highest offset of these segments, inclusive; None without any.
+        missing_offsets: offsets that no segment has and no decision skips. They are counted from the remote log start
+            or the first segment, whichever is higher, to the last offset.
+        duplicate_segments: segments with exactly the offsets of the segment before them.
+        unexplained_overlap: offsets that a segment shares with the one before it, as for `SegmentMeasure`; duplicates
+            are not counted again.
         leader_epoch_regressions: segments whose leader epoch is below that of their predecessor.
         segments_above_log_end: segments with offsets above the end of the leader's log.
         segments_below_log_start: segments wholly below the remote log start, which no reader gets.
         other_history: offsets under leader epochs that are not those of the partition's history, and that no decision
             left to an older history.
-        faults: the first `MAX_NAMED_FAULTS` of each column, by offset.
+        faults: the first `MAX_NAMED_FAULTS` faults of each column.
     """
 
     topic: str
@@ -203,10 +213,10 @@ def measure_partition(
 ) -> PartitionMeasure:
     """Measure a partition by its segments; those that are not FINISHED are left out.
 
-    Offsets that only a replaced history holds are compared only within that history: see `model.histories`.
-    `histories` has the number of each history that is not the first; `leader_epochs` is the merged history.
-    `log_start_offset` (inclusive) is the remote log start, `log_end_offset` (exclusive) the end of the leader's log,
-    None if it is unknown.
+    A segment is compared with the one before it in the same history (see `model.histories`); segments of all histories
+    fill gaps. `histories` has the history number of each segment that is not of the first history; `leader_epochs` is
+    the merged leader epoch history. `log_start_offset` (inclusive) is the remote log start, `log_end_offset`
+    (exclusive) the end of the leader's log, None if it is unknown.
     """
     measurements = _PartitionMeasurements()
     held = sorted(
@@ -300,7 +310,7 @@ def _fill_missing(
     decisions: Sequence[SkippedOffsets],
     log_start_offset: int,
 ) -> None:
-    """Count each gap as a fault of the segment after it. Offsets that any later segment holds are no gap."""
+    """Count each gap as a fault of the segment after it. Nothing is counted before the segment that begins first."""
     held_up_to = log_start_offset - 1
     for position, segment_measure in enumerate(sorted(held, key=lambda segment_measure: segment_measure.part)):
         if position:

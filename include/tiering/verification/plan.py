@@ -1,12 +1,12 @@
 """The plan of a verification run: which segments, why, how deep, the estimated cost, and the outcome of each.
 
-`plan_verification` is pure: it makes a plan from rows. A sample names reasons; a FINISHED segment is chosen for the
-first reason of `VerificationReason` that applies. With a limit the most urgent come first, within a reason those with
-the oldest verdict, and the others wait for the next run. The plan estimates the cost before the run starts: bytes,
-requests, and the time at the fetch quota.
+`plan_verification` makes a plan from rows, and does no I/O itself. A sample names reasons; a FINISHED segment is chosen
+for the first reason of `VerificationReason` that applies. If there is a limit of bytes, the most urgent segments are
+planned, within a reason those with the oldest verdict; the others wait for the next run. The plan estimates the cost
+before the run starts: bytes, requests, and the time at the fetch quota.
 
 `VerificationStore` stores the plan. A plan only says what to read and reserves nothing: a segment that is deleted
-meanwhile is GONE, and two runs may verify the same segment, which costs bytes and nothing else.
+before it is verified becomes GONE, and two runs may verify the same segment, which only costs bytes.
 
 **Rolling sample.** `RollingSample` takes a share of all segments in each period, and over time all of them. Each
 segment has a fixed place on a circle of 2^64 places, derived from its id. Periods are numbered; each is an arc of the
@@ -17,8 +17,9 @@ share's length that begins where the previous arc ended:
     period 2                             |---- 0.3 ----|
     period 3 ---- 0.2 ---|                             |0.1-     it continues at the beginning
 
-So any ceil(1 / share) consecutive periods take every segment at least once, whatever was added or deleted meanwhile.
-A period takes about this share of the bytes, because places are spread evenly and do not depend on sizes.
+So any ceil(1 / share) consecutive periods take every segment that exists during all of them at least once, whichever
+others are added or deleted. A period takes about this share of the bytes, because places are spread evenly and do not
+depend on sizes.
 """
 
 import hashlib
@@ -42,7 +43,7 @@ from include.tiering.quotas.contract import QuotasInForce, Scope, fetch_scopes
 from include.tiering.segments.contract import QualityResult, SegmentRow
 
 KEPT_PLANS_MS: Final = 30 * 24 * 60 * 60 * 1000
-"""Plans that are older are deleted when the next one is stored."""
+"""Age in milliseconds. Older plans are deleted when a new plan is stored."""
 
 
 class VerificationReason(Reason):
@@ -58,7 +59,10 @@ class VerificationReason(Reason):
 
 
 class VerificationOutcome(StrEnum):
-    """The outcome of one planned segment. GONE: it was no longer FINISHED when it was to be read or verified."""
+    """The outcome of one planned segment.
+
+    PLANNED: there is none yet. GONE: the segment was no longer FINISHED when it was to be read or recorded.
+    """
 
     PLANNED = "planned"
     PASSED = "passed"
@@ -68,7 +72,7 @@ class VerificationOutcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PlannedVerification:
-    """One segment to verify. `planned_bytes` is an estimate of what has to be read."""
+    """One segment to verify. `planned_bytes` estimates how many bytes have to be read."""
 
     segment_id: RemoteLogSegmentId
     start_offset: int
@@ -117,18 +121,18 @@ class VerificationStore(Protocol):
         ...
 
     def planned(self, run_id: str, outcome: VerificationOutcome) -> Sequence[PlannedVerification]:
-        """Return all segments with this outcome, in the same order."""
+        """Return all segments with this outcome, by topic, partition and start offset."""
         ...
 
     def broken_rules(self, run_id: str) -> Sequence[tuple[int, QualityResult]]:
         """Return the rules that PASSED and FAILED segments of the run break now, whichever run recorded them.
 
-        Each comes with the segment's start offset. In the same order, then by rule. GONE segments are left out.
+        Each result is paired with the segment's start offset. The order is by topic, partition, start offset and rule.
         """
         ...
 
     def record(self, run_id: str, results: Sequence[VerificationResult]) -> None:
-        """Store the outcomes of planned segments, all or none. Idempotent; a later outcome replaces an earlier one.
+        """Store the outcomes of planned segments, all or none. Idempotent. A later outcome replaces an earlier one.
 
         Raises:
             StateConflictError: a segment is not in the plan.
@@ -150,7 +154,7 @@ _MOST_DENOMINATOR: Final = 10**9
 
 @dataclass(frozen=True, slots=True)
 class RollingSample:
-    """The arc of one period: `length` places from `first` on."""
+    """The arc of one period: `length` places from the place `first` (inclusive) on."""
 
     first: int
     length: int
@@ -179,11 +183,11 @@ _INTERVAL_BYTES: Final = 4096
 """Default of Kafka's `index.interval.bytes`: per interval an offset index grows by 8 bytes, a time index by 12."""
 
 _ABOUT_BYTES: Final = {Depth.SHALLOW: 17 * 1024, Depth.DEEP: 1024}
-"""Bytes of manifest, producer snapshot and leader epochs of a usual segment, and the part of the log that a shallow
-measure reads, which is larger if the last batch is large."""
+"""Estimated bytes of manifest, producer snapshot and leader epochs; for a shallow measure also of the part of the log
+that it reads, which is larger if the last batch is large."""
 
 _ABOUT_REQUESTS: Final = {Depth.SHALLOW: 8, Depth.DEEP: 6}
-"""Object attributes, manifest, indexes, and the ranges of the log: one for a deep measure, usually three otherwise."""
+"""Requests for object attributes, manifest, indexes and log: one range if deep, usually three ranges if shallow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,7 +208,7 @@ def bytes_to_read(segment: RemoteLogSegmentMetadata, depth: Depth) -> int:
 
 
 class CostOfReading:
-    """Adds up the cost of segments."""
+    """Adds up the estimated cost of reading segments."""
 
     def __init__(self) -> None:
         self._bytes_by_scope: Counter[Scope] = Counter()
@@ -223,13 +227,16 @@ class CostOfReading:
 
 
 def seconds_at(quotas: QuotasInForce, bytes_by_scope: Mapping[Scope, int]) -> float | None:
-    """Return the time of the slowest quota scope: each byte is charged to all of its scopes, which run in parallel."""
+    """Return the seconds of the slowest quota scope; None if no scope has a quota.
+
+    Each byte is charged to all of its scopes at the same time.
+    """
     rates = ((size_bytes, quotas.of(scope)) for scope, size_bytes in bytes_by_scope.items())
     return max((size_bytes / rate for size_bytes, rate in rates if rate is not None), default=None)
 
 
 ABOUT_TO_EXPIRE: Final = 0.9
-"""A verdict is due from this part of its maximum age on, so that it is renewed before it expires."""
+"""A passed verdict is due from this fraction of its maximum age on, so that it is renewed before it expires."""
 
 _URGENCY: Final = {reason: number for number, reason in enumerate(VerificationReason)}
 
@@ -265,7 +272,8 @@ class VerificationSample:
 class VerificationPlan:
     """Segments by partition and start offset, and the estimated cost of reading them.
 
-    `segments` FINISHED segments with `size_bytes` were considered. `left_out` were chosen and are beyond the limit.
+    `segments` is the number of FINISHED segments from which the plan was chosen, `size_bytes` their size. `left_out` is
+    the number of segments that were chosen but exceed the limit.
     """
 
     run_id: str
@@ -289,7 +297,7 @@ class _Chosen:
 
     @property
     def urgency(self) -> tuple[int, int, int]:
-        """Sort key: the lowest is verified first. Ties are broken by place, so that no topic is always the last."""
+        """Sort key: the lowest is planned first. The place breaks ties, so that no topic is always the last."""
         segment_id = self.row.metadata.remote_log_segment_id
         return _URGENCY[self.reason], self.row.verdict_at_ms or 0, place_of(segment_id)
 
@@ -315,8 +323,8 @@ def plan_verification(
         depth: how deep the run reads segments.
         quotas: the fetch quotas, for the estimate of the run's duration.
         now_ms: the time by the database's clock.
-        max_age_ms: age at which verdicts expire.
-        limit_bytes: the most bytes to read, except that the first segment is always chosen; None: no limit.
+        max_age_ms: age at which PASSED verdicts expire.
+        limit_bytes: the most bytes to read, except that the most urgent segment is always planned; None: no limit.
         needs_deep: called for chosen segments that failed; returns whether only a deep verification can clear the
             segment. It is then read deep, whatever `depth` is.
     """
@@ -349,7 +357,7 @@ def plan_verification(
 def reason_of(
     row: SegmentRow, sample: VerificationSample, *, now_ms: int, max_age_ms: int
 ) -> VerificationReason | None:
-    """Return the first reason that applies, or None."""
+    """Return the first reason for which the sample chooses this segment; None if it does not."""
     age_ms = None if row.verdict_at_ms is None else now_ms - row.verdict_at_ms
     is_expiring = row.verdict is Verdict.PASSED and age_ms is not None and age_ms >= max_age_ms * ABOUT_TO_EXPIRE
     is_old = sample.older_than_ms is not None and (age_ms is None or age_ms >= sample.older_than_ms)

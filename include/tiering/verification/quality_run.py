@@ -1,9 +1,9 @@
 """What one run of the quality check, or of a verification, found: the contents of its page.
 
-These are the findings by segment, the validation results that Great Expectations stored, and a summary. The validation
-results are read without Great Expectations and added up: each file is the result of one suite for one group of
-measures, and the groups and processes of a run write many. The summary (numbers and the first failed segments) is
-stored as JSON next to the page, for lists of runs and notes in Airflow.
+The page has the findings by segment, the validation results that Great Expectations stored, and a summary. The
+validation results are read without Great Expectations and added up: each file is the result of one suite for one group
+of measures, and a run writes such files for many groups, perhaps from several processes. The summary (numbers and the
+first failed segments) is stored as JSON next to the page, for lists of runs and notes in Airflow.
 """
 
 import hashlib
@@ -31,8 +31,9 @@ class QualityRun:
         origin: the id of the run's DAG, or `cli`. It is the name of a directory.
         run_id: any text.
         depth: the depth of the measures.
-        segments, partitions: how many were verified; partitions as a whole.
-        failed, warnings: findings by segment; a segment may have several.
+        segments: how many segments were verified.
+        partitions: how many partitions were verified as a whole.
+        failed, warnings: findings about segments; a segment may have several.
         remarks: lines about problems without a finding, such as segments that were not copied.
 
     Raises:
@@ -71,7 +72,7 @@ class SegmentLine:
 
 
 def failed_lines(run: QualityRun) -> list[SegmentLine]:
-    """Return the failed segments in the order of their findings; warnings of a segment come last."""
+    """Return the failed segments in the order of their findings; a segment's warnings come after its failures."""
     failed = _by_segment(run.failed)
     warned = _by_segment(run.warnings)
     return [_line((*found, *warned.get(segment, ()))) for segment, found in failed.items()]
@@ -118,7 +119,7 @@ MAX_RESULT_BYTES: Final = 64 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class RuleOutcome:
-    """One rule over all groups: how many measures it was applied to, and how many broke it."""
+    """One rule over all groups: to how many measures it was applied, and how many of them broke it."""
 
     rule_id: str
     sentence: str
@@ -142,7 +143,7 @@ class SuiteOutcome:
 
 @dataclass(frozen=True, slots=True)
 class StoredResults:
-    """Results of all suites. `unreadable`: files without a result; `evaluated_by`: Great Expectations versions."""
+    """Results of all suites. `unreadable`: unusable files; `evaluated_by`: versions of Great Expectations."""
 
     suites: tuple[SuiteOutcome, ...]
     unreadable: tuple[str, ...]
@@ -150,7 +151,7 @@ class StoredResults:
 
 
 def read_results(directory: Path) -> StoredResults:
-    """Add up all results below `directory`; empty if there is no such directory."""
+    """Add up all results below `directory`. The result is empty if there is no such directory."""
     suites: dict[str, dict[str, RuleOutcome]] = {}
     unreadable, versions = [], set()
     for file in sorted(directory.rglob("*.json")):
@@ -212,7 +213,7 @@ MAX_NAMED_RULES: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class FirstLine:
-    """A failed segment in one line. `rules` are ids, `message` is that of the first."""
+    """A failed segment in one line. `rules` are the ids of its broken rules, `message` is that of the first rule."""
 
     partition: str
     segment_id: str
@@ -235,7 +236,7 @@ class FirstLine:
 
     @property
     def ids(self) -> str:
-        """Return such as `Q101, Q102, Q105 and 14 more`."""
+        """Return a text such as `Q101, Q102, Q105 and 14 more`."""
         named = ", ".join(self.rules[:MAX_NAMED_RULES])
         more = len(self.rules) - MAX_NAMED_RULES
         return f"{named} and {more} more" if more > 0 else named
@@ -243,7 +244,7 @@ class FirstLine:
 
 @dataclass(frozen=True, slots=True)
 class RunSummary:
-    """See `QualityRun`. `warned_segments` did not fail; `first_lines` has at most `MAX_FIRST_LINES` failed segments."""
+    """The numbers of a `QualityRun`. `warned_segments` did not fail. `first_lines`: the first failed segments."""
 
     origin: str
     run_id: str
@@ -278,7 +279,7 @@ class RunSummary:
 
     @property
     def sentence(self) -> str:
-        """Return such as `2 of 14 segments failed, 1 with warnings`."""
+        """Return a text such as `2 of 14 segments failed, 1 with warnings`."""
         if self.failed_segments:
             text = f"{self.failed_segments:,} of {self.segments:,} segments failed"
         else:
@@ -292,7 +293,7 @@ class RunSummary:
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Self:
-        """Read what `to_json` wrote. Raises ValueError."""
+        """Parse the text that `to_json` returned. Raises ValueError if it is not such a text."""
         try:
             content: dict[str, Any] = json.loads(text)
             lines = content.pop("first_lines")

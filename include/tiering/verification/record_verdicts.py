@@ -1,24 +1,26 @@
-"""Record the results of measured segments: the rules that each breaks and its verdict, in one transaction a segment.
+"""Record the results of measured segments. One transaction stores the rules that a segment breaks and its verdict.
 
-A shallow verification cannot clear a segment that a deep one failed: a rule that is not evaluated at this depth keeps
-its last result, and the segment its verdict.
+A shallow verification cannot clear a segment that fails a rule of deep measures: a rule that is not evaluated at this
+depth keeps its last result, so the segment stays FAILED.
 
 Two processes may verify one segment at once. Each has read the row before its verification began, and clears no failure
 that was recorded since (`segments/values.py`): in whatever order they record, and wherever one of them dies, a segment
 that either failed is not PASSED before another verification.
 
-**Missing segments.** A segment is missing if one of its objects is not in the store, or has no bytes there: a running
-copy into the store shows logs without manifests, manifests without logs, and files of 0 bytes.
+**Missing segments.** A segment is missing if one of its objects is not in the store or has no bytes there, or if that
+cannot be found out because access is denied. While files are copied into the store, it shows logs without manifests,
+manifests without logs, and files of 0 bytes.
 
-Objects are usually lost one at a time: one is deleted by hand, one was never written. If everything that a run checked
-is missing, or much of one partition, or some of very many, the likelier cause is a wrong place: a disk that is not
-mounted, a wrong prefix or layout, a restore that has not ended. FAILED verdicts would have all of these segments copied
-again to the wrong place, and deleted where they are. So verdicts about missing segments are stored only when the whole
-run was checked, and never if the loss is implausible. Segments that failed before for the same reason count too, until
+Objects are usually lost one at a time: one is deleted by hand, one was never written. If all segments that a run
+checked are missing, or all or more than a few of one partition, or very many in all, the likelier cause is a wrong
+place: a disk that is not mounted, a wrong prefix or layout, a restore that has not ended. FAILED verdicts would have
+all of these segments copied again to the wrong place, and deleted where they are. So a verdict about a missing segment
+is stored only after all segments of the run were checked, and only if the loss is plausible or a person confirms it. A
+segment that was FAILED before is not held back. Segments that failed before because they were missing count too, until
 they are replaced or given up: many small runs cannot record more losses than a large one.
 
-`doubt_of` decides, from counts alone. `MissingSegments` holds the measures back, both for verifications of one process
-and for planned ones. Measures that are held back are lost with the process: the next attempt measures again.
+`doubt_of` decides from counts alone. `MissingSegments` holds measures of missing segments back, in planned runs as in
+others. Measures that are held back are lost if the process dies: the next attempt measures these segments again.
 """
 
 from collections import Counter
@@ -56,7 +58,7 @@ class Subject:
 
 @dataclass(frozen=True, slots=True)
 class VerifiedSegment:
-    """A segment with its new verdict and the reported findings. `failed` is empty unless the segment failed."""
+    """A segment with its new verdict and its findings. `failed` is empty unless the segment failed."""
 
     segment_id: RemoteLogSegmentId
     read_bytes: int
@@ -75,7 +77,8 @@ def evaluate_and_record(
 ) -> list[VerifiedSegment]:
     """Evaluate measures of different segments, then record each verification, in the given order.
 
-    Segments that are no longer FINISHED are left out: once its deletion began, a segment may lack objects.
+    Segments that are no longer FINISHED are left out of the result and nothing is recorded for them: once its deletion
+    began, a segment may lack objects.
 
     Raises:
         RuleEvaluationError: a rule could not be applied; nothing was stored.
@@ -103,7 +106,7 @@ def finding_of_result(result: QualityResult, start_offset: int) -> QualityFindin
 
 
 def only_deep_clears(results: Iterable[QualityResult]) -> bool:
-    """Return whether a rule that the segment breaks is evaluated on deep measures only."""
+    """Return whether the segment breaks a rule that is evaluated on deep measures only."""
     broken = (RULES_BY_ID.get(result.rule) for result in results if not result.passed)
     return any(rule is not None and Depth.SHALLOW not in rule.depths for rule in broken)
 
@@ -149,12 +152,12 @@ Measured = tuple[Subject, SegmentMeasure]
 
 @dataclass(frozen=True, slots=True)
 class PartitionPresence:
-    """How many segments of one partition a run found and missed.
+    """Numbers of segments of one partition that a run found in the store, and that it did not find.
 
     Attributes:
         found: checked, and in the store.
         missing: checked, not in the store, and without an earlier FAILED verdict.
-        stored: FINISHED without a FAILED verdict, checked or not.
+        stored: FINISHED without a FAILED verdict, checked or not; counted only if all checked segments are missing.
         before: failed as missing before, and neither replaced nor given up since.
     """
 
@@ -166,7 +169,7 @@ class PartitionPresence:
 
     @property
     def lost(self) -> int:
-        """Return the number of lost segments if the ones missing now are lost, too."""
+        """Return how many segments are lost if those that are missing now are lost, too."""
         return self.missing + self.before
 
     @property
@@ -181,12 +184,13 @@ class PartitionPresence:
 
 @dataclass(frozen=True, slots=True)
 class LossLimits:
-    """How many missing segments are recorded as lost.
+    """How many missing segments may be recorded as lost without a confirmation.
 
     Attributes:
         max_missing_segments: the most of one partition (inclusive).
         max_missing_total: the most of all partitions (inclusive).
-        confirm: gets the reason for doubt, and returns whether a person confirms the loss; None: no confirmation.
+        confirm: gets the reason for doubt, and returns whether a person confirms the loss; None: nobody is asked, and a
+            loss in doubt is not recorded.
         doubt_of_single: gets the segment if only one was checked and it is missing, and returns the reason to doubt its
             loss, or None; see `StoreWitness`.
         failed_before: returns, by partition, how many segments failed as missing and are neither replaced nor given up;
@@ -201,7 +205,7 @@ class LossLimits:
 
 
 LOSS_LIMITS: Final = LossLimits()
-"""Limits without a confirmation, without a comparison with other segments, and without earlier failures."""
+"""The default limits, without a confirmation, without a comparison with other segments, without earlier failures."""
 
 
 def doubt_of(
@@ -212,12 +216,13 @@ def doubt_of(
     max_missing_segments: int,
     max_missing_total: int,
 ) -> str | None:
-    """Return the reason to doubt that the missing segments of a run are lost; None if they are few enough.
+    """Return the reason to doubt that the missing segments of a run are lost; None if there is no reason.
 
     Args:
         presences: one for each partition with a checked segment.
-        found_before: segments that earlier attempts of the same run found.
-        failed_elsewhere: failed as missing before in other partitions, and neither replaced nor given up since.
+        found_before: number of segments that passed in earlier attempts of the same run.
+        failed_elsewhere: number of segments of other partitions that failed as missing before, and were neither
+            replaced nor given up since.
         max_missing_segments: the most of one partition that may be lost (inclusive).
         max_missing_total: the most of all partitions that may be lost (inclusive).
     """
@@ -241,7 +246,7 @@ def doubt_of(
 
 
 class MissingSegments:
-    """Holds the measures of missing segments back until all segments of a run were checked."""
+    """Holds measures of missing segments back until all segments of a run were checked."""
 
     def __init__(self, metadata: RemoteLogMetadata, limits: LossLimits, *, found_before: int = 0) -> None:
         self._metadata = metadata
@@ -252,7 +257,7 @@ class MissingSegments:
         self._held: list[Measured] = []
 
     def sift(self, measured: Sequence[Measured]) -> list[Measured]:
-        """Return the measures of a group that can be evaluated now; hold the others back.
+        """Return the measures of a group that can be evaluated now, and hold the others back.
 
         Raises:
             StoreInDoubtError: too many are missing already, and there is no `confirm`.

@@ -1,4 +1,4 @@
-"""The reports of a verification plan, with its estimated cost, and of what a verification found."""
+"""Reports of a verification plan, with its estimated cost, and of the findings of a verification."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ def present_plan(plan: VerificationPlan) -> Presentation:
 
 
 def cost_sentence(plan: VerificationPlan) -> str:
-    """Return such as `12 of 300 segments, deep: about 1.2 GiB in 204 requests, 3 min at the fetch quota`."""
+    """Return a text such as `12 of 300 segments, deep: about 1.2 GiB in 72 requests, 3m 00s at the fetch quota`."""
     if not plan.planned:
         return f"nothing to verify: none of {count(plan.segments, 'segment')} is due or requested" + _left_out(plan)
     cost = plan.cost
@@ -91,7 +91,7 @@ def _by_topic(plan: VerificationPlan) -> list[tuple[str, int, int]]:
 
 
 def present_verify(report: "VerifyReport", failed_copies: Sequence[FailedCopy] = ()) -> Presentation:
-    """Present a verification. `failed_copies` are all segments that failed and have no new copy yet."""
+    """Present a verification. `failed_copies` are all segments that failed, in any run, and have no new copy yet."""
     bad = {finding.segment_id for finding in report.failed}
     summary = (
         f"verified {count(report.segments, 'segment')}: {report.segments - len(bad)} passed, {len(bad)} failed, "

@@ -1,8 +1,8 @@
 """The rules for copied segments, as data, and the contract of their evaluator. Nothing here reads a store.
 
-Q1xx are about one object, Q2xx about one segment, Q3xx about a segment and its predecessor in the partition. A column
-that is None could not be measured, and breaks the rule. A rule is evaluated only on measures of its depths, so a column
-that was not measured at that depth breaks nothing. Rules about partitions and about sizes are in `suites`.
+Q1xx are about one object, Q2xx about one segment, Q3xx about a segment and its predecessor in the partition. A rule is
+evaluated only on measures of its depths. If one of its columns is None there, the column could not be measured, and the
+rule is broken. Rules about partitions and about sizes are in `suites`.
 """
 
 from collections.abc import Callable, Sequence
@@ -56,7 +56,7 @@ class AreEqual:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One rule. `sentence` says what holds of a right measure; `depths` are those at which its columns are measured."""
+    """One rule. `sentence` says what is so if the rule holds; `depths` are those at which its columns are measured."""
 
     rule_id: str
     level: Level
@@ -66,13 +66,13 @@ class Rule:
     depths: frozenset[Depth] = frozenset(Depth)
 
     def is_about(self, measure: object) -> bool:
-        """Return whether this measure has the rule's columns. A measure without a depth has all of its columns."""
+        """Return whether the rule is evaluated on this measure; always True for a measure without a depth."""
         return getattr(measure, "depth", None) in {None, *self.depths}
 
 
 ALL_OBJECTS_THERE: Final = "Q106"
 NOT_OPENED: Final = "Q270"
-"""The rule about batches that are too large to be decompressed whole; the decompressed part is right."""
+"""The rule about batches that are too large to be read whole; the part of them that was read is right."""
 
 _OBJECT, _SEGMENT, _PARTITION = Level.OBJECT, Level.SEGMENT, Level.PARTITION
 _SHALLOW, _DEEP = frozenset([Depth.SHALLOW]), frozenset([Depth.DEEP])
@@ -117,7 +117,7 @@ RULES: Final[tuple[Rule, ...]] = (
         "Q204",
         _SEGMENT,
         IsZero("offset_index_wrong_entries"),
-        "Every entry of the offset index points at the batch of its offset.",
+        "Every entry of the offset index points at the batch of its offset, or at one of the same append.",
         depths=_DEEP,
     ),
     Rule("Q211", _SEGMENT, IsZero("time_index_untrimmed"), "The time index ends with its last entry."),
@@ -209,7 +209,7 @@ RULES: Final[tuple[Rule, ...]] = (
         "Q262",
         _SEGMENT,
         IsZero("log_wrong_crcs"),
-        "Every batch has the CRC-32C of its header.",
+        "The CRC-32C of every batch is the one in its header.",
         depths=_DEEP,
     ),
     Rule(
@@ -244,7 +244,7 @@ RULES: Final[tuple[Rule, ...]] = (
         "Q267",
         _SEGMENT,
         IsZero("log_unopened_batches"),
-        "Decompressed batches hold the records that their headers announce.",
+        "Opened batches can be decompressed, and hold the records that their headers announce.",
         depths=_DEEP,
     ),
     Rule(
@@ -266,7 +266,7 @@ RULES: Final[tuple[Rule, ...]] = (
         NOT_OPENED,
         _SEGMENT,
         IsZero("batches_not_opened"),
-        "Every batch that was chosen for it could be decompressed whole, within the size limit.",
+        "Every batch that is opened can be read whole, within the limits of bytes and records.",
         Severity.WARNING,
     ),
     Rule("Q301", _PARTITION, IsZero("missing_offsets"), "No offset is missing after the previous segment."),
@@ -292,7 +292,7 @@ RULES_BY_ID: Final = {rule.rule_id: rule for rule in RULES}
 
 
 def explain(rule: Rule, measure: SegmentMeasure) -> str:
-    """Return, as text, what the rule expects and what was found: the numbers, or why one could not be measured."""
+    """Return as a text what the rule expects and what was found: the numbers, or why a number could not be measured."""
     remarks = dict(measure.remarks)
     found = "; ".join(
         remarks.get(column) or f"{column} {'is not known' if value is None else f'= {value}'}"
@@ -303,7 +303,7 @@ def explain(rule: Rule, measure: SegmentMeasure) -> str:
 
 
 Measure = TypeVar("Measure")
-"""A frozen value whose attributes are the columns that rules name."""
+"""A frozen, hashable value whose attributes include the columns that rules name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -329,7 +329,7 @@ class QualityFinding:
 
 
 class RuleEvaluator(Protocol[Measure]):
-    """Applies every rule to every measure."""
+    """Applies to every measure the rules of its depth."""
 
     def evaluate(self, measures: Sequence[Measure]) -> tuple[BrokenRule[Measure], ...]:
         """Return broken rules in the order of the measures, then of the rules; each pair once.
@@ -341,7 +341,7 @@ class RuleEvaluator(Protocol[Measure]):
 
 
 class LazyRuleEvaluator(Generic[Measure]):
-    """Makes its evaluator at the first measure, because Great Expectations takes seconds to import."""
+    """Makes its evaluator when the first measure is evaluated, because Great Expectations takes seconds to import."""
 
     def __init__(self, make: Callable[[], RuleEvaluator[Measure]]) -> None:
         self._make = make

@@ -1,7 +1,8 @@
-"""The objects of one segment in the store, listed once, read once and charged; and the faults of each by itself.
+"""The objects of one segment in the store, and functions that count the faults of each object.
 
-The functions that count faults are pure: bytes and metadata in, numbers out. Each raises FormatError if the bytes are
-not of that kind of object, or have more entries than its log can need.
+Objects are listed once. Each object except the log is read once, and every byte is charged. The functions that count
+faults are pure. Those that parse bytes raise FormatError if the bytes are not of that kind of object, or if an index
+has more entries than the log can need.
 """
 
 from collections.abc import Callable, Iterator
@@ -28,10 +29,11 @@ _T = TypeVar("_T")
 
 
 class SegmentContents:
-    """The objects of a segment. If listing them was refused, every method that needs the list raises that error.
+    """The objects of a segment. If they could not be listed, every method that needs the list raises that error.
 
-    For a shallow measure, a store that keeps no checksums (a file system) reads the log to compute one. A deep measure
-    reads the log itself, once. Every method raises what the store raises.
+    For a shallow measure of a store that keeps no checksums (a file system), listing the objects reads the log to
+    compute its checksum. For a deep measure listing does not read the log; the measure reads it once, later. Every
+    method raises what the store raises. If the store does not answer the listing, the constructor raises that error.
     """
 
     def __init__(
@@ -48,7 +50,7 @@ class SegmentContents:
         return self._reader.bytes_read
 
     def absent_kinds(self) -> tuple[ObjectKind, ...]:
-        """Return the kinds of object that every segment has and that this one lacks, or has wrongly empty."""
+        """Return the kinds of object that every segment needs and this one lacks, or has with 0 bytes by mistake."""
         return absent_kinds(self.stored_objects(), self._required_kinds)
 
     @property
@@ -64,8 +66,11 @@ class SegmentContents:
     def log_size_and_crc32c(self) -> tuple[int, int | None]:
         """Return the store's length and checksum of the log.
 
-        The checksum is None if the store keeps none and the log will be read anyway. For a compressed or encrypted log
-        it is None, and the length is that of the broker's log, provided that the object has all chunks.
+        The checksum is None for a deep measure if the store keeps none. For a compressed or encrypted log it is None,
+        and the length is that of the broker's log.
+
+        Raises:
+            RemoteStorageError: the log is missing, or is transformed and not as long as its manifest says.
         """
         stored = next(
             (stored_object for stored_object in self.stored_objects() if stored_object.kind is ObjectKind.LOG), None
@@ -82,7 +87,7 @@ class SegmentContents:
         return sizes.log_bytes, None
 
     def _transformed_sizes(self) -> TransformedSizes | None:
-        """Return None also without a usable manifest, which other columns report."""
+        """Return the sizes of a transformed log; None for a log as it was read, or without a usable manifest."""
         try:
             return self._reader.transformed_sizes()
         except RemoteStorageError as error:
@@ -98,7 +103,7 @@ class SegmentContents:
         return self._reader.index(index_type)
 
     def transaction_index(self) -> bytes:
-        """Return the transaction index, empty if the segment has none."""
+        """Return the transaction index; empty bytes if the segment has none."""
         try:
             return self._reader.index(IndexType.TRANSACTION)
         except RemoteResourceNotFoundError:
@@ -136,7 +141,7 @@ class LogPart:
         return self._size_bytes
 
     def read_into(self, position: int, buffer: memoryview) -> int:
-        """Fill `buffer`. Raises ValueError if `position` is not where the last read ended."""
+        """Fill `buffer` as far as bytes are left; return their number. Raises ValueError if a read is out of order."""
         if position != self._position:
             raise ValueError(f"read at {position}, expected {self._position}")
         filled = 0
@@ -149,12 +154,12 @@ class LogPart:
         return filled
 
     def skip_rest(self) -> None:
-        """Read the rest, only for the checksum."""
+        """Read the rest and discard it: only the checksum needs it."""
         while self._fill_block():
             self._block = memoryview(b"")
 
     def _fill_block(self) -> bool:
-        """Load the next block; return False at the end."""
+        """Load the next block if the present one is used up; return False at the end."""
         while not self._block:
             block = next(self._blocks, None)
             if block is None:
@@ -173,12 +178,12 @@ def _attempt(request: Callable[[], _T]) -> _T | RemoteStorageError:
         return error
 
 
-# The manifest is written when the copy starts: these fields change later, or are not in it.
+# The manifest describes the start of the copy. These fields change later, are not in it, or are compared otherwise.
 _NOT_IN_MANIFEST: Final = frozenset({"state", "custom_metadata", "txn_index_empty", "event_timestamp_ms"})
 
 
 class IndexFaults(NamedTuple):
-    """Bytes after the last entry, entries that do not ascend, entries that point outside of the segment."""
+    """Numbers of bytes after the last entry, entries that do not ascend, entries that point outside of the segment."""
 
     untrimmed: int
     disorder: int
@@ -211,7 +216,7 @@ def _check_plausible(data: bytes, entry_bytes: int, most_entries: int) -> None:
     """Raise FormatError for too many entries. Zeros after the last entry, as in an untrimmed index, do not count."""
     used_bytes = len(data.rstrip(b"\0"))
     if used_bytes > most_entries * entry_bytes:
-        raise FormatError(f"at least {used_bytes // entry_bytes} entries in a log of at most {most_entries} batches")
+        raise FormatError(f"at least {used_bytes // entry_bytes} entries, but the log needs at most {most_entries}")
 
 
 def offset_index_faults(data: bytes, metadata: RemoteLogSegmentMetadata) -> IndexFaults:
@@ -232,7 +237,7 @@ def offset_index_faults(data: bytes, metadata: RemoteLogSegmentMetadata) -> Inde
 
 
 def time_index_faults(data: bytes, metadata: RemoteLogSegmentMetadata) -> IndexFaults:
-    """Count the faults of a time index; a timestamp above the segment's largest counts as outside."""
+    """Count the faults of a time index; a timestamp that is negative or above the segment's largest is outside."""
     index = time_entries(data, metadata)
     offsets, timestamps = index.offsets, index.timestamps_ms
     return IndexFaults(
@@ -250,7 +255,7 @@ def time_index_faults(data: bytes, metadata: RemoteLogSegmentMetadata) -> IndexF
 
 
 def transaction_index_faults(data: bytes, metadata: RemoteLogSegmentMetadata) -> IndexFaults:
-    """Count the faults of a transaction index; transactions may begin before the segment, markers may not."""
+    """Count the faults of a transaction index; transactions may begin before the segment, markers must lie in it."""
     entries = transaction_entries(data, metadata).entries
     markers, firsts = entries["last_offset"], entries["first_offset"]
     return IndexFaults(
@@ -272,8 +277,8 @@ def producers_beyond_end(data: bytes, metadata: RemoteLogSegmentMetadata) -> int
 def leader_epoch_differences(data: bytes, metadata: RemoteLogSegmentMetadata) -> int:
     """Count differences between the stored leader epoch history and the metadata.
 
-    Counted are entries of the history, clipped to the segment, that the metadata lacks, the reverse, and entries that
-    start after the segment, which a reader of this segment must not get.
+    Counted are entries that only one of the history, clipped to the segment, and the metadata has, and entries of the
+    history that start after the segment, which a reader of this segment must not get.
     """
     history = checkpoints.parse_leader_epochs(data)
     clipped = set(history.range(metadata.start_offset, metadata.end_offset + 1))
@@ -284,7 +289,8 @@ def leader_epoch_differences(data: bytes, metadata: RemoteLogSegmentMetadata) ->
 def epochs_unlike_previous(data: bytes, previous: RemoteLogSegmentMetadata | None, start_offset: int) -> int:
     """Count differences between the stored history, clipped to the previous segment, and that segment's metadata.
 
-    Return 0 where the two may rightly differ: after a gap, in an overlap, or if the log start cut the history later.
+    Return 0 where the two may rightly differ: without a previous segment, if there is a gap or an overlap between the
+    segments, or if the history begins after the previous segment's start, because the log start was raised.
     """
     history = checkpoints.parse_leader_epochs(data)
     is_cut = not history.entries or (previous is not None and history.entries[0].start_offset > previous.start_offset)
@@ -301,7 +307,7 @@ def leader_epochs_outside(metadata: RemoteLogSegmentMetadata) -> int:
 
 
 def manifest_differences(content: bytes, metadata: RemoteLogSegmentMetadata) -> list[str]:
-    """Return the fields that differ between manifest and metadata; only `metadata` if the manifest has none."""
+    """Return the fields that differ between manifest and metadata; only `metadata` if the manifest has none of them."""
     manifest = parse_manifest(content)
     described = manifest.metadata
     if described is None:

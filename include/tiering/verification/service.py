@@ -94,10 +94,10 @@ class VerificationService:
         results_dir: Path | None = None,
         confirm: Callable[[str], bool] | None = None,
     ) -> VerifyReport:
-        """Verify the segments that a run copied; without a run, all that have not passed.
+        """Verify the FINISHED segments that a run copied, and all that have no verdict.
 
         Args:
-            run_id: the run that copied the segments.
+            run_id: the run that copied the segments; None: verify all segments that have not passed instead.
             depth: how deep they are read.
             results_dir: directory for the evaluator's results; None stores none.
             confirm: see `LossLimits`.
@@ -119,12 +119,12 @@ class VerificationService:
         )
 
     def verify_segments(self, segments: Mapping[TopicIdPartition, frozenset[RemoteLogSegmentId]], depth: Depth) -> None:
-        """Verify these segments, whichever run copied them, and record the results."""
+        """Verify those of these segments that are FINISHED, whichever run copied them, and record the results."""
         subjects = subjects_of(self._metadata, segments)
         verify_subjects(self.measurer, self._segment_evaluator(None), subjects, depth, self.loss_limits())
 
     def loss_limits(self, confirm: Callable[[str], bool] | None = None) -> LossLimits:
-        """Return how many missing segments a verification records as lost. `confirm`: see `LossLimits`."""
+        """Return the limits for missing segments that a verification records as lost. `confirm`: see `LossLimits`."""
         verify = self._effective().verify
         return LossLimits(
             verify.max_missing_segments,
@@ -139,7 +139,7 @@ class VerificationService:
         self._verifications.note_confirmed_losses(found, author=author)
 
     def expire_verdicts(self) -> int:
-        """Expire verdicts older than `tiering.verdict.max.age.ms`, in bounded statements; return how many expired."""
+        """Expire PASSED verdicts older than `tiering.verdict.max.age.ms`, at most 500 a statement; return how many."""
         older_than_ms = self._effective().verdict.max_age_ms
         expired = 0
         while found := self._metadata.expire_verdicts(older_than_ms, at_most=_EXPIRED_AT_ONCE):
@@ -166,8 +166,9 @@ class VerificationService:
             run_id: the run that gets the plan.
             sample: which segments to choose.
             depth: how deep the run reads segments.
-            limit_bytes: the most bytes that the run reads, except that one segment is always planned; None: no limit.
-            dry_run: change nothing in the database.
+            limit_bytes: the most bytes, by estimate, that the run reads, except that one segment is always planned;
+                None: no limit.
+            dry_run: choose and estimate, but change nothing in the database: no verdict expires, no plan is stored.
 
         Raises:
             ForeignStoreError: the store is not this database's.
@@ -207,8 +208,8 @@ class VerificationService:
             run_id: a run with a stored plan.
             measure_all: takes the measures; None: this process reads the segments.
             on_read: called with the planned bytes of each segment that this process has read.
-            streams: how many segments `measure_all` reads at once.
-            on_group: called after a group is recorded.
+            streams: how many segments `measure_all` reads at the same time.
+            on_group: called after a group of segments is recorded.
             results_dir: directory for the evaluator's results; None stores none.
             confirm: see `LossLimits`.
 
@@ -229,12 +230,12 @@ class VerificationService:
         )
 
     def findings_of(self, run_id: str) -> list[tuple[Severity, QualityFinding]]:
-        """Return the rules that segments verified by any attempt of a planned run break now."""
+        """Return the rules, with severities, that segments which any attempt of a planned run verified break now."""
         broken = self._verifications.broken_rules(run_id)
         return [(Severity(result.level), finding_of_result(result, start_offset)) for start_offset, result in broken]
 
     def publish_verdicts(self) -> None:
-        """Publish segments, bytes and oldest age by verdict as metrics of this process."""
+        """Publish, by verdict, segments, bytes and the age of the oldest verdict as metrics of this process."""
         publish_verdicts(process_recorder(), self._metadata.verdict_totals())
 
     def verify_partitions(
@@ -246,7 +247,7 @@ class VerificationService:
     ) -> PartitionReport:
         """Evaluate the rules about whole partitions and record what is found.
 
-        Partitions that brokers tier are left out while not all of the brokers' metadata was read.
+        A partition that brokers tier is left out while the brokers' metadata of it is not read completely.
 
         Args:
             partitions: None: every partition that has segments.
@@ -267,7 +268,7 @@ class VerificationService:
 
     @property
     def measurer(self) -> Measurer:
-        """Return a measurer that reads segments in this process and charges its fetch quota."""
+        """Return a measurer that reads segments in this process and charges the fetch quota."""
         return Measurer(self._metadata, self._storage(), self._quotas(), self._ownership.require)
 
     def _rows(self, sample: VerificationSample) -> Iterator[SegmentRow]:

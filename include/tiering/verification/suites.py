@@ -1,13 +1,14 @@
 """The rules about partitions and their sizes, as data, and the suites: which rules are evaluated together.
 
-Q4xx compare a partition's FINISHED segments with each other. A rule is a warning if each segment stays readable, or if
-the cause may be another writer: a FAILED verdict stops a partition, and describes what the store held.
+Q4xx compare a partition's FINISHED segments with each other, and with the ends and the history of its log. A rule is a
+warning if each segment stays readable, or if the cause may be another writer: a FAILED verdict would stop the
+partition, and a FAILED verdict says what the store held.
 
-S1xx compare the counters of sizes with the rows, S2xx the store with the rows, one kind of measure each. Nothing here
-reads them.
+S1xx compare the counters of sizes with the rows of segments, S2xx compare the store with the rows; each of the two has
+a kind of measure of its own. Nothing here reads counters, rows or the store.
 
-A suite has the rules of one level about one kind of measure, so that its results show what was checked. It names the
-columns that identify a measure in the results.
+A suite has rules about one kind of measure, so that its results show what was checked; segment suites have the rules of
+one level each. A suite names the columns that identify a measure in the results.
 """
 
 from collections.abc import Iterator, Sequence
@@ -31,7 +32,7 @@ PARTITION_RULES: Final[tuple[Rule, ...]] = (
         "Q401",
         Level.PARTITION,
         IsZero("missing_offsets"),
-        "Every offset of the partition from the log start on is in a segment, or skipped by a decision.",
+        "Every offset between the segments, from the log start on, is in a segment, or skipped by a decision.",
     ),
     Rule(
         "Q402",
@@ -78,7 +79,7 @@ PARTITION_RULES: Final[tuple[Rule, ...]] = (
 
 
 def findings_of_partition(broken: BrokenRule[PartitionMeasure]) -> Iterator[QualityFinding]:
-    """Return a finding for each segment that the measure names, with the total, as it may not name all of them."""
+    """Return a finding for each fault that the measure describes, with the total: not all faults are described."""
     measure, rule, (column,) = broken.measure, broken.rule, broken.rule.check.columns
     found = f"{column} = {getattr(measure, column)}"
     for fault in measure.faults:
@@ -98,19 +99,19 @@ def findings_of_partition(broken: BrokenRule[PartitionMeasure]) -> Iterator[Qual
 RULES_ABOUT_NEIGHBOURS: Final = frozenset(
     rule.rule_id for rule in (*RULES, *PARTITION_RULES) if rule.level is Level.PARTITION
 )
-"""Ids of all rules that a segment breaks because of other segments, and not by itself."""
+"""Ids of all rules that a segment breaks because of other segments, not because of its own objects."""
 
 
 @dataclass(frozen=True, slots=True)
 class SizeMeasure:
-    """Counters and rows of one partition and state.
+    """Counters and rows of the segments of one partition in one state.
 
     Attributes:
-        counted_bytes, counted_segments: the counters.
+        counted_bytes, counted_segments: the values of the counters.
         recounted_bytes, recounted_segments: the totals of the rows.
         epoch_differences: leader epochs whose counters differ from the totals of the rows.
         epochs_above_partition: leader epochs whose rows exceed those of the partition, in bytes or segments.
-        segments_without_epoch: by how many segments the partition exceeds the sum of its leader epochs.
+        segments_without_epoch: rows of the partition minus the sum of the rows of its leader epochs; at least 0.
     """
 
     topic: str
@@ -131,11 +132,11 @@ class StoredMeasure:
     """Differences between the store and the FINISHED rows of one partition. Columns are numbers of segments.
 
     Attributes:
-        missing: FINISHED, and an object is not in the store.
-        unknown: in the store, without a row.
-        other_size: the length of the log differs from the row.
-        other_epochs: leader epochs, offsets or segment id in the manifest differ from the row.
-        unreadable: the manifest cannot be read.
+        missing: the row is FINISHED, and an object is not in the store.
+        unknown: the store has objects, and there is no row.
+        other_size: the length of the stored log is neither that in the row nor explained by the manifest.
+        other_epochs: leader epochs, offsets, size or segment id in the manifest differ from the row.
+        unreadable: the manifest or an index cannot be read or parsed.
     """
 
     topic: str
@@ -191,7 +192,7 @@ STORED_RULES: Final[tuple[Rule, ...]] = (
 
 
 def explain_size(rule: Rule, measure: SizeMeasure | StoredMeasure) -> str:
-    """Return, as text, what the rule expects and the numbers that were found."""
+    """Return as a text what the rule expects, and the numbers that were found."""
     found = ", ".join(f"{column} = {getattr(measure, column)}" for column in rule.check.columns)
     return f"Expected: {rule.sentence} Found: {found}"
 
@@ -201,7 +202,7 @@ _PARTITION: Final = ("topic", "partition")
 
 @dataclass(frozen=True, slots=True)
 class Suite:
-    """Rules about one kind of measure. `name` is also a directory, `identity` the columns that identify a measure."""
+    """Rules about one kind of measure. `name` is also a directory name; `identity` names its identifying columns."""
 
     name: str
     title: str

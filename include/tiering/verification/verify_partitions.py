@@ -10,7 +10,8 @@ FAILED: a consumer that reads the segment meets the gap, or the wrong leader epo
     recorded  broken rule and verdict of each segment      results of some of the segments      the next call
               stored together, segment by segment
 
-A run calls this after `verify_segments`, which gives the verdict PASSED to a segment without faults of its own.
+A run calls this after it verified its segments: that verification gives the verdict PASSED to each segment without
+faults of its own.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -41,7 +42,7 @@ from include.tiering.verification.rules import QualityFinding, RuleEvaluator, Se
 from include.tiering.verification.suites import findings_of_partition
 
 GROUP_PARTITIONS: Final = 100
-"""Partitions that are evaluated together: they share the evaluator's fixed cost, and memory stays bounded."""
+"""The most partitions that are evaluated together: they share the evaluator's fixed cost, and memory is bounded."""
 
 LogEnds = Callable[[Collection[str]], Mapping[TopicIdPartition, int]]
 """Returns the ends (exclusive) of the leaders' logs of these topics, for the logs that can be read."""
@@ -49,7 +50,7 @@ LogEnds = Callable[[Collection[str]], Mapping[TopicIdPartition, int]]
 
 @dataclass(frozen=True, slots=True)
 class PartitionReport:
-    """The result of one call. `failed` lists every segment that breaks a critical rule about its partition."""
+    """The result of one call. `failed` has the findings of critical rules, at most 100 per rule and partition."""
 
     partitions: int
     failed: tuple[QualityFinding, ...]
@@ -57,7 +58,7 @@ class PartitionReport:
 
 
 def no_log_ends(_: Collection[str]) -> Mapping[TopicIdPartition, int]:
-    """Return no log ends: `LogEnds` where no log can be read."""
+    """Return no log ends: the `LogEnds` for a place where no log can be read."""
     return {}
 
 
@@ -68,7 +69,7 @@ def verify_partitions(
     *,
     log_ends: LogEnds = no_log_ends,
 ) -> PartitionReport:
-    """Evaluate these partitions and record what is found. Findings are in the order of the partitions, then by rule.
+    """Evaluate these partitions and record the findings, which are returned in the order of partitions, then by rule.
 
     Raises:
         RuleEvaluationError: a rule could not be applied.
@@ -98,7 +99,7 @@ def _measured(
 def _measure(
     metadata: RemoteLogMetadata, partition: TopicIdPartition, ends: Mapping[TopicIdPartition, int], log_ends: LogEnds
 ) -> PartitionMeasure:
-    """Measure a partition. Logs grow: a segment above the log end is compared with an end read after the segments."""
+    """Measure a partition; again with a newer log end if a segment is above the log end, because logs grow."""
     rows, retained = metadata.list_segments(partition), metadata.retention_state(partition)
     divergences = metadata.divergences(partition)
     measure = partial(
@@ -126,7 +127,7 @@ def _record_divergence(
     divergences: Sequence[Divergence],
     retained: PartitionRetentionState,
 ) -> None:
-    """Record a divergence of histories that no run has recorded yet: the partition waits for a decision."""
+    """Record that histories diverge, or extend the divergence that is open: the partition waits for a decision."""
     finished = [
         row for row in rows if row.metadata.is_finished and row.metadata.end_offset >= retained.log_start_offset
     ]
@@ -141,7 +142,7 @@ def _record_divergence(
 
 
 def _verification_of(finding: QualityFinding, severity: Severity) -> Verification:
-    """Convert a finding. Recording it keeps results of other rules, and changes nothing for a deleted segment."""
+    """Convert a finding. Recording it keeps other rules' results, and has no effect on a segment not FINISHED now."""
     partition = TopicIdPartition(Uuid.parse(finding.topic_id), finding.partition, finding.topic)
     segment_id = RemoteLogSegmentId(partition, Uuid.parse(finding.segment_id))
     return Verification(

@@ -1,7 +1,8 @@
-"""Evaluate copied segments and store the verdicts: of a copy (the quality check), and of a run that was planned.
+"""Verify copied segments and store the verdicts: after a copy (the quality check), and in a planned verification run.
 
 A FAILED segment stays in the store and in the metadata; it is neither served nor counted as safe, and its partition
-stops until the segment is superseded. A verdict describes what the store held at the time, so it may be taken again.
+stops until the segment is superseded. A verdict describes what the store held at the time: a segment may be verified
+any number of times.
 
     step      done when it is reached                      a crash right after it leaves        cleaned up by
     listed    the segments to verify are known             nothing                              -
@@ -11,23 +12,24 @@ stops until the segment is superseded. A verdict describes what the store held a
     recorded  broken rules and verdict of each segment     results of some of the segments      the next call
               stored together, segment by segment
 
-The next call takes every segment that has not passed, or all segments of the run again: the same objects get the same
-verdict. If the store does not answer, no verdict is given: the caller gets the error, and recorded results stay. The
-same holds for a store that is not this database's (a disk is not mounted, a URL is wrong), since every segment would
-fail there as missing. Missing segments are evaluated and recorded at the end, if so many can plausibly be lost: see
-`record_verdicts`.
+The next call verifies all segments of the run again, or without a run every segment that has not passed: the same
+objects get the same verdict. If the store does not answer, the caller gets the error; results that are recorded stay,
+and no other verdict is given. The same holds for a store that is not this database's (a disk is not mounted, a URL is
+wrong), since every segment would fail there as missing. Missing segments are evaluated and recorded at the end, if it
+is plausible that so many are lost: see `record_verdicts`.
 
 `verify_planned` verifies the segments that a run planned. They are measured in this process or by Spark tasks:
 
     step      done when it is reached                      a crash right after it leaves         cleaned up by
-    planned   the segments of the run are stored           a plan, which reserves nothing        deleted in a month
+    planned   the segments of the run are stored           a plan, which reserves nothing        a plan 30 days later
     measured  a group was read, here or in Spark's tasks   nothing; its bytes were charged       -
     recorded  rules and verdicts of the group are stored,  verdicts without an outcome in the    the next call reads
               except those of missing segments             plan                                  the group again
     noted     the outcomes of the group are in the plan    nothing                               -
 
-When nothing else is left, the missing segments are recorded and noted together. The next call continues with segments
-that have no outcome, and measures missing ones again. A process or task that dies while it measures changes nothing.
+When all other segments have an outcome, the missing segments are recorded and noted together. The next call continues
+with the segments that have no outcome, and measures missing ones again. A process or task that dies while it measures
+changes nothing.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -68,17 +70,17 @@ from include.tiering.verification.record_verdicts import (
 from include.tiering.verification.rules import QualityFinding, RuleEvaluator
 
 GROUP_SEGMENTS: Final = 500
-"""Measures that are evaluated together: they share the evaluator's fixed cost, and memory stays bounded."""
+"""The most measures that are evaluated together: they share the evaluator's fixed cost, and memory is bounded."""
 
 GROUP_BYTES: Final = GIB
-"""Bytes, approximately, that each reading stream reads before verdicts are stored."""
+"""About how many bytes each reading stream reads before verdicts are stored."""
 
 
 @dataclass(frozen=True, slots=True)
 class VerifyReport:
-    """The result of one call. `failed` lists every broken rule that fails a segment, `warnings` the others.
+    """The result of one call. `failed` has a finding for each broken rule that fails a segment, `warnings` the others.
 
-    `gone` counts segments that were planned and were no longer FINISHED.
+    `gone` counts planned segments that were no longer FINISHED; `segments` counts the verified ones.
     """
 
     segments: int
@@ -123,8 +125,8 @@ def no_ownership_check() -> None:
 class Measurer:
     """Takes measures through the storage contract, each charged to the fetch quota by this process.
 
-    `require_ours` raises ForeignStoreError unless the store is this database's; it is called after a column could not
-    be measured.
+    `require_ours` raises ForeignStoreError unless the store is this database's. It is called after each measure that
+    has a remark, about a fault or a column that could not be measured.
     """
 
     metadata: RemoteLogMetadata
@@ -133,7 +135,7 @@ class Measurer:
     require_ours: Callable[[], None] = no_ownership_check
 
     def of(self, subject: Subject, depth: Depth) -> SegmentMeasure:
-        """Measure one segment. Raises RemoteStorageUnavailableError, ForeignStoreError."""
+        """Measure one segment. Raises RemoteStorageUnavailableError, ForeignStoreError and errors of the limiter."""
         segment = subject.row.metadata
         limiter = self.quotas.fetch(segment.broker_id, segment.topic_id_partition.topic)
         has_gap = bool(missing_offsets(subject.previous, segment))
@@ -163,15 +165,15 @@ def verify_segments(
     require_ours: Callable[[], None] = no_ownership_check,
     limits: LossLimits = LOSS_LIMITS,
 ) -> VerifyReport:
-    """Verify the FINISHED segments that this run copied, and those without a verdict.
+    """Verify the FINISHED segments that this run copied, and those of the platform without a verdict.
 
-    Without a run: every FINISHED segment that has not passed.
+    With `run_id` None, verify every FINISHED segment that has not passed.
 
     Raises:
         RemoteStorageUnavailableError: the store does not answer (retriable).
         ForeignStoreError: the store is not this database's; nothing was recorded for the group.
         StoreInDoubtError: too many segments are missing; nothing was recorded for missing segments.
-        RuleEvaluationError: a rule could not be applied.
+        RuleEvaluationError: a rule could not be applied; nothing was recorded for the group.
     """
     began = clock.monotonic()
     measurer = Measurer(metadata, storage, quotas, require_ours)
@@ -196,7 +198,7 @@ def verify_subjects(
 
 
 def _groups(subjects: Iterable[Subject], depth: Depth) -> Iterator[list[Subject]]:
-    """Split into groups of at least one segment."""
+    """Split into groups of at least one segment, at most `GROUP_SEGMENTS` and, if more than one, `GROUP_BYTES`."""
     group: list[Subject] = []
     size_bytes = 0
     for subject in subjects:
@@ -216,7 +218,7 @@ def _unpassed(metadata: RemoteLogMetadata) -> Iterator[Subject]:
 
 
 def _of_run(metadata: RemoteLogMetadata, run_id: str) -> Iterator[Subject]:
-    """Also include unverified segments of runs that died before their quality check: they would never be served."""
+    """Include segments without a verdict of runs that died before their quality check: they would never be served."""
     wanted: dict[TopicIdPartition, set[RemoteLogSegmentId]] = {}
     for row in (*metadata.segments_of_run(run_id), *metadata.unverified_segments()):
         segment_id = row.metadata.remote_log_segment_id
@@ -235,9 +237,10 @@ def subjects_of(
 def _finished(metadata: RemoteLogMetadata, partition: TopicIdPartition) -> Iterator[Subject]:
     """Return FINISHED segments in the order of their copies: within one history, end offsets ascend.
 
-    A segment wholly below the remote log start is no predecessor: it is about to expire, in any order. The log start is
-    read after the list, because it is raised before segments are deleted: all that the list lacks lies below it. A
-    segment whose offsets only a replaced history holds has no predecessor either.
+    A segment wholly below the remote log start is no predecessor: such segments are about to be deleted, in any order.
+    The log start is read after the list, because it is raised before segments are deleted: the segments that the list
+    lacks all lie below it. A segment whose offsets all belong to later histories has no predecessor if there is a
+    gap before it.
     """
     finished = [row for row in metadata.list_segments(partition) if row.metadata.is_finished]
     log_start_offset = metadata.retention_state(partition).log_start_offset
@@ -258,7 +261,7 @@ def _is_of_older_history(metadata: RemoteLogMetadata, row: SegmentRow) -> bool:
 
 
 PAGE_SEGMENTS: Final = 20_000
-"""Planned segments that one query reads: its time grows with the size of the plan."""
+"""The most new planned segments that one query reads: the time of a query grows with the size of the plan."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,7 +275,7 @@ class ToMeasure:
 
 
 MeasureAll = Callable[[Sequence[ToMeasure]], Iterable[SegmentMeasure]]
-"""Returns measures of segments, in any order, and none for a segment that is no longer FINISHED."""
+"""Returns measures of the segments in any order, and no measure of a segment that is no longer FINISHED."""
 
 
 def verify_planned(
@@ -289,7 +292,7 @@ def verify_planned(
 ) -> VerifyReport:
     """Verify the remaining segments of a planned run, group by group.
 
-    `streams` is how many segments `measure_all` reads at once; `on_group` is called after a group is recorded.
+    `streams` is how many segments `measure_all` reads at the same time; `on_group` is called after a group is recorded.
 
     Raises:
         RemoteStorageUnavailableError, ForeignStoreError, RuleEvaluationError: recorded results stay, the next call
@@ -345,7 +348,7 @@ def measure_in_process(measurer: Measurer, on_read: Callable[[int], None] = lamb
 
 
 def measure_planned(measurer: Measurer, planned: ToMeasure) -> SegmentMeasure | None:
-    """Measure a planned segment; None if it is no longer FINISHED. A predecessor deleted since is left out.
+    """Measure a planned segment; None if it is no longer FINISHED. A predecessor that is not FINISHED now is left out.
 
     Raises:
         RemoteStorageUnavailableError, ForeignStoreError
@@ -363,7 +366,7 @@ def _planned_groups(
 ) -> Iterator[list[PlannedVerification]]:
     """Split the pending segments into groups of at least one segment, page by page.
 
-    A page is read after all groups of the previous page have been recorded.
+    A page is read after all groups of the previous page were recorded or held back.
     """
     while page := pending():
         group: list[PlannedVerification] = []
@@ -380,7 +383,7 @@ def _planned_groups(
 def _subjects(
     metadata: RemoteLogMetadata, group: Iterable[PlannedVerification]
 ) -> Mapping[RemoteLogSegmentId, Subject]:
-    """Return those that are still FINISHED."""
+    """Return the segments of the group that are still FINISHED, by id."""
     wanted: dict[TopicIdPartition, set[RemoteLogSegmentId]] = {}
     for planned in group:
         wanted.setdefault(planned.segment_id.topic_id_partition, set()).add(planned.segment_id)
@@ -397,7 +400,7 @@ def _outcomes(
     measured: Iterable[tuple[Subject, SegmentMeasure]],
     verified: Iterable[VerifiedSegment],
 ) -> list[VerificationResult]:
-    """Return the outcomes of a group; a segment that was not verified is GONE, whether it was read or not."""
+    """Return the outcomes of a group. A segment without a verdict is GONE, whether it was read or not."""
     verdicts = {verified_segment.segment_id: verified_segment.verdict for verified_segment in verified}
     read_bytes = {subject.segment_id: measure.bytes_read for subject, measure in measured}
     outcomes = {

@@ -138,7 +138,7 @@ def test_no_more_entries_than_batches(
     entries: Callable[[bytes, RemoteLogSegmentMetadata], Sized], entry: bytes, most: int
 ) -> None:
     assert len(entries(entry * most, METADATA)) == most
-    with pytest.raises(FormatError, match=f"in a log of at most {most} batches"):
+    with pytest.raises(FormatError, match=f"entries, but the log needs at most {most}"):
         entries(entry * (most + 1), METADATA)
 
 

@@ -57,7 +57,7 @@ LIMIT_BYTES = Param(
     type=["null", "integer"],
     minimum=1,
     title="Limit in bytes",
-    description_md="The run copies at most this many bytes, in whole segments. Empty: no limit.",
+    description_md="The run copies whole segments up to this many bytes, but at least one segment. Empty: no limit.",
 )
 DRY_RUN = Param(False, type="boolean", title="Dry run", description_md="Only plan and report; nothing is copied.")
 

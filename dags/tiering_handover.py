@@ -35,7 +35,7 @@ same, and `--undo` goes back as far as possible.
 * **outcome** fails the run if the topic is not handed over at the end of the run.
 
 If a person switches remote storage on during the handover, the run detects that, copies and publishes nothing more, and
-continues at a later step. For each step, a table at the head of its module in `include/tiering/handover/` says what a
+continues at **watch**. For each step, a table at the head of its module in `include/tiering/handover/` says what a
 crash leaves, and what cleans that up; the procedure with its output is in `docs/handover.md`.
 """
 

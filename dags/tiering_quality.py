@@ -80,7 +80,7 @@ LIMIT_BYTES = Param(
     type=["null", "integer"],
     minimum=1,
     title="Limit in bytes",
-    description_md="The run reads at most about this many bytes, of the most urgent segments first. "
+    description_md="The run reads about this many bytes at most (but at least one segment), the most urgent first. "
     "Empty: `tiering.verify.max.bytes`.",
 )
 DRY_RUN = Param(

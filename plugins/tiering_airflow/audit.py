@@ -253,7 +253,7 @@ class AuditOutcomeOperator(BaseOperator):
             unanswered = is_unanswered(app, context)
         if unanswered:
             raise ApprovalMissingError(
-                f"{self.planned_run_id} got no answer in time and removed nothing: the next run asks again"
+                f"{self.planned_run_id} got no answer in time and removed nothing: another run has to ask again"
             )
         if not self.planned_run_id:
             raise AirflowSkipException("nothing was planned")

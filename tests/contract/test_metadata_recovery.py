@@ -258,7 +258,7 @@ class TestAdoption:
     ) -> None:
         registry = SqlTopicRegistry(engine, CLUSTER_ID)
         registry.set_owner(ORDERS_0.topic_id, ORDERS_0.topic, owner, expected=TopicOwner.NONE, author="me")
-        with pytest.raises(StateConflictError, match=f"its owner is {owner}"):
+        with pytest.raises(StateConflictError, match=f"the topic's owner is {owner}"):
             recovery.adopt(stored(2, 100, 199), fence=fence, author="me")
         assert metadata.highest_copied_offset(ORDERS_0) == 99
 

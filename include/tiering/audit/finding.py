@@ -178,7 +178,7 @@ class AuditedTopic:
 
     @property
     def is_ours(self) -> bool:
-        """Return whether no broker writes segments of the topic; otherwise objects of unknown ids are no orphans."""
+        """Return whether the owner is the platform or no one; otherwise objects of unknown ids are no orphans."""
         return self.owner in (TopicOwner.PLATFORM, TopicOwner.NONE)
 
 
@@ -292,9 +292,9 @@ class PassedOver(StrEnum):
     live lease. A later audit classifies them."""
 
     OF_BROKERS = "of-brokers"
-    """They belong to a topic that brokers tier or that is being handed over, and objects name an unknown segment id.
-    Brokers write objects without a row here. Such objects are classified only if they are so old that the brokers'
-    records about them must have been read; uploads are never classified."""
+    """They are uploads, or objects of an unknown segment id, in a topic that brokers tier or that is being handed over:
+    brokers write without a row here. Such objects are classified only if they are so old that the brokers' records
+    about them must have been read; uploads are never classified."""
 
     UNREAD = "unread"
     """Brokers tier their partition, and the brokers' records were not all read: ./tiering ingest reads them."""

@@ -21,8 +21,9 @@ database, clock or listing is not the right one or not complete:
     INCOMPLETE_LISTING   the store has an object that the listing lacks, although the object's segment was FINISHED
                          before the listing began
 
-OLDER_DATABASE compares the start time in the copy's manifest with times in rows. Both are by the clocks of the workers
-that wrote manifests and rows, so the comparison depends on neither the store's clock nor the database's.
+OLDER_DATABASE compares the start time in the copy's manifest with the newest time in rows; while the guard is active,
+with the newest time when it was first raised. These times are by the clocks of the workers that wrote manifests and
+rows, so the comparison depends on neither the store's clock nor the database's.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -50,7 +51,7 @@ class Guard(StrEnum):
 class Refusal:
     """One guard's objection, as a sentence.
 
-    `memory_ms` is the newest time of a segment in the database (`Memory.newest_ms`); only OLDER_DATABASE sets it.
+    `memory_ms` is the newest time of a segment from before the database was set back; only OLDER_DATABASE sets it.
     """
 
     guard: Guard

@@ -20,7 +20,7 @@ A: the same run, started again, continues with the removals that are still PLANN
 A batch takes a lease to expire a partition, does its planned removals in groups, releases the lease and takes the next,
 as the batch of `expiration.delete_segments` does. Before each group it waits while paused, and takes one request from
 the delete quota. It never waits for a copy, nor a copy for it. A batch that is killed leaves a lease, which expires,
-and its last group in a state of the table.
+and its last group in one of the states that the table describes.
 """
 
 from collections import defaultdict, deque
@@ -91,7 +91,7 @@ class OrphanRemover:
     observe: RemovalObserver
 
     def is_ours(self, lease: PartitionLease, planned: Sequence[PlannedRemoval]) -> bool:
-        """Return whether no broker writes objects of this topic; if one does, record all of `planned` as kept."""
+        """Return whether the topic's owner is the platform or no one; otherwise record all of `planned` as kept."""
         owner = self.registry.owner(lease.fence.topic_id_partition.topic_id)
         if owner in _OURS:
             return True

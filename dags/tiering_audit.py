@@ -12,7 +12,7 @@ orphan objects (objects that the database does not know) by a plan that a person
 * **audit** lists all objects of the store, or reads an S3 Inventory of it, and then reads every segment of the
   database. It reports orphan objects, adoptable copies, abandoned copies, dangling references, objects of another size,
   duplicates, objects in a wrong place, foreign objects, open multipart uploads, old versions and delete markers.
-  Objects without metadata, open uploads and unfinished copies are left out while they are younger than
+  Objects of segment ids without metadata, open uploads and unfinished copies are left out while they are younger than
   `tiering.audit.min.age.ms`; complete copies are reported at any age. Each finding is a row with an id, the times at
   which it was first and last seen, and a state; at most 100,000 findings of an audit become rows.
 * **findings** logs one line for each of the first 200 findings, and how many objects were left out for which reason.

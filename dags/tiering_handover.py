@@ -20,9 +20,9 @@ same, and `--undo` goes back as far as possible.
   `remote_log_copier` and obeys the copy quota.
 * **gate** verifies every segment, and checks whether anything is left that brokers could not take over. The checks are
   in `docs/handover-checks.md`.
-* **ask** stores the question about the plan, and **approval** asks a person to approve exactly this plan (*Required
-  actions*). *Reject*, or no answer in time, leaves the retention overrides in place; another run asks again. **agreed**
-  records who approved.
+* **ask** stores the question about the plan, unless the plan was approved before, and **approval** asks a person to
+  approve exactly this plan (*Required actions*). *Reject*, or no answer in time, leaves the retention overrides in
+  place; another run asks again. **agreed** records who approved.
 * **fence** takes the topic from this platform, so that no new batch copies or deletes it, and waits until the running
   batches have released the topic's partitions. **recheck** repeats the checks.
 * **publish** writes the segment metadata to `__remote_log_metadata` and reads it back. **switch** sets

@@ -260,7 +260,7 @@ class VerificationOutcomeOperator(BaseOperator):
 
 
 def lines_of_summary(summary: "RunSummary") -> list[str]:
-    """Return the summary's sentence, and a line for each of its failed segments, with the URL of the line's report."""
+    """Return the summary's sentence, and its lines of failed segments, each with the URL of the segment's place."""
     lines = [f"{line} {report_url(summary.origin, summary.run_id, line.segment_id)}" for line in summary.first_lines]
     return [summary.sentence, *lines]
 

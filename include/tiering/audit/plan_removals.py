@@ -7,7 +7,7 @@ Foreign objects are never removed. Planning removes nothing.
 
 A run has one plan. If this plan has removals, the run is released only when a person approves exactly this plan. The
 deletion limit of expiration for a single topic is evaluated too (a share of the topic within 24 hours, and a number of
-bytes below which any share passes), and its result is shown with the question. If metadata has some of the plan's
+bytes up to which any share passes), and its result is shown with the question. If metadata has some of the plan's
 segments when the limit is evaluated, the question says so: their objects stay.
 
 An id is marked for deletion before its objects are removed: from then on no copy and no adoption may begin a segment

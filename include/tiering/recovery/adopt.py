@@ -4,7 +4,7 @@ A plan names the copies that may be adopted: those that continue the known segme
 object of its segment is written, so an unknown id does not belong to a copy under way: the database was restored and
 lost its row, or the store belonged to another database. A complete copy of the platform whose row is still in
 COPY_SEGMENT_STARTED counts as unknown too. Each copy is adopted under the copy lease of its partition, so no other
-process is copying it.
+process is copying the partition.
 
     step        done when it is reached                    a crash right after it leaves       cleaned up by
     planned     the run is stored, as that of a copy       a run with work left                not needed: no batch
@@ -229,7 +229,7 @@ def _adoptable(
     diverging = histories.diverging()
     if diverging is not None:
         objection = StateConflictError(
-            f"the store has copies of a later history: {diverging}; decide first: see ./tiering skip"
+            f"the store has copies of a later history: {diverging}; a person must decide: see ./tiering skip"
         )
         refused += [_refused(segment, objection) for segment in stored.values()]
         return PartitionAdoption(partition, highest, (), history, diverging), refused

@@ -45,7 +45,8 @@ _MOST_ROWS: Final = 200
 def present_rebuild(plan: RebuildPlan, report: RebuildReport | None, refusal: str | None) -> Presentation:
     """Present a rebuild; `report` is None if it was refused.
 
-    It is not `ok` if it was refused or interrupted, or if attempts left out, holes, decisions or names need a check.
+    It is not `ok` if it was refused or interrupted. It is not `ok` either if a person has something to check: attempts
+    that were left out, holes, followed histories, or other names of topic ids.
     """
     return Presentation(
         lambda: _rebuild_document(plan, report, refusal),

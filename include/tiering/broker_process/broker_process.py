@@ -1,6 +1,6 @@
-"""One broker process on loopback: its ports, `server.properties` and logging; how it is formatted, started and stopped.
+"""Configure, format, start and stop one broker process on loopback, and find the errors in its log.
 
-The process is killed by its own pid. `errors` returns the errors in its log.
+The process is ended by its own pid.
 """
 
 import re
@@ -17,7 +17,7 @@ from include.tiering.broker_process.kafka_home import java
 from include.tiering.clock import Clock, SystemClock
 from include.tiering.errors import BrokerProcessError, PortTakenError
 
-# Below the ports that the kernel assigns to clients, so that a port is still free when a broker restarts.
+# These ports are below the ports that the kernel assigns to clients, so a port is still free when a broker restarts.
 _RANGE: Final = range(20_000, 31_000)
 
 
@@ -30,7 +30,7 @@ class Ports:
 
 
 def free_ports(count: int) -> list[int]:
-    """Return different ports that are not in use now."""
+    """Return `count` different ports that are not in use on loopback now."""
     found: list[int] = []
     while len(found) < count:
         port = secrets.choice(_RANGE)
@@ -58,7 +58,7 @@ _QUICK: Final[Mapping[str, str | int]] = {
     "log.segment.delete.delay.ms": 1_000,
     "log.flush.start.offset.checkpoint.interval.ms": 1_000,
     "log.flush.offset.checkpoint.interval.ms": 1_000,
-    # A broker on a busy machine is not fenced. After kill -9 a restart takes this long.
+    # This is long enough that a broker on a busy machine is not fenced. After kill -9 a restart takes as long.
     "broker.session.timeout.ms": 18_000,
 }
 _TIERING: Final[Mapping[str, str | int]] = {
@@ -98,8 +98,8 @@ def server_properties(
         node_id: the node.
         ports: its ports.
         log_dir: its log directory.
-        remote_dir: the directory of LocalTieredStorage; None disables tiered storage.
-        config: additional properties, which override the others.
+        remote_dir: the directory of LocalTieredStorage; with None the broker has no tiered storage.
+        config: additional properties, which replace other properties of the same name.
     """
     first = node_id == 1
     listeners = f"PLAINTEXT://127.0.0.1:{ports.broker}"
@@ -134,7 +134,7 @@ _START_SECONDS: Final = 300
 _STOP_SECONDS: Final = 240
 _POLL_SECONDS: Final = 0.1
 _READY: Final = "Kafka Server started"
-# Logged later. A broker that is stopped before it has read its remote log metadata takes a minute to stop.
+# A broker logs this after _READY. If it is stopped before, stopping takes a minute.
 _READY_TO_TIER: Final = "Initialized topic-based RLMM resources successfully"
 _PORT_TAKEN: Final = "Address already in use"
 _SMALL_JVM: Final = (
@@ -144,7 +144,7 @@ _SMALL_JVM: Final = (
     "-Djava.net.preferIPv4Stack=true",
 )
 _ERROR: Final = re.compile(r"^\[[\d:,]+\] (?:ERROR|FATAL) ")
-# The line after an error that a clean stop logs, because the consumer of the metadata topic is closed while it polls.
+# A clean stop logs an error, because the consumer of the metadata topic is closed while it polls, and then this line.
 _CLEAN_STOP: Final = re.compile(r"not subscribed to any topics or assigned any partitions")
 # Controllers, quorums and heartbeats log errors if the machine is busy.
 _BUSY: Final = re.compile(
@@ -156,10 +156,11 @@ _LOG_SHOWN: Final = 3_000
 
 @dataclass
 class BrokerProcess:
-    """A broker process. `directory` has its configuration and `server.log`, `log_dir` its partitions.
+    """A broker process. `directory` has its configuration and `server.log`, `log_dir` has its partitions.
 
-    `class_path` has Kafka's jars, `logging` is the JVM option that names the logging configuration. With `tiering` it
-    has remote storage, and counts as started when it has read its remote log metadata.
+    `class_path` names Kafka's jars, and `logging` is the JVM option that names the logging configuration. `tiering`
+    says that the broker has remote storage: then it counts as started only when its remote log metadata manager is
+    ready.
     """
 
     node_id: int
@@ -207,11 +208,11 @@ class BrokerProcess:
     def start(self) -> None:
         """Start the broker, and wait until its log says that it is ready.
 
-        With `tiering`, it must also have read its remote log metadata.
+        With `tiering`, its remote log metadata manager must be ready as well.
 
         Raises:
-            PortTakenError: another process uses its port.
-            BrokerProcessError: it exited, or was not ready within five minutes.
+            PortTakenError: another process uses a port of the broker.
+            BrokerProcessError: the broker exited, or was not ready within five minutes.
         """
         log_position = self.log.stat().st_size if self.log.exists() else 0
         heap = (f"-Xms{self.heap_mib // 2}m", f"-Xmx{self.heap_mib}m")
@@ -230,7 +231,7 @@ class BrokerProcess:
             self.clock.sleep(_POLL_SECONDS)
 
     def options(self) -> tuple[str, ...]:
-        """Return additional JVM options."""
+        """Return additional JVM options; a subclass may override this."""
         return ()
 
     def stop(self) -> None:
@@ -250,7 +251,7 @@ class BrokerProcess:
             self.process.wait()
 
     def errors(self) -> list[str]:
-        """Return the lines of level ERROR or FATAL since the first start.
+        """Return the lines of level ERROR or FATAL in the whole log.
 
         The harmless error of a clean stop and errors that a busy machine causes are left out.
         """
@@ -260,7 +261,7 @@ class BrokerProcess:
         return [line for line in errors if not _BUSY.search(line)]
 
     def log_since(self, position: int) -> str:
-        """Return the log from this byte on."""
+        """Return the log from this byte position on; an empty text if there is no log."""
         if not self.log.exists():
             return ""
         with self.log.open("rb") as log:

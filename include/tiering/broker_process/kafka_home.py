@@ -1,7 +1,7 @@
 """What a broker needs to start: Java, and the jars of one Kafka release with its LocalTieredStorage for tests.
 
-The jars are in a directory of the user, or in a directory that Maven fills. The latter is created by a rename, so that
-it is complete if it exists.
+The jars are in a directory of the user, or in a directory that Maven fills. Maven's directory gets its name only when
+it is complete.
 """
 
 import fcntl
@@ -25,10 +25,10 @@ _ANSWER_SECONDS: Final = 60
 
 @cache
 def java() -> str:
-    """Return the program `java` of JAVA_HOME, or else of the PATH.
+    """Return the path of the program `java` in JAVA_HOME, or else on the PATH.
 
     Raises:
-        KafkaMissingError: there is none, or it is too old for a broker.
+        KafkaMissingError: there is no such program, or it is too old for a broker.
     """
     home = os.environ.get("JAVA_HOME")
     program = shutil.which("java", path=f"{home}/bin") if home else None
@@ -52,7 +52,10 @@ _SHOWN: Final = 800
 
 @dataclass(frozen=True, slots=True)
 class Artifact:
-    """A Maven artifact. `lone` leaves out all of its dependencies, `without` those with these group:name."""
+    """A Maven artifact. With `lone`, none of its dependencies is fetched.
+
+    `without` names dependencies, as group:name, that are not fetched.
+    """
 
     group: str
     name: str
@@ -67,15 +70,17 @@ def _nothing(_: Path) -> None:
 
 
 def fetch(home: Path, artifacts: tuple[Artifact, ...], finish: Callable[[Path], None] = _nothing) -> None:
-    """Create `home` with all jars in its `libs` (6 to 60 s). Do nothing if it exists. A lock excludes other processes.
+    """Create `home` with all jars in its `libs` (6 to 60 s). Do nothing if `home` exists.
+
+    A lock file makes other processes that fetch the same directory wait.
 
     Args:
         home: the directory.
-        artifacts: what Maven fetches, with its dependencies.
-        finish: called with the directory before it gets its final name; may add files.
+        artifacts: the artifacts that Maven fetches, with their dependencies.
+        finish: called with the directory before it gets its final name; it may add files.
 
     Raises:
-        KafkaMissingError: there is no mvn, or it failed; `home` does not exist then.
+        KafkaMissingError: there is no mvn, or mvn failed; then `home` does not exist.
     """
     if home.exists():
         return
@@ -140,7 +145,7 @@ def _exclusive_lock(lock: Path) -> Iterator[None]:
 
 
 RELEASE: Final = "4.3.1"
-"""The release that Maven fetches if no release is given."""
+"""The release that Maven fetches if no directory with Kafka's jars is given."""
 KAFKA: Final = "org.apache.kafka"
 LOG4J_2: Final = (
     Artifact("org.apache.logging.log4j", "log4j-slf4j-impl", "2.25.1"),
@@ -167,7 +172,7 @@ def kafka_in(directory: Path) -> KafkaHome:
     """Return the release whose jars are in `directory`, or in its `libs` as in a Kafka distribution.
 
     Raises:
-        KafkaMissingError: a jar is missing, which the message names.
+        KafkaMissingError: the directory cannot be read, or the jar that the message names is missing.
     """
     directory = directory.absolute()
     libs = directory / "libs" if (directory / "libs").is_dir() else directory
@@ -180,14 +185,14 @@ def kafka_in(directory: Path) -> KafkaHome:
     versions = [found[1] for name in jars if (found := _BROKER.fullmatch(name))]
     if not versions:
         raise KafkaMissingError(
-            f"{libs} holds no broker (kafka_SCALA-VERSION.jar): --kafka-home names a Kafka distribution or a directory"
-            f" with its jars; without it Maven fetches Kafka {RELEASE}"
+            f"{libs} holds no broker (kafka_SCALA-VERSION.jar): --kafka-home must name a Kafka distribution or a"
+            f" directory with its jars; without --kafka-home Maven fetches Kafka {RELEASE}"
         )
     if not any(_TEST_STORAGE.fullmatch(name) for name in jars):
         raise KafkaMissingError(
             f"{libs} lacks kafka-storage-{versions[-1]}-test.jar, Kafka's own storage for tests, which is in no"
             f" distribution: put it there ({KAFKA}:kafka-storage:jar:test:{versions[-1]} on Maven Central), or leave"
-            f" --kafka-home (KAFKA_HOME) out and Maven fetches Kafka {RELEASE}"
+            f" --kafka-home (KAFKA_HOME) out, so that Maven fetches Kafka {RELEASE}"
         )
     return KafkaHome(versions[-1], os.pathsep.join([f"{libs}/*", f"{directory}/classes"]))
 
@@ -196,14 +201,14 @@ def kafka_by_maven(environ: Mapping[str, str]) -> KafkaHome:
     """Return Kafka `RELEASE` from the user's cache directory (XDG). Maven fetches it the first time (44 MB).
 
     Raises:
-        KafkaMissingError: there is no mvn, or it failed.
+        KafkaMissingError: there is no mvn, or mvn failed.
     """
     home = _cache(environ) / "tiering" / "kafka" / RELEASE
     try:
         fetch(home, ARTIFACTS)
     except KafkaMissingError as error:
         raise KafkaMissingError(
-            f"{error}; or name a Kafka distribution with --kafka-home, kafka-storage-VERSION-test.jar among its libs"
+            f"{error}; or name a Kafka distribution with kafka-storage-VERSION-test.jar in its libs by --kafka-home"
         ) from error
     return kafka_in(home)
 

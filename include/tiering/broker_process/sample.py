@@ -1,8 +1,8 @@
 """Choose the segments of a topic for a rehearsal, and copy them into the log directory of another broker.
 
-A sample has the newest segments of every partition, complete and without a gap up to the log's end: the rolled segments
-within a size limit, but at least the newest of them, and the active segment. It also has the leader epochs of exactly
-these records. A pure function chooses it.
+A sample has the newest segments of one partition, whole and without a gap up to the log's end: the active segment, and
+the newest rolled segments that fit a size limit together with it, but at least the newest rolled segment. The sample
+also has the leader epochs of exactly these records. `samples_of` chooses samples without I/O.
 
 Files are copied, never linked, so that the broker can load the partition:
 
@@ -49,15 +49,17 @@ _USABLE: Final = frozenset(
         IneligibleReason.PAST_RETENTION,
     }
 )
-"""Reasons for which a handover waits or which it leaves to the broker. Every other reason stops it."""
+"""Reasons that do not stop a handover: it waits until they pass, overrides the retention, or leaves the segment to the
+broker. None: the segment can be copied. A segment with any other reason stops a handover.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionSample:
     """The sample of one partition.
 
-    `segments` ascend without a gap; the last one is active. `log_start_offset` lies in the first segment.
-    `leader_epochs` begin at the first segment. `leader_epoch` is the last epoch of the partition.
+    `segments` ascend without a gap; the last segment is active. `log_start_offset` lies in the first segment.
+    `leader_epochs` begin at the first segment. `leader_epoch` is the last epoch of the partition, 0 if there is none.
     """
 
     replica_id: ReplicaId
@@ -101,14 +103,14 @@ def samples_of(
     Args:
         topic: the topic's name.
         report: a scan of the log directories.
-        topic_metadata: the topic's metadata; None without a connection, then the partitions are those in the log
-            directories.
-        max_bytes: the maximal size of one partition's sample; only its two newest segments may exceed it.
+        topic_metadata: the topic's metadata. None without a connection: then the partitions from 0 up to the highest
+            number in the log directories are required.
+        max_bytes: the maximal size of one partition's sample; only its two newest segments may exceed this size.
 
     Raises:
         UnknownTopicError: no log directory has a partition of the topic.
-        RehearsalError: a partition cannot be read on this host, a handover could not copy it, or no partition has a
-            rolled segment.
+        RehearsalError: a partition cannot be read on this host, a handover could not copy one of its segments, no
+            partition has a rolled segment, or log directories have several topics of this name.
     """
     chosen = _chosen(topic, report, topic_metadata)
     samples = tuple(sample_of(chosen[partition], max_bytes) for partition in sorted(chosen))
@@ -189,18 +191,20 @@ def bases_of(sample: PartitionSample) -> Sequence[int]:
 
 
 COPIES: Final = 3
-"""The sample itself, its copy in the throw-away store, and as much again for indexes and a broker's own files."""
+"""How many times the sample's bytes must be free: for the sample, for its copy in the throw-away store, and as much
+again for indexes and a broker's own files.
+"""
 _BASE_BYTES: Final = 64 * MIB
 _BLOCK_BYTES: Final = 4 * MIB
 
 
 def require_free_space(sample_bytes: int, free_bytes: int, directory: Path) -> None:
-    """Check the free space. Raises RehearsalSpaceError with the required bytes and how to need less."""
+    """Raise RehearsalSpaceError if the free space is too small; the message says how many bytes are needed."""
     needed = COPIES * sample_bytes + _BASE_BYTES
     if needed > free_bytes:
         raise RehearsalSpaceError(
             f"{directory} has {format_bytes(free_bytes)} free, a rehearsal of {format_bytes(sample_bytes)} needs"
-            f" {format_bytes(needed)}: set TMPDIR to a directory with more space, or take less with --rehearse-bytes"
+            f" {format_bytes(needed)}: set TMPDIR to a directory with more space, or lower --rehearse-bytes"
         )
 
 
@@ -211,7 +215,7 @@ def copy_sample(sample: PartitionSample, source: Path, target: Path, on_bytes: C
         sample: the sample.
         source: a log directory.
         target: a log directory.
-        on_bytes: called with the number of bytes after each block.
+        on_bytes: called after each block with the number of its bytes.
 
     Raises:
         SourceError: a file is missing, changed, unreadable or not a regular file, or the directory now belongs to
@@ -251,7 +255,7 @@ def _require_topic(directory: BrokerDirectory, sample: PartitionSample) -> None:
 
 
 def _copy_file(file: BrokerFile, target: Path, size_bytes: int, on_bytes: Callable[[int], None]) -> None:
-    """Copy the first `size_bytes` and flush them to disk, because brokers expect that below a recovery point."""
+    """Copy the first `size_bytes` and flush them to disk, as brokers expect flushed bytes below a recovery point."""
     if file.size_bytes < size_bytes:
         raise SourceChangedError(file.path, f"had {size_bytes} bytes when it was listed, now {file.size_bytes}")
     buffer = memoryview(bytearray(min(_BLOCK_BYTES, max(1, size_bytes))))

@@ -6,10 +6,12 @@
 
 step        what it does
 format      Kafka's StorageTool writes meta.properties and the first records of a new cluster
-topic       appends a batch to these records: the topic with its id, each partition with the sample's last leader epoch.
-            So the broker is elected in a higher epoch, and keeps the epochs of the records. If a request created the
-            topic, it would begin at epoch 0, and a leader removes every epoch of its log that is not below its own
-files       copies the sample, with its log starts, and recovery points that mark all rolled segments as flushed
+topic       a batch is appended to these records. It has the topic with its id, and each partition with the last leader
+            epoch of its sample. So the broker is elected in a higher epoch, and keeps the epochs of the copied records.
+            If a request created the topic, partitions would begin at epoch 0, and a leader removes from its log every
+            epoch that is not below its own
+files       the samples are copied; checkpoints with their log starts, and with recovery points that mark all rolled
+            segments as flushed, are written
 start       the broker loads the partitions, recovers the active segments and is elected
 
 A crash at any step leaves the root directory, and perhaps the broker process; nothing outside the root directory.
@@ -45,7 +47,7 @@ _ATTEMPTS: Final = 3
 _RECOVERY_POINTS: Final = "recovery-point-offset-checkpoint"
 _LOG_STARTS: Final = "log-start-offset-checkpoint"
 _BOOTSTRAP: Final = ("bootstrap.checkpoint", "__cluster_metadata-0/00000000000000000000-0000000000.checkpoint")
-"""The files in which releases store the first records of a new cluster."""
+"""The files in which Kafka stores the first records of a new cluster: each release writes one of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +105,7 @@ def prepare_broker(
         sources: the log directory from which each sample is copied.
         clock: the clock for timeouts and record timestamps.
         random_bytes: the source of the cluster id.
-        on_bytes: called with the number of bytes after each copied block.
+        on_bytes: called after each copied block with the number of its bytes.
 
     Raises:
         RehearsalError: Kafka's StorageTool does not format the log directory as expected.
@@ -140,7 +142,7 @@ def _configure(process: BrokerProcess, root: Path) -> None:
 def _create_topic(log_dir: Path, samples: Sequence[PartitionSample], now_ms: int) -> None:
     found = [log_dir / name for name in _BOOTSTRAP if (log_dir / name).is_file()]
     if not found:
-        raise RehearsalError(f"this release's format leaves neither of {', '.join(_BOOTSTRAP)} in {log_dir}")
+        raise RehearsalError(f"this release's StorageTool writes none of {', '.join(_BOOTSTRAP)} in {log_dir}")
     first = samples[0].replica_id.topic_id_partition
     epochs = {sample.partition: sample.leader_epoch for sample in samples}
     with found[0].open("ab") as bootstrap:

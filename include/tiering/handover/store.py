@@ -1,4 +1,4 @@
-"""Handovers of one cluster in SQL. Every change locks the row of its handover first."""
+"""Handovers of one cluster in SQL. Every change to an existing handover locks the handover's row."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -291,14 +291,18 @@ class SqlHandoverStore(DatedStore):
 
     @contextmanager
     def _driven(self, drive: Drive) -> Iterator[tuple[Connection, Handover, int]]:
-        """Open a transaction with the handover locked. Raises LeaseLostError unless the drive is the valid one."""
+        """Open a transaction with the handover locked, and yield connection, handover and the database's time in ms.
+
+        Raises:
+            LeaseLostError: the lease was released, or was taken again, so that it has a new token.
+        """
         with writing(self._engine) as connection:
             now_ms = self._now_ms(connection)
             row = self._locked(connection, drive.handover_id)
             if row.token != drive.token or row.driven_until_ms == 0:
                 raise LeaseLostError(
-                    f"handover {drive.handover_id}: token {drive.token} of {drive.driver} is not valid any more, "
-                    f"{row.driver} got token {row.token}"
+                    f"handover {drive.handover_id}: token {drive.token} of {drive.driver} is not valid any more: the"
+                    f" lease was released, or {row.driver} took it with token {row.token}"
                 )
             yield connection, _handover_of(row), now_ms
 

@@ -87,7 +87,7 @@ def test_a_release_that_begins_otherwise_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sample: PartitionSample
 ) -> None:
     java_that(tmp_path, monkeypatch, FORMATS.replace("bootstrap.checkpoint", "elsewhere"))
-    with pytest.raises(RehearsalError, match=r"leaves neither of bootstrap\.checkpoint"):
+    with pytest.raises(RehearsalError, match=r"writes none of bootstrap\.checkpoint"):
         prepared(tmp_path, sample)
 
 

@@ -12,7 +12,7 @@ TieringError
 |   |-- SourceUnreadableError        permission, I/O error, not a regular file or not a directory
 |   |-- SourceVanishedError          not there (any more), or of another topic (retriable)
 |   |-- SourceChangedError           changed since it was listed or checked  (retriable)
-|   |-- CorruptFileError             a file breaks its format, or is missing among others
+|   |-- CorruptFileError             a file breaks its format, or is missing
 |   |-- CompactedSegmentError        compaction removed offsets; no damage
 |   `-- HostileNameError             a name that no broker writes, or a symbolic link
 |-- ClusterMetadataError             cluster metadata is unknown or contradicts itself
@@ -25,7 +25,7 @@ TieringError
 |       `-- ForeignClusterError      the brokers are of another cluster than the database
 |-- RemoteStorageError               a remote object or the store
 |   |-- RemoteResourceNotFoundError
-|   |-- RemoteObjectExistsError      If-None-Match: another writer has written this key
+|   |-- RemoteObjectExistsError      If-None-Match: the key exists already
 |   |-- RemoteChecksumError          bytes that were sent or stored are not those expected
 |   |-- RemoteStorageFullError
 |   |-- RemoteAccessDeniedError      access is denied, perhaps to an object that exists
@@ -36,11 +36,11 @@ TieringError
 |   |-- CustomMetadataTooLargeError  more than the brokers accept
 |   |-- StoreInDoubtError            objects are missing, and the store is probably the wrong one or incomplete
 |   `-- ForeignStoreError            the store is not the one of the database
-|       `-- StorePlaceUnknownError   the database has no place of the keys: `migrate` records it
+|       `-- StorePlaceUnknownError   the database has no location of the keys: `migrate` records it
 |-- RemoteMetadataError
 |   |-- IllegalTransitionError       not an edge of the segment state machine
-|   |-- StateConflictError           what the database has is not what the caller expected
-|   |   `-- HistoryChangedError      the archive follows another history since then (retriable)
+|   |-- StateConflictError           the database has another state than the caller expected
+|   |   `-- HistoryChangedError      another history is followed than the caller read (retriable)
 |   |-- UnknownSegmentError          no such remote log segment id
 |   |-- OffsetOutOfRangeError        below the log start, or no served segment holds this offset
 |   `-- MetadataUnavailableError     database locked, unreachable, not migrated or being rebuilt (retriable)
@@ -55,7 +55,7 @@ TieringError
 |   `-- ForeignRecordError           another writer wrote about a published partition, or records are missing
 |-- QueueFullError                   no space in a bounded queue in time      (retriable)
 |-- QueueEmptyError                  no item came to a queue in time          (retriable)
-|-- QueueClosedError                 an item for a closed queue, or from a closed and empty one
+|-- QueueClosedError                 `put` to a closed queue, or `get` from a closed and empty one
 |-- AirflowApiError                  no login for Airflow's REST API, or it refused a request
 |   `-- AirflowApiUnavailableError   no answer, or Airflow says unavailable (retriable)
 |-- LeaseLostError                   the lease of a partition has ended or is another's (retriable)
@@ -67,16 +67,16 @@ TieringError
 |-- AnswerRefusedError               a person's answer about a plan does not count
 |-- LimitRefusedError                a deletion limit may not be loosened by this run or its user
 |-- ClockDisagreesError              another clock, or an event, contradicts the database's clock
-|   `-- ClockBehindError             it was set back a little, and will catch up  (retriable)
+|   `-- ClockBehindError             the database's clock is a little before an event (retriable)
 |-- UnprovedReplacementError         a superseded or abandoned copy stays until what replaces it is verified
 |-- HandoverForgottenError           a handover suspends a topic's retention or copies, without progress
 |-- RehearsalError                   a handover cannot be rehearsed
 |   |-- KafkaMissingError            no Java, no Maven, or not all the jars of a broker
 |   |-- RehearsalSpaceError          no space for what would be copied
 |   `-- BrokerProcessError           a broker on this host was not formatted or started, or does not run
-|       `-- PortTakenError           another process listens on its port
+|       `-- PortTakenError           another process listens on the broker's port
 |-- DataDocsError                    the directory of the pages about quality runs cannot be written
-|-- RuleEvaluationError              a quality rule could not be applied: it neither passes nor fails
+|-- RuleEvaluationError              a quality rule could not be applied, so it gives no verdict
 `-- SendingStoppedError              paused, or the parent process died       (retriable)
 """
 
@@ -225,7 +225,7 @@ class SendingStoppedError(TieringError):
 
 
 class FormatError(TieringError):
-    """Bytes break a format at byte `position` of the buffer or file. `message` names the broken rule and the number."""
+    """Bytes break a format at byte `position` of the buffer or file. `message` has the broken rule and its numbers."""
 
     def __init__(self, message: str, position: int = 0) -> None:
         super().__init__(f"{message} (at byte {position})")
@@ -259,7 +259,7 @@ class SourceError(TieringError):
 
 
 class SourceUnreadableError(SourceError):
-    """Permission is denied, the read failed, or it is not the regular file or directory that was expected."""
+    """Permission is denied, a read failed, or the path is not the regular file or directory that was expected."""
 
 
 class SourceVanishedError(SourceError):
@@ -275,7 +275,7 @@ class SourceChangedError(SourceError):
 
 
 class CorruptFileError(SourceError):
-    """A file of the source breaks its format, or is missing although other files show that it existed."""
+    """A file of the source breaks its format, or a file or an entry that must exist is missing."""
 
 
 class CompactedSegmentError(SourceError):
@@ -313,7 +313,7 @@ class BrokersRefusedError(BrokersError):
 
 
 class UnknownTopicError(BrokersError):
-    """No such topic or partition, or its name belongs to another topic id."""
+    """There is no such topic or partition, or the topic's name belongs to another topic id."""
 
 
 class ForeignClusterError(BrokersError):
@@ -447,7 +447,7 @@ class UnknownSegmentError(RemoteMetadataError):
 
 
 class OffsetOutOfRangeError(RemoteMetadataError):
-    """The offset is below the log start, or no served segment holds it under the requested leader epoch, if any."""
+    """The offset is below the log start, or no served segment holds it under the leader epoch, if one is given."""
 
 
 class MetadataUnavailableError(RemoteMetadataError):
@@ -473,4 +473,4 @@ class BrokerProcessError(RehearsalError):
 
 
 class PortTakenError(BrokerProcessError):
-    """Another process listens on its port."""
+    """Another process listens on the port of the broker."""

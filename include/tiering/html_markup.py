@@ -58,7 +58,7 @@ def _policy(script: str | None) -> str:
 
 
 def content_security_policy(script: str | None = None) -> str:
-    """Return the policy for the HTTP header of a page. Only a header can forbid other sites to frame the page.
+    """Return the policy for a page's HTTP header. Only a header can forbid other sites to embed the page in a frame.
 
     With a `script` the page may run exactly this script, and the script may send requests to the server of the page.
     """

@@ -34,7 +34,7 @@ class TopicNames:
     """Names topics and partitions in the tables of a report: with the topic id if several topics have the same name."""
 
     def __init__(self, partitions: Iterable[TopicIdPartition] = (), *, shared: Collection[str] = ()) -> None:
-        """`partitions` are all partitions of the report; `shared` are names that other topics have as well."""
+        """`partitions` are all partitions of the report; `shared` are names that topics outside of it have as well."""
         self._ids: dict[str, set[str]] = {}
         self._shared = frozenset(shared)
         for partition in partitions:
@@ -58,12 +58,12 @@ class TopicNames:
 
 
 def labels(partition: TopicIdPartition) -> Document:
-    """The JSON members of a partition."""
+    """Return the JSON members that identify a partition."""
     return {"topic": partition.topic, "topic_id": str(partition.topic_id), "partition": partition.partition}
 
 
 def epoch_pairs(leader_epochs: LeaderEpochs) -> list[list[int]]:
-    """Leader epochs as `[[epoch, start offset], ...]`."""
+    """Return leader epochs as `[[epoch, start offset], ...]`."""
     return [[entry.epoch, entry.start_offset] for entry in leader_epochs]
 
 

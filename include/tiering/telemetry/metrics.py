@@ -2,8 +2,8 @@
 
 The recorder uses a registry of prometheus-client. Batches are short-lived processes. If the environment variable
 PROMETHEUS_MULTIPROC_DIR of prometheus-client names a directory of this host, each process keeps its values in files
-there, which outlive it. The process that serves the directory shows the sum of each counter over all processes, and for
-each gauge the value that `Across` selects.
+there, and the files stay when the process ends. The process that serves the directory shows the sum of each counter
+over all processes, and for each gauge the value that `Across` selects.
 """
 
 import os

@@ -39,7 +39,7 @@ from include.tiering.verification.rules import BrokenRule, IsZero, Measure, Rule
 from include.tiering.verification.suites import Suite
 
 MAX_NAMED: Final = 20
-"""The most measures that a result names with their identity, of those that break the rule; it has all row numbers."""
+"""A result has the identities of at most so many measures that break the rule, and the row numbers of all."""
 
 _ROWS: Final = "table.row_count"
 

@@ -161,7 +161,7 @@ _OPENED_SHARE_SHIFT: Final = 6
 
 
 class LogCheck(Protocol):
-    """Gets every batch once, in order."""
+    """A check that gets every batch once, in order, in tables of several batches."""
 
     def take(self, table: BatchTable) -> None: ...
 
@@ -217,7 +217,7 @@ class LogWalk:
         self._wrong_crc_at = error.position
 
     def _open_records(self, stream: BatchStream, position: int, fields: Fields) -> None:
-        """Read the type of the batch that was added last if it is a control batch, and open it if it is due."""
+        """Read the type of the batch that was added last if it is a control batch; open it if more are to be opened."""
         if position == self._wrong_crc_at:
             return
         rest = stream.records(position)

@@ -45,9 +45,11 @@ class SegmentMeasure:
     Attributes:
         segment_size_bytes, log_crc32c: length and checksum of the source's log, from the metadata and the checks before
             the copy. If no checksum was recorded, a deep measure has the checksum of the bytes that were read here.
-        stored_log_size_bytes, stored_log_crc32c: length and checksum of the stored log, as the store computed them. For
-            a compressed or encrypted log: of its decoded bytes, the length by its manifest, the checksum of a deep
-            measure of the bytes that were read, and that of a shallow measure, which reads no whole log, the source's.
+        stored_log_size_bytes: length of the stored log; for a compressed or encrypted log the length of its decoded
+            bytes, by its manifest.
+        stored_log_crc32c: checksum that the store computed over the log. If the store has none, or the log is
+            compressed or encrypted, a deep measure has the checksum of the (decoded) bytes that were read here. A
+            shallow measure has the source's checksum here if the log is compressed or encrypted.
         objects_missing: objects that are not in the store, or wrongly have 0 bytes; None if the store refuses access.
         objects_unlike_contents: objects other than the log whose stored length or checksum differs from what was read.
         manifest_differences: fields that differ between the manifest and the metadata.
@@ -179,8 +181,8 @@ class PartitionMeasure:
         leader_epoch_regressions: segments whose leader epoch is below that of their predecessor.
         segments_above_log_end: segments with offsets above the end of the leader's log.
         segments_below_log_start: segments wholly below the remote log start, which no reader gets.
-        other_history: offsets under leader epochs that are not those of the partition's history, and that no decision
-            left to an older history.
+        other_history: offsets of segments whose leader epochs there are not those of the partition's history, except
+            offsets that a decision left to an older history.
         faults: the first `MAX_NAMED_FAULTS` faults of each column.
     """
 

@@ -246,9 +246,9 @@ class VerificationSample:
     """Which segments to choose: those for which any of the first five attributes applies.
 
     Attributes:
-        due: never verified, failed before, or the verdict has expired or is about to expire.
-        failed: failed before.
-        older_than_ms: without a verdict, or with a verdict of this age (inclusive) or older.
+        due: segments without a verdict, or whose verdict is FAILED, EXPIRED, or PASSED and about to expire.
+        failed: segments whose verdict is FAILED.
+        older_than_ms: segments without a verdict, or with a verdict of this age (inclusive) or older.
         rolling_sample: the segments in this sample.
         everything: all segments.
         topics: names or patterns that restrict the choice; empty: all topics.

@@ -1,4 +1,4 @@
-"""What one run of the quality check, or of a verification, found: the contents of its page.
+"""The contents of the page about one run: the findings of a quality check, or of a verification.
 
 The page has the findings by segment, the validation results that Great Expectations stored, and a summary. The
 validation results are read without Great Expectations and added up: each file is the result of one suite for one group
@@ -130,7 +130,7 @@ class RuleOutcome:
 
 @dataclass(frozen=True, slots=True)
 class SuiteOutcome:
-    """One suite over all groups, with its rules by id."""
+    """One suite over all groups. Its rules are sorted by id."""
 
     name: str
     title: str

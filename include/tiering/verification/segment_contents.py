@@ -50,7 +50,7 @@ class SegmentContents:
         return self._reader.bytes_read
 
     def absent_kinds(self) -> tuple[ObjectKind, ...]:
-        """Return the kinds of object that every segment needs and this one lacks, or has with 0 bytes by mistake."""
+        """Return the kinds of object that every segment needs and that are missing here or wrongly have 0 bytes."""
         return absent_kinds(self.stored_objects(), self._required_kinds)
 
     @property
@@ -87,7 +87,7 @@ class SegmentContents:
         return sizes.log_bytes, None
 
     def _transformed_sizes(self) -> TransformedSizes | None:
-        """Return the sizes of a transformed log; None for a log as it was read, or without a usable manifest."""
+        """Return the sizes of a compressed or encrypted log; None for a plain log, or without a usable manifest."""
         try:
             return self._reader.transformed_sizes()
         except RemoteStorageError as error:
@@ -307,7 +307,7 @@ def leader_epochs_outside(metadata: RemoteLogSegmentMetadata) -> int:
 
 
 def manifest_differences(content: bytes, metadata: RemoteLogSegmentMetadata) -> list[str]:
-    """Return the fields that differ between manifest and metadata; only `metadata` if the manifest has none of them."""
+    """Return the fields that differ between manifest and metadata; only `metadata` if the manifest contains none."""
     manifest = parse_manifest(content)
     described = manifest.metadata
     if described is None:

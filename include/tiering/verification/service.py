@@ -50,7 +50,7 @@ class VerificationService:
         stored_quotas: the quotas of the current dynamic configs, for the estimate of a verification's duration.
         effective: the settings overridden by the current dynamic configs.
         segment_evaluator: makes an evaluator of the segment rules that stores its results below the given directory.
-        partition_evaluator: the same, for the rules about whole partitions.
+        partition_evaluator: makes such an evaluator of the rules about whole partitions.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class VerificationService:
         results_dir: Path | None = None,
         confirm: Callable[[str], bool] | None = None,
     ) -> VerifyReport:
-        """Verify the FINISHED segments that a run copied, and all that have no verdict.
+        """Verify the FINISHED segments that a run copied, and all of the platform that have no verdict.
 
         Args:
             run_id: the run that copied the segments; None: verify all segments that have not passed instead.
@@ -230,7 +230,7 @@ class VerificationService:
         )
 
     def findings_of(self, run_id: str) -> list[tuple[Severity, QualityFinding]]:
-        """Return the rules, with severities, that segments which any attempt of a planned run verified break now."""
+        """Return, with severities, the rules that the segments verified by any attempt of a planned run break now."""
         broken = self._verifications.broken_rules(run_id)
         return [(Severity(result.level), finding_of_result(result, start_offset)) for start_offset, result in broken]
 
@@ -250,8 +250,8 @@ class VerificationService:
         A partition that brokers tier is left out while the brokers' metadata of it is not read completely.
 
         Args:
-            partitions: None: every partition that has segments.
-            scan_log_dirs: read the ends of the leaders' logs, if log dirs are configured.
+            partitions: the partitions to evaluate; None: every partition that has segments.
+            scan_log_dirs: whether to read the ends of the leaders' logs, if log dirs are configured.
             results_dir: directory for the evaluator's results; None stores none.
 
         Raises:

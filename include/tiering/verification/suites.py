@@ -2,7 +2,7 @@
 
 Q4xx compare a partition's FINISHED segments with each other, and with the ends and the history of its log. A rule is a
 warning if each segment stays readable, or if the cause may be another writer: a FAILED verdict would stop the
-partition, and a FAILED verdict says what the store held.
+partition, and a verdict is only about what the store held.
 
 S1xx compare the counters of sizes with the rows of segments, S2xx compare the store with the rows; each of the two has
 a kind of measure of its own. Nothing here reads counters, rows or the store.

@@ -21,7 +21,7 @@ is plausible that so many are lost: see `record_verdicts`.
 `verify_planned` verifies the segments that a run planned. They are measured in this process or by Spark tasks:
 
     step      done when it is reached                      a crash right after it leaves         cleaned up by
-    planned   the segments of the run are stored           a plan, which reserves nothing        a plan 30 days later
+    planned   the segments of the run are stored           a plan, which reserves nothing        save_plan, 30 days on
     measured  a group was read, here or in Spark's tasks   nothing; its bytes were charged       -
     recorded  rules and verdicts of the group are stored,  verdicts without an outcome in the    the next call reads
               except those of missing segments             plan                                  the group again

@@ -371,6 +371,7 @@ class CopyPlanner:
         """
         if failed is None:
             failed = by_partition(self._failed_copies.all())
+        witness = StoreWitness(self._metadata, self._storage)
         return plan_copy(
             run_id,
             self.with_compacted(report, failed),
@@ -384,7 +385,7 @@ class CopyPlanner:
             retentions=self._names.retentions_of_copies(report),
             failed=failed,
             max_new_copies=self._effective().superseded.max_copies,
-            doubt=StoreWitness(self._metadata, self._storage).doubt_or_error,
+            doubt=witness.doubt_or_error,
             is_whole=lambda row: WholeCopy(self._storage(), self._quotas()).is_there(row),
         )
 

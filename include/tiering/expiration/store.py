@@ -176,11 +176,9 @@ class SqlDeletionStore(SqlDeletionRuns):
             leases.c.cluster_id == self._cluster_id, leases.c.claimed_at_ms > after_ms
         )
         with reading(self._engine) as connection:
-            found = (
-                newest_event_ms(connection, self._cluster_id, after_ms),
-                connection.execute(newest_lease).scalar_one(),
-            )
-        return max((at_ms for at_ms in found if at_ms is not None), default=None)
+            event_ms = newest_event_ms(connection, self._cluster_id, after_ms)
+            lease_ms = connection.execute(newest_lease).scalar_one()
+        return max((at_ms for at_ms in (event_ms, lease_ms) if at_ms is not None), default=None)
 
     def _settle_left(self, connection: Connection, run_id: str, author: str, now_ms: int) -> None:
         recorded = {"error": RunWithdrawnError.__name__, "recorded_at_ms": now_ms}

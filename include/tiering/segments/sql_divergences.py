@@ -163,7 +163,7 @@ class SqlDivergences(ClusterStore):
                     cluster_id, partition, max((divergence.number for divergence in known), default=FIRST_HISTORY) + 1
                 )
                 connection.execute(insert(divergences).values(**where, **values, seen_at_ms=now_ms))
-            _record_event(connection, cluster_id, partition, str(wider), str(seen.seen_by), now_ms)
+            record_event(connection, cluster_id, EventKind.DIVERGENCE, partition, str(wider), str(seen.seen_by), now_ms)
             return open_divergence(divergences_of(connection, cluster_id, partition))
 
     def follow_source(
@@ -205,7 +205,9 @@ class SqlDivergences(ClusterStore):
             connection.execute(_ONE, key | {"of_number": number} | _decision(followed))
             refresh_stop(connection, cluster_id, partition)
             detail = f"{found.seen}: from offset {from_offset} on the source is followed: {reason}"
-            _record_event(connection, cluster_id, partition, detail, author, followed.decided_at_ms)
+            record_event(
+                connection, cluster_id, EventKind.DIVERGENCE, partition, detail, author, followed.decided_at_ms
+            )
             return {divergence.number: divergence for divergence in divergences_of(connection, cluster_id, partition)}[
                 number
             ]
@@ -264,7 +266,9 @@ def add_decided(
     connection.execute(insert(divergences).values(**_key(cluster_id, partition, number), **values))
     lower_highest(connection, cluster_id, partition, followed.from_offset - 1)
     detail = f"{seen}: from offset {followed.from_offset} on the later one is followed: {followed.reason}"
-    _record_event(connection, cluster_id, partition, detail, followed.author, followed.decided_at_ms)
+    record_event(
+        connection, cluster_id, EventKind.DIVERGENCE, partition, detail, followed.author, followed.decided_at_ms
+    )
 
 
 def _go_back(connection: Connection, cluster_id: str, partition: TopicIdPartition, followed: Followed) -> None:
@@ -355,12 +359,6 @@ def _decision(followed: Followed) -> dict[str, Any]:
         "author": stored_text(followed.author),
         "decided_at_ms": followed.decided_at_ms,
     }
-
-
-def _record_event(
-    connection: Connection, cluster_id: str, partition: TopicIdPartition, detail: str, author: str, now_ms: int
-) -> None:
-    record_event(connection, cluster_id, EventKind.DIVERGENCE, partition, detail, author, now_ms)
 
 
 def _text(epochs: Sequence[int]) -> str:

@@ -63,9 +63,8 @@ class SqlTopicRegistry(ClusterStore):
             if found is not expected:
                 raise StateConflictError(f"topic {name} ({topic_id}) has the owner {found}, not {expected}")
             connection.execute(_SET_OWNER, key | {"owner": owner, "name": name})
-            subject, change = topic_subject(name, topic_id), f"{found} -> {owner}"
-            now_ms = self._now_ms(connection)
-            record_event(connection, self._cluster_id, EventKind.OWNER, subject, change, author, now_ms)
+            subject, now_ms = topic_subject(name, topic_id), self._now_ms(connection)
+            record_event(connection, self._cluster_id, EventKind.OWNER, subject, f"{found} -> {owner}", author, now_ms)
 
     def _key_of(self, topic_id: Uuid) -> dict[str, str]:
         return {"of_cluster": self._cluster_id, "of_topic": str(topic_id)}

@@ -3,12 +3,11 @@
 A URL names only a place; credentials come from the environment.
 """
 
-import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import SplitResult, unquote, urlsplit
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+from urllib.parse import SplitResult
 
 from include.tiering.errors import ObjectKeyError, SettingError
 from include.tiering.formats.aiven_manifest import CustomMetadataField
@@ -18,24 +17,24 @@ from include.tiering.remote_storage.layouts.aiven import PLAIN, AivenLayout
 from include.tiering.remote_storage.layouts.aiven_form import AivenForm, SegmentKeys
 from include.tiering.remote_storage.layouts.contract import SegmentLayout
 from include.tiering.remote_storage.layouts.local_tiered_storage import LocalTieredStorageLayout
-from include.tiering.remote_storage.object_store import ObjectListing, ObjectStore, S3Credentials, checked_key
+from include.tiering.remote_storage.object_store import ObjectListing, ObjectStore, S3Credentials, checked_prefix
 from include.tiering.remote_storage.orphan_objects import StoredOrphans
 from include.tiering.remote_storage.segment_storage import SegmentStorage
-from include.tiering.settings import RemoteStorageSettings
+from include.tiering.settings.remote_storage import RemoteStorageSettings, split_storage_url
 
 if TYPE_CHECKING:
     from include.tiering.remote_storage.s3.store import S3ObjectStore
 
-_BUCKET: Final = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]\Z")
 _MAX_PREFIX_LENGTH: Final = 512
 _LAYOUTS: Final = (AivenLayout.name, LocalTieredStorageLayout.name)
 
 
 @dataclass(frozen=True, slots=True)
 class FileLocation:
-    """An absolute directory."""
+    """An absolute directory. It is the brokers' `storage.root`: nothing of it is part of their keys or `key.prefix`."""
 
     root: Path
+    prefix: ClassVar[str] = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,24 +65,10 @@ def parse_location(url: str) -> FileLocation | S3Location:
         SettingError: anything else. The message never repeats what may be a secret.
     """
     try:
-        parts = urlsplit(url)
-        has_credentials = "@" in parts.netloc
+        parts = split_storage_url(url)
     except ValueError as error:
-        raise SettingError("remote_storage.url is not a URL") from error
-    if has_credentials:
-        raise SettingError(
-            "remote_storage.url holds credentials: take them out, change them,"
-            " and give them through the environment (AWS_ACCESS_KEY_ID, …) or a profile"
-        )
-    if parts.query or parts.fragment or "?" in url or "#" in url:
-        raise SettingError("remote_storage.url has a query or a fragment: only a place is accepted")
-    match parts.scheme:
-        case "file":
-            return _file_location(parts)
-        case "s3":
-            return _s3_location(parts)
-        case _:
-            raise SettingError("remote_storage.url must start with file:/// or s3://")
+        raise SettingError(f"remote_storage.url: {error}") from None
+    return _s3_location(parts) if parts.scheme == "s3" else FileLocation(Path(parts.path))
 
 
 def place_of(url: str, layout: str, key_prefix: str) -> StorePlace:
@@ -184,9 +169,7 @@ def _layout(name: str, url: str, form: AivenForm = PLAIN, keys: SegmentKeys | No
         return LocalTieredStorageLayout()
     if name != AivenLayout.name:
         raise SettingError(f"remote_storage.layout {name!r} is unknown: one of {', '.join(_LAYOUTS)}")
-    place = parse_location(url)
-    prefix = place.prefix if isinstance(place, S3Location) else ""
-    return AivenLayout(replace(form, brokers_prefix=prefix + form.key_prefix), keys)
+    return AivenLayout(replace(form, brokers_prefix=parse_location(url).prefix + form.key_prefix), keys)
 
 
 def _open_store(url: str, access: StoreAccess, staging_prefix: str) -> ObjectStore:
@@ -211,28 +194,15 @@ def _open_bucket(bucket: str, prefix: str, access: StoreAccess) -> "S3ObjectStor
     )
 
 
-def _file_location(parts: SplitResult) -> FileLocation:
-    path = unquote(parts.path, errors="surrogateescape")
-    if parts.netloc not in ("", "localhost") or not path.startswith("/"):
-        raise SettingError("remote_storage.url of a directory has three slashes: file:///absolute/directory")
-    if "\0" in path or ".." in PurePosixPath(path).parts or not path.strip("/"):
-        raise SettingError("remote_storage.url must name a directory below the root, without ..")
-    return FileLocation(Path(path))
-
-
 def _s3_location(parts: SplitResult) -> S3Location:
-    if _BUCKET.match(parts.netloc) is None:
-        raise SettingError(f"remote_storage.url: {parts.netloc!r} is no bucket name (3 to 63 of a-z 0-9 . -)")
     prefix = parts.path.strip("/")
-    if not prefix:
-        return S3Location(parts.netloc, "")
     try:
-        checked_key(prefix)
+        checked_prefix(prefix)
     except ObjectKeyError as error:
         raise SettingError(f"remote_storage.url: the prefix cannot be used: {error}") from error
     if len(prefix) > _MAX_PREFIX_LENGTH:
         raise SettingError(f"remote_storage.url: a prefix of {len(prefix)} characters exceeds {_MAX_PREFIX_LENGTH}")
-    return S3Location(parts.netloc, f"{prefix}/")
+    return S3Location(parts.netloc, prefix and f"{prefix}/")
 
 
 def credentials_of(remote: RemoteStorageSettings) -> S3Credentials | None:

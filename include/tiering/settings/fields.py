@@ -69,7 +69,6 @@ SPARK_RESOURCE_NAME: Final = r"^[a-zA-Z][a-zA-Z0-9_-]{0,99}$"
 _EXPIRE_AFTER: Final = re.compile(r"expire:([1-9][0-9]{0,4})d\Z")
 _PRICE: Final = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?\Z")
 _TOPIC_PATTERN: Final = re.compile(r"[a-zA-Z0-9._*?\[\]!-]{1,249}\Z")
-_BUCKET: Final = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]\Z")
 _DATABASES: Final = ("sqlite", "postgresql", "postgresql+psycopg")
 _PASSWORD: Final = re.compile(r"([a-zA-Z][\w+.-]*://[^:@/]*):.*@")
 _SECRET_PARAMETER: Final = re.compile(r"(?i)((?:^|&)[^&=]*(?:password|secret|token)[^&=]*=)[^&]*")
@@ -146,22 +145,6 @@ def check_price(price: Any) -> Any:
     if _PRICE.match(text) is None:
         raise ValueError("accepted is a decimal number such as 0.023, without sign or exponent")
     return text
-
-
-def check_remote_storage_url(url: Any) -> Any:
-    """``file:///directory`` or ``s3://bucket/prefix``; no credentials, query or ``..``. A trailing slash is dropped."""
-    if not isinstance(url, str):
-        return url
-    parts = _split(url)
-    if parts.query or parts.fragment or "@" in parts.netloc:
-        raise ValueError("credentials, query and fragment are not allowed in it")
-    if ".." in PurePosixPath(parts.path).parts or "\\" in url or not url.isprintable():
-        raise ValueError("'..', backslashes and control characters are not allowed in it")
-    if parts.scheme == "file" and not parts.netloc and parts.path.startswith("/") and parts.path.strip("/"):
-        return url.rstrip("/")
-    if parts.scheme == "s3" and _BUCKET.match(parts.netloc):
-        return url.rstrip("/")
-    raise ValueError("accepted are file:///absolute/directory and s3://bucket/prefix")
 
 
 def check_endpoint_url(url: Any) -> Any:

@@ -2,12 +2,13 @@
 
 import re
 from pathlib import Path, PurePosixPath
-from typing import Annotated, Final, Literal, NamedTuple, TypeVar
+from typing import Annotated, Any, Final, Literal, NamedTuple, TypeVar
+from urllib.parse import SplitResult, unquote, urlsplit
 
 from pydantic import BeforeValidator, Field, SecretStr, ValidationInfo, field_validator
 
 from include.tiering.errors import SettingError
-from include.tiering.settings.fields import Section, check_endpoint_url, check_remote_storage_url, split_commas
+from include.tiering.settings.fields import Section, check_endpoint_url, split_commas
 from include.tiering.units import MIB
 
 _T = TypeVar("_T")
@@ -16,6 +17,48 @@ MOST_CHUNK_BYTES: Final = 1_073_741_823
 _RELEASE: Final = re.compile(r"[1-9][0-9]?\.[0-9]{1,2}(\.[0-9]{1,3})?\Z")
 _KEY_PREFIX: Final = re.compile(r"([A-Za-z0-9._-]+/)*[A-Za-z0-9._-]*\Z")
 _KEY_PAIR_ID: Final = re.compile(r"[^:,\s]{1,256}\Z")
+_BUCKET: Final = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]\Z")
+
+
+def split_storage_url(url: str) -> SplitResult:
+    """Split ``file:///absolute/directory``, whose path is returned without percent-encoding, or ``s3://bucket/prefix``.
+
+    The prefix of a bucket is part of keys: `remote_storage.location` checks it as it checks keys.
+
+    Raises:
+        ValueError: anything else. The message never repeats what may be a secret.
+    """
+    try:
+        parts = urlsplit(url)
+    except ValueError as error:
+        raise ValueError("not a URL") from error
+    if "@" in parts.netloc:
+        raise ValueError(
+            "it holds credentials: take them out, change them,"
+            " and give them through the environment (AWS_ACCESS_KEY_ID, …) or a profile"
+        )
+    if "?" in url or "#" in url:
+        raise ValueError("it has a query or a fragment: only a place is accepted")
+    path = unquote(parts.path, errors="surrogateescape")
+    if ".." in PurePosixPath(path).parts or "\0" in path:
+        raise ValueError("'..' and control characters are not allowed in it")
+    if parts.scheme == "file" and parts.netloc in ("", "localhost") and path.startswith("/") and path.strip("/"):
+        return parts._replace(path=path)
+    if parts.scheme != "s3":
+        raise ValueError("accepted are file:///absolute/directory and s3://bucket/prefix")
+    if _BUCKET.match(parts.netloc) is None:
+        raise ValueError(f"{parts.netloc!r} is no bucket name (3 to 63 of a-z 0-9 . -)")
+    return parts
+
+
+def _check_url(url: Any) -> Any:
+    """Check the URL, which in settings has no host, backslashes or control characters. A trailing slash is dropped."""
+    if not isinstance(url, str):
+        return url
+    parts = split_storage_url(url)
+    if (parts.scheme == "file" and parts.netloc) or "\\" in url or not url.isprintable():
+        raise ValueError("a host, backslashes and control characters are not allowed in it")
+    return url.rstrip("/")
 
 
 class KeyPairFiles(NamedTuple):
@@ -29,7 +72,7 @@ class KeyPairFiles(NamedTuple):
 class RemoteStorageSettings(Section):
     """Where segments are stored, and in which format."""
 
-    url: Annotated[str, BeforeValidator(check_remote_storage_url)] | None = Field(
+    url: Annotated[str, BeforeValidator(_check_url)] | None = Field(
         default=None,
         description="`file:///directory` or `s3://bucket/prefix`. Required to copy or read remote data.",
     )

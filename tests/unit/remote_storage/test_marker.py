@@ -10,12 +10,14 @@ from typing import Any, Final
 import pytest
 
 from include.tiering.errors import ForeignStoreError, SettingError
+from include.tiering.formats.aiven_manifest import CustomMetadataField, encode_custom_metadata
 from include.tiering.model.ownership import RaisedBy, StoreMarker, StorePlace
 from include.tiering.model.segments import IndexType
 from include.tiering.quotas.contract import UnlimitedBytes
 from include.tiering.remote_storage.contract import RemoteStorage
 from include.tiering.remote_storage.file.store import FileObjectStore
 from include.tiering.remote_storage.layouts.aiven import AivenLayout
+from include.tiering.remote_storage.layouts.aiven_form import AivenForm
 from include.tiering.remote_storage.location import FileLocation, S3Location, StoreAccess, open_storage, parse_location
 from include.tiering.remote_storage.segment_storage import COPY_TRUST_SECONDS, GuardedStorage, SegmentStorage
 from include.tiering.remote_storage.store_ownership import (
@@ -290,6 +292,22 @@ def test_credentials_are_refused_and_not_repeated(url: str) -> None:
     assert "s3cr3t" not in str(raised.value)
     assert "AKIAKEY" not in str(raised.value)
     assert raised.value.__cause__ is None
+
+
+@pytest.mark.parametrize(
+    ("url", "brokers_prefix"),
+    [
+        ("file:///srv/tiered", "kafka-"),
+        ("s3://bucket-1", "kafka-"),
+        ("s3://bucket-1/a/b", "a/b/kafka-"),
+    ],
+)
+def test_brokers_are_told_the_prefix_of_the_bucket_and_of_the_keys(url: str, brokers_prefix: str) -> None:
+    """A directory is the root of the brokers' storage as well, so it is no part of their `key.prefix`."""
+    form = AivenForm(custom_metadata=frozenset({CustomMetadataField.OBJECT_PREFIX}), key_prefix="kafka-")
+    storage = open_storage(url, StoreAccess(region="eu-west-1"), form=form)
+    told = encode_custom_metadata({CustomMetadataField.OBJECT_PREFIX: brokers_prefix})
+    assert storage.custom_metadata(METADATA, 1000) == told
 
 
 def test_opening_touches_nothing(tmp_path: Path) -> None:

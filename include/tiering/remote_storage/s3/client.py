@@ -20,7 +20,6 @@ import contextlib
 import io
 from collections.abc import Iterator
 from typing import Final
-from urllib.parse import urlsplit
 
 import boto3
 from botocore.client import BaseClient
@@ -57,6 +56,7 @@ from include.tiering.model.segments import ByteSource
 from include.tiering.quotas.contract import ByteLimiter
 from include.tiering.remote_storage.contract import ProgressCallback
 from include.tiering.remote_storage.object_store import BLOCK_BYTES, S3Credentials, blocks_of, filled_block
+from include.tiering.settings.fields import check_endpoint_url
 
 DEFAULT_REGION = "us-east-1"
 USER_AGENT = f"kafka-tiering-operations boto3/{boto3.__version__}"
@@ -131,15 +131,9 @@ def _drop_expect(params: dict[str, dict[str, str]], **_: object) -> None:
 
 def _check_endpoint(endpoint_url: str) -> None:
     try:
-        parts = urlsplit(endpoint_url)
-        usable = parts.scheme in ("http", "https") and bool(parts.hostname)
-        has_credentials = "@" in parts.netloc
-    except ValueError:
-        usable, has_credentials = False, False
-    if has_credentials:
-        raise SettingError("remote_storage.endpoint_url holds credentials: give them through the environment instead")
-    if not usable:
-        raise SettingError("remote_storage.endpoint_url must be http://host[:port] or https://host[:port]")
+        check_endpoint_url(endpoint_url)
+    except ValueError as error:
+        raise SettingError(f"remote_storage.endpoint_url: {error}; credentials come from the environment") from None
 
 
 class SendingFailed(BaseException):

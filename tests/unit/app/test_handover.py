@@ -91,9 +91,9 @@ def test_what_only_a_person_can_end_is_not_waited_for(reason: HeldBack) -> None:
         (
             {1: Verdict.EXPIRED},
             420,
-            "would end at 199: nothing from offset 200 on can be published, .* has the verdict expired",
+            "would end at offset 199: nothing from offset 200 on can be published, .* has the verdict expired",
         ),
-        ({}, 299, "would end at 420"),
+        ({}, 299, "would end at offset 420"),
     ],
 )
 def test_either_all_that_was_decided_is_published_and_no_more_or_nothing(
@@ -289,7 +289,7 @@ def test_nothing_is_published_before_the_hand_over_looked_at_it_for_the_last_tim
     handovers.advance(drive, HandoverStep.RECHECK, expected=HandoverStep.PRECONDITIONS)
     refused = deployment.run("orders")
     assert refused.exit_code == 1
-    assert "is at recheck (active), and publishes after recheck" in " ".join(refused.stderr.split())
+    assert "is at recheck (active), and publishes only after the step recheck" in " ".join(refused.stderr.split())
     assert records_about(deployment.topic, _FIRST) == []
     handovers.advance(drive, HandoverStep.PUBLISH, expected=HandoverStep.RECHECK)
     assert deployment.run("orders", "--partition", "0").exit_code == 0

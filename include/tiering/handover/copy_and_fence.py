@@ -35,8 +35,8 @@ above the high watermark or the last stable offset are left to the broker, which
 
 A batch that works on the topic checks the owner before its next FINISHED, abandons its attempt and releases its lease;
 the lease of a batch that died expires. Segments that were copied after the plan was decided are verified and handed
-over too; the step `recheck` stops the handover if one of them failed. If the approved segments are not exactly the
-segments up to the approved end offsets any more, they are checked again and a person has to approve again.
+over too; the step `recheck` stops the handover if one of them failed. If the present segments up to the
+approved end offsets are not the approved segments, the present segments are checked and a person has to approve again.
 """
 
 import hashlib

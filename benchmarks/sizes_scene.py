@@ -59,7 +59,10 @@ def build(url: str, segments: int, partitions: int, *, for_scans: bool = False) 
 
 def _without_indexes(table: Table) -> Table:
     """Its columns and its key."""
-    columns = (Column(c.name, c.type, primary_key=c.primary_key, nullable=c.nullable) for c in table.columns)
+    columns = (
+        Column(c.name, c.type, primary_key=c.primary_key, nullable=c.nullable, server_default=c.server_default)
+        for c in table.columns
+    )
     return Table(table.name, MetaData(), *columns)
 
 

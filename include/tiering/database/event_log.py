@@ -112,4 +112,5 @@ def newest_event_ms(connection: Connection, cluster_id: str, after_ms: int) -> i
     """Return the time of the newest event after `after_ms` (exclusive), in UTC milliseconds; None without one."""
     is_after = events.c.occurred_at_ms > after_ms
     query = select(func.max(events.c.occurred_at_ms)).where(events.c.cluster_id == cluster_id, is_after)
-    return connection.execute(query).scalar_one()
+    newest: int | None = connection.execute(query).scalar_one()
+    return newest

@@ -75,8 +75,8 @@ def run_subject(run_id: str) -> str:
     return f"run {run_id}"
 
 
+# A partition is stored as `orders-0 (topic id)`.
 Subject = TopicIdPartition | str
-"""A partition is stored as `orders-0 (topic id)`."""
 _ADD: Final = insert(events)
 
 

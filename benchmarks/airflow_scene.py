@@ -23,6 +23,7 @@ from benchmarks.quota_trace import Trace
 from include.tiering.app import App, open_app
 from include.tiering.configs.airflow_api import AirflowApi, Login
 from include.tiering.configs.config_catalogue import TOTAL_COPY_QUOTA
+from include.tiering.configs.pools import COPIER_POOL
 from include.tiering.settings import load_settings
 from local import processes
 from local.assembly import assemble
@@ -32,7 +33,6 @@ from local.ports import free_port
 from local.runs import trigger, wait_for_dag
 from local.secrets_store import ADMIN, password_of
 from plugins.tiering_airflow.errors import AirflowApiError
-from plugins.tiering_airflow.pools import COPIER_POOL
 from tests.doubles.s3_server import CREDENTIALS
 
 COPY_DAG: Final = "tiering_copy"

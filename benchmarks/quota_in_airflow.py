@@ -41,11 +41,11 @@ from benchmarks.quota_trace import (
     worst_second,
 )
 from include.tiering.configs.config_catalogue import TOTAL_COPY_QUOTA
+from include.tiering.configs.pools import COPIER_POOL
 from include.tiering.model.segments import Verdict
 from include.tiering.runs.contract import SegmentOutcome
 from include.tiering.units import KIB, MIB
 from local.runs import DagRun, errors_of, trigger, wait_for_run
-from plugins.tiering_airflow.pools import COPIER_POOL
 
 MB: Final = 1_000_000
 FIRST, BY_COMMAND, BY_FORM = 20 * MB, 5 * MB, 12 * MB

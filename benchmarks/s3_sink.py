@@ -314,7 +314,7 @@ def start() -> Sink:
     """A sink in a thread of this process, on a free port of loopback."""
     server = _Server(("127.0.0.1", 0), _Connection)
     server.state = State()
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
 
     def stop() -> None:
         server.shutdown()

@@ -1,18 +1,18 @@
 """Dependencies: what is declared, what is imported, and where."""
 
-import ast
 import re
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from functools import cache
 from importlib.metadata import packages_distributions
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
-from tests.doubles.source_tree import ROOT, python_files
+from tests.doubles.source_tree import ROOT, python_files, syntax_of
 
 # The nouns can be used anywhere: in a Spark executor, a triggerer, a script without any SDK.
 
@@ -33,39 +33,64 @@ def _modules_below(directory: str) -> list[str]:
     return [".".join(file.with_suffix("").parts) for file in python_files(directory) if file.name != "__init__.py"]
 
 
-def _loaded_by(modules: list[str]) -> set[str]:
-    program = f"import sys; {'; '.join(f'import {name}' for name in modules)}; print(*sys.modules)"
-    command = [sys.executable, "-c", program]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=240, check=False)
-    assert done.returncode == 0, done.stderr
-    return {name.partition(".")[0] for name in done.stdout.split()}
-
-
-def test_the_model_imports_no_sdk() -> None:
-    modules = _modules_below("include/tiering/model")
-    assert "include.tiering.model.segments" in modules
-    assert not _loaded_by(modules).intersection(_SDKS)
-
-
-def test_formats_import_no_heavy_sdk() -> None:
-    heavy = {"airflow", "pyspark", "boto3", "sqlalchemy", "great_expectations", "pandas"}
-    assert not _loaded_by(_modules_below("include/tiering/formats")).intersection(heavy)
-
-
-@pytest.mark.parametrize(
-    "use_case",
-    ["copying", "expiration", "verification", "audit", "sizes", "metadata_sync", "handover", "recovery", "reading"],
+# One process imports every package's modules, and forgets them and the SDKs before those of the next package. Packages
+# of others that may be there stay: loading them again would be most of the time, and numpy cannot be loaded twice.
+_HEAVY: Final = frozenset({"airflow", "pyspark", "boto3", "sqlalchemy", "great_expectations", "pandas"})
+_USE_CASES: Final = (
+    "copying",
+    "expiration",
+    "verification",
+    "audit",
+    "sizes",
+    "metadata_sync",
+    "handover",
+    "recovery",
+    "reading",
 )
-def test_a_use_case_without_its_sql_imports_no_heavy_sdk(use_case: str) -> None:
-    heavy = {"airflow", "pyspark", "boto3", "sqlalchemy", "great_expectations", "pandas"}
-    modules = [
-        name
-        for name in _modules_below(f"include/tiering/{use_case}")
-        if not f".{name.rpartition('.')[2]}".startswith((".sql_", ".great_expectations_"))
-        and not name.endswith(".store")
-    ]
-    assert modules
-    assert not _loaded_by(modules).intersection(heavy)
+_IMPORTER: Final = """
+import importlib, sys
+forgotten = {"include", *sys.argv[1:]}
+for line in sys.stdin:
+    for name in [name for name in sys.modules if name.partition(".")[0] in forgotten]:
+        del sys.modules[name]
+    for name in line.split():
+        importlib.import_module(name)
+    print(*{name.partition(".")[0] for name in sys.modules})
+"""
+
+
+@pytest.fixture(scope="module")
+def loaded() -> dict[str, set[str]]:
+    """By package below ``include.tiering``: what its modules, those with its SQL left out, load. The model is first."""
+    groups = {name: _modules_below(f"include/tiering/{name}") for name in ("model", "formats", *_USE_CASES)}
+    for use_case in _USE_CASES:
+        groups[use_case] = [
+            name
+            for name in groups[use_case]
+            if not f".{name.rpartition('.')[2]}".startswith((".sql_", ".great_expectations_"))
+            and not name.endswith(".store")
+        ]
+    assert "include.tiering.model.segments" in groups["model"]
+    assert all(groups.values())
+    lines = "".join(f"{' '.join(modules)}\n" for modules in groups.values())
+    command = [sys.executable, "-c", _IMPORTER, *_HEAVY]
+    done = subprocess.run(command, input=lines, capture_output=True, text=True, cwd=ROOT, timeout=240, check=False)
+    assert done.returncode == 0, done.stderr
+    return dict(zip(groups, (set(line.split()) for line in done.stdout.splitlines()), strict=True))
+
+
+def test_the_model_imports_no_sdk(loaded: dict[str, set[str]]) -> None:
+    assert "include" in loaded["model"]
+    assert not loaded["model"].intersection(_SDKS)
+
+
+def test_formats_import_no_heavy_sdk(loaded: dict[str, set[str]]) -> None:
+    assert not loaded["formats"] & _HEAVY
+
+
+@pytest.mark.parametrize("use_case", _USE_CASES)
+def test_a_use_case_without_its_sql_imports_no_heavy_sdk(use_case: str, loaded: dict[str, set[str]]) -> None:
+    assert not loaded[use_case] & _HEAVY
 
 
 # What is imported is declared: nothing arrives only because another package happens to need it.
@@ -75,7 +100,6 @@ _PROJECT: Final[dict[str, Any]] = tomllib.loads((ROOT / "pyproject.toml").read_t
 _RUNTIME: Final = _PROJECT["project"]["dependencies"]
 _TESTS: Final = [*_RUNTIME, *_PROJECT["dependency-groups"]["test"], *_PROJECT["dependency-groups"]["java"]]
 _OWN_ENVIRONMENT: Final = Path("tests/data/regenerate")
-_DISTRIBUTIONS: Final = packages_distributions()
 
 
 def _normal(requirement: str) -> str:
@@ -85,10 +109,13 @@ def _normal(requirement: str) -> str:
 
 
 def _imported(file: Path) -> set[str]:
-    nodes = list(ast.walk(ast.parse((ROOT / file).read_text())))
-    names = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
-    names |= {node.module for node in nodes if isinstance(node, ast.ImportFrom) and node.module}
+    names = {name for name, _ in syntax_of(file).imports if name}
     return {name.partition(".")[0] for name in names} - sys.stdlib_module_names - _OWN
+
+
+@cache
+def _distributions() -> Mapping[str, list[str]]:
+    return packages_distributions()
 
 
 def _undeclared(files: list[Path], requirements: list[str]) -> list[str]:
@@ -97,7 +124,7 @@ def _undeclared(files: list[Path], requirements: list[str]) -> list[str]:
         f"{file}: {name}"
         for file in files
         for name in sorted(_imported(file))
-        if not declared & {_normal(distribution) for distribution in _DISTRIBUTIONS.get(name, [name])}
+        if not declared & {_normal(distribution) for distribution in _distributions().get(name, [name])}
     ]
 
 
@@ -154,33 +181,25 @@ _ALLOWED: Final[dict[str, frozenset[str]]] = {
 
 
 def _allowed_for(file: Path) -> frozenset[str]:
-    path = file.relative_to(ROOT)
-    for prefix in (path, *path.parents):
+    for prefix in (file, *file.parents):
         for key in (str(prefix), str(prefix.with_suffix(""))):
             if key in _ALLOWED:
                 return _ALLOWED[key]
-    raise AssertionError(f"{path}: no rule for this place")
+    raise AssertionError(f"{file}: no rule for this place")
 
 
 def _third_party_imports(file: Path) -> Iterator[tuple[str, int]]:
-    for node in ast.walk(ast.parse(file.read_text())):
-        if isinstance(node, ast.Import):
-            names = [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):
-            names = [node.module or ""]
-        else:
-            continue
-        for name in names:
-            top = name.partition(".")[0]
-            if top not in sys.stdlib_module_names and top not in _OWN_PACKAGES:
-                yield top, node.lineno
+    for name, line in syntax_of(file).imports:
+        top = name.partition(".")[0]
+        if top not in sys.stdlib_module_names and top not in _OWN_PACKAGES:
+            yield top, line
 
 
 def test_third_party_packages_stay_where_they_belong() -> None:
     misplaced = [
         f"{file}:{line} {name}"
         for file in python_files("include", "plugins", "dags", "spark_jobs")
-        for name, line in _third_party_imports(ROOT / file)
-        if name not in _allowed_for(ROOT / file)
+        for name, line in _third_party_imports(file)
+        if name not in _allowed_for(file)
     ]
     assert not misplaced

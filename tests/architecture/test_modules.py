@@ -1,6 +1,5 @@
 """Modules: their shape, their errors and how tests wait."""
 
-import ast
 import inspect
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,7 +7,7 @@ from typing import Final
 
 from include.tiering import errors
 from include.tiering.errors import TieringError
-from tests.doubles.source_tree import ROOT, python_files
+from tests.doubles.source_tree import ROOT, Call, python_files, syntax_of
 
 # Modules are what a reader looks for by name, small enough to read in one sitting, and say what they hold.
 
@@ -25,7 +24,7 @@ def test_a_module_has_one_subject() -> None:
 
 
 def test_a_module_says_what_it_holds() -> None:
-    silent = [file for file, text in _SOURCES.items() if text.strip() and not ast.get_docstring(ast.parse(text))]
+    silent = [file for file, text in _SOURCES.items() if text.strip() and not syntax_of(Path(file)).has_docstring]
     assert not silent
 
 
@@ -60,11 +59,11 @@ def test_every_error_is_drawn_under_its_parent_with_its_retriability() -> None:
 
 def test_errors_live_in_one_module() -> None:
     elsewhere = [
-        f"{file}:{node.lineno} {node.name}"
+        f"{file}:{line} {name}"
         for file in python_files("include")
         if file != Path("include/tiering/errors.py")
-        for node in ast.walk(ast.parse((ROOT / file).read_text()))
-        if isinstance(node, ast.ClassDef) and node.name.endswith("Error") and node.bases
+        for name, line in syntax_of(file).classes
+        if name.endswith("Error")
     ]
     assert not elsewhere
 
@@ -84,32 +83,24 @@ def _files() -> list[Path]:
     return [file for file in python_files("tests") if file.parts[1] not in ELSEWHERE]
 
 
-def _calls(file: Path) -> Iterator[tuple[str, ast.Call]]:
-    for node in ast.walk(ast.parse((ROOT / file).read_text())):
-        if isinstance(node, ast.Call):
-            name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
-            yield name, node
-
-
-def _timeouts(name: str, call: ast.Call) -> Iterator[float]:
+def _timeouts(call: Call) -> Iterator[float]:
     """Numbers of seconds. Less than one is a look whether something does not come."""
-    given = [keyword.value for keyword in call.keywords if keyword.arg == "timeout"]
-    given += call.args[:1] if name in WAITING else []
-    for value in given:
-        if isinstance(value, ast.Constant) and isinstance(value.value, int | float) and value.value is not True:
-            yield value.value
+    yield from call.timeouts
+    if call.name in WAITING:
+        yield from call.first
 
 
 def test_nothing_is_measured() -> None:
-    assert [f"{file}:{call.lineno}" for file in _files() for name, call in _calls(file) if name in MEASURING] == []
+    measured = [f"{file}:{call.line}" for file in _files() for call in syntax_of(file).calls if call.name in MEASURING]
+    assert measured == []
 
 
 def test_nothing_that_has_to_come_is_waited_for_less_than_a_minute() -> None:
     impatient = [
-        f"{file}:{call.lineno}: {seconds} s"
+        f"{file}:{call.line}: {seconds} s"
         for file in _files()
-        for name, call in _calls(file)
-        for seconds in _timeouts(name, call)
+        for call in syntax_of(file).calls
+        for seconds in _timeouts(call)
         if 1 <= seconds < LEAST_SECONDS
     ]
     assert impatient == []

@@ -1,15 +1,17 @@
-"""Migrations of an empty SQLite database: Alembic's for the first one of a process, its tables once more after that."""
+"""What hundreds of SQLite databases of one process share: the work of Alembic, and of SQLAlchemy's compiler."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace
+from typing import Any
 from unittest.mock import patch
 
 from alembic import command
 from alembic.config import Config
-from sqlalchemy import Connection, inspect
+from sqlalchemy import URL, Connection, Engine, create_engine, inspect
+from sqlalchemy.sql.compiler import Compiled
 
-from include.tiering.database import migrations
+from include.tiering.database import engine, migrations
 
 _statements: dict[str, list[str]] = {}
 """By revision, what Alembic left behind."""
@@ -20,6 +22,29 @@ def quick_migrations() -> Iterator[None]:
     """For tests of anything else: a hundred of them would make the same tables."""
     with patch.object(migrations, "command", SimpleNamespace(upgrade=_upgrade)):
         yield
+
+
+@contextmanager
+def shared_statements() -> Iterator[None]:
+    """Engines for SQLite compile a statement once per process. Each has its own dialect, and all are the same."""
+    compiled = _Statements()
+
+    def create(url: URL, **options: Any) -> Engine:
+        shared = {"compiled_cache": compiled} if url.get_backend_name() == "sqlite" else {}
+        return create_engine(url, execution_options=shared, **options)
+
+    with patch.object(engine, "create_engine", create):
+        yield
+
+
+class _Statements(dict[tuple[Any, ...], Compiled]):
+    """By SQLAlchemy's key without its first part, the dialect."""
+
+    def get(self, key: tuple[Any, ...], default: Any = None) -> Any:
+        return super().get(key[1:], default)
+
+    def __setitem__(self, key: tuple[Any, ...], value: Compiled) -> None:
+        super().__setitem__(key[1:], value)
 
 
 def _upgrade(config: Config, revision: str) -> None:

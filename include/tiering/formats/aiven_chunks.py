@@ -1,24 +1,26 @@
 """The `chunkIndex` of a manifest: how a segment file was cut into chunks, and where each stored chunk begins.
 
-All uncompressed chunks but the last have a fixed stored size: the chunk size plus the overhead of encryption.
-Their index is `fixed` and has four numbers. Compressed chunks differ in size. Their index is `variable` and has all
-sizes, as base64 of one zstd frame of (big-endian)
+All chunks of an uncompressed segment, except the last, have the same stored size: the chunk size, plus 28 bytes if the
+segment is encrypted. The index of such a segment is `fixed` and has four numbers. Compressed chunks differ in size. The
+index of a compressed segment is `variable` and has the stored size of every chunk: base64 of one zstd frame, whose
+content is (big-endian)
 
     chunks    content
     0         int32 0
     1         int32 1, int32 size
     n         int32 n, int32 base, int8 width (1..4), n-1 times (size - base) in width bytes unsigned, int32 last size
 
-Base is the smallest size of all but the last chunk; width is the number of bytes of the largest difference, 1 or more.
+Base is the smallest size of all chunks except the last. Width is the number of bytes that the largest difference
+(size - base) needs, at least 1.
 
 A compressed chunk is one zstd frame of known content size:
 
     at   size      field
     0    4         magic                28 b5 2f fd
-    4    1         descriptor           6-7: size of the last field, 5: single segment, 2: checksum, 0-1: dictionary
-    5    0 or 1    window               unless single segment
+    4    1         descriptor           bits 6-7: length of content size, 5: single segment, 2: checksum, 0-1: dict.
+    5    0 or 1    window               absent if the bit "single segment" is set
     ..   0..4      dictionary id
-    ..   0..8      content size         little-endian; of 2 bytes: plus 256
+    ..   0..8      content size         little-endian; if it has 2 bytes, 256 must be added to it
 
 The reader allocates its buffer by the content size. A frame without a content size, or with one above the limit, is
 refused before it is decompressed.
@@ -41,13 +43,13 @@ from include.tiering.units import GIB, MIB
 
 MAX_CHUNK_SIZE_BYTES: Final = GIB
 MAX_CHUNKS: Final = 2**20
-"""The limit for a variable index: 2 GiB in chunks of 2 KiB."""
+"""The highest number of chunks that a variable index may have: 2 GiB in chunks of 2 KiB."""
 
 INT32_MAX: Final = 2**31 - 1
 IV_BYTES: Final = 12
 TAG_BYTES: Final = 16
 ENCRYPTION_OVERHEAD_BYTES: Final = IV_BYTES + TAG_BYTES
-"""The initialisation vector before a stored chunk or index, and the tag after it."""
+"""Bytes that encryption adds to a chunk or index: the initialisation vector before it and the tag after it."""
 
 MAX_ENCODED_BYTES: Final = 10 * MIB
 _HEAD: Final = struct.Struct(">iiB")
@@ -56,7 +58,10 @@ _INT32: Final = struct.Struct(">i")
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """One chunk. `position` and `size_bytes` refer to the segment file, the others to the stored object."""
+    """One chunk; `number` counts from 0.
+
+    `position` and `size_bytes` refer to the segment file, `stored_position` and `stored_size_bytes` to the object.
+    """
 
     number: int
     position: int
@@ -76,12 +81,12 @@ class FixedChunkIndex:
 
     @classmethod
     def plain(cls, chunk_size_bytes: int, file_size_bytes: int, overhead_bytes: int = 0) -> "FixedChunkIndex":
-        """Return the index of a file in chunks that each grow by `overhead_bytes`.
+        """Return the index of an uncompressed file; each stored chunk has `overhead_bytes` more than the file's chunk.
 
         The last chunk of a file whose size is a multiple of the chunk size is a full chunk.
 
         Raises:
-            ValueError: the chunk size is impossible.
+            ValueError: the chunk size is outside 1..`MAX_CHUNK_SIZE_BYTES`.
         """
         if not 0 < chunk_size_bytes <= MAX_CHUNK_SIZE_BYTES:
             raise ValueError(f"chunk size {chunk_size_bytes} is outside 1..{MAX_CHUNK_SIZE_BYTES}")
@@ -131,7 +136,7 @@ def chunk_count(index: ChunkIndex) -> int:
 
 
 def chunks_over(index: ChunkIndex, first: int, last: int) -> Iterator[Chunk]:
-    """Iterate over the chunks with the bytes `first` to `last` of the segment file, both inclusive and within it."""
+    """Iterate over the chunks that contain the bytes `first` to `last` (inclusive) of the segment file."""
     number = first // index.original_chunk_size_bytes
     for stored_position, stored_size_bytes in index.stored_chunks(number):
         position = number * index.original_chunk_size_bytes
@@ -148,11 +153,11 @@ def encode_sizes(sizes_bytes: Sequence[int]) -> str:
 
 
 def decode_sizes(text: str, expected_chunks: int) -> tuple[int, ...]:
-    """Return the sizes in a text of `encode_sizes`. No memory is allocated by an unchecked count.
+    """Return the sizes in a text of `encode_sizes`. The number of sizes is checked before they are unpacked.
 
     Raises:
-        FormatError: the encoding is wrong, the count is not `expected_chunks` or above `MAX_CHUNKS`, or a size is
-            below 1.
+        FormatError: the encoding is wrong, `expected_chunks` is above `MAX_CHUNKS`, the text has another number of
+            sizes than `expected_chunks`, or a size is below 1.
     """
     if expected_chunks > MAX_CHUNKS:
         raise FormatError(f"{expected_chunks} chunks: at most {MAX_CHUNKS} are read")
@@ -216,7 +221,7 @@ def frame_content_size_bytes(frame: bytes | memoryview) -> int:
     """Return the content size in a frame's header.
 
     Raises:
-        FormatError: it is no zstd frame, its header is cut off, or it has no content size.
+        FormatError: the bytes are no zstd frame, its header is cut off, or it has no content size.
     """
     head = bytes(frame[:18])
     if head[:4] != _MAGIC:
@@ -225,11 +230,11 @@ def frame_content_size_bytes(frame: bytes | memoryview) -> int:
     is_single = bool(descriptor & _SINGLE_SEGMENT)
     size_bytes = _CONTENT_SIZE_BYTES[descriptor >> 6] or int(is_single)
     if not size_bytes:
-        raise FormatError("a zstd frame without its content size")
+        raise FormatError("the zstd frame has no content size")
     start = 5 + (not is_single) + _DICTIONARY_ID_BYTES[descriptor & 3]
     field = head[start : start + size_bytes]
     if len(field) != size_bytes:
-        raise FormatError("a zstd frame that is cut off in its header")
+        raise FormatError("the zstd frame is cut off in its header")
     return int.from_bytes(field, "little") + (256 if size_bytes == 2 else 0)
 
 
@@ -242,12 +247,12 @@ def decompress_frame(frame: bytes | memoryview, *, max_bytes: int) -> bytes:
     """
     size_bytes = frame_content_size_bytes(frame)
     if size_bytes > max_bytes:
-        raise FormatError(f"a zstd frame with a content of {size_bytes} bytes: at most {max_bytes} are allowed")
+        raise FormatError(f"the zstd frame has a content of {size_bytes} bytes: at most {max_bytes} are allowed")
     content = bytearray(size_bytes)
     try:
         filled = cramjam.zstd.decompress_into(frame, content)
     except cramjam.DecompressionError as error:
-        raise FormatError(f"a zstd frame that cannot be decompressed: {error}") from error
+        raise FormatError(f"the zstd frame cannot be decompressed: {error}") from error
     if filled != size_bytes:
-        raise FormatError(f"a zstd frame with {filled} bytes, its header says {size_bytes}")
+        raise FormatError(f"the zstd frame was decompressed to {filled} bytes, its header says {size_bytes}")
     return bytes(content)

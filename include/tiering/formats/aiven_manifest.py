@@ -10,14 +10,14 @@ The manifest is compact JSON that describes how to read the segment's other obje
      "compression":false,
      "remoteLogSegmentMetadata":{…}}
 
-Written without white space, in exactly this order of members; a compressed segment has a `variable` chunk index
-(`aiven_chunks`), an encrypted one a member `encryption` before the last:
+The JSON has no white space and exactly this order of members. The manifest of a compressed segment has a `variable`
+chunk index (`aiven_chunks`). That of an encrypted segment has a member `encryption` before the last member, with
 
     dataKey    <key pair id>:<base64 of the data key, wrapped for that key pair>
     aad        base64 of 32 random bytes
 
-Positions and sizes of indexes refer to the stored object. `remoteLogSegmentMetadata` serves people and recovery; the
-plugin never reads it. Brokers from 4.0 on append `txnIdxEmpty` to it.
+Positions and sizes of indexes refer to the stored `.indexes` object. `remoteLogSegmentMetadata` is for people and for
+recovery; the plugin never reads it. Brokers from 4.0 on append `txnIdxEmpty` to it.
 
 The plugin returns custom metadata to the broker for a copied segment, and the broker stores it in the metadata topic.
 It is a flexible struct of Kafka that has only tagged fields:
@@ -30,8 +30,8 @@ It is a flexible struct of Kafka that has only tagged fields:
 
     tag    field            value
     0      REMOTE_SIZE      varlong: zigzag, base 128
-    1      OBJECT_PREFIX    unsigned varint of the length + 1, UTF-8
-    2      OBJECT_KEY       the same
+    1      OBJECT_PREFIX    unsigned varint of the length in bytes + 1, then UTF-8
+    2      OBJECT_KEY       encoded like OBJECT_PREFIX
 
 Source: Aiven's tiered-storage-for-apache-kafka 1.2, segment.format=kafka, `security` and
 `metadata.SegmentCustomMetadataSerde`.
@@ -93,7 +93,11 @@ class Encryption:
 
     @classmethod
     def parse(cls, data_key: str, aad: str) -> "Encryption":
-        """Parse the members. Raises FormatError unless `data_key` is an id, a colon and base64, and `aad` base64."""
+        """Parse the two members. `data_key` must be the id of a key pair, a colon and base64; `aad` must be base64.
+
+        Raises:
+            FormatError: a member is malformed, or its base64 has more than 8192 characters.
+        """
         key_pair_id, colon, wrapped = data_key.partition(":")
         if not colon or ":" in wrapped or not is_key_pair_id(key_pair_id):
             raise FormatError("encryption.dataKey does not start with the id of a key pair")
@@ -101,7 +105,7 @@ class Encryption:
 
 
 def is_key_pair_id(text: str) -> bool:
-    """Return whether a text is a legal id: not blank, not too long, printable and without a colon."""
+    """Return whether a text is a legal id: at most 256 characters, not blank, printable and without a colon."""
     return bool(text.strip()) and ":" not in text and text.isprintable() and len(text) <= _MAX_ID_LENGTH
 
 
@@ -131,8 +135,9 @@ class IndexPosition:
 class SegmentManifest:
     """A manifest.
 
-    `encryption` is None unless the objects are encrypted. `metadata` is None only if a manifest that was read lacks it;
-    its state and custom metadata are those at the start of the copy.
+    `encryption` is None if the objects are not encrypted. `metadata` is None if the manifest has no
+    `remoteLogSegmentMetadata`. Otherwise it has the state COPY_SEGMENT_STARTED and no custom metadata, as at the start
+    of the copy, because a manifest contains neither.
     """
 
     chunk_index: ChunkIndex
@@ -148,12 +153,15 @@ class SegmentManifest:
 
     @property
     def stored_indexes_bytes(self) -> int:
-        """The size of the object with all indexes."""
+        """The size of the `.indexes` object."""
         return max((index.position + index.size_bytes for index in self.indexes.values() if index), default=0)
 
 
 def index_positions(sizes_bytes: Mapping[IndexType, int | None]) -> dict[IndexType, IndexPosition | None]:
-    """Return positions of indexes that are written without gaps in the order of `IndexType`; None stays None."""
+    """Return the positions of indexes that are written without gaps in the order of `IndexType`.
+
+    An index whose size is None is absent, and its position is None.
+    """
     positions: dict[IndexType, IndexPosition | None] = {}
     position = 0
     for index_type in IndexType:
@@ -178,7 +186,7 @@ def build_manifest(
         indexes: the positions of the indexes.
         chunk_index: the chunk index; a variable one means that the segment is compressed.
         encryption: None if the objects are not encrypted.
-        with_txn_index_empty: whether the brokers that will read the manifest write that member themselves.
+        with_txn_index_empty: whether to write the member `txnIdxEmpty`, which brokers from 4.0 on write themselves.
     """
     document: dict[str, object] = {
         "version": "1",
@@ -233,11 +241,11 @@ def _metadata_document(metadata: RemoteLogSegmentMetadata, with_txn_index_empty:
 
 
 def parse_manifest(content: bytes) -> SegmentManifest:
-    """Parse a manifest of version 1, exactly as strictly as the plugin does.
+    """Parse a manifest of version 1. The members `encryption` and `remoteLogSegmentMetadata` may be missing.
 
     Raises:
-        FormatError: it has more than `MAX_MANIFEST_BYTES`, is not JSON, or a member is missing, unknown or out of its
-            range.
+        FormatError: the manifest has more than `MAX_MANIFEST_BYTES`, is not JSON, lacks another member or has an
+            unknown member at the top level; or a value is malformed, out of its range, or contradicts another.
     """
     document = strict_json.parse_object(content, MAX_MANIFEST_BYTES)
     known = {"version", "chunkIndex", "segmentIndexes", "compression", "encryption", _METADATA_MEMBER}
@@ -250,7 +258,7 @@ def parse_manifest(content: bytes) -> SegmentManifest:
     if not compression:
         _check_fixed(chunk_index, 0 if encryption is None else ENCRYPTION_OVERHEAD_BYTES)
     elif isinstance(chunk_index, FixedChunkIndex):
-        raise FormatError("chunkIndex is that of an uncompressed file")
+        raise FormatError("chunkIndex.type is fixed although compression is true")
     described = document.object(_METADATA_MEMBER) if document.has(_METADATA_MEMBER) else None
     return SegmentManifest(
         chunk_index=chunk_index,
@@ -337,7 +345,7 @@ def _parse_epochs(document: JsonObject) -> Iterator[tuple[int, int]]:
 
 
 MAX_REMOTE_SIZE_BYTES: Final = 2**33
-"""More than the total size that the three objects of a segment can have."""
+"""The limit of REMOTE_SIZE; the three objects of a segment are always smaller in total."""
 
 
 class CustomMetadataField(IntEnum):

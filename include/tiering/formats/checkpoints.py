@@ -1,12 +1,12 @@
 """The small text files of a broker: checkpoints, `partition.metadata` and `meta.properties`.
 
-A checkpoint in the root of a log directory has offsets by partition. The `leader-epoch-checkpoint` of a partition's
-directory, and the LEADER_EPOCH object of a remote segment, have leader epochs:
+A checkpoint in the root of a log directory has one offset for each partition. The `leader-epoch-checkpoint` of a
+partition's directory, and the LEADER_EPOCH object of a remote segment, have leader epochs in the same form:
 
     0                   format version
     2                   number of entries that follow
-    orders 0 1500       root of a log dir: topic, partition, offset
-    orders 1 77         (leader-epoch-checkpoint: epoch, start offset, inclusive)
+    orders 0 1500       one entry: topic, partition, offset (of leader epochs: epoch, start offset; inclusive)
+    orders 1 77
 
 `partition.metadata` of a partition directory has the id of its topic (any version from 0 on is read; the all-zero id is
 not valid):
@@ -14,8 +14,8 @@ not valid):
     version: 0
     topic_id: DhwUnU7hQAGOf7zmLzw1Gg
 
-`meta.properties` of a log directory names its owner, as a Java properties file. Version 0 (or no version) has
-`broker.id` instead of `node.id`, and may lack both other ids:
+`meta.properties`, a Java properties file, names the owner of a log directory. In version 1 only `directory.id` may be
+missing. A file of version 0, or without a version, has `broker.id` instead of `node.id`, and every id may be missing:
 
     # Fri Nov 20 10:12:44 UTC 2026
     version=1
@@ -23,7 +23,7 @@ not valid):
     directory.id=oZ7F0QwpZ6nyqzcRPvHhsg
     cluster.id=12IO-UzuQxmrizG4BTlN8w
 
-A broker replaces checkpoints by rename, so a reader always gets a complete one.
+A broker replaces checkpoints by rename, so a reader always gets a complete file.
 Source: Kafka's CheckpointFile, PartitionMetadataFile, MetaProperties.
 """
 
@@ -48,7 +48,8 @@ def parse_offset_checkpoint(data: bytes) -> dict[tuple[str, int], int]:
     """Parse a checkpoint into offsets by (topic, partition).
 
     Raises:
-        FormatError: a line is malformed; the position is its start.
+        FormatError: an entry is malformed, or a second one for its partition (the position is the start of its line);
+            and what `parse_entries` raises.
     """
     offsets: dict[tuple[str, int], int] = {}
     for position, (topic_bytes, partition_text, offset_text) in parse_entries(data, 3):
@@ -69,7 +70,9 @@ def serialize_offset_checkpoint(offsets: Mapping[tuple[str, int], int]) -> bytes
 
 
 def parse_entries(data: bytes, field_count: int) -> list[tuple[int, list[bytes]]]:
-    """Return the entries as (position of the line, its fields). An empty file, or only a version line, has no entries.
+    """Return the entries as (position of the line, its fields).
+
+    A file that is empty, or has only the line of the version, has no entries.
 
     Raises:
         FormatError: the file is too large, the version is not 0, or the number of entries or fields is wrong.
@@ -117,7 +120,7 @@ def _shown(text: bytes) -> str:
 
 
 def parse_leader_epochs(data: bytes) -> LeaderEpochs:
-    """Parse leader epochs. Raises FormatError unless the data are a checkpoint whose epochs ascend."""
+    """Parse leader epochs. Raises FormatError if the checkpoint is malformed or its epochs or start offsets fall."""
     entries = [
         (parse_integer(epoch, 31, position), parse_integer(start_offset, 63, position))
         for position, (epoch, start_offset) in parse_entries(data, 2)
@@ -165,7 +168,7 @@ _NODE_ID: Final = re.compile(r"[0-9]{1,10}", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class MetaProperties:
-    """The owner of a log directory; None for properties that the file lacks."""
+    """The owner of a log directory. An id that the file lacks is None, and so is a node id of -1."""
 
     version: int
     cluster_id: str | None
@@ -177,7 +180,8 @@ def parse_meta_properties(data: bytes) -> MetaProperties:
     """Parse meta.properties.
 
     Raises:
-        FormatError: the file is too large or no properties file, its version is neither 0 nor 1, or an id is malformed.
+        FormatError: the file is too large or no properties file, its version is neither 0 nor 1, an id is malformed, or
+            version 1 lacks `cluster.id` or `node.id`.
     """
     properties = _parse_properties(data)
     version = properties.get("version", "0")

@@ -1,4 +1,4 @@
-"""Records of Kafka's metadata log (KRaft) about topics: decoding, and encoding of the records that create a topic.
+"""Records of Kafka's metadata log (KRaft): decode those about topics and configs, encode those that create a topic.
 
 Each value: frame version uvarint (1) | api key uvarint | record version uvarint | body. Bodies use the flexible
 encoding: compact strings and arrays carry length + 1 as uvarint (0 = null), uuids are 16 bytes, integers are
@@ -9,16 +9,17 @@ big-endian, and every body ends in tagged fields: count uvarint, then per field 
       3  partition         partition int32 | topic id uuid | replicas, isr, removing, adding int32 arrays |
                            leader, leader epoch, partition epoch int32 | from version 1: directories uuid array
       4  config            resource type int8 | resource name string | key string | value nullable string
-      5  partition change  partition int32 | topic id uuid | only tags: 0 isr, 1 leader, 2 replicas, 8 directories
+      5  partition change  partition int32 | topic id uuid | tagged fields: 0 isr, 1 leader, 2 replicas,
+                           8 directories
       9  remove topic      topic id uuid
 
 Records with other keys are dropped without decoding, because the log can hold credentials. Errors contain positions and
-counts, never a value. A newer version than the ones above is decoded like the newest known one, and refused if bytes
-are left over.
+numbers, never text from a record. A record of any version is decoded by this table, and refused if bytes are left over.
 
 `topic_batch` returns the records that create a topic, as one batch of a metadata log or bootstrap file, in the versions
-that every KRaft release reads: topic 0, partition 0 (without directory ids, which the broker assigns itself).
-Source: the schemas of Kafka's metadata records, read from logs of 4.x brokers.
+that every KRaft release reads: version 0 of the topic record, and version 0 of the partition record, which has no
+directory ids: the broker assigns them itself. Source: the schemas of Kafka's metadata records, read from logs of 4.x
+brokers.
 """
 
 import struct
@@ -81,7 +82,7 @@ class PartitionRecord:
 
 @dataclass(frozen=True, slots=True)
 class ConfigRecord:
-    """One config of a topic or broker; an empty name means all brokers, a value of None removes the key."""
+    """One config of a topic or broker; an empty `resource_name` means all brokers, a value of None removes the key."""
 
     resource_type: int
     resource_name: str
@@ -91,7 +92,7 @@ class ConfigRecord:
 
 @dataclass(frozen=True, slots=True)
 class PartitionChangeRecord:
-    """The changes of a partition; None = unchanged. A leader, even the same, raises the leader epoch by 1."""
+    """The changes of a partition; None = unchanged. Each `leader`, even the same, raises the leader epoch by 1."""
 
     partition: int
     topic_id: Uuid
@@ -112,10 +113,10 @@ MetadataRecord = TopicRecord | PartitionRecord | ConfigRecord | PartitionChangeR
 
 
 def decode(value: bytes | memoryview) -> MetadataRecord | None:
-    """Decode the record in `value`; None if it is of a kind that is not needed here.
+    """Decode the record in `value`; return None if its key is not in the table above.
 
     Raises:
-        FormatError: it is malformed; the position is that in `value`.
+        FormatError: the record is malformed; the position is that in `value`, or that within a tagged field.
     """
     fields = _Fields(memoryview(value))
     frame_version = fields.uvarint()
@@ -131,7 +132,8 @@ def record_values(batch: memoryview, header: BatchHeader) -> Iterator[memoryview
     """Iterate over the record values of a whole batch, without null values.
 
     Raises:
-        FormatError: the batch is compressed (KRaft never compresses), or a length points outside the batch.
+        FormatError: the batch is compressed (KRaft never compresses), a length points outside the batch, or bytes
+            follow the last record.
     """
     if header.codec != 0:
         raise FormatError(f"metadata batch is compressed with codec {header.codec}")
@@ -309,7 +311,7 @@ def topic_batch(topic: str, topic_id: Uuid, leader_epochs: Mapping[int, int], *,
     Args:
         topic: the topic's name.
         topic_id: the topic's id.
-        leader_epochs: leader epochs by partition. When the broker registers, it is elected in a higher epoch.
+        leader_epochs: leader epochs by partition. When the broker registers, it becomes leader in a higher epoch.
         broker_id: the broker.
         now_ms: the timestamp of the records, in ms.
     """
@@ -348,7 +350,7 @@ def _write_frame(api_key: int) -> Writer:
 
 
 def _write_batch(values: Sequence[bytes], now_ms: int) -> bytes:
-    """Return an uncompressed batch without a producer; its offset and leader epoch are 0, and the reader sets them."""
+    """Return an uncompressed batch without a producer. Its base offset and leader epoch are 0; the reader sets both."""
     records = b"".join(_write_record(delta, value) for delta, value in enumerate(values))
     header = BatchHeader(
         base_offset=0,

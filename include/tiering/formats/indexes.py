@@ -1,4 +1,4 @@
-"""The files that belong to a segment's `.log`: its indexes, and the snapshot of its producers. Pure.
+"""The files that belong to a segment's `.log`: its indexes, and the snapshot of its producers. No I/O.
 
 An index has entries of a fixed size without gaps, possibly with zeros after the last one.
 
@@ -8,7 +8,7 @@ An index has entries of a fixed size without gaps, possibly with zeros after the
      0     4  relative offset   last offset of a batch - base offset of the segment
      4     4  position          where that batch starts
 
-Entries ascend in both. The first batch is never indexed, so a small segment has an index of 0 bytes.
+From entry to entry, both fields ascend. The first batch is never indexed, so a small segment has an index of 0 bytes.
 
 `.timeindex`: maps a timestamp to the offset up to which no record is newer.
 
@@ -16,10 +16,11 @@ Entries ascend in both. The first batch is never indexed, so a small segment has
      0     8  timestamp         the largest timestamp up to the offset, inclusive
      8     4  relative offset   offset - base offset of the segment
 
-Timestamps ascend strictly, offsets never decrease. A rolled segment's last entry has its largest timestamp.
-The offset and time index of an active segment are preallocated with zeros; no real entry is all zero.
+Timestamps ascend strictly, offsets never decrease. The last entry of a rolled segment has the segment's largest
+timestamp. The offset and time index of an active segment are preallocated with zeros; no real entry is all zero.
 
-`.txnindex`: the aborted transactions whose ABORT marker is in this segment. Absent if there is none.
+`.txnindex`: the aborted transactions whose ABORT marker is in this segment. If there is none, the file is
+absent.
 
     at  size  field
      0     2  version              0
@@ -28,7 +29,7 @@ The offset and time index of an active segment are preallocated with zeros; no r
     18     8  last offset          that of the ABORT marker, inclusive
     26     8  last stable offset   exclusive, at the time when the marker was written
 
-Entries ascend by last offset. The records may be in earlier segments.
+Entries ascend by last offset. The records of a transaction may be in earlier segments.
 
 `<offset>.snapshot`: the state of every producer before an offset.
 
@@ -47,8 +48,8 @@ Entries ascend by last offset. The records may be in earlier segments.
      38      8  current txn first offset   -1 = no open transaction
 
 `open_transactions` starts from a snapshot and applies the headers of the batches after it, as a broker does when it
-loads a log. A transactional data batch opens its producer's transaction at the batch's base offset, an ABORT or COMMIT
-marker ends it. The result determines the last stable offset.
+loads a log. A transactional data batch opens a transaction of its producer at the batch's base offset, unless one is
+open; an ABORT or COMMIT marker ends it. The result determines the last stable offset.
 
 Source: Kafka's OffsetIndex, TimeIndex, TransactionIndex, AbortedTxn, ProducerStateManager.
 """
@@ -92,7 +93,10 @@ def trimmed_length(data: bytes, entry_bytes: int) -> int:
 
 
 def first_not_ascending(values: NDArray[np.int64], *, low: int, high: int, strictly: bool) -> int | None:
-    """Return the index of the first value that does not ascend or is outside [low, high]; None without one."""
+    """Return the index of the first wrong value; None if there is none.
+
+    A value is wrong if it is outside [low, high] or below the previous value; `strictly`: or equal to it.
+    """
     bad = (values < low) | (values > high)
     bad[1:] |= values[1:] <= values[:-1] if strictly else values[1:] < values[:-1]
     return int(bad.argmax()) if bad.any() else None
@@ -121,14 +125,14 @@ class OffsetIndex:
         return len(self.offsets)
 
     def lookup(self, target_offset: int) -> OffsetPosition:
-        """Return the greatest entry with an offset <= target; the start of the segment without one."""
+        """Return the greatest entry with an offset <= target; if there is none, the start of the segment."""
         found = int(np.searchsorted(self.offsets, target_offset, side="right")) - 1
         if found < 0:
             return OffsetPosition(self.base_offset, 0)
         return OffsetPosition(int(self.offsets[found]), int(self.positions[found]))
 
     def position_after(self, target_offset: int) -> int | None:
-        """Return the position of the first entry with an offset > target; None without one.
+        """Return the position of the first entry with an offset > target; None if there is none.
 
         The batch that holds the target does not begin after this position.
         """
@@ -152,7 +156,7 @@ def check_offset_index(data: bytes, *, base_offset: int, end_offset: int, size_b
     """Parse and check the index of a rolled segment.
 
     Every offset must be in [base_offset, end_offset], every position in (0, size_bytes), and both must ascend strictly.
-    There must be no zeros at the end, because lookups in them would return position 0.
+    Zero entries at the end are refused, because a broker's lookup that finds them returns position 0.
 
     Raises:
         FormatError: a check failed; the position is that of the first wrong entry.
@@ -212,8 +216,8 @@ def parse_time_index(data: bytes, *, base_offset: int) -> TimeIndex:
 def check_time_index(data: bytes, *, base_offset: int, end_offset: int) -> TimeIndex:
     """Parse and check the index of a rolled segment.
 
-    Every offset must be in [base_offset, end_offset], timestamps must not be negative and ascend strictly, offsets must
-    not decrease, and there must be no zeros at the end.
+    Every offset must be in [base_offset, end_offset], timestamps must be 0 or above and ascend strictly, offsets must
+    not decrease, and there must be no zero entries at the end.
 
     Raises:
         FormatError: a check failed; the position is that of the first wrong entry.
@@ -224,7 +228,7 @@ def check_time_index(data: bytes, *, base_offset: int, end_offset: int) -> TimeI
     bad = first_not_ascending(index.timestamps_ms, low=0, high=2**63 - 1, strictly=True)
     if bad is not None:
         raise FormatError(
-            f"timestamp {index.timestamps_ms[bad]} of entry {bad} does not ascend", bad * TIME_ENTRY_BYTES
+            f"timestamp {index.timestamps_ms[bad]} of entry {bad} is below 0 or does not ascend", bad * TIME_ENTRY_BYTES
         )
     bad = first_not_ascending(index.offsets, low=base_offset, high=end_offset, strictly=False)
     if bad is not None:
@@ -292,8 +296,8 @@ def parse_transaction_index(data: bytes) -> TransactionIndex:
 def check_transaction_index(data: bytes, *, base_offset: int, end_offset: int) -> TransactionIndex:
     """Parse and check the index of a rolled segment.
 
-    Every marker must be in [base_offset, end_offset], markers must ascend strictly, and no transaction may end before
-    it begins.
+    Every marker must be in [base_offset, end_offset], markers must ascend strictly, and the first offset of every
+    transaction must be 0 or above and below its marker.
 
     Raises:
         FormatError: a check failed; the position is that of the first wrong entry.
@@ -355,7 +359,7 @@ def producer_entries_of(data: bytes) -> NDArray[np.void]:
     """Return the entries as an array with the fields of `ProducerEntry`, which is cheap for many entries.
 
     Raises:
-        FormatError: the version or the CRC is wrong, or the count does not match the length.
+        FormatError: the length, the version or the CRC is wrong, or the count does not match the length.
     """
     if not _SNAPSHOT_HEADER.size <= len(data) <= MAX_PRODUCER_SNAPSHOT_BYTES:
         raise FormatError(f"{len(data)} bytes are outside {_SNAPSHOT_HEADER.size}..{MAX_PRODUCER_SNAPSHOT_BYTES}")
@@ -393,7 +397,8 @@ class OngoingTransaction:
 class CompletedTransaction:
     """A transaction with a marker.
 
-    `last_offset` (inclusive) is that of the marker; `last_stable_offset` (exclusive) is the value after the marker.
+    `last_offset` (inclusive) is that of the marker; `last_stable_offset` (exclusive) is the last stable offset once the
+    marker is written.
     """
 
     producer_id: int
@@ -405,9 +410,9 @@ class CompletedTransaction:
 
 @dataclass(frozen=True, slots=True)
 class Transactions:
-    """Transactions after reading batches.
+    """The transactions of a snapshot and of the batches that were read after it.
 
-    `open` is ordered by first offset. `completed` has the transactions whose marker is in the batches, by marker.
+    `open` is ordered by first offset. `completed` has those whose marker is in the batches, ordered by marker.
     """
 
     open: tuple[OngoingTransaction, ...]
@@ -416,8 +421,8 @@ class Transactions:
     def last_stable_offset(self, high_watermark: int) -> int:
         """Return the first offset that a read_committed consumer cannot read, at most `high_watermark` (exclusive).
 
-        Like in a broker, a transaction counts as open if its marker is not below the high watermark. A lower bound of
-        the high watermark gives a lower bound of the result, if the snapshot was taken at or below it.
+        Like in a broker, a transaction counts as open if its marker is not below the high watermark. For a lower bound
+        of the high watermark the result is a lower bound, too, if the snapshot's offset is at or below that bound.
         """
         unstable = [txn.first_offset for txn in self.open]
         unstable += [txn.first_offset for txn in self.completed if txn.last_offset >= high_watermark]

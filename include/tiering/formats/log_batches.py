@@ -1,16 +1,16 @@
 """Iterate over the batches of a `.log` and check each of them. No record is decoded.
 
 - `BatchStream` reads every batch through one reused buffer. It is the hot path of segment checks and log recovery: one
-  loop iteration per batch, and no byte is copied after the read. A batch larger than the buffer is checksummed in
-  pieces.
-- `find_log_end` finds the end of the log of a crashed or running broker. A running broker appends during the read, and
-  a crash leaves an incomplete batch or, with `preallocate=true`, zeros up to `segment.bytes`. The valid part ends where
-  recovery would truncate: before the first batch whose length, magic, CRC-32C or offset is wrong. Source: Kafka's
-  LogSegment.recover.
-- `check_segment` checks a rolled segment: every batch is valid and at its place, and no byte follows the last one. It
-  reads the `.log` once, front to back, and computes the CRC-32C of the whole file. The leader epochs of the batches
-  must agree with the leader epochs of the partition (`EpochGuard`). The error of the first failure has its numbers and
-  its position.
+  loop iteration per batch, and after the read only a batch that is not yet whole in the buffer is copied. A batch
+  larger than the buffer is checksummed in pieces.
+- `find_log_end` finds the end of the log of a crashed or running broker. A running broker may append during the read,
+  and a crash may leave an incomplete batch or, with `preallocate=true`, zeros up to `segment.bytes`. The valid part
+  ends where recovery would truncate: before the first batch whose length, magic, CRC-32C or offset is wrong. Source:
+  Kafka's LogSegment.recover.
+- `check_segment` checks a rolled segment: every batch is valid, offsets ascend within the segment, and no byte follows
+  the last batch. It reads the `.log` once, front to back, and computes the CRC-32C of the whole file. The leader epochs
+  of the batches must agree with the leader epochs of the partition (`EpochGuard`). The error of the first failure has
+  its numbers and its position.
 """
 
 from bisect import bisect_right
@@ -63,14 +63,15 @@ class BatchStream:
 
     Args:
         source: the bytes.
-        block_bytes: the size of the buffer, which is all the memory that is used.
+        block_bytes: the size of the buffer, at least `MIN_BLOCK_BYTES`; no other memory is used for batches.
         start_position: where to begin; a batch must start there.
         on_wrong_crc: called with the error of a batch whose CRC-32C does not match its header, just before the batch is
             yielded. By default the error is raised.
 
     Raises, while iterating:
         OldMagicError: a batch has magic 0 or 1.
-        FormatError: a batch is damaged or cut off, or bytes follow the last one; the position is their start.
+        FormatError: a batch is damaged or cut off, or bytes follow the last one (the position is the start of the batch
+            or of these bytes); or the source ended before its size.
         SourceError: the source raised it.
     """
 
@@ -99,9 +100,10 @@ class BatchStream:
                 yield from self._whole_batches()
 
     def records(self, position: int) -> memoryview:
-        """Return the buffer from the records of the batch at `position` on, which was yielded last.
+        """Return the content of the buffer from the first record of the batch that was yielded last.
 
-        Empty if that batch is larger than the buffer, which then holds only its end.
+        `position` is that of this batch. The result is empty if the batch is larger than the buffer, because the buffer
+        then holds only the end of the batch.
         """
         at = position - self._start
         return self._view[at + HEADER_SIZE : self._filled] if at >= 0 else self._view[:0]
@@ -189,8 +191,8 @@ class LogEnd:
     """The valid part of a `.log`.
 
     `log_end_offset` is exclusive: the offset that the next record would get, the file's base offset if there is no
-    batch. `max_timestamp_ms` is -1 if no batch has one. `torn` is set if bytes follow the valid part; `reason` is the
-    error in them.
+    batch. `max_timestamp_ms` is -1 if no batch has one. `torn` is set if bytes follow the valid part; `reason` is
+    then the first error in them, otherwise None.
     """
 
     valid_bytes: int
@@ -236,10 +238,11 @@ class CheckedBatches:
     """The result of `check_segment`. Offsets are inclusive.
 
     An empty file has its base offset as `first_offset`, and one less as `last_offset`. `max_timestamp_ms` is -1 if no
-    batch has one. `first_missing_offset` is the segment's first offset that no batch covers; such gaps are left by
-    compaction or by a missing file. `crc32c` covers the whole file. `leader_epochs` has the epochs of the batches, each
-    from the base offset of its first batch in the segment. Markers are control batches that end a transaction.
-    `running_crc32c` has the checksums of the file's first `RUNNING_CRC32C_STEP_BYTES`, of its first two steps, etc.
+    batch has one. `first_missing_offset` is the segment's first offset that no batch covers, None if all are covered; a
+    gap comes from compaction or from a missing file. `crc32c` covers the whole file. `leader_epochs` has the epochs of
+    the batches, each from the base offset of its first batch in the segment. Markers are control batches that end a
+    transaction. `running_crc32c` has the checksums of the file's first `RUNNING_CRC32C_STEP_BYTES`, of its first two
+    steps, etc.
     """
 
     size_bytes: int
@@ -267,14 +270,15 @@ def check_segment(
 ) -> CheckedBatches:
     """Read and check every batch of a segment.
 
-    Checked are length, magic, CRC-32C and codec of each batch, that its offsets ascend and lie in the segment, and its
+    The checks of each batch: length, magic, CRC-32C, codec, offsets (they must ascend and be within the segment) and
     leader epoch.
 
     Args:
         source: the `.log`.
         base_offset: the segment's first offset, inclusive.
         end_offset: the segment's last offset, inclusive.
-        leader_epochs: the leader epochs of the partition; None if unknown, then epochs must only not fall.
+        leader_epochs: the leader epochs of the partition; if None or empty, the only check of epochs is that they do
+            not fall.
         block_bytes: the size of the read buffer.
 
     Raises:
@@ -366,12 +370,13 @@ _NO_EPOCH: Final = -1
 class EpochGuard:
     """Compare the epochs of a segment's batches, in offset order, with the partition's leader epochs.
 
-    `enter` need not be called for a batch of the current `epoch` whose last offset is below `end_offset`. If the leader
-    epochs were truncated at the front (the log start rose), they only limit the epochs of earlier batches from above.
+    `enter` need not be called for a batch of the current `epoch` whose last offset is below `end_offset`. The leader
+    epochs may begin after the segment, because a broker truncates them when the log start rises. Batches before their
+    first entry may have any epoch up to that of the first entry.
     """
 
     def __init__(self, history: LeaderEpochs | None) -> None:
-        """Without a `history` (None or empty), epochs must only not fall."""
+        """If `history` is None or empty, the only check is that epochs do not fall."""
         self.epoch = _NO_EPOCH
         self.end_offset = -1
         self._history = history.entries if history is not None else ()
@@ -387,7 +392,7 @@ class EpochGuard:
         """Check the batch [first_offset, last_offset] at `position`, which the current epoch does not cover.
 
         Raises:
-            FormatError: its epoch is lower than the last one, or differs from the history at these offsets.
+            FormatError: its epoch is lower than that of the previous batch, or differs from the history at its offsets.
         """
         if epoch < self.epoch:
             raise FormatError(f"leader epoch {epoch} at offset {first_offset} follows {self.epoch}", position)

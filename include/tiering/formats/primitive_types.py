@@ -1,10 +1,10 @@
 """Kafka's primitive types: variable-length integers, and the flexible encoding of structs.
 
-Variable-length integers have 7 bits a byte, low group first; the high bit says that more follow. `uvarint` is unsigned
-32 bit (at most 5 bytes), `varint` and `varlong` are zig-zag encoded signed 32 and 64 bit numbers (at most 5 and 10
-bytes).
+Each byte of a variable-length integer has 7 bits of the number, the lowest 7 bits first; the high bit of a byte is set
+if more bytes follow. `uvarint` is unsigned 32 bit (at most 5 bytes), `varint` and `varlong` are zig-zag encoded signed
+32 and 64 bit numbers (at most 5 and 10 bytes).
 
-The flexible encoding is read as leniently as Kafka's own generated code reads it in every release:
+The flexible encoding is read as leniently as the code that Kafka generates from its schemas reads it:
 
 | type            | bytes                                                                             |
 |-----------------|-----------------------------------------------------------------------------------|
@@ -15,12 +15,12 @@ The flexible encoding is read as leniently as Kafka's own generated code reads i
 | array           | uvarint count + 1, elements                                                       |
 | tagged fields   | uvarint count, each: uvarint tag, uvarint size, bytes; at the end of every struct |
 
-`Reader` accepts everything that brokers accept, although no encoder writes it: a uvarint in more bytes than necessary;
-excess bits in its fifth byte, which are dropped; a negative int32 that results from them, which as a length of nullable
-bytes means null; text that is not UTF-8; tags in any order. Everything that any release refuses is refused: a negative
-count of tagged fields (4.4), a known tag with another size than that of its type (3.9 has no known tags).
-`Writer` writes the canonical form.
-Source: behaviour of the classes that Kafka 3.9.2, 4.3.1 and 4.4.0 generate from their message schemas.
+`Reader` also accepts what no encoder writes but brokers read: a uvarint in more bytes than necessary; excess bits in
+its fifth byte, which are dropped; a negative int32 that results from them, which as a length of nullable bytes means
+null; text that is not UTF-8; tags in any order. What at least one release refuses is refused: a negative count of
+tagged fields (refused by 4.4), a known tag with another size than that of its type (3.9 has no known tags). `Writer`
+writes the canonical form. Source: behaviour of the classes that Kafka 3.9.2, 4.3.1 and 4.4.0 generate from their
+message schemas.
 """
 
 import struct
@@ -160,7 +160,7 @@ class Reader:
         return Uuid(self._bytes(_UUID_BYTES, "uuid"))
 
     def uvarint(self) -> int:
-        """Read a uvarint as an int32, which may be negative."""
+        """Read a uvarint; return its lowest 32 bits as an int32, which may be negative."""
         start, value = self._position, 0
         for number in range(_UVARINT_BYTES):
             byte = self._bytes(1, "variable-length integer")[0]
@@ -202,6 +202,8 @@ class Reader:
 
     def flag_and_tags(self, flag_tag: int | None) -> tuple[bool, Tags]:
         """Read the tagged fields of a struct with at most one known tag, a boolean that is False by default.
+
+        Return the boolean and the fields with unknown tags.
 
         Args:
             flag_tag: the known tag; None if the struct has none.

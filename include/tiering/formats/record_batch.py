@@ -20,7 +20,7 @@
 All integers are big-endian; all but the CRC are signed. Source: Kafka's DefaultRecordBatch.
 
 - `iter_headers` reads the headers of a `.log`, to which a broker may be appending.
-- `WholeBatches` collects whole batches from consecutive bytes of a `.log`, as the result of a fetch from an offset.
+- `WholeBatches` collects whole batches from consecutive bytes of a `.log`, as a broker's response to a fetch has them.
 - `extend_crc32c` and the functions after it compute CRC-32C (Castagnoli) of batches and of whole remote objects.
 """
 
@@ -70,7 +70,10 @@ class Codec(IntEnum):
 
 
 class ControlType(IntEnum):
-    """The type of a control record. Transactions use ABORT and COMMIT; KRaft's metadata log uses the others."""
+    """The type of a control record: ABORT and COMMIT of transactions, the others above 0 of KRaft's metadata log.
+
+    UNKNOWN stands for every number that is not in this list.
+    """
 
     UNKNOWN = -1
     ABORT = 0
@@ -142,7 +145,7 @@ class LogBatch(NamedTuple):
 
 
 def parse_header(buffer: bytes | bytearray | memoryview, position: int = 0) -> BatchHeader:
-    """Parse the header at `position`, with all checks that do not need the records.
+    """Parse the header at `position`, and check its length, magic, offsets and record count.
 
     Raises:
         OldMagicError: the batch has magic 0 or 1.
@@ -159,10 +162,11 @@ def parse_header(buffer: bytes | bytearray | memoryview, position: int = 0) -> B
 def check_frame(magic: int, batch_length: int, position: int) -> None:
     """Require magic 2 and a possible length.
 
-    A too small length is reported first, because the zeros at the end of a preallocated file look like that.
+    Zeros at the end of a preallocated file look like a batch of magic 0 and length 0. Therefore magic 0 or 1 with a
+    length below 14 is reported as a length that is too small.
 
     Raises:
-        OldMagicError: magic 0 or 1.
+        OldMagicError: magic 0 or 1, with a length of 14 or more.
         FormatError: another magic, or a length below that of a header.
     """
     if magic in (0, 1) and batch_length >= _MIN_OLD_LENGTH:
@@ -228,8 +232,8 @@ _CONTROL_PREFIX_BYTES: Final = 128
 def iter_headers(source: ByteSource, start_position: int = 0) -> Iterator[LogBatch]:
     """Iterate over the batches from `start_position` (the start of a batch) on, reading headers without CRC checks.
 
-    The iterator ends without an error before the first batch that is cut off or impossible, because a running broker
-    may be appending it. Nothing is known about bytes after the last batch. Control batches have their type.
+    The iterator ends without an error before the first batch that is cut off or has an invalid header (also magic 0 or
+    1), because a running broker may be appending it. The bytes from there on are not checked.
 
     Raises:
         SourceError: the source raised it.
@@ -275,10 +279,11 @@ class _Window:
 class WholeBatches:
     """Collect whole batches up to `max_bytes`, from the first one that contains or follows `next_offset`.
 
-    The first batch is collected even if it is larger. The caller passes blocks to `feed`, from the start of any batch
-    at or before the first. `missing_bytes` is the maximal number of further bytes that can be used, as far as known; 0
-    when it is full. Each segment starts with `begin`. Batches that begin above `last_offset` (inclusive) are not
-    collected. Memory: the collected batches, and the incomplete batch at the end of the last block.
+    The first batch is collected even if it is larger. The caller passes blocks to `feed`, beginning at the start of the
+    first batch to collect or of an earlier one. `missing_bytes` is the maximal number of further bytes that can be
+    used, as far as known; 0 if `full`. Before the first block of a segment the caller calls `begin`, after the last one
+    `end`. Batches that begin above `last_offset` (inclusive) are not collected. Memory: the collected batches, and the
+    incomplete batch at the end of the last block.
     """
 
     def __init__(self, next_offset: int, max_bytes: int, last_offset: int | None = None) -> None:
@@ -336,7 +341,7 @@ class WholeBatches:
 
     @property
     def missing_bytes(self) -> int:
-        """The maximal number of further bytes that can be used; 0 when it is full."""
+        """The maximal number of further bytes that can be used; 0 if `full`."""
         if self.full:
             return 0
         space_bytes = self._max_bytes - len(self.records) - len(self._pending)

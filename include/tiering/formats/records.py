@@ -2,9 +2,9 @@
 
 Compressed batches use gzip, snappy, LZ4 or Zstandard, as Kafka's clients write them. The decompressed size is limited,
 because a few bytes can decompress to gigabytes. A `Decompressor` returns all bytes at once and refuses a batch that is
-larger than its limit; `PlainStream` returns larger batches in small pieces. Gzip is one member, LZ4 one frame,
-Zstandard one frame whose window the library limits to 128 MiB. Snappy has two framings: a raw block (librdkafka), or
-the stream of snappy-java (Java clients, brokers):
+larger than its limit; `PlainStream` returns larger batches in small pieces. Gzip data are one member, LZ4 data one
+frame, Zstandard data one frame, whose window the library limits to 128 MiB. Snappy data have one of two framings: a raw
+block (librdkafka), or the stream of snappy-java (Java clients, brokers):
 
     at  size  field
      0     8  82 'SNAPPY' 00
@@ -17,13 +17,14 @@ A record:
     length varint           bytes after it
     attributes int8
     timestamp delta varlong relative to the batch's base timestamp
-    offset delta varint     relative to its base offset
+    offset delta varint     relative to the batch's base offset
     key                     length varint (-1: none) | bytes
     value                   length varint (-1: none) | bytes
     headers                 count varint | each: name length varint, name, value length varint (-1: none), value
 
-`check_records`, `read_records` and `read_record_pieces` count records and check all fields but keys, values and
-headers, which take at least 3 bytes; `records_of` returns the contents. Source: Kafka's DefaultRecord.
+`check_records`, `read_records` and `read_record_pieces` count records and check their lengths, timestamp deltas and
+offset deltas. They do not read attributes, keys, values and headers. `records_of` returns the contents. Source: Kafka's
+DefaultRecord.
 """
 
 import struct
@@ -59,7 +60,7 @@ _SNAPPY_MAX_COPIED_BYTES: Final = 64
 
 
 class Decompressor:
-    """Decompresses into one buffer of at most `max_bytes`, so that a result is valid until the next call."""
+    """Decompresses into one buffer of at most `max_bytes`, which is reused: a result is valid until the next call."""
 
     def __init__(self, max_bytes: int = MAX_RECORDS_BYTES, max_streamed_bytes: int = MAX_STREAMED_BYTES) -> None:
         self._max_bytes = max_bytes
@@ -71,10 +72,10 @@ class Decompressor:
         return PlainStream(codec, data, self._max_streamed_bytes)
 
     def decompress(self, codec: Codec, data: memoryview) -> memoryview:
-        """Return all decompressed bytes.
+        """Return all decompressed bytes; with the codec NONE, `data` itself.
 
         Raises:
-            BatchTooLargeError: they are more than `max_bytes`.
+            BatchTooLargeError: the decompressed bytes are more than `max_bytes`.
             FormatError: the data are not in the format of this codec.
         """
         match codec:
@@ -290,8 +291,9 @@ class OpenedBatch(NamedTuple):
 def check_records(header: BatchHeader, payload: memoryview, decompressor: Decompressor) -> OpenedBatch:
     """Decompress a batch whose CRC is correct, and compare its records with its header.
 
-    A batch above the decompressor's limit is decompressed in pieces, up to `MAX_STREAMED_BYTES` and `MAX_RECORDS`, and
-    checked as far as it was read.
+    A batch above the decompressor's `max_bytes` is decompressed in pieces, up to its `max_streamed_bytes`. At most
+    `MAX_RECORDS` records of a batch are read. If a batch exceeds one of the last two limits, its records are checked as
+    far as they were read, and are not compared with the header.
 
     Args:
         header: the header of the batch.
@@ -299,8 +301,8 @@ def check_records(header: BatchHeader, payload: memoryview, decompressor: Decomp
         decompressor: the decompressor, which may be reused.
 
     Raises:
-        FormatError: it cannot be decompressed, or the number, the offsets or the largest timestamp of its records do
-            not match the header. The position is that in the decompressed records.
+        FormatError: the batch cannot be decompressed, a record is malformed (the position is that in the decompressed
+            records), or the number, the offsets or the largest timestamp of the records do not match the header.
     """
     max_count = min(header.record_count, MAX_RECORDS)
     try:
@@ -357,7 +359,7 @@ def read_records(plain: bytes, max_count: int) -> RecordsFound:
 
 
 def read_record_pieces(pieces: Iterable[bytes], max_count: int) -> RecordsFound:
-    """Do the same as `read_records` for records in pieces, without keeping more than the first bytes of a record.
+    """Do the same as `read_records` for records in pieces; no record is kept in memory as a whole.
 
     Raises:
         FormatError: as for `read_records`, or raised by the pieces.
@@ -431,8 +433,8 @@ def records_of(header: BatchHeader, payload: memoryview, decompressor: Decompres
         decompressor: the decompressor, which may be reused.
 
     Raises:
-        FormatError: it cannot be decompressed, or a record is cut off; the position is that in the decompressed
-            records.
+        FormatError: the batch cannot be decompressed, or a record is cut off (the position is that in the decompressed
+            records).
     """
     plain = bytes(decompressor.decompress(header.codec, payload))
     at = 0

@@ -16,8 +16,9 @@
     description: start, end offset int64 | broker id int32 | max, event timestamp int64 | epochs | size int32 |
                  custom metadata nullable bytes | state int8 | tags: 0 txn index empty, 1 byte
 
-Tag 0 is written only if it is true.
-Source: Kafka's message schemas and records of real brokers. A value is refused if a decoder of Kafka refuses it.
+Tag 0 is written only if its value is true.
+Source: Kafka's message schemas and records of real brokers. A value is refused if the decoder of any Kafka release
+refuses it.
 """
 
 from collections.abc import Callable

@@ -1,7 +1,7 @@
-"""The values of the four records of `__remote_log_metadata`, and their conversion to the model of a segment.
+"""The values of the four kinds of records of `__remote_log_metadata`, and their conversion to the model of a segment.
 
-The values allow everything that Kafka's decoder accepts, which is more than the model accepts: an illegal topic name, a
-negative partition, epochs in any order and repeated. Unknown tagged fields are kept, in their order.
+The values allow everything that Kafka's decoder accepts. The model does not accept all of it: an illegal topic name, a
+negative partition, or epochs whose offsets fall. Unknown tagged fields are kept, in their order.
 
 A record that cannot describe a segment of a topic is refused when it is converted to the model (`metadata_of`,
 `update_of`). The decoder accepts it, because it does no harm to brokers.
@@ -35,7 +35,7 @@ class PartitionEntry:
 
 @dataclass(frozen=True, slots=True)
 class SegmentIdEntry:
-    """The id of one copy attempt."""
+    """The id of one attempt to copy a segment."""
 
     partition: PartitionEntry
     id: Uuid
@@ -128,7 +128,7 @@ RemoteLogRecord = SegmentRecord | SegmentUpdateRecord | PartitionDeleteRecord | 
 
 
 def segment_record(metadata: RemoteLogSegmentMetadata) -> SegmentRecord:
-    """Return the record for the metadata, in their state."""
+    """Return the record for the metadata, with the state that they have."""
     return SegmentRecord(
         segment_id=_segment_id_entry(metadata.remote_log_segment_id),
         start_offset=metadata.start_offset,

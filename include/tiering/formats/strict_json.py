@@ -8,7 +8,7 @@ from include.tiering.errors import FormatError, printable
 
 
 class JsonObject:
-    """One object of a document. `path` is its place in the document, for messages."""
+    """One object of a document. `path` is its place in the document; messages begin a member's name with it."""
 
     def __init__(self, members: dict[str, object], path: str = "") -> None:
         self._members = members
@@ -71,7 +71,8 @@ def parse_object(content: bytes, max_bytes: int) -> JsonObject:
     """Parse a document that is one JSON object.
 
     Raises:
-        FormatError: it is too long, not UTF-8, not JSON, nested too deeply or not an object, or it has a member twice.
+        FormatError: it is too long, not UTF-8, not JSON, nested too deeply or not an object, has a member twice, or
+            has a number with too many digits.
     """
     if len(content) > max_bytes:
         raise FormatError(f"{len(content)} bytes of JSON: at most {max_bytes} are read")

@@ -195,5 +195,5 @@ def test_partitions_do_not_share_decisions(metadata, copied):
 
 
 def test_no_hole_is_no_decision(metadata, copied):
-    with pytest.raises(ValueError, match="are no hole"):
+    with pytest.raises(ValueError, match="are not a range"):
         skip(metadata, copied, 100, 99)

@@ -2,10 +2,11 @@
 
 Kafka's topic-based RLMM stores for every partition its segments by id and, for every leader epoch, the segments by
 offset. It drops records that it cannot use, returns only COPY_SEGMENT_FINISHED segments from lookups, and removes a
-segment whose deletion has finished. This model does the same, as values, including these peculiarities:
+segment whose deletion has finished. This model does the same, including these peculiarities:
 
 - *Superset*: a segment whose end is at or above the highest offset that its epoch ever finished replaces every segment
-  that begins at or above its start. The replaced ones stay in the cache, unreferenced, until they are deleted.
+  of the epoch that begins at or above its start. The replaced segments stay in the cache, unreferenced, until they are
+  deleted.
 - *Leak*: a segment with the same start as another, but with an end below the highest finished offset, replaces the
   other without making it unreferenced. The other is listed with the partition but under no epoch, so no expiration ever
   finds it.
@@ -47,7 +48,7 @@ class Effect(StrEnum):
 
 
 class Reference(StrEnum):
-    """How a leader epoch refers to a segment. Without either, the epoch does not list it (see the leak)."""
+    """How a leader epoch refers to a segment. An epoch without a reference to it does not list it (see the leak)."""
 
     REFERENCED = "referenced"
     UNREFERENCED = "unreferenced"
@@ -59,7 +60,7 @@ EpochReference = tuple[int, RemoteLogSegmentId]
 
 @dataclass(frozen=True, slots=True)
 class BrokerCacheState:
-    """Content of a cache, or the part of it that records can change: see `BrokerCache`.
+    """Content of a cache, or the part of it that some records can change: see `BrokerCache`.
 
     Attributes:
         segments: segments by id.
@@ -108,8 +109,9 @@ class _Epoch:
 class BrokerCache:
     """The cache of one partition.
 
-    It may be restored partially, to apply some records: then it needs the segments that they name, the highest offsets
-    of these segments' epochs and, of these epochs, the references at or above the lowest start. Queries need all of it.
+    It may be restored in part, if it shall only apply some records. Then it needs the segments that these records name;
+    and of their epochs the highest offsets and the references to segments that begin at or above the lowest start, with
+    these segments. Queries need the whole state.
     """
 
     def __init__(self, state: BrokerCacheState | None = None) -> None:
@@ -135,7 +137,9 @@ class BrokerCache:
         return BrokerCacheState(dict(self._segments), references, highest)
 
     def add(self, metadata: RemoteLogSegmentMetadata) -> Effect:
-        """Apply a segment metadata record (api key 0). A repeated record replaces the segment.
+        """Apply a segment metadata record (api key 0).
+
+        A repeated record replaces a segment that is COPY_SEGMENT_STARTED, and is dropped if the segment has gone on.
 
         Raises:
             PoisonRecordError: its state is not COPY_SEGMENT_STARTED.
@@ -154,7 +158,7 @@ class BrokerCache:
         return Effect.APPLIED
 
     def update(self, change: RemoteLogSegmentMetadataUpdate) -> Effect:
-        """Apply an update record (api key 1). An update to the same state is applied again, as in a broker.
+        """Apply an update record (api key 1). An update to the present state is applied again, as in a broker.
 
         Raises:
             PoisonRecordError: it updates a segment from COPY_SEGMENT_STARTED to COPY_SEGMENT_STARTED.
@@ -197,15 +201,15 @@ class BrokerCache:
         return found if offset <= _end_of(leader_epoch, found) else None
 
     def highest_offset_for_epoch(self, leader_epoch: int) -> int | None:
-        """Return the highest offset (inclusive) ever finished under the epoch."""
+        """Return the highest offset (inclusive) that the epoch ever finished; None if it finished none."""
         epoch = self._epochs.get(leader_epoch)
         return None if epoch is None else epoch.highest
 
     def list_segments(self, leader_epoch: int | None = None) -> Sequence[RemoteLogSegmentMetadata]:
         """Return all segments by start offset, or those that an epoch refers to.
 
-        As in Kafka, the segments of an epoch are ordered by the epoch's start in each while all of them are referenced,
-        otherwise by the segments' start offset, referenced ones first.
+        As in Kafka, the segments of an epoch are ordered by the epoch's first offset in each of them if all of them are
+        referenced, otherwise by their start offset; among equal start offsets, referenced segments come first.
         """
         if leader_epoch is None:
             return sorted(self._segments.values(), key=lambda segment: segment.start_offset)
@@ -215,7 +219,7 @@ class BrokerCache:
         return sorted(listed, key=lambda segment: segment.start_offset) if epoch.unreferenced else listed
 
     def remote_log_size(self, leader_epoch: int) -> int:
-        """Return the bytes of all segments that the epoch lists, in any state, as KIP-405's remoteLogSize does."""
+        """Return the bytes of all segments that the epoch lists, in any state, as remoteLogSize of KIP-405 does."""
         return sum(segment.segment_size_bytes for segment in self.list_segments(leader_epoch))
 
 

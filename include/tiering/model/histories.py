@@ -14,10 +14,11 @@ which offset on the archive follows the source. From that offset on, the history
 *replaced* history: the decision replaced it by the source's.
 
 Each decision begins a *history*: history 0 was archived before any decision, the others have the number of their
-divergence. An offset belongs to the newest history that begins at or below it. Segments of an older history from there
-on stay remote under their leader epochs and are only returned to readers that name one of these epochs.
+divergence. An offset belongs to the newest history that begins at or below it. From the
+beginning of a newer history on, segments of an older history stay remote under their leader epochs and are returned
+only to readers that name one of these epochs.
 
-The last functions compare a segment with the previous one of its partition.
+The last three functions compare a segment with the previous one of its partition.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -59,7 +60,7 @@ class SkippedOffsets:
 
     def __post_init__(self) -> None:
         if not 0 <= self.offsets.first <= self.offsets.last:
-            raise ValueError(f"offsets {self.offsets} are no hole")
+            raise ValueError(f"offsets {self.offsets} are not a range")
 
 
 def not_skipped(first_offset: int, last_offset: int, decisions: Sequence[SkippedOffsets]) -> tuple[OffsetRange, ...]:
@@ -122,10 +123,10 @@ class Lineage:
         return entries[0].epoch if entries else None
 
     def holds(self, segment: RemoteLogSegmentMetadata) -> bool:
-        """Return whether the segment's records, from the lineage's first offset on, were written under these epochs.
+        """Return whether the segment ends below the log end, and its records were written under these epochs.
 
-        Records below that offset are not compared: a broker deletes the epochs below its log start, and a segment that
-        overlaps the log start must still expire (KAFKA-16511).
+        Records below the lineage's first offset are not compared: a broker deletes the epochs below its log start, and
+        a segment that overlaps the log start must still expire (KAFKA-16511).
         """
         if self.log_end_offset is not None and segment.end_offset >= self.log_end_offset:
             return False
@@ -236,7 +237,7 @@ class Divergence:
         return self.followed is None and self.is_remote
 
     def is_stored_from(self, offset: int) -> bool:
-        """Return whether the store has copies of the source's history from this offset on that no metadata has."""
+        """Return whether an adoption found copies of the source's history from this offset on, without metadata."""
         return self.seen.seen_by is SeenBy.STORE and self.seen.offsets.first == offset
 
     def begins_in_store(self, offset: int) -> bool:
@@ -247,7 +248,7 @@ class Divergence:
         if self.followed is None:
             return f"{self.seen}; no decision about it is recorded"
         start, by = self.followed.from_offset, f"{self.followed.author} ({self.followed.reason})"
-        return f"{self.seen}; from offset {start} on the source is followed, by {by}"
+        return f"{self.seen}; from offset {start} on the source is followed, by decision of {by}"
 
 
 def open_divergence(divergences: Iterable[Divergence]) -> Divergence | None:
@@ -287,7 +288,7 @@ def part_of_history(
 ) -> OffsetRange | None:
     """Return the part of a segment of this history that is below the start of later histories; None if there is none.
 
-    It may begin below the history itself: after a leader change a segment is copied whole.
+    The part may begin below the history itself: after a leader change a segment is copied whole.
     """
     last = last_offset_of(history, divergences)
     if last is None:
@@ -298,7 +299,7 @@ def part_of_history(
 def same_before(history: int, later: int, divergences: Iterable[Divergence]) -> int:
     """Return the offset (exclusive) below which a segment of the later history has the same records as this history.
 
-    The divergences between both histories are at or above it. It is 0 if no divergence between them is decided.
+    The divergences between both histories are at or above this offset. The result is 0 if none of them is decided.
     """
     between = (
         divergence
@@ -315,9 +316,9 @@ def is_left(segment: RemoteLogSegmentMetadata, history: int, divergences: Iterab
 
 
 def said_of(offsets: OffsetRange, history: int, divergences: Iterable[Divergence]) -> tuple[str, ...]:
-    """Return notes for a reader of these offsets of this history; none if there never was another history.
+    """Return notes for a reader of these offsets of this history; empty if no other history concerns them.
 
-    An offset is replaced once: later divergences about it concern the history that replaced this one.
+    Each offset of a history is replaced once: later divergences about it concern the history that replaced this one.
     """
     said, left = [], [offsets]
     for divergence in divergences:
@@ -335,8 +336,8 @@ def said_of(offsets: OffsetRange, history: int, divergences: Iterable[Divergence
 
 def _said_of_its_own(divergence: Divergence, decision: Followed) -> str:
     return (
-        f"from offset {decision.from_offset} on it is the history of the source, followed, by {decision.author}"
-        f" ({decision.reason}); it has replaced offsets {divergence.seen.offsets} ({divergence.seen.epochs})"
+        f"from offset {decision.from_offset} on the source's history is followed by decision of {decision.author}"
+        f" ({decision.reason}); it replaced offsets {divergence.seen.offsets} ({divergence.seen.epochs})"
     )
 
 
@@ -346,7 +347,7 @@ def _said_of_replaced(replaced: OffsetRange, divergence: Divergence) -> str:
     return (
         f"offsets {replaced} are of the history that the source has replaced ({divergence.seen.epochs}); from offset"
         f" {divergence.followed.from_offset} on the source is followed,"
-        f" by {divergence.followed.author} ({divergence.followed.reason})"
+        f" by decision of {divergence.followed.author} ({divergence.followed.reason})"
     )
 
 
@@ -362,7 +363,7 @@ def remote_ends(parts: Iterable[tuple[RemoteLogSegmentMetadata, OffsetRange]]) -
 def other_history(segment_epochs: LeaderEpochs, part: OffsetRange, history: LeaderEpochs) -> tuple[OffsetRange, ...]:
     """Return the offsets of `part` whose leader epoch in the segment differs from that in the history, ascending.
 
-    Offsets without an epoch on either side do not differ.
+    Offsets without an epoch in the segment or in the history do not differ.
     """
     found: list[OffsetRange] = []
     for epoch, offsets in written(segment_epochs, part):

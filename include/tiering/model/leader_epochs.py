@@ -8,14 +8,15 @@ decide, in whatever order the entries were seen:
   which is no contradiction.
 - *A later epoch with a lower start*: the later epoch is kept. Records were truncated and their offsets were written
   again under it, and consumers read these records today. This is a contradiction: the earlier entry leaves the history,
-  and segments archived under it are outside the lineage from then on. They are kept, and no longer count in the total.
+  and segments archived under it are outside the lineage from then on. They are kept, and no longer count in the size
+  that is compared with retention.bytes.
 
 The merged history consists of the entries that no other entry displaces. Therefore merging is commutative, associative
-and idempotent, and an epoch that a broker has deleted never leaves the history. Merging deletes no segment.
+and idempotent, and an epoch does not leave the history because a broker has deleted it. Merging deletes no segment.
 
 Only a decision to follow another history (`model.histories`) removes epochs. When an older replica is elected again, it
-restores records that a later epoch had replaced, under a still later epoch: `followed` removes the epoch between, which
-merging never does.
+restores records that a later epoch had replaced, under a still later epoch: `followed` removes the epoch in between,
+which merging never does.
 """
 
 from bisect import bisect_right
@@ -74,7 +75,7 @@ class LeaderEpochs:
         return found
 
     def end_offset_of(self, epoch: int, log_end_offset: int) -> int | None:
-        """Return the end offset (exclusive) of `epoch`: the next entry's start or the log end; None if unknown."""
+        """Return the end offset (exclusive) of `epoch`: the next entry's start or the log end; None without it."""
         for entry, after in pairwise(self.entries):
             if entry.epoch == epoch:
                 return after.start_offset
@@ -90,7 +91,7 @@ class LeaderEpochs:
         return LeaderEpochs(tuple(entry for entry in kept if entry.start_offset < end_offset))
 
     def truncated_from_start(self, log_start_offset: int) -> "LeaderEpochs":
-        """Return the history with the entries at or before `log_start_offset` replaced by the last, moved there."""
+        """Return the history without entries at or before `log_start_offset`, except the last, which is moved there."""
         return LeaderEpochs(self._from(log_start_offset))
 
     def _from(self, log_start_offset: int) -> tuple[LeaderEpochEntry, ...]:
@@ -109,7 +110,7 @@ class Contradiction:
     kept: bool
 
     def __str__(self) -> str:
-        what = "is kept" if self.kept else "left the history"
+        what = "is kept" if self.kept else "is not in the history"
         return (
             f"epoch {self.entry.epoch} from offset {self.entry.start_offset} {what}, contradicted by epoch"
             f" {self.by.epoch} from offset {self.by.start_offset}"
@@ -133,15 +134,15 @@ def merged(known: LeaderEpochs, seen: LeaderEpochs, seen_log_start: int) -> Merg
     Args:
         known: the stored history; empty at first.
         seen: entries of one source. Its first entry may really begin earlier, because the log start has moved.
-        seen_log_start: offset (inclusive) from which on that source has every epoch; for a segment its start offset.
+        seen_log_start: offset (inclusive) from which on that source has every epoch; for a segment, its start offset.
 
     A contradiction is reported each time it is seen. It is one of:
 
     - a later epoch with a lower start, as above;
-    - an epoch that starts within `seen` although it is known from a lower offset on: the lower start is kept (the
-      reverse is no contradiction: the known entry may come from a truncated cache);
-    - an epoch with records from `seen_log_start` on that `seen` lacks although `seen` has a later one: it is kept,
-      because another source has had it.
+    - an epoch that is not the first of `seen` and starts there above the known start: the lower start is kept (a start
+      in `seen` below the known start is no contradiction: the known entry may come from a truncated cache);
+    - a known epoch that has records from `seen_log_start` on and is missing in `seen`, although `seen` has a later
+      epoch: the known epoch is kept, because another source has had it.
     """
     history: list[LeaderEpochEntry] = []
     contradictions: list[Contradiction] = []
@@ -162,9 +163,10 @@ def merged(known: LeaderEpochs, seen: LeaderEpochs, seen_log_start: int) -> Merg
 def followed(known: LeaderEpochs, source: LeaderEpochs, from_offset: int) -> LeaderEpochs:
     """Return the known history after a decision to follow `source` from an offset (inclusive) on.
 
-    The source has its complete history from its first entry on, and below the offset the archive shares it: epochs that
-    were replaced there for a while and are restored count again. If the source has lost its beginning, the epochs from
-    the offset up to its first entry are unknown until copies in the store are adopted.
+    The source's history is complete from its first entry on. Below `from_offset` the archive has the source's records,
+    so epochs of the source that a later epoch had replaced there are in the history again. If the source has lost the
+    beginning of its history, the epochs from `from_offset` up to its first entry are unknown until copies in the store
+    are adopted.
 
     Pass only entries of `source` that start below the high watermark.
     """
@@ -183,8 +185,9 @@ def followed(known: LeaderEpochs, source: LeaderEpochs, from_offset: int) -> Lea
 def without_left(known: LeaderEpochs, source: LeaderEpochs, from_offset: int) -> LeaderEpochs:
     """Return the known entries that may belong to the source's history, followed from an offset (inclusive) on.
 
-    Those are entries that begin below the offset with an epoch no later than the one there, and entries with an epoch
-    later than all of the source's. Entries that the source has from the offset on are left out; they are taken from it.
+    Let the limit be `from_offset`, or the source's first offset if that is higher. The result has the entries that
+    begin below the limit and whose epoch is not later than the source's epoch at the limit, and the entries whose epoch
+    is later than all epochs of the source. The caller takes the entries from the limit on from the source.
     """
     if not source.entries:
         return known
@@ -203,8 +206,8 @@ def without_left(known: LeaderEpochs, source: LeaderEpochs, from_offset: int) ->
 def of_followed(seen: LeaderEpochs, known: LeaderEpochs, from_offset: int) -> LeaderEpochs:
     """Return the entries of `seen` that may belong to the history `known`, followed from an offset (inclusive) on.
 
-    An epoch begins at one offset only. So a known epoch belongs to that history at whichever offset it begins in
-    `seen`: an earlier copy may have the real beginning of an epoch of which the source had lost it.
+    An epoch begins at one offset only. So every entry of `seen` whose epoch is in `known` belongs to that history, at
+    any offset: the source may have lost the real beginning of an epoch, and an earlier copy may have it.
     """
     kept = {*without_left(seen, known, from_offset)}
     epochs = {entry.epoch for entry in known}
@@ -212,7 +215,7 @@ def of_followed(seen: LeaderEpochs, known: LeaderEpochs, from_offset: int) -> Le
 
 
 def _denied(history: LeaderEpochs, seen: LeaderEpochs, seen_log_start: int) -> Iterator[Contradiction]:
-    """Yield epochs with records at offsets of which `seen` has every epoch, and has another one."""
+    """Yield the epochs of `history` that have records at offsets where `seen` is complete and has another epoch."""
     if not seen.entries:
         return
     from_offset = max(seen_log_start, seen.entries[0].start_offset)

@@ -2,8 +2,8 @@
 
 A store belongs to one database. The marker object and the database both record which one, and where the keys of the
 store's segments are. Every run that plans to write or delete raises the generation, and each generation has a random
-token. So if a database is copied, or restored from a backup, the first of the two that plans becomes the owner, and the
-other is refused from then on.
+token. So if a database is copied, or restored from a backup, the first of the two databases that plans becomes the
+owner, and the other is refused from then on.
 """
 
 from dataclasses import dataclass, field
@@ -69,14 +69,14 @@ class PartitionLease:
 
 
 NOT_RECORDED: Final = (
-    "the database does not say where the keys of its store lie: run ./tiering migrate, which looks at segments there"
-    " before it records it. Nothing is written or deleted"
+    "the database does not say where the keys of its store lie: run ./tiering migrate, which checks segments at the"
+    " place of the settings and then records it. Nothing is written or deleted"
 )
 
 
 @dataclass(frozen=True, slots=True)
 class StorePlace:
-    """Where keys are: a change of any of the three values refers to other objects. `url` is normalised (`place_of`)."""
+    """Where keys are. If one of the three values changes, keys refer to other objects. `url` is from `place_of`."""
 
     url: str
     layout: str
@@ -106,7 +106,7 @@ class RaisedBy:
 
 @dataclass(frozen=True, slots=True)
 class StoreMarker:
-    """The object `_tiering-store.json`. Markers are equal if they have the same generation and the same owner.
+    """The object `_tiering-store.json`. Markers are equal if cluster, store, generation and token are.
 
     Attributes:
         token: random token of this generation; None in a marker of version 1.
@@ -145,7 +145,7 @@ class AcceptedMarkers:
 
     @property
     def places(self) -> tuple[StorePlace, ...]:
-        """Where the keys are by the database, and where they are being moved to; empty if it was never recorded."""
+        """The recorded place of the keys, and the place to which they are being moved; empty if none was recorded."""
         markers = (self.current, self.pending)
         return tuple(marker.place for marker in markers if marker is not None and marker.place is not None)
 
@@ -154,7 +154,7 @@ class AcceptedMarkers:
 
         Raises:
             StorePlaceUnknownError: the database has no place.
-            ForeignStoreError: they differ, or a move to another place is not completed.
+            ForeignStoreError: `place` is neither the recorded place nor that to which the store is being moved.
         """
         if place is None or place in self.places:
             return
@@ -163,10 +163,13 @@ class AcceptedMarkers:
         raise ForeignStoreError(elsewhere(self.places[0], place))
 
     def require(self, found: StoreMarker | None, place: StorePlace | None) -> None:
-        """Check that `found` is accepted and has the place of the settings.
+        """Check that `found` is accepted, and that its place and the recorded one are `place`, that of the settings.
+
+        A place that is None is not compared.
 
         Raises:
-            ForeignStoreError: it is not, or has another place; and what `require_place` raises.
+            ForeignStoreError: the marker is missing or not accepted, or a place differs.
+            StorePlaceUnknownError: as for `require_place`.
         """
         self.require_place(place)
         if found is None or not self.accepts(found):
@@ -191,9 +194,9 @@ class AcceptedMarkers:
             return (
                 f"store {found.store_id!r} is at generation {found.generation}{by}; this database is at"
                 f" {ours.generation}. Either the store was set back: it is an older copy, a snapshot that was restored"
-                " or another bucket; set remote_storage.url right, or, if this copy is what there is, go on with it by"
-                " ./tiering take-over-store. Or this database is from elsewhere, and was used with another copy of the"
-                " store; set metadata.url to the database of this one. Nothing is written or deleted"
+                " or another bucket; correct remote_storage.url, or, if there is no newer copy, continue with this by"
+                " ./tiering take-over-store. Or this database belongs to another copy of the store; set metadata.url to"
+                " the database of this copy. Nothing is written or deleted"
             )
         by = "" if found.raised_by is None else f", raised by {found.raised_by}"
         return (
@@ -206,6 +209,6 @@ class AcceptedMarkers:
 def elsewhere(stored: StorePlace | None, place: StorePlace) -> str:
     """Return a text about settings that name another place than the one where the keys are."""
     return (
-        f"the keys of this store lie in {stored}, the settings name {place}: set remote_storage.url, layout and"
-        " key_prefix right, or, if the objects were moved, run ./tiering relocate-store. Nothing is written or deleted"
+        f"the keys of this store lie in {stored}, the settings name {place}: correct remote_storage.url, layout and"
+        " key_prefix, or, if the objects were moved, run ./tiering relocate-store. Nothing is written or deleted"
     )

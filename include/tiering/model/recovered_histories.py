@@ -96,7 +96,7 @@ def is_odd(segment: RemoteLogSegmentMetadata, carried: LeaderEpochs) -> bool:
 
 
 def divergences_of(decided: Iterable[RecoveredHistory]) -> tuple[Divergence, ...]:
-    """Convert to decided divergences without an author or a time."""
+    """Convert to divergences with a decision that has no author and the time 0."""
     return tuple(
         Divergence(divergence.number, divergence.seen, 0, Followed(divergence.from_offset, "", "", 0))
         for divergence in decided
@@ -104,7 +104,7 @@ def divergences_of(decided: Iterable[RecoveredHistory]) -> tuple[Divergence, ...
 
 
 def lateness(segment: RemoteLogSegmentMetadata) -> tuple[int, int, int, int, bytes]:
-    """Return a sort key by last leader epoch, then by end: the greatest copy is of the newest history."""
+    """Return a sort key by last leader epoch, then by end: the greatest is of the newest history."""
     entries = segment.segment_leader_epochs.entries
     began_ms = segment.event_timestamp_ms
     return (
@@ -119,7 +119,8 @@ def lateness(segment: RemoteLogSegmentMetadata) -> tuple[int, int, int, int, byt
 def _logs(latest_first: Sequence[RemoteLogSegmentMetadata], carried: LeaderEpochs) -> list[_Log]:
     """Return groups of agreeing copies, oldest first.
 
-    Each group is the copy with the latest epoch among those left, with all copies that agree with it.
+    Each group has the copy with the latest epoch among the copies without a group, and all copies that agree with it.
+    The newest group also agrees with `carried`; copies that do not agree form older groups.
     """
     logs: list[_Log] = []
     left, known = list(latest_first), carried
@@ -152,7 +153,7 @@ def _is_before(own: LeaderEpochs, known: LeaderEpochs) -> bool:
 def _replaced_by(
     log: _Log, earlier: Mapping[int, Sequence[RemoteLogSegmentMetadata]], divergences: Sequence[Divergence]
 ) -> Iterator[tuple[RemoteLogSegmentMetadata, int]]:
-    """Yield copies of earlier histories that contradict a log in their own offsets, each with the first such offset."""
+    """Yield copies that contradict a log in offsets of their earlier history, each with the first such offset."""
     for number, copies in earlier.items():
         for copy in copies:
             part = part_of_history(copy, number, divergences)
@@ -164,7 +165,7 @@ def _replaced_by(
 def _replaced_from(segment: RemoteLogSegmentMetadata, part: OffsetRange, log: _Log) -> int | None:
     """Return the first offset of a part of a copy that contradicts this log; None if none does.
 
-    The log has replaced an offset if it has a later epoch there, or an earlier epoch at a higher offset.
+    The log has replaced an offset if it has a later epoch there, or an earlier epoch there or at a higher offset.
     """
     for epoch, offsets in written(segment.segment_leader_epochs, part):
         if any(_falls_below(epoch, offsets.first, each) for each in log.copies):
@@ -219,6 +220,6 @@ def _beginning_epochs(log: _Log) -> Iterable[RemoteLogSegmentMetadata]:
 
 
 def _number(segment: RemoteLogSegmentMetadata, number: int, decided: Iterable[RecoveredHistory]) -> int:
-    """Return the newest history, at most this one, that a copy reaches into."""
+    """Return the number of the newest history, up to `number`, that the copy has offsets of."""
     begun = (each.number for each in decided if each.number <= number and each.from_offset <= segment.end_offset)
     return max(begun, default=FIRST_HISTORY)

@@ -7,10 +7,11 @@ decide instead:
 - *Contradicting leader epochs* belong to several histories, which `recovered_histories` separates. The newest history
   is followed, and segments that it replaced stay remote under their own leader epochs, as after a decision
   (`model.histories`).
-- *Two copies of the same offsets* in one history (a copy replaced another, or was started again): the copy that was
-  begun last is taken, because a copy is only made superfluous by a later one.
+- *Two copies of the same offsets* in one history (a copy replaced another, or was started again): the copy with the
+  later last leader epoch is taken; if both have the same, the copy that was begun last.
 - *Overlapping offsets* (a new leader's segment is copied whole): leader epoch and offset identify a record, so both
-  copies hold the same records, and both are taken.
+  copies hold the same records, and both are taken. Of copies with the same end only one is taken: the copy that begins
+  right after the previous one, otherwise the copy with the lowest start.
 - *A hole* stays a hole. It is reported, never closed by assumptions.
 
 Copies that are left out are reported with the reason and stay in the store. Ends of the taken copies ascend within a
@@ -18,8 +19,8 @@ history, as those of FINISHED segments do.
 
 `StoredHistories` finds the histories of copies that are not in the metadata, before any of them is adopted. A database
 that was set back lacks later decisions, and any trace of the leader election that led to them. The leader epochs of
-copies of the later history still show it, however far the source's log start has moved on: segments that contradict
-them were replaced.
+the later history's copies still prove the election, however far the source's log start has moved on: segments that
+contradict these epochs were replaced.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -92,7 +93,7 @@ class RecoveredLog:
     Attributes:
         segments: the taken copies, by history and ascending end.
         left_out: the other copies, by offset.
-        holes: offsets between the first and the last one held that no segment of their history holds, ascending.
+        holes: offsets between the lowest and the highest held offset that no copy of their history holds, ascending.
         decided: where later histories begin; `divergences_of` converts them to decisions.
         histories: number of the history of each segment that is not of the first history.
         contradicting: copies whose leader epochs prove more than one history: those that begin a leader epoch of a
@@ -136,7 +137,7 @@ def followed_epochs(log: RecoveredLog, carried: LeaderEpochs = NOTHING_KNOWN) ->
     """Return the leader epochs to store for a log that has segments.
 
     They are those stored with the latest copy, merged with the epochs of each segment. Each later history is followed
-    from its beginning, as by decision.
+    from its beginning, as after a decision.
     """
     begins = {divergence.number: divergence.from_offset for divergence in log.decided}
     latest = max(log.segments, key=lateness)
@@ -180,12 +181,13 @@ def continued_log(
 
     Args:
         last: the FINISHED segment of the newest history with the highest end, if any.
-        highest_copied_offset: inclusive, ever FINISHED; None if nothing ever was: then the first copy may begin at any
-            offset up to `begun_offset`.
+        highest_copied_offset: the highest offset (inclusive) that ever was FINISHED. None if nothing ever was: then the
+            first copy may begin at any offset, or at most at `begun_offset` if that is not None.
         copies: the complete copies.
         decisions: offsets that may be skipped.
         log_start_offset: copies wholly below it are not taken.
-        begun_offset: start of a copy in the metadata that is not FINISHED, if any: a later start would leave it out.
+        begun_offset: start of a copy in the metadata that is not FINISHED, if any. A first copy with a later start
+            would leave out the offsets of that copy.
         followed_from: first offset of the newest history, if nothing of it is FINISHED yet: its first segment must hold
             this offset.
     """
@@ -288,14 +290,14 @@ class StoredHistories:
     carried: LeaderEpochs
 
     def diverging(self) -> SeenDivergence | None:
-        """Return which offsets of the known segments are replaced by a history that the store has copies of."""
+        """Return which offsets of `known` are replaced by a history that `copies` belong to; None if there are none."""
         histories = recovered_histories([*self.known, *self.copies], self.carried)
         later = [copy for copy in self.copies if copy not in histories.copies.get(FIRST_HISTORY, ())]
         found = recovered_histories([*self.known, *later], self.carried)
         return _replaced(found, self.known, later)
 
     def mixes(self, taken: _Segments) -> bool:
-        """Return whether some taken copies replace other taken ones."""
+        """Return whether a history of some of the taken copies replaces others of them."""
         histories = recovered_histories([*self.known, *self.copies], self.carried)
         numbers = _numbers(histories)
         return any(
@@ -304,7 +306,7 @@ class StoredHistories:
         )
 
     def of_first_history(self) -> _Segments:
-        """Return the copies that do not require to follow a later history."""
+        """Return the copies that can be adopted without following a later history."""
         histories = recovered_histories([*self.known, *self.copies], self.carried)
         first = set(histories.copies.get(FIRST_HISTORY, ()))
         return [copy for copy in self.copies if copy in first]

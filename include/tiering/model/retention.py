@@ -40,14 +40,14 @@ class RetentionInput:
         topic_id_partition: the partition.
         segments: segments in any state; tombstones are ignored.
         lineage: the merged leader epoch history, from the beginning; see `leader_epochs`.
-        log_start_offset: the archive's, inclusive.
-        now_ms: the database's clock.
+        log_start_offset: the log start offset of the archive, inclusive.
+        now_ms: the present time by the database's clock.
         log_end_offset: exclusive. None if it is unknown or if the broker may have lost its log: then no segment is
             outside the lineage because of it.
-        local_only_bytes: bytes in a broker's log directory that are not remote, including the active segment, each
-            once. None counts as 0, which deletes less, and is reported.
+        local_only_bytes: bytes in a broker's log directory that are not remote, including the active segment; each byte
+            counts once. None counts as 0, so that fewer segments are deleted, and is reported.
         retention_ms, retention_bytes: 0 or above; None keeps for ever.
-        abandoned_copy_expiry_ms: time since the last event of a copy without a live lease after which it is abandoned.
+        abandoned_copy_expiry_ms: an unfinished copy without a live lease is abandoned this long after its last event.
         under_live_work: unfinished copies of a partition on which a batch has a live lease to copy: they never expire.
             The scan stops at each of them, even below the log start, as long as one of its leader epochs is in the
             lineage.
@@ -58,7 +58,7 @@ class RetentionInput:
             at or below their end. They are outside the lineage, even if their leader epochs are in it again.
 
     Raises:
-        ValueError: a negative limit, or a segment of another partition.
+        ValueError: a limit is negative, or a segment is of another partition.
     """
 
     topic_id_partition: TopicIdPartition
@@ -96,7 +96,7 @@ class Measured(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class DeletionDecision:
-    """One segment that expires. `numbers` explain it to a person; they change with time and identify no plan."""
+    """One segment that expires. `numbers` explain the decision to a person; they are no part of a plan's identity."""
 
     segment: RemoteLogSegmentMetadata
     reason: DeletionReason

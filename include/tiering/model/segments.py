@@ -12,7 +12,7 @@ The deletion of a whole partition. No broker writes these states, but every brok
 
     (none) --> DELETE_PARTITION_MARKED --> DELETE_PARTITION_STARTED --> DELETE_PARTITION_FINISHED
 
-A transition to the same state is legal, so requests are idempotent. A verdict is separate from the state.
+A transition to the same state is legal, so requests are idempotent. A segment's `Verdict` is separate from its state.
 
 `RecordDigest` is a SHA-256 over all that a consumer sees of a range of records: equal digests mean equal records.
 """
@@ -85,7 +85,7 @@ class Uuid:
 
 @lru_cache(maxsize=4_096)
 def _text_of(value: bytes) -> str:
-    """Return the text of a UUID, cached: the ids of a few topics are in the key of every statement."""
+    """Return the text of a UUID, cached: the ids of a few topics are in the keys of all SQL statements."""
     return base64.urlsafe_b64encode(value)[:UUID_TEXT_LENGTH].decode()
 
 
@@ -147,7 +147,7 @@ _EDGES = {
 
 
 def is_legal_transition(source: RemoteLogSegmentState | None, target: RemoteLogSegmentState) -> bool:
-    """Return whether the transition is legal. With `source` None, a new id, only COPY_SEGMENT_STARTED is."""
+    """Return whether the transition is legal. If `source` is None (a new id), only COPY_SEGMENT_STARTED is legal."""
     if source is None:
         return target is RemoteLogSegmentState.COPY_SEGMENT_STARTED
     return source.may_become(target)
@@ -164,8 +164,8 @@ class RemotePartitionDeleteState(IntEnum):
 class Verdict(StrEnum):
     """Result of the last verification of a segment.
 
-    FINISHED segments that passed or expired are served. Only FINISHED segments that passed count as safe and are
-    published.
+    NONE: not verified yet. EXPIRED: the segment passed, but too long ago. FINISHED segments with the verdict PASSED or
+    EXPIRED are served. Only FINISHED segments with PASSED count as safe and are published.
     """
 
     NONE = "none"
@@ -186,7 +186,7 @@ class Verdict(StrEnum):
 class VerdictTotal:
     """Total of FINISHED segments with one verdict. `oldest_age_ms` is the age of the oldest of these verdicts.
 
-    It is None without segments, and for the verdict NONE, which has no time.
+    `oldest_age_ms` is None if there are no segments, and for the verdict NONE, which has no time.
     """
 
     verdict: Verdict
@@ -216,7 +216,8 @@ class RemoteLogSegmentMetadata:
     record timestamp, -1 if no record has one. `segment_size_bytes` counts only the `.log`, as Kafka does.
 
     Raises:
-        ValueError: a value at which Kafka's own decoder would fail and stop.
+        ValueError: the offsets are not a range, the size is outside 0..2^31-1, there is no leader epoch, or the last
+            leader epoch starts above `end_offset`.
     """
 
     remote_log_segment_id: RemoteLogSegmentId
@@ -257,7 +258,7 @@ class RemoteLogSegmentMetadata:
         return self.end_offset if self.segment_leader_epochs.entries[-1].epoch == epoch else None
 
     def with_update(self, update: "RemoteLogSegmentMetadataUpdate") -> "RemoteLogSegmentMetadata":
-        """Return the metadata with the update's broker id, event time, custom metadata (None as well) and state.
+        """Return the metadata with the update's broker id, event time, custom metadata (even if None) and state.
 
         No other value ever changes.
 
@@ -324,8 +325,9 @@ class LogSegmentData:
     `log` is the whole rolled `.log`, `log_crc32c` its CRC-32C from the check pass. Indexes are trimmed.
     `transaction_index` is None if the broker wrote none. `producer_snapshot` is the snapshot at end offset + 1,
     `leader_epoch` the checkpoint text of the whole history up to the end. `log_running_crc32c` holds the CRC-32C of the
-    first `RUNNING_CRC32C_STEP_BYTES` of the log, of the first two steps, and so on: the checksum of any part can be
-    computed from them without reading it again. It is empty if the check pass kept none.
+    first `RUNNING_CRC32C_STEP_BYTES` of the log, of the first two steps, and so on: the checksum of a part that begins
+    and ends at such steps, or at the end of the log, can be computed without reading the part again. The tuple is empty
+    if the check pass kept none.
     """
 
     log: ByteSource

@@ -80,8 +80,8 @@ def partition_size(topic_id_partition: TopicIdPartition, segments: Iterable[Remo
 def overlapping_bytes(segments: Iterable[RemoteLogSegmentMetadata]) -> int:
     """Estimate the FINISHED bytes of one partition that are stored more than once.
 
-    If a segment begins before an earlier one ends, the proportion of its offsets that both hold counts, rounded down.
-    The exact bytes could only be found by reading the records.
+    If a segment begins before an earlier one ends, the share of its offsets that earlier segments hold, too, is applied
+    to its bytes, rounded down. The exact bytes could only be found by reading the records.
     """
     duplicate_bytes = 0
     covered_to = -1
@@ -122,7 +122,7 @@ OBJECTS_PER_SEGMENT: Final = 3
 """Log, indexes and manifest; each is written by one request (a large log by more) and read by one."""
 
 SEGMENTS_PER_DELETE: Final = 333
-"""Objects are deleted in requests of up to 999 keys."""
+"""Objects are deleted in requests of up to 999 keys, three for each segment."""
 
 _PER_REQUESTS: Final = 1000
 
@@ -146,8 +146,8 @@ class PriceTable:
 class CostEstimate:
     """Estimated costs of a remote log; None if the price is unknown.
 
-    `storage_per_month` assumes that its size stays the same. The others are for the requests to write, read and delete
-    it once.
+    `storage_per_month` assumes that the log's size stays the same. The other costs are those of the requests to write,
+    read and delete the log once.
     """
 
     currency: str

@@ -221,7 +221,7 @@ def test_a_tail_that_was_written_again_leaves_the_history_and_is_a_finding() -> 
     assert dict(result.history) == {5: 100, 7: 150}
     assert result.contradictions == (Contradiction(LeaderEpochEntry(6, 200), LeaderEpochEntry(7, 150), kept=False),)
     assert str(result.contradictions[0]) == (
-        "epoch 6 from offset 200 left the history, contradicted by epoch 7 from offset 150"
+        "epoch 6 from offset 200 is not in the history, contradicted by epoch 7 from offset 150"
     )
     assert merged(result.history, known, 100).history == result.history, "the loser's log dir, seen again"
 

@@ -468,5 +468,5 @@ def test_a_decision_is_found_by_its_offsets() -> None:
 
 @pytest.mark.parametrize("offsets", [(-1, 5), (6, 5)])
 def test_a_hole_has_offsets(offsets: tuple[int, int]) -> None:
-    with pytest.raises(ValueError, match=r"are no hole"):
+    with pytest.raises(ValueError, match=r"are not a range"):
         skipped(*offsets)

@@ -6,31 +6,37 @@ have been finished later, and the source may have deleted its segment. Three rul
 times:
 
     rule                      applies                                  what it does
-    copy batch                at any age, to copies of this platform,  finishes it, abandons it (deletes its objects
-    (this module)             under the partition's copy lease         and its row) or keeps it: see the table below
-    expiration                without a live lease, and with no event  deletes it, if it is below the log start, or
-    (`expiration.rules`,      for `tiering.abandoned.copy.expiry.ms`   the store has nothing of it, or passed segments
-    `expiration.checks`)                                               and decisions cover its offsets; else it stays
-    audit (`audit.rules`,     without a live lease, and older than     reports it, and deletes nothing; also of copies
-    kind `abandoned-copy`)    `tiering.audit.min.age.ms`               that a broker began, which no lease covers
+    copy batch                at any age, to copies of this platform,  finishes it, abandons it (deletes its objects;
+    (this module)             under the partition's copy lease         its row becomes DELETE_SEGMENT_FINISHED) or
+                                                                       keeps it: see the table below
+    expiration                without a live copy lease, and with no   deletes it if it is below the log start, if the
+    (`expiration.rules`,      event of the copy for                    store has no object of it, or if passed segments
+    `expiration.checks`)      `tiering.abandoned.copy.expiry.ms`       and decisions to skip cover all of its offsets;
+                                                                       otherwise keeps it
+    audit (`audit.rules`,     without a live lease, and older than     reports it and deletes nothing; reports copies
+    kind `abandoned-copy`)    `tiering.audit.min.age.ms`               that a broker began, which have no lease, too
 
-A begun copy without a live lease is also subject to retention, as every segment is: the log start, `retention.ms` and
-the deletion of its topic apply to it. `retention.bytes` does not, because its bytes were never counted. The objects of
-a copy whose deletion has begun are deleted under either of the two leases.
+A begun copy without a live copy lease is also subject to retention, as every segment is: the log start, `retention.ms`
+and the deletion of its topic apply to it. `retention.bytes` does not, because its bytes were never counted. If the
+deletion of a copy has begun, the next holder of the partition's copy lease or of its expiration lease completes it.
 
-A copy batch never deletes a whole copy: it finishes or keeps it. The copy lease guarantees that no worker continues it.
+A copy batch never begins to delete an abandoned copy that is whole: it finishes or keeps the copy. Because the batch
+holds the copy lease, no other worker continues the copy meanwhile.
 
-    objects in the store   segment in the source               becomes
-    whole                  the same bytes, or deleted          FINISHED, if it joins what is copied
-    whole                  a different segment                 stays
-    in parts               the same offsets                    abandoned, once the store is claimed: it is copied again
-    in parts               a different segment, or deleted     stays
-    wrong, or unreadable   any                                 stays
-    any                    any, its deletion has begun         abandoned
+    objects in the store   segment in the source               what the batch does with the copy
+    whole                  the same bytes, or deleted          finishes it if it continues what is copied, or replaces
+                                                               a failed segment; otherwise keeps it
+    whole                  a different segment                 keeps it
+    in parts               the same offsets and size           claims the store, then abandons the copy: the segment
+                                                               is copied again
+    in parts               a different segment, or deleted     keeps it
+    wrong, or unreadable   any                                 keeps it
+    any, and the deletion  any                                 abandons it
+    of the copy has begun
 
-*Whole* means that lengths and checksums match, *in parts* that an object is missing. A copy that stays is deleted by
-expiration, once it is below the log start, or another copy of its offsets has passed verification, or a person decided
-to skip them. If the source has lost the whole partition, `./tiering adopt` finishes the whole copies.
+*Whole* means that lengths and checksums match, *in parts* that an object is missing. Expiration deletes a copy that was
+kept once the copy is below the log start, another copy of its offsets has passed verification, or a person has decided
+to skip them. If the source has lost the whole partition, `./tiering adopt` finishes the copies that are whole.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -69,9 +75,10 @@ def continuing_copies(
     following_offset: int,
     is_whole: Callable[[SegmentRow], bool],
 ) -> list[PlannedSegment]:
-    """Return the whole abandoned copies that continue what is copied, of offsets that the source no longer has.
+    """Return the whole abandoned copies that continue what is copied; the source no longer has their offsets.
 
-    Only copies of the history that is followed now count. The source continues at `following_offset`.
+    Only copies of the history that is followed now count. `highest_copied_offset` is inclusive. `following_offset` is
+    the first offset that the source still has above it.
     """
     found, next_offset = [], highest_copied_offset + 1
     history = newest_history(metadata.divergences(partition))
@@ -104,9 +111,10 @@ def replacement_copies(
 
 
 def other_history(metadata: RemoteLogMetadata, attempt: RemoteLogSegmentMetadata) -> str | None:
-    """Return why a copy without a source is of another history; None if nothing shows that it is.
+    """Return why a copy, of which the source has no segment, is of another history; None if nothing shows that it is.
 
-    Compares the copy's leader epochs with the stored ones of the log, which no log start truncates.
+    Compares the leader epochs of the copy with those that the metadata store for the partition. A raised log start
+    removes none of these.
     """
     known = metadata.retention_state(attempt.topic_id_partition).leader_epochs
     own = with_records(attempt.segment_leader_epochs)
@@ -116,7 +124,7 @@ def other_history(metadata: RemoteLogMetadata, attempt: RemoteLogSegmentMetadata
 
 
 def is_started(row: SegmentRow) -> bool:
-    """Return whether the deletion of the copy has not begun."""
+    """Return whether the copy is in COPY_SEGMENT_STARTED, so that its deletion has not begun."""
     return row.metadata.state is RemoteLogSegmentState.COPY_SEGMENT_STARTED
 
 
@@ -149,7 +157,7 @@ class AbandonedCopies:
         """
         abandoned = abandoned_copies_of(self.copier.metadata, fence.topic_id_partition)
         if abandoned:
-            # In another store a missing object proves nothing, and a copy that is abandoned here is deleted.
+            # If this were another store, a missing object would prove nothing, and abandoning deletes objects.
             self.copier.storage.check_marker()
         for row in abandoned:
             why = self._settle(row, replica_id, planned, fence=fence, limiter=limiter)
@@ -158,9 +166,9 @@ class AbandonedCopies:
                 log.warning("the abandoned copy %s stays: %s", row.metadata.remote_log_segment_id.id, why)
 
     def abandon_empty(self, fence: Fence) -> None:
-        """Abandon the copies that have no object in the store; keep the others.
+        """Abandon the copies without an object in the store and those whose deletion has begun; keep the others.
 
-        For a partition that its brokers continue to tier: the source is not read.
+        For a partition in a handover, which its brokers tier afterwards: the source is not read.
 
         Raises:
             RemoteStorageError, LeaseLostError: as `settle`.
@@ -178,7 +186,7 @@ class AbandonedCopies:
         fence: Fence,
         limiter: ByteLimiter,
     ) -> str | None:
-        """Settle one copy; return why it stays, None if it does not."""
+        """Settle one copy; return why it was kept, None if it was finished or abandoned."""
         attempt = row.metadata
         if not is_started(row):
             self.copier.abandon(attempt, fence)
@@ -210,9 +218,9 @@ class AbandonedCopies:
     def _is_to_be_sent_again(self, row: SegmentRow, opened: OpenSegment | None) -> bool:
         """Return whether the store has only parts of a segment that the source still has.
 
-        A copy of this database (a restored backup beside the original) may have a live worker that is sending these
-        parts. So the store is claimed before anything is deleted: from then on that worker is refused. It may have
-        completed the copy right before the claim, so the objects are read a second time.
+        The database may be a restored backup while the original is still in use, and a worker of the original may be
+        sending these parts now. So the store is claimed before anything is deleted: from then on the store's marker
+        stops that worker. The worker may have completed the copy right before the claim, so the objects are read again.
         """
         if opened is None or not _has_offsets_of(opened, row.metadata) or not self.whole.is_in_parts(row):
             return False
@@ -227,7 +235,7 @@ class AbandonedCopies:
         Also None if the copy replaces a failed segment and the source has no eligible segment of these offsets.
 
         Raises:
-            SourceChangedError: the segment differs from what it was, and the copy replaces none.
+            SourceChangedError: the file of the segment has changed, and the copy replaces no failed segment.
         """
         try:
             opened = stack.enter_context(self.copier.source.open_segment(replica_id, attempt.start_offset))
@@ -248,10 +256,10 @@ class AbandonedCopies:
         planned: Sequence[PlannedSegment],
         failed: RemoteLogSegmentMetadata | None,
     ) -> str | None:
-        """Return why a whole copy cannot be finished now; `failed` is the segment that it would replace."""
+        """Return why a whole copy cannot be finished now, None if it can. It would replace `failed`, if any."""
         attempt, metadata = row.metadata, self.copier.metadata
         if opened is not None and (opened.segment.reason is not None or not _is_same(opened, row)):
-            return "the source has other bytes, or is not eligible any more"
+            return "the segment in the source has other bytes, or is not eligible any more"
         if failed is not None:
             return None if records_of(failed) == records_of(attempt) else "it is not a copy of the failed records"
         if row.history != newest_history(metadata.divergences(attempt.topic_id_partition)):
@@ -283,7 +291,7 @@ def _has_offsets_of(opened: OpenSegment, attempt: RemoteLogSegmentMetadata) -> b
 
 
 def _is_same(opened: OpenSegment, row: SegmentRow) -> bool:
-    """Compare the fingerprint; if it differs, the CRC-32C of the log."""
+    """Compare offsets, size and leader epochs, then the fingerprint; if that differs, the CRC-32C of the log."""
     if not _has_offsets_of(opened, row.metadata) or opened.segment.leader_epochs != row.metadata.segment_leader_epochs:
         return False
     return opened.fingerprint.as_text() == row.source_fingerprint or opened.check().data.log_crc32c == row.log_crc32c

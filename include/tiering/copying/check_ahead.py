@@ -1,15 +1,17 @@
 """Open and check the next segment while the current one is sent.
 
-A batch is one stream, which sends nothing while it opens and checks a segment; from a cold disk that takes as long as
-sending. So once a segment is checked, a thread of the batch starts with the next one, through a queue that is bounded
-by requests and bytes. A segment counts with its size, because its check reads that many bytes into the host's page
-cache, from where they are sent later. A segment that does not fit into the queue is opened when it is needed.
+A batch is one stream, which sends nothing while it opens and checks a segment. If the segment is not in the host's page
+cache, this takes as long as sending. So as soon as a segment is checked, a second thread of the batch opens and checks
+the next segment while the first is sent. The segments pass through a queue that is bounded by requests and bytes. A
+segment counts with its size, because its check reads that many bytes into the page cache, from where they are sent
+later. A segment that does not fit into the queue is opened when it is needed.
 
-Nothing is checked ahead while the stream is limited by this machine alone: the check in a second thread would slow the
-stream down by sharing the interpreter with it.
+The next segment is checked ahead only if the batch copied the previous segment at less than `BUSY_BYTES_PER_SECOND`. At
+a higher rate this machine alone limits the stream, and a check in a second thread would slow the stream down by sharing
+the interpreter with it.
 
-The segment may change after it was opened ahead. If that was more than `FRESH_SECONDS` ago, it is compared with the
-source before it is used; the copy compares it again before FINISHED in any case.
+A segment may change after it was opened ahead. If it was opened more than `FRESH_SECONDS` ago, it is compared with the
+source before it is used. The copy compares it again before FINISHED in any case.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -34,7 +36,7 @@ FRESH_SECONDS: Final = 1.0
 """A segment that was opened at most this long ago is used without another comparison."""
 
 BUSY_BYTES_PER_SECOND: Final = 256 * MIB
-"""From this rate on, a segment was limited by this machine, not by the store or a quota."""
+"""A copy at this rate or a higher one was limited by this machine, not by the store or a quota."""
 
 _AHEAD: Final = 1
 _THREADS: Final = 1
@@ -47,9 +49,10 @@ class SegmentOpener(Protocol):
 
 
 class CheckAhead:
-    """A `SegmentOpener` over another one, for one batch. `max_bytes` bounds the bytes sent and checked together.
+    """A `SegmentOpener` for one batch that opens segments of `source`, and one segment ahead.
 
-    Two threads read the source at the same time.
+    A segment is opened ahead only if the segment that is being sent has fewer than `max_bytes` bytes. The thread of the
+    batch and the thread that checks ahead read `source` at the same time.
     """
 
     def __init__(self, source: SegmentOpener, clock: Clock, *, max_bytes: int = NO_BYTE_BOUND) -> None:
@@ -65,7 +68,7 @@ class CheckAhead:
     ) -> Iterator[None]:
         """Announce that these segments will be opened in this order inside the context.
 
-        `worth_while` is called after each check; if it returns False, the next segment is not opened ahead.
+        `worth_while` is called before a segment is opened ahead; if it returns False, the segment is not opened ahead.
         """
 
         def begin() -> bool:
@@ -82,7 +85,7 @@ class CheckAhead:
 
     @contextmanager
     def open_segment(self, replica_id: ReplicaId, base_offset: int) -> Iterator[OpenSegment]:
-        """Open a segment as the source does. An error that occurred ahead of time is raised here."""
+        """Open a segment as the source does. An error of opening ahead is raised here, of checking by `check`."""
         if self._partition is None or not self._partition.expects(replica_id, base_offset):
             with self._source.open_segment(replica_id, base_offset) as opened:
                 yield opened
@@ -94,7 +97,7 @@ class CheckAhead:
 
 
 class _Ahead:
-    """One segment, closed at the end of `with`. `opened` and `checked` hold the results, errors included."""
+    """One segment, closed at the end of `with`. `opened` and `checked` hold results or errors of the second thread."""
 
     opened: Future[OpenSegment]
     checked: Future[CheckedSegment]
@@ -148,7 +151,7 @@ class _Partition:
         with taken as ahead, ahead:
             opened = ahead.opened.result()
             if self._clock.monotonic() - ahead.opened_at > FRESH_SECONDS and ahead.checked.exception() is None:
-                # After a failed check nothing is compared: damage would look like a change, which is retriable.
+                # After a failed check nothing is compared: damage would be reported as a change, which is retriable.
                 opened.recheck()
             yield _Expected(opened, ahead.checked.result, lambda: self._go_ahead(base_offset))
 
@@ -158,7 +161,7 @@ class _Partition:
                 pass
 
     def _ahead(self, base_offset: int) -> Taken[_Ahead] | None:
-        """Return the segment if it was opened ahead; close any other segment that was."""
+        """Return the segment if it was opened ahead; if a different segment was, close it and return None."""
         if not len(self._queue):
             return None
         taken = self._queue.get(0)
@@ -191,7 +194,7 @@ class _Partition:
 
 
 class _Expected:
-    """An `OpenSegment` with its own `check`, and a callback `then` for after the check."""
+    """An `OpenSegment` with its own `check`, which calls `then` after the check."""
 
     def __init__(self, opened: OpenSegment, check: Callable[[], CheckedSegment], then: Callable[[], None]) -> None:
         self._opened = opened

@@ -1,25 +1,27 @@
 """One batch of a copy run: a stream that pulls partitions and copies their segments strictly in order.
 
 A batch takes a lease on the most urgent partition with work, copies its planned segments one after another, releases
-the lease and takes the next, until no work is left, its time is over, or its pool has no slot for it any more. Between
-segments it waits while the platform is paused. A partition whose topic quota is exceeded is released until it may be
-tried again: the back-off of a refused topic doubles each time (`TopicAdmission`). Segments that the batch could not
-finish stay planned for another batch or the next run.
+the lease and takes the next partition, until no work is left, its time is over, its pool has no slot for it any more,
+or it is cancelled. Between segments it waits while the topic or the platform is paused. If the quota of a topic refuses
+a segment, the batch releases the partition and backs off from the topic; the back-off doubles with each refusal in
+succession (`TopicAdmission`). Segments that the batch did not reach stay planned for another batch or the next run. A
+segment that failed stays planned only if the error is retriable and is no `SourceError`; otherwise it is recorded as
+FAILED, and the run copies no later segment of the partition.
 
-A killed batch leaves a lease that expires, and of the segment that it was copying what the table of `copy_segment`
-says.
+A killed batch leaves a lease that expires. What it leaves of the segment that it was copying is said in the table of
+`copy_segment`.
 
 **Fair scheduling of partitions** (`PartitionScheduler`). Without an exhausted quota a batch finishes the most urgent
 partition, then takes the next. Under an exhausted quota, with fairness on, it releases its partition after a segment if
-another partition that it could claim has waited longer (the partition is *handed on*). Such claims alternate:
+another partition that it could claim has waited longer (the partition is *handed on*). The next claims alternate:
 
     the partition handed on was claimed for    next claim
     its urgency                                the partition that has waited longest
     its wait                                   the most urgent partition other than the one handed on
 
 So no partition starves however urgent another is, the most urgent partition still gets every second claim, and
-partitions of equal urgency are claimed in rotation. A partition that was handed on is claimed again immediately only if
-no other is left to claim.
+partitions of equal urgency are claimed in rotation. A partition that was handed on is claimed again by the next claim
+only if no other partition is left to claim.
 """
 
 from collections.abc import Callable, Iterator, Sequence, Set
@@ -58,7 +60,7 @@ from include.tiering.segments.stored_copies import WholeCopy
 from include.tiering.telemetry import for_partition, get_logger
 
 EXHAUSTED_SECONDS: Final = 0.05
-"""Total wait of one lease from which a quota counts as exhausted. Also limits how often a partition is handed on."""
+"""If copies under one lease waited this long in all, the quota counts as exhausted, and the lease may be handed on."""
 
 _AFTER: Final = {
     ClaimOrder.URGENCY: ClaimOrder.LONGEST_WAIT,
@@ -67,7 +69,7 @@ _AFTER: Final = {
 
 
 class PartitionScheduler:
-    """Claims partitions for one batch. `excluded` are partitions that the batch may not take now."""
+    """Claims partitions for one batch. `excluded` are the partitions that the batch may not claim now."""
 
     def __init__(
         self, work: WorkStore, run_id: str, batch_id: str, *, lease_ms: int, placement: Placement | None, fairness: bool
@@ -95,7 +97,10 @@ class PartitionScheduler:
         return self._claim(excluded)
 
     def hand_on(self, lease: Lease, limiter: ByteLimiter, excluded: Set[TopicIdPartition]) -> bool:
-        """Return whether to release this lease now; `limiter` is the one that was used since it was claimed."""
+        """Return whether to release this lease now; if so, the next claim prefers other partitions.
+
+        `limiter` is the limiter of all copies under this lease.
+        """
         if not self._fairness or limiter.waited_seconds < EXHAUSTED_SECONDS:
             return False
         if not self._work.waits_longer(lease, exclude=excluded, placement=self._placement):
@@ -106,7 +111,7 @@ class PartitionScheduler:
 
     @property
     def is_alternating(self) -> bool:
-        """Whether the previous lease was handed on: then this one probably will be soon."""
+        """Whether the previous lease was handed on: then the current lease will probably be handed on soon, too."""
         return self._is_alternating
 
     def _claim(self, excluded: Set[TopicIdPartition]) -> Lease | None:
@@ -160,7 +165,7 @@ class TopicAdmission:
         self._quotas.accepted(admission)
 
     def must_wait(self, replica_id: ReplicaId) -> bool:
-        """Return whether the replica's topic backs off; then the partition is left without a request for quota."""
+        """Return whether the replica's topic backs off; if so, note that the batch left the partition."""
         topic = _topic_of(replica_id)
         if not self._is_waiting(topic):
             return False
@@ -172,7 +177,10 @@ class TopicAdmission:
         return frozenset(partition for partition, topic in self._left.items() if self._is_waiting(topic))
 
     def throttled(self) -> dict[TopicIdPartition, QuotaExceededError]:
-        """Return the partitions that were refused, or left because their topic was, and not admitted since."""
+        """Return the partitions that were refused or left during a back-off, with the last refusal of their topic.
+
+        Once any segment of a topic is admitted, its partitions are no longer returned.
+        """
         return {partition: self._back_offs[topic].error for partition, topic in self._left.items()}
 
     def _admit(self, replica_id: ReplicaId, planned: PlannedSegment) -> Admission:
@@ -199,7 +207,7 @@ class TopicAdmission:
         try:
             self._quotas.failed(admission)
         except TieringError as error:
-            _log.warning("%s: a failed segment was not counted: %s", admission.topic, error)
+            _log.warning("%s: the meters of the topic quota lack a copy that failed: %s", admission.topic, error)
 
 
 def _topic_of(replica_id: ReplicaId) -> tuple[int, str]:
@@ -216,7 +224,9 @@ class UncopiedSegment:
 
 @dataclass(frozen=True, slots=True)
 class BatchResult:
-    """What one batch did. `sent_bytes` counts each object once; retries inside the store's client are not counted.
+    """What one batch did.
+
+    `sent_bytes` counts the objects of the copied segments, each once; retries in the store's client are not counted.
 
     `throttled` are partitions that topic quotas refused until the batch ended: their segments stay planned.
     """
@@ -236,7 +246,7 @@ class BatchResult:
 
 @dataclass(frozen=True, slots=True)
 class BatchLimits:
-    """Limits of one batch. `pool` names the Airflow pool whose slot it occupies; None outside Airflow.
+    """Limits of one batch. `pool` names the Airflow pool whose slot the batch occupies; None outside Airflow.
 
     A batch takes partitions of one `placement`; None means all placements. With `fairness` partitions alternate while
     the copy quota is exhausted.
@@ -250,7 +260,7 @@ class BatchLimits:
 
 
 class CopyBatch:
-    """One batch, to be run once."""
+    """One batch of a copy run. Call `run` once."""
 
     def __init__(
         self,
@@ -354,7 +364,7 @@ class CopyBatch:
             if partition in self._loop.set_aside:
                 return False
             if goes_on:
-                # While this batch holds the lease no other batch copies the partition.
+                # Only this batch copies the partition while it holds the lease, so the metadata need not be read again.
                 end_offset = queue.pop(0).end_offset
                 highest = end_offset if highest is None else max(highest, end_offset)
             if not goes_on or (queue and self._scheduler.hand_on(lease, limiter, self._loop.excluded())):
@@ -365,7 +375,10 @@ class CopyBatch:
         self._loop.in_groups(copy_next)
 
     def _copy_planned(self, lease: Lease, planned: PlannedSegment, highest: int | None, limiter: ByteLimiter) -> bool:
-        """Return False if the partition is left for now; its next holder cleans up before it starts again."""
+        """Copy one segment, or record why that is needless; return False if the batch leaves the partition for now.
+
+        What a stopped copy left is cleaned up by the next holder of the partition's lease.
+        """
         partition = lease.replica_id.topic_id_partition
         try:
             if (needless := self._why_needless(partition, planned, highest)) is not None:
@@ -395,7 +408,10 @@ class CopyBatch:
         return True
 
     def _why_needless(self, partition: TopicIdPartition, planned: PlannedSegment, highest: int | None) -> str | None:
-        """Return why the segment need not be copied any more: another run copied it, or the failed segment passed."""
+        """Return why the segment need not be copied any more; None if it must be.
+
+        Another run copied it, or the segment that it would replace is not FINISHED and FAILED any more.
+        """
         if planned.supersedes is None:
             return "already copied" if highest is not None and highest >= planned.end_offset else None
         try:
@@ -405,7 +421,10 @@ class CopyBatch:
         return None
 
     def _give_up(self, lease: Lease, planned: PlannedSegment, error: TieringError) -> None:
-        """Record the failure. The partition stops for this batch; if a retry cannot help, for the whole run."""
+        """Record the failure. This batch copies nothing more of the partition.
+
+        After a SourceError, or an error that is not retriable, no batch of the run copies anything more of it.
+        """
         partition = lease.replica_id.topic_id_partition
         for_partition(_log, partition).warning("stopped at %s: %s", planned.base_offset, error)
         item = WorkItem(

@@ -5,8 +5,8 @@ the histories and holds the partition back until a person decides: see `model.hi
 election, so a copy checks again, for the segment that it opened. Once that segment were copied, the divergence could
 no longer be detected, because the newest remote epoch would then be the source's own.
 
-A source whose newest leader epoch is older than the newest remote one has not diverged: it lags. Nothing is copied from
-it, and nothing is recorded.
+A source whose newest leader epoch is not later than the newest one of the remote offsets that differ has not diverged:
+it lags. Nothing is copied from it, and nothing is recorded.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -45,10 +45,11 @@ class SourceDivergence:
 
     Attributes:
         seen: what differs.
-        source_offset: the source's first offset (inclusive) that is not remote under the source's own leader epochs; at
-            or below the first offset of `seen`.
+        source_offset: the source's first offset (inclusive) that is not remote under the source's own leader epochs, or
+            the archive's log start if that is higher.
         history: `newest_history` when the divergence was found.
-        is_behind: whether the source's newest leader epoch is not later than the latest remote one.
+        is_behind: whether the source lags: its newest leader epoch is not later than the latest one of
+            `seen.archive_epochs`.
     """
 
     seen: SeenDivergence
@@ -80,7 +81,8 @@ def find_divergence(
         seen_by: what compares the histories.
 
     Returns:
-        None if the histories agree, or if the source's leader epochs no longer reach back to what is remote.
+        None if the histories agree, if decisions skip all offsets that differ, if no FINISHED segment of the current
+        history reaches the log start, or if no leader epoch of the source covers `highest_copied`.
     """
     if highest_copied is None:
         return None
@@ -122,8 +124,9 @@ def find_divergence(
 def _replaced_below(
     leader_epochs: LeaderEpochs, rows: Iterable[tuple[SegmentRow, OffsetRange]], divergences: Sequence[Divergence]
 ) -> Iterator[int]:
-    """Yield remote offsets below the source's history whose epoch is later than the source's first: epochs never fall.
+    """Yield the first offset of each remote range that the source replaced, though its own history begins after it.
 
+    Such a range was written under a later leader epoch than the source's first one: in one history epochs never fall.
     Offsets of a decided divergence are left out: there the replaced history is still served.
     """
     first = leader_epochs.entries[0]
@@ -144,7 +147,7 @@ def divergence_offset(
     """Return the source's first offset that is not remote under its own leader epochs, although offsets above it are.
 
     Kafka's rule: take the newest epoch of the source that has remote offsets, and the lower of its remote end and its
-    end in the source's history.
+    end in the source's history. If no epoch of the source has remote offsets, take the start of its first epoch.
 
     Args:
         leader_epochs: the source's.
@@ -153,7 +156,7 @@ def divergence_offset(
         ends: highest remote offset (inclusive) by leader epoch.
 
     Returns:
-        None if the histories agree, or if the source's no longer reaches back to `highest_remote`.
+        None if the histories agree, or if no leader epoch of the source covers `highest_remote`.
     """
     newest = leader_epochs.epoch_for(highest_remote)
     if newest is None or ends.get(newest) == highest_remote:
@@ -186,9 +189,9 @@ def undecided_divergence(partition: TopicIdPartition, metadata: RemoteLogMetadat
 def undecided_offsets(
     partition: TopicIdPartition, offset: int, following_offset: int, metadata: RemoteLogMetadata
 ) -> OffsetRange | None:
-    """Return the first offsets from `offset` to `following_offset` (exclusive) that no recorded hole covers.
+    """Return the first range from `offset` to `following_offset` (exclusive) that no decision skips; None without any.
 
-    If there is no offset between the two, the database is not read.
+    If `offset` is not below `following_offset`, the database is not read.
     """
     if offset >= following_offset:
         return None
@@ -197,7 +200,7 @@ def undecided_offsets(
 
 
 def next_action(partition: TopicIdPartition, offset: int, metadata: RemoteLogMetadata) -> str:
-    """Return the advice for a partition whose source no longer has the records from this offset on."""
+    """Return what a person can do if the source no longer has the records that begin at this offset."""
     decision = newest_decision(metadata.divergences(partition))
     if decision is not None and decision.begins_in_store(offset):
         return "the store has copies of them: ./tiering adopt first, then see ./tiering skip"
@@ -207,13 +210,13 @@ def next_action(partition: TopicIdPartition, offset: int, metadata: RemoteLogMet
 def require_same_end(
     replica_id: ReplicaId, segment: LogSegment, highest_copied_offset: int | None, ends_at: int | None
 ) -> None:
-    """Check that the archive still ends at `highest_copied_offset`, on which the copy was planned.
+    """Check that the archive still ended at `highest_copied_offset` when the attempt was recorded: at `ends_at`.
 
     A decision to follow the source needs no lease and moves the end back; a copy after the old end would leave a gap.
-    `ends_at` is the end at the moment when the attempt was recorded; a later decision makes FINISHED fail.
+    A decision after the attempt was recorded is not seen here, but makes FINISHED fail.
 
     Raises:
-        SourceChangedError: it ends elsewhere.
+        SourceChangedError: the archive ended elsewhere.
     """
     if ends_at != highest_copied_offset:
         raise SourceChangedError(
@@ -264,10 +267,10 @@ def require_no_divergence(
 ) -> None:
     """Check, for a first copy, that the source continues what is remote and that no divergence awaits a decision.
 
-    A divergence that is found here is recorded.
+    A divergence that is found here is recorded, unless the source only lags.
 
     Raises:
-        SourceChangedError: the histories diverge.
+        SourceChangedError: the histories diverge, the source lags, or a divergence awaits a decision.
     """
     segment, epochs = opened.segment, opened.fingerprint.leader_epochs
     partition, where = replica_id.topic_id_partition, f"{replica_id}, segment {segment.base_offset}"
@@ -294,7 +297,7 @@ def require_replaceable(
 ) -> None:
     """Check that the source's segment has the offsets and leader epochs of the failed one, and that the store is sound.
 
-    A copy must not go into a store that only seems to have lost the failed segment.
+    If the store only seems to have lost the failed segment, it may be the wrong store, and nothing is copied into it.
 
     Raises:
         SourceChangedError: the segment does not hold the same records.
@@ -313,7 +316,8 @@ def require_replaceable(
 def require_stored(sent: tuple[StoredObject, ...], stored: tuple[StoredObject, ...], checked: CheckedSegment) -> None:
     """Compare the objects that were sent with those in the store, and the `.log` with the bytes of the check pass.
 
-    A `.log` that was transformed on the way is not compared with the check pass: its input was compared while sending.
+    A `.log` that was compressed or encrypted on its way is not compared with the check pass: the bytes before the
+    transformation were compared when they were read for sending.
 
     Raises:
         RemoteChecksumError: an object is missing, or its length or CRC-32C differs.

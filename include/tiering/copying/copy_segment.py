@@ -1,17 +1,19 @@
 """Copy one rolled segment: the protocol and its crash table.
 
 An orphan object is tolerable, a dangling reference never is. So the metadata says STARTED before the first byte is
-sent. It says FINISHED only after three checks: the store has the objects, the store belongs to this database, and the
-source segment is unchanged since it was opened.
+sent. It says FINISHED only after four checks: the store has the objects, the source segment is unchanged since it was
+opened, the platform owns the topic, and the store belongs to this database.
 
     step        done when it is reached                    a crash right after it leaves       cleaned up by
     OPENED      all files open, kept open                  nothing                             -
     CHECKED     every batch read, CRC-32C of the file      nothing                             -
     STARTED     metadata COPY_SEGMENT_STARTED              a STARTED row                       A
     SENT        all objects written                        a STARTED row, some or all objects  A
-    VERIFIED    store's lengths and checksums equal ours   a STARTED row, all objects          A
-    RECHECKED   source is unchanged since OPENED, and the  a STARTED row, all objects          A
-                store has this database's marker
+    VERIFIED    lengths and checksums in the store are     a STARTED row, all objects          A
+                those of the objects that were sent
+    RECHECKED   source is unchanged since OPENED, the      a STARTED row, all objects          A
+                platform owns the topic, and the store
+                has this database's marker
     FINISHED    metadata COPY_SEGMENT_FINISHED             a complete copy; the plan still     B
                                                            says PLANNED (also if the answer
                                                            of the database is lost)
@@ -21,9 +23,10 @@ source segment is unchanged since it was opened.
                 DELETE_SEGMENT_FINISHED                    a tombstone                         -
 
 A: the next holder of the partition's copy lease, before it copies anything: see `abandoned_copies`, which finishes a
-   whole copy instead of sending it again. Also expiration, after `tiering.abandoned.copy.expiry.ms`, if the offsets
-   were copied by another attempt by then.
-B: the next holder of the copy lease, when it finds that the planned offsets are copied (outcome SKIPPED).
+   whole copy instead of sending it again. Expiration may clean up instead: after `tiering.abandoned.copy.expiry.ms`,
+   under the conditions that `abandoned_copies` lists, or as soon as the row is DELETE_SEGMENT_STARTED.
+B: the next holder of the copy lease, when it finds that the planned offsets are copied, or that the failed segment is
+   replaced (outcome SKIPPED).
 STARTED: the row is committed before the first byte is sent, and is on the database's disk with FINISHED at the latest.
    A power failure of the database's host may lose the row of an attempt under way; its objects are then orphans, which
    the audit finds. `add_segment` returns where the archive ends at this moment: a decision since the plan may have
@@ -34,8 +37,9 @@ RECHECKED: the marker is always read again. If the store no longer belongs to th
    another database took it over), abandoning stops at DELETE_SEGMENT_STARTED, because nothing may be deleted there: the
    row stays until A finds the store again, and so do the objects.
 FINISHED: if the copy replaces a failed segment, that segment becomes DELETE_SEGMENT_STARTED in the same transaction.
-   A crash before it leaves the failed segment as it was. After it only the new segment is served, and expiration
-   deletes the old objects after `tiering.superseded.hold.ms`. A copy neither reads nor changes the old objects.
+   A crash before it leaves the failed segment as it was. After it only the new segment can be served, as soon as it has
+   passed verification, and expiration deletes the old objects after `tiering.superseded.hold.ms`, if the new copy is
+   proved to be whole. A copy never changes the old objects; it only looks up which of them exist.
 An interrupted upload is never resumed: the next attempt has a new id, so its objects cannot mix with the earlier ones.
 """
 
@@ -83,7 +87,7 @@ _log: Final = get_logger(__name__)
 
 
 class CopyStep(StrEnum):
-    """Named points of the protocol, in order; each is reported after it is done."""
+    """Named points of the protocol, in order, the last three of abandoning; each is reported after it is done."""
 
     OPENED = "opened"
     CHECKED = "checked"
@@ -104,7 +108,7 @@ StepObserver = Callable[[CopyStep, TopicIdPartition, int], None]
 class CopiedSegment:
     """A FINISHED attempt. Offsets are inclusive; `size_bytes` counts the `.log`, `sent_bytes` all objects.
 
-    `supersedes` is the failed segment that it replaced, if any.
+    `supersedes` is the failed segment that the attempt replaced, if any.
     """
 
     segment_id: RemoteLogSegmentId
@@ -137,7 +141,7 @@ class SegmentCopier:
         limiter: ByteLimiter,
         on_sent: Callable[[int], None],
     ) -> CopiedSegment:
-        """Copy the planned segment under a new id, in the place of the failed segment that it supersedes, if any.
+        """Copy the planned segment under a new id. If it supersedes a failed segment, the copy replaces that segment.
 
         Args:
             replica_id: the replica to read.
@@ -148,15 +152,16 @@ class SegmentCopier:
             on_sent: called with the number of bytes of each write.
 
         Raises:
-            SourceError: the segment is corrupt, unreadable or changed, and the attempt was abandoned; or it vanished,
-                and the attempt was left, as it may be whole.
+            SourceError: the segment is corrupt, unreadable or changed, or the source diverges; an attempt that was
+                begun was abandoned. Or the segment vanished; then the attempt was left, as it may be whole.
             RemoteStorageError: the store refused or failed; the attempt was abandoned, or is left to the next holder.
-            LeaseLostError: another worker owns the partition; nothing was changed after that.
+            LeaseLostError: another worker may own the partition; the attempt was left as it was.
             CustomMetadataTooLargeError: brokers would refuse the custom metadata; nothing was begun.
             SendingStoppedError: the platform is paused or the batch stops; the attempt was abandoned.
-            StateConflictError: the superseded segment is not failed any more, or its deletion began; abandoned.
-            StoreInDoubtError: the superseded segment is missing in the store, and so is a segment that passed; nothing
-                was begun.
+            StateConflictError: the segment to be replaced is not FINISHED and FAILED any more, or the metadata refuses
+                FINISHED (see `RemoteLogMetadata.update_segment`); an attempt that was begun was abandoned.
+            StoreInDoubtError: the segment to be replaced is missing in the store, and so is a segment that passed;
+                nothing was begun.
         """
         base_offset, failed = planned.base_offset, self.failed(replica_id.topic_id_partition, planned)
         with self.source.open_segment(replica_id, base_offset) as opened:
@@ -198,7 +203,7 @@ class SegmentCopier:
             raise SourceChangedError(str(partition), f"the topic's owner is now: {owner}")
 
     def failed(self, partition: TopicIdPartition, planned: PlannedSegment) -> RemoteLogSegmentMetadata | None:
-        """Return the segment that the planned one supersedes; None for a first copy.
+        """Return the failed segment that the planned copy replaces; None for a first copy.
 
         Raises:
             StateConflictError: that segment is not FINISHED and FAILED any more: there is nothing to replace.
@@ -215,7 +220,7 @@ class SegmentCopier:
     def abandon(self, attempt: RemoteLogSegmentMetadata, fence: Fence) -> None:
         """Record DELETE_STARTED, delete the objects, record DELETE_FINISHED. May be repeated from any point.
 
-        An attempt that became FINISHED, although the database's answer was lost, stays as it is.
+        If the attempt became FINISHED and only the database's answer was lost, it stays as it is.
 
         Raises:
             RemoteStorageError: an object could not be deleted; the row stays in DELETE_SEGMENT_STARTED.
@@ -239,7 +244,7 @@ class SegmentCopier:
             self.abandon(attempt, fence)
         except TieringError as error:
             log = for_partition(_log, attempt.topic_id_partition)
-            log.warning("%s is left for clean-up: %s", attempt.start_offset, error)
+            log.warning("the attempt at offset %s is left for clean-up: %s", attempt.start_offset, error)
 
     def _send_and_finish(
         self,
@@ -282,7 +287,7 @@ class SegmentCopier:
             sent_bytes: bytes of all objects.
             supersedes: the failed segment that becomes DELETE_SEGMENT_STARTED in the same transaction.
             fence: proof of the copy lease.
-            limiter: refuses if the platform is paused or the batch stops.
+            limiter: raises SendingStoppedError if the platform is paused or the batch stops; no byte is charged.
 
         Raises:
             SourceError, RemoteStorageError, LeaseLostError, SendingStoppedError, StateConflictError: as `copy`.
@@ -309,7 +314,8 @@ class SegmentCopier:
     def _advance_deletion(self, attempt: RemoteLogSegmentMetadata, state: RemoteLogSegmentState, fence: Fence) -> bool:
         """Return whether the attempt is in `state` now.
 
-        An expiration that treats the same attempt as abandoned may be a step ahead; the objects are deleted either way.
+        Expiration may delete the same attempt as an abandoned copy at the same time and be a step ahead. The caller
+        deletes the objects in either case.
         """
         now_ms = self.clock.now_ms()
         return bool(self.metadata.advance_deletion([attempt], state, event_timestamp_ms=now_ms, fence=fence))

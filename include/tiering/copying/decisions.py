@@ -1,13 +1,13 @@
 """Decisions about one partition that let copying continue: skip offsets, or follow the source's history.
 
-**Skip** offsets that no source has any more. A plan made for the decision names what may be skipped; there are three
-kinds, and nothing else (not a segment that waits, not a damaged source):
+**Skip** offsets: copying continues without them. A plan made for the decision names what may be skipped. There are
+three kinds. Nothing else can be skipped, neither a segment that waits nor a damaged source:
 
-- a *hole*: offsets that the source lost before they were copied, which the log start of the replica that a copy reads
-  proves; or offsets that are missing between copied segments, which the metadata proves: no copy goes back to them
+- a *hole*: either offsets that the source lost before they were copied, as the log start of the replica that a copy
+  reads proves; or offsets that are missing between copied segments, as the metadata proves: no copy goes back to them
 - *compacted segments*: whole segments of which a log cleaner removed offsets before they were copied; the records that
-  it left are not copied either
-- *failed segments* that no new copy replaces: they stay as they are, not served, and no longer stop the partition
+  the cleaner left are not copied either
+- *failed segments* that no new copy replaces: they stay as they are, are not served, and no longer stop the partition
 
     step       a crash right after it leaves                      cleaned up by
     found      nothing                                            -
@@ -15,20 +15,22 @@ kinds, and nothing else (not a segment that waits, not a damaged source):
                the decisions about the first failed segments,     the same call again: it finds the others
                each complete
 
-The next copy run continues after the skipped offsets. The person may take long between the two steps. If a copy
-continued meanwhile, the comparison in the metadata refuses the decision; if a hole grew meanwhile, the next plan names
-the part that it grew by. If a segment passed or was superseded meanwhile, its decision is refused as well.
+The next copy run continues after the skipped offsets. The person may take long between the two steps. If segments were
+copied meanwhile, the metadata refuse the decision, because other offsets are next; if a hole grew meanwhile, the next
+plan names the part that it grew by. If a failed segment passed or was superseded meanwhile, the decision about it is
+refused as well.
 
-**Follow the source's history**, after it has diverged from the archive's. The offset is not a choice: it is the first
-offset of the source's own history that the source still has, and a plan made for the decision names it. The person has
-to repeat it, as proof that it was read.
+**Follow the source's history**, after it has diverged from the archive's. The offset is not a choice: it is the lowest
+offset from which the source's history can be followed without another gap (`follow_offset`), and a plan made for the
+decision names it. The person has to repeat the offset, as proof that the plan was read.
 
     step       a crash right after it leaves                      cleaned up by
     found      nothing                                            -
     recorded   the divergence, open, if no run had recorded it    the same call again decides about it
     decided    the decision and its event, together               -
 
-Nothing is deleted. Remote segments above that offset stay under their leader epochs, and expire by the usual rules.
+Nothing is deleted. Remote segments of the replaced history that reach that offset stay under their leader epochs. They
+no longer expire by time or size, only once the log start has passed them or their topic is deleted.
 """
 
 from collections.abc import Sequence
@@ -61,7 +63,7 @@ class Skip:
         is_compacted: whether the hole consists of compacted segments; the source still has their remains.
         is_within: whether the hole lies between copied segments; no copy goes back to it.
         waits: why the partition waits, if it does.
-        elsewhere: brokers whose replica, which no copy reads, still has part of the hole above its log start.
+        elsewhere: brokers whose replica, which no copy reads, still has part of the hole, not below its log start.
         decisions: all decisions recorded for the partition, by offset.
     """
 
@@ -90,8 +92,9 @@ def plan_skip(
     """Return what may be skipped of the named partition, from a scan and the plan made from it. Changes nothing.
 
     Raises:
-        SettingError: no replica that a copy may read is found, or several topics had the name.
-        CorruptFileError: the hole reaches above the log start, so the source should have these offsets.
+        SettingError: no replica that a copy may read is found, or several topics of this name have one and `topic_id`
+            names none of them.
+        CorruptFileError: the hole does not end below the replica's log start, so the source should have these offsets.
     """
     replica = named_replica(report, topic, number, topic_id)
     partition = replica.topic_id_partition
@@ -119,8 +122,8 @@ def skip_offsets(
 
     Raises:
         SettingError: no reason is given.
-        StateConflictError: meanwhile other offsets are next, a segment is not failed any more, or the platform no
-            longer owns the topic.
+        StateConflictError: meanwhile other offsets have become the next to copy, a segment is not failed any more, or
+            the platform no longer owns the topic.
     """
     if not reason.strip():
         raise SettingError("--reason is empty: say why these offsets may be missing from the archive")
@@ -178,8 +181,9 @@ def _elsewhere(replicas: Sequence[Replica], read: Replica, hole: OffsetRange) ->
 class FollowSource:
     """A decision to follow the source's history from `from_offset` (inclusive) on.
 
-    `seen` is the divergence as it was recorded, or else as this plan found it. `source_epochs` are the source's leader
-    epochs below its high watermark. `decided` is None until the decision is recorded.
+    `seen` is the recorded divergence; if none is recorded, it is the divergence that this plan found.
+    `source_epochs` are the source's leader epochs below its high watermark. `decided` is None until the decision is
+    recorded.
     """
 
     topic_id_partition: TopicIdPartition
@@ -191,7 +195,7 @@ class FollowSource:
 
     @property
     def kept(self) -> OffsetRange | None:
-        """The remote offsets from `from_offset` on, which readers only get by leader epoch after the decision."""
+        """The remote offsets from `from_offset` on, which readers then get only if they name a leader epoch."""
         first, last = max(self.from_offset, self.seen.offsets.first), self.seen.offsets.last
         return OffsetRange(first, last) if first <= last else None
 
@@ -208,8 +212,9 @@ def plan_follow(
     """Return what the decision would change, from a scan and the plan made from it. Changes nothing.
 
     Raises:
-        SettingError: no replica that a copy may read is found, or several topics had the name.
-        StateConflictError: no divergence waits for a decision, or the source can be followed from another offset.
+        SettingError: as `plan_skip`.
+        StateConflictError: no divergence waits for a decision, the source lags, or it can be followed from another
+            offset.
     """
     replica = named_replica(report, topic, number, topic_id)
     partition = replica.topic_id_partition
@@ -258,7 +263,7 @@ def follow_source(planned: FollowSource, *, metadata: RemoteLogMetadata, reason:
 
 
 def present_skip(skip: Skip, refusal: str | None) -> Presentation:
-    """Present a skip. It is not `ok` if it was refused, or if the partition waits for another decision of a person."""
+    """Present a skip. It is not `ok` if it was refused, or if nothing can be skipped and a person has to act."""
     waits_for_more = not skip.ranges and skip.waits is not None and needs_a_person([skip.waits])
     return Presentation(
         lambda: _skip_document(skip, refusal),
@@ -306,7 +311,7 @@ def _next_copy(skip: Skip) -> str:
     if skip.hole is None:
         return "the next copy continues after them"
     if skip.is_within:
-        return "./tiering verify evaluates the segments that were copied after them again"
+        return "./tiering verify then evaluates again the segments after them"
     return f"the next copy begins at {skip.hole.last + 1}"
 
 

@@ -1,19 +1,19 @@
 """Which segments of a replica are copied next: segments that were compacted, and where a first copy begins.
 
 **Compacted segments.** A topic's cleanup.policy may have been `compact` for a while. Records that the log cleaner
-removed cannot be copied any more, and what it left is not what was written; such a segment is never copied in part. The
-partition waits before it until a person decides to skip it. One decision covers all compacted segments that follow each
-other without a gap.
+removed cannot be copied any more, and the records that it left in a segment are not all that were written. Such a
+segment is never copied. The partition waits before it until a person decides to skip it. One decision covers all
+compacted segments that follow each other without a gap.
 
 **The first copy** of a partition begins after the segments that the next run of expiration would delete immediately. (A
 broker would copy them and delete them minutes later.) Segments past the platform's retention are left out only at the
-head of a log, and only while nothing of the partition was ever copied: then the archive begins later, and no later
+beginning of a log, and only while nothing of the partition was ever copied: then the archive begins later, and no later
 change of the retention leaves a gap in its middle. After the first copied segment every segment is copied, past
-retention or not, because a gap must be a recorded decision.
+retention or not, because a gap is allowed only by a recorded decision.
 
-`decide_deletions` itself says which segments would be deleted, from the segments as they would be once copied. Bytes
-after the last segment that can be copied now do not count: the tail of a log may be truncated, and without it more is
-kept.
+`decide_deletions` decides which segments would be deleted; its input is the segments as they would be once copied.
+Bytes after the last segment that can be copied now do not count: the end of a log may be truncated, and without these
+bytes more segments are kept.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -48,7 +48,7 @@ _MAY_BE_COMPACTED: Final = (None, IneligibleReason.COMPACTED_SEGMENT)
 
 
 def uncopied(segments: Sequence[LogSegment], highest_copied: int | None, log_start_offset: int) -> list[LogSegment]:
-    """Return the rolled segments from the one that contains the next offset on (Kafka's floor rule), in offset order.
+    """Return the rolled segments that end at or after the next offset, in offset order (Kafka's floor rule).
 
     The next offset is `highest_copied` + 1, or the log start if nothing was copied.
     """
@@ -62,10 +62,10 @@ def with_compacted(
     find_compacted: LeadingCompacted,
     failed: Mapping[TopicIdPartition, Sequence[FailedCopy]] = NOTHING_FAILED,
 ) -> ScanReport:
-    """Return the report with compacted segments marked, among those to be copied next or to replace `failed` copies.
+    """Return the report with compacted segments marked as ineligible.
 
-    A compacted segment could never be copied again. A scan itself marks only files without a batch. Here only topics
-    that are or were compacted are read, and only segments that would be copied.
+    The scan itself marks only files without a batch. This function reads the batch headers, and only of segments that
+    would be copied next or could replace `failed` copies, in topics that are or were compacted.
     """
     marked = (
         _with_compacted_segments(replica, metadata, find_compacted, failed.get(replica.topic_id_partition, ()))
@@ -77,7 +77,7 @@ def with_compacted(
 def next_segments(replica: Replica, highest_copied: int | None, metadata: RemoteLogMetadata) -> list[LogSegment]:
     """Return the uncopied segments of the replica, without leading compacted segments that a decision skips.
 
-    A segment that is whole in the replica that leads now is copied, even if a decision skips its offsets.
+    A segment that is not compacted in this replica is copied, even if a decision skips its offsets.
     """
     pending = uncopied(replica.segments, highest_copied, replica.log_start_offset)
     if not pending or not _is_compacted(pending[0]):
@@ -96,10 +96,10 @@ def compacted_away(
     *,
     is_next: bool,
 ) -> HeldBackPartition | None:
-    """Return how the partition waits before the first of the `pending` segments; None if that one was not compacted.
+    """Return how the partition waits before the first of the `pending` segments; None if that segment is not compacted.
 
-    A person can decide once the segment `is_next`, that is, no segment before it is still to be copied. Offsets that an
-    earlier decision skips, from a replica that rolled its segments at other offsets, are left out.
+    A person can decide only if the segment `is_next`: no segment before it is still to be copied. The first offsets are
+    left out if an earlier decision skips them, made when a replica led that rolled its segments at other offsets.
     """
     if not pending or not _is_compacted(pending[0]):
         return None
@@ -127,7 +127,7 @@ def _with_compacted_segments(
     try:
         found = {segment.base_offset for run in runs if run for segment in find_compacted(replica.replica_id, run)}
     except SourceError:
-        return replica  # The segment vanished or cannot be read: the copy reports that.
+        return replica  # A segment vanished or cannot be read: nothing is marked, and the copy reports the error.
     return replace(
         replica,
         segments=tuple(
@@ -144,7 +144,10 @@ def _next_of(replica: Replica, metadata: RemoteLogMetadata) -> list[LogSegment]:
 
 
 def _copied_of(replica: Replica, failed: Sequence[FailedCopy]) -> list[LogSegment]:
-    """Return the segments of failed copies, of followers as well: a report names followers that still have them."""
+    """Return the replica's segments that have exactly the offsets of failed copies.
+
+    Segments of followers are returned, too, because a report names the followers that still have them.
+    """
     found = [(copy, replica.segment_at(copy.offsets.first)) for copy in failed]
     as_copied = [segment for copy, segment in found if segment is not None and segment.end_offset == copy.offsets.last]
     return [segment for segment in as_copied if segment.reason in (None, IneligibleReason.NOT_LEADER)]
@@ -181,9 +184,9 @@ def past_retention_segments(
     Args:
         replica: the replica that is copied.
         eligible: in offset order, without a gap, from the first segment that is not remote on.
-        highest_copied_offset: None if nothing of the partition was ever copied; otherwise the result is empty.
+        highest_copied_offset: None if nothing of the partition was ever copied; if it is set, the result is empty.
         metadata: holds the log start offset and the leader epochs of the archive.
-        retentions: what is set on topics, by name.
+        retentions: the retention that is set on topics, by topic name; other topics keep everything.
         now_ms: the database's clock.
     """
     retention = retentions.get(replica.topic_id_partition.topic, FOR_EVER)

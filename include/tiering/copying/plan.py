@@ -5,9 +5,9 @@ it and no readable log directory holds its leader's replica. A scan shows only w
 brokers' directories are not in `log_dirs`. Therefore the plan also reads the cluster's metadata, which lists all
 partitions that ought to be there.
 
-For each partition of which a run left segments the plan gives one reason. That another batch holds the partition is
-normal while two runs work at the same time. It is a finding if no batch holds the partition and it was neither paused,
-throttled nor stopped: the next run would leave it as well.
+For each partition of which a run left segments, `left_work` gives one reason. It is normal that another batch holds the
+partition while two runs work at the same time. If none of the known reasons applies, the reason is UNKNOWN. That is a
+finding, because the next run would probably leave the segments as well.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -36,21 +36,21 @@ _Read = TypeVar("_Read")
 class RunScope:
     """Which partitions a run takes. The services pass it on; only its methods say what it means.
 
-    Another criterion, such as a broker, is a field here and its rule in `scan`, `in_cluster` and `archived`: partitions
-    are found in log directories, in the cluster's metadata and in the archive. `scope_of` in
-    `plugins/tiering_airflow/readiness.py` makes a scope of a DAG's form.
+    To add a criterion, such as a broker, add a field here and apply it in `scan`, `in_cluster` and `archived`, because
+    partitions are found in log directories, in the cluster's metadata and in the archive. `scope_of` in
+    `plugins/tiering_airflow/readiness.py` makes a scope from the fields of a DAG's form.
 
     A partition that the run does not take must be missing in the report that `scan` returns. It is not enough to leave
-    it out of the plan: the plan then names no loss of a partition that was scanned, and `record_losses` removes its
+    it out of the plan: the scan then shows the partition, the plan names no loss of it, and `record_losses` removes its
     stored losses as settled.
 
-    `topics` are patterns; without any the run takes nothing until `or_topics` names some.
+    `topics` are patterns of topic names; without any pattern the run takes nothing, see `or_topics`.
     """
 
     topics: tuple[str, ...] = ()
 
     def or_topics(self, topics: Iterable[str]) -> Self:
-        """Return this scope; if it has no topics, with these."""
+        """Return this scope, or a scope with these topics if it has none."""
         return self if self.topics else replace(self, topics=tuple(topics))
 
     def scan(self, scan: Callable[..., ScanReport]) -> ScanReport:
@@ -58,7 +58,9 @@ class RunScope:
         return scan(topics=self.topics)
 
     def in_cluster(self, cluster_metadata: ClusterMetadata) -> Iterator[TopicMetadata]:
-        """Yield the topics of the cluster; those whose metadata cannot be read for good are left out.
+        """Yield the topics of the cluster that the run takes, by name.
+
+        A topic is left out if its metadata cannot be read and a retry cannot help, as without a permission.
 
         Raises:
             ClusterMetadataError: the cluster's metadata cannot be read now; a retry may succeed.
@@ -71,16 +73,16 @@ class RunScope:
                 yield topic
 
     def archived(self, partitions: Iterable[TopicIdPartition]) -> set[TopicIdPartition]:
-        """Return those of the partitions with remote segments."""
+        """Return the partitions that the run takes, out of these partitions with remote segments."""
         return {partition for partition in partitions if matches(partition.topic, self.topics)}
 
 
 AS_CONFIGURED: Final = RunScope()
-"""Of a run that names no criterion: the settings say which topics it takes."""
+"""The scope of a run that names no criterion: the settings say which topics it takes."""
 
 
 class HeldBack(Reason):
-    """Why something of a partition is not in this plan."""
+    """Why a partition, or some of its segments, are not in this plan."""
 
     NOT_READY = "not-ready", "its metadata is not complete", True
     OUT_OF_SIGHT = "no-leader-replica", "its leader's replica is not found in a readable log directory"
@@ -106,10 +108,10 @@ class HeldBackPartition:
     """A partition that waits, either now or after its planned segments.
 
     `next_offset` is the first offset (inclusive) that this plan does not copy; `detail` says why. `hole` are offsets
-    that the source no longer has, or not as they were written, without a decision. `lost` are failed segments that no
-    new copy replaces. `divergence` is what this plan found, `undecided` what is recorded. From `follow_from`
-    (inclusive) on the source can be followed; None while the source lags. `ineligible` is why the next segment may not
-    be copied.
+    without a decision that the source lost, or that were compacted there, or that are missing between copied segments.
+    `lost` are failed segments that no new copy replaces. `divergence` is the divergence that this plan found,
+    `undecided` the recorded one that awaits a decision. From `follow_from` (inclusive) on the source can be followed;
+    None without a divergence, and while the source lags. `ineligible` is why the next segment may not be copied.
     """
 
     topic_id_partition: TopicIdPartition
@@ -132,7 +134,7 @@ class HeldBackPartition:
 class CopyPlan:
     """A plan, most urgent partition first.
 
-    `errors` are items of the source that could not be read, `notes` those of them that no copy needs.
+    `errors` and `notes` are those of the scan: see `ScanReport`.
     """
 
     run_id: str
@@ -177,7 +179,10 @@ def held_by_divergence(replica: Replica, highest: int | None, metadata: RemoteLo
 
 
 def record_divergences(plan: CopyPlan, metadata: RemoteLogMetadata) -> None:
-    """Record the divergences that this plan found; the record stays valid when the source no longer shows them."""
+    """Record the divergences that this plan found, so that they stay known when the source no longer shows them.
+
+    Nothing is recorded of a source that only lags.
+    """
     for held in plan.held_back:
         if held.divergence is not None:
             held.divergence.record(held.topic_id_partition, metadata)
@@ -191,7 +196,7 @@ def partitions_of_cluster(
 ) -> Mapping[TopicIdPartition, PartitionMetadata]:
     """Return the cluster's partitions that a run takes, without topics never tiered and topics that brokers tier.
 
-    Topics whose metadata cannot be read for good add nothing: the scan reports them.
+    Topics whose metadata cannot be read, even by a retry, are left out: the scan reports them.
 
     Raises:
         ClusterMetadataError: the cluster's metadata cannot be read now; a retry may succeed.
@@ -212,9 +217,9 @@ def partitions_of_cluster(
 def partitions_out_of_sight(
     report: ScanReport, scope: RunScope, cluster_metadata: ClusterMetadata, registry: TopicRegistry
 ) -> Mapping[TopicIdPartition, str]:
-    """Return the partitions that would be copied here and of which no replica can be read, by topic and partition.
+    """Return the partitions that would be copied and whose leader's replica the scan does not show, in order.
 
-    Each has a text that says where its replica may be.
+    The order is by topic and partition. Each has a text that says where its replica may be.
     """
     chosen = {replica.topic_id_partition for replica in report.replicas if replica.chosen}
     expected = partitions_of_cluster(report, scope, cluster_metadata)
@@ -227,9 +232,9 @@ def partitions_out_of_sight(
 
 
 def where_it_may_be(partition: TopicIdPartition, report: ScanReport, known: PartitionMetadata | None) -> str:
-    """Return who leads the partition, if `known`, and what was found of it.
+    """Return who leads the partition, if its metadata are `known`, and what the scan found of it.
 
-    That is an error of its own directory or of a whole log directory, otherwise its followers.
+    The scan found an error of its own directory or of a whole log directory; without such an error, its followers.
     """
     replicas = [replica for replica in report.replicas if replica.topic_id_partition == partition]
     errors = errors_about(partition, report.errors)
@@ -242,16 +247,17 @@ def where_it_may_be(partition: TopicIdPartition, report: ScanReport, known: Part
 
 
 def errors_about(partition: TopicIdPartition, errors: Sequence[ScanError]) -> list[ScanError]:
-    """Return errors of the partition's own directories, then of log directories that could not be read at all.
+    """Return errors of the partition's own directories, then errors of whole log directories or the cluster metadata.
 
-    The partition may be in one of the latter. Errors of other partitions do not explain why this one is missing.
+    The partition may be in a log directory that could not be read. Errors of other partitions do not explain why this
+    partition is missing.
     """
     own = [error for error in errors if error.partition == str(partition)]
     return own + [error for error in errors if error.partition is None]
 
 
 def _readable(read: Callable[..., _Read], *names: str) -> _Read | None:
-    """Return what `read` returns; None if the metadata cannot be read for good, such as without a permission."""
+    """Return what `read` returns; None if it fails and a retry cannot help, for lack of a permission for example."""
     try:
         return read(*names)
     except ClusterMetadataError as error:

@@ -1,4 +1,4 @@
-"""Plan a copy: eligible segments that are not remote yet, per partition, in order. Every command uses the same plan.
+"""Plan a copy: eligible segments that are not remote yet, per partition, in order. All commands plan with this module.
 
 Planning only reads; the caller stores the plan. A stale plan costs time, never data, because every batch reads the
 source again before it copies a segment.
@@ -82,18 +82,22 @@ def plan_copy(
     the scope has no topics, only the scan counts.
 
     In each partition the `failed` segments come first; each is copied again at most `max_new_copies` times: see
-    `plan_replacements`. If one cannot be replaced, nothing else of the partition is planned. The same holds if such a
-    segment is missing from the store and there is `doubt` whether it is the right store.
+    `plan_replacements`. If a failed segment cannot be replaced, only new copies of other failed segments of the
+    partition are planned. If a failed segment is missing in the store and there is `doubt` whether that is the right
+    store, nothing of the partition is planned.
 
     If the source no longer has the next offsets, abandoned copies of them that are whole (`is_whole`) are planned, to
     be finished.
 
-    `now_ms` is the database's clock; `retentions` holds what is set on topics, by name. If nothing of a partition was
-    ever copied, the copy begins after the segments that these would delete immediately; see `next_segments`.
+    `now_ms` is the database's clock; `retentions` holds the retention that is set on topics, by topic name. If nothing
+    of a partition was ever copied, the copy begins after the segments that expiration would delete immediately; see
+    `next_segments`.
 
-    A byte limit takes whole segments in order of urgency. The first segment of a run is always taken, so that a limit
-    below one segment still makes progress. `placements` gives, by broker id and directory id, where a log directory can
-    be read; other directories can be read anywhere.
+    With `limit_bytes` (inclusive) partitions are taken in order of urgency, of each the first whole segments that still
+    fit. The first segment of a run is always taken, so that a limit below one segment still makes progress.
+
+    `placements` gives, by broker id and directory id, where a log directory can be read; other directories can be read
+    anywhere.
     """
     wanted: list[PlannedPartition] = []
     held_back = _out_of_sight(report, scope, cluster_metadata, metadata, registry)
@@ -160,7 +164,7 @@ def leading_eligible(segments: Iterable[LogSegment]) -> list[LogSegment]:
 
 
 def urgency(replica: Replica, oldest: LogSegment, cluster_metadata: ClusterMetadata, now_ms: int) -> float:
-    """Return the age of the oldest uncopied segment as a ratio of the broker's retention: at 1.0 it may be deleted.
+    """Return the age of the first segment to copy, divided by its topic's retention.ms: at 1.0 a broker may delete it.
 
     An unlimited or unknown retention counts as Kafka's default of seven days, a future timestamp as age 0.
     """
@@ -188,7 +192,7 @@ def _out_of_sight(
 
 
 def _following(replica: Replica, pending: Sequence[LogSegment], highest: int | None) -> LogSegment | None:
-    """Return the segment after all that was copied; the active segment only if offsets before it are gone."""
+    """Return the first segment that is not copied; the active segment only if offsets before it are gone."""
     if pending:
         return pending[0]
     latest = next(reversed(replica.segments), None)
@@ -237,7 +241,7 @@ def _new(
     retentions: Mapping[str, TopicRetention],
     now_ms: int,
 ) -> tuple[list[PlannedSegment], list[HeldBackPartition]]:
-    """Return the segments of a first copy, and why others of the partition wait."""
+    """Return the segments that are copied for the first time, and why other segments of the partition wait."""
     partition, leading = replica.topic_id_partition, leading_eligible(pending)
     past_retention = past_retention_segments(replica, leading, highest, metadata, retentions, now_ms)
     waits = [_past_retention(partition, past_retention)] if past_retention else []
@@ -360,7 +364,7 @@ class CopyPlanner:
         failed: Mapping[TopicIdPartition, Sequence[FailedCopy]] | None = None,
         limit_bytes: int | None = None,
     ) -> CopyPlan:
-        """Return what a copy would do now.
+        """Return what a copy run would copy now, and what would wait.
 
         Args:
             report: the scan of `scope`.
@@ -392,5 +396,5 @@ class CopyPlanner:
     def with_compacted(
         self, report: ScanReport, failed: Mapping[TopicIdPartition, Sequence[FailedCopy]] = NOTHING_FAILED
     ) -> ScanReport:
-        """Return the report with compacted segments marked, among those to be copied next or to replace failed ones."""
+        """Return the report with compacted segments marked as ineligible; see `next_segments.with_compacted`."""
         return with_compacted(report, self._metadata, self._source().leading_compacted, failed)

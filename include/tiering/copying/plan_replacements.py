@@ -1,18 +1,19 @@
 """Failed segments in a plan: which are copied again, and which no source can replace.
 
-A new copy must have exactly the offsets and the leader epochs of the failed one: then it holds the same records, and
-neither its neighbours nor later segments have to change. The leader's replica may have the records in segments with
-other bounds. Copies of those would begin or end inside FINISHED neighbours, below the highest end and out of order. So
-that counts as a loss, too, until a replica leads that has the segment with the same bounds.
+A new copy must have exactly the offsets and the leader epochs of the failed segment: then it holds the same records,
+and neither its neighbours nor later segments have to change. The leader's replica may have the records in segments with
+other bounds. Copies of such segments would begin or end inside FINISHED neighbours, below the highest end and out of
+order. So this case counts as a loss, too, until a replica leads that has the segment with the same bounds.
 
-A segment that fails only because of its neighbours is not copied again: the offsets missing before it are a hole.
-A segment whose log is missing is copied again only if the store is known to be the right one; otherwise nothing is
-copied or superseded. A loss stops the partition until a person decides. So does a new copy that failed as well:
-without a limit it would be copied for ever.
+A segment that fails only because of its neighbours is not copied again; if offsets are missing before it, they are a
+hole. If a segment lacks an object in the store, it is copied again only if there is no doubt that this is the right
+store (`StoreWitness`); otherwise nothing of the partition is planned. A loss stops the partition until a person
+decides. So does a segment whose new copies have failed as often as the limit allows: without a limit it would be copied
+for ever.
 
 Failed segments of a history that a decision replaced (`model.histories`) stop nothing and are no loss for the history
-that is followed; no source has them. Segments that an undecided divergence concerns are not planned: that decision
-comes first.
+that is followed; no source has them. Segments that reach the offsets of an undecided divergence are not planned: a
+person has to decide about the divergence first.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -41,7 +42,7 @@ from include.tiering.verification.suites import RULES_ABOUT_NEIGHBOURS
 MOST_NEW_COPIES: Final = 1
 _MOST_NAMED: Final = 3
 _NOT_ABOUT_IT: Final = frozenset({IneligibleReason.AFTER_CORRUPT, IneligibleReason.AMBIGUOUS_REPLICA})
-"""Reasons outside the segment itself: once they are corrected it can be copied."""
+"""Reasons that are not about the segment itself: once their cause is corrected, the segment can be copied."""
 
 _GONE: Final = (WAITING_CANNOT_HELP | {IneligibleReason.BELOW_LOG_START}) - _NOT_ABOUT_IT
 
@@ -68,9 +69,9 @@ def plan_replacements(
     Args:
         replica: the replica that a copy reads.
         copies: by start offset. A segment that was given up is copied again if possible, and stops nothing.
-        others: replicas that a copy does not read; they may have lost segments.
-        log_start_offset: the archive's; segments wholly below it are about to expire.
-        max_attempts: upper limit of new copies of the same offsets.
+        others: replicas that a copy does not read; they may still have segments that `replica` no longer has.
+        log_start_offset: of the archive; segments wholly below it are about to expire and are not copied again.
+        max_attempts: upper limit (inclusive) of new copies of the same offsets; see `FailedCopy.superseded`.
         hole: offsets that are missing in the archive before one of `copies`; see `hole_before`.
     """
     planned: list[PlannedSegment] = []
@@ -151,7 +152,7 @@ def fails_by_neighbours(copy: FailedCopy) -> bool:
 def hole_before(
     copies: Sequence[FailedCopy], rows: Iterable[RemoteLogSegmentMetadata], decisions: Sequence[SkippedOffsets]
 ) -> OffsetRange | None:
-    """Return the first undecided offsets that are missing before a segment that fails only because of them.
+    """Return the first undecided offsets that are missing before a segment that fails only because of its neighbours.
 
     `rows` are the partition's segments of one history in any state.
     """
@@ -169,7 +170,7 @@ def record_losses(
     """Store which failed segments no source can replace, according to this plan.
 
     For partitions without a chosen replica in the report the stored losses stay. So `report` must be without the
-    partitions that the run does not take (`RunScope.scan`), or their stored losses are taken for settled.
+    partitions that the run does not take (`RunScope.scan`); otherwise their stored losses are removed as settled.
     """
     seen = {replica.topic_id_partition for replica in report.replicas if replica.chosen}
     lost = {loss.segment_id: loss.why for held in plan.held_back for loss in held.lost if not loss.in_source}
@@ -205,7 +206,7 @@ class _Wait(NamedTuple):
 
 
 def _same_segment(replica: Replica, failed: RemoteLogSegmentMetadata) -> LogSegment | None:
-    """Return the replica's rolled segment with the same offsets and leader epochs."""
+    """Return the replica's rolled segment with the same offsets and leader epochs; None if it has none."""
     segment = replica.segment_at(failed.start_offset)
     if segment is None or segment.active or segment.end_offset != failed.end_offset:
         return None

@@ -1,7 +1,7 @@
 """Reports of a scan, of a plan, and of a run.
 
-The scan gives for each segment why it may not be copied, the plan which partitions wait. The report of a run is made
-from the outcome of every planned segment.
+The report of a scan says for each segment why it may not be copied. The report of a plan says which partitions wait.
+The report of a run is made from the outcome of every planned segment.
 """
 
 from collections import Counter
@@ -105,7 +105,7 @@ def _scan_tables(report: ScanReport) -> tuple[Table, ...]:
 
 
 def _scan_row(replica: Replica) -> tuple[str, ...]:
-    """Return the row of a replica; bounds that may be higher are marked `>=`."""
+    """Return the row of a replica. Bounds that are only known to be at least a value are marked `>=`."""
     eligible = [segment for segment in replica.segments if segment.eligible]
     reasons = Counter(str(segment.reason) for segment in replica.segments if segment.reason is not None)
     at_least = ">=" if replica.bounds is BoundsQuality.LOWER else ""
@@ -161,7 +161,7 @@ def loss_document(loss: Loss) -> Document:
 
 
 def held_back_table(items: Sequence[HeldBackPartition], names: TopicNames | None = None) -> tuple[Table, ...]:
-    """Return a table of the waiting partitions, if there are any. `names` are those of a larger report."""
+    """Return a table of the waiting partitions, if there are any. `names` are the topic names of the whole report."""
     if not items:
         return ()
     names = names or TopicNames(i.topic_id_partition for i in items)
@@ -256,7 +256,7 @@ def _plan_row(partition: PlannedPartition, names: TopicNames) -> tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class CopyRun:
-    """The state of a run. `items` holds every planned segment once; `seconds` is the time that copying took."""
+    """The state of a run. `items` holds every planned segment once; `seconds` is how long its batches worked."""
 
     run_id: str
     items: Sequence[WorkItem]
@@ -331,7 +331,7 @@ def _copied(item: WorkItem) -> Document:
 
 
 def _left(item: WorkItem, why: Mapping[TopicIdPartition, LeftPartition]) -> Document:
-    """Return a segment that was left, with the reason and with the last batch's error, if there was one."""
+    """Return a segment that was left, with the reason, and with the error of the last batch if there was an error."""
     document = _offsets(item)
     if (left := why.get(item.topic_id_partition)) is not None:
         document |= {**reason_members(left.reason), "detail": left.detail}

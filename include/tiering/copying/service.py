@@ -1,4 +1,4 @@
-"""Copying: plan runs, run their batches, report on a run, and record decisions about offsets; its metrics."""
+"""Copying: plan runs, run their batches, report on a run, record decisions about offsets; and its metrics."""
 
 from collections.abc import Callable, Collection, Iterable
 from typing import Final
@@ -44,7 +44,7 @@ COPY_BYTES: Final = Metric(
     "RemoteCopyBytesPerSec",
     MetricKind.COUNTER,
     ("topic",),
-    "Bytes of the `.log` of every segment that became FINISHED.",
+    "Bytes of the `.log` of every segment that a batch sent and that became FINISHED.",
 )
 COPY_REQUESTS: Final = Metric(
     "RemoteCopyRequestsPerSec",
@@ -68,14 +68,14 @@ COPY_SENT_BYTES: Final = Metric(
     "tiering_copy_sent_bytes",
     MetricKind.COUNTER,
     ("topic",),
-    "Bytes of all objects (log, indexes, manifest) of every segment that became FINISHED.",
+    "Bytes of all objects (log, indexes, manifest) of every segment that a batch sent and that became FINISHED.",
 )
 
 COPY_METRICS: Final = (COPY_BYTES, COPY_REQUESTS, COPY_ERRORS, COPY_ERRORS_BY_CLASS, COPY_SENT_BYTES)
 
 
 def count_copied(recorder: PrometheusRecorder, topic: str, *, log_bytes: int, sent_bytes: int) -> None:
-    """Count one segment that became FINISHED; `sent_bytes` counts all of its objects."""
+    """Count one segment that was sent and became FINISHED; `sent_bytes` counts all of its objects."""
     recorder.add(COPY_REQUESTS, 1, topic)
     recorder.add(COPY_BYTES, log_bytes, topic)
     recorder.add(COPY_SENT_BYTES, sent_bytes, topic)
@@ -107,9 +107,9 @@ class CopyService:
     """Copies rolled segments of the brokers' log directories into the remote store.
 
     Log directories and the remote store are opened when a call needs them, so `run_report` works without them.
-    `topics` are the patterns of the topics that are copied if a scope names none. `record_cluster_metadata` stores that
-    the cluster's topic metadata was readable once. `effective` returns the settings overlaid with the current dynamic
-    configs. `observe` receives each step of the copy protocol.
+    `topics` are the patterns of the topics that are copied if a scope names no topic. `record_cluster_metadata` stores
+    that the cluster's topic metadata was readable once. `effective` returns the settings overlaid with the current
+    dynamic configs. `observe` receives each step of the copy protocol.
     """
 
     def __init__(
@@ -258,7 +258,7 @@ class CopyService:
         began_ms = min((batch.started_at_ms for batch in batches), default=0)
         ended_ms = max((batch.updated_at_ms for batch in batches), default=0)
         items = self._work.items(run_id)
-        # A batch ends when its time is over or its pool was made smaller; any batch that did something may have.
+        # A batch may have ended early (its time was over, or its pool was made smaller) if any segment has an outcome.
         ended_early = any(item.outcome is not SegmentOutcome.PLANNED for item in items)
         left = self.left_work(items, ended_early=ended_early)
         return CopyRun(run_id, items, (ended_ms - began_ms) / 1000, left=left)
@@ -298,11 +298,11 @@ class CopyService:
         return follow_source(planned, metadata=self._metadata, reason=reason, author=author)
 
     def abandoned_copies(self) -> AbandonedCopies:
-        """Return what finishes, abandons or keeps the copies that killed workers left."""
+        """Return the object that finishes, abandons or keeps the copies that killed workers left."""
         return AbandonedCopies(self.segment_copier(), WholeCopy(self._storage(), self._quotas()), self._ownership.claim)
 
     def segment_copier(self) -> SegmentCopier:
-        """Return what copies one segment, or abandons an attempt."""
+        """Return the object that copies single segments and abandons attempts."""
         return SegmentCopier(
             self._source(),
             self._storage(),

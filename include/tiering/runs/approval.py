@@ -1,8 +1,8 @@
 """The approval of a plan: the question for a person, the answer, and whether the answer releases the plan.
 
-The planning task stores the question; the approval task reads it here and shows it, and stores the answer that Airflow
-returns before it does anything else. So neither question nor answer passes through a place that people other than the
-tasks can write to.
+The planning task stores the question in the database. The approval task reads the question from there and shows it;
+when Airflow returns the answer, the task first stores the answer in the database. So neither the question nor the
+answer passes through an XCom, which users of Airflow can write.
 
 | step | what a crash after it leaves |
 |---|---|
@@ -10,9 +10,10 @@ tasks can write to.
 | show | a question without an answer; the approval task starts again and shows the same question |
 | answer | the answer; the release task checks it each time it is started |
 
-Airflow accepts an answer only from the users that it assigned. `approval_author` checks again who may approve when the
-plan is released, because the list may have changed since, and checks the times of question and answer for consistency,
-because people read them later. `approval_question` writes the text about a plan that deletes segments.
+Airflow accepts an answer only from the users who are assigned to the approval task. When the plan is released,
+`approval_author` checks again that the user may approve, because the list may have changed since the answer. It also
+checks that the times of question and answer fit together, because people read them later. `approval_question` writes
+the text about a plan that deletes segments.
 """
 
 from collections import Counter
@@ -33,7 +34,7 @@ from include.tiering.units import format_bytes, format_utc
 
 
 class Answer(StrEnum):
-    """The choice of a person; also REJECTED if no answer came in time."""
+    """What the person chose; REJECTED if nobody answered in time."""
 
     APPROVED = "approved"
     REJECTED = "rejected"
@@ -43,8 +44,8 @@ class Answer(StrEnum):
 class GivenAnswer:
     """An answer as it was stored.
 
-    `user_id` is None if no answer came in time; `answered_at_ms` is by Airflow's clock, `recorded_at_ms` by the
-    database's.
+    `user_id` is None if no user answered in time. `answered_at_ms` is a time of Airflow's clock, `recorded_at_ms` a
+    time of the database's clock.
     """
 
     answer: Answer
@@ -57,7 +58,8 @@ class GivenAnswer:
 class PlanQuestion:
     """The question of one DAG run about the plan of `subject`: a planned run, or a handover.
 
-    `shown_at_ms` is None as long as no task has shown it to a person.
+    `shown_at_ms` is None as long as no task has shown the question to a person; `given` is None as long as no answer is
+    stored.
     """
 
     asked_in: str
@@ -70,14 +72,14 @@ class PlanQuestion:
 
 
 class PlanQuestions(Protocol):
-    """The questions of one cluster, one for each DAG run. All may raise MetadataUnavailableError."""
+    """The questions of one cluster, one for each DAG run. Every method may raise MetadataUnavailableError."""
 
     def put(self, asked_in: str, *, subject: str, plan_hash: str, headline: str, body: str) -> None:
-        """Store a question. A question that was shown already stays as it is.
+        """Store the question of a DAG run. A stored question that was not shown is replaced; a shown one stays.
 
         Raises:
-            StateConflictError: this DAG run has shown a question about another plan. Airflow keeps the text of a task's
-                first question, so another plan needs another DAG run.
+            StateConflictError: this DAG run has shown a question about another plan or subject. Airflow keeps the text
+                of a task's first question, so another plan needs another DAG run.
         """
         ...
 
@@ -90,10 +92,10 @@ class PlanQuestions(Protocol):
         ...
 
     def answer(self, asked_in: str, answer: Answer, *, user_id: str | None, answered_at_ms: int) -> PlanQuestion:
-        """Store the answer that Airflow reports.
+        """Store the answer that Airflow reports, in place of an earlier one, with an event.
 
         Raises:
-            StateConflictError: the question was not shown.
+            StateConflictError: no question is stored, or it was not shown.
         """
         ...
 
@@ -107,15 +109,18 @@ class PlanQuestions(Protocol):
 
 
 _TEXT_TAKES_MS: Final = 60_000
-"""Most time between reading the limits and storing a question: a loosened limit is rather listed twice than never."""
+"""The longest time assumed between reading the loosened limits for a question and storing that question.
+
+Limits loosened in this time before an approved question are listed again: better twice than never.
+"""
 
 
 class QuestionService:
     """Stores answers to questions about plans of any kind.
 
     Args:
-        claim: claims the store, so that a copy of the database from before a rejection can no longer use it; returns
-            why that failed, None if it did not.
+        claim: claims the remote store, so that a copy of the database from before a rejection can no longer use the
+            store; returns why the claim failed, None if it succeeded.
     """
 
     def __init__(
@@ -132,9 +137,10 @@ class QuestionService:
         self._claim = claim
 
     def answer(self, asked_in: str, answer: Answer, *, user_id: str | None, answered_at_ms: int) -> PlanQuestion:
-        """Store the answer. After a rejection, try to claim the store.
+        """Store the answer. After a rejection, try to claim the remote store.
 
-        A copy of the database from before the rejection holds the same plan, with its question still open.
+        The claim is needed because a copy of the database from before the rejection holds the same plan, with its
+        question still open. The answer is stored even if the claim fails.
 
         Raises:
             StateConflictError: the question was not shown.
@@ -145,7 +151,10 @@ class QuestionService:
         return answered
 
     def loosened_since_approval(self) -> Sequence[Loosening]:
-        """Return the deletion limits loosened since the last approved question that could list them; oldest first."""
+        """Return the changes that loosened a deletion limit, oldest first.
+
+        They begin `_TEXT_TAKES_MS` before the newest approved question was stored; without one they are all.
+        """
         since_ms = self._questions.last_approved_ms() - _TEXT_TAKES_MS
         return loosenings(self._configs.history(ALL_BROKERS), self._settings, since_ms=since_ms)
 
@@ -161,9 +170,9 @@ def approval_author(
     If `approvers` is empty, every user whom Airflow let answer may approve.
 
     Raises:
-        ApprovalRequiredError: no question was shown, no answer came, or the plan was rejected.
-        AnswerRefusedError: the answer is about another plan, by a person who may not approve now, or its time is
-            impossible.
+        ApprovalRequiredError: no question was shown, no answer came in time, or the plan was rejected.
+        AnswerRefusedError: the answer is about another plan or subject, or is by a user who may not approve now, or is
+            dated more than `CLOCKS_MAY_DIFFER_MS` after it was stored or before the question was shown.
     """
     if found is None or found.shown_at_ms is None or found.given is None:
         raise ApprovalRequiredError(
@@ -208,7 +217,7 @@ _COLUMNS: Final = ("topic", "segments", "bytes", "share", "last 24 h", "remote n
 
 @dataclass(frozen=True, slots=True)
 class ApprovalQuestion:
-    """`subject` is one line of text, `body` Markdown."""
+    """The text of a question: `subject` is one line of plain text, `body` is Markdown."""
 
     subject: str
     body: str
@@ -220,13 +229,16 @@ def approval_question(
     shared_names: Collection[str] = (),
     loosened: Sequence[Loosening] = (),
 ) -> ApprovalQuestion:
-    """Write the question about a plan that deletes segments; it identifies the plan by its hash.
+    """Write the question about a plan that deletes segments; the text identifies the plan by its hash.
+
+    The question lists at most 50 reasons, at most 50 topics (those that lose the largest share first), and at most 20
+    loosened limits (the newest).
 
     Args:
-        limit_report: why the plan needs an approval; the topics that lose the largest share come first, at most 50.
+        limit_report: why the plan needs an approval, and what each topic loses.
         expirations: the plan.
-        shared_names: names that more than one topic has; their topics are shown with their id.
-        loosened: limits that allow more deletions than before, oldest first.
+        shared_names: names that more than one topic has; these topics are shown with their id.
+        loosened: changes after which more may be deleted without an approval, or sooner; oldest first.
     """
     names = TopicNames((planned.topic_id_partition for planned in expirations), shared=shared_names)
     reasons = _reasons(expirations)
@@ -244,7 +256,7 @@ def approval_question(
         *_topic_table(actions[:_MOST_TOPICS], reasons, names),
         *_left_out(len(actions), "topic"),
         "",
-        "The share is planned and deleted bytes of 24 hours, divided by what would be stored without either.",
+        "The share: planned bytes and bytes deleted in 24 hours, divided by the bytes stored if nothing were deleted.",
         "**Approve** deletes exactly this plan. **Reject**, or no answer in time, deletes nothing.",
         "If a retention was shortened by mistake: reject, then correct it (`./tiering configs --entity-type topics`).",
     ]
@@ -252,7 +264,7 @@ def approval_question(
 
 
 def loosened_lines(loosened: Sequence[Loosening]) -> Iterator[str]:
-    """List which limits were loosened, by whom and when; yield no line if none was."""
+    """Yield lines of Markdown: which limits were loosened, by whom and when; no line if no limit was loosened."""
     if not loosened:
         return
     yield "**Limits of deletions were loosened since the last approval:**"

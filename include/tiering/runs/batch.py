@@ -2,7 +2,8 @@
 
 - The `BatchLoop` claims a partition under a lease, has its work done in groups, and gives the lease back.
 - The `CancellationToken` says, before every grant of a quota, whether this worker may still send. The heartbeat thread
-  sets its state, so that a pause, a lost lease or a dead parent process stops the sending within one heartbeat.
+  sets the token's state: a pause or the death of the parent process stops the sending within one heartbeat
+  (`BEAT_SECONDS`), a lost lease at the next renewal, which is due when a third of the lease has passed.
 - `StopConditions` end the batch when its time is over, its pool has become too small, or its token was cancelled.
 - The `BatchHeartbeat` thread renews the lease, reports the progress, and polls for pauses and for the death of the
   parent process.
@@ -35,8 +36,8 @@ _log: Final = get_logger(__name__)
 class CancellationToken:
     """Says whether work may continue; can be cancelled for good, or paused for a while.
 
-    `check` waits in a pause for at most `pause_hold_seconds`, about as long as a store keeps an idle connection; after
-    that the attempt is given up, and another attempt begins on resume.
+    During a pause `check` waits for at most `pause_hold_seconds`, about as long as a store keeps an idle connection.
+    After that the caller gives up its attempt, and another attempt begins after the pause.
     """
 
     def __init__(self, clock: Clock, *, pause_hold_seconds: float = PAUSE_HOLD_SECONDS) -> None:
@@ -53,7 +54,8 @@ class CancellationToken:
 
         Raises:
             SendingStoppedError: the token was cancelled, or the pause lasts longer than `pause_hold_seconds`.
-            LeaseLostError: the lease ran out by this host's monotonic clock, or was taken over.
+            LeaseLostError: the lease ran out by this host's monotonic clock, or its renewal was refused because it was
+                taken over or given back.
         """
         with self._changed:
             if self._paused:
@@ -71,7 +73,7 @@ class CancellationToken:
 
     @property
     def pauses(self) -> int:
-        """How many pauses have begun: a changed number shows a caller that a pause began in between."""
+        """How many pauses have begun: if the number differs between two reads, a pause began between them."""
         return self._pauses
 
     @property
@@ -106,7 +108,7 @@ class BatchEnd(StrEnum):
 
 
 class StopConditions:
-    """When one batch ends. Its time begins now. `pool` is the Airflow pool of its slot, None outside Airflow."""
+    """When one batch ends. `max_seconds` count from the creation of this object; `pool` is None outside of Airflow."""
 
     def __init__(
         self,
@@ -126,7 +128,7 @@ class StopConditions:
         self._deadline = clock.monotonic() + max_seconds
 
     def reason_to_end(self) -> BatchEnd | None:
-        """Return why the batch must end, None if it may begin more work; call it before each new piece of work."""
+        """Return why the batch must end, None if it may begin more work. Call this before each new piece of work."""
         if self._cancellation.stop_reason is not None:
             return BatchEnd.STOPPED
         if self._clock.monotonic() >= self._deadline:
@@ -136,7 +138,7 @@ class StopConditions:
         return None
 
     def _is_surplus(self) -> bool:
-        """If the pool became too small, the batches that began last leave first."""
+        """Return whether the live batches that began earlier take all slots; False for an unknown or negative size."""
         slots = self._work.pool_size(self._pool) if self._pool is not None else None
         if self._pool is None or slots is None or slots < 0:
             return False
@@ -146,8 +148,8 @@ class StopConditions:
 class BatchHeartbeat:
     """Runs as long as the batch; cancels the token when the batch may not continue.
 
-    While the database is unreachable the batch continues until the lease has run out by this host's clock: the token
-    then refuses to send, because another worker may hold the partition.
+    While the database is unreachable, the batch continues until the lease has run out by this host's clock. From then
+    on the token refuses to send, because another worker may hold the partition.
     """
 
     def __init__(
@@ -190,7 +192,7 @@ class BatchHeartbeat:
         self._ignoring_outage(self._report)
 
     def claim(self, take: Callable[[], AnyLease | None]) -> AnyLease | None:
-        """Take a lease; its local validity counts from before the request, so it never ends after the database's."""
+        """Take a lease; here it counts from before the call of `take`, so it ends no later than in the database."""
         with self._lock:
             before = self._clock.monotonic()
             taken = take()
@@ -200,7 +202,7 @@ class BatchHeartbeat:
             return taken
 
     def release(self) -> None:
-        """Give the lease back; if it was lost or the database is unreachable, it is left to expire."""
+        """Give the lease back. Do nothing if it was lost; if the database is unreachable, leave it to expire."""
         with self._lock:
             lease, self._lease = self._lease, None
             self._cancellation.lease_valid_until(None)
@@ -210,8 +212,8 @@ class BatchHeartbeat:
     def on_lease_lost(self, lease: PartitionLease) -> None:
         """Cancel the batch if another process of the same batch holds the lease that this process has lost.
 
-        The task was started again while this process only seemed dead. Unless this process stops, the two take the
-        lease from each other endlessly.
+        In that case the task was started again while this process only seemed dead. Unless this process stops, the two
+        processes take the lease from each other endlessly.
         """
         fence, mine = lease.fence, (lease.run_id, lease.batch_id)
 
@@ -227,12 +229,15 @@ class BatchHeartbeat:
             self._planned_bytes += size_bytes
 
     def add_done(self, size_bytes: int) -> None:
-        """Count bytes that are done without being sent."""
+        """Count bytes as done that need not be sent."""
         self._done_bytes += size_bytes
 
     @contextmanager
     def counting(self, segment_bytes: int) -> Iterator[Callable[[int], None]]:
-        """Count the bytes of one segment as they are sent; they are subtracted again if the copy fails."""
+        """Count the bytes of one segment as they are sent, at most `segment_bytes`; subtract them if the block fails.
+
+        After a block without an error exactly `segment_bytes` are counted, even if fewer were sent.
+        """
         before = self._done_bytes
 
         def on_sent(size_bytes: int) -> None:
@@ -246,7 +251,7 @@ class BatchHeartbeat:
         self._done_bytes = before + segment_bytes
 
     def beat(self) -> None:
-        """Check the parent process and the pause, renew the lease, report the progress."""
+        """Check the parent process and the pause; renew the lease and report the progress if that is due."""
         if not self._parent_alive():
             self._cancellation.stop("the process that started this batch is gone")
         with self._lock:
@@ -256,7 +261,7 @@ class BatchHeartbeat:
             self._ignoring_outage(self._report)
 
     def _run(self) -> None:
-        """An error that ends the heartbeat cancels the token: pauses and lost leases would go unnoticed."""
+        """Beat until the batch ends; an error cancels the token, as pauses and lost leases would go unnoticed."""
         try:
             while not self._wake.wait(BEAT_SECONDS):
                 self.beat()
@@ -321,7 +326,7 @@ class BatchHeartbeat:
 
 
 class BatchLoop:
-    """The loop of one batch. It never claims `set_aside` partitions again, and skips those that are `throttled` now."""
+    """The loop of one batch. It never claims partitions in `set_aside` again, nor those that are `throttled` now."""
 
     def __init__(
         self,
@@ -352,11 +357,15 @@ class BatchLoop:
         """Claim partitions and work on them until there is a reason to end.
 
         Args:
-            claim: takes a lease of a partition that is not `excluded`; None if none is claimable now.
-            work_on: does the planned work of the partition. A lost lease, or a cancelled token, ends this call, not the
-                batch.
-            has_work: whether planned work of the run is left, claimed or not.
-            is_withdrawn: whether the run was withdrawn; called when nothing is left to claim.
+            claim: gets the partitions that it must not claim, and takes a lease on another one; returns None if no
+                partition can be claimed now.
+            work_on: does the planned work of the leased partition. If it raises LeaseLostError or SendingStoppedError,
+                the loop continues with the next check for a reason to end; other errors end the batch.
+            has_work: returns whether planned work of the run is left, claimed or not.
+            is_withdrawn: returns whether the run was withdrawn; called when nothing is left to claim.
+
+        Returns:
+            Why the batch ended.
         """
         while (ended := self._stop_conditions.reason_to_end()) is None:
             lease = self.heartbeat.claim(lambda: claim(self.excluded()))
@@ -374,11 +383,13 @@ class BatchLoop:
         return ended
 
     def in_groups(self, do_next: Callable[[], bool], *, may_go_on: Callable[[], bool] = lambda: True) -> None:
-        """Work on the leased partition group by group, until there is a reason to end; wait while paused.
+        """Work on the leased partition group by group, and wait while paused.
+
+        Return when no group is left, the batch has a reason to end, or `may_go_on` returns False.
 
         Args:
-            do_next: does the next group and returns whether there is another.
-            may_go_on: called before each group, and again after each wait in a pause.
+            do_next: does the next group and returns whether another group is left.
+            may_go_on: called before each group, and again after each short wait in a pause.
         """
         while self._stop_conditions.reason_to_end() is None and may_go_on():
             if self.cancellation.paused:
@@ -394,9 +405,10 @@ class BatchLoop:
         *,
         reraise: tuple[type[TieringError], ...] = (),
     ) -> Iterator[None]:
-        """Set the partition aside if the block fails, and let `give_up` record why.
+        """If the block raises a TieringError, set the partition aside and let `give_up` record the error.
 
-        Errors of the lease or the token are raised, and so are those of `reraise`, which concern the whole batch.
+        LeaseLostError, SendingStoppedError, and the errors in `reraise`, which concern the whole batch, are raised
+        instead.
         """
         try:
             yield
@@ -407,11 +419,14 @@ class BatchLoop:
             give_up(error)
 
     def excluded(self) -> Set[TopicIdPartition]:
-        """Partitions that this batch may not claim now."""
+        """Return the partitions that this batch must not claim now."""
         return self.set_aside | self._throttled()
 
     def _wait_for_work(self, has_work: Callable[[], bool]) -> bool:
-        """Wait for a short time and return True if paused or throttled topics still hold work of this run."""
+        """Return whether to try a claim again, after a short wait; False at once if nothing can become claimable.
+
+        A claim is tried again while any topic is paused, or any partition throttled, and the run has planned work left.
+        """
         is_held = bool(self._work.paused_topics() or self._throttled())
         if not is_held or not has_work():
             return False
@@ -439,7 +454,7 @@ def cancellation_and_heartbeat(
 
 
 def deletion_limits(settings: TieringSettings) -> DeletionLimits:
-    """Return the limits up to which any run may delete without an approval."""
+    """Return the limits, from the settings of expiration, up to which a run may delete without an approval."""
     limits = settings.expiration
     return DeletionLimits(limits.max_share, limits.min_bytes, limits.total_max_bytes, limits.max_whole_topics)
 

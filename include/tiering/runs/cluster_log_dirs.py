@@ -1,4 +1,4 @@
-"""Scans of the log directories in the settings, after a check that they belong to the database's cluster."""
+"""Scans of the log directories in the settings, and the check that they belong to the database's cluster."""
 
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
@@ -15,7 +15,7 @@ from include.tiering.settings import TieringSettings
 
 @dataclass(frozen=True, slots=True)
 class KnownLogDir:
-    """One entry of `log_dirs`. `directory_id` is None if the directory cannot be identified; `error` says why."""
+    """An entry of the setting `log_dirs`. `directory_id` is None if `error` says why it cannot be identified."""
 
     broker_id: int
     path: str
@@ -24,7 +24,7 @@ class KnownLogDir:
 
 
 def configured_log_dirs(settings: TieringSettings) -> list[LogDirLocation]:
-    """Return the entries of `log_dirs`.
+    """Return the entries of the setting `log_dirs`.
 
     Raises:
         SettingError: `log_dirs` is empty.
@@ -55,11 +55,13 @@ class ClusterLogDirs:
         return bool(self._settings.log_dirs)
 
     def scan(self, topics: Collection[str]) -> ScanReport:
-        """Scan the replicas of topics that match the patterns.
+        """Scan the replicas of the topics whose names match one of the shell-style patterns `topics`.
 
         Raises:
             SettingError: the log dirs belong to another cluster than the database.
-            ForeignClusterError: the brokers do.
+            ForeignClusterError: the brokers belong to another cluster than the database.
+            MetadataUnavailableError: as for `require_cluster`.
+            BrokersError: as for `require_cluster`.
         """
         self.require_cluster()
         cluster_id, report = self._cluster_id(), self._source().scan(topics=topics)
@@ -70,16 +72,16 @@ class ClusterLogDirs:
         return report
 
     def scan_all(self, *, topics: Collection[str] | None = None, deep: bool = False) -> ScanReport:
-        """Scan the log directories of any cluster. Needs no database.
+        """Scan the log directories without a check to which cluster they belong. Needs no database.
 
         Args:
-            topics: patterns; None for every topic.
-            deep: read every batch.
+            topics: shell-style patterns of topic names; None for all topics.
+            deep: read and check every record batch, see `LogSource.scan`.
         """
         return self._source().scan(topics=topics, deep=deep)
 
     def require_cluster(self) -> None:
-        """Check that the brokers belong to the database's cluster; without bootstrap servers nothing is checked.
+        """Check that the brokers belong to the database's cluster; without bootstrap servers this is not checked.
 
         Raises:
             MetadataUnavailableError: the database serves no cluster.
@@ -94,20 +96,23 @@ class ClusterLogDirs:
             )
 
     def placements(self) -> dict[tuple[int, str], Placement]:
-        """Return placements by broker id and directory id, of log dirs that have one and can be identified here."""
+        """Return the placements of log dirs, by broker id and directory id.
+
+        Log dirs without a placement, and those that cannot be identified on this host, are absent.
+        """
         placements = {}
         for log_dir in self._settings.log_dirs:
             placement = Placement(log_dir.queue, log_dir.spark_resource)
             if placement == ANYWHERE:
                 continue
-            # The scan reports a log dir that is unreadable, or not what the settings say; nothing of it is planned.
+            # A log dir that is unreadable, or not what the settings say, is reported by the scan and never planned.
             with suppress(SourceError, ClusterMetadataError):
                 identity = identify(LogDirLocation(log_dir.broker_id, log_dir.path))
                 placements[identity.broker_id, identity.directory_id] = placement
         return placements
 
     def known(self) -> list[KnownLogDir]:
-        """Return every log dir of the settings with its directory id, or why it cannot be identified."""
+        """Return every log dir of the settings with its directory id, or with the reason why it has none."""
         known = []
         for log_dir in self._settings.log_dirs:
             found = KnownLogDir(log_dir.broker_id, str(log_dir.path), None)
@@ -120,12 +125,15 @@ class ClusterLogDirs:
         return known
 
     def log_ends(self, topics: Collection[str]) -> Mapping[TopicIdPartition, int]:
-        """Return log end offsets (exclusive) of the leaders' replicas; partitions that cannot be read are absent."""
+        """Return the log end offsets (exclusive) of partitions of these topics, from the leaders' replicas.
+
+        A partition is absent if its leader's replica cannot be read.
+        """
         replicas = self._source().scan(topics=topics).replicas
         return {replica.topic_id_partition: replica.log_end_offset for replica in replicas if replica.chosen}
 
     def first_cluster_id(self) -> str | None:
-        """Return the cluster id in the first log dir that can be read; None if none can."""
+        """Return the cluster id in the first log dir that can be identified; None if no log dir can."""
         for log_dir in configured_log_dirs(self._settings) if self._settings.log_dirs else ():
             with suppress(SourceError, ClusterMetadataError):
                 return identify(log_dir).cluster_id

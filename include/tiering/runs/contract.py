@@ -1,13 +1,13 @@
 """Contract of runs: planned segments, leases with fencing tokens, progress, the pause switch.
 
-A run is one plan. Batches of that run pull partitions: `claim` takes a lease on the most urgent partition with work
-left, `release` gives the lease back, `waits_longer` says whether another partition has waited longer. The database's
-clock limits the time of a lease, and a fencing token protects it: each claim of a partition in one role gets a higher
-token than the claim before, and a change made with an older token fails. Runs that delete are in `deletion_run`.
+A run is one plan. Batches of that run pull partitions: `claim` takes a lease on a partition with work left, by default
+the most urgent one; `release` gives the lease back; `waits_longer` says whether another partition has waited longer.
+The database's clock decides when a lease ends. Each claim of a partition in one role gets a higher fencing token than
+the claim before it, and a change that is made with an older token fails. Runs that delete are in `deletion_run`.
 
-A lease that ends more than its own length and one minute (`LEASE_MARGIN_MS`) in the future is ignored and blocks no
-claim; a row without a length counts as one hour. Such a lease shows that the clock that dated it was wrong, and that
-clock may have dated other rows: `require_no_lease_ahead` reports it.
+A lease is ignored, and blocks no claim, if it ends later than its own length and one minute (`LEASE_MARGIN_MS`) from
+now; a lease that is stored without a length is taken to be one hour long. Such a lease shows that the database's clock
+was wrong when it dated the lease, and that it may have dated other rows: `require_no_lease_ahead` reports the lease.
 """
 
 from collections.abc import Collection, Sequence
@@ -29,7 +29,8 @@ ALL_TOPICS: Final = "*"
 class PlannedSegment:
     """One rolled segment to copy. Offsets are inclusive.
 
-    `supersedes` is the failed segment of the same offsets that the copy replaces, None for a first copy.
+    `supersedes` is the id of the remote segment that the copy replaces, which has the same offsets and failed its
+    verification; None for a first copy.
     """
 
     base_offset: int
@@ -42,7 +43,7 @@ class PlannedSegment:
 class Placement:
     """Where a replica's files can be read: by an Airflow worker of `queue`, by Spark executors with `spark_resource`.
 
-    None stands for any worker, or any executor.
+    A `queue` of None means any worker, a `spark_resource` of None any executor.
     """
 
     queue: str | None = None
@@ -54,7 +55,7 @@ ANYWHERE: Final = Placement()
 
 @dataclass(frozen=True, slots=True)
 class PlannedPartition:
-    """Segments of one replica in ascending order. Higher `urgency` is claimed first."""
+    """Planned segments of one replica, in ascending order of offsets. A higher `urgency` is claimed first."""
 
     replica_id: ReplicaId
     urgency: float
@@ -70,7 +71,7 @@ class PlannedPartition:
 class ClaimOrder(StrEnum):
     """Which of the partitions with work a claim takes.
 
-    A partition has waited since its last claim; a partition that was never claimed has waited longest.
+    A partition has waited since its last claim in this run; a partition without such a claim has waited longest.
     """
 
     URGENCY = "the most urgent; among equals the one that has waited longest"
@@ -97,10 +98,10 @@ class LeaseHolder:
 
 @dataclass(frozen=True, slots=True)
 class LeaseAhead:
-    """A lease row that counts as no lease: it ends more than its length and `LEASE_MARGIN_MS` in the future.
+    """A lease that is ignored, because it ends later than its length and `LEASE_MARGIN_MS` from now.
 
-    A clock was ahead when it was taken or renewed. No claim waits for it, and the next claim replaces it. The name of a
-    topic that is not registered is its id.
+    The database's clock was ahead when the lease was taken or renewed. No claim waits for the lease, and the next claim
+    replaces it. A topic that is not registered has its id as its name.
     """
 
     topic_id_partition: TopicIdPartition
@@ -113,7 +114,10 @@ AnyLease = TypeVar("AnyLease", bound=PartitionLease)
 
 @dataclass(frozen=True, slots=True)
 class LiveLease:
-    """A partition that a batch works on now. The name of a topic that is not registered is its id."""
+    """A lease that blocks other claims now: its batch works on the partition, or died before the lease ended.
+
+    A topic that is not registered has its id as its name.
+    """
 
     topic_id_partition: TopicIdPartition
     role: LeaseRole
@@ -133,8 +137,8 @@ class SegmentOutcome(StrEnum):
 class WorkItem:
     """A planned segment with its outcome.
 
-    `error` is the class name of a TieringError, `path` and `position` say where it occurred. A segment that is still
-    PLANNED may have an error too: why the last batch that leased its partition did not copy it.
+    `error` is the class name of a TieringError; `path` and `position` say where the error occurred. A segment that is
+    still PLANNED may have an error too: the reason that `record_left_reason` stored last.
     """
 
     topic_id_partition: TopicIdPartition
@@ -149,10 +153,10 @@ class WorkItem:
 
 @dataclass(frozen=True, slots=True)
 class BatchProgress:
-    """Bytes of the segments that a batch has worked on; written once a second. `pool` is None outside of Airflow.
+    """A report of a running batch: bytes planned and done; about once a second. `pool` is None outside of Airflow.
 
     Batch ids are unique in the cluster, not only in their run. `started_at_ms` and `updated_at_ms` are the database's
-    times of the first report and of this one: the store sets them and ignores the caller's values.
+    times of the batch's first report and of this report: the store sets them and ignores the caller's values.
     """
 
     run_id: str
@@ -190,10 +194,12 @@ class WorkStore(Protocol):
         placement: Placement | None = None,
         order: ClaimOrder = ClaimOrder.URGENCY,
     ) -> Lease | None:
-        """Lease the first partition of the run, by `order`, with planned segments left and no live lease of any run.
+        """Lease a partition of the run in the role COPY: the first, by `order`, that can be claimed.
 
-        A batch takes over a live lease of its own batch id: its process died and was started again. If the earlier
-        process still lives, it loses the lease and has to end, see `BatchHeartbeat.on_lease_lost`.
+        A partition can be claimed if planned segments are left, none has FAILED in this run, and no other batch of any
+        run has a live lease to copy it. A batch also gets a partition under a live lease of the same run and batch id,
+        which shows that its process died and was started again. If the earlier process still lives, it loses the lease
+        and has to end, see `BatchHeartbeat.on_lease_lost`.
 
         Args:
             run_id: the run whose plan is claimed from.
@@ -213,12 +219,12 @@ class WorkStore(Protocol):
     ) -> bool:
         """Return whether the batch could claim another partition that has waited since before this lease was claimed.
 
-        False for a lease that was lost.
+        Return False if a later claim has replaced this lease.
         """
         ...
 
     def renew(self, lease: AnyLease, *, lease_ms: int) -> AnyLease:
-        """Prolong a lease of any role, also an expired one as long as no other batch has claimed the partition since.
+        """Prolong a lease of any role; an expired lease too, unless the partition was claimed again in this role.
 
         Raises:
             LeaseLostError: the lease was taken over or given back.
@@ -234,11 +240,11 @@ class WorkStore(Protocol):
         ...
 
     def leases_ahead(self) -> Sequence[LeaseAhead]:
-        """Return the ignored leases of all partitions, by topic, partition and role."""
+        """Return the leases that are ignored because they end too late, ordered by topic, partition and role."""
         ...
 
     def live_leases(self) -> Sequence[LiveLease]:
-        """Return the live leases of all partitions, by topic, partition and role."""
+        """Return the live leases of all partitions, ordered by topic, partition and role."""
         ...
 
     def remaining(self, lease: Lease) -> Sequence[PlannedSegment]:
@@ -251,32 +257,35 @@ class WorkStore(Protocol):
         A FAILED segment stops the partition in this run: no batch claims it again.
 
         Raises:
-            LeaseLostError: another batch holds the partition, or the lease was given back.
-            StateConflictError: the plan has no such segment, or the segment has another outcome already.
+            LeaseLostError: the partition was claimed again in this role, or the lease was given back.
+            StateConflictError: the plan has no such segment, or another outcome (or the same outcome with other
+                details, such as another error) is already stored for it.
         """
         ...
 
     def record_left_reason(self, run_id: str, partition: TopicIdPartition, *, error: str, message: str) -> None:
         """Store why a batch ended its work on this partition without an outcome for its PLANNED segments.
 
-        Reports show the text until a segment has an outcome.
-
-        No lease is needed, because no decision depends on this text.
+        Reports show `error` and `message` with each of these segments until the segment gets an outcome. No lease is
+        needed, because no decision depends on them.
         """
         ...
 
     def items(self, run_id: str) -> Sequence[WorkItem]:
-        """Return all planned segments of a run with their outcomes, by topic, partition and offset."""
+        """Return all segments of the run's plan with their outcomes, ordered by topic, partition and offset."""
         ...
 
     def has_work(self, run_id: str, placement: Placement | None = None) -> bool:
-        """Return whether a segment is PLANNED in a partition that has not stopped, in all placements or in one."""
+        """Return whether a PLANNED segment is left in a partition without a FAILED one, claimed or not.
+
+        Only partitions of exactly this placement count; None counts those of all placements.
+        """
         ...
 
     def report_progress(self, progress: BatchProgress) -> None:
         """Replace the earlier report of this batch.
 
-        A report that is not `finished` holds a slot of the batch's pool for `LIVE_BATCH_MS`.
+        After a report that is not `finished`, the batch counts as holding a slot of its pool for `LIVE_BATCH_MS`.
         """
         ...
 
@@ -285,11 +294,11 @@ class WorkStore(Protocol):
         ...
 
     def pause(self, topic: str | None, *, author: str) -> None:
-        """Pause copies, deletions and publication, of one topic (by name) or with None of all topics. Idempotent."""
+        """Pause copies, deletions and publication of a topic (by name), or of all topics for None. Idempotent."""
         ...
 
     def resume(self, topic: str | None, *, author: str) -> None:
-        """End the pause of one topic, or with None that of all topics; other pauses stay. Idempotent."""
+        """End the pause of a topic, or for None the pause of all topics; other pauses stay. Idempotent."""
         ...
 
     def paused_topics(self) -> frozenset[str]:
@@ -297,14 +306,14 @@ class WorkStore(Protocol):
         ...
 
     def pool_size(self, pool: str) -> int | None:
-        """Return the slots of an Airflow pool as they were last stored; None if they never were."""
+        """Return the stored number of slots of an Airflow pool; None if no number was ever stored."""
         ...
 
     def live_batches(self, pool: str) -> Sequence[str]:
         """Return the ids of batches that hold a slot of this pool now, in the order in which they began.
 
-        A batch holds a slot while its last report is at most `LIVE_BATCH_MS` old by the database's clock and not
-        `finished`.
+        A batch holds a slot while its last report is at most `LIVE_BATCH_MS` old by the database's clock, is dated at
+        most `LEASE_MARGIN_MS` in the future, and is not `finished`.
         """
         ...
 
@@ -323,10 +332,10 @@ def describe_lease_ahead(lease: LeaseAhead) -> str:
 
 
 def require_no_lease_ahead(leases: Sequence[LeaseAhead]) -> str:
-    """Check that no lease is ahead, and return that as a sentence.
+    """Check that `leases`, the result of `leases_ahead`, is empty; return a sentence that says so.
 
     Raises:
-        LeaseAheadError: names the first `MOST_NAMED` leases and the number of the others.
+        LeaseAheadError: there are such leases; the message names the first `MOST_NAMED` and the number of the others.
     """
     if not leases:
         return "no lease ends further ahead than it may last"

@@ -1,11 +1,11 @@
 """The check of the database's clock before anything is deleted by age.
 
-Retention, and the age of an orphan object, are decided by the database's clock. A clock that is years ahead makes
-everything old. So it is compared with this worker's clock and with the time in the store's answer, and it must not lie
-before an event that it dated itself. A clock that cannot be read is left out of the comparison: on a single host all of
-them are the same clock, and there the deletion limit protects. While a batch runs, the database's clock must advance as
-fast as this process's monotonic clock. Decisions by age use `ClockGuard.now_ms` instead of reading the database's time
-again, because that clock may jump right after the check.
+The database's clock decides how old a segment or an orphan object is. If that clock is years ahead, everything looks
+old. So the database's clock is compared with this worker's clock and with the time in the remote store's answer, and it
+must not be before the time of an event that it dated itself. If the store's time cannot be read, it is left out. On a
+single host all of these are the same clock, so the comparison finds nothing; there the deletion limit protects. While a
+batch runs, the database's clock must also advance as fast as this process's monotonic clock. Decisions by age use
+`ClockGuard.now_ms` instead of reading the database's time again, because its clock may jump right after the check.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,7 +18,7 @@ from include.tiering.runs.deletion_run import DeletionStore
 from include.tiering.units import format_utc
 
 _ROUNDING_MS: Final = 1_000
-"""A store's time has whole seconds, and two servers of one database need not agree on the millisecond."""
+"""Tolerance: a store's time has whole seconds, and two servers of one database may differ by milliseconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class ClockReading:
 
 @dataclass(frozen=True, slots=True)
 class ClockBounds:
-    """How far clocks may be apart. Events up to `ignored_until_ms` (inclusive) were dated by a wrong clock."""
+    """How far clocks may be apart. Events dated `ignored_until_ms` or earlier are ignored: a wrong clock dated them."""
 
     max_difference_ms: int
     ignored_until_ms: int = 0
@@ -43,8 +43,9 @@ def require_consistent_clock(
     """Compare the database's clock with other clocks and with the newest event; return if nothing contradicts it.
 
     Raises:
-        ClockBehindError: it lies before the newest event, by no more than clocks may be apart (retriable).
-        ClockDisagreesError: it differs too much from another clock, or lies far before the newest event.
+        ClockBehindError: the database's time is before the newest event, by at most `max_difference_ms` (retriable).
+        ClockDisagreesError: the database's time differs from another clock, or is before the newest event, by more than
+            `max_difference_ms`.
     """
     for other in others:
         apart_ms = abs(database_ms - other.now_ms)
@@ -69,7 +70,7 @@ def require_consistent_clock(
 
 
 class ClockGuard:
-    """Reads and compares the clocks. `store_ms` returns None if the store's clock cannot be read."""
+    """Reads and compares the clocks. `store_ms` returns the remote store's time, None if it cannot be read."""
 
     def __init__(
         self,
@@ -86,14 +87,18 @@ class ClockGuard:
         self._checked: tuple[int, float] | None = None
 
     def now_ms(self) -> int:
-        """The database's time at the last check, advanced by the monotonic clock; the first call checks."""
+        """Return the database's time at the last check plus the monotonic time since then.
+
+        If no check was made yet, check first.
+        """
         checked_ms, monotonic = self._checked or self._check(with_store=True)
         return checked_ms + round((self._clock.monotonic() - monotonic) * 1000)
 
     def require(self, *, with_store: bool = True) -> None:
         """Read and compare the clocks now, see `require_consistent_clock`.
 
-        From the second time on, the database's clock must also have advanced as fast as this process's.
+        From the second check on, the database's clock must also have advanced since the first check as fast as this
+        process's monotonic clock.
         """
         self._check(with_store=with_store)
 
@@ -123,12 +128,15 @@ class ClockGuard:
 
 
 def clock_contradiction(clocks: ClockGuard, began_at_ms: int) -> str | None:
-    """Return what contradicts the database's clock, now or when it showed `began_at_ms`; None if nothing does."""
+    """Return what contradicts the database's clock, now or when it showed `began_at_ms`; None if nothing does.
+
+    A clock that is a little behind (ClockBehindError) is also returned, not raised.
+    """
     try:
         clocks.require()
     except ClockDisagreesError as error:
         return str(error)
     now_ms = clocks.now_ms()
     if began_at_ms > now_ms + _ROUNDING_MS:
-        return f"the database's clock said {format_utc(began_at_ms)} before, and says {format_utc(now_ms)} now"
+        return f"the database's clock said {format_utc(began_at_ms)} earlier, but says {format_utc(now_ms)} now"
     return None

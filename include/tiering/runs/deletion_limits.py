@@ -1,13 +1,14 @@
-"""The deletion limits: above which amounts a plan needs an approval, and whether plan and database add up to the same.
+"""The deletion limits: a plan needs an approval if it deletes too much, or if its totals differ from the database's.
 
-A mistake in a setting makes a plan like any other, except that it deletes much at once. So the bytes that a run would
-delete of a topic are added to those deleted of it within the last 24 hours, and divided by what would be stored without
-either, in any segment state. A topic that loses few bytes passes whatever its share; so a second limit applies to all
-topics together: how many bytes may be deleted that way in all, and how many topics may lose everything. The totals are
-also computed by the database, independently of the plan; a difference stops the run as a large share does.
+A mistake in a setting makes a plan like any other, except that it deletes much at once. So for each topic the bytes
+that a run would delete are added to the bytes deleted within the last 24 hours. The sum is divided by the bytes that
+would be stored if neither were deleted, in any segment state; this is the topic's share. A topic that loses few bytes
+passes whatever its share. So a second limit applies to all topics together: how many bytes may be deleted in all of
+topics that pass in this way, and how many topics may lose everything. The database also computes the totals,
+independently of the plan; a difference stops the run as a large share does.
 
-An approval of exactly this plan, identified by its hash, releases a run that was stopped. Another plan needs another
-approval.
+A run that was stopped is released by an approval of exactly its plan, which the plan's hash identifies. Another plan
+needs another approval.
 """
 
 from collections import defaultdict
@@ -28,9 +29,13 @@ _MOST_NAMES: Final = 5
 class TopicAction:
     """What a run deletes of one topic, in bytes of segments in any state.
 
-    `recent_bytes` were deleted within the window before the run; `unapproved_bytes` of them are in no approved plan.
-    `remote_bytes` are stored now, `planned_bytes` included. `begun_bytes` of the planned bytes were counted for the run
-    that began to delete them.
+    Attributes:
+        planned_bytes: bytes that the plan deletes.
+        recent_bytes: bytes deleted within the window before the run.
+        remote_bytes: bytes stored now, without those that `recent_bytes` counts.
+        begun_bytes: the part of `planned_bytes` that an earlier run began to delete and that was counted then.
+        unapproved_bytes: the part of `recent_bytes` that is in no approved plan.
+        loses_everything: see `TopicTotals.loses_everything`.
     """
 
     topic_id: Uuid
@@ -49,26 +54,27 @@ class TopicAction:
 
     @property
     def only_resumes(self) -> bool:
-        """Whether the plan only finishes deletions that a released run began."""
+        """Whether the plan only finishes deletions of this topic that earlier runs began and that were counted then."""
         return self.planned_bytes > 0 and self.counted_bytes == 0
 
     @property
     def window_bytes(self) -> int:
-        """The bytes deleted within the window, once the run is done."""
+        """The bytes that will have been deleted within the window when the run is done."""
         return self.counted_bytes + self.recent_bytes
 
     @property
     def share(self) -> float:
-        """`window_bytes` as a share of what would be stored otherwise, 0 to 1; 0 for a topic without bytes."""
+        """`window_bytes` divided by the bytes stored if none were deleted, 0 to 1; 0 for a topic without bytes."""
         before_bytes = self.remote_bytes + self.recent_bytes
         return self.window_bytes / before_bytes if before_bytes else 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class DeletionLimits:
-    """What may be deleted without an approval: at most `max_share` of a topic, or `min_bytes` of it whatever the share.
+    """What may be deleted without an approval within 24 hours; all limits are inclusive.
 
-    Topics above the share may lose at most `total_max_bytes` together; at most `max_whole_topics` lose everything.
+    A topic may lose a share of `max_share`, or `min_bytes` whatever its share. All topics above `max_share` that lose
+    at most `min_bytes` each may lose `total_max_bytes` together. `max_whole_topics` topics may lose everything.
     """
 
     max_share: float
@@ -79,7 +85,7 @@ class DeletionLimits:
 
 @dataclass(frozen=True, slots=True)
 class DeletionLimitReport:
-    """The result of the limits for a run. Any of the `reasons` (sentences about `topic_ids`) demands an approval."""
+    """The result of the limits for a run. Each of the `reasons`, sentences about `topic_ids`, requires an approval."""
 
     run_id: str
     plan_hash: str
@@ -102,15 +108,15 @@ def apply_deletion_limits(
     demands: Mapping[Uuid, str] = MappingProxyType({}),
     dry_run: bool = False,
 ) -> DeletionLimitReport:
-    """Evaluate a stored plan and record the result with the run, so that no batch takes work that is not released.
+    """Apply the limits to a stored plan and record the result with the run: no batch can claim a run without one.
 
     Args:
         run_id: the run of the plan.
         deletions: the store of the plan.
         limits: what may be deleted without an approval.
         author: who evaluates, for the event log.
-        demands: topics that need an approval whatever their share, each with the caller's sentence why.
-        dry_run: do not record the result; without it no batch can claim the plan, and it never counts as released.
+        demands: topics that need an approval whatever their share, each with a sentence that says why.
+        dry_run: do not record the result. Then no batch can claim the plan, and the run never counts as released.
 
     Raises:
         StateConflictError: no such run was planned.
@@ -130,7 +136,7 @@ def apply_deletion_limits(
 
 
 def excesses(actions: Iterable[TopicAction], limits: DeletionLimits) -> dict[Uuid, str]:
-    """Return one sentence for each topic that loses too much at once."""
+    """Return a sentence for each topic above both limits of a topic, unless the plan only finishes its deletions."""
     return {
         action.topic_id: (
             f"{action.topic}: {format_bytes(action.planned_bytes)} planned and {format_bytes(action.recent_bytes)}"
@@ -143,9 +149,10 @@ def excesses(actions: Iterable[TopicAction], limits: DeletionLimits) -> dict[Uui
 
 
 def total_excesses(actions: Sequence[TopicAction], limits: DeletionLimits) -> dict[str, frozenset[Uuid]]:
-    """Return sentences about what all topics lose together, each with the topics of the plan that it is about.
+    """Return a sentence for each limit of all topics together that is exceeded, with the topics that exceed it.
 
-    Approved deletions are not counted again, and a plan that adds no deletion gives no sentence.
+    Only topics of which the plan begins a deletion are returned; a limit without such a topic gives no sentence. Recent
+    deletions that were approved do not count towards `total_max_bytes`.
     """
     whole = [action for action in actions if action.loses_everything]
     small = [
@@ -180,7 +187,10 @@ def _names(actions: Sequence[TopicAction]) -> str:
 
 
 def disagreements(plan: Sequence[PlannedExpiration], totals: Sequence[TopicTotals]) -> dict[Uuid, str]:
-    """Return one sentence for each topic whose sums differ between the plan and the database."""
+    """Return a sentence for each topic about which the plan and the database contradict each other.
+
+    They do if their sums differ, or if a planned segment reaches the log start offset that the plan sets.
+    """
     by_plan, by_database = (
         _sums(plan),
         {total.topic_id: (total.planned_segments, total.planned_bytes) for total in totals},

@@ -1,11 +1,12 @@
 """Runs that delete: the planned deletions with their reasons, whether they are released, and their outcomes.
 
-A run is one plan. It is released when it is within the deletion limits, or when a person approved exactly this plan,
-identified by its hash; before that no batch can claim its partitions. A withdrawn run is never released again and loses
-its leases. Batches of the run claim partitions, each under a lease in the role EXPIRE.
+A run is one plan. It is released when the deletion limits were applied and need no approval, or when a person approved
+exactly this plan, which its hash identifies. Before that no batch can claim its partitions. A withdrawn run is never
+released again and loses its leases. Batches of the run claim partitions, each under a lease in the role EXPIRE.
 
-A run whose planning is tried again has the ids `RUN.2`, `RUN.3`, each with a plan of its own. If the name of a run
-itself ends like that, its first try ends in `.1`, so that no two tries have the same id.
+If the planning of a run `RUN` is tried again, the later tries are runs with the ids `RUN.2`, `RUN.3` and so on, each
+with a plan of its own. If `RUN` itself ends in a dot and a number, the id of its first try is `RUN.1`, so that no two
+tries have the same id.
 """
 
 import hashlib
@@ -40,10 +41,11 @@ class PlannedDeletion:
 
 @dataclass(frozen=True, slots=True)
 class PlannedExpiration:
-    """The deletions of one partition in order, and its log start offset after them.
+    """The deletions of one partition in the order in which they are done, and its log start offset before and after.
 
-    `local_bytes` are bytes that only the broker had when this was planned, None if not known or not counted. They lie
-    after `local_behind_offset` (inclusive, -1: all bytes), in the leader epoch history `local_history`.
+    `local_bytes` are the bytes that only the broker had when this was planned, None if they are not known or were not
+    counted. Their offsets are higher than `local_behind_offset`, which was the highest remote offset then (-1: there
+    was none). `local_history` is the number of the leader epoch history that was followed then.
     """
 
     topic_id_partition: TopicIdPartition
@@ -61,7 +63,7 @@ class PlannedExpiration:
 
 
 class DeletionOutcome(StrEnum):
-    """The outcome of one planned deletion. FAILED leaves the segment in DELETE_SEGMENT_STARTED for the next run."""
+    """The outcome of one planned deletion. A deletion that has FAILED is left for the next run."""
 
     PLANNED = "planned"
     DELETED = "deleted"
@@ -90,7 +92,7 @@ class Approval:
 
 @dataclass(frozen=True, slots=True)
 class Withdrawal:
-    """The decision that nothing more of a run is deleted."""
+    """The decision of `author` that a run deletes nothing more."""
 
     author: str
     withdrawn_at_ms: int
@@ -98,7 +100,7 @@ class Withdrawal:
 
 @dataclass(frozen=True, slots=True)
 class DeletionRun:
-    """A run and whether it may delete. `needs_approval` is None before the deletion limit was applied."""
+    """A run and whether it may delete. `needs_approval` is None until a result of the deletion limits is recorded."""
 
     run_id: str
     plan_hash: str
@@ -123,7 +125,8 @@ class DeletionRun:
 class WithdrawnRun:
     """A run that was withdrawn, and all its planned deletions with their outcomes.
 
-    `not_claimed` says why the store could not be claimed afterwards: a copy of the database could still run the plan.
+    `not_claimed` says why the remote store could not be claimed afterwards, so that a copy of the database could still
+    carry out the plan; None if it was claimed.
     """
 
     run: DeletionRun
@@ -137,7 +140,7 @@ class WithdrawnRun:
 
     @property
     def begun(self) -> list[DeletionItem]:
-        """Deletions that the next run finishes, since a deletion that has begun cannot be undone."""
+        """Deletions that have FAILED; the next run finishes them, since a deletion that has begun cannot be undone."""
         return [item for item in self.items if item.outcome is DeletionOutcome.FAILED]
 
     @property
@@ -154,11 +157,13 @@ class TopicTotals:
     Attributes:
         planned_segments: segments of the plan, in any state but a tombstone.
         planned_bytes: bytes of those segments.
-        recent_bytes: bytes whose deletion began within the requested window, by any kind of run.
+        recent_bytes: bytes whose deletion began within the requested window, and bytes of superseded segments whose
+            objects were deleted within it; copies that were never FINISHED count only if a run deleted them.
         remote_bytes: bytes stored now, in any state, without those in `recent_bytes`.
-        above_log_start: FINISHED segments, planned for time, size or log start, that reach the log start which the plan
-            sets.
-        begun_bytes: the part of `planned_bytes` whose deletion an earlier released run began; they counted there.
+        above_log_start: planned FINISHED segments whose end offset is at or above the log start offset that the plan
+            sets, although their reason is time, size or log start.
+        begun_bytes: the part of `planned_bytes` that is already being deleted, since a time within the window or by
+            another released run; these bytes were counted for that run.
         unapproved_bytes: the part of `recent_bytes` that is in no approved plan.
         planned_finished: the part of `planned_segments` that is FINISHED.
         finished_segments: segments that are FINISHED now, `planned_finished` included.
@@ -178,13 +183,16 @@ class TopicTotals:
 
     @property
     def loses_everything(self) -> bool:
-        """Whether no FINISHED segment stays after the plan, and the plan or an unapproved run deletes some of them."""
+        """Whether no FINISHED segment is left after the plan, because of the plan or of deletions without an approval.
+
+        The latter count only for a topic of which the plan deletes nothing.
+        """
         goes = self.planned_finished > 0 or (self.planned_segments == 0 and self.unapproved_bytes > 0)
         return goes and self.planned_finished == self.finished_segments
 
 
 class DeletionRuns(Protocol):
-    """Runs of one cluster that delete segments or orphan objects: what both kinds have in common."""
+    """What runs that delete segments and runs that delete orphan objects have in common, in one cluster."""
 
     def run(self, run_id: str) -> DeletionRun:
         """Return the run.
@@ -198,7 +206,7 @@ class DeletionRuns(Protocol):
         """Store the result of the deletion limits, with an event.
 
         Raises:
-            StateConflictError: no such run; the database may have been restored since it was planned.
+            StateConflictError: no such run was planned; or it was, and the database was restored since.
         """
         ...
 
@@ -214,10 +222,9 @@ class DeletionRuns(Protocol):
     def withdraw(self, run_id: str, *, author: str) -> DeletionRun:
         """Withdraw the run for good, with an event. Idempotent: the first withdrawal stays.
 
-        Nothing more of the run is deleted, and no approval releases it again.
-
-        The same transaction ends all leases of the run, so a batch that still works on it can change nothing more, and
-        gives each planned deletion its outcome.
+        Nothing more of the run is deleted, and no approval releases it again. The same transaction ends all leases of
+        the run, so that a batch that still works on it can change nothing more, and stores an outcome for each deletion
+        that is still planned.
 
         Raises:
             StateConflictError: no such run.
@@ -233,6 +240,9 @@ class DeletionRuns(Protocol):
 
         Returns:
             The lease; None if nothing is left to claim now, or if the run is not released.
+
+        Raises:
+            StateConflictError: no such run was planned.
         """
         ...
 
@@ -244,9 +254,10 @@ class DeletionRuns(Protocol):
 class DeletionStore(DeletionRuns, Protocol):
     """Runs of one cluster that delete segments.
 
-    A claim first takes partitions in which the plan found begun deletions: what a dead batch left is resumed before
-    other deletions begin. A withdrawal marks planned deletions as SKIPPED, and begun ones as FAILED; the next run
-    finishes those, since a deletion that has begun cannot be undone. Both get the error RunWithdrawnError.
+    Claims take partitions first in which the plan found deletions that had begun, so that the work of a dead batch is
+    resumed before other deletions begin. A withdrawal marks planned deletions as SKIPPED, but as FAILED if they have
+    begun: the next run finishes these, since a deletion that has begun cannot be undone. All get the error
+    RunWithdrawnError.
     """
 
     def save_plan(self, run_id: str, expirations: Sequence[PlannedExpiration]) -> DeletionRun:
@@ -258,13 +269,13 @@ class DeletionStore(DeletionRuns, Protocol):
         ...
 
     def plan(self, run_id: str) -> Sequence[PlannedExpiration]:
-        """Return the plan as it was stored, by topic and partition."""
+        """Return the plan as it was stored, ordered by topic and partition."""
         ...
 
     def totals(self, run_id: str, *, window_ms: int) -> Sequence[TopicTotals]:
-        """Return sums of each topic that the plan deletes from, or that lost segments within the window, by name.
+        """Return the sums of each topic of which the plan deletes segments or which lost segments within the window.
 
-        The window ends now by the database's clock.
+        They are ordered by the topic's name. The window ends now by the database's clock.
         """
         ...
 
@@ -272,7 +283,7 @@ class DeletionStore(DeletionRuns, Protocol):
         """Return the leased partition with the deletions that are still PLANNED.
 
         Raises:
-            StateConflictError: the run no longer plans this partition, since the database was restored.
+            StateConflictError: the plan does not contain this partition, as the database was restored since the claim.
         """
         ...
 
@@ -285,13 +296,13 @@ class DeletionStore(DeletionRuns, Protocol):
         ...
 
     def items(self, run_id: str) -> Sequence[DeletionItem]:
-        """Return all planned deletions with their outcomes, by topic, partition and order."""
+        """Return all planned deletions with their outcomes, ordered by topic, partition and position in the plan."""
         ...
 
     def runs_with_work(self, *, since_ms: int) -> Sequence[str]:
-        """Return the ids of runs planned since then (inclusive) that have a planned deletion left, oldest first.
+        """Return the ids of runs planned at `since_ms` or later that have a planned deletion left, oldest first.
 
-        This includes runs that will never be carried out: dry runs, and runs that were rejected.
+        They include runs that will never be carried out: dry runs, and runs that were rejected.
         """
         ...
 
@@ -304,7 +315,10 @@ class DeletionStore(DeletionRuns, Protocol):
         ...
 
     def newest_event_ms(self, after_ms: int) -> int | None:
-        """Return when the newest event was recorded or lease taken after this time; None if there is none."""
+        """Return the newest time after `after_ms` (exclusive) at which an event was recorded or a lease was taken.
+
+        None if there is no such time.
+        """
         ...
 
 
@@ -314,9 +328,10 @@ def hash_of(content: object) -> str:
 
 
 def plan_hash(expirations: Sequence[PlannedExpiration]) -> str:
-    """Return the SHA-256 of a plan, independent of its run id, the order of its partitions, and details of reasons.
+    """Return the SHA-256 of a plan.
 
-    Two plans with the same hash delete the same segments for the same reasons and set the same log starts.
+    The run id, the order of the partitions, the states of the segments, details of reasons and local bytes have no
+    effect on it. Plans with the same hash delete the same segments for the same reasons, and set the same log starts.
     """
     content = sorted(
         [

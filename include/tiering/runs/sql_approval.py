@@ -1,4 +1,4 @@
-"""`PlanQuestions` in SQL: the questions about plans of any kind, and their answers."""
+"""`PlanQuestions` in SQL: the questions about plans, and the answers to them."""
 
 from typing import Any, Final
 

@@ -1,18 +1,18 @@
 """What all batches share, in SQL: leases, progress, the pause switch, and the size of a pool.
 
-A lease is a row for each partition and role, whose token grows with every claim.
+Each partition has one lease row for each role; the token in the row grows with every claim.
 
-A claim is one conditional statement on that row: insert it, or take it if it has expired or was given back. So exactly
-one of the processes that claim a partition at the same time gets it, and tokens ascend; the others find the row taken
-and try the next partition.
+A claim is one conditional statement on that row: it inserts the row, or takes it over if the lease has expired, was
+given back, is ignored, or belongs to the same batch. So exactly one of the batches that claim a partition at the same
+time gets the lease; the others find it taken and try the next partition.
 
-A lease that ends more than its length and `LEASE_MARGIN_MS` in the future was taken, or renewed, while the database's
-clock was ahead. It counts as no lease: otherwise its partition would be blocked until that time.
+A lease that ends later than its length and `LEASE_MARGIN_MS` from now was taken, or renewed, while the database's clock
+was ahead. It is ignored, because otherwise its partition would be blocked until that time.
 
-No token is given twice, even after a restore from a backup or a step of the database's clock: a worker from before the
-restore cannot hold a token that is given to another worker after it (`database.transactions`).
+No token is given twice, even after a restore from a backup or a step of the database's clock. So a worker that got its
+lease before the restore never holds the token of a worker that got its lease afterwards (`database.transactions`).
 
-| a batch dies                  | what it leaves                 | what cleans up                                    |
+| a batch dies                  | what it leaves                 | what continues or cleans up                       |
 |-------------------------------|--------------------------------|---------------------------------------------------|
 | before the claim is committed | nothing                        |                                                   |
 | holding a lease               | the lease, until it expires    | the next claim; the batch itself, started again   |
@@ -73,9 +73,9 @@ from include.tiering.runs.contract import (
 )
 
 IN_ROLE: Final = and_(in_partition(leases), leases.c.role == bindparam("of_role"))
-"""The row of a partition in one role; its parameters are the key of the partition and `of_role`."""
+"""Condition: the row of a partition in one role. Its parameters are the key of the partition and `of_role`."""
 OF_FENCE: Final = and_(IN_ROLE, leases.c.token == bindparam("of_token"))
-"""The row with this token, if no later claim replaced it; its parameters are `key_of_fence`."""
+"""Condition: that row, unless a later claim gave it another token. Its parameters are those of `key_of_fence`."""
 
 
 def take(
@@ -89,7 +89,7 @@ def take(
     now_ms: int,
     lease_ms: int,
 ) -> Fence | None:
-    """Take the lease and return its fence, None if another batch holds a live lease in this role."""
+    """Take the lease and return its fence; return None if another batch holds a live lease in this role."""
     values = {
         "cluster_id": cluster_id,
         "topic_id": str(partition.topic_id),
@@ -122,15 +122,15 @@ def _take(dialect_name: str) -> ReturningInsert[int]:
 def is_free(
     run_id: ColumnElement[str], batch_id: ColumnElement[str], now_ms: ColumnElement[int]
 ) -> ColumnElement[bool]:
-    """Select leases that are over or given back, or that this batch held before it was started again."""
+    """Return the condition that a batch may take a lease row: the lease is not live, or is this batch's own."""
     own = and_(leases.c.run_id == run_id, leases.c.batch_id == batch_id)
     return or_(not_(is_live_lease(now_ms)), own)
 
 
 def claimable(planned: Table, role: LeaseRole) -> Select[Any]:
-    """Select planned partitions of one run that a batch could lease in this role and that are not paused.
+    """Return the query of a run's planned partitions that are not paused and that a batch could lease in this role.
 
-    Its parameters are `of_cluster`, `of_run`, `of_batch` and `at_ms`.
+    Its parameters are `of_cluster`, `of_run`, `of_batch` and `at_ms` (now).
     """
     same_partition = and_(
         leases.c.cluster_id == planned.c.cluster_id,
@@ -185,7 +185,8 @@ _SLOTS: Final = select(pools.c.slots).where(
 class SqlBatches(ClusterStore):
     """The part of `WorkStore` for batches of any kind: their leases and progress, the pause switch, pools.
 
-    Every call is one transaction, dated by the database's clock. A commit of progress does not wait for the disk.
+    Every call is one transaction, dated by the database's clock. `report_progress` does not wait until its commit has
+    reached the disk.
     """
 
     def renew(self, lease: AnyLease, *, lease_ms: int) -> AnyLease:

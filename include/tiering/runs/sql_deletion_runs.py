@@ -1,23 +1,23 @@
 """Runs that delete segments or orphan objects, in SQL: plan, approval, withdrawal, claims and outcomes.
 
-The row of a run holds the result of the deletion limits, and who approved or withdrew its plan. A withdrawal locks this
-row before it ends the leases, and a claim reads the row under the same lock: a batch that claims at the same moment
-either finds the run withdrawn, or loses its lease with the others.
+The row of a run holds the result of the deletion limits, and who withdrew the run; its approval is a row of another
+table. A withdrawal locks the row of the run before it ends the leases, and a claim reads the row under the same lock.
+So a batch that claims at the same moment either finds the run withdrawn, or loses its lease with the others.
 
-The deletions of a run are rows of one table, its items. `PlannedItems` has the statements about items, and
-`SqlDeletionRuns` the part of a store, that are the same for both kinds of runs.
+The planned deletions of a run are rows of one table and are called its items. Runs that delete segments and runs that
+delete orphan objects share the statements about items (`PlannedItems`) and a part of their stores (`SqlDeletionRuns`).
 
-`totals` adds up what a run deletes, independently of the plan's sizes, for the deletion limits. It counts segments by
-their rows, and stored bytes by the counters that every state change updates. Each byte counts once: as planned, as
-deleted recently, or as stored besides.
+`totals` adds up what a run deletes, independently of the plan's sizes, for the deletion limits. It counts planned and
+deleted segments by their rows, and stored bytes by the counters that every state change updates.
 
-- Planned is every segment of the plan that is not a tombstone. If an earlier released run began to delete it, it
-  counted for that run and does not count again.
-- Deleted recently is every segment whose deletion began within the window. A superseded segment, which is in
-  DELETE_SEGMENT_STARTED from the moment of its new copy, counts when its objects are gone; a copy that was never
-  FINISHED counts if expiration deleted it, not if the copier removed its own abandoned copy.
-- An approval counts for the current plan of the run, until the run is withdrawn. A run without a recorded result of the
-  limits, such as a dry run, was never released.
+- A segment counts as planned if it is in the plan and is not a tombstone. Its bytes are also `begun_bytes`, which do
+  not count again, if it is in DELETE_SEGMENT_STARTED, is not superseded, and either was FINISHED before a deletion that
+  began within the window, or is in the plan of another released run.
+- A segment of the platform counts as deleted recently if its deletion began within the window. A superseded segment is
+  in DELETE_SEGMENT_STARTED from the moment of its new copy, so it counts when its objects are gone. A copy that was
+  never FINISHED counts if a run deleted it, but not if the copier removed its own abandoned copy.
+- A run is released by an approval of its current plan, or by a result of the limits that needs no approval, until it is
+  withdrawn. A run without a recorded result, such as a dry run, was not released by the limits.
 """
 
 from abc import ABC, abstractmethod
@@ -218,8 +218,8 @@ class PlannedItems:
         table: the table with a row for each planned deletion.
         left: the value of `outcome` of a deletion that is still planned.
         partitions: the table with the partitions of the plan, which may be the same table.
-        has_left: condition on a row of `partitions`: a deletion is left there.
-        first: columns by which a claim orders partitions, before topic and partition.
+        has_left: condition on a row of `partitions`: the partition has a deletion that is still planned.
+        first: columns by which a claim orders partitions first; topic, topic id and partition follow.
     """
 
     def __init__(
@@ -243,8 +243,8 @@ class PlannedItems:
 class SqlDeletionRuns(DatedStore, ABC):
     """`DeletionRuns` over the platform's database. Every call is one transaction, dated by the database's clock.
 
-    The store of a use case sets the `_kind` of its runs in the table of runs, its `_planned_items`, and whether a claim
-    that got a partition checks again that a deletion is left there (`_rechecks_after_claim`).
+    A subclass sets the `_kind` of its runs in the table of runs, its `_planned_items`, and whether a claim that has
+    taken a lease checks that the partition still has a planned deletion (`_rechecks_after_claim`).
     """
 
     _kind: ClassVar[str]
@@ -304,8 +304,8 @@ class SqlDeletionRuns(DatedStore, ABC):
             while candidates := self._candidates(connection, run_id, batch_id, passed_over, now_ms):
                 passed_over.update(candidates)
                 for partition in candidates:
-                    # Roll back a lease that was not obtained, with its locks: a claim holds no lock while it waits for
-                    # another.
+                    # Without a lease, or without a deletion that is left, roll the locks back: a claim holds no lock
+                    # while it waits for another.
                     with connection.begin_nested() as savepoint:
                         fence = sql_batches.take(
                             connection,
@@ -330,12 +330,12 @@ class SqlDeletionRuns(DatedStore, ABC):
 
     @abstractmethod
     def _settle_left(self, connection: Connection, run_id: str, author: str, now_ms: int) -> None:
-        """Store the outcome of each item that is left when its run is withdrawn."""
+        """Store an outcome for each item that is still planned when its run is withdrawn."""
 
     def _store_plan(
         self, run_id: str, plan_hash: str, *planned: tuple[Table, Sequence[Mapping[str, Any]]]
     ) -> DeletionRun:
-        """Store the run and its planned rows, which are given without the run's key columns.
+        """Store the run and its planned rows, which are given without the run's key columns. Idempotent.
 
         Raises:
             StateConflictError: the run exists with another plan, or is of another kind.
@@ -354,7 +354,7 @@ class SqlDeletionRuns(DatedStore, ABC):
     def _record(self, lease: PartitionLease, statement: Update, outcomes: Sequence[Mapping[str, Any]]) -> None:
         """Store outcomes of items of the leased partition.
 
-        The commit does not wait for the disk: after a power failure the next batch records the outcome again.
+        The commit does not wait for the disk: if a power failure undoes it, the next batch records the outcomes again.
 
         Raises:
             LeaseLostError: the lease was taken over or given back.
@@ -366,7 +366,7 @@ class SqlDeletionRuns(DatedStore, ABC):
                 connection.execute(statement, [{**key, **outcome, "recorded_at_ms": now_ms} for outcome in outcomes])
 
     def _run(self, connection: Connection, run_id: str, *, lock: bool = False) -> DeletionRun:
-        """Read a run; with `lock` no other transaction changes it before this one ends.
+        """Read a run. With `lock`, no other transaction can change the run's row before this transaction ends.
 
         Raises:
             StateConflictError: no such run was planned.
@@ -381,7 +381,10 @@ class SqlDeletionRuns(DatedStore, ABC):
         return DeletionRun(run_id, row.plan_hash, row.needs_approval, approval, withdrawal)
 
     def _is_still_left(self, connection: Connection, run_id: str, partition: TopicIdPartition) -> bool:
-        """Check again after the claim: another batch may have finished the partition since it was listed."""
+        """Return whether the claimed partition still has a planned deletion: another batch may have finished it.
+
+        If this store does not check after a claim, return True.
+        """
         if not self._rechecks_after_claim:
             return True
         key = key_of(self._cluster_id, partition) | {"of_run": run_id}
@@ -390,7 +393,7 @@ class SqlDeletionRuns(DatedStore, ABC):
     def _candidates(
         self, connection: Connection, run_id: str, batch_id: str, exclude: Collection[TopicIdPartition], now_ms: int
     ) -> list[TopicIdPartition]:
-        """Return the next partitions that this batch could claim."""
+        """Return the next partitions, at most `_CANDIDATES`, that this batch could claim."""
         query = self._planned_items.claimable
         given: dict[str, Any] = self._key_of(run_id) | {"of_batch": batch_id, "at_ms": now_ms}
         if exclude:
@@ -448,12 +451,12 @@ def totals(connection: Connection, cluster_id: str, run_id: str, since_ms: int) 
 
 
 def recent_bytes(connection: Connection, cluster_id: str, since_ms: int) -> dict[str, int]:
-    """Return the bytes whose deletion began since then (inclusive), by topic id."""
+    """Return the bytes that count as deleted recently (see above) since `since_ms` (inclusive), by topic id."""
     return {topic_id: recent.recent_bytes for topic_id, recent in _recent(connection, cluster_id, since_ms).items()}
 
 
 def stored_bytes(connection: Connection, cluster_id: str) -> dict[str, int]:
-    """Return the bytes stored now in any segment state, by topic id."""
+    """Return the bytes stored now, by topic id: of segments in any state except tombstones."""
     return {topic_id: stored.stored_bytes for topic_id, stored in _stored(connection, cluster_id).items()}
 
 

@@ -73,7 +73,10 @@ IS_PLACED: Final = and_(
     planned_partitions.c.queue.is_not_distinct_from(bindparam("on_queue")),
     planned_partitions.c.spark_resource.is_not_distinct_from(bindparam("on_spark_resource")),
 )
-"""The partition has exactly this placement; None matches only None. Its parameters are `key_of_placement`."""
+"""Condition: the partition has exactly this placement; None matches only None.
+
+Its parameters are those of `key_of_placement`.
+"""
 _ITEMS: Final = (
     select(planned_segments, planned_partitions.c.topic)
     .join(
@@ -121,8 +124,8 @@ class SqlWorkStore(SqlBatches):
     """`WorkStore` over the platform's database: plans of copies, and what all batches share.
 
     Every call is one transaction, dated by the database's clock. Commits of outcomes do not wait for the disk: if a
-    power failure undoes the outcome of a segment, the next batch that claims its partition finds it copied, or tries
-    again.
+    power failure undoes the outcome of a segment, the next batch that claims its partition finds that the segment is
+    copied, or copies it again.
     """
 
     def save_plan(self, run_id: str, partitions: Sequence[PlannedPartition]) -> None:
@@ -167,8 +170,8 @@ class SqlWorkStore(SqlBatches):
                 for row in candidates:
                     partition = partition_from(row.topic_id, row.partition, row.topic)
                     passed_over.add(partition)
-                    # Another batch may have finished or stopped it since it was listed. A lease that was not obtained
-                    # is rolled back with its locks: a claim holds no lock while it waits for another.
+                    # Another batch may have finished or stopped the partition since it was listed. Without a lease,
+                    # or without work, the locks are rolled back: a claim holds no lock while it waits for another.
                     with connection.begin_nested() as savepoint:
                         fence = take(
                             connection,

@@ -4,6 +4,8 @@ from functools import cache
 from pathlib import Path
 
 from Crypto.PublicKey import RSA
+from cryptography.hazmat.primitives.asymmetric.rsa import generate_private_key
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from include.tiering.remote_storage.layouts.key_ring import PemKeyPair
 
@@ -13,8 +15,9 @@ _BITS = 1536
 
 @cache
 def key_pair(name: str) -> RSA.RsaKey:
-    """The same pair for the same name."""
-    return RSA.generate(_BITS)
+    """The same pair for the same name. OpenSSL finds its primes several times faster than Python does."""
+    made = generate_private_key(public_exponent=65537, key_size=_BITS)
+    return RSA.import_key(made.private_bytes(Encoding.DER, PrivateFormat.PKCS8, NoEncryption()))
 
 
 def private_pem(name: str) -> bytes:

@@ -133,7 +133,8 @@ def test_quotas_in_force_by_scope(metrics, registry):
     }
 
 
-def test_a_thread_publishes_until_nothing_has_moved_for_a_window(registry):
+def test_a_thread_publishes_until_nothing_has_moved_for_a_window(registry, monkeypatch):
+    monkeypatch.setattr("include.tiering.telemetry.metrics.PERIOD_SECONDS", 0.05)
     clock, before = ManualClock(), set(threading.enumerate())
     observer: QuotaObserver = QuotaMetrics(PrometheusRecorder(registry), clock)
     for reported_bytes in (7, 14):

@@ -1,9 +1,10 @@
 """Contract of the remote log segment metadata: KIP-405's RemoteLogMetadataManager, with fencing.
 
-It also holds the owners of topics (`TopicRegistry`), and the sizes, read only (`RemoteLogSizes`).
+This module also has the contracts of the owners of topics (`TopicRegistry`) and of sizes (`RemoteLogSizes`, read only).
 
-Queries hide DELETE_SEGMENT_FINISHED (a tombstone) and follow the rules of Kafka's `storage` module for lookups: a
-lookup by offset returns FINISHED segments only. Every change is one transaction with the counters that it moves.
+Queries follow the rules of Kafka's `storage` module: a lookup by offset returns FINISHED segments only. Segments in
+DELETE_SEGMENT_FINISHED (tombstones) are returned by `segment` and `segments_of_run` only. Every change of a segment and
+the change of the counters that follows from it are one transaction.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -48,7 +49,10 @@ __all__ = [
 
 
 class Divergences(Protocol):
-    """Log divergences, a part of `RemoteLogMetadata`. While one is open, its partition takes no FINISHED first copy."""
+    """Log divergences, a part of `RemoteLogMetadata`.
+
+    While a divergence is open, a segment of its partition becomes FINISHED only if it supersedes a failed one.
+    """
 
     def divergences(self, partition: TopicIdPartition) -> Sequence[Divergence]:
         """Return every divergence recorded for this partition, decided or not, by number."""
@@ -57,24 +61,26 @@ class Divergences(Protocol):
     def is_continued(self, partition: TopicIdPartition, leader_epoch: int, highest_copied: int) -> bool:
         """Return whether a source, in which `highest_copied` has this leader epoch, continues what is remote.
 
-        It does if `highest_copied` is the epoch's `highest_offset_for_epoch` and no divergence awaits a decision. One
-        read. False alone does not prove a divergence: compare `divergences` and the segments then.
+        It does if `highest_copied` is the epoch's `highest_offset_for_epoch` and every divergence of the partition is
+        decided. If there are decided divergences, a FINISHED segment must also end at `highest_copied` that has this
+        epoch as its last one and is of the history that begins last at or below that offset. All of it is one read.
+        False alone does not prove a divergence: the caller then has to compare `divergences` and the segments.
         """
         ...
 
     def record_divergence(
         self, partition: TopicIdPartition, seen: SeenDivergence, *, history: int
     ) -> Divergence | None:
-        """Record a divergence, with an event, or extend the open one. Idempotent.
+        """Record a divergence, or extend the open one; each change is an event. Idempotent.
 
         Args:
             partition: the partition.
             seen: what differs.
-            history: `newest_history` when it was seen.
+            history: number of the newest history (`newest_history`) when the divergence was seen.
 
         Returns:
-            The divergence that is open now. None, and nothing is recorded, if a decision was recorded since or another
-            owner has the topic.
+            The divergence that is open now. None, and nothing is recorded, if another history is the newest now, or if
+            the topic's owner is neither PLATFORM nor NONE.
         """
         ...
 
@@ -90,22 +96,23 @@ class Divergences(Protocol):
     ) -> Divergence:
         """Decide about an open divergence, with an event: the archive follows the source. Idempotent; deletes nothing.
 
-        `highest_copied_offset` becomes `from_offset` - 1, even if segments above it are remote. If it is lower already,
-        the offsets between are recorded as skipped. Segments that were copied from the source before the divergence was
-        detected begin the new history. From `from_offset` on the partition's leader epochs become the source's
-        (`leader_epochs.followed`).
+        If segments were copied from the source's history before the divergence was detected, they begin the new
+        history, and `highest_copied_offset` stays as it is. Otherwise the next copy begins at `from_offset`: a higher
+        `highest_copied_offset` is lowered to `from_offset` - 1, even if segments above that offset are remote; above a
+        lower one, the offsets below `from_offset` are recorded as skipped. From `from_offset` on the partition's leader
+        epochs become the source's (`leader_epochs.followed`).
 
         Args:
             partition: the partition.
-            number: of the divergence.
+            number: the divergence's number.
             from_offset: first offset (inclusive) of the source that is followed.
             source_epochs: the source's leader epochs up to its high watermark (exclusive).
             reason: why, in the words of the person who decides.
             author: who decides.
 
         Raises:
-            StateConflictError: the divergence is not open or was decided otherwise, the segments copied since begin at
-                another offset, or the platform does not own the topic.
+            StateConflictError: the divergence is not open or was decided with another `from_offset`, the segments that
+                were copied from the source's history begin at another offset, or the platform does not own the topic.
         """
         ...
 
@@ -145,17 +152,18 @@ class RemoteLogMetadata(Divergences, Protocol):
 
         Segments become FINISHED in ascending order of end offsets: the end must be above `highest_copied_offset`. The
         start may be at or below it (after a leader change the new leader's segment that holds the next offset is copied
-        whole). In a partition that a FAILED verdict stopped, only a copy that `supersedes` the failed segment becomes
-        FINISHED. It must have exactly its offsets and leader epochs; the failed segment becomes DELETE_SEGMENT_STARTED
-        in the same transaction, with an event. The order of end offsets is not checked then.
+        whole). If a FAILED verdict has stopped the partition, or a divergence is open, only a copy that `supersedes` a
+        failed segment becomes FINISHED. Such a copy must have exactly the offsets and leader epochs of the failed
+        segment (epochs without a record are not compared), which becomes DELETE_SEGMENT_STARTED in the same
+        transaction, with an event. The order of end offsets is not checked for such a copy.
 
         Raises:
-            UnknownSegmentError: there is no such segment, or none that `supersedes` names.
+            UnknownSegmentError: the segment of the update does not exist, or the one that `supersedes` names does not.
             IllegalTransitionError: `expected` may not become the new state.
             LeaseLostError: the fence is not the newest one, or its lease was released.
-            StateConflictError: the state is not `expected`; a broker began the segment; FINISHED is out of order or the
-                partition is stopped; or `supersedes` names a segment that is not FINISHED and FAILED, or that has other
-                offsets or leader epochs.
+            StateConflictError: the state is not `expected`; a broker began the segment; FINISHED is out of order; the
+                partition is stopped; a divergence is open, or was decided after the copy began; or `supersedes` names a
+                segment that is not FINISHED, has not failed, or has other offsets or leader epochs.
         """
         ...
 
@@ -170,14 +178,16 @@ class RemoteLogMetadata(Divergences, Protocol):
         """Advance segments of the fence's partition to DELETE_SEGMENT_STARTED or DELETE_SEGMENT_FINISHED. Idempotent.
 
         Compare and set, in one transaction with hundreds of segments per statement: each segment must be in the state
-        that it is passed with, or already in `state`. A segment in another state is left unchanged and out of the
-        result. So are segments that are passed as FINISHED and were superseded, and segments that a broker began.
+        that it is passed with, or already in `state`. A segment in another state stays unchanged and is not returned.
+        The same holds for a segment that is passed as FINISHED and was superseded, and for one that a broker began.
 
         Returns:
-            The advanced segments in the order of `segments`, in `state` and with `event_timestamp_ms`.
+            The segments that were advanced or already in `state`, in the order of `segments`, each with `state` and
+            `event_timestamp_ms`.
 
         Raises:
-            IllegalTransitionError: `state` is neither of the two, or may not follow the state of a passed segment.
+            IllegalTransitionError: `state` is neither of these two states, or may not follow the state with which one
+                of the segments is passed.
             LeaseLostError: the fence is not the newest one, or its lease was released.
         """
         ...
@@ -185,9 +195,10 @@ class RemoteLogMetadata(Divergences, Protocol):
     def forget_tombstones(self, older_than_ms: int, *, at_most: int) -> int:
         """Remove at most `at_most` tombstones, oldest first, in one transaction; return their number.
 
-        A tombstone is removed if it is older than `older_than_ms` by the database's clock. Tombstones stay whose id a
-        copy might still try to begin again, and the platform's own in topics that it does not own. Only `segment` and
-        `segments_of_run` return different results afterwards.
+        A tombstone is removed if it is older than `older_than_ms` by the database's clock, with two exceptions: a copy
+        that may still be running might try to begin its id again, or it is a tombstone of the platform's own segment in
+        a topic that the platform does not own. Of this contract's queries only `segment`, `segments_of_run` and
+        `quality_results` return different results afterwards.
         """
         ...
 
@@ -207,9 +218,10 @@ class RemoteLogMetadata(Divergences, Protocol):
     ) -> int:
         """Raise the log start offset of the archive, with an event; a lower or equal offset changes nothing.
 
-        With a fence only its holder may raise it. `history` is the newest history when the offset was decided; None if
-        a person named the offset. If a later decision has left that history, the end of one of its segments does not
-        apply to the records that are followed now.
+        A given `fence` must be the newest one. `history` is the number of the newest history when the offset was
+        decided; with None, for an offset that a person named, the history is not compared. If a decision has replaced
+        that history since, the offset may be the end of one of its segments, which does not apply to the records that
+        are followed now.
 
         Returns:
             The log start offset that holds afterwards.
@@ -225,8 +237,9 @@ class RemoteLogMetadata(Divergences, Protocol):
     ) -> Sequence[Contradiction]:
         """Merge a leader's epoch cache into the partition's leader epochs; return every contradiction found.
 
-        See `leader_epochs.merged`. A segment that becomes FINISHED merges its own epochs in the same transaction. A
-        change that contradicts the stored epochs records an event.
+        See `leader_epochs.merged`. An event is recorded if the stored epochs change and there are contradictions. The
+        epochs of a segment that becomes FINISHED need no call: `update_segment` merges them in its transaction, unless
+        the segment supersedes another one.
         """
         ...
 
@@ -235,10 +248,11 @@ class RemoteLogMetadata(Divergences, Protocol):
         ...
 
     def list_segments(self, partition: TopicIdPartition, leader_epoch: int | None = None) -> Sequence[SegmentRow]:
-        """Return segments in any state but DELETE_SEGMENT_FINISHED, by start offset.
+        """Return segments in every state except DELETE_SEGMENT_FINISHED, by start offset.
 
-        Among segments with the same start offset FINISHED ones come first, by descending end offset (so the one that
-        lookups return is the first), then the others by time of arrival.
+        With `leader_epoch`, only segments with this epoch are returned. Among segments with the same start offset
+        FINISHED ones come first, by descending end offset (so the segment that lookups return precedes those that it
+        covers), then the others in the order in which they were recorded.
         """
         ...
 
@@ -251,18 +265,22 @@ class RemoteLogMetadata(Divergences, Protocol):
     ) -> RemoteLogSegmentMetadata | None:
         """Return the FINISHED segment that holds `offset` under `leader_epoch`; None in a gap.
 
-        Among several it is the one that became FINISHED last, which has the highest end offset.
+        Among several it is the one with the highest end offset; usually that one became FINISHED last.
         """
         ...
 
     def highest_offset_for_epoch(self, partition: TopicIdPartition, leader_epoch: int) -> int | None:
-        """Return the highest offset (inclusive) that was ever FINISHED under this epoch; it is never lowered."""
+        """Return the highest offset (inclusive) that was ever FINISHED under this epoch; None if there was none.
+
+        It is never lowered.
+        """
         ...
 
     def highest_copied_offset(self, partition: TopicIdPartition) -> int | None:
         """Return the highest end offset (inclusive) that was ever FINISHED under any epoch; None if there was none.
 
-        Deletions do not lower it. `follow_source` does, to -1 if the source is followed from offset 0.
+        Deletions do not lower it. `follow_source` may lower it to the offset before the one from which the source is
+        followed: to -1 if that is offset 0.
         """
         ...
 
@@ -281,15 +299,16 @@ class RemoteLogMetadata(Divergences, Protocol):
     ) -> SkippedOffsets:
         """Record the decision to continue without these offsets, with an event. Idempotent.
 
-        They must be the next ones, beginning at the lowest offset above `highest_copied_offset` that no decision
-        covers; or a hole below that, of which no FINISHED segment and no decision holds any offset. With
-        `may_be_first` nothing has to be copied yet; the archive then begins after these offsets.
+        They must be the next offsets, or a hole. The next offsets begin at the lowest offset above
+        `highest_copied_offset` that no decision covers. A hole ends at or below `highest_copied_offset`, and none of
+        its offsets is in a FINISHED segment or covered by a decision. With `may_be_first` the decision is also recorded
+        if nothing was ever copied; the archive may then begin after these offsets.
 
-        No lease is needed: a copy takes what the source has, whether or not its offsets may be skipped.
+        No lease is needed: a copy takes all offsets that the source has, even those that a decision permits to skip.
 
         Raises:
-            StateConflictError: other offsets are next, some are copied or decided about, nothing was ever copied
-                (without `may_be_first`), or the platform does not own the topic.
+            StateConflictError: the offsets are neither the next ones nor a hole, nothing was ever copied (without
+                `may_be_first`), or the platform does not own the topic.
         """
         ...
 
@@ -298,25 +317,31 @@ class RemoteLogMetadata(Divergences, Protocol):
         ...
 
     def partition_sizes(self, partition: TopicIdPartition | None = None) -> Sequence[PartitionSize]:
-        """Return FINISHED sizes from the counters, of one partition or of all."""
+        """Return FINISHED sizes from the counters, of one partition or (None) of all that have FINISHED segments."""
         ...
 
     def stopped_reason(self, partition: TopicIdPartition) -> str | None:
-        """Return why nothing more may be copied here (a FAILED segment, a recorded stop); None if it may."""
+        """Return which failed segment stops the partition, and why it failed; None if no segment stops it.
+
+        In a stopped partition only copies that supersede failed segments become FINISHED. An open divergence is not
+        considered here.
+        """
         ...
 
     def is_ready(self, partition: TopicIdPartition) -> bool:
         """Return whether the metadata of this partition is complete (KIP-1105).
 
-        It is not while the schema is not at head. In a topic that brokers tier it is not until all that they wrote to
-        their metadata topic is read: see `MetadataIngestion.unread`.
+        It is not complete while the database is unavailable or its schema is not at head. In a topic of the owner
+        BROKER it is complete only once the brokers' records about the partition are read: see
+        `MetadataIngestion.unread`.
         """
         ...
 
     def record_verdict(self, segment_id: RemoteLogSegmentId, verdict: Verdict, *, detail: str = "") -> None:
-        """Store a verdict that rules unknown to the store led to; a later verification may replace it.
+        """Store a verdict without any results of rules; a later verification may replace the verdict.
 
-        A FAILED verdict stops the partition until the segment is superseded. The times of a segment's verdicts ascend.
+        A FINISHED segment whose verdict is FAILED stops its partition, unless the segment was given up or a decision
+        replaced its history. The times of a segment's verdicts ascend.
 
         Raises:
             UnknownSegmentError: there is no such segment.
@@ -326,27 +351,28 @@ class RemoteLogMetadata(Divergences, Protocol):
     def record_verification(self, verification: Verification) -> RecordedVerdict | None:
         """Store the results of a verification and the verdict that follows, in one transaction. Idempotent.
 
-        The verdict follows from all rules that are broken afterwards, including those that other verifications found:
-        FAILED by a critical rule, otherwise PASSED; none if the verification has no `before`. Between two concurrent
-        verifications the failed one counts: a verification clears no failure recorded after it began
-        (`values.conclude`).
+        The verdict follows from all rules that are broken afterwards, including those that other verifications found.
+        It is FAILED if a critical rule is broken, otherwise PASSED; but a verification without `before` stores no
+        PASSED, and the old verdict stays. Of two concurrent verifications with different results the failed one counts:
+        a verification clears no broken critical rule that was recorded after it began (`values.conclude`).
 
         Returns:
-            The verdict and the broken rules that hold now. None, and nothing is stored, if the segment is not FINISHED
-            (any more): no reader uses it, and a segment that is being deleted is expected to lose its objects.
+            The segment's verdict and broken rules after the call. None, and nothing is stored, if the segment does not
+            exist or is not FINISHED (any more): no reader uses it, and a segment that is being deleted is expected to
+            lose its objects.
         """
         ...
 
     def expire_verdicts(self, older_than_ms: int, *, at_most: int) -> int:
         """Change PASSED verdicts of FINISHED segments to EXPIRED, at most `at_most`; return their number.
 
-        Applies to verdicts older than `older_than_ms` by the database's clock, oldest first, in one statement. The time
-        of the verdict stays unchanged. A verdict that is recorded meanwhile is not changed.
+        Verdicts older than `older_than_ms` by the database's clock are changed, oldest first, in one statement. The
+        time of such a verdict stays unchanged. A verdict that is recorded meanwhile is not changed.
         """
         ...
 
     def verdict_totals(self) -> Sequence[VerdictTotal]:
-        """Return totals of FINISHED segments for every verdict, in the order of `Verdict`. Read from an index."""
+        """Return totals of FINISHED segments for every verdict, in the order of `Verdict`; an index has all of them."""
         ...
 
     def quality_results(self, segment_id: RemoteLogSegmentId) -> Sequence[QualityResult]:
@@ -354,30 +380,30 @@ class RemoteLogMetadata(Divergences, Protocol):
         ...
 
     def segments_of_run(self, run_id: str) -> Sequence[SegmentRow]:
-        """Return segments whose copy began under a lease of this run, tombstones included, by arrival."""
+        """Return segments whose copy began under a lease of this run, with tombstones, in the order of recording."""
         ...
 
     def unverified_segments(self) -> Sequence[SegmentRow]:
-        """Return the platform's FINISHED segments without a verdict, of all runs, by arrival."""
+        """Return the platform's FINISHED segments without a verdict, of all runs, in the order of their recording."""
         ...
 
 
 class TopicRegistry(Protocol):
-    """Who may copy and expire each topic of one cluster."""
+    """The owners of one cluster's topics. The owner of a topic copies and expires its segments."""
 
     def owner(self, topic_id: Uuid) -> TopicOwner:
         """Return the topic's owner; NONE for a topic that is not registered."""
         ...
 
     def recorded_name(self, topic_id: Uuid) -> str | None:
-        """Return the name that the topic was first recorded with, even if no segment is left; None if it never was."""
+        """Return the recorded name of the topic, even if no segment of it is left; None if it was never recorded."""
         ...
 
     def names_in_use(self) -> Mapping[Uuid, str]:
         """Return the names of all topics that may still exist, by topic id.
 
-        Those have a segment that is not a tombstone, or an owner and no recorded deletion. Two ids with the same name
-        are a topic that was deleted and a newer one.
+        These topics have a segment that is not a tombstone, or they have an owner other than NONE and no recorded
+        deletion. If two ids have the same name, one topic was deleted and the other one is newer.
         """
         ...
 
@@ -385,21 +411,22 @@ class TopicRegistry(Protocol):
         """Compare and set the owner, with an event. Idempotent.
 
         Raises:
-            StateConflictError: the owner is not the expected one.
+            StateConflictError: the owner is neither `expected` nor already `owner`.
         """
         ...
 
 
 SizeRow = tuple[str, int, int, int, int, int, str, str]
-"""topic id, partition, state, size in bytes, start offset, end offset (inclusive), leader epochs, segment id.
+"""Topic id, partition, state, size in bytes, start offset, end offset (inclusive), leader epochs, id of a segment.
 
-Ids as Kafka prints them, the state as on Kafka's wire, leader epochs as `epoch:start,epoch:start`.
+The ids have the form in which Kafka prints them. The state is its number in Kafka's records. The leader epochs have the
+form `epoch:start,epoch:start`.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class KeyRange:
-    """Segment keys, both ends inclusive. Keys ascend in order of arrival and may have gaps."""
+    """A range of segment keys, both ends inclusive. Keys ascend in the order of recording and may have gaps."""
 
     first_key: int
     last_key: int
@@ -425,12 +452,13 @@ class RemoteLogSizes(Protocol):
     def delete_lags(self) -> Sequence[PartitionLag]:
         """Return, by partition, segments whose deletion has begun or that the newest expiration plan may still delete.
 
-        A plan that waits for an approval may delete nothing and does not count.
+        If that plan waits for an approval, it may delete nothing, and no planned segment counts. A superseded segment
+        counts only if it is a planned one.
         """
         ...
 
     def split(self, ranges: int) -> Sequence[KeyRange]:
-        """Return at most `ranges` key ranges that hold each current segment once; none without segments.
+        """Return at most `ranges` key ranges that together contain each segment once; none without segments.
 
         Raises:
             ValueError: `ranges` is below 1.
@@ -438,5 +466,5 @@ class RemoteLogSizes(Protocol):
         ...
 
     def export(self, key_range: KeyRange) -> Iterator[Sequence[SizeRow]]:
-        """Yield the segments of the range that are not tombstones, in pages. Each page is a transaction of its own."""
+        """Yield the segments of the range except tombstones, in pages. Each page is read in its own transaction."""
         ...

@@ -1,7 +1,7 @@
-"""Segments that failed the quality check: kept, not served, until a new copy replaces them.
+"""Segments that failed the quality check: they are kept and not served, until a new copy replaces them.
 
 A new copy is only possible while the source still has a segment of exactly these offsets. Otherwise the records are
-lost to the archive, and the partition continues only after a decision.
+lost to the archive, and copies of the partition continue only after a decision.
 
 This module holds the values, the contract of their store, the report and the metrics.
 """
@@ -27,15 +27,16 @@ class FailedCopy:
     """A FINISHED segment whose verdict is FAILED.
 
     Attributes:
-        verdict_detail: the rules that it breaks, for a person.
+        verdict_detail: a text for a person that names the rules that the segment breaks.
         broken_rules: ids of the critical rules that it broke when they were last applied, ascending.
         superseded: number of copies of exactly its offsets that failed and were superseded within the last
             `MEMORY_MS`, by the database's clock, tombstones included.
-        given_up: whether a person decided to continue without it; then it stops nothing.
-        was_left: whether another history is followed from an offset at or below the last offset of the segment
-            (`model.histories`), so that no source has the same records. The segment stops nothing and needs no
-            decision, because the offsets from there on belong to the other history.
-        lost_because: why no source can replace it, according to the last plan; None if it found no such reason.
+        given_up: whether a person decided to continue without the segment; then it does not stop its partition.
+        was_left: whether a later history is followed from an offset at or below the last offset of the segment
+            (`model.histories`), so that no source has the same records. Then the segment does not stop its partition
+            and needs no decision, because the offsets from there on belong to the later history.
+        lost_because: why no source can replace the segment, according to the last copy plan; None if the plan found no
+            such reason.
     """
 
     metadata: RemoteLogSegmentMetadata
@@ -57,7 +58,7 @@ class FailedCopy:
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """A failed segment that no new copy replaces: its offsets (inclusive), and why, for a person.
+    """A failed segment that no new copy can replace: its offsets (inclusive), and the reason as a text for a person.
 
     `in_source` means that the source still has the segment, but its new copy failed again.
     """
@@ -72,7 +73,7 @@ class Loss:
 
 
 def by_partition(copies: Iterable[FailedCopy]) -> Mapping[TopicIdPartition, Sequence[FailedCopy]]:
-    """Group copies by partition, in their given order."""
+    """Group copies by partition; each group keeps the given order."""
     found: dict[TopicIdPartition, list[FailedCopy]] = {}
     for copy in copies:
         found.setdefault(copy.metadata.topic_id_partition, []).append(copy)
@@ -96,24 +97,26 @@ class FailedCopies(Protocol):
     def note_losses(self, partition: TopicIdPartition, losses: Mapping[RemoteLogSegmentId, str]) -> None:
         """Store which failed segments of the partition no source can replace, and why; clear the reason of the others.
 
-        Segments that were given up or have not failed stay as they are. The reason for which the partition is stopped
-        includes the loss from then on. Each new loss is an event. Idempotent.
+        Segments that were given up or have not failed stay as they are. If the segment that stops the partition is
+        lost, the stored reason of the stop includes the loss from then on. Each new loss is an event. Idempotent.
         """
         ...
 
     def give_up(self, segment_id: RemoteLogSegmentId, *, reason: str, author: str) -> Sequence[SkippedOffsets]:
         """Record the decision to continue without the records of a failed segment, with an event. Idempotent.
 
-        Its offsets count as skipped, and it no longer stops its partition. The segment stays FINISHED and is not
-        served; a later verdict PASSED revokes the decision about the segment.
+        The segment's offsets count as skipped, and the segment no longer stops its partition. It stays FINISHED and is
+        not served. If it gets the verdict PASSED later, it is not given up any more; its offsets stay recorded as
+        skipped.
 
         Returns:
-            The recorded decisions; none for offsets that an earlier decision covers.
+            The recorded decisions; none for offsets that an earlier decision covers, and none at all if the segment was
+            given up before.
 
         Raises:
             UnknownSegmentError: there is no such segment.
-            StateConflictError: it is not FINISHED or has not failed, a decision replaced its history, or the platform
-                does not own the topic.
+            StateConflictError: the segment is not FINISHED or has not failed, a later history is followed from an
+                offset at or below its last one, or the platform does not own the topic.
         """
         ...
 
@@ -163,16 +166,16 @@ FAILED_SEGMENTS: Final = Metric(
     "tiering_failed_segments",
     MetricKind.GAUGE,
     ("topic",),
-    "FINISHED remote log segments that failed the quality gate, except those that were given up and those of a "
-    "history that a decision replaced. The counted segments are not served, and their partitions are stopped until new "
-    "copies replace them.",
+    "FINISHED remote log segments that failed the quality check, except those that were given up and those whose "
+    "last offset belongs to another history by a decision. The counted segments are not served, and their partitions "
+    "are stopped until new copies replace them.",
 )
 LOST_OFFSETS: Final = Metric(
     "tiering_lost_offsets",
     MetricKind.GAUGE,
     ("topic", "decided"),
-    "Offsets of failed segments that no source can replace, as the last copy plan found (`no`), and of failed segments "
-    "that were given up by decision (`yes`).",
+    "Offsets of failed segments: under the value `no`, segments that no source can replace, as the last copy plan "
+    "found; under `yes`, segments that were given up by decision.",
 )
 
 FAILED_COPY_METRICS: Final = (FAILED_SEGMENTS, LOST_OFFSETS)

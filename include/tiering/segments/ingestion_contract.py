@@ -1,12 +1,14 @@
 """Contract of the ingestion of `__remote_log_metadata`: the records that were applied, and the positions.
 
 Every partition of that topic has a position, the offset (exclusive) below which everything was applied. A page of
-records and the position after it are one transaction, so each record is applied exactly once even if a process dies.
+records and the position after it are stored in one transaction, so each record is applied exactly once even if a
+process dies.
 
 Segments have an origin. A segment that a broker began stays the broker's: the platform counts, verifies and audits it,
-and neither copies over it nor deletes it. A segment that the platform began stays the platform's when brokers write
-records about it. Their state of it is stored next to the platform's, and a difference is a finding. Once the topic's
-owner is BROKER, a deletion by the broker deletes the platform's row as well.
+and neither replaces nor deletes it. A segment that the platform began stays the platform's when brokers write records
+about it. The state that the records give it is stored next to the platform's state. It is a finding if the records give
+it other offsets, bytes, timestamps or leader epochs, or if it is FINISHED by the records only. Once the topic's owner
+is BROKER, a deletion by brokers advances the platform's row to the same state of deletion (`take_over`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,11 +27,14 @@ from include.tiering.model.segments import (
 )
 
 LOST: Final = "lost records: "
-"""Prefix of a reason for which a metadata partition stays stopped until it is read again."""
+"""Prefix of the reason why a metadata partition is stopped because records were lost.
+
+Such a partition stays stopped until it is read again, or until later bounds show no loss.
+"""
 
 
 class RecordOutcome(StrEnum):
-    """Effect of a record. All but APPLIED change nothing; as in a broker, ingestion continues after them."""
+    """Effect of a record. Only an APPLIED record changes anything; as in a broker, ingestion continues after each."""
 
     APPLIED = "applied"
     UNKNOWN_SEGMENT = "unknown-segment"
@@ -38,7 +43,10 @@ class RecordOutcome(StrEnum):
 
     @property
     def is_finding(self) -> bool:
-        """Whether an event is recorded. Updates of unknown segments are normal if the topic's beginning was deleted."""
+        """Whether the record leads to an event.
+
+        An update of an unknown segment leads to none: it is normal if the topic's beginning was deleted.
+        """
         return self in (RecordOutcome.ILLEGAL_TRANSITION, RecordOutcome.UNUSABLE)
 
 
@@ -52,15 +60,16 @@ class MetadataTopicIdentity:
 
 @dataclass(frozen=True, slots=True)
 class IngestPosition:
-    """How far one metadata partition was read, compared with its bounds when the cluster was last read.
+    """How far one metadata partition was read, and where it ended when its bounds were last read from the brokers.
 
     Attributes:
         metadata_partition: number of the partition.
-        next_offset: everything below was applied.
+        next_offset: everything below this offset was applied.
         end_offset: end of the partition, exclusive.
         bounds_read_at_ms: when the bounds were read, by the database's clock.
-        stopped: why nothing from `next_offset` on is applied; None if it is not stopped.
-        rereading_to: offset (exclusive) up to which the partition is read again; None if it is not read again.
+        stopped: why nothing from `next_offset` on is applied; None if the partition is not stopped.
+        rereading_to: offset (exclusive) up to which the partition is being read again; None if it is not being read
+            again.
     """
 
     metadata_partition: int
@@ -77,18 +86,18 @@ class IngestPosition:
 
     @property
     def is_lost(self) -> bool:
-        """Whether it is stopped because records were lost; then the topic has to be read again."""
+        """Whether the partition is stopped because records were lost; see `LOST`."""
         return self.stopped is not None and self.stopped.startswith(LOST)
 
     @property
     def is_complete(self) -> bool:
-        """Whether everything up to `end_offset` is applied."""
+        """Whether all below `end_offset` is applied, and the partition is neither stopped nor being read again."""
         return self.lag_records == 0 and self.stopped is None and self.rereading_to is None
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionRemoval:
-    """Brokers remove all metadata of a partition (DELETE_PARTITION_FINISHED)."""
+    """A record at which brokers remove all metadata of a partition from their caches (DELETE_PARTITION_FINISHED)."""
 
     topic_id_partition: TopicIdPartition
 
@@ -105,13 +114,13 @@ MetadataEvent = RemoteLogSegmentMetadata | RemoteLogSegmentMetadataUpdate | Part
 
 @dataclass(frozen=True, slots=True)
 class IngestPage:
-    """Records of one metadata partition, ascending.
+    """Records of one metadata partition, ascending by offset.
 
     Attributes:
         metadata_partition: number of the partition.
-        from_offset: the stored position must equal it.
-        next_offset: the position afterwards; offsets between without an event change nothing.
-        events: (offset, decoded record).
+        from_offset: the first offset of the page; the stored position must equal it.
+        next_offset: the position after the page. Offsets of the page that have no event change nothing.
+        events: pairs of an offset and its decoded record.
     """
 
     metadata_partition: int
@@ -124,7 +133,8 @@ class IngestPage:
 class PageResult:
     """Result of a page. `findings` are sentences for a person; each is also recorded as an event.
 
-    `stopped` is why the page ended early; the position is then that of the record that stopped it.
+    `stopped` is why the page ended early, None if it did not. If it did, `next_offset` is the offset of the record that
+    stopped it, which was not applied.
     """
 
     next_offset: int
@@ -135,7 +145,7 @@ class PageResult:
 
 @dataclass(frozen=True, slots=True)
 class BrokerView:
-    """A broker's metadata cache of one partition, as the applied records make it, for segments of any origin."""
+    """A broker's metadata cache of one partition, as the applied records make it, with segments of every origin."""
 
     topic_id_partition: TopicIdPartition
     cache: BrokerCacheState
@@ -143,13 +153,14 @@ class BrokerView:
 
 @dataclass(frozen=True, slots=True)
 class BrokerSize:
-    """A partition's RemoteLogSizeBytes as its leader reports it, from the state that brokers have of each segment.
+    """A partition's RemoteLogSizeBytes as its leader counts it, computed from the applied records.
 
     Attributes:
         topic_id_partition: the partition.
-        size_bytes: bytes of FINISHED and DELETE_STARTED segments, as newer brokers count.
-        all_states_bytes: bytes of segments in every state, as older brokers count.
-        segments: number of segments in every state, the broker's RemoteLogMetadataCount.
+        size_bytes: bytes of the segments in the broker's cache that are FINISHED or DELETE_STARTED, as newer brokers
+            count them.
+        all_states_bytes: bytes of all segments in the broker's cache, as older brokers count them.
+        segments: number of all segments in the broker's cache, its RemoteLogMetadataCount.
     """
 
     topic_id_partition: TopicIdPartition
@@ -169,7 +180,7 @@ class MetadataIngestion(Protocol):
         ...
 
     def positions(self) -> Sequence[IngestPosition]:
-        """Return positions by metadata partition; empty if none was ever read."""
+        """Return positions by metadata partition; empty if nothing was ever read."""
         ...
 
     def record_bounds(
@@ -177,31 +188,32 @@ class MetadataIngestion(Protocol):
     ) -> Sequence[IngestPosition]:
         """Record the current bounds and return every position. Idempotent.
 
-        A new partition starts at its `begin`. If the beginning of a partition lies above its position, or its end
-        below, records were lost before they were read: it is stopped until it is read again, with an event.
+        The position of a new partition is its `begin`. If a partition begins above its position, or ends below it,
+        records were lost: the partition is stopped, with an event, until it is read again or later bounds show no loss.
 
         Raises:
-            MetadataTopicReplacedError: another topic than before, or another number of partitions; every position was
-                stopped.
+            MetadataTopicReplacedError: the topic has another id, or another number of partitions, than before; every
+                position was stopped.
         """
         ...
 
     def apply(self, page: IngestPage) -> PageResult:
         """Apply the page as a broker's cache would, and move the position, in one transaction.
 
-        At a record that stops a broker's cache the page ends: earlier records are applied, and the position stores why
-        it stopped.
+        The page ends before a record that stops a broker's cache: earlier records are applied, and the reason of the
+        stop is stored with the position.
 
         Raises:
             StateConflictError: the position is not `from_offset` (another process reads, or the page was applied
-                before), or the partition lost records.
+                before), or the partition is stopped because records were lost.
         """
         ...
 
     def stop(self, metadata_partition: int, at_offset: int, reason: str) -> None:
         """Store why nothing is applied from the record at `at_offset` on, with an event if the reason is new.
 
-        The next page that is applied there clears it.
+        If the position is not `at_offset`, nothing is stored. The next page that moves the position forward clears the
+        reason.
         """
         ...
 
@@ -210,35 +222,38 @@ class MetadataIngestion(Protocol):
     ) -> Sequence[IngestPosition]:
         """Reset every position to the topic's current beginning, with an event.
 
-        The states that brokers recorded of segments are read again; until the current end is reached, no partition is
-        ready. Then `apply` removes brokers' segments that no record named, and reports them. The platform's rows stay
-        as they are.
+        The states that brokers recorded of segments are cleared, and read again. Until its metadata partition is read
+        to the current end, no partition of a topic that brokers own is ready. The `apply` that reaches this end removes
+        brokers' segments that no record named, and reports them; of an empty metadata partition this call removes them.
+        The platform's segments stay.
         """
         ...
 
     def take_over(self, *, author: str) -> Sequence[str]:
         """Set the owner BROKER for topics with a live segment of a broker, unless a handover of them is under way.
 
-        Also advance the platform's segments of topics with that owner to the states that brokers gave them. Each change
-        is an event; returns them as sentences. Idempotent. Call it only after every metadata partition was read to its
-        end or is stopped: the beginning of a topic holds records of segments that were deleted long ago.
+        Also advance the platform's segments in topics with that owner to the states of deletion that brokers recorded.
+        Each change of an owner is an event, and so are the advanced segments of each partition. Return these events as
+        sentences. Idempotent. Call it only after every metadata partition was read to its end or is stopped: the
+        beginning of the metadata topic holds records of segments that were deleted long ago.
         """
         ...
 
     def unread(self) -> Mapping[TopicIdPartition, str]:
         """Return the partitions whose metadata is not complete, with the reason, by topic and partition.
 
-        Only topics of the owner BROKER count, once anything was read: their metadata partition was not read up to its
-        last recorded end. Cheap if there are none, which is the usual case.
+        These are the partitions with segments, in topics of the owner BROKER, whose metadata partition was not read up
+        to its last recorded end. The result is empty if nothing was ever read. The call is cheap if every metadata
+        partition is complete, which is the usual case.
         """
         ...
 
     def broker_view(self, partition: TopicIdPartition) -> BrokerView:
-        """Return the brokers' view of a partition; empty if no record named it."""
+        """Return the brokers' view of a partition; empty if no applied record named the partition."""
         ...
 
     def broker_sizes(self) -> Sequence[BrokerSize]:
-        """Return sizes of every partition that brokers have segments of, by topic and partition. Reads each segment."""
+        """Return sizes of every partition that brokers have segments of, by topic and partition; read every segment."""
         ...
 
     def outcomes(self) -> Mapping[int, Mapping[RecordOutcome, int]]:

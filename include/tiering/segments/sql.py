@@ -3,14 +3,14 @@
 `SqlRemoteLogMetadata` adds partitions, divergences and verdicts from their modules; together they are
 `RemoteLogMetadata`.
 
-Each call is one transaction. Changes of a segment require its partition's fence (`sql_changes`); tombstones never
-change.
+Each call is one transaction. Changes of a segment's state require its partition's fence (`sql_changes`). A tombstone's
+state never changes.
 
-Lookups work as in Kafka's own metadata cache. While a segment is FINISHED, lookups return it for [start, end] of each
-of its leader epochs, both inclusive. Segments overlap after a leader change (the new leader's segment that holds the
-next offset is copied whole) and when a longer copy covers shorter ones. Then the segment that became FINISHED last is
-returned; as FINISHED ends ascend, it has the highest end. Kafka forgets covered segments; here they are returned again
-once the covering copy is deleted.
+Lookups work as in Kafka's own metadata cache, with one exception. While a segment is FINISHED, lookups return it for
+[start, end] of each of its leader epochs, both inclusive. Segments overlap after a leader change (the new leader's
+segment that holds the next offset is copied whole) and when a longer copy covers shorter ones. Then the segment with
+the highest end is returned; usually it became FINISHED last, because FINISHED ends ascend. The exception: Kafka forgets
+covered segments; here they are returned again once the covering copy is deleted.
 
 | step of removing tombstones             | a crash after it leaves                      |
 |-----------------------------------------|----------------------------------------------|
@@ -21,10 +21,11 @@ once the covering copy is deleted.
 Counters, the log start and the history of leader epochs are stored apart from segments, so removing a tombstone changes
 none of them. A tombstone stays while
 
-- it is the platform's and the platform does not own its topic: a publication or a broker that took the topic over may
-  still need to record its deletion;
-- a copy of its partition may be running that began before the deletion: the tombstone may be that copy's own attempt,
-  and an id is never begun again. A lease that expired before the tombstones' retention period does not count.
+- it is of the platform's own segment and the platform does not own the topic: a publication, or a broker that took the
+  topic over, may still need to record the segment's deletion;
+- a copy of its partition may still be running that began before the deletion: the tombstone may be of that copy's own
+  attempt, and an id must never be begun again. A copy whose lease expired before the last `older_than_ms` does not
+  count as running.
 """
 
 from collections import defaultdict
@@ -131,7 +132,8 @@ class SqlSegments(ClusterStore):
         source_fingerprint: str | None = None,
     ) -> int | None:
         """Implement `RemoteLogMetadata.add_segment`."""
-        # A power failure may lose this row, but not after an object of it is relied on: FINISHED is durable.
+        # A power failure may lose this row only until the segment is FINISHED, because that change is durable; no
+        # reader relies on the segment's objects before.
         with writing(self._engine, durable=False) as connection:
             changes = SegmentChanges(connection, self._cluster_id, self._now_ms)
             changes.add(metadata, fence, log_crc32c, source_fingerprint)
@@ -238,7 +240,7 @@ class SqlSegments(ClusterStore):
 
     def partitions(self) -> Sequence[TopicIdPartition]:
         """Implement `RemoteLogMetadata.partitions`."""
-        # The counters do not include tombstones; reading every segment would take seconds with millions of them.
+        # The counters do not include tombstones; reading every segment would take seconds with millions of segments.
         with reading(self._engine) as connection:
             found = connection.execute(_PARTITIONS, {"of_cluster": self._cluster_id})
             return [partition_from(row.topic_id, row.partition, row.name) for row in found]
@@ -281,9 +283,9 @@ class _Found(NamedTuple):
 
 
 def _may_advance(segment: RemoteLogSegmentMetadata, found: _Found | None, target: RemoteLogSegmentState) -> bool:
-    """Return whether the stored segment is in its passed state, or in the target state already.
+    """Return whether the stored segment is in the state with which it was passed, or in the target state already.
 
-    Not if a new copy superseded it after it was read as FINISHED, or if a broker began it.
+    Return False as well if a new copy superseded the segment after it was read as FINISHED, or if a broker began it.
     """
     if found is None or not found.is_ours or found.state not in (segment.state, target):
         return False

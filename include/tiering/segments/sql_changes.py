@@ -8,13 +8,13 @@ Each change runs in one transaction of the caller and requires the partition's f
 | segment row, epochs, counters written   | nothing: the transaction is rolled back      |
 | committed                               | the whole change; repeating it is harmless   |
 
-FINISHED ends ascend per partition, until a person decides to follow another history: see `sql_divergences`. No gap and
-no second history appears by itself.
+FINISHED ends ascend per partition, until a person decides to follow another history: see `sql_divergences`. While a
+divergence is open, only copies that replace failed segments become FINISHED.
 
-A copy that replaces a failed segment has exactly its offsets, which were FINISHED in order before, and belongs to its
-history. Both states change in the transaction that makes the new copy FINISHED, under the lock of the partition's row,
-which a verdict and an expiration take, too. The first of them wins: a segment that passed meanwhile, or whose deletion
-began, is not superseded.
+A copy that replaces a failed segment has exactly the failed segment's offsets, which were FINISHED in order before, and
+belongs to the same history. The states of both segments change in the transaction that makes the new copy FINISHED,
+under the lock of the partition's row. A verdict and an expiration lock this row, too, and the first of them wins: a
+segment that passed meanwhile, or whose deletion began, is not superseded.
 """
 
 from dataclasses import replace
@@ -117,7 +117,7 @@ class SegmentChanges:
             shown = (metadata, log_crc32c, source_fingerprint)
             if (known.metadata, known.log_crc32c, known.source_fingerprint) != shown:
                 raise IllegalTransitionError(
-                    f"{segment_id} is known as {known.metadata.state.name} or with other values"
+                    f"{segment_id} exists as {known.metadata.state.name} and differs from the new segment"
                 )
             return
         self._insert_epochs(segment_key, metadata)
@@ -171,7 +171,7 @@ class SegmentChanges:
     def _finish(
         self, known: SegmentRow, change: RemoteLogSegmentMetadataUpdate, fence: Fence
     ) -> RemoteLogSegmentMetadata:
-        """Make the segment the newest of the followed history, and merge its leader epochs into that history."""
+        """Make the segment FINISHED as the newest one, and merge its leader epochs into the partition's."""
         written = self._write(known, change, fence)
         learn_leader_epochs(
             self._connection,
@@ -188,7 +188,8 @@ class SegmentChanges:
     ) -> RemoteLogSegmentMetadata:
         """Make the new copy FINISHED in the old segment's history, whose leader epochs were merged before.
 
-        The end of the archive stays unchanged: after a decision to follow another history it may be below this segment.
+        The end of the archive stays unchanged: after a decision to follow another history, that end may be below this
+        segment.
         """
         partition = old.metadata.topic_id_partition
         highest = highest_finished_offset(self._connection, self._cluster_id, partition)
@@ -245,7 +246,7 @@ class SegmentChanges:
 
 @cache
 def _add(dialect_name: str) -> ReturningInsert[int]:
-    """Return the insert of a segment; it returns no row if the id exists."""
+    """Return the statement that inserts a segment; the statement returns no row if the id exists."""
     statement = insert_for(dialect_name, segments).values(history=NEWEST_HISTORY)
     statement = statement.on_conflict_do_nothing(index_elements=["cluster_id", "topic_id", "partition", "segment_id"])
     return statement.returning(segments.c.segment_key)
@@ -258,7 +259,7 @@ def require_same_partition(segment_id: RemoteLogSegmentId, fence: Fence) -> None
 
 
 def require_supersedable(old: SegmentRow, new: SegmentRow) -> None:
-    """Check that `old` is FINISHED and FAILED, and that `new` has its offsets and leader epochs.
+    """Check that `old` is FINISHED and failed, and that `new` has the same partition, offsets and leader epochs.
 
     Epochs without a record are not compared: a former leader may have epochs without records that no other replica has.
 
@@ -268,14 +269,14 @@ def require_supersedable(old: SegmentRow, new: SegmentRow) -> None:
     before, after = old.metadata, new.metadata
     old_id, new_id = before.remote_log_segment_id, after.remote_log_segment_id
     if before.topic_id_partition != after.topic_id_partition:
-        raise StateConflictError(f"{new_id} may not supersede {old_id}: it is of another partition")
+        raise StateConflictError(f"{new_id} may not supersede {old_id}: they are of different partitions")
     if not before.is_finished or old.verdict is not Verdict.FAILED:
         state = f"{before.state.name} and {old.verdict}"
         raise StateConflictError(f"{old_id} is {state}: only a FINISHED segment that failed is superseded")
     if (before.start_offset, before.end_offset) != (after.start_offset, after.end_offset):
         offsets = f"{after.start_offset}..{after.end_offset}"
         raise StateConflictError(
-            f"{old_id} has other offsets than {offsets}, {before.start_offset}..{before.end_offset}"
+            f"{old_id} has the offsets {before.start_offset}..{before.end_offset}, {new_id} has {offsets}"
         )
     if with_records(before.segment_leader_epochs) != with_records(after.segment_leader_epochs):
         raise StateConflictError(f"{old_id} has other leader epochs than {new_id}: the records are not the same")
@@ -284,7 +285,7 @@ def require_supersedable(old: SegmentRow, new: SegmentRow) -> None:
 def record_superseding(
     connection: Connection, cluster_id: str, old: SegmentRow, new: SegmentRow, *, author: str, now_ms: int
 ) -> None:
-    """Record the event with both checksums of the log; a difference means that the source changed."""
+    """Record the event with the checksums of both logs; a difference means that the source's bytes changed."""
     partition = new.metadata.topic_id_partition
     offsets = f"{new.metadata.start_offset}..{new.metadata.end_offset}"
     detail = (

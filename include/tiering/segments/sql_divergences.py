@@ -1,11 +1,12 @@
 """Divergences and the decisions about them, in SQL.
 
-Recording a divergence and recording a decision are one transaction each: the owner is read, the partition locked, the
-stored state compared, rows and event are written. A crash before the commit leaves nothing, a crash after it the whole
-change; the same call again finds it.
+Recording a divergence and recording a decision are one transaction each: the owner is read, the partition is locked,
+the stored state is compared, rows and event are written. A crash before the commit leaves nothing, a crash after it the
+whole change; if the call is repeated, it finds that change.
 
-No lease is taken. FINISHED locks the same partition row. It is refused while a divergence is open, and for a copy that
-began before a decision, because its bytes may belong to the replaced history.
+No lease is taken. The change of a segment to FINISHED locks the same partition row. Unless the segment supersedes a
+failed one, this change is refused while a divergence is open. It is also refused if the copy began before a decision,
+because its bytes may belong to the replaced history.
 
 `is_continued` runs before each copy of a segment, so it is a single statement.
 """
@@ -66,7 +67,7 @@ NEWEST_HISTORY: Final = (
     .where(in_partition(divergences), divergences.c.followed_from.is_not(None))
     .scalar_subquery()
 )
-"""The history of a copy that begins now."""
+"""Selects the number of the history to which a copy belongs that begins now."""
 _LOG_START: Final = select(partitions.c.log_start_offset).where(in_partition(partitions)).scalar_subquery()
 _FROM_BEFORE: Final = (
     select(segments.c.segment_key)
@@ -82,7 +83,10 @@ _OF_LEFT: Final = (
     .where(segments.c.end_offset >= _LOG_START, bindparam("of_last") >= _LOG_START)
     .limit(1)
 )
-"""Segments of a history that a decision has left, up to its last offset that is served. It gets no new copies."""
+"""Selects a FINISHED segment of a replaced history with any offset from `of_first` to `of_last` that is still served.
+
+`of_last` is at most the last offset that belongs to that history. New copies continue the newest history only.
+"""
 _COPIED_SINCE: Final = select(func.min(segments.c.start_offset)).where(
     in_partition(segments), _FINISHED, _OF_HISTORY, segments.c.end_offset > bindparam("of_last")
 )
@@ -112,7 +116,11 @@ _IN_HISTORY_THERE: Final = exists().where(
     segments.c.history == _HISTORY_THERE,
     bindparam("of_epoch") == _LATEST_OF_SEGMENT,
 )
-"""Counters do not distinguish histories: a replaced history may end at the same offset under the same epoch."""
+"""Whether a FINISHED segment of the history at this offset ends there, with this epoch as its last one.
+
+The counters cannot tell, because they do not distinguish histories: a replaced history may end at the same offset under
+the same epoch.
+"""
 _CONTINUED: Final = select(size_counters.c.leader_epoch).where(
     in_partition(size_counters),
     size_counters.c.leader_epoch == bindparam("of_epoch"),
@@ -192,7 +200,7 @@ class SqlDivergences(ClusterStore):
                 raise StateConflictError(f"{partition}: its owner is {owner}, so no decision is recorded here")
             if found.copied_from not in (None, from_offset):
                 raise StateConflictError(
-                    f"{partition}: what was copied of the source's history begins at offset {found.copied_from},"
+                    f"{partition}: the segments copied from the source's history begin at offset {found.copied_from},"
                     f" not at {from_offset}"
                 )
             key, last = key_of(cluster_id, partition), found.seen.offsets.last
@@ -225,7 +233,7 @@ def require_one_history(connection: Connection, cluster_id: str, partition: Topi
     """Check that no divergence is open and that no decision was recorded since a copy of this history began.
 
     Raises:
-        StateConflictError: one of both happened.
+        StateConflictError: a divergence is open, or such a decision was recorded.
     """
     found = divergences_of(connection, cluster_id, partition)
     undecided = open_divergence(found)
@@ -236,10 +244,10 @@ def require_one_history(connection: Connection, cluster_id: str, partition: Topi
 
 
 def require_history(connection: Connection, cluster_id: str, partition: TopicIdPartition, history: int) -> None:
-    """Lock the partition until the transaction ends, so that no decision is recorded, and check its newest history.
+    """Lock the partition until the transaction ends, so that no decision is recorded; check that `history` is newest.
 
     Raises:
-        HistoryChangedError: a newer history than this one is followed.
+        HistoryChangedError: a newer history than `history` is followed.
     """
     lock_partition(connection, cluster_id, partition)
     newest = newest_history(divergences_of(connection, cluster_id, partition))
@@ -290,7 +298,7 @@ def lower_highest(connection: Connection, cluster_id: str, partition: TopicIdPar
 
 
 def _divergence(connection: Connection, key: dict[str, Any], row: Row[Any], decided: Mapping[int, int]) -> Divergence:
-    """Return a row's divergence. `decided` is the first offset of each history that a decision began."""
+    """Return a row's divergence. `decided` has, by number, the first offset of each history that a decision began."""
     offsets = OffsetRange(row.first_offset, row.last_offset)
     seen = SeenDivergence(offsets, _epochs(row.archive_epochs), _epochs(row.source_epochs), SeenBy(row.seen_by))
     if row.followed_from is not None:
@@ -306,7 +314,7 @@ def _divergence(connection: Connection, key: dict[str, Any], row: Row[Any], deci
 
 
 def _still_serves(connection: Connection, key: dict[str, Any], decided: Mapping[int, int]) -> bool:
-    """Return whether a replaced history still serves some of these offsets, below the start of later ones."""
+    """Return whether segments of a replaced history still serve some of these offsets, below all later histories."""
     for history in sorted({FIRST_HISTORY, *decided} - {max(decided, default=FIRST_HISTORY)}):
         last = min(begin for number, begin in decided.items() if number > history) - 1
         of_left = key | {"of_history": history, "of_last": min(last, key["of_last"])}
@@ -318,8 +326,8 @@ def _still_serves(connection: Connection, key: dict[str, Any], decided: Mapping[
 def _both(seen_divergence: SeenDivergence, other: SeenDivergence) -> SeenDivergence:
     """Combine the divergence as first seen with a later observation.
 
-    If the store is among the observers, `seen_by` is the observer of the lower first offset; for equal offsets it is
-    the store, because it has copies from there on.
+    If one of the two observers is the store, `seen_by` is the observer of the lower first offset; for equal offsets it
+    is the store, because it has copies from there on. Otherwise `seen_by` is the first observer.
     """
     first_seen = min(seen_divergence, other, key=lambda each: (each.offsets.first, each.seen_by is not SeenBy.STORE))
     return SeenDivergence(

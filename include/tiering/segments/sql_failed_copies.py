@@ -1,12 +1,12 @@
-"""Failed segments in SQL: three columns of their rows, and the decisions about lost offsets.
+"""Failed segments in SQL: their verdicts, their columns `lost_because` and `given_up_at_ms`, and the decisions.
 
-    step of giving up a segment                                a crash after it leaves
-    owner read, partition locked, segment compared             nothing: the transaction is rolled back
-    decisions, events, the segment's mark, the stop written    nothing: the transaction is rolled back
-    committed                                                  the whole decision; repeating it is harmless
+    step of giving up a segment                                        a crash after it leaves
+    owner read, partition locked, segment's state compared             nothing: the transaction is rolled back
+    decisions, `given_up_at_ms`, the partition's stop, event written   nothing: the transaction is rolled back
+    committed                                                          the whole decision; repeating it is harmless
 
-No lease is taken. A new copy that replaces the segment meanwhile locks the same partition row: if it is first, there is
-nothing to give up; if it is later, it replaces the segment in spite of the decision.
+No lease is taken. A new copy that replaces the segment meanwhile locks the same partition row: if the copy is first,
+giving up is refused; if the decision is first, the copy replaces the segment in spite of the decision.
 """
 
 from collections import defaultdict
@@ -134,7 +134,7 @@ class SqlFailedCopies(ClusterStore):
                 raise StateConflictError(f"{partition}: its owner is {owner}, so no segment of it can be given up here")
             state = RemoteLogSegmentState(row.state)
             if state is not RemoteLogSegmentState.COPY_SEGMENT_FINISHED or row.verdict != Verdict.FAILED:
-                raise StateConflictError(f"{segment_id} is {state.name} and {row.verdict}: nothing is lost with it")
+                raise StateConflictError(f"{segment_id} is {state.name} and {row.verdict}: it cannot be given up")
             if row.was_left:
                 raise StateConflictError(
                     f"{segment_id} is of a history that a decision replaced: it stops no partition"

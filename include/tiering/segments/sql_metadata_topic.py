@@ -1,7 +1,8 @@
-"""Positions in the metadata topic, and the changes once everything was read.
+"""Positions in the metadata topic in SQL, and the changes that follow from having read it.
 
-Those changes are: the owners of topics, the platform's segments that brokers deleted, and brokers' segments that no
-record names any more.
+Once every metadata partition is read or stopped, topics get the owner BROKER, and the platform's segments that brokers
+delete are advanced. Once a metadata partition is read again to its end, brokers' segments that no record named are
+removed.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -62,15 +63,15 @@ def topic_read(connection: Connection, cluster_id: str) -> MetadataTopicIdentity
 
 
 def positions_of(connection: Connection, cluster_id: str) -> list[IngestPosition]:
-    """Return all positions by metadata partition."""
+    """Return all positions, ordered by metadata partition."""
     return [_position_of(row) for row in connection.execute(_ALL, {"of_cluster": cluster_id})]
 
 
 def lock_position(connection: Connection, cluster_id: str, number: int) -> IngestPosition:
-    """Lock a position until the transaction ends.
+    """Lock the position of a metadata partition until the transaction ends, and return it.
 
     Raises:
-        StateConflictError: this partition has no position, as it was never read.
+        StateConflictError: the partition was never read, so it has no position.
     """
     row = connection.execute(_LOCKED, {"of_cluster": cluster_id, "of_number": number}).one_or_none()
     if row is None:
@@ -88,7 +89,7 @@ def move_position(connection: Connection, cluster_id: str, position: IngestPosit
 
 
 def end_rereading(connection: Connection, cluster_id: str, number: int) -> None:
-    """Mark the partition as read again to the end."""
+    """Record that the second reading of the metadata partition has reached its end."""
     connection.execute(_CHANGE_POSITION, {"of_cluster": cluster_id, "of_number": number, "rereading_to": None})
 
 
@@ -113,7 +114,11 @@ def record_bounds(
     bounds: Mapping[int, OffsetBounds],
     now_ms: int,
 ) -> str | None:
-    """Record bounds; see `MetadataIngestion.record_bounds`. Return why every position was stopped, None if none was."""
+    """Record bounds; see `MetadataIngestion.record_bounds`.
+
+    Return why every position was stopped; None if the topic is the same as before, even if single positions were
+    stopped.
+    """
     known = topic_read(connection, cluster_id)
     if known is None:
         _store_topic(connection, cluster_id, topic)
@@ -164,7 +169,7 @@ def begin_again(
     bounds: Mapping[int, OffsetBounds],
     now_ms: int,
 ) -> None:
-    """Set all positions to the beginning of a topic, and forget the topic that was read before."""
+    """Set all positions to the beginning of a topic; forget the topic that was read before, and its counters."""
     connection.execute(delete(metadata_positions).where(metadata_positions.c.cluster_id == cluster_id))
     connection.execute(delete(ingested_records).where(ingested_records.c.cluster_id == cluster_id))
     _store_topic(connection, cluster_id, topic)
@@ -173,9 +178,10 @@ def begin_again(
 
 
 def why_not_read(connection: Connection, cluster_id: str, partition: TopicIdPartition) -> str | None:
-    """Return why the brokers' records of a partition are not completely read; None if they are.
+    """Return why the brokers' records about a partition are not completely read; None if they are.
 
-    Also None if nothing was ever read. Otherwise its metadata partition must be read up to its last recorded end.
+    They are if the partition's metadata partition was read up to its last recorded end. If nothing of the metadata
+    topic was ever read, the result is None as well.
     """
     topic = topic_read(connection, cluster_id)
     if topic is None:
@@ -193,16 +199,16 @@ def record_ingestion(
 
 
 def why_incomplete(positions: Mapping[int, IngestPosition], number: int) -> str | None:
-    """Return why a metadata partition is not read up to its last recorded end; None if it is."""
+    """Return why a metadata partition is not read up to its last recorded end, or stopped; None if neither is so."""
     position, where = positions.get(number), f"{METADATA_TOPIC}-{number}"
     if position is None:
-        return f"{where} was never read: ./tiering ingest"
+        return f"{where} was never read: run ./tiering ingest"
     if position.stopped is not None:
         return f"{where} is stopped at offset {position.next_offset}: {position.stopped}"
     if position.rereading_to is not None:
-        return f"{where} is read again up to offset {position.rereading_to}, {position.next_offset} is reached"
+        return f"{where} is read again up to offset {position.rereading_to}; {position.next_offset} is reached"
     if position.lag_records:
-        return f"{position.lag_records} records of {where} are not read yet: ./tiering ingest"
+        return f"{position.lag_records} records of {where} are not read yet: run ./tiering ingest"
     return None
 
 
@@ -210,9 +216,9 @@ def _loss(position: IngestPosition, seen: OffsetBounds) -> str | None:
     where = f"{METADATA_TOPIC}-{position.metadata_partition}"
     if seen.begin > position.next_offset:
         gone = f"offsets {position.next_offset}..{seen.begin - 1}"
-        return f"{LOST}{where} begins at {seen.begin}, {gone} were not read: {_WAY_OUT}"
+        return f"{LOST}{where} begins at {seen.begin}, and {gone} were not read: {_WAY_OUT}"
     if seen.end < position.next_offset:
-        return f"{LOST}{where} ends at {seen.end}, it was read up to {position.next_offset}: {_WAY_OUT}"
+        return f"{LOST}{where} ends at {seen.end}, but was read up to {position.next_offset}: {_WAY_OUT}"
     return None
 
 
@@ -252,7 +258,7 @@ def _position_of(row: Row[Any]) -> IngestPosition:
 _TOMBSTONE: Final = int(RemoteLogSegmentState.DELETE_SEGMENT_FINISHED)
 _DELETED: Final = (RemoteLogSegmentState.DELETE_SEGMENT_STARTED, RemoteLogSegmentState.DELETE_SEGMENT_FINISHED)
 _SAME_TOPIC: Final = and_(topics.c.cluster_id == segments.c.cluster_id, topics.c.topic_id == segments.c.topic_id)
-# The conditions of the partial indexes, word for word: SQLite uses them for nothing else.
+# These are the conditions of the partial indexes, word for word: SQLite uses such an index for no other wording.
 _OF_BROKERS: Final = text("origin = 'broker'")
 _BEHIND_BROKERS: Final = text("origin = 'platform' AND broker_state > state")
 _IN_ORDER: Final = (segments.c.topic_id, segments.c.partition, segments.c.segment_key)
@@ -261,7 +267,10 @@ _AT_ONCE: Final = 500
 
 
 def give_to_brokers(connection: Connection, cluster_id: str, now_ms: int, author: str) -> Iterator[str]:
-    """Set the owner BROKER for topics with a live segment of a broker that the platform or no one owns."""
+    """Set the owner BROKER for topics that have a live segment of a broker and the owner NONE or PLATFORM.
+
+    Yield a sentence for each of these topics.
+    """
     live = exists(
         select(segments.c.segment_key)
         .where(_OF_BROKERS, segments.c.cluster_id == topics.c.cluster_id, segments.c.topic_id == topics.c.topic_id)
@@ -284,7 +293,10 @@ def give_to_brokers(connection: Connection, cluster_id: str, now_ms: int, author
 
 
 def follow_brokers(connection: Connection, cluster_id: str, now_ms: NowMs, author: str) -> Iterator[str]:
-    """Advance the platform's segments of topics that brokers own to the states that brokers recorded."""
+    """Advance the platform's segments in topics of the owner BROKER to the states of deletion that brokers recorded.
+
+    Yield a sentence for each partition with such segments.
+    """
     query = (
         select(segments, topics.c.name)
         .join(topics, _SAME_TOPIC)
@@ -308,7 +320,8 @@ def forget_unread(
 ) -> list[str]:
     """Remove brokers' segments that no record named since the topic was read again.
 
-    Only user partitions that belong to `metadata_partition` are affected.
+    Only partitions whose records are in `metadata_partition` are affected. Return a sentence for each of them in which
+    the removed segments included live ones.
     """
     unread = (
         select(segments, topics.c.name)
@@ -337,7 +350,7 @@ def forget_unread(
 
 
 def forget_brokers_word(connection: Connection, cluster_id: str) -> None:
-    """Clear the states that brokers recorded of all segments, before they are read again."""
+    """Clear the stored content of the brokers' caches (states, references, highest offsets) before a second reading."""
     of_brokers = and_(segments.c.cluster_id == cluster_id, segments.c.broker_state.is_not(None))
     referred = and_(segment_epochs.c.cluster_id == cluster_id, segment_epochs.c.broker_reference.is_not(None))
     connection.execute(update(segments).where(of_brokers).values(broker_state=None))

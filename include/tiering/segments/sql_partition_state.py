@@ -1,12 +1,13 @@
 """The state of partitions in SQL: log start, leader epochs, end of the copied offsets, sizes, and skipped offsets.
 
-Recording a decision is one transaction: the owner is read, the partition locked, copied and decided offsets are
-compared, row and event are written. A crash before the commit leaves nothing, a crash after it the decision; the same
-call again finds it.
+Recording a decision to skip offsets is one transaction: the owner is read, the partition is locked, the offsets are
+compared with the copied and the skipped ones, row and event are written. A crash before the commit leaves nothing, a
+crash after it the decision; if the call is repeated, it finds that decision.
 
-No lease is taken. FINISHED locks the same partition row, so the end of the archive cannot move during the comparison. A
-copy under way may still finish offsets of the skipped range; then they are in the archive and the decision has no
-effect. A decision never makes a copy leave out offsets that the source has, so it cannot be recorded too early.
+No lease is taken. The change of a segment to FINISHED locks the same partition row, so the end of the archive cannot
+move during the comparison. A copy under way may still finish offsets of the skipped range; then they are in the archive
+and the decision has no effect on them. A decision never makes a copy leave out offsets that the source has, so it
+cannot be recorded too early.
 """
 
 from collections.abc import Sequence
@@ -150,7 +151,7 @@ class SqlPartitionState(ClusterStore):
             rows = connection.execute(query).all()
         sizes = []
         for (topic_id, number, name), grouped in groupby(rows, key=lambda row: (row.topic_id, row.partition, row.name)):
-            total, *epochs = grouped  # the total's epoch is the lowest
+            total, *epochs = grouped  # the row with the total comes first: its epoch, -1, is the lowest
             sizes.append(
                 PartitionSize(
                     partition_from(topic_id, number, name),

@@ -2,7 +2,8 @@
 
 **Segments**: conversion between rows and values, and all segments of a cluster in pages. Pages hold plain columns, for
 jobs that split a scan among many tasks; as no objects are made of the rows, a million rows are read in seconds. A page
-is a key interval, so it is found by the primary key, sorts nothing, and its size bounds the memory of the reader.
+is an interval of keys: the database finds its rows by the primary key and sorts nothing, and the length of the interval
+bounds the memory of the reader.
 
 **Partitions**: counters, the log start, the history of leader epochs, and skipped offsets. There is a counter for each
 (partition, leader epoch, state), updated in the transaction of each state change (KIP-852). A segment counts once under
@@ -150,7 +151,7 @@ def epoch_values_of(cluster_id: str, segment_key: int, metadata: RemoteLogSegmen
 
 _SAME_TOPIC: Final = and_(topics.c.cluster_id == segments.c.cluster_id, topics.c.topic_id == segments.c.topic_id)
 WITH_TOPIC: Final = select(segments, topics.c.name).join(topics, _SAME_TOPIC)
-"""Rows for `segment_row_of`."""
+"""Selects rows for `segment_row_of`."""
 _ONE: Final = WITH_TOPIC.where(in_partition(segments), segments.c.segment_id == bindparam("of_segment"))
 
 
@@ -240,7 +241,7 @@ class _Counted:
 
 
 def count_in(connection: Connection, cluster_id: str, *segments: RemoteLogSegmentMetadata) -> None:
-    """Add segments of one partition to the counters of their states."""
+    """Add segments of one partition, except tombstones, to the counters of their states; raise the highest offsets."""
     rows = [
         {
             "cluster_id": cluster_id,
@@ -295,7 +296,10 @@ def count_out(connection: Connection, cluster_id: str, *segments: RemoteLogSegme
 def highest_finished_offset(
     connection: Connection, cluster_id: str, partition: TopicIdPartition, leader_epoch: int = PARTITION_TOTAL
 ) -> int | None:
-    """Return the highest end offset (inclusive) that was ever FINISHED under the epoch; by default under any."""
+    """Return the highest end offset (inclusive) that was ever FINISHED under the epoch; None if there was none.
+
+    By default it is that of all epochs, which a decision to follow another history may have lowered.
+    """
     key = key_of(cluster_id, partition) | {"of_epoch": leader_epoch}
     return connection.execute(_HIGHEST_FINISHED, key).scalar_one_or_none()
 
@@ -327,7 +331,7 @@ _OBSERVER: Final = "what brokers and segments say"
 _RETAINED: Final = select(partitions.c.log_start_offset, partitions.c.leader_epochs).where(in_partition(partitions))
 _CHANGE: Final = update(partitions).where(in_partition(partitions))
 _FIRST_BEGIN: Final = select(func.min(divergences.c.followed_from)).where(in_partition(divergences))
-"""First offset (inclusive) of any decision to follow another history; None without a decision."""
+"""Selects the lowest offset (inclusive) from which a decision follows another history; NULL without a decision."""
 
 
 def retention_state_of(connection: Connection, cluster_id: str, partition: TopicIdPartition) -> PartitionRetentionState:
@@ -346,10 +350,11 @@ def learn_leader_epochs(
     *,
     is_followed: bool = True,
 ) -> Sequence[Contradiction]:
-    """Merge leader epochs into a partition's history, with an event if they contradict it; return contradictions.
+    """Merge leader epochs into a partition's history; return contradictions.
 
-    Usually nothing is new: then one row is read and none is locked. `is_followed` says that `seen` certainly belongs to
-    the followed history, as the epochs of a segment that becomes FINISHED do.
+    If the history changes and there are contradictions, they are recorded as an event. Usually nothing is new: then one
+    row is read and none is locked. `is_followed` says that `seen` certainly belongs to the followed history, as the
+    epochs of a segment that becomes FINISHED do.
     """
     known, found = learnt(connection, cluster_id, partition, seen, seen_log_start, is_followed=is_followed)
     if found.history == known:
@@ -374,10 +379,10 @@ def learnt(
 ) -> tuple[LeaderEpochs, MergedHistory]:
     """Return the stored leader epochs, and the history after `seen` is merged into them.
 
-    After a decision, a source whose newest epoch is not later than the stored one may be an old leader's directory: its
-    epochs from the first decision's offset on are either stored already or belong to a replaced history, so they
-    are ignored. The epochs of a segment always count (`is_followed`): the segment may be a copy from the store of a
-    followed history whose beginning the source has lost.
+    After a decision, a source whose newest epoch is not later than the newest stored one may be an old leader's
+    directory. From the lowest offset of any decision on, its epochs are either stored already or belong to a replaced
+    history, so those that are not stored are ignored. The epochs of a segment always count (`is_followed`): the segment
+    may be a copy that the store has of a followed history whose beginning the source has lost.
     """
     known = retention_state_of(connection, cluster_id, partition).leader_epochs
     found = merged(known, seen, seen_log_start)
@@ -427,7 +432,7 @@ def owner_of(connection: Connection, cluster_id: str, partition: TopicIdPartitio
 def store_decision(
     connection: Connection, cluster_id: str, partition: TopicIdPartition, decision: SkippedOffsets
 ) -> SkippedOffsets:
-    """Store a decision and return it as stored. No other decision may begin at its first offset."""
+    """Store a decision to skip offsets, and return it as stored. No stored decision may begin at its first offset."""
     decision = replace(decision, reason=stored_text(decision.reason), author=stored_text(decision.author))
     values = {
         "cluster_id": cluster_id,

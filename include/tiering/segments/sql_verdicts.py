@@ -12,10 +12,9 @@ A verification is recorded with the verdict that follows, under the lock of the 
 Two verifications of the same segment are recorded one after the other: the second reads what the first wrote. The last
 result of a rule for a segment replaces the previous one.
 
-A partition is stopped exactly while a FINISHED segment of it has the verdict FAILED and was not given up. A segment
-whose history a decision replaced stops nothing: a person decided to follow another history from an offset at or below
-the segment's last offset, so no source has the segment any more, and the followed history does not depend on it
-(`model.histories`).
+A partition is stopped exactly while it has a FINISHED segment with the verdict FAILED that was neither given up nor
+*left*. A segment is left if a person decided to follow a later history from an offset at or below the segment's last
+offset: then no source has the segment any more, and the followed history does not depend on it (`model.histories`).
 """
 
 from collections.abc import Sequence
@@ -113,7 +112,7 @@ class SqlVerdicts(ClusterStore):
                 .limit(at_most)
                 .with_for_update(skip_locked=True)
                 .cte("chosen")
-                # Evaluated once: PostgreSQL would evaluate it for every row, and choose other rows each time.
+                # Without this, PostgreSQL may evaluate the query for every row, and choose other rows each time.
                 .prefix_with("MATERIALIZED", dialect="postgresql")
             )
             statement = update(segments).where(segments.c.segment_key.in_(select(chosen.c.segment_key)), *has_expired)
@@ -159,7 +158,10 @@ def store_verdict(
     at_ms: int,
     is_deep: bool = False,
 ) -> None:
-    """Store a verdict and refresh the partition's stop. The caller has locked the partition; `known` is the row."""
+    """Store a verdict; if it or the previous one is FAILED, refresh the reason why the partition is stopped.
+
+    The caller has locked the partition, and then read the segment's row (`known`).
+    """
     partition = known.metadata.topic_id_partition
     verdict_columns = {
         "verdict": verdict,
@@ -224,7 +226,7 @@ def _result_of(segment_id: RemoteLogSegmentId, row: Row[Any]) -> QualityResult:
 
 
 NOTHING_LOST: Final = MappingProxyType({"lost_because": None, "given_up_at_ms": None})
-"""Columns of a segment that passed: findings and decisions from when it was failed are cleared."""
+"""New values for a segment that passed: they clear its loss, and the decision to give it up."""
 
 WAS_LEFT: Final = exists().where(
     and_(*(divergences.c[name] == segments.c[name] for name in ("cluster_id", "topic_id", "partition"))),
@@ -238,7 +240,10 @@ False for an open divergence, where `followed_from` is NULL: a comparison with N
 
 
 def refresh_stop(connection: Connection, cluster_id: str, partition: TopicIdPartition) -> None:
-    """Store which failed segment stops the partition, the first one; None if none does. The caller has locked it."""
+    """Store why the partition is stopped: the failed segment with the lowest offset that stops it, or None without one.
+
+    The caller has locked the partition.
+    """
     failed = (
         select(segments)
         .where(of_partition(segments, cluster_id, partition))

@@ -2,11 +2,11 @@
 
 - `WholeCopy` checks one segment. A log that was compressed or encrypted on its way is read back.
 - `StoreWitness` checks another segment (the witness) before a missing segment counts as lost. A segment with all of its
-  objects may be damaged, but it is not lost, and it shows that the store is the right one. If an object is missing or
-  empty, the marker is read, and a segment that passed verification is read, of the same partition if there is one. If
-  that witness is whole (every object, the log in its full length, its own manifest), the store is the right one and the
-  segment is lost. Otherwise the store is in doubt: a mirror that is being filled has some objects of every segment.
-  Without any segment that passed there is no witness, and the segment counts as lost.
+  objects may be damaged, but it is not lost, so nothing else is checked. If an object of it is missing or empty, the
+  store's marker is checked, and then the witness: a segment that passed verification, of the same partition if there is
+  one. If the witness is whole (every object, the log in its full length, its own manifest), the store is the right one
+  and the segment is lost. Otherwise the store is in doubt: for example, a mirror that is still being filled may lack
+  objects of every segment. If no segment has passed, there is no witness, and the segment counts as lost.
 - `prove_place` checks segments of every partition before the location of a store changes.
 """
 
@@ -39,7 +39,7 @@ from include.tiering.segments.contract import RemoteLogMetadata, SegmentRow
 
 
 class Suspicion(StrEnum):
-    """Columns of `StoredMeasure`."""
+    """A difference between the store and the metadata. Each value is the name of a column of `StoredMeasure`."""
 
     MISSING = "missing"
     UNKNOWN = "unknown"
@@ -49,7 +49,7 @@ class Suspicion(StrEnum):
 
 
 def manifest_suspicion(metadata: RemoteLogSegmentMetadata, manifest: bytes) -> Suspicion | None:
-    """Return why a manifest does not match the row in id, offsets, size or leader epochs; None if it does."""
+    """Return why a manifest does not match the metadata in id, offsets, size or leader epochs; None if it does."""
     try:
         described = parse_manifest(manifest).metadata
     except FormatError:
@@ -60,7 +60,10 @@ def manifest_suspicion(metadata: RemoteLogSegmentMetadata, manifest: bytes) -> S
 
 
 def explains_length(manifest: bytes | None, log_bytes: int, stored_bytes: int) -> bool:
-    """Return whether, by the manifest, a log of `log_bytes` is compressed or encrypted to `stored_bytes`."""
+    """Return whether, by the manifest, a log of `log_bytes` is compressed or encrypted to `stored_bytes`.
+
+    Without a readable manifest, return False.
+    """
     if manifest is None:
         return False
     try:
@@ -90,13 +93,13 @@ class WholeCopy:
     quotas: Quotas
 
     def fault(self, row: SegmentRow) -> str | None:
-        """Return why this is not a whole and correct copy, as a text that follows its name; None if it is one.
+        """Return why the segment's copy is not whole and correct; None if it is. The text follows the segment's name.
 
         The log must have the length and the CRC-32C that were read from the source; the indexes must have the length
         that the manifest gives. A log that was compressed or encrypted on its way is read back.
 
         Raises:
-            RemoteStorageError: retriable ones only.
+            RemoteStorageError: the store failed with a retriable error. Any other error is returned as a fault.
         """
         try:
             return self._fault(row)
@@ -115,7 +118,7 @@ class WholeCopy:
         return not self.storage.required_kinds <= found
 
     def is_there(self, row: SegmentRow) -> bool:
-        """Return whether this is a whole and correct copy; False if the store cannot be read."""
+        """Return whether the segment's copy is whole and correct; False if the store cannot be read."""
         try:
             return self.fault(row) is None
         except RemoteStorageError:
@@ -130,11 +133,11 @@ class WholeCopy:
             return "has no known checksum to compare with"
         manifest = self.storage.fetch_manifest(row.metadata)
         if manifest is not None and (suspicion := manifest_suspicion(row.metadata, manifest)) is not None:
-            return f"has a manifest of another segment: {suspicion}"
+            return f"has a manifest that does not match: {suspicion}"
         if manifest is not None:
             stored, said = found[ObjectKind.INDEXES].size_bytes, parse_manifest(manifest).stored_indexes_bytes
             if stored != said:
-                return f"has {stored} bytes of indexes, its manifest says {said}"
+                return f"has {stored} bytes of indexes, but {said} by its manifest"
         return self._fault_of_log(row, found[ObjectKind.LOG], manifest)
 
     def _fault_of_log(self, row: SegmentRow, log: StoredObject, manifest: bytes | None) -> str | None:
@@ -156,9 +159,10 @@ class WholeCopy:
 
 
 class StoreWitness:
-    """Doubts about missing segments. Each partition's witness is read once: create a new instance for each run.
+    """Decides whether a missing segment may count as lost.
 
-    `storage` is called when it is needed.
+    The result is determined once for each partition and then kept, so create a new instance for each run. `storage`
+    opens the store; it is called when the store is needed.
     """
 
     def __init__(self, metadata: RemoteLogMetadata, storage: Callable[[], RemoteStorage]) -> None:
@@ -167,11 +171,11 @@ class StoreWitness:
         self._answers: dict[TopicIdPartition, str | None] = {}
 
     def doubt(self, segment: RemoteLogSegmentMetadata) -> str | None:
-        """Return why a FINISHED segment may not count as lost; None if it may, or is not missing.
+        """Return why a FINISHED segment may not count as lost; None if it may, or if it has all of its objects.
 
         Raises:
-            RemoteStorageError: the store did not answer.
-            ForeignStoreError: its marker is another database's.
+            RemoteStorageError: the store cannot be read.
+            ForeignStoreError: the store has no marker, or that of another database.
         """
         if not self._absent(self._reader(segment).objects()):
             return None
@@ -182,17 +186,17 @@ class StoreWitness:
         return self._answers[partition]
 
     def doubt_or_error(self, segment: RemoteLogSegmentMetadata) -> str | None:
-        """Return `doubt`; an error of the store counts as doubt as well."""
+        """Return the result of `doubt`; if the store fails, return the error as the reason to doubt."""
         try:
             return self.doubt(segment)
         except RemoteStorageError as error:
             return f"it could not be checked whether the store is the right one: {error}"
 
     def require(self, segment: RemoteLogSegmentMetadata) -> None:
-        """Check that the segment may count as lost, or is not missing.
+        """Check that the segment may count as lost, or has all of its objects. Errors of `doubt` are raised as well.
 
         Raises:
-            StoreInDoubtError: it may not; and what `doubt` raises.
+            StoreInDoubtError: the segment may not count as lost.
         """
         doubt = self.doubt(segment)
         if doubt is not None:
@@ -205,13 +209,16 @@ class StoreWitness:
             return None
         return (
             f"segment {missing.remote_log_segment_id} is not whole in the store, nor is"
-            f" {witness.remote_log_segment_id}, which passed: it has {fault}; is the store's disk mounted, are"
-            " remote_storage.url, layout and key_prefix right, and does no restore or sync into it still run? If both"
-            " are lost, ./tiering verify finds it"
+            f" {witness.remote_log_segment_id}, which passed: it has {fault}; check that the store's disk is mounted,"
+            " that remote_storage.url, layout and key_prefix are right, and that no restore or sync into the store is"
+            " running. If both segments are lost, ./tiering verify finds that"
         )
 
     def _witness(self, missing: RemoteLogSegmentMetadata) -> RemoteLogSegmentMetadata | None:
-        """Return the segment that passed last in the same partition, else in the first other partition with any."""
+        """Return the segment that passed last in the same partition, else in the first other partition with any.
+
+        If no segment of a partition has the verdict PASSED, the newest verdict EXPIRED counts.
+        """
         partition = missing.topic_id_partition
         others = (other for other in self._metadata.partitions() if other != partition)
         for place in chain((partition,), others):
@@ -222,14 +229,17 @@ class StoreWitness:
         return None
 
     def _fault(self, witness: RemoteLogSegmentMetadata) -> str | None:
-        """Return what is wrong with the objects of a segment that passed. Only its manifest is read."""
+        """Return what is wrong with the objects of a segment that passed; None if nothing is.
+
+        Of the objects only the manifest is read.
+        """
         reader = self._reader(witness)
         stored = reader.objects()
         if absent := self._absent(stored):
             return f"no {', '.join(absent)}"
         manifest = reader.manifest()
         if manifest is not None and (suspicion := manifest_suspicion(witness, manifest)) is not None:
-            return f"a manifest of another segment ({suspicion})"
+            return f"a manifest that does not match ({suspicion})"
         (stored_bytes,) = (stored_object.size_bytes for stored_object in stored if stored_object.kind is ObjectKind.LOG)
         log_bytes = witness.segment_size_bytes
         if stored_bytes != log_bytes and not explains_length(manifest, log_bytes, stored_bytes):
@@ -250,14 +260,17 @@ def _last_passed(rows: Iterable[SegmentRow]) -> RemoteLogSegmentMetadata | None:
 
 
 ALL_OF: Final = 200
-"""Number of segments that are checked in all; every segment if there are no more."""
+"""About how many segments are checked in all. If there are no more than these, every segment is checked.
+
+At least two segments of each partition are checked (one if it has only one), so many partitions lead to more segments.
+"""
 _EACH: Final = 2
 _NAMED: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
 class PlaceProof:
-    """Result of a check. `missing` describes the faults of some segments; `wrong` is the number of all faulty ones."""
+    """Result of a check. `wrong` is the number of all faulty segments; `missing` describes the first few of them."""
 
     segments: int
     partitions: int
@@ -271,14 +284,15 @@ class PlaceProof:
 
 
 def prove_place(storage: RemoteStorage, metadata: RemoteLogMetadata, *, read_back: bool = True) -> PlaceProof:
-    """Check FINISHED segments of every partition: the oldest, the newest, and some evenly spaced between them.
+    """Check FINISHED segments of every partition: the first, the last, and some evenly spaced between them.
 
-    Segments that failed verification are left out.
+    Segments that failed verification are left out. The order is that of start offsets; see `ALL_OF` for the number.
 
     Args:
         storage: the store at its new location.
         metadata: the segments that it should have.
-        read_back: whether to read objects of a store that keeps no checksums; if not, only lengths are compared.
+        read_back: whether the objects of a store that keeps no checksums are read, to compute them. If not, only the
+            lengths of such objects are compared.
 
     Raises:
         RemoteStorageUnavailableError: the store does not answer.
@@ -341,5 +355,5 @@ def _objects(storage: RemoteStorage, metadata: RemoteLogSegmentMetadata, *, read
 
 
 def _is_transformed(storage: RemoteStorage, row: SegmentRow, stored_bytes: int) -> bool:
-    """Return whether the log is transformed: by chance it may have the length of the plain log."""
+    """Return whether the log is compressed or encrypted: by chance its length may be that of the plain log."""
     return explains_length(storage.fetch_manifest(row.metadata), row.metadata.segment_size_bytes, stored_bytes)

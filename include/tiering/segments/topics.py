@@ -3,13 +3,14 @@
 **Deletions.** A topic exists, is deleted, is tiered by the broker, or its name belongs to another topic. An archive
 outlives its topic. Only positive evidence counts as a deletion, never absence: a topic that no metadata mentions may be
 on a disk that is not mounted. A deletion is recorded when it is first seen, with the evidence and the time, because the
-metadata log loses it with its next snapshot. A setting decides what follows: nothing, or all remote segments are
-deleted after a number of days, with an approval. Until then, if the cluster has the topic again, the record is
-withdrawn; if the cluster cannot be read, the segments stay.
+metadata log loses the evidence with its next snapshot. The setting `tiering.on.topic.delete` decides what follows:
+nothing, or all remote segments are deleted after a number of days, with an approval. If the cluster has the topic
+again, the record is withdrawn. While the cluster cannot be read, no new plan includes the segments.
 
-**Names.** A name is only a label: what is configured for it applies to the topic that has it now. If two topics of the
-platform's metadata share a name, it is *taken* for each topic that the cluster does not currently confirm as its
-holder, for whatever reason the confirmation is missing.
+**Names.** A name is only a label: the configuration of a name applies to the topic that has the name now. For a topic
+id, its name is *taken* if the cluster gives the name to another topic id. If several topics of the platform's metadata
+share the name, it is also taken for a topic while the cluster does not confirm, for whatever reason, that this topic
+has it.
 
 **Owners.** A topic without an owner becomes the platform's when it is requested and a scan finds eligible segments; it
 is left to the broker once the broker tiers it.
@@ -37,7 +38,7 @@ from include.tiering.units import format_utc
 class TopicDeletion:
     """A recorded deletion. `seen_at_ms` is when it was first recorded, by the database's clock, not when it happened.
 
-    `evidence` describes what showed it.
+    `evidence` describes the record that proves the deletion.
     """
 
     topic: str
@@ -67,15 +68,17 @@ _DAY_MS: Final = 24 * 60 * 60 * 1000
 
 @dataclass(frozen=True, slots=True)
 class TopicLifecycleState:
-    """What is known of one topic id.
+    """The current state of one topic id.
 
     Attributes:
-        is_broker_tiered: whether `remote.storage.enable` is seen true: then its broker copies and expires it.
+        is_broker_tiered: whether the cluster's metadata has `remote.storage.enable` true for the topic: then the
+            brokers copy and expire it. False if the metadata cannot be read.
         name_taken_because: why the configuration of its name does not apply to this topic: another topic has the name
             now, or several topics of the database have had it and the cluster does not confirm that this one has it.
             Empty if it applies.
-        deletion_due: whether it was deleted and its remote segments are to be deleted.
-        kept_because: why the remote segments of a deleted topic stay for now; empty otherwise.
+        deletion_due: whether the topic was deleted and its remote segments are to be deleted now.
+        kept_because: why the remote segments of a deleted topic stay for now. Empty if they are to be deleted now, if
+            the setting keeps them for ever, or if no deletion is recorded.
     """
 
     is_broker_tiered: bool = False
@@ -100,7 +103,10 @@ class TopicWatch:
     deletions: TopicDeletions
 
     def record(self, partitions: Iterable[TopicIdPartition], *, author: str) -> None:
-        """Record deletions with positive evidence; withdraw those of topics that exist."""
+        """Record deletions with positive evidence; withdraw those of topics that exist.
+
+        Nothing is changed if the metadata cannot be read or is of another cluster.
+        """
         if not self._can_answer():
             return
         recorded = self.deletions.all()
@@ -129,11 +135,12 @@ class TopicWatch:
         """Return the states of the topics of `partitions`, by topic id. Changes nothing.
 
         Args:
-            partitions: whose topics are meant.
+            partitions: partitions of the topics whose states are returned.
             names_in_use: `TopicRegistry.names_in_use`, all topics of the database: another topic of the same name
                 counts even if it is not among `partitions`.
-            expire_after_days: after how many days the segments of a deleted topic are due; None keeps them.
-            now_ms: the database's clock.
+            expire_after_days: how many days after the record of a topic's deletion its segments are due; None keeps
+                them.
+            now_ms: the present time by the database's clock.
             needs_answer: whether a deletion is due only if the cluster's metadata can be read now.
         """
         can_answer, recorded = self._can_answer(), self.deletions.all()
@@ -159,7 +166,7 @@ class TopicWatch:
         return lifecycle_states
 
     def doubtful_names(self, names_in_use: Mapping[Uuid, str]) -> frozenset[str]:
-        """Return names of several topics for which the cluster does not currently show which topic has the name."""
+        """Return names that several topics share, if the cluster does not currently show which topic has the name."""
         shared = {name: holders for name, holders in _by_name(names_in_use).items() if len(holders) > 1}
         if not shared:
             return frozenset()
@@ -172,7 +179,10 @@ class TopicWatch:
         return self._metadata_of(holders[0], name)[2] is not None
 
     def _metadata_of(self, topic_id: Uuid, topic: str) -> tuple[bool, TopicMetadata | None, TopicMetadata | None]:
-        """Return whether the topic could be read, the topic with this id, and the topic with this name."""
+        """Return whether the metadata could be read, the topic with this id, and the topic with this name.
+
+        Each topic is None if there is none, or if the metadata could not be read.
+        """
         try:
             return True, self.cluster_metadata.topic(topic_id), self.cluster_metadata.topic_named(topic)
         except ClusterMetadataError as error:
@@ -211,7 +221,8 @@ def _by_name(names: Mapping[Uuid, str]) -> dict[str, list[Uuid]]:
 def _name_taken_because(topic_id: Uuid, named: TopicMetadata | None, holders: Sequence[Uuid]) -> str:
     """Return why another topic may have the name.
 
-    Empty if the cluster shows that this topic has it, or shows no holder and no other topic ever had it.
+    Empty if the cluster shows that this topic has it. Also empty if the cluster shows no topic of this name, and no
+    other topic of the database ever had it.
     """
     if named is not None:
         return "" if named.topic_id == topic_id else f"the cluster gives the name to topic id {named.topic_id} now"
@@ -259,7 +270,7 @@ class TopicLifecycle:
         return TopicWatch(self._cluster_id, self._cluster_metadata(), self._deletions)
 
     def note_deletions(self) -> None:
-        """Record which topics with remote segments the cluster has deleted, as far as there is evidence now."""
+        """Record deletions of topics with remote segments, and withdraw records; see `TopicWatch.record`."""
         self._watch.record(self._metadata.partitions(), author=_DELETION_AUTHOR)
 
     def lifecycle_states(
@@ -279,9 +290,9 @@ class TopicLifecycle:
         return self.lifecycle_states([partition], self._now_ms())[partition.topic_id].name_taken_because
 
     def retentions_of_copies(self, report: ScanReport) -> dict[str, TopicRetention]:
-        """Return the retention of topics, by name, that may make a first copy begin above the log start.
+        """Return configured retentions by topic name. They may make the first copy begin above the log start.
 
-        Names of several topics are left out while the cluster does not show which topic has the name.
+        Names that several topics share are left out while the cluster does not show which topic has the name.
         """
         retentions = self._topic_retentions()
         if not retentions:
@@ -291,7 +302,7 @@ class TopicLifecycle:
         return {name: retention for name, retention in retentions.items() if name not in doubtful}
 
     def shared_names(self) -> frozenset[str]:
-        """Return names that more than one topic of the database has or had."""
+        """Return names that more than one topic of `TopicRegistry.names_in_use` has or had."""
         counted = Counter(self._registry.names_in_use().values())
         return frozenset(name for name, topics in counted.items() if topics > 1)
 
@@ -309,8 +320,9 @@ class Owners(Protocol):
 class SeenOwners:
     """Owners of the registry, corrected by the cluster's current metadata.
 
-    A topic that brokers tier now belongs to the broker, even if no plan has recorded that yet. Metadata of another
-    cluster, or unreadable metadata, corrects nothing. For deletions that the registry alone would allow.
+    A topic that brokers tier now has the owner BROKER, even if no plan has recorded that yet, unless it is being handed
+    over. Metadata of another cluster, or unreadable metadata, corrects nothing. These owners are used before deletions
+    that the registry alone would allow.
     """
 
     registry: Owners
@@ -346,7 +358,7 @@ def owner_seen(replica: Replica, owner: TopicOwner) -> TopicOwner:
 
 
 def register_owners(report: ScanReport, registry: TopicRegistry) -> None:
-    """Record the owner of every scanned topic whose owner changes according to the scan."""
+    """Record the owner of every scanned topic whose owner changes according to the scan (`owner_seen`)."""
     for replica in report.replicas:
         if not replica.chosen:
             continue

@@ -1,6 +1,6 @@
 """Stored values of a segment, a partition and a rule's result; and the conclusion from a verification.
 
-`conclude` decides, without I/O, inside the store's transaction, from a verification and the stored results of others:
+`conclude` combines a verification with the stored results of earlier ones, without I/O, inside the store's transaction:
 
     stored result of a rule              the verification found     result afterwards
     any                                  it is broken               broken, with the present time
@@ -9,8 +9,9 @@
     broken, a warning                    it holds                   passed
     broken by a later verdict            it holds                   broken: the failed one of two verifications counts
 
-A verdict and its results have the same time, and the times of a segment's verdicts ascend. A *later verdict* is one
-recorded after the verdict that the row had before the verification began. No clock is read.
+A verdict and its results have the same time, and the times of a segment's verdicts ascend. A *later verdict* was
+recorded after the verdict that the row had before the verification began (`Verification.before`); without `before`, no
+stored result becomes passed. No clock is read.
 """
 
 from collections.abc import Iterable
@@ -37,15 +38,18 @@ class SegmentRow:
 
     Attributes:
         source_fingerprint: opaque text: equal texts mean the same source bytes.
-        finished_at_ms: by the database's clock; None if the segment was never FINISHED, even if it is deleted now.
-        verdict_at_ms: by the database's clock; None without a verdict.
+        finished_at_ms: when the segment became FINISHED, by the database's clock; it stays when the segment is deleted.
+            None if the segment was never FINISHED.
+        verdict_at_ms: when the verdict was recorded, by the database's clock; None without a verdict.
         deep_passed_at_ms: time of the last verdict PASSED by a verification that read every byte; None if there was
             none since the segment last failed.
-        superseded_by: the new copy of the same offsets that replaced it.
-        delete_started_at_ms: when its deletion began, by the database's clock. In a broker's segment the times of its
-            states are the broker's own, none of them in the future.
-        broker_state: its state in the brokers' metadata topic; None if that has no record of it (yet).
-        history: 0, or the number of the divergence after whose decision it was copied.
+        superseded_by: id of the new copy of the same offsets that replaced the segment; None without such a copy.
+        delete_started_at_ms: when the deletion began, by the database's clock; None before. In a broker's segment the
+            times of its states are the broker's own, but none of them is in the future of the database's clock.
+        broker_state: the segment's state by the records of the brokers' metadata topic; None if no record about it was
+            applied (yet).
+        history: number of the history that the segment belongs to (`model.histories`): 0, or that of the divergence
+            whose decision began the history.
     """
 
     metadata: RemoteLogSegmentMetadata
@@ -67,7 +71,7 @@ class SegmentRow:
 class PartitionRetentionState:
     """Log start and leader epochs of a partition's remote log, as stored by the platform; brokers may have lost them.
 
-    Nothing below `log_start_offset` is served; it only rises. `leader_epochs` is the history merged over time.
+    Nothing below `log_start_offset` is served; this offset only rises. `leader_epochs` is the history merged over time.
     """
 
     log_start_offset: int = 0
@@ -95,8 +99,8 @@ class Verification:
     """Findings of one verification of a segment.
 
     `broken` are the rules that did not pass. All other rules count as passed, also rules that this version does not
-    have, except those in `unevaluated`. `before` is the segment's row as read before the verification began; without it
-    the verification clears no rule. `is_deep` means that it read every byte.
+    have, except those in `unevaluated`. `before` is the segment's row as read before the verification began; without
+    this row the verification clears no rule. `is_deep` means that the verification read every byte.
     """
 
     segment_id: RemoteLogSegmentId
@@ -123,7 +127,7 @@ class RecordedVerdict:
 
 @dataclass(frozen=True, slots=True)
 class Conclusion:
-    """What to store after a verification. `verdict` is None if the verification leads to none."""
+    """What to store after a verification. `verdict` is None if the stored verdict stays."""
 
     results: tuple[QualityResult, ...]
     verdict: Verdict | None

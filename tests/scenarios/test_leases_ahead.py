@@ -44,8 +44,8 @@ def test_ready_and_doctor_name_it_and_a_copy_ends_it(archive, app) -> None:
     assert ready.exit_code == before["ready",] == 0
     checks = {check["name"]: check for check in json.loads(ready.stdout)["checks"]}
     assert checks["leases"]["message"] == (
-        f"{partition}: {words}; this run continues: no work waits for it, and the next batch that takes the partition"
-        " ends it"
+        f"{partition}: {words}; this run continues: no work waits for such a lease, and the next batch that takes the"
+        " partition ends it"
     )
     doctor = app("doctor", ORDERS, "--json")
     assert doctor.exit_code == before["doctor", ORDERS] == 0

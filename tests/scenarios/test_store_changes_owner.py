@@ -41,7 +41,7 @@ def test_a_restored_database_becomes_the_owner_and_the_other_is_refused(tmp_path
     archive.config.write_text(right.replace("metadata.sqlite", "restored.sqlite"))
     code, output = run(archive, "take-over-store")
     assert (code, "without a terminal it needs --approve" in output) == (1, True)
-    assert f"{copied - 1} adoptable: copies that this database does not know; ./tiering adopt adds them" in output
+    assert f"{copied - 1} adoptable: copies without metadata in this database; ./tiering adopt adds them" in output
     with pytest.raises(ForeignStoreError):
         archive.copy()
 

@@ -69,7 +69,7 @@ def test_by_decision_one_history_is_read_and_the_other_one_by_its_epoch(cluster:
     assert (document["next_offset"], {epoch for epoch, _ in before}) == (35, {0})
     behind, document = cluster.read(35)
     assert ({epoch for epoch, _ in behind}, behind[0][1], document["next_offset"]) == ({6}, 35, 91)
-    assert f"followed, by decision of {author()} ({WHY})" in document["said"][0]
+    assert f"followed by decision of {author()} ({WHY})" in document["said"][0]
     old, document = cluster.read(40, "--epoch", "0")
     assert ({epoch for epoch, _ in old}, document["next_offset"]) == ({0, 4}, 70)
     assert document["said"][0].startswith("offsets 40..69 are of the history that the source has replaced")

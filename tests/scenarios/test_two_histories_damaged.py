@@ -61,7 +61,7 @@ def test_damage_in_what_was_left_is_named_and_holds_no_copy(cluster: Cluster, ba
     assert [one["start_offset"] for one in document["copied"]] == [91]
     code, said = cluster.text("doctor", "orders")
     assert code == 0
-    assert f"offsets {base}..{base + 9} of a history that a decision has left failed" in " ".join(said.split())
+    assert f"offsets {base}..{base + 9} of a history that a decision has replaced failed" in " ".join(said.split())
     code, said = cluster.text("skip", "orders", "--partition", "0", "--reason", "x", "--approve")
     assert (code, "nothing to skip" in said) == (0, True)
     asked = ("--offset", str(max(35, base)), "--epoch", str(epoch))
@@ -114,7 +114,7 @@ def test_below_where_the_source_is_followed_its_other_records_answer_nobody(
     assert cluster.read(56)[0][0][0] == 6
     assert cluster.run("plan")[1]["held_back"] == []
     code, said = cluster.text("doctor", "orders")
-    assert (code, "offsets 50..59 of a history that a decision has left" in " ".join(said.split())) == (0, True)
+    assert (code, "offsets 50..59 of a history that a decision has replaced" in " ".join(said.split())) == (0, True)
 
 
 def test_damage_in_what_is_followed_is_copied_anew_as_ever(cluster: Cluster) -> None:

@@ -87,7 +87,7 @@ def test_a_reader_is_told_once_which_decision_replaced_what_it_reads(cluster: Cl
     assert {epoch for epoch, _ in found} == {4}
     (said,) = document["said"]
     replaced = "offsets 60..69 are of the history that the source has replaced (epochs 0, 4; source: epoch 6)"
-    assert said.startswith(f"{replaced}; from offset 35 on the source is followed, by decision of")
+    assert said.startswith(f"{replaced}; from offset 35 on the source is followed by decision of")
 
 
 def test_size_counts_the_history_that_is_followed_alone(cluster: Cluster) -> None:

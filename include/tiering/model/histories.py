@@ -248,7 +248,7 @@ class Divergence:
         if self.followed is None:
             return f"{self.seen}; no decision about it is recorded"
         start, by = self.followed.from_offset, f"{self.followed.author} ({self.followed.reason})"
-        return f"{self.seen}; from offset {start} on the source is followed, by decision of {by}"
+        return f"{self.seen}; from offset {start} on the source is followed by decision of {by}"
 
 
 def open_divergence(divergences: Iterable[Divergence]) -> Divergence | None:
@@ -346,7 +346,7 @@ def _said_of_replaced(replaced: OffsetRange, divergence: Divergence) -> str:
         return str(replace(divergence, seen=replace(divergence.seen, offsets=replaced)))
     return (
         f"offsets {replaced} are of the history that the source has replaced ({divergence.seen.epochs}); from offset"
-        f" {divergence.followed.from_offset} on the source is followed,"
+        f" {divergence.followed.from_offset} on the source is followed"
         f" by decision of {divergence.followed.author} ({divergence.followed.reason})"
     )
 

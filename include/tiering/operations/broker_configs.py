@@ -4,7 +4,7 @@
 |---|---|---|
 | read the configs of every broker | nothing | |
 | check names, dynamic update modes, then the values by the brokers' own validation | nothing | |
-| alter: one record of the controller, all names or none | altered; brokers apply it | no repair needed |
+| alter: one request, of which the controller stores all names or none | altered; brokers apply it | no repair needed |
 | read again until every broker shows it | the same: this step only reads | |
 
 Brokers accept a config name that they do not have, without effect. So a name is refused unless every broker that the
@@ -31,9 +31,11 @@ _OF_TIERED_STORAGE: Final = re.compile(r"(follower\.fetch\.last\.tiered|log\.loc
 
 @dataclass(frozen=True, slots=True)
 class BrokerConfigChange:
-    """One config on one broker, before and after. `error`: why the new value could not be read, if so.
+    """One config on one broker, before and after the change.
 
-    `hidden`: the default of all brokers was changed, but this broker has a value of its own that stays in force.
+    `taken`: the broker shows the change, or `hidden` is set. `error`: why the new value could not be read; empty if it
+    was read. `hidden`: the default of all brokers was changed, but this broker has a value of its own that stays in
+    force.
     """
 
     broker_id: int
@@ -47,7 +49,7 @@ class BrokerConfigChange:
 
 @dataclass(frozen=True, slots=True)
 class AlteredBrokerConfigs:
-    """The changes on every broker that the request is about. In a dry run `new` is the old config."""
+    """The changes on every broker that the request is about. In a dry run `new` is equal to `old`."""
 
     entity: ConfigEntity
     requested: Mapping[str, str | None]
@@ -77,10 +79,11 @@ def alter_broker_configs(
 
     Raises:
         SettingError: the entity is not a broker, or a config does not belong to tiered storage.
-        ConfigRefusedError: a broker does not list a name, or the config needs a restart.
+        ConfigRefusedError: there is no such broker, a broker does not list a name, or it takes the config only from
+            server.properties.
         BrokersRefusedError: the brokers refuse a value. Nothing was changed.
-        BrokersError: the brokers do not answer, or refuse access. If this happened during the change itself, it may
-            have been made: repeat it.
+        BrokersError: the brokers do not answer, or refuse access. If this happened during the change itself, the
+            change may have been made: repeat the call.
     """
     before = check_broker_configs(entity, requested, brokers=brokers)
     broker_id = None if entity.is_default else int(entity.entity_name)
@@ -96,7 +99,10 @@ def alter_broker_configs(
 def check_broker_configs(
     entity: ConfigEntity, requested: Mapping[str, str | None], *, brokers: Brokers
 ) -> Mapping[int, Mapping[str, BrokerConfig]]:
-    """Return the present configs of each broker that the change is about, by id; raises as `alter_broker_configs`."""
+    """Check a change; return the present configs of each broker that it is about, by id. Nothing is changed.
+
+    Raises as `alter_broker_configs`, which also lets the brokers validate the values.
+    """
     if entity.entity_type is not EntityType.BROKERS:
         raise SettingError(f"configs of {entity} exist only on this platform: --target brokers is for brokers")
     for name in requested:
@@ -112,7 +118,7 @@ def check_broker_configs(
             raise ConfigRefusedError(f"{_words(without)} no config {printable(name)}: {hint}; nothing was changed")
         fixed = [broker_id for broker_id, configs in before.items() if configs[name].read_only]
         if fixed:
-            raise ConfigRefusedError(f"{_words(fixed)} {name} only from server.properties: nothing was changed")
+            raise ConfigRefusedError(f"{_words(fixed)} {name} only from server.properties, so it was not changed")
     return before
 
 
@@ -144,7 +150,7 @@ def _seen(
     clock: Clock,
     wait_seconds: float,
 ) -> list[BrokerConfigChange]:
-    """Read the configs of every broker until it shows the change, at most for `wait_seconds` in all."""
+    """Read the configs of every broker until the broker shows the change, for at most `wait_seconds` in all."""
     deadline = clock.monotonic() + wait_seconds
     changes: list[BrokerConfigChange] = []
     for broker_id, old in before.items():
@@ -219,7 +225,7 @@ def present_broker_configs(listings: Sequence[BrokerListing]) -> Presentation:
 
 
 def present_broker_alteration(altered: AlteredBrokerConfigs) -> Presentation:
-    """Present a change. It is not `ok` if a broker does not show it."""
+    """Present a change. The result is not `ok` if a broker does not show the change."""
     return Presentation(
         lambda: {
             "entity_type": str(altered.entity.entity_type),

@@ -1,7 +1,7 @@
 """Why a topic is not tiered: for each partition the first obstacle, and what to do about it.
 
-Open handovers are reported, too, as are failed segments of histories that a decision has left, which are no obstacle.
-The report has one line per partition.
+The report has one line per partition, or a single line about the topic if no partition can be evaluated, and one line
+per open handover. Findings also name failed segments of histories that a decision has replaced; these are no obstacle.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -89,7 +89,7 @@ class Evidence:
 
 
 def diagnose(evidence: Evidence) -> tuple[Diagnosis, ...]:
-    """Return one line per partition, by number; a single line for the topic if no partition can be evaluated."""
+    """Return one line per partition, in the order of readiness; a single line if no partition can be evaluated."""
     if not evidence.readiness.holds:
         return (_platform(evidence),)
     if not evidence.readiness.partitions:
@@ -109,7 +109,7 @@ def diagnose(evidence: Evidence) -> tuple[Diagnosis, ...]:
 
 
 def _with_leases_ahead(evidence: Evidence, found: Diagnosis) -> Diagnosis:
-    """Add leases that end too far in the future to the finding. They are no obstacle, so the cause stays."""
+    """Add leases that end too far in the future to the finding. Such a lease is no obstacle, so the cause stays."""
     ahead = [describe_lease_ahead(lease) for lease in evidence.ahead if lease.topic_id_partition == found.partition]
     return replace(found, finding="; ".join((found.finding, *ahead)))
 
@@ -128,7 +128,7 @@ def _without_partitions(evidence: Evidence) -> Diagnosis:
     if refusals:
         first = min(refusals, key=str)
         return Diagnosis(evidence.topic, None, Cause.NOT_ELIGIBLE, str(first), _advice(first))
-    finding = "no directory of log_dirs has a partition of it, and nothing of it is remote"
+    finding = "no directory of log_dirs has a partition of this topic, and none of its segments is remote"
     return Diagnosis(evidence.topic, None, Cause.NOT_FOUND, finding, "check the name, and log_dirs")
 
 
@@ -159,7 +159,7 @@ def _of_partition(
     again = 0 if planned is None else sum(segment.supersedes is not None for segment in planned.segments)
     if held_back is not None:
         cause, finding, advice = _held_back(evidence, held_back, replicas.get(partition))
-        failed = f"; before it the next run copies {_segments(again)} again: failed the quality gate" if again else ""
+        failed = f"; the next run first copies {_segments(again)} again that failed the quality gate" if again else ""
         return cause, finding + failed, advice
     if planned is not None:
         return _on_its_way(evidence, planned, again)
@@ -187,7 +187,7 @@ def _held_back(evidence: Evidence, held_back: HeldBackPartition, replica: Replic
 
 def _advice_held_back(held_back: HeldBackPartition) -> str:
     if held_back.reason is HeldBack.STORE_IN_DOUBT:
-        return "correct the store, then they are copied again: docs/runbook.md, Segments are missing from the store"
+        return "correct the store, then segments are copied again: docs/runbook.md, Segments are missing from the store"
     if held_back.reason is HeldBack.COMPACTED and held_back.hole is None:
         return "docs/runbook.md, A segment was compacted away"
     partition = held_back.topic_id_partition
@@ -204,7 +204,7 @@ def _unstable(evidence: Evidence, replica: Replica) -> Line:
     stable = f"last stable offset {replica.last_stable_offset}, high watermark {replica.high_watermark}"
     open_transactions = evidence.transactions(replica)
     if not open_transactions:
-        return Cause.OPEN_TRANSACTION, f"{stable}; its end is not below the high watermark yet", "wait a minute"
+        return Cause.OPEN_TRANSACTION, f"{stable}; the end marker is not below the high watermark yet", "wait a minute"
     oldest, more = open_transactions[0], len(open_transactions) - 1
     age = ""
     if oldest.since_ms >= 0:
@@ -241,12 +241,12 @@ def _refused_by_topic_quota(evidence: Evidence, planned: PlannedPartition) -> Li
 def _on_its_way(evidence: Evidence, planned: PlannedPartition, again: int) -> Line:
     what = f"{_segments(len(planned.segments))}, {format_bytes(planned.size_bytes)}"
     what += f", from {planned.segments[0].base_offset}"
-    what += f" ({again} of them again: failed the quality gate)" if again else ""
+    what += f" ({again} of them again, which failed the quality gate)" if again else ""
     quota = _quota(evidence, planned)
     holder = evidence.holders.get(planned.replica_id.topic_id_partition)
     if holder is not None:
         since = format_duration(max(0, evidence.now_ms - holder.claimed_at_ms) / 1000)
-        return Cause.BEING_COPIED, f"batch {holder.batch_id} has held it for {since}: {what} to go{quota}", ""
+        return Cause.BEING_COPIED, f"batch {holder.batch_id} has held its lease for {since}: {what} to go{quota}", ""
     return (
         Cause.WAITS_FOR_A_RUN,
         f"{what} to copy{quota}",
@@ -259,7 +259,7 @@ def _segments(number: int) -> str:
 
 
 def _quota(evidence: Evidence, planned: PlannedPartition) -> str:
-    """Return the lowest quota of a partition, who shares it, and the shortest time for its bytes; empty without one."""
+    """Return the lowest quota of a partition, who shares it, and the shortest time for its bytes; empty if no quota."""
     limits = [
         (quota, scope)
         for scope in copy_scopes(planned.replica_id.broker_id, evidence.topic)
@@ -290,12 +290,12 @@ def _advice(reason: IneligibleReason) -> str:
 
 _DAMAGE: Final = frozenset({IneligibleReason.CORRUPT, IneligibleReason.AFTER_CORRUPT})
 _ADVICE: Final[Mapping[IneligibleReason, str]] = {
-    IneligibleReason.ABOVE_HIGH_WATERMARK: "wait, the checkpoint is up to a minute old; if it stays, a follower lags",
+    IneligibleReason.ABOVE_HIGH_WATERMARK: "wait, the checkpoint is up to a minute old; if unchanged, a follower lags",
     IneligibleReason.NOT_FLUSHED: "wait for the next roll, or replicate with min.insync.replicas of 2",
     IneligibleReason.PAST_RETENTION: "nothing: the broker is about to delete it",
     IneligibleReason.BELOW_LOG_START: "nothing: the broker is about to delete it",
     IneligibleReason.NO_PRODUCER_SNAPSHOT: "check for files deleted by hand: the broker writes a snapshot at each roll",
-    IneligibleReason.NO_LEADER_EPOCH: "older than leader epochs, or the checkpoint was lost: it cannot be copied",
+    IneligibleReason.NO_LEADER_EPOCH: "written before leader epochs, or the checkpoint was lost: it cannot be copied",
     IneligibleReason.TOPIC_CONTRADICTED: "docs/runbook.md, A segment is not eligible: correct partition.metadata",
     IneligibleReason.CORRUPT: "docs/runbook.md, A source file is corrupt",
     IneligibleReason.COMPACTED_SEGMENT: "docs/runbook.md, A segment was compacted away",
@@ -322,7 +322,7 @@ def diagnose_handovers(open_handovers: Iterable[Handover]) -> tuple[Diagnosis, .
 def with_left_damage(
     diagnoses: Sequence[Diagnosis], failed: Mapping[TopicIdPartition, Sequence[FailedCopy]]
 ) -> tuple[Diagnosis, ...]:
-    """Add failed segments that no work waits for to the findings of their partitions; cause and advice stay."""
+    """Add failed segments of replaced histories to the findings of their partitions; cause and advice stay."""
     return tuple(
         replace(diagnosis, finding="; ".join((diagnosis.finding, *_said(diagnosis, failed)))) for diagnosis in diagnoses
     )
@@ -331,7 +331,7 @@ def with_left_damage(
 def _said(found: Diagnosis, failed: Mapping[TopicIdPartition, Sequence[FailedCopy]]) -> Sequence[str]:
     copies = () if found.partition is None else failed.get(found.partition, ())
     return [
-        f"offsets {copy.offsets} of a history that a decision has left failed verification"
+        f"offsets {copy.offsets} of a history that a decision has replaced failed verification"
         f" (segment {copy.segment_id.id}): no work waits for them"
         for copy in copies
         if copy.was_left
@@ -339,7 +339,11 @@ def _said(found: Diagnosis, failed: Mapping[TopicIdPartition, Sequence[FailedCop
 
 
 def present_doctor(topic: str, diagnoses: Sequence[Diagnosis]) -> Presentation:
-    """Present the diagnoses. It is `ok` if all partitions are tiered that were not deleted."""
+    """Present the diagnoses.
+
+    The result is `ok` if no line has a finding: every partition that was not deleted is tiered, and no handover is
+    open.
+    """
     findings = [diagnosis for diagnosis in diagnoses if diagnosis.cause.is_finding]
     is_there = any(diagnosis.cause is not Cause.DELETED for diagnosis in diagnoses)
     fine = f"{topic}: all partitions are tiered" if is_there else f"{topic}: was deleted"

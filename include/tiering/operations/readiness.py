@@ -1,12 +1,12 @@
 """The checks before a run starts, and the partitions that it may work on (like KIP-1105's isReady).
 
 A partition is ready if its metadata is complete, its leader's replica is found in a readable log directory, cluster
-metadata does not contradict it, the platform owns the topic, it is not stopped, and the plan of a copy does not hold it
-back until a person decides. A partition that is not ready waits alone: the others are processed. Partitions of deleted
-topics are not waited for.
+metadata does not contradict it, no broker owns the topic and no handover is under way, it is neither stopped nor
+paused, and the plan of a copy does not hold it back until a person decides. A partition that is not ready waits alone:
+the others are processed. No run waits for partitions of deleted topics.
 
-Each check of a run has a name, a result, and says whether waiting can help. The report shows all checks, and the
-partitions that a run could work on.
+Each check of a run has a name, a result, and says whether waiting can help. The report shows all checks, the partitions
+that wait and those of deleted topics; its JSON has every partition.
 """
 
 from collections import defaultdict
@@ -56,7 +56,7 @@ class NotReady(Reason):
     NO_LEADER_REPLICA = "no-leader-replica", "its leader's replica is not found in a readable log directory", True
     NOT_OURS = "not-ours", "another owner works on this topic"
     DELETED = "deleted", "deleted in the cluster"
-    UNREAD = "unread", "not all is read that its brokers wrote about it", True
+    UNREAD = "unread", "not all metadata records of its brokers are read", True
     STOPPED = "stopped", "stopped until a person decides"
     UNDECIDED = "undecided", "waits until a person decides"
     PAUSED = "paused", "paused", True
@@ -122,8 +122,8 @@ def partition_readiness(
     Topics that are never tiered are left out. Ordered by topic and partition.
 
     Args:
-        report: the scan of `scope`. Without it readiness is evaluated for work that reads no log of a
-            broker, such as deletions: then neither missing replicas nor stopped copies are obstacles.
+        report: the scan of `scope`. If it is None, readiness is evaluated for work that reads no log of a broker, such
+            as deletions: then missing replicas, stopped copies and deleted topics are no obstacles.
         scope: which partitions the run takes.
         metadata: segment metadata.
         registry: topics and their owners.
@@ -131,7 +131,7 @@ def partition_readiness(
         paused: names of paused topics.
         plan: what a copy would do now, from the same scan.
         deletions: topics that are recorded as deleted in the cluster.
-        expire_after_days: after how many days segments of deleted topics expire; None: never.
+        expire_after_days: after how many days segments of deleted topics expire; None: never. For details only.
     """
     groups: dict[TopicIdPartition, list[Replica]] = defaultdict(list)
     for replica in () if report is None else report.replicas:
@@ -162,7 +162,7 @@ def partition_readiness(
 
 
 def unread_partitions(unread: Mapping[TopicIdPartition, str]) -> tuple[PartitionReadiness, ...]:
-    """Return the partitions that sizes, quality and audits leave out, as not all metadata records are read."""
+    """Return the partitions of `unread`. Sizes, quality runs and audits leave them out until their records are read."""
     return tuple(PartitionReadiness(partition, NotReady.UNREAD, why) for partition, why in unread.items())
 
 
@@ -197,8 +197,8 @@ def _obstacles_of_metadata(
 def _obstacles_of_plan(partition: TopicIdPartition, metadata: RemoteLogMetadata, plan: CopyPlan) -> Iterator[Obstacle]:
     """Yield the obstacles to copying a partition.
 
-    A partition with planned segments is ready even if later segments are held back. A stopped partition is ready if
-    the plan copies its failed segments again.
+    A partition with planned segments is ready even if later segments are held back. A stopped partition is ready only
+    if the plan copies failed segments again and holds none back for a person.
     """
     held_back = [held for held in plan.held_back if held.topic_id_partition == partition and held.needs_a_person]
     planned = [planned for planned in plan.partitions if planned.replica_id.topic_id_partition == partition]
@@ -226,8 +226,9 @@ def _is_deleted(
 ) -> bool:
     """Return whether the topic of a partition was deleted.
 
-    That needs a positive answer of the cluster (also that another topic has the name now), or a recorded deletion. If
-    the cluster metadata is unavailable, only the recorded deletion counts.
+    The topic was deleted if the scan found it removed. It was also deleted if the cluster metadata lack its id, and the
+    deletion is recorded here or in the cluster metadata, or another topic has its name now. If the cluster metadata are
+    unavailable, only the deletion that is recorded here counts.
     """
     if IneligibleReason.TOPIC_REMOVED in _reasons(replicas):
         return True
@@ -268,10 +269,10 @@ def _in_cluster_metadata(
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """The result of one check. `message` says what was found; if not `ok`, also what to do.
+    """The result of one check. `message` says what was found; if not `ok`, it is the message of the error.
 
     `waitable`: waiting may help. `needed`: the run does not start if the check fails. A failed check that is not needed
-    is a remark, whose `message` says what that means for the run.
+    is a remark; its `message` also says what the failure means for the run.
     """
 
     name: str
@@ -294,7 +295,7 @@ class Readiness:
     """Whether a run may start, and with which partitions.
 
     `partitions` are evaluated only if every check holds. A run without any partition may start: it ends at once.
-    `needs_one`: the run needs at least one partition that does not wait.
+    `needs_one`: the run does not start while every partition waits for a state that may pass without a person.
     """
 
     checks: tuple[Check, ...]
@@ -303,24 +304,24 @@ class Readiness:
 
     @property
     def ready(self) -> bool:
-        """Whether all needed checks passed and, if the run needs a partition, not all of them wait for a retry."""
+        """Whether all checks hold and, with `needs_one`, not every partition waits for a state that may pass."""
         there = [partition for partition in self.partitions if partition.ready or partition.waits]
         all_wait = bool(there) and all(partition.reason and partition.reason.retriable for partition in there)
         return self.holds and not (self.needs_one and all_wait)
 
     @property
     def holds(self) -> bool:
-        """Whether every check holds, irrespective of single partitions."""
+        """Whether every check holds. Partitions are not considered."""
         return all(check.holds for check in self.checks)
 
     @property
     def waitable(self) -> bool:
-        """Whether waiting may help with everything that is missing."""
+        """Whether waiting may help with every failed check."""
         return all(check.waitable for check in self.checks)
 
     @property
     def waiting(self) -> tuple[PartitionReadiness, ...]:
-        """Partitions that are not ready, without those of deleted topics, which wait for nothing."""
+        """Partitions that are not ready, without those of deleted topics."""
         return tuple(partition for partition in self.partitions if partition.waits)
 
     @property
@@ -364,7 +365,7 @@ def _run(name: str, probe: Callable[[], str], without: str | None) -> Check:
 
 
 def present_ready(readiness: Readiness, *, all_of_them: bool = False) -> Presentation:
-    """Present readiness. With `all_of_them` it is `ok` only if no partition waits."""
+    """Present readiness. The result is `ok` if the run may start and, with `all_of_them`, no partition waits."""
     ok = readiness.ready and not (all_of_them and readiness.waiting)
     return Presentation(
         lambda: _document(readiness, ok),
@@ -385,7 +386,7 @@ def summary_of(readiness: Readiness) -> str:
 
 
 def waiting_lines(readiness: Readiness) -> list[str]:
-    """Return lines about partitions that wait, and why: the first `MOST_NAMED`, and how many more."""
+    """Return a line for each of the first `MOST_NAMED` partitions that wait, and a line with the number of the rest."""
     names = TopicNames(partition.topic_id_partition for partition in readiness.partitions)
     lines = [_line(waiting, names) for waiting in readiness.waiting[:MOST_NAMED]]
     more = len(readiness.waiting) - len(lines)

@@ -1,7 +1,7 @@
 """Whether a run can start, which partitions are ready, and why a topic is not tiered.
 
-`DeploymentChecks` check schema, store, log directories, brokers, pauses and pools before a run starts.
-`OperationsService` is what the commands `ready` and `doctor` call.
+`DeploymentChecks` check the schema, the store, log directories, cluster metadata, pauses, handovers, leases and the
+pool before a run starts. `OperationsService` is what the commands `ready` and `doctor` call.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -85,7 +85,7 @@ class ClusterStores(Protocol):
 
     @property
     def ingestion(self) -> MetadataIngestion:
-        """What was read of the brokers' metadata topic."""
+        """Progress of reading the brokers' metadata topic."""
 
     @property
     def work(self) -> WorkStore:
@@ -134,9 +134,9 @@ class DeploymentChecks:
         """Return the probes for `run_checks`, by name: each returns what it found or raises a TieringError.
 
         Args:
-            pool: the pool whose size is checked; without it, none.
-            needs_log_dirs: whether settings without log_dirs are an error. They are not for work that also has to run
-                after the brokers were shut down permanently.
+            pool: the pool whose size is checked; None: no pool is checked.
+            needs_log_dirs: whether settings without log_dirs are an error. False for work that also has to run after
+                the brokers were shut down permanently.
         """
         probes: dict[str, Callable[[], str]] = {
             "schema": self._schema,
@@ -169,7 +169,7 @@ class DeploymentChecks:
         )
 
     def _check_log_dirs(self) -> str:
-        """Check the log directories. One that cannot be read delays its partitions, all of them delay the run."""
+        """Check the log directories. An unreadable one delays its partitions; if all are unreadable, the run waits."""
         unreadable: list[SourceError] = []
         seen: list[DirIdentity] = []
         for log_dir in configured_log_dirs(self._settings):
@@ -213,7 +213,12 @@ class DeploymentChecks:
         return f"paused topics: {', '.join(sorted(paused))}" if paused else "nothing is paused"
 
     def _check_handovers(self) -> str:
-        """Report handovers without progress. They delay no other work, but suspend the retention of their topic."""
+        """Return the open handovers.
+
+        Raises:
+            HandoverForgottenError: a handover makes no progress. Other work goes on; only the retention or the copies
+                of its topic are suspended.
+        """
         store = self._stores().handovers
         under_way = store.open_handovers()
         if forgotten := forgotten_handovers(under_way, store.now_ms()):
@@ -242,13 +247,16 @@ _DOES_WITHOUT: Final[Mapping[str | None, Mapping[str, str]]] = MappingProxyType(
 )
 """Checks that may fail for the work of a pool, each with what the failure means for that work."""
 _NEVER_NEEDED: Final = {
-    HANDOVERS: "other topics do not wait for it",
-    LEASES: "no work waits for it, and the next batch that takes the partition ends it",
+    HANDOVERS: "other topics do not wait for the handover",
+    LEASES: "no work waits for such a lease, and the next batch that takes the partition ends it",
 }
 
 
 class OperationsService:
-    """Evaluate readiness and diagnose topics. Stores nothing, apart from the sizes of Airflow's pools.
+    """Evaluate readiness and diagnose topics.
+
+    Only the sizes of Airflow's pools, and whether the store replaces objects conditionally, are recorded. The check of
+    the store writes a probe object and deletes it.
 
     Stores, source and brokers are opened by the call that needs them, so a deployment that is not set up can be
     diagnosed, too.
@@ -304,7 +312,7 @@ class OperationsService:
         """Require that the database is at the revision of this version.
 
         Raises:
-            MetadataUnavailableError: it is at another revision, or cannot be reached.
+            MetadataUnavailableError: the database is at another revision, or cannot be reached.
         """
         require_head(self._engine())
 
@@ -312,9 +320,9 @@ class OperationsService:
         """Run the checks of the deployment; if all hold, evaluate readiness partition by partition.
 
         Args:
-            pool: the pool of the work, whose size is checked, too. Without it, or with the copier pool, readiness is
-                evaluated for copies. Expiration and work that reads back need fewer checks, and the latter leaves out
-                partitions of brokers whose metadata records are not read completely.
+            pool: the pool of the work, whose size is checked, too. With None (no pool is checked) and with the copier
+                pool, readiness is evaluated for copies. Work of the expiration and reader pools needs fewer checks. For
+                the reader pool the result has only the partitions whose metadata records are not all read.
             scope: which partitions the run takes; without topics those of `topics.include`, for expiration all that are
                 archived.
         """
@@ -344,7 +352,7 @@ class OperationsService:
         return Readiness(checks, partitions, needs_one=not deletes)
 
     def diagnose(self, topic: str) -> tuple[Diagnosis, ...]:
-        """Return why this topic (a name) is not tiered; first what a handover of it waits for."""
+        """Return why the topic of this name is not tiered: a line per open handover, then a line per partition."""
         with suppress(MetadataUnavailableError):
             store = self._stores().handovers
             handovers = [open_handover for open_handover in store.open_handovers() if open_handover.topic == topic]
@@ -387,9 +395,9 @@ class OperationsService:
         return with_left_damage(found, failed)
 
     def _unfinished_transactions(self, replica: Replica) -> Sequence[UnfinishedTransaction]:
-        """Return open transactions according to the leader and the coordinators, or else according to the log.
+        """Return open transactions from the leader and the coordinators; if the brokers do not answer, from the log.
 
-        Empty if the replica disappears meanwhile.
+        The result is empty if the log cannot be read, because the replica has disappeared.
         """
         with suppress(BrokersError):
             if self._brokers is not None:

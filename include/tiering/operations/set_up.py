@@ -54,13 +54,14 @@ class SetUpService:
     def migrate(self) -> StoreMarker:
         """Upgrade the schema, create the identity of the store, write its marker; in this order. Idempotent.
 
-        If an earlier version of the platform recorded no token of the generation or no place of the store, they are
-        recorded now, and the generation is raised.
+        If an earlier version of the platform recorded no token of the generation or no place of the store, what is
+        missing is recorded now, and the generation is raised.
         The place can be changed this way as long as the database has no segment in any state.
 
         Raises:
-            ForeignStoreError: the store belongs to another database, which may be lost; it has no marker although the
-                database has segments; or the settings name another place than the recorded one.
+            ForeignStoreError: the store belongs to another database, which may be lost; or the database has segments,
+                and the store has no marker, the settings name another place than the recorded one, or no place is
+                recorded and no checked segment is at the place of the settings.
             MetadataUnavailableError: the metadata are being rebuilt.
             SettingError: the log dirs belong to another cluster than the database.
         """
@@ -96,7 +97,7 @@ class SetUpService:
         return claim.raise_generation(first_place=True) if own.token is None or own.place is None else own
 
     def _require_segments(self, cluster_id: str) -> None:
-        """Raise ForeignStoreError if no segment is as copied at the place of the settings, which is to be recorded."""
+        """Raise ForeignStoreError if none of the checked segments is at the place of the settings as it was copied."""
         proof = prove_place(self._unguarded(), self._metadata_of(cluster_id), read_back=False)
         if proof.checked and proof.wrong == proof.checked:
             raise ForeignStoreError(
@@ -105,7 +106,7 @@ class SetUpService:
             )
 
     def _cluster_of(self, known: Sequence[str]) -> str:
-        """Return the cluster id from the log directories; without any from the database, else from the brokers."""
+        """Return the cluster id from the log directories; if none are set, from the database, or else the brokers."""
         if not self._settings.log_dirs and (known or self._brokers is not None):
             return known[0] if known or self._brokers is None else self._brokers().cluster_id()
         return identify(configured_log_dirs(self._settings)[0]).cluster_id

@@ -34,7 +34,7 @@ class Activity:
 
 
 def present_status(settings: TieringSettings, activity: Activity | None, unavailable: str = "") -> Presentation:
-    """Present the status. `activity` is None if the database does not answer, for the reason in `unavailable`."""
+    """Present the status. If the database does not answer, `activity` is None and `unavailable` says why."""
     if activity is None:
         summary = f"activity is unknown: {unavailable}"
     else:

@@ -36,7 +36,7 @@ from include.tiering.telemetry.metrics import ignore
 from include.tiering.units import format_utc
 
 _REMEDY: Final = {
-    FindingKind.ADOPTABLE: "adoptable: copies that this database does not know; ./tiering adopt adds them",
+    FindingKind.ADOPTABLE: "adoptable: copies without metadata in this database; ./tiering adopt adds them",
     FindingKind.DANGLING_REFERENCE: (
         "dangling-reference: missing objects of segments in this database; these segments cannot be read any more"
     ),
@@ -64,7 +64,7 @@ class DeletesBy:
 class TakeOver:
     """What a take-over would do.
 
-    `ours` is the marker in this database, `found` that in the store; `is_ours`: this database accepts `found`.
+    `ours` is the marker in this database, `found` that in the store. `is_ours`: this database accepts `found`.
     """
 
     ours: StoreMarker
@@ -277,8 +277,8 @@ class StoreOwnerService:
     def plan_take_over(self, run_id: str, *, on_listed: Callable[[int], None] = ignore) -> TakeOver:
         """Compare both markers and audit the store against this database. Nothing in the store is changed.
 
-        In the database, the audit is recorded. It may also ingest the brokers' records, raise or clear guards, and
-        delete findings and removal runs that ended long ago.
+        In the database, the audit is recorded. It may also ingest the brokers' records, set or clear guards of the
+        audit, and delete audits, findings and removals that ended longer ago than tombstones are kept.
 
         Raises:
             ForeignStoreError: the store has no marker, or that of another store.
@@ -307,7 +307,7 @@ class StoreOwnerService:
         )
 
     def plan_relocation(self) -> Relocation:
-        """Compare the recorded place with that of the settings, and check segments there. Changes nothing."""
+        """Check segments at the place of the settings, for a move from the recorded place. Nothing is changed."""
         proof = prove_place(self._unguarded(), self._metadata)
         return Relocation(self._generations.accepted().current.place, self._place, proof)
 
@@ -315,15 +315,16 @@ class StoreOwnerService:
         """Record the place of the settings as that of the store, if all checked segments are there.
 
         Raises:
-            ForeignStoreError: a segment is missing, or the old or the new place has the marker of another database.
-            StateConflictError: a batch copies or deletes now; it is named.
+            ForeignStoreError: a checked segment is not at the new place as it was copied, or the old or the new place
+                has the marker of another database.
+            StateConflictError: a batch copies or deletes now; the message names it.
         """
         if not relocation.proof.holds:
             raise ForeignStoreError(relocation.objection)
         return self._ownership.store_move().run(relocation.place, author=author, require_idle=self._require_idle)
 
     def _require_idle(self) -> None:
-        """Raise StateConflictError while a batch copies or deletes, as it would continue at the old place."""
+        """Raise StateConflictError while a batch copies or deletes: such a batch would continue at the old place."""
         busy = [
             live_lease
             for live_lease in self._work.live_leases()

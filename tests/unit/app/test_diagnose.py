@@ -77,7 +77,7 @@ def test_only_an_active_segment(app: App) -> None:
         (
             "nothing-of-it",
             Cause.NOT_FOUND,
-            "no directory of log_dirs has a partition of it, and nothing of it is remote",
+            "no directory of log_dirs has a partition of this topic, and none of its segments is remote",
         ),
     ],
 )
@@ -136,7 +136,7 @@ def test_a_batch_holds_it_under_a_quota(app: App) -> None:
     assert lease is not None
     found = one(app, "bigrecs")
     assert (found.cause, found.cause.tiers) == (Cause.BEING_COPIED, True)
-    assert found.finding.startswith("batch run-1/0 has held it for ")
+    assert found.finding.startswith("batch run-1/0 has held its lease for ")
     assert "; copy quota 1.0 KiB/s of broker 2: " in found.finding
     app.adapters.stores.work.release(lease)
     assert one(app, "bigrecs").cause is Cause.WAITS_FOR_A_RUN

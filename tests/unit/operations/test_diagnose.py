@@ -126,7 +126,7 @@ def test_damage_names_the_file() -> None:
             [UnfinishedTransaction(7, 20, NOW_MS + 5)],
             "open transaction of producer 7 for 0.0s from offset 20; last stable offset 20, high watermark 35",
         ),
-        ([], "last stable offset 20, high watermark 35; its end is not below the high watermark yet"),
+        ([], "last stable offset 20, high watermark 35; the end marker is not below the high watermark yet"),
     ],
 )
 def test_a_transaction_with_its_producer_and_age(open_ones: list[UnfinishedTransaction], finding: str) -> None:
@@ -183,7 +183,7 @@ def test_who_holds_it_since_when() -> None:
     holder = LeaseHolder("run-1", "run-1/0", NOW_MS - 90_000, NOW_MS + 1, 1)
     found = one(plan=CopyPlan("doctor", (PLANNED,), (), ()), holders={ORDERS: holder})
     assert found.cause is Cause.BEING_COPIED
-    assert found.finding == "batch run-1/0 has held it for 1m 30s: 1 segment, 1.0 MiB, from 0 to go"
+    assert found.finding == "batch run-1/0 has held its lease for 1m 30s: 1 segment, 1.0 MiB, from 0 to go"
 
 
 def test_what_stands_behind_planned_segments_is_the_finding() -> None:
@@ -194,11 +194,11 @@ def test_what_stands_behind_planned_segments_is_the_finding() -> None:
 def test_a_failed_segment_that_is_copied_anew_is_named_beside_what_stands_behind_it() -> None:
     anew = replace(PLANNED, segments=(PlannedSegment(0, 29, 1_048_576, supersedes=Uuid(b"2" * 16)),))
     assert one(plan=CopyPlan("doctor", (anew,), (), ())).finding == (
-        "1 segment, 1.0 MiB, from 0 (1 of them again: failed the quality gate) to copy"
+        "1 segment, 1.0 MiB, from 0 (1 of them again, which failed the quality gate) to copy"
     )
     behind = one(plan=held_back(HeldBack.NOT_ELIGIBLE, IneligibleReason.ABOVE_HIGH_WATERMARK, partitions=(anew,)))
     assert behind.cause is Cause.NOT_ELIGIBLE
-    assert behind.finding.endswith("35; before it the next run copies 1 segment again: failed the quality gate")
+    assert behind.finding.endswith("35; the next run first copies 1 segment again that failed the quality gate")
 
 
 def test_every_cause_but_four_is_a_finding() -> None:

@@ -287,9 +287,9 @@ def test_of_one_start_both_histories_are_files_and_the_followed_one_has_the_brok
     found = read_back(tmp_path, row(199), replace(row(169), history=1), followed_from=150)
     names = [(one.row.history, one.path.name if one.path else None) for one in found]
     assert names == [(1, f"{0:020d}.log"), (0, f"{0:020d}.history-0.log")]
-    epochs, follows = "(epoch 0; source: epoch 6)", "followed, by decision of me (agreed)"
+    epochs, follows = "(epoch 0; source: epoch 6)", "followed by decision of me (agreed)"
     assert [one.said for one in found] == [
-        (f"from offset 150 on it is the history of the source, {follows}; it has replaced {SEEN_AT} {epochs}",),
+        (f"from offset 150 on the source's history is {follows}; it replaced {SEEN_AT} {epochs}",),
         (f"{SEEN_AT} are of {REPLACED} {epochs}; from offset 150 on the source is {follows}",),
     ]
 

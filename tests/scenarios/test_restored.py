@@ -198,7 +198,7 @@ def test_an_expiration_keeps_the_only_copy(world: SetBack) -> None:
     assert result is not None
     assert [(one.outcome, one.error) for one in run.items] == [(DeletionOutcome.SKIPPED, "UnprovedReplacementError")]
     (held,) = result.held
-    assert f"no other that passed verification has offsets {world.sent.start_offset}.." in str(held.message)
+    assert f"no other copy that passed verification has offsets {world.sent.start_offset}.." in str(held.message)
     world.archive.copy()
     assert world.segments()[1].remote_log_segment_id == world.sent.remote_log_segment_id
 

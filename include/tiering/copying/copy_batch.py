@@ -392,7 +392,7 @@ class CopyBatch:
                     lease.replica_id, planned, highest, fence=lease.fence, limiter=limiter, on_sent=on_sent
                 )
         except QuotaExceededError as error:
-            for_partition(_log, partition).info("waits at %s: %s", planned.base_offset, error)
+            for_partition(_log, partition).info("waits at offset %s: %s", planned.base_offset, error)
             return False
         except SendingStoppedError:
             return False
@@ -426,7 +426,7 @@ class CopyBatch:
         After a SourceError, or an error that is not retriable, no batch of the run copies anything more of it.
         """
         partition = lease.replica_id.topic_id_partition
-        for_partition(_log, partition).warning("stopped at %s: %s", planned.base_offset, error)
+        for_partition(_log, partition).warning("stopped at offset %s: %s", planned.base_offset, error)
         item = WorkItem(
             topic_id_partition=partition,
             segment=planned,

@@ -329,8 +329,8 @@ def require_stored(sent: tuple[StoredObject, ...], stored: tuple[StoredObject, .
             raise RemoteChecksumError(f"{expected.key}: the store does not have it")
         if (actual.size_bytes, actual.crc32c) != (expected.size_bytes, expected.crc32c):
             raise RemoteChecksumError(
-                f"{expected.key}: the store has {actual.size_bytes} bytes with CRC-32C {actual.crc32c:08x}, "
-                f"sent were {expected.size_bytes} with {expected.crc32c:08x}"
+                f"{expected.key}: the store has {actual.size_bytes} bytes with CRC-32C {actual.crc32c:08x}, but "
+                f"{expected.size_bytes} bytes with {expected.crc32c:08x} were sent"
             )
     if any(sent_object.is_transformed for sent_object in sent):
         return

@@ -294,7 +294,7 @@ def _missing(skip: Skip) -> str:
 
 def _still_on(skip: Skip) -> str:
     brokers = " and ".join(f"broker {broker}" for broker in skip.elsewhere)
-    return f"some are still on {brokers}: a copy reads the leader's replica"
+    return f"some of them are still on {brokers}, but a copy reads only the leader's replica"
 
 
 def _skip_summary(skip: Skip, refusal: str | None) -> str:

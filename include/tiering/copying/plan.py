@@ -167,7 +167,7 @@ def held_by_divergence(replica: Replica, highest: int | None, metadata: RemoteLo
         return None
     first = min(differing.offsets.first for differing in seen)
     if found is not None and found.is_behind:
-        detail, follow_from = f"{seen[0]}; the source is behind what was copied: wait for its leader", None
+        detail, follow_from = f"{seen[0]}; the source is behind what was copied: wait for the new leader", None
     else:
         follow_from = follow_offset(replica, highest, undecided, found)
         detail = f"{seen[0]}; from offset {follow_from} on the source can be followed, by decision: see ./tiering skip"

@@ -79,7 +79,7 @@ def plan_replacements(
     waits: list[_Wait] = []
     for copy in (failed for failed in copies if not failed.was_left):
         if copy.offsets.last < log_start_offset:
-            waits.append(_Wait(copy.offsets, f"below our log start, {log_start_offset}: they expire"))
+            waits.append(_Wait(copy.offsets, f"below the archive's log start, {log_start_offset}: they expire"))
             continue
         if fails_by_neighbours(copy):
             if not copy.given_up:

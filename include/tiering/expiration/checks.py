@@ -1,6 +1,6 @@
 """Checks right before a deletion: whether the plan still holds, and whether another copy has the segment's offsets.
 
-The clock that both depend on is checked, too: see `runs/database_clock.py`.
+Ages depend on the database's clock. `runs/database_clock.py` checks that clock.
 
 **The plan.** Hours may pass between a plan, its approval and its deletions. Segments that expired meanwhile are not in
 the plan and wait for the next one. The opposite matters: a segment that the current log start, leader epochs,
@@ -9,11 +9,13 @@ counts, and each batch checks its partition when it takes it and after each paus
 
 **The new copy.** A failed segment was superseded because of a verification. If the verification was misled (another
 disk, another prefix, a store that returned wrong data), the superseded objects are the intact ones, and the FINISHED
-row refers to nothing. So before objects are deleted without a decision of retention, the new copy is checked once more:
+row refers to nothing. So before the objects of a superseded segment are deleted, the new copy is checked once more:
 it has to exist, be whole and correct, and have passed. Without this proof the old objects stay, at the cost of storage.
+Only a superseded segment that is wholly below the log start is deleted without the check.
 
 **Abandoned copies.** A copy that looks unfinished may be finished in reality: if the database was set back, the copy
-may have been finished after the backup, and may be the only one of its offsets.
+may have been finished after the backup, and may be the only copy of its offsets. So a copy that expires as abandoned is
+deleted only if `ReplacementCheck.require_covered` allows it.
 """
 
 from collections.abc import Callable, Iterable
@@ -40,8 +42,9 @@ WOULD_STAY = "it stays by the settings that hold now"
 class StillPlanned:
     """The part of a partition's plan that still holds, and the part that does not.
 
-    `planned` has a log start that keeps every kept segment. `kept` are the other deletions, `why` is for a person.
-    `history` is the newest history before the state was read.
+    `planned` holds the deletions that are still planned, with a log start that keeps every kept segment. `kept` are the
+    deletions that are not planned any more; `why` tells a person the reason. `history` is the number of the newest
+    history before the current state was read.
     """
 
     planned: PlannedExpiration
@@ -64,14 +67,14 @@ def still_planned(
 ) -> StillPlanned:
     """Compare the rest of a partition's plan with what would be planned now.
 
-    A begun deletion always continues: its records are hidden, and nothing restores them. Segments that are already
-    deleted stay in the plan; the caller records them.
+    A begun deletion always continues: readers no longer get its records, and nothing restores them. Segments that are
+    already deleted stay in `planned`; the caller records them.
 
     Args:
         planned: the rest of the partition's plan.
         now: what would be planned of the partition; None if nothing would.
         metadata: holds the current states of its segments.
-        history: the newest history before `now` was planned.
+        history: number of the newest history before `now` was planned.
         waits: why the partition does not expire now; empty if it does.
     """
     due = {deletion.segment_id: deletion.reason for deletion in (() if now is None else now.deletions)}
@@ -100,15 +103,15 @@ def still_planned(
 def _is_due(planned: str, now: str | None) -> bool:
     """Return whether a deletion planned for one reason is still due for the reason `now`.
 
-    An abandoned copy is deleted only after a proof that its offsets are stored elsewhere, which is required if the plan
-    names it as abandoned. A segment planned for another reason that is now due as an abandoned copy waits for the next
-    plan.
+    An abandoned copy is deleted only after a proof (`ReplacementCheck.require_covered`), which a batch requires only if
+    the plan has the reason ABANDONED_COPY. So a segment that was planned for another reason and is now due as an
+    abandoned copy waits for the next plan.
     """
     return now is not None and (now != DeletionReason.ABANDONED_COPY or planned == DeletionReason.ABANDONED_COPY)
 
 
 def _may_stay(row: SegmentRow | None) -> bool:
-    """Return whether the segment exists and its deletion has not begun; that of a superseded segment has not."""
+    """Return whether the segment exists and may be kept: its deletion has not begun, or it is superseded."""
     return row is not None and (row.metadata.state is not _BEGUN or row.superseded_by is not None)
 
 
@@ -117,7 +120,7 @@ def withdrawn(
 ) -> list[PlannedDeletion]:
     """Return approved deletions of segments that are still FINISHED and that `now` does not name, in their order.
 
-    Segments in other states are left to the batch, which checks each again; deleted segments do not matter any more.
+    Segments in other states are not returned: a batch checks those again, and deleted segments do not matter any more.
     """
     due = {deletion.segment_id for planned in now.expirations for deletion in planned.deletions}
     kept: list[PlannedDeletion] = []
@@ -146,10 +149,11 @@ class ReplacementCheck:
     def require(self, superseded: RemoteLogSegmentId) -> None:
         """Check that the last new copy of a superseded segment is whole, correct and passed.
 
-        Below the log start nothing is checked: retention has decided about these offsets.
+        Nothing is checked if the superseded segment is wholly below the log start: its offsets have expired.
 
         Raises:
-            UnprovedReplacementError: objects of the last new copy are missing, differ, or cannot be compared.
+            UnprovedReplacementError: the last new copy is not in the metadata, is not FINISHED, or has not passed; or
+                its objects are missing, differ, or cannot be compared.
             RemoteStorageUnavailableError: the store does not answer (retriable).
         """
         old = self.metadata.segment(superseded)
@@ -172,8 +176,8 @@ class ReplacementCheck:
         or if passed segments and recorded decisions cover its offsets.
 
         Raises:
-            UnprovedReplacementError: some of its offsets are stored nowhere else, or the segment that has them is not
-                whole.
+            UnprovedReplacementError: no other segment that passed has some of its offsets, a segment that has them is
+                not whole, or the copy has no objects and the store may be the wrong one.
             RemoteStorageUnavailableError: the store does not answer (retriable).
         """
         segment_id, partition = abandoned.remote_log_segment_id, abandoned.topic_id_partition
@@ -189,15 +193,19 @@ class ReplacementCheck:
         copied = [OffsetRange(row.metadata.start_offset, row.metadata.end_offset) for row in covering]
         if nowhere := without(wanted, [*decided, *copied]):
             raise UnprovedReplacementError(
-                f"{segment_id} is kept: its copy was not finished, and no other that passed verification has offsets"
-                f" {nowhere[0]}; a copy run finishes it if all of it is there, ./tiering adopt if its source is gone"
+                f"{segment_id} is kept: its copy was not finished, and no other copy that passed verification has"
+                f" offsets {nowhere[0]}; a copy run finishes it if all of it is there,"
+                " ./tiering adopt does so if its source is gone"
             )
         for row in covering:
             if (fault := self.whole.fault(row)) is not None:
                 raise UnprovedReplacementError(f"{segment_id} is kept: {row.metadata.remote_log_segment_id.id} {fault}")
 
     def _require_witness(self, missing: RemoteLogSegmentMetadata) -> None:
-        """Check that this is the right store: a deletion recorded by mistake is not undone when the store returns."""
+        """Check that this is the right store.
+
+        A wrong store lacks the objects, too, and a deletion that is recorded because of that is never undone.
+        """
         rows = self.metadata.list_segments(missing.topic_id_partition)
         finished = [row for row in rows if row.metadata.is_finished and row.verdict is not Verdict.FAILED]
         if finished and self.whole.is_in_parts(finished[-1]):

@@ -1,9 +1,9 @@
-"""Delete segments of one partition, group by group: the protocol and its crash table, and the batch that follows it.
+"""Delete segments of one partition, group by group: the protocol, its crash table, and the batch that carries it out.
 
 An orphan object is tolerable, a dangling reference never is. So the log start is raised first and the metadata says
 DELETE_SEGMENT_STARTED, which no reader is served from, before the first object is deleted. The log start is raised for
-each group, only to the end of that group: it can never be lowered, so a correction before the next group (of a setting,
-say) keeps the records of that group.
+each group, only to the end of that group, because it can never be lowered: if the run is withdrawn, or the plan no
+longer holds after a pause, the groups that were not begun keep their records.
 
     step             done when it is reached                 a crash right after it leaves         cleaned up by
     LOG_START        log start after the group, an event     a log start that hides the group      A
@@ -15,14 +15,14 @@ say) keeps the records of that group.
 A: the next holder of the partition's expiration lease: it completes begun deletions of the plan first. The next plan
    names every unfinished delete of any run.
 B: the next holder of the expiration lease, when it finds the segment deleted (outcome DELETED).
-A superseded segment is in DELETE_STARTED from the beginning; its objects are held until a plan names it.
+A superseded segment is in DELETE_STARTED before any plan; its objects are held until a plan names the segment.
 If the store does not delete an object, its segment stays in DELETE_STARTED: a row is never removed before its objects.
 
 A batch takes an expiration lease on a partition, deletes its planned segments in groups, releases the lease and takes
 the next, until no work is left, its time is over, its run was withdrawn, or its pool has no slot for it any more.
 Before each group it waits while paused, takes one request from the quota, and checks that the platform still owns the
 topic. After it takes a partition, and after each pause, it checks that the plan still holds. It never waits for a copy
-quota. A killed batch leaves a lease that expires, and of its current group what the table says.
+quota. A killed batch leaves a lease that expires; the table says what it leaves of its current group.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
@@ -75,7 +75,7 @@ _log: Final = get_logger(__name__)
 class DeleteStep(StrEnum):
     """Named points of the protocol, in order; each is reported after it is done.
 
-    The offset that is reported is the first start offset of the group, for LOG_START the new log start.
+    The offset that is reported is the start offset of the first segment of the group; for LOG_START, the new log start.
     """
 
     LOG_START = "log start raised"
@@ -126,8 +126,9 @@ class SegmentDeleter:
     ) -> tuple[list[PendingDeletion], list[PlannedDeletion]]:
         """Check the plan; return what to delete, begun deletions first, and what is deleted already.
 
-        A planned abandoned copy is skipped if it was finished since, or if the partition is being copied again: that
-        copy run cleans up by itself. A segment that a new copy superseded since is skipped, too: its objects are held.
+        A planned unfinished copy is skipped if it was finished since, or if the partition is being copied: the copy
+        batch settles abandoned copies itself. A segment that a new copy superseded since is skipped, too: its objects
+        are held.
         """
         partition = planned.topic_id_partition
         rows = {row.metadata.remote_log_segment_id: row for row in self.metadata.list_segments(partition)}
@@ -154,11 +155,11 @@ class SegmentDeleter:
         return False
 
     def keep(self, lease: PartitionLease, kept: Iterable[PlannedDeletion], why: str) -> None:
-        """Record planned deletions that are not carried out as skipped."""
+        """Record the outcome SKIPPED for planned deletions that are not carried out."""
         self._record(lease, kept, DeletionOutcome.SKIPPED, why)
 
     def hold(self, lease: PartitionLease, held: Sequence[DeletionItem]) -> None:
-        """Record deletions that are held back until their segments are proved to be stored elsewhere."""
+        """Record deletions that are not carried out because no other copy is proved to have the offsets."""
         if held:
             self.deletions.record_outcomes(lease, held)
 
@@ -167,8 +168,8 @@ class SegmentDeleter:
     ) -> DeletedGroup:
         """Delete at most `SEGMENTS_PER_GROUP` segments of the leased partition.
 
-        The log start is raised to the end + 1 of the FINISHED segments, and never above `log_start_offset`. Both were
-        decided while `history` was the newest history.
+        The log start is raised to the highest end + 1 of the FINISHED segments, but not above `log_start_offset`. The
+        plan of these deletions was checked while `history` was the newest history.
 
         Raises:
             HistoryChangedError: after the plan, a decision to follow another history was recorded; nothing was done.
@@ -180,7 +181,7 @@ class SegmentDeleter:
         begun = self.metadata.advance_deletion(segments, _DELETING, event_timestamp_ms=now_ms, fence=lease.fence)
         self.observe(DeleteStep.DELETE_STARTED, partition, first)
         ids = {segment.remote_log_segment_id for segment in begun}
-        # With their states before: a FINISHED attempt has no unfinished uploads that the store would have to list.
+        # The segments have their earlier states: for a FINISHED attempt the store need not list unfinished uploads.
         found = [segment for segment in segments if segment.remote_log_segment_id in ids]
         failures = {failure.segment_id: failure for failure in self.storage.delete_log_segments(found)} if found else {}
         self.observe(DeleteStep.OBJECTS_DELETED, partition, first)
@@ -245,7 +246,7 @@ def _failed(planned: PlannedDeletion, failures: Mapping[RemoteLogSegmentId, Dele
 
 @dataclass(frozen=True, slots=True)
 class DeleteResult:
-    """What one batch did. Other segments are still planned, or in DELETE_SEGMENT_STARTED for the next run.
+    """What one batch did. Planned segments in none of the tuples were skipped, or are still planned.
 
     `held` are superseded segments and abandoned copies whose objects stay because no other copy is proved to have their
     offsets.
@@ -302,7 +303,7 @@ class DeleteBatch:
 
         Raises:
             ApprovalRequiredError: the run is not released.
-            RunWithdrawnError: the run was withdrawn before this batch claimed a partition.
+            RunWithdrawnError: the run was withdrawn before this batch began.
             ClockDisagreesError: other clocks contradict the database's clock; the rest stays planned.
             DatabaseSetBackError: an audit found that the database was set back; the rest stays planned.
             StateConflictError: no such run was planned.
@@ -376,7 +377,7 @@ class DeleteBatch:
                 self._loop.in_groups(delete_next, may_go_on=self._may_go_on)
 
     def _still_planned(self, lease: PartitionLease, planned: PlannedExpiration) -> StillPlanned:
-        """Check the plan again; record deletions that would not be planned any more as kept."""
+        """Check the plan again; record the outcome SKIPPED for deletions that would not be planned any more."""
         checked = self._check(planned)
         if checked.kept:
             for_partition(_log, lease.fence.topic_id_partition).warning(
@@ -399,7 +400,7 @@ class DeleteBatch:
                 self._loop.set_aside.add(partition)
 
     def _proved(self, lease: PartitionLease, group: Sequence[PendingDeletion]) -> Sequence[PendingDeletion]:
-        """Return the group without superseded segments and abandoned copies whose offsets may be nowhere else."""
+        """Return the group without the segments whose deletion `ReplacementCheck` forbids, and record those as held."""
         held: dict[PlannedDeletion, DeletionItem] = {}
         for planned, segment in group:
             try:
@@ -419,7 +420,7 @@ class DeleteBatch:
         self._loop.heartbeat.add_done(sum(deletion.size_bytes for deletion in deleted))
 
     def _give_up(self, lease: PartitionLease, planned: Sequence[PlannedDeletion], error: TieringError) -> None:
-        """Record the failure; the partition stops for this batch, or for the run if a retry cannot help."""
+        """Record the failures, if a retry cannot help; otherwise the deletions stay planned for another batch."""
         for_partition(_log, lease.fence.topic_id_partition).warning("deletion stopped: %s", error)
         failed = [
             FailedDeletion(

@@ -37,7 +37,7 @@ for (const button of document.querySelectorAll("button[data-address]")) {
   });
 }
 """
-"""Sends the page's own attributes to the server that it came from, and shows the response as text."""
+"""Sends the ids in the button's attributes to the server of this page, and shows the response as text."""
 
 POLICY: Final = content_security_policy(SCRIPT)
 
@@ -58,14 +58,18 @@ class ShownPlan:
 
     @property
     def may_be_withdrawn(self) -> bool:
-        """Whether a withdrawal would still keep segments."""
+        """Whether the run is not withdrawn and still has planned deletions, so that a withdrawal keeps segments."""
         return self.run.withdrawal is None and self.left > 0
 
 
 def deletion_page(
     dag_run_id: str, plans: Sequence[ShownPlan], *, withdraw_at: str | None, shared_names: Collection[str] = ()
 ) -> bytes:
-    """Return the page, newest plan first. `withdraw_at` is the button's address; None if the user may not withdraw."""
+    """Return the page, with the newest of the `plans` first, which are given oldest first.
+
+    `withdraw_at` is the address to which the button sends; None if the user may not withdraw. `shared_names` are names
+    that several topics have.
+    """
     body = [element("h1", f"Deletion plan of {dag_run_id}")]
     if not plans:
         body.append(element("p", "This run has planned no deletion.", class_="dim"))

@@ -1,10 +1,11 @@
 """The expiration plan: the retention decisions about every partition of topics that the platform owns.
 
-All inputs are the platform's own and come from SQL: log start, leader epochs, segments in any state, retention. The
-only input from brokers are the bytes that are not remote yet, and only for topics with a retention.bytes. If these
-bytes are unknown or implausible, they count as 0, which deletes less, and the plan names it. Segments that a broker
-began neither expire here nor count, in topics of any owner. Planning changes nothing; the caller stores the plan, and
-each batch reads the owner and the state of every segment again.
+Log start, leader epochs, segments in any state and retention are the platform's own values, from SQL. Two inputs come
+from brokers: the states of topics in the cluster (deleted, tiered by brokers, name taken by another topic), and, only
+for topics with a retention.bytes, the bytes that are not remote yet. If these bytes are unknown or implausible, they
+count as 0, which deletes less, and the plan says so. Segments that a broker began neither expire here nor count, in
+topics of any owner. Planning changes nothing; the caller stores the plan, and each batch reads the owner of the topic
+and the state of every segment again.
 
 The beginning of a partition can also be deleted by decision: `plan_truncation` shows the effect, `truncate` raises the
 archive's log start, and the next plan names the segments below it.
@@ -66,9 +67,9 @@ class WaitingPartition:
 
 @dataclass(frozen=True, slots=True)
 class HeldSegments:
-    """Failed segments that new copies replaced, and whose objects are kept as evidence.
+    """Failed segments that new copies replaced, and whose objects are kept as evidence for now.
 
-    The last of them is due at `until_ms`, by the database's clock.
+    The last of them is due for deletion at `until_ms`, by the database's clock.
     """
 
     topic_id_partition: TopicIdPartition
@@ -117,7 +118,7 @@ def no_doubts(_replica_id: ReplicaId, _segments: Sequence[LogSegment]) -> Mappin
 class ExpirationPlanner:
     """Plans deletions. Nothing is stored.
 
-    `retentions` are the configured ones, by topic name. `lifecycle_states` are the topics' states in the cluster, by
+    `retentions` is the configured retention by topic name. `lifecycle_states` are the topics' states in the cluster, by
     topic id. `size_doubts` is called for segments whose local bytes would count.
     """
 
@@ -143,14 +144,14 @@ class ExpirationPlanner:
         ]
 
     def topics_by_size(self, partitions: Collection[TopicIdPartition]) -> Collection[str]:
-        """Return names of topics for whose retention local bytes count."""
+        """Return the names of topics with a retention.bytes that applies to them: their local bytes count."""
         names = {partition.topic for partition in partitions if not self._lifecycle_state(partition).is_name_taken}
         return sorted(name for name in names if self.retentions.get(name, FOR_EVER).retention_bytes is not None)
 
     def plan(
         self, run_id: str, partitions: Sequence[TopicIdPartition], report: ScanReport | None, *, now_ms: int
     ) -> ExpirationPlan:
-        """Decide for each partition. `report` is a scan of `topics_by_size`; None: no log dir can be read.
+        """Decide for each partition. `report` is a scan of `topics_by_size`; None if nothing was scanned.
 
         `now_ms` is the database's clock.
         """
@@ -191,10 +192,10 @@ class ExpirationPlanner:
         return ExpirationPlan(run_id, tuple(expirations), tuple(unknowns), tuple(waiting), tuple(held))
 
     def plan_again(self, planned: PlannedExpiration, *, now_ms: int) -> PlannedExpiration | None:
-        """Return what would be planned of this partition now; None if nothing of it may expire.
+        """Return what would be planned of this partition now; None if it is not ready or another owner expires it.
 
-        A worker that deletes may not reach a log directory. So the local bytes are those that `planned` was based on,
-        less the segments that were copied since.
+        A worker that deletes may be unable to read log directories. So the local bytes are those that `planned` was
+        based on, less the segments that were copied since.
         """
         partition = planned.topic_id_partition
         reasons = {reason for reason, _ in self._waits(partition)}
@@ -212,7 +213,7 @@ class ExpirationPlanner:
         )
 
     def why_it_waits(self, partition: TopicIdPartition) -> str:
-        """Return why segments of the partition do not expire now regardless of their age; empty if none waits."""
+        """Return why segments of the partition are kept now even if they are past retention; empty if none is."""
         return "; ".join(f"{reason}: {detail}" for reason, detail in self._waits(partition))
 
     def _waits(self, partition: TopicIdPartition) -> Iterator[tuple[Waits, str]]:
@@ -274,7 +275,7 @@ class ExpirationPlanner:
         return frozenset(segment.remote_log_segment_id for segment in left)
 
     def _sure(self, replica: Replica | None, retention: TopicRetention) -> tuple[Replica | None, list[str]]:
-        """Return the replica with the segments whose sizes are plausible, and what is wrong with the others."""
+        """Return the replica without local segments whose sizes must not count, and a sentence about each of those."""
         if replica is None or retention.retention_bytes is None:
             return replica, []
         partition = replica.topic_id_partition
@@ -299,7 +300,7 @@ class ExpirationPlanner:
 
 
 def deletion_demands(plan: Iterable[PlannedExpiration], recorded: Mapping[Uuid, TopicDeletion]) -> dict[Uuid, str]:
-    """Return a sentence for each deleted topic whose segments are to be deleted, which always needs an approval."""
+    """Return, by topic id, why deleting all segments of a deleted topic needs an approval, for each such topic."""
     topics = {
         planned.topic_id_partition.topic_id: planned.topic_id_partition.topic
         for planned in plan
@@ -320,8 +321,7 @@ def _why_all_goes(deletion: TopicDeletion | None) -> str:
 def _local_bytes_left(planned: PlannedExpiration, given: RetentionInput, history: int) -> int | None:
     """Return the planned local bytes less the segments copied since; None if they are unknown.
 
-    They are also unknown once another history is followed than when they were counted: the source's log is a different
-    one then.
+    They are also unknown if another history is followed now than when they were counted: the source's log has changed.
     """
     if planned.local_bytes is None or planned.local_history != history:
         return None
@@ -342,9 +342,9 @@ def _held(partition: TopicIdPartition, given: RetentionInput, outcome: Retention
 
 
 def _current_replicas(report: ScanReport | None) -> Mapping[TopicIdPartition, Replica]:
-    """Return the chosen replicas without those of which another replica has a later leader epoch.
+    """Return the chosen replicas, except of partitions in which another replica has a later leader epoch.
 
-    In that case the cluster metadata is old, and the records of the old leader may be lost already.
+    There the cluster metadata is old, and the records of the chosen replica may be lost already.
     """
     chosen: dict[TopicIdPartition, Replica] = {}
     latest: dict[TopicIdPartition, int] = {}
@@ -376,7 +376,7 @@ def _planned(decision: DeletionDecision) -> PlannedDeletion:
 
 @dataclass(frozen=True, slots=True)
 class Truncation:
-    """A raised log start. `segments` and `size_bytes` count FINISHED segments wholly below the new one."""
+    """A raised log start. `segments` and `size_bytes` count FINISHED segments wholly below the new log start."""
 
     topic_id_partition: TopicIdPartition
     log_start_before: int

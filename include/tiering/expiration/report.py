@@ -44,12 +44,15 @@ class ExpireRun:
 
     @property
     def unproved(self) -> list[DeletionItem]:
-        """Superseded segments that stay because their new copy is not proved."""
+        """Superseded segments and abandoned copies that stay: no other copy is proved to have their offsets."""
         return [item for item in self.of(DeletionOutcome.SKIPPED) if item.error == UnprovedReplacementError.__name__]
 
     @property
     def needs_approval(self) -> bool:
-        """Whether the run needs an approval; for a dry run, which records nothing, the present result of the limits."""
+        """Whether the run needs an approval, as recorded; as `limit_report` says if nothing is recorded (a dry run).
+
+        True if neither is known.
+        """
         if self.run.needs_approval is None and self.limit_report is not None:
             return self.limit_report.needs_approval
         return self.run.needs_approval is not False
@@ -60,7 +63,7 @@ class ExpireRun:
 
 
 def present_expire(run: ExpireRun) -> Presentation:
-    """Present a run. It is not `ok` if it failed, was refused or withdrawn, or if a new copy is not proved."""
+    """Present a run. It is not `ok` if it was refused or withdrawn, a deletion failed, or segments are `unproved`."""
     ok = run.refusal is None and run.run.withdrawal is None
     ok = ok and not run.of(DeletionOutcome.FAILED) and not run.unproved
     return Presentation(lambda: _document(run), lambda: _tables(run), _summary(run), ok=ok)
@@ -80,7 +83,7 @@ def _summary(run: ExpireRun) -> str:
     if run.run.withdrawal is not None:
         deleted = run.of(DeletionOutcome.DELETED)
         gone = f"{count(len(deleted), 'segment')}, {format_bytes(_bytes(deleted))}"
-        return f"withdrawn by {run.run.withdrawal.author}: of {planned_sentence(run)} had gone {gone}"
+        return f"withdrawn by {run.run.withdrawal.author}: {gone}, of {planned_sentence(run)}, had been deleted"
     deleted, failed = run.of(DeletionOutcome.DELETED), run.of(DeletionOutcome.FAILED)
     if not deleted and not failed:
         waits = ", and needs an approval" if run.needs_approval else ""

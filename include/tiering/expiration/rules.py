@@ -4,22 +4,22 @@ The rules are those of Kafka's expiration task; if brokers changed a rule, the n
 
 1. *Unfinished deletes* first, at any offset (KAFKA-17428). A failed segment that a new copy replaced is among them as
    *superseded*: its objects are kept for `superseded_hold_ms` as evidence, then it is deleted.
-2. *Abandoned copies* next: COPY_SEGMENT_STARTED, without a live lease, and without a change for
+2. *Abandoned copies* next: COPY_SEGMENT_STARTED, no live copy lease of the partition, and no event of the copy for
    `abandoned_copy_expiry_ms`. A broker has no such rule. `copying.abandoned_copies` lists all rules for such copies.
 3. A scan: leader epochs ascending, the segments of each by start offset, each segment once (KAFKA-15479). It stops at
-   a segment under live work, and at the first segment within the lineage that breaches no limit. Segments outside the
-   lineage, and segments of a history that a decision replaced (`RetentionInput.left`), are skipped. Conditions for each
-   segment, in this order:
+   a segment under live work, and at the first segment within the lineage that breaches no limit. Segments of a history
+   that a decision replaced (`RetentionInput.left`) count as outside the lineage. A segment outside the lineage does not
+   stop the scan, and of the conditions below only *log start* applies to it. Conditions for each segment, in order:
    a. *log start*: wholly below it, and of no later epoch than that of the log start;
    b. *time*: within the lineage, largest timestamp < now - retention.ms (strictly: KAFKA-20091; only if that is not
       negative: KAFKA-17995);
    c. *size*: within the lineage, FINISHED, and the total without it and without the segments that it covers stays at
-      or above retention.bytes. A broker does not count the covered segments: if copies overlap after a leader change,
-      raising the log start past the covering segment deletes the covered ones as well, and less than retention.bytes
-      remains.
+      or above retention.bytes. A segment covers the segments that end at or below its end. A broker does not count the
+      covered segments: if copies overlap after a leader change, raising the log start past the covering segment deletes
+      the covered segments as well, and less than retention.bytes remains.
 4. *Unreferenced leader epochs*: all epochs of the segment are before that of the log start, and all offsets below it.
-5. Time and size raise the log start to the end + 1 of the highest FINISHED segment that they name (KAFKA-16890). Then
-   steps 3 and 4 repeat until they name nothing more, as the next runs of a broker would.
+5. Time and size raise the log start to the end + 1 of the highest FINISHED segment that they delete (KAFKA-16890). Then
+   steps 3 and 4 repeat until they find nothing more, as the next runs of a broker would do.
 
 The total is local-only bytes plus FINISHED segments within the lineage that are not wholly below the log start, each
 once. Unfinished copies (COPY_SEGMENT_STARTED) never count (KAFKA-17062), so size is no reason to delete them either. A
@@ -43,8 +43,8 @@ _RAISING: Final = (DeletionReason.TIME, DeletionReason.SIZE, DeletionReason.TOPI
 def decide_deletions(given: RetentionInput) -> RetentionOutcome:
     """Decide which segments expire now. Deciding again at the same time, after they are deleted, names none.
 
-    In a deleted topic every segment expires that is not under live work, unfinished deletes first, then by start
-    offset.
+    In a deleted topic every segment expires, unfinished deletes first, then by start offset. Only segments under live
+    work and superseded segments that are still held stay.
     """
     existing = [segment for segment in sorted(given.segments, key=_listing_order) if segment.state is not _TOMBSTONE]
     held = [segment for segment in existing if _is_held(given, segment)]
@@ -94,7 +94,7 @@ class _Scan:
         return [*found, *self._unreferenced()]
 
     def _visited(self) -> Iterator[RemoteLogSegmentMetadata]:
-        """Yield segments epoch by epoch, each at its first epoch that is in the lineage."""
+        """Yield segments epoch by epoch, each once, at its first epoch that is in the lineage."""
         listed: dict[int, list[RemoteLogSegmentMetadata]] = {entry.epoch: [] for entry in self._lineage.leader_epochs}
         for segment in self._segments:
             epoch = next((epoch for epoch, _ in segment.segment_leader_epochs if epoch in listed), None)
@@ -141,7 +141,7 @@ class _Scan:
     def _unreferenced(self) -> Iterator[DeletionDecision]:
         """Yield segments whose epochs are all before that of the log start.
 
-        Unlike a broker, an archive must also compare the offsets.
+        Unlike a broker, this rule also requires that the segment is below the log start.
         """
         first_epoch = self._lineage.first_epoch
         for segment in self._segments:
@@ -243,7 +243,7 @@ def _unknowns(given: RetentionInput, kept: Sequence[RemoteLogSegmentMetadata]) -
         yield f"segments without a timestamp, whose age counts from the last event of their copy: {len(undated)}"
     ahead_ms = max((segment.max_timestamp_ms - given.now_ms for segment in finished), default=0)
     if ahead_ms > 0:
-        yield f"timestamps lie up to {ahead_ms} ms in the future: time reaches neither them nor what follows them"
+        yield f"timestamps lie up to {ahead_ms} ms in the future: retention.ms keeps these segments and all later ones"
 
 
 def _cut_off_ms(given: RetentionInput) -> int | None:
@@ -254,7 +254,7 @@ def _cut_off_ms(given: RetentionInput) -> int | None:
 
 
 def _timestamp_ms(segment: RemoteLogSegmentMetadata) -> int:
-    """Return the largest record timestamp; without any the time of the last event, which is later than every record."""
+    """Return the largest record timestamp; if no record has one, the time of the segment's last event."""
     return segment.max_timestamp_ms if segment.max_timestamp_ms >= 0 else segment.event_timestamp_ms
 
 

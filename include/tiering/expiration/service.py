@@ -54,14 +54,14 @@ DELETE_ERRORS: Final = Metric(
     "RemoteDeleteErrorsPerSec",
     MetricKind.COUNTER,
     ("topic",),
-    "Remote log segments that could not be deleted and are left to the next run.",
+    "Remote log segments whose deletion failed. Another attempt or the next run deletes them.",
 )
 SUPERSEDED_HELD: Final = Metric(
     "tiering_superseded_held",
     MetricKind.COUNTER,
     ("topic",),
-    "Superseded segments that expiration kept, counted in each batch, because their new copy is not proved to exist, "
-    "to be whole and correct, and to have passed verification.",
+    "Superseded segments and abandoned copies that expiration kept, counted in each batch, because no other copy is "
+    "proved to have their offsets: to be whole and correct, and to have passed verification.",
 )
 
 EXPIRATION_METRICS: Final = (DELETE_REQUESTS, DELETE_ERRORS, SUPERSEDED_HELD)
@@ -74,7 +74,7 @@ def count_deleted(recorder: PrometheusRecorder, topic: str, *, deleted: int, fai
 
 
 def count_held(recorder: PrometheusRecorder, topic: str, segments: int) -> None:
-    """Count superseded segments that stay because their new copy is not proved."""
+    """Count superseded segments and abandoned copies that stay: no other copy is proved to have their offsets."""
     recorder.add(SUPERSEDED_HELD, segments, topic)
 
 
@@ -86,8 +86,8 @@ _TOMBSTONES_PER_PAGE: Final = 500
 class ExpirationService:
     """Deletes only planned segments, and only after the limits released the run or a person approved its plan.
 
-    `source` opens the log directories, as a deletion by size counts bytes that are not copied yet. `clocks` returns a
-    guard that compares the clocks from then on. `after_batch` publishes the sizes that a batch has changed. `observe`
+    `source` opens the log directories, because retention by size counts bytes that are not copied yet. `clocks` returns
+    a guard that compares the clocks from then on. `after_batch` publishes the sizes that a batch has changed. `observe`
     receives each step of a deletion.
     """
 
@@ -140,11 +140,11 @@ class ExpirationService:
     ) -> ExpirationPlan:
         """Plan what expires now and store the plan. The plan deletes nothing by itself: `apply_limits` comes next.
 
-        Also record deletions of topics that there is evidence for now.
+        Also record which topics the cluster has deleted, as far as there is evidence now.
 
         Args:
             run_id: of the run that the plan belongs to.
-            topics: patterns; without any all topics that the platform owns.
+            topics: patterns of topic names; without any, all topics that have an owner. Those of brokers only wait.
             leave_out: ids of topics that another run works on.
             dry_run: whether the plan is only for display. It is stored, but deletes nothing and does not claim the
                 store.
@@ -275,7 +275,7 @@ class ExpirationService:
         """Return what `delete_records` would do.
 
         Raises:
-            SettingError: it may not: see `plan.plan_truncation`.
+            SettingError: the log start may not be raised so: see `plan.plan_truncation`.
         """
         return plan_truncation(partition, before_offset, metadata=self._metadata, registry=self._registry)
 
@@ -304,7 +304,8 @@ class ExpirationService:
     def _still_planned(self, clocks: ClockGuard, planned: PlannedExpiration) -> StillPlanned:
         """Plan one partition again from the current state, and compare.
 
-        Reads neither log directories nor requires the cluster's metadata: a worker that deletes may reach neither.
+        Does not read log directories and does not require the cluster's metadata, because a worker that deletes may be
+        unable to reach them.
         """
         clocks.require(with_store=False)
         partition = planned.topic_id_partition
@@ -341,7 +342,7 @@ class ExpirationService:
         return planner.plan(run_id, partitions, report, now_ms=clocks.now_ms())
 
     def _size_doubts(self, replica_id: ReplicaId, segments: Sequence[LogSegment]) -> Mapping[int, str]:
-        """Return doubtful sizes; all of them if the replica cannot be read any more."""
+        """Return why sizes are doubtful, by base offset; all sizes are if the replica cannot be read any more."""
         try:
             return self._source().size_doubts(replica_id, segments)
         except SourceError as error:

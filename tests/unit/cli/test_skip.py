@@ -92,7 +92,7 @@ def test_a_replica_that_still_has_some_is_part_of_the_question(
     app.skip = replace(app.skip, elsewhere=(2, 3))
     asked = answers(False)
     run(*ARGUMENTS)
-    assert "some are still on broker 2 and broker 3: a copy reads the leader's replica" in asked[0]
+    assert "some of them are still on broker 2 and broker 3, but a copy reads only the leader's replica" in asked[0]
 
 
 def test_with_nothing_to_skip_it_says_so_and_asks_nobody(

@@ -392,7 +392,7 @@ def test_a_store_that_has_what_was_sent_and_read_is_believed() -> None:
         ((INDEXES, replace(LOG, size_bytes=999)), "orders/200.log: the store has 999 bytes with CRC-32C"),
         (
             (replace(INDEXES, crc32c=0x1235), LOG),
-            "the store has 90 bytes with CRC-32C 00001235, sent were 90 with 00001",
+            "the store has 90 bytes with CRC-32C 00001235, but 90 bytes with 00001",
         ),
     ],
     ids=["no log", "no indexes", "cut log", "changed indexes"],

@@ -192,7 +192,8 @@ def test_of_what_an_undecided_divergence_is_about_nothing_is_lost():
 
 def test_what_is_about_to_expire_is_not_copied_again():
     held = decide(replica(*THREE), failed(), log_start_offset=200).held_back
-    assert (held.reason, held.detail) == (HeldBack.STOPPED, "offsets 100..199: below our log start, 200: they expire")
+    assert held.reason is HeldBack.STOPPED
+    assert held.detail == "offsets 100..199: below the archive's log start, 200: they expire"
     assert decide(replica(*THREE), failed(), log_start_offset=199).segments
 
 

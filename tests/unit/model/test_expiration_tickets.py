@@ -89,7 +89,7 @@ def test_kafka_20609_a_timestamp_in_the_future_holds_up_time_only_and_is_named()
     held_up = decide_deletions(retention_input(segments, retention_ms=0))
     assert not held_up.decisions
     assert held_up.unknowns == (
-        f"timestamps lie up to {HOUR_MS} ms in the future: time reaches neither them nor what follows them",
+        f"timestamps lie up to {HOUR_MS} ms in the future: retention.ms keeps these segments and all later ones",
     )
     by_size = retention_input(segments, retention_ms=0, retention_bytes=20)
     outcome = decide_deletions(by_size)

@@ -280,6 +280,7 @@ def test_how_many_offsets_are_skipped() -> None:
     asked = skip.skip_question(Skip(ORDERS, OffsetRange(100, 1_333), elsewhere=(2, 5)))
     assert asked == (
         "orders-1: 1,234 offsets, 100..1333, will be missing from the archive for ever;"
-        " some are still on broker 2 and broker 5: a copy reads the leader's replica. Continue without them?"
+        " some of them are still on broker 2 and broker 5, but a copy reads only the leader's replica."
+        " Continue without them?"
     )
     assert skip.skip_question(Skip(ORDERS, OffsetRange(7, 7))).startswith("orders-1: 1 offset, 7..7, will be missing")

@@ -78,7 +78,7 @@ def parse_entries(data: bytes, field_count: int) -> list[tuple[int, list[bytes]]
         FormatError: the file is too large, the version is not 0, or the number of entries or fields is wrong.
     """
     if len(data) > MAX_CHECKPOINT_BYTES:
-        raise FormatError(f"a checkpoint of {len(data)} bytes, at most {MAX_CHECKPOINT_BYTES} are read")
+        raise FormatError(f"the checkpoint has {len(data)} bytes, at most {MAX_CHECKPOINT_BYTES} are read")
     lines = data.splitlines(keepends=True)
     if not lines:
         return []
@@ -89,7 +89,7 @@ def parse_entries(data: bytes, field_count: int) -> list[tuple[int, list[bytes]]
     position = len(lines[0])
     count = parse_integer(lines[1].strip(), 31, position)
     if count != len(lines) - 2:
-        raise FormatError(f"{count} entries announced, {len(lines) - 2} lines follow", position)
+        raise FormatError(f"the second line says {count} entries, {len(lines) - 2} lines follow", position)
     position += len(lines[1])
     entries = []
     for line in lines[2:]:
@@ -145,7 +145,7 @@ def parse_partition_metadata(data: bytes) -> Uuid:
     """Return the topic id. Raises FormatError if the text is malformed, or the id is no Uuid or zero."""
     found = _FORM.fullmatch(data) if len(data) <= MAX_PARTITION_METADATA_BYTES else None
     if found is None:
-        raise FormatError(f"{len(data)} bytes that are not the two lines version and topic_id")
+        raise FormatError(f"the {len(data)} bytes are not the two lines version and topic_id")
     try:
         topic_id = Uuid.parse(found[2].decode())
     except ValueError as error:
@@ -201,7 +201,7 @@ def parse_meta_properties(data: bytes) -> MetaProperties:
 
 def _parse_properties(data: bytes) -> dict[str, str]:
     if len(data) > MAX_META_PROPERTIES_BYTES:
-        raise FormatError(f"{len(data)} bytes, at most {MAX_META_PROPERTIES_BYTES} are read")
+        raise FormatError(f"the file has {len(data)} bytes, at most {MAX_META_PROPERTIES_BYTES} are read")
     properties = {}
     position = 0
     for raw in data.splitlines(keepends=True):
@@ -209,7 +209,7 @@ def _parse_properties(data: bytes) -> dict[str, str]:
         if line and line[0] not in "#!":
             found = _LINE.fullmatch(line)
             if found is None:
-                raise FormatError("a line that is not key=value", position)
+                raise FormatError("the line is not key=value", position)
             properties[_ESCAPE.sub(r"\1", found[1])] = _ESCAPE.sub(r"\1", found[2])
         position += len(raw)
     return properties

@@ -367,7 +367,7 @@ def producer_entries_of(data: bytes) -> NDArray[np.void]:
     if version != SNAPSHOT_VERSION:
         raise FormatError(f"producer snapshot version {version} is not {SNAPSHOT_VERSION}")
     if len(data) != _SNAPSHOT_HEADER.size + count * _PRODUCER_ENTRY.size:
-        raise FormatError(f"{count} producers announced in {len(data)} bytes", _SNAPSHOT_CRC_START)
+        raise FormatError(f"the header says {count} producers, the file has {len(data)} bytes", _SNAPSHOT_CRC_START)
     actual_crc = google_crc32c.value(data[_SNAPSHOT_CRC_START:])
     if actual_crc != crc:
         raise FormatError(f"CRC-32C is {actual_crc:08x}, the header says {crc:08x}", 2)

@@ -56,10 +56,10 @@ def _refuse(error: FormatError) -> None:
 
 
 class BatchStream:
-    """Iterate once, front to back, over (position in the source, header fields) of each batch.
+    """Iterate once, front to back, over the batches: (position in the source, header fields) of each.
 
     A batch is yielded after its length, magic and CRC-32C were checked; the caller checks the order of offsets. Every
-    byte of the source is read once, in order.
+    byte from `start_position` on is read once, in order.
 
     Args:
         source: the bytes.
@@ -341,7 +341,7 @@ def _control_type(stream: BatchStream, position: int) -> ControlType:
 
 
 class _ChecksummedSource:
-    """Compute the CRC-32C of all bytes, and up to each step, of a source that is read once and in order."""
+    """Compute the CRC-32C of a source that is read once, in order: of all bytes, and of the bytes up to each step."""
 
     def __init__(self, inner: ByteSource) -> None:
         self._inner = inner

@@ -193,7 +193,7 @@ class Reader:
         if count < 0:
             raise FormatError(f"{what} is null", start)
         if count > self.remaining:
-            raise FormatError(f"{count} {what} in {self.remaining} bytes", start)
+            raise FormatError(f"{count} {what} cannot be in {self.remaining} bytes", start)
         return tuple(read_item(self) for _ in range(count))
 
     def tags(self) -> Tags:
@@ -210,7 +210,7 @@ class Reader:
         """
         start, count = self._position, self.uvarint()
         if not 0 <= count <= self.remaining:
-            raise FormatError(f"{count} tagged fields in {self.remaining} bytes", start)
+            raise FormatError(f"{count} tagged fields cannot be in {self.remaining} bytes", start)
         flag, unknown = False, []
         for _ in range(count):
             tag, start, size = self.uvarint() & 0xFFFFFFFF, self._position, self.uvarint()

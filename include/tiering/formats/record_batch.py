@@ -214,7 +214,7 @@ def control_type(buffer: bytes | bytearray | memoryview, position: int) -> Contr
     _, at = read_varint(buffer, at)
     key_length, at = read_varint(buffer, at)
     if key_length < _CONTROL_KEY.size or at + _CONTROL_KEY.size > len(buffer):
-        raise FormatError(f"a control record's key of {key_length} bytes", position)
+        raise FormatError(f"the control record's key has {key_length} bytes", position)
     version, number = _CONTROL_KEY.unpack_from(buffer, at)
     if version < 0:
         raise FormatError(f"control record version {version}", at)

@@ -73,7 +73,7 @@ class SegmentDescription:
 
     def __post_init__(self) -> None:
         if not self.epochs:
-            raise ValueError("a segment without leader epochs")
+            raise ValueError("the segment has no leader epoch")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

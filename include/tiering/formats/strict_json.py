@@ -85,9 +85,9 @@ def parse_object(content: bytes, max_bytes: int) -> JsonObject:
     except json.JSONDecodeError as error:
         raise FormatError(f"not JSON: {error.msg}", error.pos) from error
     except RecursionError as error:
-        raise FormatError("JSON nested too deeply") from error
+        raise FormatError("the JSON is nested too deeply") from error
     except ValueError as error:
-        raise FormatError("JSON with a number that is too long") from error
+        raise FormatError("the JSON has a number with too many digits") from error
     if not isinstance(document, dict):
         raise FormatError("not a JSON object")
     return JsonObject(document)
@@ -96,7 +96,7 @@ def parse_object(content: bytes, max_bytes: int) -> JsonObject:
 def _unique_members(pairs: list[tuple[str, object]]) -> dict[str, object]:
     members = dict(pairs)
     if len(members) != len(pairs):
-        raise FormatError("a JSON object has two members of one name")
+        raise FormatError("a JSON object has two members of the same name")
     return members
 
 

@@ -37,8 +37,9 @@ class SegmentOrigin(StrEnum):
 class LeaseRole(StrEnum):
     """What the holder of a lease does with the partition. As in Kafka, a copy and an expiration may run in parallel.
 
-    Each role has its own leases and tokens. If both want to change the same segment, compare-and-set on its state
-    decides. PUBLISH changes no segment: its holder writes the partition's records into the metadata topic.
+    Each role has its own leases and tokens. If the holders of two roles want to change the same segment,
+    compare-and-set on its state decides. PUBLISH changes no segment: its holder writes the partition's records into the
+    metadata topic.
     """
 
     COPY = "copy"

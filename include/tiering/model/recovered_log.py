@@ -56,13 +56,13 @@ from include.tiering.model.segments import RemoteLogSegmentId, RemoteLogSegmentM
 class Obstacle(Reason):
     """Why a complete copy is not taken."""
 
-    SAME_OFFSETS = "same-offsets", "another copy of the same offsets was begun later"
-    COVERED = "covered", "another copy that reaches the same end is taken"
+    SAME_OFFSETS = "same-offsets", "another copy of the same offsets has a later leader epoch or was begun later"
+    COVERED = "covered", "another copy that ends at the same offset is taken"
     FALLING_EPOCHS = "falling-epochs", "its leader epochs lie before those of the segment that it would follow"
     ODD_EPOCHS = "odd-epochs", "its manifest has other leader epochs than its stored leader epoch checkpoint"
     OVERLAP = "overlap", "it does not begin after the last offset that was copied"
     GAP = "gap", "offsets before it are missing, and no decision skips them"
-    BELOW_LOG_START = "below-log-start", "its offsets are below the log start: they were given up"
+    BELOW_LOG_START = "below-log-start", "its offsets are below the log start, so they were given up"
     BEFORE_HISTORY = (
         "before-history",
         "it ends below the offset from which the source is followed; ./tiering rebuild into an empty database takes it",
@@ -73,7 +73,7 @@ class Obstacle(Reason):
     )
     LATER_HISTORY = (
         "later-history",
-        "it is of a later history than the others: ./tiering adopt again, when those are adopted",
+        "it is of a later history than the others: run ./tiering adopt again after the others are adopted",
     )
 
 
@@ -282,7 +282,7 @@ class StoredHistories:
     """Histories of stored copies.
 
     `known` are FINISHED segments of the newest history, `copies` are copies that are not in the metadata, `carried` is
-    the leader epoch checkpoint stored with the latest of all.
+    the leader epoch checkpoint that is stored with the latest of all these copies.
     """
 
     known: _Segments

@@ -206,7 +206,7 @@ class TestRebuild:
                     "end_offset": 199,
                     "bytes": 1_000,
                     "reason": "same-offsets",
-                    "reason_message": "another copy of the same offsets was begun later",
+                    "reason_message": "another copy of the same offsets has a later leader epoch or was begun later",
                     "beside": str(SEGMENT.remote_log_segment_id.id),
                 }
             ],

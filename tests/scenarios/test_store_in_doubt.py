@@ -379,7 +379,7 @@ def test_a_replacement_is_held_back_while_another_segment_is_missing_too(
     place.goes_wrong()
     (held,) = looked_ahead(archive).held_back
     assert held.reason is HeldBack.STORE_IN_DOUBT
-    assert "is the store's disk mounted" in held.detail
+    assert "check that the store's disk is mounted" in held.detail
     assert (len(verdicts(archive)), failed_ids(archive)) == (10, {old})
     line = app("doctor", "orders")[1]["partitions"][0]
     assert "docs/runbook.md" in line["advice"]

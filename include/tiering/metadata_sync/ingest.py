@@ -1,9 +1,9 @@
-"""Ingest `__remote_log_metadata`: read each partition from its stored position to the end it has when a run begins.
+"""Ingest `__remote_log_metadata`: read each partition from its stored position to its end at the start of the run.
 
 | step     | done when it is reached                       | a crash right after it leaves         | cleaned up by     |
 |----------|-----------------------------------------------|---------------------------------------|-------------------|
 | bounds   | the topic's offsets are stored, and new       | positions below the end: partitions   | the next run      |
-| stored   | partitions have a position                    | of brokers are not ready              |                   |
+| stored   | partitions have a position                    | that brokers tier are not ready       |                   |
 | read     | a page of records is in memory                | nothing                               | -                 |
 | applied  | the page and the position after it are        | positions below the end, each record  | the next run      |
 |          | stored, in one transaction                    | before them applied once              | continues there   |
@@ -12,8 +12,10 @@
 | followed | brokers own the topics that they tier, and    | nothing                               | -                 |
 |          | their deletions of our segments are applied   |                                       |                   |
 
-Concurrent runs are harmless: a page is applied only at the stored position, so the later run gets an error and repeats.
-The partitions of the topic are independent: a partition that is stopped, or has no leader, does not stop the others.
+Concurrent runs are harmless: a page is applied only at the stored position. The run that comes later with its page ends
+the partition with an error, and the next run continues there. While records are read, the partitions of the topic are
+independent: a partition that is stopped, or loses its leader, does not stop the others. But the offsets of all
+partitions are read first; if those of one partition cannot be read, the run fails.
 """
 
 from collections import Counter
@@ -53,12 +55,13 @@ class IngestedPartition:
     Attributes:
         from_offset, next_offset: its position before and after the run.
         end_offset: its end (exclusive) when the run began.
-        records: how many were applied or dropped; `outcomes` counts them by their effect.
-        holes: number of offsets without a record.
-        ends_in_a_hole: whether the last offset has no record. Brokers that start then are not ready until another
-            record is appended.
-        stopped: why reading stopped for a reason that needs a person.
-        failed: why reading stopped for a reason that passes.
+        records: number of records that the run read up to `next_offset`. `outcomes` counts them by their effect, except
+            records of the first two states of a partition's deletion.
+        holes: number of offsets without a record among those that the run passed.
+        ends_in_a_hole: whether the run reached the end, and found no record at the last offset. A broker that starts
+            then is not ready until another record is appended.
+        stopped: why reading stopped, if a person has to act; otherwise None.
+        failed: why reading stopped, if the next run may succeed without a person; otherwise None.
     """
 
     metadata_partition: int
@@ -104,7 +107,7 @@ class IngestReport:
 
 
 PAGE_RECORDS: Final = 1_000
-"""Records in one transaction."""
+"""The most records in one transaction."""
 
 _WHAT_BROKERS_DO: Final = (
     "every broker that reads it stops reading remote log metadata, also after a restart; only kafka-delete-records"
@@ -135,8 +138,10 @@ class Ingester:
     """Reads one cluster's metadata topic.
 
     Attributes:
-        author: name in the events that follow from the records.
-        observe: called after each step with the metadata partition; -1 for the topic.
+        author: name in the events about changes of owners and of our segments, and about a second reading.
+        page_records: the most records in one transaction.
+        observe: called after each step with the step and the metadata partition; the partition is -1 for a step of the
+            whole topic.
         on_progress: called after each page with metadata partition, next offset and end offset (exclusive).
     """
 
@@ -151,8 +156,9 @@ class Ingester:
         """Read every partition up to its present end.
 
         Raises:
-            MetadataTopicReplacedError: the topic was created again since it was read; `read_again` resolves this.
-            MetadataTopicUnavailableError: the topic cannot be described now.
+            MetadataTopicReplacedError: the topic was created again, or got more partitions, since it was read;
+                `read_again` resolves this.
+            MetadataTopicUnavailableError: the topic's id, partition count or offsets cannot be read now.
             MetadataTopicRefusedError: the brokers refuse access.
         """
         identity, bounds = self._described()
@@ -191,7 +197,7 @@ class Ingester:
             try:
                 stopped = reading.run()
             except (MetadataTopicUnavailableError, MetadataTopicRangeError, StateConflictError) as error:
-                # If records were removed since the run began, the next run reports which.
+                # If records were removed since the run began, the next run reports which records are lost.
                 failed = str(error)
         where = f"{METADATA_TOPIC}-{position.metadata_partition}"
         if stopped is not None:
@@ -234,12 +240,12 @@ class _Reading:
         return self.next_offset - self._from_offset - self.seen
 
     def run(self) -> str | None:
-        """Read to the end. Return the reason if the partition is stopped before it, else None.
+        """Read to the end. Return the reason if the partition is stopped before the end, else None.
 
         Raises:
             MetadataTopicUnavailableError: the topic cannot be read now.
             MetadataTopicRangeError: records were removed meanwhile.
-            StateConflictError: another run read the partition meanwhile.
+            StateConflictError: another run moved or stopped the position meanwhile.
         """
         if self.next_offset >= self._end_offset:
             return None

@@ -1,6 +1,6 @@
 """Decode records of `__remote_log_metadata`, and apply a page of them to brokers' caches in memory. No I/O.
 
-The result is the effect of each record, and the rows that have to be written.
+The result (`PageEffects`) counts the records by their effect, and has the content of the caches before and after.
 """
 
 from collections import Counter
@@ -41,8 +41,9 @@ def harmless_record(value: bytes) -> RemoteLogRecord:
     """Decode a value that brokers accept, even if they then ignore it.
 
     Raises:
-        PoisonRecordError: every broker that reads the value stops reading remote log metadata, also after a restart.
-            It cannot be decoded, is a snapshot, or a segment record in another state than COPY_SEGMENT_STARTED.
+        PoisonRecordError: the value cannot be decoded, is a snapshot, or is a segment record in another state than
+            COPY_SEGMENT_STARTED. Every broker that reads the value stops reading remote log metadata, also after a
+            restart.
     """
     try:
         record = decode(value)
@@ -56,7 +57,9 @@ def harmless_record(value: bytes) -> RemoteLogRecord:
 
 
 def event_of(value: bytes) -> MetadataEvent | None:
-    """Return the event of a value; None for the beginning of a partition's deletion, which brokers keep in memory only.
+    """Return the event of a value; None for the first two states of a partition's deletion, which change no segment.
+
+    A value that brokers accept and the platform cannot use becomes an `UnusableRecord`.
 
     Raises:
         PoisonRecordError: as `harmless_record`.
@@ -93,9 +96,9 @@ class AppliedPartition:
 
     Attributes:
         before, after: the loaded part of the cache before and after the page.
-        last: every segment that a record changed, after the last of these records; a segment that was removed from the
-            cache has the state DELETE_SEGMENT_FINISHED.
-        times_ms: for each segment the times, according to the brokers, at which it entered its states.
+        last: every segment that a record of the page changed, as it is after the last of these records; a segment that
+            was removed from the cache has the state DELETE_SEGMENT_FINISHED.
+        times_ms: for each of these segments the times, by the records, at which it entered its states within the page.
     """
 
     before: BrokerCacheState
@@ -137,7 +140,10 @@ class _Partition:
 
 @dataclass(slots=True)
 class PageEffects:
-    """The effects of a page up to `next_offset` (exclusive). `findings`: sentences for the event log, by partition."""
+    """The effects of a page up to `next_offset` (exclusive). `stopped` is why the page ended early, None if it did not.
+
+    `findings` are sentences for the event log, each with its partition; None for an unusable record.
+    """
 
     next_offset: int
     outcomes: Counter[RecordOutcome] = field(default_factory=Counter)
@@ -147,7 +153,7 @@ class PageEffects:
 
 
 def partition_of_event(event: MetadataEvent) -> TopicIdPartition | None:
-    """Return the partition of an event; None for a record without a partition."""
+    """Return the partition of an event; None for an unusable record."""
     match event:
         case UnusableRecord():
             return None
@@ -158,7 +164,7 @@ def partition_of_event(event: MetadataEvent) -> TopicIdPartition | None:
 
 
 def apply_in_memory(page: IngestPage, caches: Mapping[TopicIdPartition, BrokerCacheState]) -> PageEffects:
-    """Apply the events in order. `caches` has for each partition of the page what `load_cache` returns.
+    """Apply the events in order. `caches` has the state that `load_cache` returns for each partition of the page.
 
     The page ends before the first record at which brokers stop.
     """

@@ -12,13 +12,14 @@ INGEST_LAG: Final = Metric(
     "tiering_ingest_lag_records",
     MetricKind.GAUGE,
     ("metadata_partition",),
-    "Records of `__remote_log_metadata` that are not read yet, by the end offsets that were read last.",
+    "Offsets of `__remote_log_metadata` up to the end that was read last which are not applied yet; a few of them may "
+    "have no record.",
 )
 INGEST_STOPPED: Final = Metric(
     "tiering_ingest_stopped",
     MetricKind.GAUGE,
     ("metadata_partition",),
-    "1 where reading has stopped and a person has to act.",
+    "1 if reading of the metadata partition has stopped and a person has to act, otherwise 0.",
 )
 INGEST_BOUNDS_READ: Final = Metric(
     "tiering_ingest_looked_timestamp_seconds",
@@ -30,7 +31,8 @@ INGEST_RECORDS: Final = Metric(
     "tiering_ingest_records",
     MetricKind.GAUGE,
     ("outcome",),
-    "Records by effect, since the topic was read from its beginning: applied, or dropped as brokers drop them.",
+    "Records by effect, since the topic was last read from its beginning: applied, dropped as brokers drop them, or "
+    "not usable by the platform.",
 )
 
 INGEST_METRICS: Final = (INGEST_LAG, INGEST_STOPPED, INGEST_BOUNDS_READ, INGEST_RECORDS)
@@ -39,13 +41,14 @@ PUBLISHED_SEGMENTS: Final = Metric(
     "tiering_published_segments",
     MetricKind.GAUGE,
     ("topic",),
-    "Segments of the platform that are finished in `__remote_log_metadata`.",
+    "Segments of the platform whose last published record in `__remote_log_metadata` says that they are finished.",
 )
 UNPUBLISHED_SEGMENTS: Final = Metric(
     "tiering_unpublished_segments",
     MetricKind.GAUGE,
     ("topic",),
-    "Finished segments of a topic that is being handed over, above the published segments of their partition.",
+    "Finished segments of the platform that end above the published segments of their partition, in a topic that is "
+    "being handed over; partitions whose publication has not begun do not count.",
 )
 UNPUBLISHED_BYTES: Final = Metric(
     "tiering_unpublished_bytes",
@@ -83,7 +86,7 @@ def publish_ingest(
 def show_publication(
     recorder: PrometheusRecorder, totals: Iterable[PublicationTotal], waiting: Iterable[tuple[str, int, int]]
 ) -> None:
-    """Set the metrics of publication. `waiting`: topic, segments and bytes of each partition."""
+    """Set the metrics of publication. `waiting` has topic, unpublished segments and their bytes of each partition."""
     published: Counter[str] = Counter()
     for total in totals:
         published[total.topic_id_partition.topic] += total.live_segments

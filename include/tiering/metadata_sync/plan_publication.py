@@ -1,16 +1,18 @@
-"""Which records are to be sent about a partition next, from its journal and its segments, and their bytes. No I/O.
+"""Decide, from a partition's journal and segments, which records about it are sent next; build their bytes. No I/O.
 
-At every moment remote storage could be enabled on the brokers with what the topic contains: segments from the broker's
-log start on, ascending, without a gap, each STARTED and then FINISHED before the next one is STARTED. So:
+At every moment remote storage could be enabled on the brokers with the records that the topic has: segments from the
+broker's log start on, ascending, without a gap, each STARTED and then FINISHED before the next one is STARTED. So:
 
 - the first segment that is sent contains the broker's log start: at the switch a broker raises its log start to the
   start of the first segment that it finds, and deletes what is below;
-- ends ascend strictly: the brokers' cache never removes an id that ends lower than another one of the same start;
-- a segment that failed, was not verified or is missing ends the list; later ones wait.
+- ends ascend strictly: if a later record finished a segment with the same start and a lower end, the brokers' cache
+  would list the earlier one under no epoch, and no expiration would ever find it;
+- the list ends before a gap, and before a segment whose verdict is not PASSED; later segments wait.
 
-Segments that are being deleted by the platform, or are gone, are deleted in the topic, lowest first, before anything is
-added. Nothing else is ever withdrawn: brokers keep the highest offset that was FINISHED under each epoch, even if it is
-deleted later, and would treat local segments up to there as tiered.
+Segments that the platform is deleting or does not have any more are deleted in the topic, lowest first, before anything
+is added, and so are segments that failed before they were FINISHED in the topic. No other segment is ever withdrawn:
+brokers keep the highest offset that was FINISHED under each epoch, even if it is deleted later, and would treat local
+segments up to that offset as tiered.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -46,7 +48,7 @@ _DELETE_FINISHED = RemoteLogSegmentState.DELETE_SEGMENT_FINISHED
 
 @dataclass(frozen=True, slots=True)
 class Announced:
-    """A segment as the topic has it. `state` is its present state; `metadata` has the state of its first record."""
+    """A segment as the topic has it. `state` is its present state; `metadata` still has that of its first record."""
 
     metadata: RemoteLogSegmentMetadata
     state: RemoteLogSegmentState
@@ -75,11 +77,12 @@ class PublicationPlan:
     Attributes:
         steps: in the order of sending; empty if `refused`.
         live: segments in the topic before these steps, ascending.
-        end_offset: the highest end in the topic after these steps; None if it has no segment then.
-        highest_recorded_end_offset: the highest end that was ever FINISHED in the topic, including these steps.
-            Brokers treat everything up to it as tiered, even if it was deleted.
-        withheld: where and why the list ends before the last segment.
-        refused: why nothing may be sent at all.
+        end_offset: the highest end of the segments that are FINISHED in the topic after these steps; None without any.
+        highest_recorded_end_offset: the highest end for which the journal (a pending record included) or these steps
+            have a FINISHED record; None without any. Brokers treat everything up to this offset as tiered, even if it
+            was deleted.
+        withheld: where and why the list ends before the last segment; None if it does not.
+        refused: why nothing may be sent at all; None if it may.
     """
 
     topic_id_partition: TopicIdPartition
@@ -92,7 +95,10 @@ class PublicationPlan:
 
 
 def announced_segments(journal: Journal) -> dict[Uuid, Announced]:
-    """Return the segments in the topic, from records that were read back, in the order of STARTED; without deleted."""
+    """Return the segments in the topic, by the records that were read back, in the order of their STARTED records.
+
+    Segments whose deletion is finished in the topic are left out.
+    """
     known: dict[Uuid, Announced] = {}
     for record in journal.records:
         intent = record.intent
@@ -112,9 +118,9 @@ def plan_publication(
 
     Args:
         partition: the partition.
-        journal: what was published about it; None if nothing was.
-        rows: every segment of the partition that is no tombstone, by id.
-        log_start_offset: that of the broker.
+        journal: the partition's journal; None if its publication never began.
+        rows: every segment of the partition that the platform began and that is not a tombstone, by id.
+        log_start_offset: the broker's log start offset (inclusive).
     """
     known = {} if journal is None else announced_segments(journal)
     kept = {id_: announced for id_, announced in known.items() if not _is_to_go(announced, rows.get(id_))}
@@ -161,9 +167,10 @@ def _plan(
 
 
 def _of_several_histories(rows: Iterable[SegmentRow], log_start_offset: int) -> str | None:
-    """Return why segments of several histories must not be published: brokers choose segments by epoch and end.
+    """Return why nothing may be published if segments of several histories reach into the broker's log; otherwise None.
 
-    So with segments of a replaced history, they would not find all segments of the next one.
+    Brokers choose segments by epoch and end. So if segments of a replaced history were published, brokers would not
+    find all segments of the next history.
     """
     reaching = [row for row in rows if row.metadata.is_finished and row.metadata.end_offset >= log_start_offset]
     newest = max((row.history for row in reaching), default=0)
@@ -173,14 +180,14 @@ def _of_several_histories(rows: Iterable[SegmentRow], log_start_offset: int) -> 
     offsets = f"{older[0].start_offset}..{max(segment.end_offset for segment in older)}"
     return (
         f"segments of two histories reach into the broker's log: offsets {offsets} were archived before it was decided"
-        " to follow the source's; once the broker's log start has passed them, the others may be published"
+        " to follow the source's history; once the broker's log start has passed them, the others may be published"
     )
 
 
 def _why_nothing(
     live: Sequence[RemoteLogSegmentMetadata], added: Sequence[RemoteLogSegmentMetadata], log_start_offset: int
 ) -> str | None:
-    """Return what brokers would lose if remote storage were enabled with these segments; None if nothing."""
+    """Return which offsets brokers would lose if remote storage were enabled with these segments; None if none."""
     first = next(iter((*live, *added)), None)
     if first is not None and first.start_offset > log_start_offset:
         return (
@@ -201,7 +208,8 @@ def _why_nothing(
 def _is_to_go(announced: Announced, row: SegmentRow | None) -> bool:
     """Return whether a segment has to be deleted in the topic.
 
-    That is so if its deletion has begun there or in the platform, or if it failed before it was FINISHED there.
+    That is so if its deletion has begun in the topic or in the platform, if the platform does not have it any more, or
+    if it failed before it was FINISHED in the topic.
     """
     if row is None or announced.state >= _DELETE_STARTED or row.metadata.state >= _DELETE_STARTED:
         return True
@@ -209,9 +217,10 @@ def _is_to_go(announced: Announced, row: SegmentRow | None) -> bool:
 
 
 def _deletion(announced: Announced, row: SegmentRow | None) -> Iterator[PublicationStep]:
-    """Yield the deletion of a segment; DELETE_FINISHED only once the platform has deleted its objects.
+    """Yield the steps that delete a segment; while the platform is deleting its objects, without DELETE_FINISHED.
 
-    A segment that failed before it was FINISHED is deleted at once, as brokers never read it.
+    A failed segment that was not FINISHED in the topic is deleted at once although the platform keeps it, because
+    brokers never read it.
     """
     if announced.state < _DELETE_STARTED:
         yield PublicationStep(announced.metadata, _DELETE_STARTED)
@@ -227,7 +236,7 @@ def _addition(segment: RemoteLogSegmentMetadata) -> Iterator[PublicationStep]:
 def _additions(
     live: Sequence[RemoteLogSegmentMetadata], fresh: Sequence[SegmentRow], log_start_offset: int
 ) -> tuple[list[RemoteLogSegmentMetadata], Withheld | None]:
-    """Return the segments that continue `live`, or start at the log start; and why later ones are withheld."""
+    """Return the segments that continue `live`, or without any begin at the log start; and why later ones wait."""
     end_offset = max([log_start_offset - 1, *(segment.end_offset for segment in live)])
     finished = [row for row in fresh if row.metadata.state is _FINISHED]
     added: list[RemoteLogSegmentMetadata] = []
@@ -261,7 +270,7 @@ def _id_of(segment: RemoteLogSegmentMetadata) -> Uuid:
 
 
 def _after(announced: Announced | None, value: bytes) -> RemoteLogSegmentMetadata:
-    """Return the metadata after a record. Raises FormatError if the first record of a segment is not STARTED."""
+    """Return the metadata after a record. Raise FormatError if the first record of a segment is not STARTED."""
     record = decode(value)
     if isinstance(record, SegmentRecord):
         return metadata_of(record)
@@ -274,7 +283,7 @@ def intent_for(step: PublicationStep, journal: Journal, *, broker_id: int, event
     """Return the record of a step. Custom metadata are a result of the copy, so STARTED has none.
 
     Raises:
-        PublicationRefusedError: an independent decoder reads from the bytes anything else than the intended record.
+        PublicationRefusedError: an independent decoder reads something other than the intended record from the bytes.
     """
     segment = replace(step.segment, broker_id=broker_id, event_timestamp_ms=event_timestamp_ms)
     if step.state is RemoteLogSegmentState.COPY_SEGMENT_STARTED:

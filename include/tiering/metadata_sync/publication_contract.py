@@ -1,8 +1,8 @@
 """The outbox of the metadata topic: records about a partition, their offsets, and how far the topic was read back.
 
 Each user partition has one journal. Its records have sequence numbers from 0 on, in the order of sending. A record is
-stored here before it is sent. At most the last one is pending, which means that it may or may not be in the topic.
-Changes need a lease of the role PUBLISH, so a partition has one writer.
+stored here before it is sent. Only the last record can be pending, which means that it may or may not be in the topic.
+Changes need a lease of the role PUBLISH, so a journal has one writer at a time.
 """
 
 from dataclasses import dataclass
@@ -14,9 +14,9 @@ from include.tiering.model.segments import RemoteLogSegmentState, TopicIdPartiti
 
 @dataclass(frozen=True, slots=True)
 class Intent:
-    """A record about one segment that is to be sent. Offsets are those of the segment, inclusive.
+    """A record to be sent, about one segment. The offsets are those of the segment, both inclusive.
 
-    `value` is what is sent: each try sends the same bytes.
+    `value` has the bytes of the record: each try sends the same bytes.
     """
 
     segment_id: Uuid
@@ -46,8 +46,10 @@ class Journal:
     """Everything that was published about one user partition, in order.
 
     Attributes:
-        metadata_partition, partition_count: the partition of the metadata topic, and the topic's partition count.
-        next_offset: everything below it (exclusive) was read, and the journal has all records about the user partition.
+        metadata_partition, partition_count: the partition of the metadata topic to which the records go, and that
+            topic's partition count when the publication began.
+        next_offset: the metadata partition was read back up to this offset (exclusive). The journal has each record
+            below it that is about the user partition, repeated ones once.
     """
 
     metadata_partition: int
@@ -67,8 +69,8 @@ class PublicationTotal:
     """How far one partition is published.
 
     Attributes:
-        live_segments: FINISHED in the topic and not deleted there.
-        end_offset: the highest end (inclusive) of those, None without any.
+        live_segments: number of segments whose last record that was read back is FINISHED.
+        end_offset: the highest end (inclusive) of these segments; None without any.
     """
 
     topic_id_partition: TopicIdPartition
@@ -85,12 +87,12 @@ class PublicationStore(Protocol):
         `WorkStore` renews and releases it.
 
         Returns:
-            The lease; None while another batch has it.
+            The lease; None while another batch has a live one.
         """
         ...
 
     def now_ms(self) -> int:
-        """Return the database's time, which `intended_at_ms` uses, too."""
+        """Return the database's time in UTC milliseconds; `intended_at_ms` is by the same clock."""
         ...
 
     def journal(self, partition: TopicIdPartition) -> Journal | None:
@@ -106,14 +108,15 @@ class PublicationStore(Protocol):
         ...
 
     def intend(self, fence: Fence, sequence: int, intent: Intent) -> JournalRecord:
-        """Store what is to be sent next, before it is sent. A pending record is stored again with the present time.
+        """Store the record that is to be sent next, before it is sent.
 
-        The topic's owner is checked in the same transaction.
+        If this record is the pending one already, only `intended_at_ms` is set again, to the present time. The topic's
+        owner is checked in the same transaction.
 
         Raises:
             LeaseLostError: another batch took the lease.
-            PublicationRefusedError: the topic is not HANDING_OVER; a record before it is pending; or the journal has
-                another record under this number, or ends before it.
+            PublicationRefusedError: the topic's owner is not HANDING_OVER, the previous record is still pending,
+                `sequence` is not the next number, or the publication never began.
         """
         ...
 
@@ -127,15 +130,19 @@ class PublicationStore(Protocol):
 
         Raises:
             LeaseLostError: another batch took the lease.
-            PublicationRefusedError: no record is pending, or `found` is not below `next_offset`.
+            PublicationRefusedError: the publication never began; `found` is not below `next_offset`; or `found` is
+                given, but no record is pending and the last one was not found at this offset before.
         """
         ...
 
     def forget_pending(self, fence: Fence) -> None:
-        """Remove the pending record: it is not in the topic, cannot arrive any more, and is not needed any more.
+        """Remove the pending record, if there is one.
+
+        Call it only for a record that is not in the topic, cannot arrive there any more, and is not needed any more.
 
         Raises:
             LeaseLostError: another batch took the lease.
+            PublicationRefusedError: the publication never began.
         """
         ...
 

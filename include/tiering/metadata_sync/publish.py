@@ -1,8 +1,8 @@
 """Publish a partition's segments to `__remote_log_metadata`, one record at a time: the protocol and its crash table.
 
-Published records cannot be withdrawn, and brokers with remote storage act on all of them. So each record is decided,
-checked by an independent decoder, stored in the journal, sent, and read back before the next one is decided. Wherever a
-crash occurs, the topic has a prefix of all records that brokers could work with.
+Published records cannot be withdrawn, and brokers with remote storage act on all of them. So each record is checked by
+an independent decoder, stored in the journal, sent, and read back before the next record of the plan is stored. After a
+crash at any point the topic has the first records of the plan, and brokers could work with them.
 
     step       done when it is reached                      a crash right after it leaves           cleaned up by
     INTENDED   the record is in the journal, pending        a record that was not sent              A
@@ -12,17 +12,19 @@ crash occurs, the topic has a prefix of all records that brokers could work with
 
 A: the next publisher of the partition, before it decides anything. It waits until no request of the dead publisher can
    still arrive (`settle_ms` after the record was stored), reads the topic from `next_offset` of the journal, and looks
-   for the pending record. If the record is missing, it sends the same bytes, so that a late request of the dead
-   publisher adds nothing new; or removes it from the journal, if it is not needed any more.
+   for the pending record. If the record is missing and still the next one of the plan, the publisher sends the same
+   bytes, so that a late request of the dead publisher adds nothing new. If the record is missing and is not the next
+   one, the publisher removes it from the journal.
    A publisher that sends a record again stores it again, so that its successor waits from then on.
 
-Each partition has one writer: a lease of the role PUBLISH is checked in the transaction of each step. A writer that was
-suspended for longer than its lease sends nothing more. Neither does a writer whose record was stored more than
-SEND_WITHIN_MS ago, as a successor may not wait for that record any more.
+Each partition has one writer: a lease of the role PUBLISH is checked in each transaction that changes the journal. A
+writer that was suspended for longer than its lease sends nothing more. A writer does not send a record either that it
+stored more than SEND_WITHIN_MS ago, as a successor may not wait for that record any more.
 
-What is read back is compared with the journal. Every record of the metadata partition is checked: a record about the
-user partition must be the pending one, or a known one that arrived a second time (a request that a broker processed
-late; brokers drop it, as it is no valid transition). Any other record was written by another writer.
+The records that are read back are compared with the journal. Every record of the metadata partition is checked: a
+record about the user partition must be the pending one, or one of the journal that arrived a second time (a request
+that a broker processed late). Such a repetition does no harm, unless it is the STARTED record of a segment that was
+deleted since. Any other record about the user partition was written by another writer.
 """
 
 from collections.abc import Callable, Mapping
@@ -66,8 +68,8 @@ from include.tiering.segments.contract import RemoteLogMetadata, TopicRegistry
 LEASE_MS = 120_000
 """Longer than the longest time of one record: appending it, reading it back, and the database."""
 SEND_WITHIN_MS = 5_000
-"""A record is sent within this time after it was stored, or not at all. Together with the request timeout this is less
-than the default of `settle_ms`."""
+"""A record is sent within this time after it was stored, or not at all. Together with the default request timeout this
+is less than the default of `settle_ms`."""
 
 
 class PublishStep(StrEnum):
@@ -88,7 +90,8 @@ PublishProgress = Callable[[int, int], None]
 class Published:
     """The result of a publication: the executed `plan`, and the number of its records.
 
-    `repeated`: records of the platform that are in the topic a second time, which brokers ignore.
+    `repeated` is the number of the platform's records that were found in the topic a second time before this
+    publication sent anything; they do no harm.
     """
 
     plan: PublicationPlan
@@ -100,8 +103,9 @@ class Published:
 class Publisher:
     """Publishes the segments of partitions.
 
-    `broker_id` is reserved: no broker of the cluster has it. `settle_ms`: how long a record of a dead publisher may
-    take to arrive. Each method may raise `MetadataUnavailableError`, and what `MetadataTopic` raises.
+    `broker_id` is reserved: no broker of the cluster has it. `settle_ms`: how many milliseconds after it was stored a
+    record of a dead publisher may still arrive. Each method may raise `MetadataUnavailableError` and the errors of
+    `MetadataTopic`.
     """
 
     topic: MetadataTopic
@@ -131,11 +135,12 @@ class Publisher:
         """Send all records of the plan. Idempotent. `log_start_offset` is the broker's present one.
 
         Raises:
-            PublicationRefusedError: the topic is not being handed over, the segments do not begin at the broker's log
-                start, the partition count of the metadata topic has changed, or a check failed.
+            PublicationRefusedError: the topic is not being handed over, the plan is refused (for example, the segments
+                do not begin at the broker's log start), the partition count of the metadata topic has changed, or a
+                check failed.
             ForeignRecordError: another writer wrote about the partition, or published records are missing.
-            LeaseLostError: another publisher has the partition.
-            SendingStoppedError: the topic is paused.
+            LeaseLostError: another publisher has the partition, or this one was suspended for too long.
+            SendingStoppedError: the topic, or all topics, are paused.
         """
         owner = self.registry.owner(partition.topic_id)
         if owner is not TopicOwner.HANDING_OVER:
@@ -149,7 +154,7 @@ class Publisher:
             if plan.refused is not None:
                 raise PublicationRefusedError(f"{partition}: {plan.refused}. Nothing was sent")
             if plan.steps:
-                # A publication cannot continue after records that brokers do not have any more.
+                # If published records are missing from the topic, no further records may follow them.
                 require_published(self.topic, partition, journal)
             journal = self._without_stale_intent(lease, journal, plan)
             for done, step in enumerate(plan.steps):
@@ -162,11 +167,11 @@ class Publisher:
             self.work.release(lease)
 
     def confirm(self, partition: TopicIdPartition) -> Journal | None:
-        """Read back everything that was published and return the journal; None if nothing was published.
+        """Check that the topic has everything that was published, and return the journal; None without a journal.
 
         Raises:
             ForeignRecordError: a record is missing, or another writer wrote about the partition.
-            PublicationRefusedError: a record is pending: publish first.
+            PublicationRefusedError: a record is pending; a publication has to find it or send it again first.
         """
         journal = self.journals.journal(partition)
         if journal is None:
@@ -178,7 +183,7 @@ class Publisher:
         return journal
 
     def _caught_up(self, lease: PartitionLease, partition: TopicIdPartition) -> tuple[Journal, int]:
-        """Return the journal after reading the topic to its end, and the number of repeated records."""
+        """Read the topic to its end; return the journal as it is then, and the number of repeated records."""
         count = self.topic.partition_count()
         chosen = metadata_partition_of(partition, count)
         journal = self.journals.begin(
@@ -190,7 +195,7 @@ class Publisher:
         if (journal.metadata_partition, journal.partition_count) != (chosen, count):
             raise PublicationRefusedError(
                 f"{partition}: the metadata topic has {count} partitions, and had {journal.partition_count} when the"
-                " partition was first published: brokers would look for its records elsewhere"
+                " partition was first published: brokers would look for its records in another partition"
             )
         if journal.pending is not None:
             self._settle(journal.pending)
@@ -204,7 +209,7 @@ class Publisher:
         self.clock.sleep(max(0, min(self.settle_ms, self.settle_ms - age_ms)) / 1000)
 
     def _without_stale_intent(self, lease: PartitionLease, journal: Journal, plan: PublicationPlan) -> Journal:
-        """Remove a pending record that is not the next one of the plan."""
+        """Remove a pending record that is not the next one of the plan; return the journal as it is then."""
         pending = journal.pending
         if pending is None or (plan.steps and _is_for(pending.intent, plan.steps[0])):
             return journal
@@ -222,8 +227,8 @@ class Publisher:
         self.observe(PublishStep.INTENDED, partition, sequence)
         if self.clock.monotonic() > send_by:
             raise LeaseLostError(
-                f"{partition}: this publisher was suspended for longer than its lease, or than its successor waits for"
-                " its record"
+                f"{partition}: this publisher was suspended for longer than its lease, or for more than"
+                f" {SEND_WITHIN_MS} ms between storing a record and sending it: the record was not sent"
             )
         offset = self.topic.append(journal.metadata_partition, intent.value)
         self.observe(PublishStep.SENT, partition, sequence)
@@ -276,7 +281,9 @@ _DELETE_FINISHED: Final = RemoteLogSegmentState.DELETE_SEGMENT_FINISHED
 
 @dataclass(frozen=True, slots=True)
 class ReadBack:
-    """What was read, up to `next_offset` (exclusive). `found` is the offset of the pending record, None without it.
+    """The result of reading up to `next_offset` (exclusive).
+
+    `found` is the offset of the pending record; None if it was not found, or if none is pending.
 
     `repeated`: offsets at which a known record was found a second time.
     """
@@ -317,7 +324,7 @@ def read_back(
 
 
 def require_published(topic: MetadataTopic, partition: TopicIdPartition, journal: Journal) -> None:
-    """Require that each published record is still at its offset, and that no other record is about the partition.
+    """Require that each published record is still at its offset, and that no other writer wrote about the partition.
 
     Raises:
         ForeignRecordError: a record is missing or has changed, or another writer wrote about the partition.
@@ -347,7 +354,7 @@ def require_published(topic: MetadataTopic, partition: TopicIdPartition, journal
 
 
 def _require_harmless(partition: TopicIdPartition, journal: Journal, record: MetadataTopicRecord) -> None:
-    """Require that a record is a harmless repetition. A STARTED after the segment's deletion is not harmless."""
+    """Require that a record is a harmless repetition. A STARTED record after the segment's deletion is not harmless."""
     mine = next((known.intent for known in journal.records if known.intent.value == record.value), None)
     if mine is None:
         raise _foreign(partition, record.partition, record.offset)
@@ -362,7 +369,7 @@ def _require_harmless(partition: TopicIdPartition, journal: Journal, record: Met
 def _foreign(partition: TopicIdPartition, metadata_partition: int, offset: int) -> ForeignRecordError:
     return ForeignRecordError(
         f"{partition}: another writer wrote about it, at offset {offset} of {METADATA_TOPIC}-{metadata_partition}. A"
-        " broker tiers it, another publisher is running, or the database is older than what was published"
+        " broker tiers it, another publisher is running, or the database is older than the published records"
     )
 
 

@@ -1,7 +1,7 @@
 """The reports of ingestion and publication.
 
-That of ingestion shows how far the brokers' metadata topic was read, and the sizes as brokers count them. That of
-publication shows what was, or would be, published about each partition.
+The report of ingestion shows how far the brokers' metadata topic was read, and the sizes as brokers count them. The
+report of publication shows how many records were, or would be, published about each partition.
 """
 
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ _SIZE_COLUMNS: Final = ("partition", "RemoteLogSizeBytes>", "in all states>", "s
 
 
 def present_ingest(report: "IngestReport", sizes: Sequence[BrokerSize] | None = None) -> Presentation:
-    """Present an ingestion. `sizes` is None if they were not requested. Findings and failures make it not `ok`."""
+    """Present an ingestion. `sizes` is None if they were not requested. `ok` is False with a finding or a failure."""
     return Presentation(
         lambda: _ingest_document(report, sizes),
         lambda: _tables(report, sizes or ()),
@@ -95,7 +95,10 @@ def _partition(ingested_partition: "IngestedPartition") -> Document:
 
 
 def _tables(report: "IngestReport", sizes: Sequence[BrokerSize]) -> tuple[Table, ...]:
-    """Return the tables; partitions without a change are left out."""
+    """Return the tables that have rows.
+
+    Partitions that had no new record, have no lag, and neither stopped nor failed, are left out.
+    """
     moved = [
         partition
         for partition in report.partitions
@@ -135,7 +138,7 @@ _PUBLICATION_COLUMNS: Final = ("partition", "log start>", "published before>", "
 
 
 def present_publication(partitions: Sequence["PublishedPartition"], *, dry_run: bool) -> Presentation:
-    """Present a publication. It is not `ok` if a partition was refused, failed, or stops before its last segment."""
+    """Present a publication. `ok` is False if a partition was refused, failed, or stops before its last segment."""
     return Presentation(
         lambda: {"dry_run": dry_run, "partitions": [_publication_document(partition) for partition in partitions]},
         lambda: (

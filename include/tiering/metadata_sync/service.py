@@ -1,7 +1,8 @@
 """Ingestion and publication of remote log metadata.
 
-Ingestion reads what brokers write to their metadata topic into the database. Publication sends records about the
-platform's segments to that topic, partition by partition; an error of one partition does not stop the others.
+Ingestion reads the records of the brokers' metadata topic into the database. Publication sends records about the
+platform's segments to that topic, partition by partition. An error of one partition does not stop the others; a pause
+of the topic does.
 """
 
 import os
@@ -36,7 +37,7 @@ class IngestionService:
 
     Args:
         topic: opens the metadata topic of the cluster; raises SettingError without bootstrap servers.
-        ingestion: stores positions and what the records say.
+        ingestion: stores the positions and the content of the records.
         metadata: segment metadata.
         log_dirs: checks that the brokers belong to the cluster of the database.
     """
@@ -64,13 +65,14 @@ class IngestionService:
         """Read the metadata topic from the stored positions to its present ends; see `Ingester`. Idempotent.
 
         Args:
-            author: name in the events that follow from the records.
-            on_progress: called per page with metadata partition, next offset and end offset (exclusive).
-            observe: called after each step with the metadata partition; -1 for the topic.
+            author: name in the events about changes of owners and of our segments.
+            on_progress: called after each page with metadata partition, next offset and end offset (exclusive).
+            observe: called after each step with the step and the metadata partition; the partition is -1 for a step of
+                the whole topic.
 
         Raises:
             ForeignClusterError: the brokers belong to another cluster than the database.
-            MetadataTopicReplacedError: the topic was created again since it was read.
+            MetadataTopicReplacedError: the topic was created again, or got more partitions, since it was read.
         """
         self._log_dirs.require_cluster()
         ingester = Ingester(self._topic(), self._ingestion, author, observe=observe, on_progress=on_progress)
@@ -80,7 +82,7 @@ class IngestionService:
             publish_ingest(process_recorder(), self._ingestion.positions(), self._ingestion.outcomes())
 
     def topic_bounds(self) -> dict[int, OffsetBounds]:
-        """Return the present offsets of each partition of the metadata topic."""
+        """Return the first offset and the end (exclusive) of each partition of the metadata topic, read now."""
         topic = self._topic()
         return {number: topic.offsets(number) for number in range(topic.partition_count())}
 
@@ -90,10 +92,11 @@ class IngestionService:
         Ingester(self._topic(), self._ingestion, author).read_again()
 
     def read_of_brokers(self) -> Mapping[TopicIdPartition, int]:
-        """Return partitions with segments whose metadata partition was read to its end.
+        """Return the partitions that have segments and whose metadata partition was read to its end.
 
         Returns:
-            For each partition, when that end was read from the brokers, in milliseconds by the database's clock.
+            For each of these partitions, when the end of its metadata partition was last read from the brokers, in
+            milliseconds by the database's clock. Empty if nothing was ever read.
         """
         topic = self._ingestion.topic()
         if topic is None:
@@ -125,11 +128,11 @@ class PublishedPartition:
     """The result of publishing one partition.
 
     Attributes:
-        log_start_offset: that of the broker.
-        plan: what was to be sent; None if `error` occurred before there was a plan.
+        log_start_offset: the broker's log start offset (inclusive).
+        plan: the plan of the records to send; None if an error stopped the publication.
         records: how many records were sent and read back.
-        error: class name of the error that stopped it, None without one; `message` says more.
-        retriable: whether another try may succeed.
+        error: class name of the error that stopped the publication; None without one. `message` is the error's text.
+        retriable: whether another try may succeed; False without an error.
     """
 
     topic_id_partition: TopicIdPartition
@@ -142,7 +145,7 @@ class PublishedPartition:
 
 
 def plan_partitions(publisher: Publisher, log_starts: Mapping[TopicIdPartition, int]) -> tuple[PublishedPartition, ...]:
-    """Return what would be sent about each partition, from what was read back so far. Changes nothing."""
+    """Return which records would be sent about each partition, by the journals as they are now. Changes nothing."""
     return tuple(
         PublishedPartition(partition, offset, publisher.plan(partition, log_start_offset=offset))
         for partition, offset in log_starts.items()
@@ -157,7 +160,7 @@ def publish_partitions(
     batch_id: str,
     on_progress: PartitionProgress,
 ) -> tuple[PublishedPartition, ...]:
-    """Publish each partition, and read back everything that was ever published about it.
+    """Publish each partition, and then check that the topic has everything that was ever published about it.
 
     Args:
         publisher: the publisher.
@@ -212,7 +215,8 @@ class PublicationService:
         publisher: opens the publisher.
         brokers: connects to the brokers.
         publications: journals of published records.
-        require_allowed: raises PublicationRefusedError while nothing of the topic may be published yet.
+        require_allowed: raises PublicationRefusedError while an open handover of the topic is before its step
+            `publish`.
         metadata: segment metadata.
         registry: topics and their owners.
         log_dirs: checks that the brokers belong to the cluster of the database.
@@ -243,23 +247,23 @@ class PublicationService:
         self._ownership = ownership
 
     def plan(self, topic: str, partitions: Collection[int] | None = None) -> tuple[PublishedPartition, ...]:
-        """Return what `publish` would send about each partition of the topic with segments of the platform."""
+        """Return which records `publish` would send, about each partition of the topic that has segments."""
         return plan_partitions(self._publisher(), self._log_starts(topic, partitions))
 
     def publish(
         self, topic: str, partitions: Collection[int] | None = None, *, on_progress: PartitionProgress = ignore
     ) -> tuple[PublishedPartition, ...]:
-        """Publish each partition of the topic with segments of the platform; see `publish_partitions`. Idempotent.
+        """Publish each partition of the topic that has segments; see `publish_partitions`. Idempotent.
 
         Args:
             topic: name of the topic.
-            partitions: numbers of the partitions; without them, all.
+            partitions: numbers of the partitions; None for all.
             on_progress: called after each record.
 
         Raises:
             BrokersError: the brokers do not report a log start offset.
             SettingError: a broker has the publisher's broker id, or no such partition has segments.
-            PublicationRefusedError: the topic's handover has not passed its last checks.
+            PublicationRefusedError: an open handover of the topic is before its step `publish`.
             ForeignStoreError: the store belongs to another database.
             UnknownTopicError: the brokers have no topic of this name.
             SendingStoppedError: the topic is paused.
@@ -277,7 +281,7 @@ class PublicationService:
             self.show()
 
     def show(self) -> None:
-        """Set the metrics of published segments and of those that wait for publication."""
+        """Set the metrics of published segments and of the segments that wait for publication."""
         totals = self._publications.totals()
         waiting = unpublished_segments(self._metadata, self._registry, totals)
         show_publication(
@@ -309,7 +313,7 @@ class PublicationService:
 
 @dataclass(frozen=True, slots=True)
 class Unpublished:
-    """FINISHED segments of the platform that end above the published ones of their partition."""
+    """Number and bytes of a partition's FINISHED segments of the platform that end above its published segments."""
 
     topic_id_partition: TopicIdPartition
     segments: int
@@ -319,7 +323,10 @@ class Unpublished:
 def unpublished_segments(
     metadata: RemoteLogMetadata, registry: TopicRegistry, totals: Iterable[PublicationTotal]
 ) -> tuple[Unpublished, ...]:
-    """Return what waits for publication in each partition with a journal; 0 unless the topic is being handed over."""
+    """Return how much waits for publication in each partition with a journal.
+
+    Without a handover under way (the owner HANDING_OVER) no segment waits.
+    """
     return tuple(
         _unpublished(metadata, total)
         if registry.owner(total.topic_id_partition.topic_id) is TopicOwner.HANDING_OVER

@@ -1,17 +1,19 @@
 """Segments from brokers' records in SQL: read the part of the caches that a page can change, and write the changes.
 
-A record changes its own segment and, if it finishes one, the segments that the same leader epochs refer to at or above
-its epoch start offsets. So a page is applied without reading the rest of its partitions, however many segments they
-have.
+A record changes its own segment. If it makes the segment FINISHED, it also changes segments to which the same leader
+epochs refer at or above their start offsets in this segment. So a page is applied without reading the rest of its
+partitions, however many segments they have; only the removal of a whole partition reads all of it.
 
 | segment                                    | effect of a broker's record on its row                           |
 |--------------------------------------------|------------------------------------------------------------------|
 | unknown                                    | a row of origin broker, counted under its state                  |
 | a broker's                                 | state, times, custom metadata; counted under the new state       |
-| a broker's, begun again with other offsets | a new row without a verdict                                      |
-| the platform's                             | only `broker_state`; a difference to our metadata is a finding   |
+| a broker's, begun again with other values, | the same, and the row is rewritten: other values, no verdict, no |
+| or after its deletion                      | results of rules                                                 |
+| the platform's                             | only `broker_state` and the epochs' references; differences to   |
+|                                            | our metadata are findings (`_differences`)                       |
 
-All of it is in the transaction of the page: a crash leaves all or nothing.
+All changes are in the transaction of the page: a crash leaves all of them or none.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -46,7 +48,7 @@ from include.tiering.segments.sql_verdicts import NOTHING_LOST, refresh_stop
 from include.tiering.segments.values import SegmentRow
 
 _AT_ONCE: Final = 500
-"""Values in one IN."""
+"""The most values in one IN."""
 
 _EPOCHS_AT_ONCE: Final = 50
 _T = TypeVar("_T")
@@ -90,7 +92,10 @@ BROKER_SIZES: Final = (
 
 @dataclass(slots=True)
 class LoadedCache:
-    """What was read of one partition: the part of the cache, and the rows by segment, including those not in it."""
+    """The loaded part of a partition's cache (`state`), and rows and keys of its segments.
+
+    `rows` and `keys` also have the segments that were looked up and are not in the cache.
+    """
 
     state: BrokerCacheState
     rows: Mapping[RemoteLogSegmentId, SegmentRow]
@@ -126,8 +131,8 @@ def load_cache(
         cluster_id: the cluster.
         partition: the partition.
         segment_ids: segments that the records are about.
-        shapes: the metadata of those that the records begin.
-        whole: whether to load the whole cache.
+        shapes: the metadata of the segments that the records begin.
+        whole: whether to load the whole cache instead.
     """
     key = key_of(cluster_id, partition)
     loading = _Loading()
@@ -151,7 +156,7 @@ def load_cache(
 
 
 def _lowest_starts(loading: _Loading, shapes: Iterable[RemoteLogSegmentMetadata]) -> Mapping[int, int]:
-    """Return the lowest offset at which each epoch begins in any of the segments."""
+    """Return, for each leader epoch, the lowest offset at which it begins in any of these segments."""
     starts: dict[int, int] = {}
     for metadata in (*(row.metadata for row in loading.rows.values()), *shapes):
         for epoch, start in metadata.segment_leader_epochs:
@@ -301,7 +306,10 @@ class BrokerRows:
         return is_another
 
     def _times(self, segment: RemoteLogSegmentMetadata, applied: AppliedPartition) -> dict[str, int]:
-        """Return the columns of times at which a segment entered its states, at most the database's present time."""
+        """Return the columns of the times at which a segment entered its states.
+
+        A time in the future of the database's clock is replaced by the present time.
+        """
         now_ms = self._now_ms(self._connection)
         times_ms = applied.times_ms[segment.remote_log_segment_id]
         times = {TIME_OF_STATE[state]: min(at_ms, now_ms) for state, at_ms in times_ms.items()}
@@ -338,9 +346,10 @@ class BrokerRows:
         come: Iterable[RemoteLogSegmentMetadata],
         applied: AppliedPartition,
     ) -> None:
-        """Update the counters. A segment that was FINISHED only within the page is counted in and out again.
+        """Update the counters.
 
-        That raises the highest copied offset.
+        A segment that became FINISHED and then got another state within the page is counted as FINISHED and subtracted
+        again, because that raises the highest copied offset.
         """
         counted = [segment for segment in gone if segment.state is not _TOMBSTONE]
         if counted:

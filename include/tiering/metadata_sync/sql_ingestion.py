@@ -8,10 +8,11 @@
 
 | step of reading again                         | a crash after it leaves                             |
 |-----------------------------------------------|-----------------------------------------------------|
-| broker states removed, positions reset        | a topic that is read from its beginning; no         |
+| broker states cleared, positions reset        | a topic that is read from its beginning; no         |
 |                                               | partition that brokers own is ready                 |
-| the end at the time of the reset is reached   | in the page's transaction: segments without a       |
-|                                               | record are removed, the partition is complete       |
+| a page reaches the end that the metadata      | the page; in its transaction, brokers' segments     |
+| partition had at the reset                    | without a record were removed, and the metadata     |
+|                                               | partition is complete                               |
 
 Order of locks: position, partitions by topic id and number, segments, size_counters.
 """

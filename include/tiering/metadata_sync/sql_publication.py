@@ -132,7 +132,7 @@ class SqlPublicationStore(DatedStore):
         """Implement `PublicationStore.advance`."""
         key = key_of(self._cluster_id, fence.topic_id_partition)
         if found is not None and not 0 <= found < next_offset:
-            raise PublicationRefusedError(f"{fence.topic_id_partition}: {found} was not read, {next_offset} is next")
+            raise PublicationRefusedError(f"{fence.topic_id_partition}: {found} is no offset below {next_offset}")
         with writing(self._engine) as connection:
             self._hold(connection, fence)
             if found is not None and connection.execute(_FOUND, key | {"found_at": found}).rowcount == 0:
@@ -178,7 +178,7 @@ class SqlPublicationStore(DatedStore):
             raise PublicationRefusedError(f"{partition}: its topic's owner is {owner}, not {TopicOwner.HANDING_OVER}")
 
     def _require_found_before(self, connection: Connection, fence: Fence, found: int) -> None:
-        """Accept a repeated call: the last record must have been found at this offset already."""
+        """Accept a repeated call: refuse it unless the last record was found at this offset before."""
         row = connection.execute(_LAST, key_of(self._cluster_id, fence.topic_id_partition)).one_or_none()
         if row is None or row.metadata_offset != found:
             raise PublicationRefusedError(f"{fence.topic_id_partition}: no pending record for offset {found}")

@@ -1,4 +1,4 @@
-"""Abandoned copies: which ones a plan counts as copied, what a copy batch does with each, and which rules apply.
+"""Abandoned copies: which a plan includes to be finished, what a copy batch does with each, and which rules apply.
 
 A copy is *abandoned* when it was begun (COPY_SEGMENT_STARTED), was not finished, and no worker continues it. Either its
 worker was killed, or the database was restored to a moment when the copy was under way; in the second case the copy may

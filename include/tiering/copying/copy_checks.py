@@ -5,8 +5,8 @@ the histories and holds the partition back until a person decides: see `model.hi
 election, so a copy checks again, for the segment that it opened. Once that segment were copied, the divergence could
 no longer be detected, because the newest remote epoch would then be the source's own.
 
-A source whose newest leader epoch is not later than the newest one of the remote offsets that differ has not diverged:
-it lags. Nothing is copied from it, and nothing is recorded.
+If the source's newest leader epoch is not later than the newest epoch of the remote offsets that differ, the source has
+not diverged: it lags. Nothing is copied from it, and nothing is recorded.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -144,7 +144,7 @@ def _replaced_below(
 def divergence_offset(
     leader_epochs: LeaderEpochs, log_end_offset: int, highest_remote: int, ends: Mapping[int, int]
 ) -> int | None:
-    """Return the source's first offset that is not remote under its own leader epochs, although offsets above it are.
+    """Return the source's first offset that is remote under other leader epochs than the source has, or not at all.
 
     Kafka's rule: take the newest epoch of the source that has remote offsets, and the lower of its remote end and its
     end in the source's history. If no epoch of the source has remote offsets, take the start of its first epoch.

@@ -39,7 +39,7 @@ RECHECKED: the marker is always read again. If the store no longer belongs to th
 FINISHED: if the copy replaces a failed segment, that segment becomes DELETE_SEGMENT_STARTED in the same transaction.
    A crash before it leaves the failed segment as it was. After it only the new segment can be served, as soon as it has
    passed verification, and expiration deletes the old objects after `tiering.superseded.hold.ms`, if the new copy is
-   proved to be whole. A copy never changes the old objects; it only looks up which of them exist.
+   proved to be whole and has passed. A copy never changes the old objects; it only looks up which of them exist.
 An interrupted upload is never resumed: the next attempt has a new id, so its objects cannot mix with the earlier ones.
 """
 

@@ -1,8 +1,8 @@
 """Open and check the next segment while the current one is sent.
 
 A batch is one stream, which sends nothing while it opens and checks a segment. If the segment is not in the host's page
-cache, this takes as long as sending. So as soon as a segment is checked, a second thread of the batch opens and checks
-the next segment while the first is sent. The segments pass through a queue that is bounded by requests and bytes. A
+cache, this takes as long as sending. So as soon as a segment is checked, the batch sends it, and a second thread opens
+and checks the next segment. The segments pass through a queue that is bounded by requests and bytes. A
 segment counts with its size, because its check reads that many bytes into the page cache, from where they are sent
 later. A segment that does not fit into the queue is opened when it is needed.
 

@@ -109,7 +109,7 @@ class _Epoch:
 class BrokerCache:
     """The cache of one partition.
 
-    It may be restored in part, if it shall only apply some records. Then it needs the segments that these records name;
+    The cache may be restored in part, to apply only some records. Then it needs the segments that these records name;
     and of their epochs the highest offsets and the references to segments that begin at or above the lowest start, with
     these segments. Queries need the whole state.
     """

@@ -435,7 +435,7 @@ def unexplained_overlap(previous: RemoteLogSegmentMetadata | None, current: Remo
     """Return the number of offsets that both segments hold; 0 if a leader change explains them.
 
     Replicas roll at different offsets: the first segment copied from a new leader is copied whole and begins before the
-    previous one's end. It has another broker id or a later leader epoch, and it has new offsets.
+    previous one's end. That segment has another broker id or a later leader epoch, and it has new offsets.
     """
     if previous is None or current.start_offset > previous.end_offset:
         return 0

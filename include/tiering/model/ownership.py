@@ -1,9 +1,9 @@
 """Ownership: of a topic, of a segment (its origin), of a partition (leases and fences), and of a store (its marker).
 
-A store belongs to one database. The marker object and the database both record which one, and where the keys of the
-store's segments are. Every run that plans to write or delete raises the generation, and each generation has a random
-token. So if a database is copied, or restored from a backup, the first of the two databases that plans becomes the
-owner, and the other is refused from then on.
+A store belongs to one database. The marker object and the database both record which database this is, and where the
+keys of the store's segments are. Every run that plans to write or delete raises the generation, and each generation has
+a random token. So if a database is copied, or restored from a backup, the first of the two databases that plans becomes
+the owner, and the other is refused from then on.
 """
 
 from dataclasses import dataclass, field

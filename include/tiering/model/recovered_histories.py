@@ -39,7 +39,8 @@ class RecoveredHistory:
         from_offset: first offset (inclusive) that belongs to it.
         seen: what it replaced of earlier histories.
         missing: replaced offsets from `from_offset` on that no copy of earlier histories holds, ascending. A reader
-            that names their leader epoch gets nothing. They are no hole, because they belong to the later history.
+            that names their leader epoch gets nothing. These offsets are no hole, because they belong to the later
+            history.
     """
 
     number: int

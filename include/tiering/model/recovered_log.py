@@ -12,7 +12,7 @@ decide instead:
 - *Overlapping offsets* (a new leader's segment is copied whole): leader epoch and offset identify a record, so both
   copies hold the same records, and both are taken. Of copies with the same end only one is taken: the copy that begins
   right after the previous one, otherwise the copy with the lowest start.
-- *A hole* stays a hole. It is reported, never closed by assumptions.
+- *A hole* stays a hole. The report names it, and no assumption closes it.
 
 Copies that are left out are reported with the reason and stay in the store. Ends of the taken copies ascend within a
 history, as those of FINISHED segments do.
@@ -156,7 +156,10 @@ def followed_epochs(log: RecoveredLog, carried: LeaderEpochs = NOTHING_KNOWN) ->
 def _in_order(
     copies: Iterable[RemoteLogSegmentMetadata], left_out: list[LeftOut]
 ) -> Iterator[RemoteLogSegmentMetadata]:
-    """Yield copies of one history with ascending ends; among equal ends the copy that continues the previous one."""
+    """Yield copies of one history with ascending ends, one for each end; add the others to `left_out`.
+
+    Among equal ends, the copy that continues the previous copy is chosen, otherwise the copy with the lowest start.
+    """
     following: int | None = None
     for _, same_end in groupby(_newest_of_each(copies, left_out), key=lambda segment: segment.end_offset):
         chosen, *others = sorted(

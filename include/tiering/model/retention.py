@@ -43,7 +43,7 @@ class RetentionInput:
         log_start_offset: the log start offset of the archive, inclusive.
         now_ms: the present time by the database's clock.
         log_end_offset: exclusive. None if it is unknown or if the broker may have lost its log: then no segment is
-            outside the lineage because of it.
+            outside the lineage because of the log end.
         local_only_bytes: bytes in a broker's log directory that are not remote, including the active segment; each byte
             counts once. None counts as 0, so that fewer segments are deleted, and is reported.
         retention_ms, retention_bytes: 0 or above; None keeps for ever.

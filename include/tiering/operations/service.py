@@ -323,8 +323,8 @@ class OperationsService:
             pool: the pool of the work, whose size is checked, too. With None (no pool is checked) and with the copier
                 pool, readiness is evaluated for copies. Work of the expiration and reader pools needs fewer checks. For
                 the reader pool the result has only the partitions whose metadata records are not all read.
-            scope: which partitions the run takes; without topics those of `topics.include`, for expiration all that are
-                archived.
+            scope: which partitions the run takes; a scope without topics means those of `topics.include`, for
+                expiration all archived topics.
         """
         checks = run_checks(
             self._checks.probes(pool, needs_log_dirs=pool not in _DOES_WITHOUT),

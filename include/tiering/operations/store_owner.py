@@ -45,7 +45,7 @@ _REMEDY: Final = {
 
 @dataclass(frozen=True, slots=True)
 class DeletesBy:
-    """The retention, limits and pauses of a database; in a restored database those of the backup.
+    """The retention, limits and pauses of a database; in a restored database they are those of the backup.
 
     Attributes:
         retentions: by topic, where a dynamic config sets one.

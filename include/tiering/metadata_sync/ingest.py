@@ -12,10 +12,10 @@
 | followed | brokers own the topics that they tier, and    | nothing                               | -                 |
 |          | their deletions of our segments are applied   |                                       |                   |
 
-Concurrent runs are harmless: a page is applied only at the stored position. The run that comes later with its page ends
-the partition with an error, and the next run continues there. While records are read, the partitions of the topic are
-independent: a partition that is stopped, or loses its leader, does not stop the others. But the offsets of all
-partitions are read first; if those of one partition cannot be read, the run fails.
+Concurrent runs are harmless: a page is applied only at the stored position. The run that is later with its page gets an
+error and reads no more of that partition; the next run continues there. While records are read, the partitions of the
+topic are independent: a partition that is stopped, or loses its leader, does not stop the others. But the offsets of
+all partitions are read first; if those of one partition cannot be read, the whole run fails.
 """
 
 from collections import Counter

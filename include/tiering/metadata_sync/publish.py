@@ -18,8 +18,8 @@ A: the next publisher of the partition, before it decides anything. It waits unt
    A publisher that sends a record again stores it again, so that its successor waits from then on.
 
 Each partition has one writer: a lease of the role PUBLISH is checked in each transaction that changes the journal. A
-writer that was suspended for longer than its lease sends nothing more. A writer does not send a record either that it
-stored more than SEND_WITHIN_MS ago, as a successor may not wait for that record any more.
+writer that was suspended for longer than its lease sends nothing more. If a writer stored a record more than
+SEND_WITHIN_MS ago, it does not send that record, as a successor may not wait for it any more.
 
 The records that are read back are compared with the journal. Every record of the metadata partition is checked: a
 record about the user partition must be the pending one, or one of the journal that arrived a second time (a request

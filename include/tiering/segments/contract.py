@@ -62,9 +62,9 @@ class Divergences(Protocol):
         """Return whether a source, in which `highest_copied` has this leader epoch, continues what is remote.
 
         It does if `highest_copied` is the epoch's `highest_offset_for_epoch` and every divergence of the partition is
-        decided. If there are decided divergences, a FINISHED segment must also end at `highest_copied` that has this
-        epoch as its last one and is of the history that begins last at or below that offset. All of it is one read.
-        False alone does not prove a divergence: the caller then has to compare `divergences` and the segments.
+        decided. If there are decided divergences, the newest history that begins at or below `highest_copied` must also
+        have a FINISHED segment that ends at this offset with this epoch. All of it is one read. False alone does not
+        prove a divergence: the caller then has to compare `divergences` and the segments.
         """
         ...
 
@@ -98,9 +98,9 @@ class Divergences(Protocol):
 
         If segments were copied from the source's history before the divergence was detected, they begin the new
         history, and `highest_copied_offset` stays as it is. Otherwise the next copy begins at `from_offset`: a higher
-        `highest_copied_offset` is lowered to `from_offset` - 1, even if segments above that offset are remote; above a
-        lower one, the offsets below `from_offset` are recorded as skipped. From `from_offset` on the partition's leader
-        epochs become the source's (`leader_epochs.followed`).
+        `highest_copied_offset` is lowered to `from_offset` - 1, even if segments above that offset are remote; if it is
+        lower, the offsets above it and below `from_offset` are recorded as skipped. From `from_offset` on the
+        partition's leader epochs become the source's (`leader_epochs.followed`).
 
         Args:
             partition: the partition.
@@ -195,9 +195,9 @@ class RemoteLogMetadata(Divergences, Protocol):
     def forget_tombstones(self, older_than_ms: int, *, at_most: int) -> int:
         """Remove at most `at_most` tombstones, oldest first, in one transaction; return their number.
 
-        A tombstone is removed if it is older than `older_than_ms` by the database's clock, with two exceptions: a copy
-        that may still be running might try to begin its id again, or it is a tombstone of the platform's own segment in
-        a topic that the platform does not own. Of this contract's queries only `segment`, `segments_of_run` and
+        A tombstone is removed if it is older than `older_than_ms` by the database's clock. Two kinds stay: tombstones
+        whose id might be begun again by a copy that may still be running, and tombstones of the platform's own segments
+        in topics that the platform does not own. Of this contract's queries only `segment`, `segments_of_run` and
         `quality_results` return different results afterwards.
         """
         ...

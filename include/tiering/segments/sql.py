@@ -24,8 +24,8 @@ none of them. A tombstone stays while
 - it is of the platform's own segment and the platform does not own the topic: a publication, or a broker that took the
   topic over, may still need to record the segment's deletion;
 - a copy of its partition may still be running that began before the deletion: the tombstone may be of that copy's own
-  attempt, and an id must never be begun again. A copy whose lease expired before the last `older_than_ms` does not
-  count as running.
+  attempt, and an id must never be begun again. A copy whose lease expired at least `older_than_ms` ago does not count
+  as running.
 """
 
 from collections import defaultdict

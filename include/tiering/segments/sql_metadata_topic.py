@@ -199,7 +199,7 @@ def record_ingestion(
 
 
 def why_incomplete(positions: Mapping[int, IngestPosition], number: int) -> str | None:
-    """Return why a metadata partition is not read up to its last recorded end, or stopped; None if neither is so."""
+    """Return why a metadata partition is not completely read (a lag, a stop, a second reading); None if it is."""
     position, where = positions.get(number), f"{METADATA_TOPIC}-{number}"
     if position is None:
         return f"{where} was never read: run ./tiering ingest"

@@ -240,7 +240,9 @@ False for an open divergence, where `followed_from` is NULL: a comparison with N
 
 
 def refresh_stop(connection: Connection, cluster_id: str, partition: TopicIdPartition) -> None:
-    """Store why the partition is stopped: the failed segment with the lowest offset that stops it, or None without one.
+    """Store which segment stops the partition, and why it failed; None without such a segment.
+
+    If several segments stop the partition, the one with the lowest start offset is stored.
 
     The caller has locked the partition.
     """

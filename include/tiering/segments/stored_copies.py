@@ -2,7 +2,7 @@
 
 - `WholeCopy` checks one segment. A log that was compressed or encrypted on its way is read back.
 - `StoreWitness` checks another segment (the witness) before a missing segment counts as lost. A segment with all of its
-  objects may be damaged, but it is not lost, so nothing else is checked. If an object of it is missing or empty, the
+  objects may be damaged, but it is not lost, so nothing else is checked. If any of its objects is missing or empty, the
   store's marker is checked, and then the witness: a segment that passed verification, of the same partition if there is
   one. If the witness is whole (every object, the log in its full length, its own manifest), the store is the right one
   and the segment is lost. Otherwise the store is in doubt: for example, a mirror that is still being filled may lack

@@ -1,13 +1,13 @@
 """A queue bounded by requests and by bytes (as KIP-72 adds `queued.max.bytes` to `queued.max.requests`).
 
-The weight of an item is the number of bytes that it will hold in memory. It counts from `put` until the consumer is
-`done` with the item, so the byte bound limits memory, not only waiting items: if `get` released the weight, bytes that
-consumers hold would not be counted. An item of any weight enters while less than `max_bytes` is held, so that
+The weight of an item is the number of bytes that it will hold in memory. The weight counts from `put` until the
+consumer is `done` with the item. So the byte bound also covers items that consumers hold, which would not be counted if
+`get` released the weight. While less than `max_bytes` is held, an item of any weight can enter, so that
 
     held bytes  <=  max_bytes - 1 + the largest weight
 
-and an item heavier than the whole bound still passes. A request counts as long as it waits; at most as many are being
-served as there are consumers.
+and an item heavier than the whole bound still passes. A request counts towards `max_requests` only while it waits in
+the queue; consumers serve at most one request each.
 """
 
 import threading
@@ -23,7 +23,7 @@ NO_BYTE_BOUND: Final = -1
 
 T = TypeVar("T")
 Wait = Callable[[threading.Condition, float | None], bool]
-"""Waits for the condition, at most the given seconds; returns False if the time was over first."""
+"""Waits for the condition, at most the given seconds (None: no limit); returns False if the time was over first."""
 
 
 class Taken(Generic[T]):
@@ -52,7 +52,7 @@ class Taken(Generic[T]):
 
 
 class _Putter(Generic[T]):
-    """A thread that waits to put; the thread that frees space appends the item for it."""
+    """A thread that waits to put an item; the thread that frees space appends this item to the queue."""
 
     __slots__ = ("admitted", "condition", "entry")
 
@@ -65,8 +65,8 @@ class _Putter(Generic[T]):
 class ByteBoundedQueue(Generic[T]):
     """First in, first out, for any number of threads.
 
-    Threads that wait to put are served in the order in which they came, whatever their weights: a later thread enters
-    at once only if no other waits. `wait` is how threads wait; tests replace it.
+    Threads that wait to put are served in the order in which they came, whatever the weights of their items: a thread
+    can put an item at once only if no other thread waits to put. `wait` is how threads wait; tests replace it.
     """
 
     def __init__(
@@ -88,11 +88,11 @@ class ByteBoundedQueue(Generic[T]):
 
     @property
     def held_bytes(self) -> int:
-        """Weights of the items that wait and of those that consumers are not done with."""
+        """The sum of the weights of items that wait, and of items with which a consumer is not done yet."""
         return self._held_bytes
 
     def __len__(self) -> int:
-        """Items that wait for a consumer."""
+        """Return the number of items that wait for a consumer."""
         return len(self._items)
 
     def put(self, item: T, weight_bytes: int, timeout: float | None = None) -> None:
@@ -100,7 +100,7 @@ class ByteBoundedQueue(Generic[T]):
 
         Raises:
             ValueError: the weight is negative.
-            QueueFullError: no space within this time.
+            QueueFullError: there was no space within this time.
             QueueClosedError: the queue was closed before there was space.
         """
         if weight_bytes < 0:
@@ -117,7 +117,7 @@ class ByteBoundedQueue(Generic[T]):
                 )
 
     def get(self, timeout: float | None = None) -> Taken[T]:
-        """Take the oldest item as soon as there is any; wait at most `timeout` seconds, without limit if it is None.
+        """Take the oldest item as soon as there is one; wait at most `timeout` seconds, without limit if it is None.
 
         Raises:
             QueueEmptyError: no item came within this time.
@@ -133,7 +133,7 @@ class ByteBoundedQueue(Generic[T]):
         return taken
 
     def close(self) -> None:
-        """Accept no more items; those in the queue can still be taken. Wakes all waiting threads."""
+        """Accept no more items, and wake all waiting threads. Items in the queue can still be taken."""
         with self._lock:
             self._closed = True
             for putter in self._putters:
@@ -165,7 +165,7 @@ class ByteBoundedQueue(Generic[T]):
             putter.condition.notify()
 
     def _is_admitted_in_order(self, entry: Taken[T], timeout: float | None) -> bool:
-        """Wait until the threads that came before are served; return False if the time was over first.
+        """Wait until the item is in the queue, after the items of threads that came before; False if the time was over.
 
         Raises:
             QueueClosedError: the queue closed first.

@@ -1,16 +1,16 @@
 """Contract of quotas: the limiters that senders and readers call before bytes move, and the ledger of quotas.
 
-A quota limits a kind of traffic at one of four levels. Every byte is charged at all levels that have a quota. Without a
-quota there is no limit.
+A quota limits a kind of traffic at one of four levels. Every byte is charged to the quotas of all levels that its kind
+has. A level without a quota sets no limit.
 
     copy    total | broker | topic              uploads, their retries
     fetch   total | broker | topic | client     read-backs, fetches, restores
     delete  total                               requests that delete objects, not bytes
 
-The broker of a copy is the broker whose log dir is read; that of a fetch is the broker that had the segment.
+The broker of a copy is the broker whose log dir is read; the broker of a fetch is the broker that had the segment.
 
-A delete request is paced like `UNITS_PER_REQUEST` bytes: a rate is spread over slices of a few milliseconds, and a rate
-of 1 request a second has as many slices as a million bytes a second.
+A delete request is paced like `UNITS_PER_REQUEST` bytes. Rates are granted in slices of 10 ms, and a slice has whole
+units: in these units even a rate of 1 request a second can be divided into such slices.
 """
 
 from collections.abc import Callable, Mapping
@@ -22,7 +22,7 @@ UNITS_PER_REQUEST: Final = 1_000_000
 
 
 class QuotaKind(StrEnum):
-    """Kinds of traffic with separate quotas: none ever waits for another."""
+    """Kinds of traffic with separate quotas: traffic of one kind never waits for a quota of another kind."""
 
     COPY = "copy"
     FETCH = "fetch"
@@ -30,7 +30,7 @@ class QuotaKind(StrEnum):
 
     @property
     def units(self) -> int:
-        """Units of a limiter for each thing that this kind counts: 1 for a byte."""
+        """Units that a limiter charges: 1 for each byte, or `UNITS_PER_REQUEST` for each request (kind DELETE)."""
         return UNITS_PER_REQUEST if self is QuotaKind.DELETE else 1
 
 
@@ -91,11 +91,14 @@ def delete_scopes() -> tuple[Scope, ...]:
 
 
 GoOn = Callable[[], None]
-"""Returns if work may continue, waits during a short pause, raises SendingStoppedError or LeaseLostError otherwise."""
+"""Returns if work may continue, after waiting for the end of a short pause.
+
+Otherwise it raises SendingStoppedError or LeaseLostError.
+"""
 
 
 class ByteLimiter(Protocol):
-    """Grants bytes. The process that sends them charges them before, retries included."""
+    """Grants bytes. The process that sends or reads bytes takes a grant before, also for a retry."""
 
     @property
     def waited_seconds(self) -> float:
@@ -112,8 +115,8 @@ class ByteLimiter(Protocol):
             wanted_bytes: bytes to send; 0 only checks whether work may continue.
 
         Returns:
-            The bytes that were charged and may be sent at once, 1 to `wanted_bytes`; 0 for 0. They are few compared
-            with the rate, so that the sender keeps the pace; call again for the rest.
+            The bytes that were charged and may be sent at once, 1 to `wanted_bytes`; 0 for 0. Under a quota they are at
+            most about 10 ms of the rate, so that the sender keeps the pace; call again for the rest.
 
         Raises:
             SendingStoppedError: work is paused for long, or was cancelled.
@@ -156,27 +159,28 @@ class RequestsAsBytes:
 class QuotaObserver(Protocol):
     """Receives what limiters do, some hundred times a second from several threads: it must be cheap and never raise.
 
-    Bytes stand for `QuotaKind.units` if the kind counts something else.
+    For the kind DELETE all numbers of bytes are units, see `QuotaKind.units`.
     """
 
     def granted(self, kind: QuotaKind, topic: str, size_bytes: int) -> None:
-        """Record that these bytes were charged, whether they waited or not."""
+        """Record that these bytes were charged, whether their grant had to wait or not."""
         ...
 
     def throttled(self, kind: QuotaKind, topic: str, size_bytes: int, seconds: float) -> None:
         """Record that a grant of `size_bytes`, which `granted` also reports, had to wait this long for a quota.
 
-        0 bytes stand for a read that was refused with this throttle time.
+        A read that was refused with a throttle time is recorded too: with the bytes that it requested, which were not
+        granted, and with the throttle time as `seconds`.
         """
         ...
 
     def in_force(self, scope: Scope, bytes_per_second: int | None) -> None:
-        """Record the quota of a scope, or of the default of a level, from now on; None if it has no limit."""
+        """Record the quota that a scope, or the default of a level, has from now on; None if it has none any more."""
         ...
 
 
 class Quotas(Protocol):
-    """Makes limiters: one for each stream of bytes."""
+    """Makes limiters. Each stream of bytes needs a limiter of its own."""
 
     def copy(self, broker_id: int, topic: str, *, go_on: GoOn) -> ByteLimiter:
         """Make a limiter for segments of a topic in this broker's log dirs. It calls `go_on` before every grant."""
@@ -191,12 +195,15 @@ class Quotas(Protocol):
         ...
 
     def share(self, scope: Scope) -> float | None:
-        """Return the bytes a second that this process may move in a scope now; None: no limit, 0: not known."""
+        """Return the bytes a second that this process may move in a scope now.
+
+        None means no limit; 0 means that its share is not known yet, or that it has none.
+        """
         ...
 
 
 class UnlimitedBytes:
-    """Grants every byte at once, as long as work may continue."""
+    """A `ByteLimiter` without a limit: grants all bytes at once, as long as work may continue."""
 
     waited_seconds: Final = 0.0
 
@@ -210,21 +217,21 @@ class UnlimitedBytes:
 
 
 UNLIMITED: Final = 2**63 - 1
-"""Kafka's default of a quota."""
+"""The value of a quota that sets no limit: Kafka's default."""
 
 
 @dataclass(frozen=True, slots=True)
 class QuotasInForce:
-    """Bytes a second by scope, as of one version of the dynamic configs. A scope's default has the empty name.
+    """Quotas in bytes (kind DELETE: units) a second by scope, as of one version of the dynamic configs.
 
-    `UNLIMITED` exempts a scope from the default of its level.
+    The default of a level is the scope with the empty name; `UNLIMITED` exempts a scope from it.
     """
 
     version: int
     bytes_per_second: Mapping[Scope, int]
 
     def of(self, scope: Scope) -> int | None:
-        """Return the quota of a scope, or the default of its level; None without a limit."""
+        """Return the quota of a scope, else the default of its level; None if neither sets a limit."""
         found = self.bytes_per_second.get(scope, self.bytes_per_second.get(scope.default))
         return None if found == UNLIMITED else found
 
@@ -241,7 +248,9 @@ class QuotaLedger(Protocol):
     """The shared ledger of quotas and of the live processes' shares, as far as a change of quotas uses it."""
 
     def announce(self, quotas: QuotasInForce) -> None:
-        """Put quotas in force, unless a newer version is; running workers use them within half a second.
+        """Put quotas in force, unless a newer version is.
+
+        Running workers use them from their next round with the ledger, which follows within about 0.6 s.
 
         Raises:
             MetadataUnavailableError: the ledger cannot be changed.
@@ -249,7 +258,7 @@ class QuotaLedger(Protocol):
         ...
 
     def in_force(self) -> QuotasInForce:
-        """Return the quotas announced last; before the first announcement version 0 without a quota.
+        """Return the quotas in force; before the first announcement they have version 0 and set no limit.
 
         Raises:
             MetadataUnavailableError: the ledger cannot be read.
@@ -257,7 +266,10 @@ class QuotaLedger(Protocol):
         ...
 
     def workers(self) -> tuple[QuotaWorker, ...]:
-        """Return the processes with an entry. A process that died is absent from a call more than a lease length later.
+        """Return the processes with an entry.
+
+        A process that died is returned until its heartbeat has stood still for longer than a lease: between two calls
+        of this method, or between two rounds of another process.
 
         Raises:
             MetadataUnavailableError: the ledger cannot be read.

@@ -1,8 +1,9 @@
-"""Whether a read of remote bytes may begin now, or for how long its reader should not ask again (KIP-956).
+"""Whether a read of remote bytes may begin now, or for how long its reader should not try again (KIP-956).
 
-A reader never blocks: while the rate of any of its scopes is above the quota it gets an empty answer with the throttle
-time, and asks again. Admitted bytes are recorded at once, before they are read, so that readers that ask at the same
-time do not all pass. The limiter paces the admitted bytes, and sends none while this process knows no share of a quota.
+Admission never blocks a reader: while the rate of any of its scopes is above this process's share of the quota, the
+reader gets the throttle time instead of bytes, and tries again. Admitted bytes are recorded at once, before they are
+read, so that readers that try at the same time do not all pass. A scope whose share is not known throttles no reader
+here; the limiter, which paces the admitted bytes, grants none until the share is known.
 """
 
 import threading
@@ -23,8 +24,8 @@ class FetchAdmission:
     """Admits reads by the windows of one process. Thread-safe.
 
     `share` returns the bytes a second that this process may move in a scope now: None without a limit, less than 1
-    while it is unknown. Each reader gets the largest throttle time of its scopes, so a reader that asks without pause
-    uses up the quota of its own client scope and leaves the wider scopes to others.
+    while its share is not known. Each reader gets the largest throttle time of its scopes. So a reader that tries
+    without pause uses up the quota of its own client scope, and leaves the wider scopes to others.
     """
 
     def __init__(
@@ -45,12 +46,12 @@ class FetchAdmission:
         self._drop_idle_above = _MANY_SCOPES
 
     def throttle_ms(self, scopes: Sequence[Scope]) -> int:
-        """Return for how many milliseconds a reader in these scopes should not ask again; 0 if it may read."""
+        """Return for how many milliseconds a reader in these scopes should not try again; 0 if it may read now."""
         with self._lock:
             return self._throttle_ms(scopes, self._now_ms())
 
     def admit(self, scopes: Sequence[Scope], size_bytes: int) -> int:
-        """Record `size_bytes` and return 0 if they may be read, else record nothing and return the throttle time."""
+        """Record `size_bytes` and return 0 if they may be read; else record nothing and return the throttle time."""
         with self._lock:
             now_ms = self._now_ms()
             throttle_ms = self._throttle_ms(scopes, now_ms)
@@ -80,7 +81,10 @@ class FetchAdmission:
             self._recorded_at_ms[scope] = now_ms
 
     def _drop_idle(self, now_ms: int) -> None:
-        """Drop windows whose samples are all over: clients choose their names, so the number of scopes has no bound."""
+        """If there are many windows, drop those whose samples are all over.
+
+        Clients choose their names, so the number of scopes has no bound.
+        """
         if len(self._windows) < self._drop_idle_above:
             return
         for scope, recorded_at_ms in list(self._recorded_at_ms.items()):

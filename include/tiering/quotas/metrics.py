@@ -36,7 +36,10 @@ _WINDOWS: Final[Mapping[QuotaKind, WindowLength]] = {**KIP_956_WINDOWS, QuotaKin
 
 @dataclass(slots=True)
 class TopicTally:
-    """Bytes of one kind and topic since the last `drain`. Throttled bytes are also among the granted ones."""
+    """Bytes (kind DELETE: units) of one kind and topic since the last `drain`.
+
+    The throttled bytes are granted bytes that had to wait, and bytes of refused reads, which are not among the granted.
+    """
 
     granted_bytes: int = 0
     throttled_bytes: int = 0
@@ -46,7 +49,7 @@ class TopicTally:
 
 @dataclass(frozen=True, slots=True)
 class KindFigures:
-    """One kind of traffic now, as Kafka's metrics measure it. Throttle times are 0 if no recent grant was throttled."""
+    """One kind of traffic now, as Kafka's metrics measure it. Throttle times are 0 if none was recorded recently."""
 
     bytes_per_second: float
     throttle_avg_ms: float
@@ -54,7 +57,7 @@ class KindFigures:
 
     @property
     def is_idle(self) -> bool:
-        """Whether the windows are empty."""
+        """Whether the rate and the throttle times are all 0."""
         return self.bytes_per_second == self.throttle_max_ms == 0
 
 
@@ -68,7 +71,7 @@ class QuotaTally:
         self.measure_over(_WINDOWS)
 
     def measure_over(self, windows: Mapping[QuotaKind, WindowLength]) -> None:
-        """Begin with empty windows; kinds in `windows` get that length, the others their default."""
+        """Begin with empty windows; the kinds in `windows` get these lengths, other kinds their default length."""
         with self._lock:
             self._lengths = {**_WINDOWS, **windows}
             self._windows = {kind: QuotaWindow(*length) for kind, length in self._lengths.items()}
@@ -94,7 +97,7 @@ class QuotaTally:
             self._throttle_times[kind].record(seconds * 1000, self._now_ms())
 
     def drain(self) -> Mapping[tuple[QuotaKind, str], TopicTally]:
-        """Return and reset the counts since the last call."""
+        """Return the counts since the last call by kind and topic, and reset them."""
         with self._lock:
             drained, self._by_topic = self._by_topic, {}
             return drained
@@ -118,14 +121,14 @@ TOPIC_BYTES_IN: Final = Metric(
     "tiering_topic_bytes_in",
     MetricKind.COUNTER,
     ("topic", "meter"),
-    "Bytes of the `.log` files of segments that topic quotas decided about (meter io), and by result: accepted, error, "
-    "throttled.",
+    "Bytes of the `.log` files of segments that topic quotas decided about (meter io), and of those of them with each "
+    "result: accepted, error, throttled.",
 )
 TOPIC_RECORDS_IN: Final = Metric(
     "tiering_topic_records_in",
     MetricKind.COUNTER,
     ("topic", "meter"),
-    "Offsets that those segments span, end - base + 1.",
+    "Offsets, end - base + 1, that the segments span whose bytes `tiering_topic_bytes_in` counts.",
 )
 
 COPY_BYTE_RATE: Final = Metric(
@@ -154,30 +157,32 @@ COPY_THROTTLE_MAX: Final = Metric(
     "remote_copy_throttle_time_max",
     MetricKind.GAUGE,
     (),
-    "The longest such wait.",
+    "The longest wait of a throttled grant of a copy in the last 30 to 60 s, in milliseconds; 0 if none waited. Of "
+    "several processes the highest.",
     Across.HIGHEST,
 )
 FETCH_THROTTLE_AVG: Final = Metric(
     "remote_fetch_throttle_time_avg",
     MetricKind.GAUGE,
     (),
-    "Milliseconds that a throttled grant of a fetch waited, on average over 30 to 60 s; 0 if none did. Of several "
-    "processes the highest.",
+    "Milliseconds that a throttled grant of a fetch waited, or the throttle time of a refused read, on average over 30 "
+    "to 60 s; 0 if there was none. Of several processes the highest.",
     Across.HIGHEST,
 )
 FETCH_THROTTLE_MAX: Final = Metric(
     "remote_fetch_throttle_time_max",
     MetricKind.GAUGE,
     (),
-    "The longest such wait.",
+    "The longest wait of a throttled grant of a fetch, or throttle time of a refused read, in the last 30 to 60 s, in "
+    "milliseconds; 0 if there was none. Of several processes the highest.",
     Across.HIGHEST,
 )
 QUOTA: Final = Metric(
     "tiering_quota_bytes_per_second",
     MetricKind.GAUGE,
     ("kind", "level", "entity"),
-    "Quota in force of a scope, +Inf without a limit: `copy` or `fetch`, of `total`, or of one `broker`, `topic` or "
-    "`client`, or of every other one (`<default>`).",
+    "Quota in force of a scope, +Inf without a limit. The kind is `copy` or `fetch`, the level `total`, `broker`, "
+    "`topic` or `client`; the entity `<default>` stands for each broker, topic or client without a quota of its own.",
 )
 GRANTED_BYTES: Final = Metric(
     "tiering_quota_granted_bytes",
@@ -189,26 +194,27 @@ THROTTLED_BYTES: Final = Metric(
     "tiering_quota_throttled_bytes",
     MetricKind.COUNTER,
     ("kind", "topic"),
-    "Charged bytes that had to wait for a quota.",
+    "Charged bytes that had to wait for a quota, and requested bytes of reads that were refused for a throttle time.",
 )
 THROTTLED_SECONDS: Final = Metric(
     "tiering_quota_throttled_seconds",
     MetricKind.COUNTER,
     ("kind", "topic"),
-    "Seconds that throttled bytes waited, summed over all streams.",
+    "Seconds that grants waited for a quota, and throttle times of refused reads, summed over all streams.",
 )
 THROTTLES: Final = Metric(
     "tiering_quota_throttles",
     MetricKind.COUNTER,
     ("kind", "topic"),
-    "Grants that had to wait. Throttled seconds by throttles is the average wait of all processes, over any time.",
+    "Grants that had to wait for a quota, and refused reads. The increase of the throttled seconds in any time, "
+    "divided by the increase of this, is the average wait over all processes.",
 )
 
 DELETE_CALLS: Final = Metric(
     "tiering_delete_requests",
     MetricKind.COUNTER,
     ("topic",),
-    "Requests of expiration that delete objects, up to 999 each.",
+    "Requests of expiration and of orphan removal that delete objects, up to 999 objects each.",
 )
 DELETE_THROTTLED_SECONDS: Final = Metric(
     "tiering_delete_throttled_seconds",
@@ -261,8 +267,9 @@ def count_brought_in(recorder: PrometheusRecorder, topic: str, meter: str, size_
 class QuotaMetrics:
     """A `QuotaObserver` that sets the metrics of `recorder`; make one per recorder.
 
-    Reports of limiters are counted at once and published once a second, by a thread that ends when no byte was granted
-    for a quota window: until then gauges go back to 0 without further reports.
+    Reports of limiters are counted at once. A thread publishes the counts once a second and ends when all rates and
+    throttle times have gone back to 0, so the gauges go back to 0 without further reports; the next report starts it
+    again.
 
     Attributes:
         tally: counts what limiters report; byte rates use the windows of KIP-956 unless `measure_over` changes them.
@@ -296,7 +303,7 @@ class QuotaMetrics:
         self._recorder.set(QUOTA, limit, scope.kind.value, scope.level.value, entity)
 
     def settle(self) -> None:
-        """Publish the last counts, with rates of 0, before this process ends."""
+        """Publish the last counts, and rates and throttle times of 0, before this process ends."""
         self.tally.clear_windows()
         self.publisher.now()
 
@@ -332,7 +339,7 @@ def process_quota_metrics() -> QuotaMetrics:
 
 
 class CountedTopicQuotas:
-    """`TopicQuotas` that count the decisions of the wrapped ones."""
+    """`TopicQuotas` that forward each call to other `TopicQuotas` and count the results in metrics."""
 
     def __init__(self, quotas: TopicQuotas, recorder: PrometheusRecorder) -> None:
         self._quotas = quotas

@@ -10,13 +10,14 @@ A thread of each process, `AllocationRenewer`, renews the process's entry in the
 
 A process lowers a rate before the row with its lower share is committed (step 2), because another process may take the
 difference afterwards, and raises a rate only after the row with its higher share is committed (step 4). So the sum of
-the rates in use never exceeds the sum of the shares in the row. A round that fails raises no rate; rates that step 2
-lowered stay lowered. After an error in the commit it is unknown whether the row changed. All rates expire if no later
-round succeeds in time.
+the rates in use never exceeds the sum of the shares in the row. A round that fails raises no rate, and rates that step
+2 lowered stay lowered, because after an error in the commit it is unknown whether the row changed. All rates expire if
+no later round succeeds in time.
 
-`SqlLedgerStore` holds one row per cluster; a round costs two statements. On PostgreSQL the row is in the platform's
-database and locked while it is read and written. On SQLite it is in a separate file next to the metadata, so that
-rounds never wait for a commit that must reach the disk; the next rounds write again what a power failure loses.
+`SqlLedgerStore` has one row per cluster; a round costs two statements. On PostgreSQL the row is in the platform's
+database and is locked while a round reads and writes it. On SQLite the row is in a separate file next to the database
+file, so that rounds never wait for a commit that must reach the disk. What a power failure loses of this file, the next
+rounds write again.
 
 The content of the row is JSON text, short because every process reads and writes it twice a second:
 
@@ -76,8 +77,8 @@ class LedgerStore(Protocol):
     def exchange(self, change: LedgerRowChange) -> LedgerRow:
         """Replace the row by the result of `change`, in one transaction; return the new row.
 
-        If `change` returns the same row, it need not be written. `change` is called once, while no other process reads
-        or writes the row.
+        If `change` returns the row object that it got, the row need not be written. `change` is called once, while no
+        other process reads or writes the row.
 
         Raises:
             MetadataUnavailableError: the row was not changed, or it is unknown whether it was.
@@ -88,7 +89,8 @@ class LedgerStore(Protocol):
 class AnnouncingLedger:
     """`QuotaLedger` over a ledger store.
 
-    `workers` drops a worker from the row if its heartbeat did not change between calls for more than `SILENT_SECONDS`.
+    `workers` drops a worker from the row if its heartbeat has not changed between calls of `workers` for longer than
+    `SILENT_SECONDS`.
     """
 
     def __init__(self, store: LedgerStore, clock: Clock) -> None:
@@ -116,21 +118,21 @@ PERIOD_SECONDS: Final = 0.6
 """Time between two regular rounds. With two statements a round this process sends 3.3 statements a second."""
 
 _EARLY_ROUND_SECONDS: Final = 0.2
-"""Time between two rounds if a sender has no share at all; it is longer if the mean rate of rounds is too high.
+"""Time between two rounds while a sender waits for a share (`starved`).
 
-Three such rounds of 0.2 s are exactly one period of `PERIOD_SECONDS`, in which every other process has one regular
-round and reduces its share.
+It is longer if rounds would otherwise be more frequent than one in `_MEAN_SECONDS` on average. Three such rounds take
+exactly one `PERIOD_SECONDS`, in which every other process has one regular round and reduces its share.
 """
 
 _MEAN_SECONDS: Final = 0.55
 _ROUNDS_AHEAD: Final = 3
 
 RELOAD_SECONDS: Final = 10.0
-"""How often the stored quotas are read: this puts a change in force that was stored and not announced."""
+"""Time between two reads of the stored quotas: a read puts changes in force that were stored but not announced."""
 
 
 class AllocationRenewer:
-    """Renews the entry of this process from `start` to `close`. `stored_quotas` reads the quotas from the configs."""
+    """Renews the entry of this process from `start` to `close`. `stored_quotas` reads them from the dynamic configs."""
 
     def __init__(
         self,
@@ -159,7 +161,10 @@ class AllocationRenewer:
         self._thread.start()
 
     def close(self) -> None:
-        """Give the shares back; if the ledger is unreachable, others take them when the heartbeat stands still."""
+        """End the rounds and remove this process's entry from the ledger.
+
+        If the ledger is unreachable, other processes drop the entry when its heartbeat stands still.
+        """
         self._closing.set()
         self._pacing.starved.set()
         self._thread.join()
@@ -171,7 +176,7 @@ class AllocationRenewer:
                 _log.info("the shares of %s are left to expire: %s", self._worker_id, error)
 
     def round(self) -> None:
-        """Renew the entry of this process and use the shares that the ledger row gives to it.
+        """Renew the entry of this process, and use the shares that it has in the new ledger row.
 
         Raises:
             MetadataUnavailableError: the ledger cannot be read or changed.
@@ -211,7 +216,7 @@ class AllocationRenewer:
             self._wait(began)
 
     def _wait(self, began: float) -> None:
-        """Wait until the next round is due: soon if a sender has no share and the mean rate of rounds allows it."""
+        """Wait until the next round is due: early if a sender has no share and the mean rate of rounds allows it."""
         soon = max(began + _EARLY_ROUND_SECONDS, self._allowed_at - _ROUNDS_AHEAD * _MEAN_SECONDS)
         now = self._clock.monotonic()
         self._closing.wait(max(0.0, soon - now))
@@ -228,7 +233,7 @@ class AllocationRenewer:
 
 
 class SharedQuotas:
-    """`Quotas` of a process. The first limiter or `share` starts the rounds with the ledger; `close` ends them."""
+    """`Quotas` of a process. The first limiter, or `share`, starts the rounds with the ledger; `close` ends them."""
 
     def __init__(
         self,
@@ -266,7 +271,7 @@ class SharedQuotas:
         return RequestsAsBytes(self._limiter(delete_scopes(), topic, go_on))
 
     def share(self, scope: Scope) -> float | None:
-        """Return the bytes a second that this process may move in a scope; None without a limit, 0 while unknown."""
+        """Implement `Quotas.share`."""
         self._start()
         return self._pacing.share(scope)
 
@@ -373,7 +378,9 @@ class SqlLedgerStore:
 
 
 def open_ledger_engine(metadata_url: str, clock: Clock, *, patience_ms: int = PATIENCE_MS) -> Engine:
-    """The engine of the ledger that belongs to this metadata database; with the short limits that rounds need.
+    """Return the engine for the ledger of this metadata database, with the short time limits that rounds need.
+
+    For SQLite, first create the ledger's table in a separate file, if it is absent.
 
     Raises:
         SettingError: as for `open_engine`.

@@ -1,31 +1,33 @@
 """Shares of quotas: the rule by which processes divide a quota, and the pacing of a process within its shares.
 
-This module reads and writes no database; `shared_quotas` does. The rule and the liveness are pure, with time as an
-argument; the pacing waits in threads, by the clock that it is given.
+This module reads and writes no database; `shared_quotas` does. The rule and the liveness read no clock: they get the
+time as an argument. The pacing lets threads wait, by the clock that it is given.
 
-**The rule.** Every process that sends holds a share of the quota of each scope. The rule that bounds the sum of shares
-needs no clock and no leader: an entry is only changed by its owner, in one transaction on the whole ledger row, and
+**The rule.** Every process that sends holds a share of the quota of each scope that it uses. The rule that bounds the
+sum of the shares needs no clock and no leader: a process changes only its own entry, in one transaction on the whole
+ledger row, and
 
 * a share may always shrink to the fair share,
 * a share grows only by what no live entry holds.
 
-So the sum of shares never exceeds the quota, whatever the order of rounds; after a quota was lowered, the sum falls
-with every round until it fits. Shares follow demand (max-min fairness): a process that wants less than an equal part
-gets what it wants, and the others divide the rest equally. How much a process asks for next follows from what it used
-of its share (`DemandMeter`).
+So the sum of shares never exceeds the quota, whatever the order of rounds. After a quota was lowered, the sum falls
+with every round until it is within the new quota. Shares follow demand (max-min fairness): a process that wants less
+than an equal part gets what it wants, and the others divide the rest equally. How much a process requests next depends
+on how much of its share it has used (`DemandMeter`).
 
 **Liveness.** Each observer decides by its own monotonic clock which processes are dead (`Liveness`); no clock is
-compared with another. If a heartbeat has not changed for longer than the lease, the owner of the entry is dead or has
-stopped sending, because its lease has run out. Steps of wall clocks, including the database server's, have no effect.
+compared with another. If a heartbeat has not changed for longer than the lease, the owner of the entry is dead, or has
+stopped sending because its lease has run out. Steps of wall clocks, including the database server's, have no effect.
 
-**`Pacer`** spreads the bytes of a rate over time, without a clock. A byte at the rate r takes 1/r seconds. The pacer
+**`Pacer`** spreads bytes over time at a rate; it gets the time as an argument. A byte at the rate r takes 1/r s. It
 stores the time at which the next byte may leave; each grant adds the time that its bytes take. A sender that was
 delayed may catch up by at most `CATCH_UP_SECONDS`; what it did not use before is lost. So any T seconds carry at most
 r x (T + CATCH_UP_SECONDS + SLICE_SECONDS), including the first.
 
 **`ProcessPacing`** holds this process's shares of all scopes. `AllocationRenewer` sets the rates and the time at which
-they expire; limiters take bytes. A grant needs all of its scopes, and rates that have not expired: without a successful
-round with the ledger no byte is granted, limited or not, because a quota may have been set meanwhile.
+they expire; limiters take bytes. A grant needs rates of all of its scopes that have not expired. If the rounds with the
+ledger fail until the rates expire, no byte is granted, even in scopes without a limit, because a quota may have been
+set meanwhile.
 
 **`ScopedLimiter`** is the `ByteLimiter` of one stream: it waits until all scopes of the stream grant.
 """
@@ -42,26 +44,34 @@ from include.tiering.quotas.contract import GoOn, QuotaObserver, QuotasInForce, 
 UNLIMITED_DEMAND: Final = float("inf")
 
 _FULL_USE: Final = 0.98
-"""If this part of a share was used, the share is taken to have limited its owner."""
+"""If a sender waits and at least this part of the share was used, the share is taken to have limited the process."""
 
 _SPARE: Final = 0.10
 _MOST_SPARE_OF_QUOTA: Final = 0.002
-"""The margin above what a slow sender uses: enough to detect growth, too little to deprive busy senders."""
+"""What a process requests above its use: 10 % of the use, but at most 0.2 % of the quota.
+
+This is enough to detect growth, and too little to deprive busy senders.
+"""
 
 
 @dataclass(slots=True)
 class DemandMeter:
-    """The use of a scope by a process between two rounds with the ledger."""
+    """The use of a scope by a process since its last round with the ledger. `waiting` counts the waiting senders."""
 
     used_bytes: int = 0
     waiting: int = 0
     _last_rate: float = 0.0
 
     def wanted(self, seconds: float, share: float, quota: float) -> float:
-        """Bytes a second to ask for, 0 if idle, `UNLIMITED_DEMAND` if the share was the limit; begins a new period.
+        """Return the bytes a second to request, and begin a new period.
 
-        `seconds` is the length of the period that ends now, `share` the share held in it, `quota` that of the scope.
-        The faster of the last two periods counts, because a sender may pause between two segments.
+        This is 0 if the last two periods were idle, and `UNLIMITED_DEMAND` if the share was the limit. The faster of
+        the last two periods counts, because a sender may pause between two segments.
+
+        Args:
+            seconds: the length of the period that ends now.
+            share: the share held in it, in bytes a second.
+            quota: the quota of the scope, in bytes a second.
         """
         rate = self.used_bytes / seconds if seconds > 0 else 0.0
         usual_rate, self._last_rate, self.used_bytes = max(rate, self._last_rate), rate, 0
@@ -71,7 +81,7 @@ class DemandMeter:
 
 
 FILL: Final = 0.995
-"""The part of a quota that is given out. The rest covers what no limiter sees: bursts of socket buffers."""
+"""The part of a quota that is divided into shares. The rest covers bursts of socket buffers, which no limiter sees."""
 
 
 NO_QUOTAS: Final = QuotasInForce(0, MappingProxyType({}))
@@ -79,7 +89,7 @@ NO_QUOTAS: Final = QuotasInForce(0, MappingProxyType({}))
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
-    """The share of a scope that a process holds, and what it asked for last, both in bytes a second."""
+    """The share of a scope that a process holds, and what it requested last, both in bytes a second."""
 
     share: float
     wanted: float
@@ -87,7 +97,7 @@ class Allocation:
 
 @dataclass(frozen=True, slots=True)
 class WorkerEntry:
-    """The entry of a process. `heartbeat` grows with every round: if it stands still, the process is dead."""
+    """The entry of a process: `version` of the quotas that it uses, and a `heartbeat` that grows with every round."""
 
     heartbeat: int = 0
     version: int = 0
@@ -102,7 +112,7 @@ class LedgerRow:
     workers: Mapping[str, WorkerEntry] = field(default_factory=lambda: MappingProxyType({}))
 
     def with_quotas(self, quotas: QuotasInForce) -> "LedgerRow":
-        """The row with the newer version of quotas; of equal versions the given one."""
+        """Return the row with these quotas, or unchanged if its own quotas have a newer version."""
         return replace(self, quotas=quotas) if quotas.version >= self.quotas.version else self
 
     def heartbeats(self) -> dict[str, int]:
@@ -115,13 +125,17 @@ class LedgerRow:
 
 
 def renewed(row: LedgerRow, worker_id: str, wanted: Mapping[Scope, float], heartbeat: int) -> LedgerRow:
-    """Return the ledger row after a round of one process. `wanted` names the scopes that it uses, in bytes a second.
+    """Return the ledger row after a round of one process.
 
-    `heartbeat` is higher than in any round of this process before, also if its entry was dropped meanwhile.
+    Scopes without a quota get no allocation: they have no limit. Another process that uses an older version of the
+    quotas, and has no allocation of a scope, may be sending there without a limit. So it counts as if it requested an
+    unlimited rate, and the first process that reads a new quota does not take all of it.
 
-    Scopes without a quota get no entry: they have no limit. A process that does not use this version of the quotas yet
-    may be sending in any scope, so it counts with an unlimited demand: the first process that reads a new quota does
-    not take all of it.
+    Args:
+        row: the row before the round.
+        worker_id: the process.
+        wanted: the scopes that the process uses, with the bytes a second that it requests.
+        heartbeat: higher than in any earlier round of this process, even if its entry was dropped meanwhile.
     """
     before = row.workers.get(worker_id, WorkerEntry())
     others = [entry for name, entry in row.workers.items() if name != worker_id]
@@ -139,7 +153,7 @@ def renewed(row: LedgerRow, worker_id: str, wanted: Mapping[Scope, float], heart
 
 
 def fair_part(total: float, demand: float, other_demands: Collection[float]) -> float:
-    """What max-min fairness gives to one of several demands; the total if no other demand exists."""
+    """Return what max-min fairness gives to one of several demands; the total if no other demand is above 0."""
     left, claims = total, sorted((*other_demands, demand))
     for index, claim in enumerate(claims):
         equal_part = left / (len(claims) - index)
@@ -161,17 +175,20 @@ LEASE_SECONDS: Final = 1.0
 """How long a process may use its shares, counted from the beginning of the round in which it got them."""
 
 SILENT_SECONDS: Final = 1.1
-"""After this time without a heartbeat an entry is dropped; the difference allows for clocks of different speeds."""
+"""An entry is dropped if its heartbeat has not changed for longer than this.
+
+It is longer than `LEASE_SECONDS`, because clocks may run at different speeds.
+"""
 
 
 class Liveness:
-    """Records when each heartbeat was first seen."""
+    """Records since when each process has had its current heartbeat, as seen by this observer."""
 
     def __init__(self) -> None:
         self._seen: dict[str, tuple[int, float]] = {}
 
     def silent(self, heartbeats: Mapping[str, int], now: float) -> frozenset[str]:
-        """Names whose heartbeat has not changed for longer than `SILENT_SECONDS`; new names are alive."""
+        """Return the names whose heartbeat has not changed for longer than `SILENT_SECONDS`; new names are alive."""
         self._seen = {
             name: seen if (seen := self._seen.get(name)) is not None and seen[0] == heartbeat else (heartbeat, now)
             for name, heartbeat in heartbeats.items()
@@ -183,7 +200,10 @@ SLICE_SECONDS: Final = 0.010
 """A grant is at most this much of the rate, so that a change of the rate takes effect at once."""
 
 CATCH_UP_SECONDS: Final = 0.030
-"""About a late wake-up, or a response and the header of the next request: pauses that every upload has."""
+"""How much lost time a sender may catch up: about the pauses that every upload has.
+
+Such a pause is a late wake-up, or a response and the header of the next request.
+"""
 
 
 @dataclass(slots=True)
@@ -202,13 +222,13 @@ class Pacer:
         return max(1, int(self.bytes_per_second * SLICE_SECONDS))
 
     def charge(self, size_bytes: int, now: float) -> None:
-        """Count bytes that leave now."""
+        """Count bytes that are granted now."""
         self.free_at = max(self.free_at, now - CATCH_UP_SECONDS) + size_bytes / self.bytes_per_second
 
     def change(self, bytes_per_second: float, now: float) -> None:
-        """Continue at another rate: bytes granted ahead of time are waited for at the new rate.
+        """Continue at another rate: the next grant waits for bytes already granted ahead of time, at the new rate.
 
-        That takes at most the time of a slice, so a change of the rate causes neither a long pause nor a burst.
+        It waits at most for a slice, so a change of the rate causes neither a long pause nor a burst.
         """
         pending_bytes = max(0.0, self.free_at - now) * self.bytes_per_second
         self.bytes_per_second = bytes_per_second
@@ -220,13 +240,16 @@ FORGET_SECONDS: Final = 30.0
 """After this time without a sender, a scope is no longer requested from the ledger."""
 
 _SHORTEST_WAIT_SECONDS: Final = 0.018
-"""A wake-up costs more than a grant; bytes that become due during the wait are granted together."""
+"""A shorter wait is not worth it: a wake-up costs more than a grant.
+
+Bytes that become due during the wait are granted together.
+"""
 
 _NEVER: Final = float("inf")
 
 
 class Grant(NamedTuple):
-    """Bytes that may move now, and how long they waited for a quota or for its value."""
+    """Bytes that may move now, and how long the call waited for a quota, or until the quota was known."""
 
     size_bytes: int
     waited_seconds: float
@@ -234,7 +257,10 @@ class Grant(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class ScopePace:
-    """A scope in this process. `known`: the last round gave its rate; without a pacer it has no limit."""
+    """A scope in this process, last used at `asked_at`.
+
+    `known` says whether the last round gave a rate; if it did and `pacer` is None, the scope has no limit.
+    """
 
     asked_at: float
     known: bool = False
@@ -266,7 +292,10 @@ Stream = tuple[ScopePace, ...]
 
 
 class ProcessPacing:
-    """The shares of this process. Thread-safe. `starved` is set if a sender waits for a round with the ledger."""
+    """The shares of this process. Thread-safe.
+
+    `starved` is set when a caller needs a scope whose rate is not known, has expired, or is 0. `hold` clears it.
+    """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -277,7 +306,7 @@ class ProcessPacing:
         self.starved = threading.Event()
 
     def stream(self, scopes: Iterable[Scope]) -> Stream:
-        """The scopes to take bytes from; looked up once, because three lookups by name cost more than a grant."""
+        """Return the scopes to take bytes from. Look them up once: three lookups by name cost more than a grant."""
         with self._changed:
             now = self._clock.monotonic()
             stream = tuple(self._pace(scope, now) for scope in scopes)
@@ -299,7 +328,7 @@ class ProcessPacing:
             return self._grant(stream, wanted_bytes, began, now)
 
     def share(self, scope: Scope) -> float | None:
-        """Bytes a second that this process may move in a scope now; None without a limit."""
+        """Return the bytes a second that this process may move in a scope now; None: no limit, 0: none or not known."""
         with self._changed:
             now = self._clock.monotonic()
             pace = self._pace(scope, now)
@@ -310,10 +339,11 @@ class ProcessPacing:
             return None if pace.pacer is None else pace.share
 
     def wanted(self, quotas: QuotasInForce) -> dict[Scope, float]:
-        """What to ask the ledger for, by scope in use; begins a new period of measurement.
+        """Return the bytes a second to request from the ledger, by scope in use, and begin a new period.
 
-        If a sender had no share of a scope in the period, its use of other scopes does not show its demand there: it
-        asks for what it holds. Otherwise it would lose one share while it waits for another, again and again.
+        While a sender waits for a scope of which this process has no share, the use of the other scopes does not show
+        the demand there. Then each scope in which a sender waits requests the share that it holds, or an unlimited rate
+        if it holds none. Otherwise the process would lose one share while it waits for another, again and again.
         """
         with self._changed:
             now = self._clock.monotonic()
@@ -332,7 +362,7 @@ class ProcessPacing:
             }
 
     def reduce(self, shares: Mapping[Scope, float]) -> None:
-        """Lower rates to these shares, before the ledger gives the difference to others."""
+        """Lower rates to these shares, before the ledger gives the difference to other processes; raise none."""
         with self._changed:
             now = self._clock.monotonic()
             for scope, share in shares.items():
@@ -342,7 +372,10 @@ class ProcessPacing:
             self._changed.notify_all()
 
     def hold(self, rates: Mapping[Scope, float | None], valid_until: float) -> None:
-        """Replace all rates, None for no limit; they expire at this monotonic second."""
+        """Replace all rates, None for no limit; scopes that are absent become unknown.
+
+        The rates expire at the monotonic second `valid_until`.
+        """
         with self._changed:
             now = self._clock.monotonic()
             for pace in (pace for scope, pace in self._paces.items() if scope not in rates):
@@ -357,7 +390,7 @@ class ProcessPacing:
         return self._paces.setdefault(scope, ScopePace(now))
 
     def _wait(self, stream: Stream, wait_seconds: float, now: float, deadline: float) -> tuple[float, float]:
-        """Wait until the stream may send, or the deadline; return the time, and how long it still has to wait."""
+        """Wait until the stream may send, or until the deadline; return the time, and the seconds still to wait."""
         for pace in stream:
             pace.meter.waiting += 1
         try:
@@ -403,7 +436,7 @@ PATIENCE_SECONDS: Final = 0.25
 
 
 class ScopedLimiter:
-    """The `ByteLimiter` of a kind and topic. For one thread at a time."""
+    """The `ByteLimiter` of one stream, whose bytes count for one kind and topic. For one thread at a time."""
 
     def __init__(
         self, pacing: ProcessPacing, scopes: tuple[Scope, ...], topic: str, go_on: GoOn, observer: QuotaObserver

@@ -1,15 +1,16 @@
 """Topic quotas over meters in SQL, shared by all workers of all hosts.
 
-Every decision is one transaction that locks all meters of a broker: it applies the ticks that have passed by the
-database's clock, decides, and counts the segment for its topic and for the broker. So no segment is counted twice or
-lost between processes. A topic without a request for an hour keeps its counts, but no share of the total.
+Every decision is one transaction that locks all meters of a broker. It applies the ticks that have passed by the
+database's clock, decides, and counts the segment for its topic and for the broker. So concurrent processes count no
+segment twice and lose none. A topic whose last call of `admit` is more than an hour ago (`SHARING_MS`) keeps its
+counts, but has no share of the total.
 
 | a worker dies                                  | what it leaves                                                |
 |------------------------------------------------|---------------------------------------------------------------|
 | before `admit` is committed                    | nothing                                                       |
-| after it, before `accepted` or `failed` is     | the segment only in io; the rates decay within minutes        |
+| after that, before `accepted` or `failed` is   | the segment is counted only as io; the rates decay in minutes |
 
-Commits do not wait for the disk: a power failure may lose the last counts.
+Commits do not wait for the disk, so a power failure may lose the last counts.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -55,7 +56,7 @@ _KEY: Final = ("cluster_id", "broker_id", "kind", "topic")
 def read_meters(
     connection: Connection, cluster_id: str, broker_id: int, topics: Collection[str]
 ) -> dict[str, TopicMeters]:
-    """Return the meters of topics of a broker, by name; topics without meters are absent."""
+    """Return the meters of these topics of a broker, by topic; topics without meters are absent."""
     query = select(topic_meters).where(
         topic_meters.c.cluster_id == cluster_id,
         topic_meters.c.broker_id == broker_id,
@@ -84,7 +85,7 @@ def write_meters(connection: Connection, cluster_id: str, broker_id: int, by_top
 def count_sharers(
     connection: Connection, cluster_id: str, broker_id: int, *, since_ms: int, without: Collection[str]
 ) -> int:
-    """Count the topics of a broker, other than `without`, that asked for admission at or after `since_ms`."""
+    """Count the topics of a broker, other than `without`, for which `admit` was called at or after `since_ms`."""
     query = select(func.count()).where(
         topic_meters.c.cluster_id == cluster_id,
         topic_meters.c.broker_id == broker_id,
@@ -192,7 +193,10 @@ class SqlTopicQuotas:
 
     @contextmanager
     def _opened(self, broker_id: int, topic: str) -> Iterator["_OpenMeters"]:
-        """The meters of the broker and of the topic, with all ticks up to now; other processes wait meanwhile."""
+        """Yield the meters of the broker and of the topic, with all ticks up to now, and write them at the end.
+
+        Other processes that need meters of this broker wait meanwhile.
+        """
         with writing(self._engine, durable=False) as connection:
             serialise_writers(connection, f"topic meters of broker {broker_id} of {self._cluster_id}")
             now_ms = self._now_ms(connection)
@@ -211,7 +215,7 @@ class SqlTopicQuotas:
         total = configs.total(broker_id)
         total_rate = opened.meters[ALL_TOPICS_OF_BROKER].bytes_in_per_second
         topic_rate = opened.meters[topic].bytes_in_per_second
-        # Below the total no topic is refused, so the topic's threshold need not be computed.
+        # No topic is refused while the total is not exceeded: then the topic's threshold need not be computed.
         if total is None or not is_refused(total_rate, total, topic_rate, 0):
             return None
         threshold = self._threshold(opened, configs, total, broker_id, topic)
@@ -243,7 +247,7 @@ class SqlTopicQuotas:
 
 @dataclass(slots=True)
 class _OpenMeters:
-    """Meters within a transaction, by topic; those of the broker have the empty name."""
+    """Meters within a transaction, by topic; the empty name has the meters of the whole broker."""
 
     connection: Connection
     now_ms: int

@@ -1,8 +1,8 @@
-"""Topic quotas: may this topic bring in another segment now? Contract, thresholds, meters, and configs.
+"""Topic quotas decide whether a topic may bring in another segment now: contract, thresholds, meters, and configs.
 
-    admit      before a segment is copied: counts it as io, and as throttled if it is refused
-    accepted   the segment was copied
-    failed     the segment was not copied
+    admit      is called before a segment is copied: counts it as io, and as throttled if it is refused
+    accepted   is called when the segment was copied
+    failed     is called when the copy of an admitted segment failed or was stopped
 
 All workers of all hosts share the meters. Sizes are bytes of the `.log`; records are the offsets that the segment spans
 according to the plan, end - base + 1, because batches are not counted before admission.
@@ -12,8 +12,8 @@ How many bytes a second each topic of a broker may bring in:
     total.bytes.in.per.sec.threshold    of a broker: for all of its topics together
     bytes.in.per.sec.threshold          of a topic, on each broker: explicit, part of the total
 
-Topics without an explicit threshold share equally what the explicit ones leave. No topic is refused while the total is
-not exceeded; when it is, topics above their own threshold are refused.
+Topics without an explicit threshold share equally what the explicit thresholds leave of the total. No topic is refused
+while the total is not exceeded. While it is exceeded, topics above their own threshold are refused.
 
 Four kinds of meters, each in bytes and records, measure what a topic, or all topics of a broker, brought in. Each is
 the one-minute meter of Kafka's brokers, as arithmetic: an exponentially weighted moving average with ticks of 5 s. At a
@@ -48,8 +48,8 @@ _TICK_SECONDS: Final = TICK_MS / 1000
 class EwmaMeter:
     """Counts events: how many in all (`count`), and how many a second recently (`per_second`).
 
-    `uncounted` is the part of `count` after the last tick; `rate` is None before the first tick. `last_tick_ms` is by
-    the clock that all users of this meter share; a new meter has the time at which it was made.
+    `uncounted` is the part of `count` since the last tick; `rate` is None before the first tick. `last_tick_ms` is a
+    time of the clock that all users of this meter share; before the first tick it is when the meter was made.
     """
 
     last_tick_ms: int
@@ -59,13 +59,13 @@ class EwmaMeter:
 
     @property
     def per_second(self) -> float:
-        """The rate as of the last tick."""
+        """The rate at the last tick; 0 before the first tick."""
         return 0.0 if self.rate is None else self.rate
 
     def at(self, now_ms: int) -> "EwmaMeter":
-        """The meter after all ticks up to `now_ms`, inclusive.
+        """Return the meter after all ticks up to `now_ms`, inclusive.
 
-        After a step back of the clock the next tick is 5 s from the new time; counts and rate stay.
+        If the clock was set back to before the last tick, the next tick is 5 s after `now_ms`; counts and rate stay.
         """
         if now_ms < self.last_tick_ms:
             return replace(self, last_tick_ms=now_ms)
@@ -91,9 +91,9 @@ class EwmaMeter:
 
 
 class MeterKind(StrEnum):
-    """IO counts all attempts: with none in progress it is the sum of the other three.
+    """Kinds of meters. IO counts every attempt when `admit` is called, and another kind counts its result.
 
-    An attempt of a killed worker stays only in IO.
+    So IO is higher than the sum of the other kinds by the attempts in progress and those of workers that were killed.
     """
 
     IO = "io"
@@ -104,7 +104,7 @@ class MeterKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SizedMeter:
-    """A kind of meter in bytes and records. `marked_at_ms` is the time of its last count, or when it was made."""
+    """A kind of meter in bytes and records. `marked_at_ms` is the time of its last count, else when it was made."""
 
     bytes: EwmaMeter
     records: EwmaMeter
@@ -123,7 +123,7 @@ class SizedMeter:
 
 @dataclass(frozen=True, slots=True)
 class TopicMeters:
-    """All kinds, made and ticked together, so that their rates add up as their counts do."""
+    """The meters of all kinds, made and ticked at the same times, so that their rates add up as their counts do."""
 
     kinds: Mapping[MeterKind, SizedMeter]
 
@@ -132,11 +132,11 @@ class TopicMeters:
         return cls({kind: SizedMeter.new(now_ms) for kind in MeterKind})
 
     def at(self, now_ms: int) -> "TopicMeters":
-        """The meters after all ticks up to `now_ms`, inclusive."""
+        """Return the meters after all ticks up to `now_ms`, inclusive."""
         return TopicMeters({kind: meter.at(now_ms) for kind, meter in self.kinds.items()})
 
     def mark(self, kind: MeterKind, size_bytes: int, records: int, now_ms: int) -> "TopicMeters":
-        """Count a segment in a kind; the other kinds tick too."""
+        """Count a segment in one kind; all kinds tick up to `now_ms`."""
         ticked = self.at(now_ms)
         return TopicMeters({**ticked.kinds, kind: ticked.kinds[kind].mark(size_bytes, records, now_ms)})
 
@@ -144,8 +144,8 @@ class TopicMeters:
     def bytes_in_per_second(self) -> float:
         """The rate that is compared with thresholds: of all admitted segments, copied or not.
 
-        A segment counts from its admission, before it is sent; a refused segment does not count, so a topic that keeps
-        asking still recovers.
+        A segment counts from its admission, before it is sent. A refused segment does not count, so a topic that is
+        refused again and again still recovers.
         """
         attempted, throttled = self.kinds[MeterKind.IO].bytes, self.kinds[MeterKind.THROTTLED].bytes
         return max(0.0, attempted.per_second - throttled.per_second)
@@ -153,7 +153,7 @@ class TopicMeters:
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """A segment that may be copied. Not `metered`: topic quotas were off at admission, so it is not counted."""
+    """A segment that may be copied. It is not `metered`, that is not counted, if topic quotas were off at admission."""
 
     broker_id: int
     topic: str
@@ -166,7 +166,8 @@ class Admission:
 class TopicUsage:
     """What a topic brings in through a broker, and its threshold in bytes a second.
 
-    `threshold` is None if neither the broker has a total nor the topic a threshold. Not `explicit`: an equal share.
+    `explicit` says whether the threshold was set for the topic. If not, it is an equal share of the rest of the total;
+    it is None if the broker has no total, or if the topic has no share because its last call of `admit` is too old.
     """
 
     topic: str
@@ -177,7 +178,7 @@ class TopicUsage:
 
 @dataclass(frozen=True, slots=True)
 class BrokerUsage:
-    """All topics of one broker together, and each of them by name."""
+    """The use of one broker: its meters and threshold for all topics together, and those of each topic."""
 
     broker_id: int
     meters: TopicMeters
@@ -187,7 +188,7 @@ class BrokerUsage:
 
 @dataclass(frozen=True, slots=True)
 class TopicQuotaReport:
-    """Current meters and thresholds. `totals` are by broker id, "" for the default."""
+    """Current meters and thresholds. `totals` are by broker id ("": the default), `explicit` thresholds by topic."""
 
     enabled: bool = False
     brokers: tuple[BrokerUsage, ...] = ()
@@ -202,7 +203,7 @@ class TopicQuotas(Protocol):
         """Admit a segment of a topic (by name) from this broker's log dirs; call `accepted` or `failed` afterwards.
 
         Raises:
-            QuotaExceededError: the broker's total and the topic both exceed their thresholds: ask again later.
+            QuotaExceededError: the broker's total and the topic both exceed their thresholds; try again later.
             MetadataUnavailableError: the meters cannot be read or changed.
         """
         ...
@@ -247,11 +248,12 @@ _MOST_NAMED: Final = 5
 def check_thresholds(total: int | None, explicit: Mapping[str, int]) -> None:
     """Check that the explicit thresholds fit into the total of a broker.
 
-    Call this before a topic's threshold is added or raised, and before a total is lowered; if brokers have their own
-    totals, once for each total. Without a total any explicit thresholds fit.
+    Call this before a topic's threshold is added or raised, and before a total is set or lowered; if brokers have
+    totals of their own, call it for each total. Without a total any explicit thresholds fit.
 
     Raises:
-        SettingError: a threshold is negative, or the thresholds exceed the total; names them, their sum and the total.
+        SettingError: a threshold or the total is negative, or the sum of the thresholds exceeds the total; contains the
+            values, of at most `_MOST_NAMED` topics.
     """
     negative = {topic: value for topic, value in explicit.items() if value < 0}
     if negative:
@@ -269,12 +271,15 @@ def check_thresholds(total: int | None, explicit: Mapping[str, int]) -> None:
 
 
 def shared_threshold(total: int, explicit: Mapping[str, int], sharers: int) -> Fraction:
-    """What each of `sharers` topics without a threshold may bring in; 0 if the explicit thresholds use up the total."""
+    """Return the bytes a second that each of `sharers` topics without an explicit threshold may bring in.
+
+    This is 0 if the explicit thresholds use up the total.
+    """
     return Fraction(max(0, total - sum(explicit.values())), max(1, sharers))
 
 
 def thresholds(total: int | None, explicit: Mapping[str, int], topics: Collection[str]) -> Mapping[str, Fraction | int]:
-    """The threshold of each of `topics`; without a total only of topics with an explicit threshold."""
+    """Return the threshold of each of `topics`; without a total, only of those with an explicit threshold."""
     found: dict[str, Fraction | int] = {topic: explicit[topic] for topic in topics if topic in explicit}
     if total is not None:
         sharers = {topic for topic in topics if topic not in explicit}
@@ -288,7 +293,10 @@ def is_refused(
     topic_rate: float,
     topic_threshold: Fraction | int | None,
 ) -> bool:
-    """Whether both thresholds are exceeded. A rate equal to its threshold does not exceed it; None is no threshold."""
+    """Return whether both rates exceed their thresholds.
+
+    A rate that equals its threshold does not exceed it; no rate exceeds a threshold of None.
+    """
     return _exceeds(total_rate, total_threshold) and _exceeds(topic_rate, topic_threshold)
 
 
@@ -297,7 +305,7 @@ def _exceeds(rate: float, threshold: Fraction | int | None) -> bool:
 
 
 def _named(explicit: Mapping[str, int]) -> str:
-    """The largest thresholds with their topics, and the number of the others."""
+    """Return the topics with the largest thresholds, each with its threshold, and the number of the other topics."""
     ordered = sorted(explicit.items(), key=lambda item: (-abs(item[1]), item[0]))
     named = [f"{topic} {value}" for topic, value in ordered[:_MOST_NAMED]]
     return ", ".join(named) + (f" and {len(ordered) - _MOST_NAMED} more" if len(ordered) > _MOST_NAMED else "")
@@ -308,14 +316,14 @@ _DEFAULT: Final = ""
 
 @dataclass(frozen=True, slots=True)
 class TopicQuotaConfigs:
-    """`totals` in bytes a second by broker id, "" for the default; `explicit` thresholds by topic."""
+    """`totals` by broker id ("": the default) and `explicit` thresholds by topic, both in bytes a second."""
 
     enabled: bool
     totals: Mapping[str, int]
     explicit: Mapping[str, int]
 
     def total(self, broker_id: int) -> int | None:
-        """The total of this broker, or the default; None without a limit."""
+        """Return the total of this broker, else the default; None if neither sets a limit."""
         found = self.totals.get(str(broker_id), self.totals.get(_DEFAULT))
         return None if found == UNLIMITED else found
 

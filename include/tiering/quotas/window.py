@@ -8,21 +8,23 @@ is `sample_ms` old or older, the next place of the ring becomes the current samp
 an event for `samples` x `sample_ms` is reset, whatever its content, and counts as begun now. So a result depends on the
 times of earlier measurements, as it does in Kafka.
 
-A clock that steps back has the same effect as in Kafka: the current sample continues to be filled (its age is negative,
-so it is not old enough), its last event is the earlier time, and no sample is reset until the clock is past the events
-by a whole window again. A step forward by the window or more resets all samples. Not thread-safe.
+A clock that steps back has the same effect as in Kafka. The current sample continues to be filled, because its age is
+negative, and its last event gets the earlier time. No sample is reset until the clock is a whole window past the
+sample's last event. A step forward by the window or more resets all samples at the next measurement. Not thread-safe.
 
-**`QuotaWindow`** is `RLMQuotaManager` of Kafka 3.9 and later: the sum of the samples, divided by the time since the
-oldest of them began, at least `sample_ms`. The window is not padded to its full length: ten bytes in the first
-millisecond are ten bytes a second. The throttle time is by how much that time would have to be longer for the rate to
-equal the quota. The window measures; it enforces no rate, and a throttle time is no guarantee (the limiter paces):
+**`QuotaWindow`** is `RLMQuotaManager` of Kafka 3.9 and later: its rate is the sum of the samples, divided by the time
+since the oldest of them began, which counts as at least `sample_ms`. The window is not padded to its full length: with
+samples of 1 s, ten bytes in the first millisecond are ten bytes a second. The throttle time is how much longer that
+time would have to be for the rate to equal the quota. The window only measures. It enforces no rate, as the limiter
+does, and after a throttle time the rate need not be within the quota:
 
-* a sample is reset one window after its last event whatever its content, so a segment larger than quota x window is
-  waited for during one window only;
-* the throttle time of a window younger than one sample counts from one sample: after it, some throttle time is left;
+* a sample is reset one window after its last event, whatever its content, so a segment larger than quota x window
+  delays later ones for one window only;
+* for a window younger than one sample, the throttle time is computed as if the window were one sample old, so that the
+  rate is still above the quota when the throttle time has passed;
 * when an old sample is reset, the rest is divided by less time: the rate may rise although no byte was sent.
 
-**`ThrottleTimes`** are average and maximum as Kafka's `Avg` and `Max` measure them.
+**`ThrottleTimes`** are the average and the maximum of throttle times as Kafka's `Avg` and `Max` measure them.
 """
 
 import math
@@ -61,7 +63,7 @@ class SampledStat:
         self._current = 0
 
     def record(self, value: float, now_ms: int) -> None:
-        """Count one event."""
+        """Count one event with this value."""
         if not self._ring:
             self._ring.append(Sample(now_ms, now_ms))
         if now_ms - self._ring[self._current].started_ms >= self.sample_ms:
@@ -73,14 +75,17 @@ class SampledStat:
         sample.last_event_ms = now_ms
 
     def measured(self, now_ms: int) -> Sequence[Sample]:
-        """All samples, after those that are over were reset; none before the first `record` or `age_ms`."""
+        """Reset the samples that are over, and return all samples; none before the first `record` or `age_ms`."""
         for sample in self._ring:
             if now_ms - sample.last_event_ms >= self._expire_ms:
                 sample.begin(now_ms)
         return self._ring
 
     def age_ms(self, now_ms: int) -> int:
-        """Time since the oldest sample began, negative after a step back; an empty ring begins a sample now."""
+        """Return the time since the oldest sample began; begin a sample now if there is none.
+
+        After a step back of the clock it may be negative.
+        """
         if not self._ring:
             self._ring.append(Sample(now_ms, now_ms))
         return now_ms - min(sample.started_ms for sample in self._ring)
@@ -94,14 +99,14 @@ class SampledStat:
 
 
 INACTIVE_MS: Final = 3_600_000
-"""A window without a record for longer than this is reset. Kafka checks every 30 s, so it may do so later."""
+"""A window without a record for longer than this is reset at its next use. Kafka resets it up to 30 s later."""
 
 UNLIMITED: Final = 2**63 - 1
 """Kafka's value of a quota that limits nothing."""
 
 
 class QuotaWindow:
-    """Bytes of one kind of traffic. Times are milliseconds of any one clock; see above for steps of the clock.
+    """The bytes of one kind of traffic in a sampled window. Times are milliseconds of any one clock.
 
     A quota is in bytes a second, 1 or more; None and `UNLIMITED` stand for no limit.
     """
@@ -118,7 +123,7 @@ class QuotaWindow:
         self._last_record_ms = now_ms
 
     def rate(self, now_ms: int) -> float:
-        """Bytes a second."""
+        """Return the bytes a second in the window."""
         recorded, elapsed_ms = self._measure(now_ms)
         return recorded / (elapsed_ms / 1000)
 
@@ -127,7 +132,7 @@ class QuotaWindow:
         return quota is not None and self.rate(now_ms) > _valid(quota)
 
     def throttle_ms(self, quota: int | None, now_ms: int) -> int:
-        """Milliseconds for which Kafka would hold the next request, rounded half up; 0 within the quota."""
+        """Return for how many ms Kafka would hold the next request, rounded half up; 0 for a rate within the quota."""
         recorded, elapsed_ms = self._measure(now_ms)
         rate = recorded / (elapsed_ms / 1000)
         if quota is None or rate <= _valid(quota):
@@ -135,7 +140,7 @@ class QuotaWindow:
         return _rounded((rate - quota) / quota * elapsed_ms)
 
     def _measure(self, now_ms: int) -> tuple[float, int]:
-        """Bytes in the window, and the time by which they are divided."""
+        """Return the bytes in the window, and the milliseconds by which they are divided."""
         stat = self._active_stat(now_ms)
         recorded = sum(sample.total for sample in stat.measured(now_ms))
         return recorded, max(stat.age_ms(now_ms), self._sample_ms)
@@ -169,7 +174,7 @@ THROTTLE_SAMPLE_MS: Final = 30_000
 class ThrottleTimes(SampledStat):
     """Throttle times of one kind of traffic, recorded when a wait begins. Times are milliseconds of any one clock.
 
-    After `samples` x `sample_ms` without a throttle the values are None; Kafka reports NaN.
+    After `samples` x `sample_ms` without a throttle time, the average and the maximum are None; Kafka reports NaN.
     """
 
     def __init__(self, samples: int = THROTTLE_SAMPLES, sample_ms: int = THROTTLE_SAMPLE_MS) -> None:

@@ -85,13 +85,14 @@ def _days(directory: Path) -> Iterator[tuple[Path, date]]:
 
 
 def _sweep(day: Path, running: Path) -> None:
-    """Remove incomplete files, and runs that a merge contains already, except `running`."""
+    """Remove incomplete files, and runs and merges that a later merge contains already, except `running`."""
     for begun in day.glob(f".*{_SUFFIX}"):
         begun.unlink()
-    covered_ms = max((_run_at_ms(merged) for merged in day.glob(f"{_MERGED}*{_SUFFIX}")), default=-1)
-    for run in _runs(day):
-        if run != running and _run_at_ms(run) <= covered_ms:
-            run.unlink()
+    merges = sorted(day.glob(f"{_MERGED}*{_SUFFIX}"), key=_run_at_ms)
+    contained = [run for run in _runs(day) if merges and _run_at_ms(run) <= _run_at_ms(merges[-1])]
+    for file in (*merges[:-1], *contained):
+        if file != running:
+            file.unlink()
 
 
 def _merge(day: Path) -> None:
@@ -102,7 +103,8 @@ def _merge(day: Path) -> None:
     target = day / f"{_MERGED}{max(map(_run_at_ms, files))}{_SUFFIX}"
     _write(target, _all_of(whole))
     for file in files:
-        file.unlink()
+        if file != target:
+            file.unlink()
 
 
 def _all_of(dataset: ds.Dataset) -> Iterator[pa.RecordBatch]:

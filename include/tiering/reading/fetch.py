@@ -273,11 +273,12 @@ class RecordReader:
     def _require_served(self, segment: RemoteLogSegmentMetadata, offset: int) -> None:
         row = self.metadata.segment(segment.remote_log_segment_id)
         if row is None or not row.verdict.is_served:
-            verdict = "gone" if row is None else row.verdict
+            why = "it was deleted meanwhile" if row is None else f"its verdict is {row.verdict}"
+            advice = "fetch again" if row is None else "./tiering verify verifies it"
             decision = self._decision(segment.topic_id_partition, offset)
             raise OffsetOutOfRangeError(
                 f"{segment.remote_log_segment_id} ({segment.start_offset}..{segment.end_offset}) is not served: "
-                f"its verdict is {verdict}; {decision or './tiering verify verifies it'}"
+                f"{why}; {decision or advice}"
             )
 
     def _decision(self, partition: TopicIdPartition, offset: int) -> str | None:
@@ -415,11 +416,12 @@ def _fetch_log(row: SegmentRow, final: Path, storage: RemoteStorage, limiter: By
             crc32c = extend_crc32c(crc32c, block)
             size_bytes += len(block)
             out.write(block)
-    expected = (row.metadata.segment_size_bytes, row.log_crc32c)
-    if size_bytes != expected[0] or (expected[1] is not None and crc32c != expected[1]):
+    expected_bytes, expected_crc32c = row.metadata.segment_size_bytes, row.log_crc32c
+    if size_bytes != expected_bytes or expected_crc32c not in (None, crc32c):
+        expected = "unknown" if expected_crc32c is None else f"{expected_crc32c:08x}"
         raise RemoteChecksumError(
             f"{row.metadata.remote_log_segment_id}: fetched {size_bytes} bytes with CRC-32C {crc32c:08x}, "
-            f"the source had {expected[0]} bytes with {expected[1]}"
+            f"the source had {expected_bytes} bytes with CRC-32C {expected}"
         )
     partial.replace(final)
     return final

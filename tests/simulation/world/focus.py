@@ -272,6 +272,7 @@ NAMES_AND_CLOCKS: Final = Focus(
         "clock_goes_wrong": 8,
         "clock_is_mended": 12,
         "clock_jumps_before_a_run": 6,
+        "copiers_die_under_a_clock_that_is_ahead": 40,
         "all_retentions_are_shortened": 10,
         "retention_is_mended_in_a_pause": 24,
         "deletion_is_paused": 24,

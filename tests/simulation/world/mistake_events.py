@@ -74,6 +74,7 @@ class MistakeEvents(EventSource):
             self.deletion_is_paused,
             self.file_is_extended,
             self.clock_jumps_before_a_run,
+            self.copiers_die_under_a_clock_that_is_ahead,
             self.all_retentions_are_shortened,
             self.store_goes_away_from_a_copy,
         )
@@ -302,6 +303,22 @@ class MistakeEvents(EventSource):
             scheduler.database_ahead_ms = _FAR_AHEAD_MS
             self._tell("the database's clock goes wrong", "", f"by {_FAR_AHEAD_MS // _HOUR_MS} hours")
             self._runs.start_expire_run()
+
+    def copiers_die_under_a_clock_that_is_ahead(self) -> None:
+        """At first a copy run begins with the clock far ahead. The next time its batches are killed and the clock is
+        set right, so that their leases end further in the future than a lease may last."""
+        world = self._world
+        if not world.scheduler.database_ahead_ms:
+            world.scheduler.database_ahead_ms = _FAR_AHEAD_MS
+            self._tell("the database's clock goes wrong", "", f"by {_FAR_AHEAD_MS // _HOUR_MS} hours")
+            self._runs.start_copy_run()
+            return
+        copiers = world.alive("copier")
+        for process in copiers:
+            self._tell("a process is killed", process.name)
+            world.scheduler.kill(process)
+        if copiers:
+            self.clock_is_mended()
 
     def clock_is_mended(self) -> None:
         """And what it dated while it was ahead is told about, as the refusals say."""

@@ -99,6 +99,21 @@ def test_runs_that_a_merge_holds_already_go(tmp_path: Path, sizes: Path) -> None
     assert len([row for row in rows(history) if row[1] == "2024-10-04"]) == 4
 
 
+def test_a_merge_that_a_later_merge_holds_already_goes(tmp_path: Path, sizes: Path) -> None:
+    """Killed between the merge of a late run and the removal of the day's first merge."""
+    history = tmp_path / "history"
+    first = history / "day=2024-10-04" / f"merged-{NOON_MS + 1}.parquet"
+    for run_at_ms in (NOON_MS, NOON_MS + 1, NOON_MS + DAY_MS):
+        append_run(history, sizes, run_at_ms, keep_days=10)
+    content = first.read_bytes()
+    append_run(history, sizes, NOON_MS + 2, keep_days=10)
+    append_run(history, sizes, NOON_MS + DAY_MS + 1, keep_days=10)
+    first.write_bytes(content)
+    append_run(history, sizes, NOON_MS + DAY_MS + 2, keep_days=10)
+    assert [path.name for path in first.parent.iterdir()] == [f"merged-{NOON_MS + 2}.parquet"]
+    assert len([row for row in rows(history) if row[1] == "2024-10-04"]) == 6
+
+
 def test_a_recount_without_segments_is_an_empty_run(tmp_path: Path) -> None:
     empty = tmp_path / "sizes"
     empty.mkdir()

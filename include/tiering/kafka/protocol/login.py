@@ -15,6 +15,7 @@ import base64
 import binascii
 import hashlib
 import hmac
+import re
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -215,7 +216,7 @@ class Scram:
         nonce, salt, iterations = fields.get("r", ""), _decoded(fields.get("s", "")), fields.get("i", "")
         if not nonce.startswith(self._nonce) or len(nonce) == len(self._nonce) or not salt:
             raise BrokersLoginError("SCRAM: the broker's first message has no nonce or salt of its own")
-        if not iterations.isdecimal() or not MIN_ITERATIONS <= int(iterations[:9]) <= MAX_ITERATIONS:
+        if not re.fullmatch("[0-9]{1,9}", iterations) or not MIN_ITERATIONS <= int(iterations) <= MAX_ITERATIONS:
             raise BrokersLoginError(
                 f"SCRAM: the broker requires {iterations[:20]!r} iterations; accepted are {MIN_ITERATIONS} to "
                 f"{MAX_ITERATIONS}"

@@ -1,4 +1,4 @@
-"""Airflow's REST API over HTTP, with the user's token, or a login from a file that only its owner may read."""
+"""Airflow's REST API over HTTP, with a token from the user, or with a login from a file that only its owner may use."""
 
 import json
 import stat
@@ -17,7 +17,7 @@ _UNAVAILABLE: Final = frozenset({502, 503, 504})
 
 @dataclass(frozen=True, slots=True)
 class Login:
-    """A user of Airflow. Reading pools needs the role `viewer`, resizing them `op`."""
+    """The login of a user of Airflow. Reading pools needs Airflow's role `viewer`, resizing them the role `op`."""
 
     username: str
     password: str = field(repr=False)
@@ -27,7 +27,7 @@ class Login:
         """Read JSON: `{"username": ..., "password": ...}`.
 
         Raises:
-            AirflowApiError: the file is absent or malformed, or other users than its owner may read it.
+            AirflowApiError: the file is absent or malformed, or its mode gives its group or others any permission.
         """
         try:
             mode = stat.S_IMODE(path.stat().st_mode)
@@ -42,7 +42,7 @@ class Login:
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A token that the user provides; when it has expired, requests are refused."""
+    """A token that the user provides. When it has expired, Airflow refuses the requests."""
 
     text: str = field(repr=False)
 
@@ -72,8 +72,8 @@ class AirflowApi:
         """GET a path, which starts with a slash and is appended to `/api/v2`.
 
         Raises:
-            AirflowApiError: Airflow refused the request; contains Airflow's message.
-            AirflowApiUnavailableError: Airflow did not answer.
+            AirflowApiError: Airflow refused the request (contains the beginning of its answer), or answered no JSON.
+            AirflowApiUnavailableError: Airflow did not answer, or answered with status 502, 503 or 504.
         """
         return self._request("GET", path, params=query)
 
@@ -114,7 +114,7 @@ class AirflowApi:
 
 
 def _content(response: httpx.Response) -> Any:
-    """The JSON of a response. Raises AirflowApiError if it is a refusal (with its first words) or no JSON."""
+    """Return the JSON of a response, None if it is empty. Raises AirflowApiError for a refusal or other text."""
     request = response.request
     if response.is_success:
         try:
@@ -128,7 +128,7 @@ def _content(response: httpx.Response) -> Any:
 
 
 def member(content: Any, name: str, kind: type[_T]) -> _T:
-    """A member of an object. Raises AirflowApiError unless `content` is an object with such a member."""
+    """Return a member of a JSON object. Raises AirflowApiError unless `content` has this member, with this type."""
     found = content.get(name) if isinstance(content, dict) else None
     if not isinstance(found, kind):
         raise AirflowApiError(f"the answer of Airflow's API has no {name}: is it Airflow?")

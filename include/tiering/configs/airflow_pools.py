@@ -1,9 +1,9 @@
 """`Pools` through Airflow's REST API.
 
-GET   /pools                   sizes and usage, in one answer
-PATCH /pools/NAME              needs all fields: unchanged ones are sent with their current values
-GET   /eventLogs               who changed a pool, through the API or the admin page, which uses the API
-GET   /config/section/core/option/parallelism    403 unless `[api] expose_config` is true
+GET   /pools                   returns sizes and usage of all pools in one answer
+PATCH /pools/NAME              needs all fields, so unchanged fields are sent with their current values
+GET   /eventLogs               returns who changed a pool, through the API or the admin page, which uses the API
+GET   /config/section/core/option/parallelism    answers 403 unless `[api] expose_config` is true
 """
 
 import json
@@ -24,7 +24,7 @@ _EDITS_READ: Final = "50"
 
 
 class AirflowPools:
-    """Opens the API at the first call, so that a missing login fails only calls that need it."""
+    """`Pools` that open the API at the first call, so that without a login only calls that need the API fail."""
 
     def __init__(self, open_api: Callable[[], AirflowApi]) -> None:
         self._open_api = open_api
@@ -32,7 +32,10 @@ class AirflowPools:
 
     @classmethod
     def at(cls, url: str, *, login_file: Path | None, token: str | None) -> Self:
-        """The API server at `url`, with a token or with the login in a file; without both every call is refused."""
+        """Return the pools of the API server at `url`, with the token, or without a token with the login in the file.
+
+        If both are None, every call raises AirflowApiError.
+        """
 
         def open_api() -> AirflowApi:
             if token is not None:
@@ -106,7 +109,7 @@ def _usage(pool: Any) -> PoolUsage:
 
 
 def _sizes_in(entry: Any) -> dict[str, int]:
-    """Return the slots by pool from the log entry of an edit. Empty if the format is unknown.
+    """Return the slots by pool from the log entry of an edit; empty if the format of the entry is unknown.
 
     Airflow's -1 (unlimited) becomes `UNLIMITED_SLOTS`.
     """

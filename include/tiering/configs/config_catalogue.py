@@ -1,8 +1,8 @@
-"""All configs that can be changed while jobs run: where each is legal, what it accepts, what it means. Pure.
+"""All configs that can be changed while jobs run: where each may be set, what it accepts, and what it means.
 
-Quotas, thresholds, retention and sizes of pools are declared here, and dynamic settings in `settings/operational.py`;
-all are rows of the same table. A dynamic setting applies to the whole cluster: it is set on the default of the brokers.
-So is the size of a pool, whose value Airflow stores.
+Quotas, thresholds, retention and sizes of pools are declared here, and dynamic settings in `settings/`. The values are
+rows of one table, except sizes of pools, which Airflow stores. A dynamic setting applies to the whole cluster, so it is
+set on the default of the brokers; the same is so for the size of a pool.
 """
 
 import re
@@ -25,7 +25,7 @@ TOTAL_COPY_QUOTA: Final = "tiering.copy.total.max.bytes.per.second"
 TOTAL_FETCH_QUOTA: Final = "tiering.fetch.total.max.bytes.per.second"
 NARROW_COPY_QUOTA: Final = "tiering.copy.max.bytes.per.second"
 NARROW_FETCH_QUOTA: Final = "tiering.fetch.max.bytes.per.second"
-"""Of a topic, and for fetches also of a client."""
+"""The last two names are quotas of a topic; the name of the fetch quota is also the quota of a client."""
 
 DELETE_RATE: Final = "tiering.delete.max.requests.per.second"
 MOST_DELETE_REQUESTS: Final = 1_000_000
@@ -36,10 +36,12 @@ _MOST_SHOWN: Final = 100
 
 @dataclass(frozen=True, slots=True)
 class DynamicConfig:
-    """A config on an entity type. `on_default` and `on_named` say on which of its entities it may be set.
+    """A config of one entity type.
 
-    `quota` is the kind and level that a quota limits; `setting` is the declaration of a dynamic setting. Without a
-    setting the value is an integer, `at_least` to `at_most`. `pool` is the name of the pool whose size this is.
+    `on_default` says whether the config may be set on the default of the type, `on_named` whether on named entities. A
+    quota has the kind and level that it limits as `quota`, a dynamic setting has its declaration as `setting`, and the
+    size of a pool has the pool's name as `pool`; other configs have None there. Without a `setting` the value is an
+    integer from `at_least` to `at_most`, inclusive.
     """
 
     name: str
@@ -60,11 +62,11 @@ class DynamicConfig:
         return entity.entity_type == self.entity_type and (self.on_default if entity.is_default else self.on_named)
 
     def scope(self, entity: ConfigEntity) -> Scope | None:
-        """The scope that its value on this entity limits; None if it is no quota."""
+        """Return the scope that the config's value on this entity limits; None if the config is no quota."""
         return None if self.quota is None else Scope(*self.quota, entity.entity_name)
 
     def canonical(self, text: str) -> str:
-        """The value as it is stored. Raises SettingError that names the accepted values."""
+        """Return the value as it is stored. Raises SettingError, with the accepted values, if the text is none."""
         if self.setting is not None:
             return canonical_value(self.setting, text)
         digits = text.strip()
@@ -76,7 +78,7 @@ class DynamicConfig:
 
     @property
     def loosens(self) -> Loosens | None:
-        """The direction in which a deletion limit is loosened; None for other configs."""
+        """The direction of a change that loosens this deletion limit; None if the config is no deletion limit."""
         return None if self.setting is None else self.setting.loosens
 
     @property
@@ -88,33 +90,34 @@ class DynamicConfig:
 
 @cache
 def all_configs() -> tuple[DynamicConfig, ...]:
-    """Quotas from the widest scope to the narrowest, thresholds, retention, sizes of pools, then settings."""
+    """Return all configs: quotas, thresholds, the limit of delete requests, retention, sizes of pools, settings."""
     return (*LIMITS, DELETE_LIMIT, *RETENTIONS, *POOL_SIZES, *map(_of_setting, dynamic_settings()))
 
 
 @cache
 def config_names() -> tuple[str, ...]:
-    """Each config name once, without aliases."""
+    """Return each config name once, without aliases."""
     return tuple(dict.fromkeys(config.name for config in all_configs()))
 
 
 @cache
 def accepted_names() -> tuple[str, ...]:
-    """Each name under which a config may be set: the current ones, then their aliases."""
+    """Return each name under which a config may be set: first the current names, then the aliases."""
     aliases = (alias for config in all_configs() if config.setting is not None for alias in config.setting.aliases)
     return (*config_names(), *dict.fromkeys(aliases))
 
 
 def configs_of(entity: ConfigEntity) -> tuple[DynamicConfig, ...]:
-    """All configs that may be set on the entity."""
+    """Return all configs that may be set on the entity."""
     return tuple(config for config in all_configs() if config.is_legal_on(entity))
 
 
 def config_on(entity: ConfigEntity, name: str) -> DynamicConfig:
-    """The config that `name`, or its alias, means on this entity.
+    """Return the config that has this name, or this alias, on this entity.
 
     Raises:
-        SettingError: the name is unknown (names the nearest), or not legal on this entity (names where it is).
+        SettingError: the name is unknown (the message contains the nearest name), or the config may not be set on this
+            entity (the message contains where it may be set).
     """
     called = [config for config in all_configs() if name in _names(config)]
     for config in called:
@@ -166,7 +169,7 @@ def _of_pool(pool: PoolSpec) -> DynamicConfig:
         f"integer, 0 (a pause) to {UNLIMITED_SLOTS}",
         "slots",
         "Airflow's",
-        f"{pool.sentence} Airflow's pool `{pool.name}`.",
+        f"{pool.sentence} This is the size of Airflow's pool `{pool.name}`.",
         at_least=0,
         at_most=UNLIMITED_SLOTS,
         pool=pool.name,
@@ -191,45 +194,46 @@ _QUOTAS: Final = (
     _limit(
         TOTAL_COPY_QUOTA,
         EntityType.BROKERS,
-        "All copies of all brokers together.",
+        "Limits all copies from the log dirs of all brokers together.",
         (QuotaKind.COPY, QuotaLevel.TOTAL),
         on_named=False,
     ),
     _limit(
         TOTAL_FETCH_QUOTA,
         EntityType.BROKERS,
-        "All remote reads of all brokers together.",
+        "Limits all remote reads of the segments of all brokers together.",
         (QuotaKind.FETCH, QuotaLevel.TOTAL),
         on_named=False,
     ),
     _limit(
         COPY_QUOTA,
         EntityType.BROKERS,
-        "Copies from the log dirs of one broker; the default applies to each broker separately.",
+        "Limits copies from the log dirs of one broker; the default applies to each broker separately.",
         (QuotaKind.COPY, QuotaLevel.BROKER),
     ),
     _limit(
         FETCH_QUOTA,
         EntityType.BROKERS,
-        "Remote reads of one broker's segments; the default applies to each broker separately.",
+        "Limits remote reads of one broker's segments; the default applies to each broker separately.",
         (QuotaKind.FETCH, QuotaLevel.BROKER),
     ),
     _limit(
         NARROW_COPY_QUOTA,
         EntityType.TOPICS,
-        "Copies of one topic; the default applies to each topic separately.",
+        "Limits copies of one topic; the default applies to each topic separately.",
         (QuotaKind.COPY, QuotaLevel.TOPIC),
     ),
     _limit(
         NARROW_FETCH_QUOTA,
         EntityType.TOPICS,
-        "Remote reads of one topic; the default applies to each topic separately.",
+        "Limits remote reads of one topic; the default applies to each topic separately.",
         (QuotaKind.FETCH, QuotaLevel.TOPIC),
     ),
     _limit(
         NARROW_FETCH_QUOTA,
         EntityType.CLIENTS,
-        "Remote reads of one client; the default applies to each client separately. Must be below every broker's.",
+        "Limits remote reads of one client; the default applies to each client separately. The quota of a client must "
+        "be lower than the fetch quota of every broker.",
         (QuotaKind.FETCH, QuotaLevel.CLIENT),
     ),
 )
@@ -238,13 +242,14 @@ _THRESHOLDS: Final = (
     _limit(
         TOTAL_THRESHOLD,
         EntityType.BROKERS,
-        "Bytes-in rate of all topics of a broker together, above which topics over their own threshold are refused.",
+        "Bytes-in rate of all topics of a broker together. While it is exceeded, segments of topics that exceed their "
+        "own threshold are refused.",
     ),
     _limit(
         TOPIC_THRESHOLD,
         EntityType.TOPICS,
-        "Bytes-in rate that a topic may keep on each broker when the total is exceeded. The sum of all must not exceed "
-        "a total; topics without a threshold share the rest.",
+        "Bytes-in rate that a topic may keep on each broker while the broker's total is exceeded. The sum of these "
+        "thresholds must not exceed the total of any broker; topics without a threshold share the rest equally.",
         on_default=False,
     ),
 )
@@ -257,24 +262,25 @@ DELETE_LIMIT: Final = DynamicConfig(
     f"integer, 0 (unlimited) to {MOST_DELETE_REQUESTS}",
     "requests a second",
     "unlimited",
-    "All requests of expiration that delete objects, up to 999 each. They never wait for a copy quota.",
+    "Limits all requests of expiration and of orphan removal that delete objects, up to 999 objects each. They never "
+    "wait for a copy quota.",
     (QuotaKind.DELETE, QuotaLevel.TOTAL),
     at_least=0,
     at_most=MOST_DELETE_REQUESTS,
 )
 
 LIMITS: Final = (*_QUOTAS, *_THRESHOLDS)
-"""All in bytes a second."""
+"""Configs whose values are bytes a second."""
 
 RETENTIONS: Final = (
     _retention(RETENTION_MS, "milliseconds", "A segment expires once its largest timestamp is older than this."),
     _retention(
         RETENTION_BYTES,
         "bytes",
-        "The oldest segments of a partition expire while it keeps at least this much without them, counting remote "
-        "bytes and those that are only local.",
+        "The oldest segments of a partition expire as long as it has at least this many bytes without them, counting "
+        "remote bytes and bytes that are only local.",
     ),
 )
 
 POOL_SIZES: Final = tuple(map(_of_pool, POOLS))
-"""Airflow stores the sizes; only their history is stored here."""
+"""Airflow stores the sizes; this platform stores only the last known sizes (`PoolMirror`) and their history."""

@@ -1,8 +1,8 @@
 """Dynamic configs, which take effect while jobs run: entities, changes, the store, and the values in force.
 
-The values in force are read in three ways: the settings, overridden by dynamic configs; time and size retention of
-platform topics (from this platform's configs of the topic, not the brokers'); and topic quotas, which are read again
-when they are half a second old.
+Three kinds of values in force are read here: the settings, overridden by dynamic configs; the time and size retention
+of the platform's topics, which comes from this platform's configs of a topic, not from the brokers' configs; and topic
+quotas, which are read again when they are half a second old.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -16,7 +16,7 @@ from include.tiering.settings import TieringSettings, with_dynamic
 
 
 class EntityType(StrEnum):
-    """The entity types of Kafka that have configs here."""
+    """The types of entities, as in Kafka, that can have dynamic configs."""
 
     BROKERS = "brokers"
     TOPICS = "topics"
@@ -29,7 +29,7 @@ class EntityType(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ConfigEntity:
-    """What a config applies to: a broker, topic or client; an empty name is the default of the type."""
+    """What a config applies to: a broker, topic or client, or (with an empty name) the default of a type."""
 
     entity_type: EntityType
     entity_name: str = ""
@@ -43,7 +43,7 @@ class ConfigEntity:
 
     @property
     def default(self) -> "ConfigEntity":
-        """The entity whose values apply if this entity has none."""
+        """The default of this entity's type."""
         return ConfigEntity(self.entity_type)
 
 
@@ -54,7 +54,7 @@ ConfigValues = Mapping[ConfigEntity, Mapping[str, str]]
 
 
 def numbers_of(values: ConfigValues, entity_type: EntityType, name: str) -> dict[ConfigEntity, int]:
-    """The integer values of a config on entities of a type, by entity."""
+    """Return the integer values of a config on the entities of a type, by entity."""
     return {
         entity: int(configs[name])
         for entity, configs in values.items()
@@ -64,7 +64,10 @@ def numbers_of(values: ConfigValues, entity_type: EntityType, name: str) -> dict
 
 @dataclass(frozen=True, slots=True)
 class ConfigChange:
-    """A change. None as the old value: was not set; as the new value: was removed."""
+    """A change of one value.
+
+    `old_value` is None if no value was set before; `new_value` is None if the change removed the value.
+    """
 
     entity: ConfigEntity
     name: str
@@ -76,7 +79,7 @@ class ConfigChange:
 
 @dataclass(frozen=True, slots=True)
 class ConfigSnapshot:
-    """All values, none older than `version`."""
+    """All values, as they were at `version` or later."""
 
     version: int
     values: ConfigValues
@@ -91,11 +94,11 @@ class ConfigAlteration:
 
 
 ConfigCheck = Callable[[ConfigValues, ConfigValues], None]
-"""Receives all values before and after a change, and raises to refuse it."""
+"""Receives all values before and after a change, and raises an error to refuse the change."""
 
 
 def accept_all(before: ConfigValues, after: ConfigValues) -> None:
-    """A check that accepts every change."""
+    """Accept every change."""
 
 
 class ConfigStore(Protocol):
@@ -105,11 +108,11 @@ class ConfigStore(Protocol):
     """
 
     def snapshot(self) -> ConfigSnapshot:
-        """All values and their version; version 0 before the first change."""
+        """Return all values and their version, which is 0 before the first change."""
         ...
 
     def of_entity(self, entity: ConfigEntity) -> Mapping[str, str]:
-        """The values that are set on this entity itself, without defaults."""
+        """Return the values that are set on this entity itself, without defaults."""
         ...
 
     def alter(
@@ -120,15 +123,16 @@ class ConfigStore(Protocol):
         author: str,
         check: ConfigCheck = accept_all,
     ) -> ConfigAlteration:
-        """Set, or with None remove, all of `changes` or none of them. Unchanged values add no history.
+        """Make all of `changes` or none of them: set a value, or remove it if the new value is None.
 
-        If `check` raises, the error is passed on and no value is changed. No other change takes place between the
-        reading of the values for `check` and the end, so two changes never break a rule together.
+        Values that do not differ from the stored ones add no history. If `check` raises, the error is passed on and no
+        value is changed. No other change takes place after the values for `check` were read and before this change is
+        stored, so two changes never break a rule together.
         """
         ...
 
     def history(self, entity: ConfigEntity | None = None) -> Sequence[ConfigChange]:
-        """The changes of an entity, or of all entities, oldest first."""
+        """Return the changes of an entity, or of all entities if it is None, oldest first."""
         ...
 
 
@@ -139,14 +143,14 @@ KEPT_FOR_EVER: Final = -1
 
 @dataclass(frozen=True, slots=True)
 class TopicRetention:
-    """Limits of each partition of a topic, 0 and above; None is unlimited."""
+    """The retention of each partition of a topic: values of 0 or more, or None for no limit."""
 
     retention_ms: int | None = None
     retention_bytes: int | None = None
 
     @classmethod
     def of(cls, configs: Mapping[str, str]) -> "TopicRetention":
-        """The retention from the stored configs of the topic, by name. There is no default of all topics."""
+        """Return the retention from the configs that are set on the topic itself; the default of topics has none."""
         return cls(_retention_limit(configs.get(RETENTION_MS)), _retention_limit(configs.get(RETENTION_BYTES)))
 
 
@@ -169,7 +173,7 @@ class EffectiveConfigs:
         return with_dynamic(self._settings, self._store.of_entity(ALL_BROKERS))
 
     def topic_retentions(self) -> dict[str, TopicRetention]:
-        """The retention of each topic that has configs, by name."""
+        """Return the retention of each topic that has any config of its own, by topic name."""
         return {
             entity.entity_name: TopicRetention.of(configs)
             for entity, configs in self._store.snapshot().values.items()
@@ -194,7 +198,7 @@ class FreshTopicQuotaConfigs:
         self._known: tuple[float, TopicQuotaConfigs] | None = None
 
     def current(self) -> TopicQuotaConfigs:
-        """The configs, at most half a second old. Raises MetadataUnavailableError."""
+        """Return the configs as they were read less than half a second ago. Raises MetadataUnavailableError."""
         now = self._clock.monotonic()
         if self._known is None or now - self._known[0] >= TOPIC_QUOTAS_FRESH_SECONDS:
             values = self._store.snapshot().values
@@ -203,7 +207,7 @@ class FreshTopicQuotaConfigs:
 
 
 def _topic_quotas_of(values: ConfigValues, *, enabled: bool) -> TopicQuotaConfigs:
-    """The configs of topic quotas; `enabled` is the setting that applies without a dynamic config."""
+    """Return the configs of topic quotas; `enabled` applies if no dynamic config switches them on or off."""
     switch = values.get(ALL_BROKERS, {}).get(TOPIC_QUOTAS_ENABLE)
     return TopicQuotaConfigs(
         enabled=enabled if switch is None else switch == "true",

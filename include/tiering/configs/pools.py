@@ -1,9 +1,9 @@
-"""The three Airflow pools that limit each kind of work, and the stored copy of their sizes that running batches use.
+"""The three Airflow pools that limit copies, expirations and reads, and the mirror: their sizes stored in SQL.
 
-Airflow's sizes are authoritative: it starts no more tasks of a pool than the pool has slots. Running batches have no
-access to Airflow, so other processes store its answers in SQL, the mirror: the wait before a run, the tasks that hold a
-pool's slot (every two seconds), and the command line. If a size differs from the stored one, the change is recorded,
-with its author if Airflow's log contains it.
+Airflow's sizes are authoritative: Airflow starts no more tasks of a pool than the pool has slots. Running batches have
+no access to Airflow and read the mirror. Other processes store Airflow's sizes there: the task that waits before a run,
+the tasks that hold a pool's slot (every two seconds), and the command line. If a size in Airflow differs from the
+stored size, the change is recorded, with its author if Airflow's log names the author.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,7 +17,7 @@ EXPIRATION_POOL: Final = "remote_log_expiration"
 READER_POOL: Final = "remote_log_reader"
 
 BATCH_SLOTS: Final = 1
-"""Slots of a batch: a pool with fewer slots, but not 0, would never start any."""
+"""The slots that a batch takes. A pool with fewer slots (but more than 0) is refused: no batch would ever start."""
 UNLIMITED_SLOTS: Final = 2**31 - 1
 """The slots of a pool without a limit."""
 UNKNOWN_AUTHOR: Final = "unknown"
@@ -25,7 +25,7 @@ UNKNOWN_AUTHOR: Final = "unknown"
 
 @dataclass(frozen=True, slots=True)
 class PoolSpec:
-    """An Airflow pool, and Kafka's setting for the thread pool that it corresponds to."""
+    """An Airflow pool, and the name of Kafka's setting for the thread pool that it corresponds to (`config_name`)."""
 
     name: str
     config_name: str
@@ -36,25 +36,25 @@ POOLS: Final = (
     PoolSpec(
         COPIER_POOL,
         "remote.log.manager.copier.thread.pool.size",
-        "Copy batches at once; one slot is one upload stream.",
+        "How many copy batches run at once; each takes one slot and has one upload stream.",
     ),
     PoolSpec(
         EXPIRATION_POOL,
         "remote.log.manager.expiration.thread.pool.size",
-        "Expiration batches at once.",
+        "How many expiration batches run at once.",
     ),
     PoolSpec(
         READER_POOL,
         "remote.log.reader.threads",
-        "Jobs that read remote segments at once: sizes, verification, restore; and the threads of a process that "
-        "serves fetches.",
+        "How many jobs read remote segments at once (sizes, verification, restore), and how many threads a process "
+        "has that serves fetches.",
     ),
 )
 
 
 @dataclass(frozen=True, slots=True)
 class PoolUsage:
-    """The state of a pool in Airflow. All fields but `slots` count slots that tasks hold or wait for.
+    """The state of a pool in Airflow. The fields after `slots` count slots that tasks hold or wait for.
 
     `slots` is `UNLIMITED_SLOTS` for a pool without a limit. `queued` tasks hold a slot and wait for a worker;
     `scheduled` tasks wait for a slot.
@@ -68,10 +68,13 @@ class PoolUsage:
 
 
 class Pools(Protocol):
-    """Airflow's pools. Every call may raise AirflowApiUnavailableError or, if Airflow refuses, AirflowApiError."""
+    """Airflow's pools.
+
+    Every call may raise AirflowApiUnavailableError if Airflow does not answer, and AirflowApiError if it refuses.
+    """
 
     def usages(self) -> Mapping[str, PoolUsage]:
-        """The usage of those of `POOLS` that exist, by name."""
+        """Return the usage of each of `POOLS` that exists in Airflow, by name."""
         ...
 
     def resize(self, pool: str, slots: int) -> None:
@@ -79,11 +82,14 @@ class Pools(Protocol):
         ...
 
     def parallelism(self) -> int | None:
-        """How many tasks the executor runs at once in all pools together; None if Airflow does not show it."""
+        """Return how many tasks the executor runs at once in all pools together; None if Airflow does not show it."""
         ...
 
     def last_editor(self, pool: str, slots: int, *, since_ms: int) -> str | None:
-        """Who set this size, if that is the last edit of the pool in Airflow's log and after `since_ms` (UTC)."""
+        """Return who made the last edit of the pool after `since_ms` (UTC) in Airflow's log, if it set `slots`.
+
+        None if there is no such edit, if the last edit set another size, or if the log names no user.
+        """
         ...
 
     def close(self) -> None:
@@ -93,7 +99,7 @@ class Pools(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class SeenPool:
-    """The last known size of a pool, and when it was stored by the database's clock."""
+    """The last known size of a pool, and when it was last stored, by the database's clock."""
 
     slots: int
     seen_at_ms: int
@@ -103,21 +109,21 @@ class PoolMirror(Protocol):
     """Last known sizes of pools, in SQL. Every call may raise MetadataUnavailableError."""
 
     def seen(self) -> Mapping[str, SeenPool]:
-        """Last known sizes by name; pools that were never stored are absent."""
+        """Return the last known sizes by name; pools whose size was never stored are absent."""
         ...
 
     def record(self, pool: str, slots: int, *, seen: int | None, author: str) -> bool:
-        """Store the size that Airflow returned, unless the mirror has changed since the caller read `seen` from it.
+        """Store the size that Airflow returned, unless the stored size has changed since the caller read `seen`.
 
         Args:
             pool: the name of the pool.
             slots: its size in Airflow.
-            seen: the size that the mirror had before Airflow was asked, None if it had none. If it differs now, the
-                caller's answer may be older than the stored size, and nothing is stored.
+            seen: the size that the caller read from the mirror before it read Airflow's, None if there was none. If
+                the stored size is another one now, `slots` may be older than it, and nothing is stored.
             author: who changed the size.
 
         Returns:
-            Whether a known size was changed; then the change is also in the history of the dynamic configs and in the
+            Whether a stored size was changed. Then the change is also in the history of the dynamic configs and in the
             event log, with `author`.
         """
         ...
@@ -127,7 +133,7 @@ class LiveBatches(Protocol):
     """The batches that run in a pool now."""
 
     def live_batches(self, pool: str) -> Sequence[str]:
-        """Ids of the batches with a recent report."""
+        """Return the ids of the batches that hold a slot of this pool, see `WorkStore.live_batches`."""
         ...
 
 
@@ -138,7 +144,8 @@ _CLOCKS_APART_MS: Final = 5_000
 class PoolStatus:
     """A pool: its state in Airflow, its last known size, and the batches in it.
 
-    `usage` is None if Airflow did not answer or has no such pool; `seen` is None if no size was ever stored.
+    `usage` is None if Airflow was not read, did not answer, or has no such pool; `seen` is None if no size was ever
+    stored.
     """
 
     spec: PoolSpec
@@ -156,7 +163,7 @@ class PoolStatus:
 
 @dataclass(frozen=True, slots=True)
 class PoolsStatus:
-    """All pools in Kafka's order; `unavailable` says why Airflow did not answer, if so."""
+    """All pools in the order of `POOLS`. `unavailable` says why Airflow could not be read; else it is None."""
 
     pools: tuple[PoolStatus, ...]
     unavailable: str | None = None
@@ -181,7 +188,10 @@ def mirror_pools(pools: Pools, mirror: PoolMirror) -> Mapping[str, PoolUsage]:
 
 
 def compare_pools(pools: Pools, mirror: PoolMirror, work: LiveBatches) -> PoolsStatus:
-    """Airflow's figures if it answers, else the mirror's. Raises MetadataUnavailableError."""
+    """Store and return Airflow's figures; if they cannot be read, return the sizes in the mirror.
+
+    Raises MetadataUnavailableError.
+    """
     usages: Mapping[str, PoolUsage] = {}
     unavailable = None
     try:
@@ -192,7 +202,7 @@ def compare_pools(pools: Pools, mirror: PoolMirror, work: LiveBatches) -> PoolsS
 
 
 def mirrored_pools(mirror: PoolMirror, work: LiveBatches) -> PoolsStatus:
-    """The last known sizes, without a request to Airflow. Raises MetadataUnavailableError."""
+    """Return the sizes in the mirror, without a request to Airflow. Raises MetadataUnavailableError."""
     return PoolsStatus(_statuses({}, mirror, work))
 
 
@@ -205,7 +215,10 @@ def _statuses(usages: Mapping[str, PoolUsage], mirror: PoolMirror, work: LiveBat
 
 
 def _author(pools: Pools, pool: str, slots: int, seen_at_ms: int) -> str:
-    """The author of a changed size; an error of Airflow's log must not prevent the size from being stored."""
+    """Return the author of a changed size, `UNKNOWN_AUTHOR` if Airflow's log does not name the author.
+
+    An error of Airflow must not prevent the size from being stored.
+    """
     try:
         editor = pools.last_editor(pool, slots, since_ms=seen_at_ms - _CLOCKS_APART_MS)
     except AirflowApiError:

@@ -1,7 +1,7 @@
 """Documents and tables of dynamic configs, Airflow's pools and topic quotas.
 
-Configs: values in force with their source, the history of changes, and which workers use a change. Pools: sizes, usage,
-and live batches. Topic quotas: what topics bring in, and their thresholds, by broker.
+For configs they show values in force with their sources, the history of changes, and which workers use a change. For
+pools they show sizes, usage, and live batches; for topic quotas, what topics bring in and their thresholds, by broker.
 """
 
 from collections.abc import Iterator, Sequence
@@ -35,7 +35,7 @@ class DescribedConfig:
 
 
 def entities_with_configs(values: ConfigValues, entity_type: EntityType | None = None) -> tuple[ConfigEntity, ...]:
-    """The default of each type, followed by the named entities with values of their own; of one type, or of all."""
+    """Return, for one type or (None) each type, its default and then its named entities with values of their own."""
     types = tuple(EntityType) if entity_type is None else (entity_type,)
     named = sorted((value for value in values if not value.is_default), key=lambda entity: entity.entity_name)
     return tuple(
@@ -48,9 +48,9 @@ def entities_with_configs(values: ConfigValues, entity_type: EntityType | None =
 def describe(
     entity: ConfigEntity, values: ConfigValues, settings: TieringSettings, pools: PoolsStatus | None = None
 ) -> tuple[DescribedConfig, ...]:
-    """All configs that may be set on the entity, then configs set on it that this version does not know.
+    """Return all configs that may be set on the entity, then configs set on it that this version does not know.
 
-    Sizes of pools come from Airflow: they are left out if `pools` is None.
+    Sizes of pools come from `pools`: they are left out if it is None.
     """
     configs = configs_of(entity)
     unknown = sorted(set(values.get(entity, {})) - {config.name for config in configs})
@@ -62,7 +62,7 @@ def describe(
 
 
 def present_configs(described: Sequence[DescribedConfig], history: Sequence[ConfigChange]) -> Presentation:
-    """Present configs and their history, oldest first."""
+    """Present configs, and the changes in `history`, in the given order."""
     dynamic = sum(config.source.startswith("dynamic") for config in described)
     return Presentation(
         lambda: {
@@ -75,7 +75,7 @@ def present_configs(described: Sequence[DescribedConfig], history: Sequence[Conf
 
 
 def present_alteration(altered: AlteredConfigs) -> Presentation:
-    """Present a change; not ok if a running worker does not use it yet."""
+    """Present a change. The result is not `ok` if a running worker does not use the change yet."""
     return Presentation(
         lambda: {
             **_entity_document(altered.entity),
@@ -93,7 +93,7 @@ def present_alteration(altered: AlteredConfigs) -> Presentation:
 
 
 def alteration_words(altered: AlteredConfigs) -> str:
-    """What was changed, which workers use it, and whether an earlier backup is refused, in a line."""
+    """Return a line: what was changed, which workers use it, and, if the store was not claimed, a warning why."""
     words = _taken_words(altered)
     return words if altered.not_claimed is None else f"{words}; {unclaimed_words(altered.not_claimed)}"
 
@@ -192,7 +192,7 @@ NEVER_SEEN: Final = "never seen"
 
 
 def present_pools(status: PoolsStatus) -> Presentation:
-    """Present pools; ok also without an answer of Airflow, because batches use the mirror."""
+    """Present pools. The result is `ok` even if Airflow did not answer, because batches use the mirror."""
     live = sum(len(pool.live_batches) for pool in status.pools)
     summary = f"{count(len(status.pools), 'pool')}, {count(live, 'live batch', 'live batches')}"
     paused = [pool.spec.name for pool in status.pools if pool.slots == 0]
@@ -208,7 +208,7 @@ def present_pools(status: PoolsStatus) -> Presentation:
 
 
 def pools_document(status: PoolsStatus) -> Document:
-    """`slots` and other figures are null if they are not known; unlimited `slots` are -1, as in Airflow."""
+    """Return the document of pools: figures that are not known are null; unlimited `slots` are -1, as in Airflow."""
     return {"pools": list(map(_pool_document, status.pools))}
 
 
@@ -224,7 +224,7 @@ def slots_words(slots: int | None) -> str:
 
 
 def source_of(pool: PoolStatus) -> str:
-    """The source of the size of a pool."""
+    """Return where the shown size of a pool comes from: Airflow, the mirror, or nowhere."""
     if pool.usage is not None:
         return FROM_AIRFLOW
     return NEVER_SEEN if pool.seen is None else FROM_MIRROR
@@ -252,7 +252,11 @@ def _pool_row(pool: PoolStatus) -> tuple[str, ...]:
 
 
 def topic_quotas_document(report: TopicQuotaReport) -> Document:
-    """Rates and thresholds are in bytes (records) a second; counts are totals, by kind of meter."""
+    """Return the document of topic quotas.
+
+    Thresholds are in bytes a second. Each kind of meter has counts since the meter was made, and rates in bytes or
+    records a second.
+    """
     return {
         "topic_quotas": {
             "enabled": report.enabled,
@@ -264,7 +268,7 @@ def topic_quotas_document(report: TopicQuotaReport) -> Document:
 
 
 def topic_quotas_table(report: TopicQuotaReport) -> tuple[Table, ...]:
-    """No table while topic quotas are off, or no segment was ever counted."""
+    """Return the table of topic quotas; no table if topic quotas are off, or if no segment was ever counted."""
     if not report.enabled or not report.brokers:
         return ()
     rows = [row for usage in report.brokers for row in _topic_quota_rows(usage)]

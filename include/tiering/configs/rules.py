@@ -1,10 +1,11 @@
-"""Rules for changes of dynamic configs, the quotas that result from the values, and loosened deletion limits. Pure.
+"""Rules for changes of dynamic configs, the quotas that result from the values, and loosened deletion limits.
 
 A change that is invalid by itself raises a SettingError; a change that breaks a rule together with the other values
 raises a ConfigRefusedError.
 
-A deletion limit is loosened by a value with which more bytes are deleted without an approval, or sooner. The setting
-declares in which direction that is. The effective values are compared: if a value is removed, the settings apply.
+A change loosens a deletion limit if more may be deleted without an approval, or sooner, with the new value than with
+the old one. The declaration of the setting says whether a higher or a lower value does that. Effective values are
+compared: where no value is set, or the change removes it, the value from the settings counts.
 """
 
 import re
@@ -46,8 +47,8 @@ def checked_entity(entity_type: str, entity_name: str | None) -> ConfigEntity:
     """Return the entity of this type and name; None is the default of the type.
 
     Raises:
-        SettingError: unknown type, or the name is not valid for it: a broker id, a legal topic name, or a client id of
-            1 to 255 printable characters.
+        SettingError: the type is unknown, or the name is not valid for it. Valid are a broker id, a legal topic name,
+            or a client id of 1 to 255 printable characters.
     """
     try:
         kind = EntityType(entity_type)
@@ -69,9 +70,9 @@ def checked_entity(entity_type: str, entity_name: str | None) -> ConfigEntity:
 def checked_changes(
     entity: ConfigEntity, changes: Mapping[str, str | None], *, stored: Collection[str] = ()
 ) -> dict[str, str | None]:
-    """Return `changes` with current names instead of aliases, and values as they are stored; None removes a value.
+    """Return `changes` with current names instead of aliases, and with values as they are stored; None removes a value.
 
-    A config that is `stored` on the entity can always be removed, also if this version does not know it.
+    A config whose name is in `stored` can always be removed, even if this version does not know it.
 
     Raises:
         SettingError: an unknown name, a name that is not legal on this entity or occurs twice, or an invalid value.
@@ -92,14 +93,17 @@ def check_rules(values: ConfigValues) -> None:
     """Check that all of these values may be in force together.
 
     Raises:
-        ConfigRefusedError: the values break a rule; contains the numbers.
+        ConfigRefusedError: the values break a rule; the message contains the values.
     """
     _check_clients(values)
     _check_thresholds(values)
 
 
 def quotas_in_force(snapshot: ConfigSnapshot) -> QuotasInForce:
-    """Return the quotas of all scopes. Configs that this version does not know are ignored."""
+    """Return the quotas of all scopes that have one; a value of 0 becomes `UNLIMITED`.
+
+    Configs that this version does not know are ignored.
+    """
     quotas: dict[Scope, int] = {}
     for config in (known for known in all_configs() if known.quota is not None):
         for entity, value in numbers_of(snapshot.values, config.entity_type, config.name).items():
@@ -110,7 +114,7 @@ def quotas_in_force(snapshot: ConfigSnapshot) -> QuotasInForce:
 
 
 def _check_clients(values: ConfigValues) -> None:
-    """Check that every client's fetch quota is below every broker's, defaults included; unset quotas do not count."""
+    """Check that each fetch quota that is set for clients is below each that is set for brokers, defaults included."""
     brokers = numbers_of(values, EntityType.BROKERS, FETCH_QUOTA)
     clients = numbers_of(values, EntityType.CLIENTS, NARROW_FETCH_QUOTA)
     if not brokers or not clients:
@@ -143,7 +147,7 @@ def _invalid_name(kind: EntityType, name: str, accepted: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class LoosenedLimit:
-    """A limit that was in force before a change, and the limit after it."""
+    """A deletion limit by name, with the values in force before and after a change."""
 
     name: str
     before: str
@@ -155,7 +159,7 @@ class LoosenedLimit:
 
 @dataclass(frozen=True, slots=True)
 class Loosening:
-    """A change that loosened a limit: its author, and when by the database's clock."""
+    """A change that loosened a deletion limit, its author, and its time by the database's clock."""
 
     limit: LoosenedLimit
     author: str
@@ -167,18 +171,21 @@ class Loosening:
 
 
 def deletion_limits() -> tuple[DynamicConfig, ...]:
-    """Return the configs that limit deletions."""
+    """Return the configs that are deletion limits: their declaration says in which direction they loosen."""
     return tuple(config for config in all_configs() if config.loosens is not None)
 
 
 def loosened_limits(before: ConfigValues, after: ConfigValues, settings: TieringSettings) -> tuple[LoosenedLimit, ...]:
-    """Return the limits that a change from `before` to `after` loosens; `settings` apply where no config is set."""
+    """Return the deletion limits that a change from `before` to `after` loosens; unset values are as in `settings`."""
     old, new = before.get(ALL_BROKERS, {}), after.get(ALL_BROKERS, {})
     return tuple(_loosened(old, new, settings))
 
 
 def loosenings(changes: Sequence[ConfigChange], settings: TieringSettings, *, since_ms: int) -> tuple[Loosening, ...]:
-    """Return the loosening changes of a history at `since_ms` or later, also if reverted since; oldest first."""
+    """Return the changes at `since_ms` or later that loosened a deletion limit, in the order of `changes`.
+
+    A loosening is also returned if a later change has reverted it.
+    """
     found = []
     for change in changes:
         if change.entity != ALL_BROKERS or change.changed_at_ms < since_ms:
@@ -205,7 +212,10 @@ def _single(name: str, value: str | None) -> dict[str, str]:
 
 
 def _amount(text: str) -> Decimal:
-    """The number, or the days after which the segments of a deleted topic expire."""
+    """Return the number that a limit's value means, so that values can be compared.
+
+    For segments of deleted topics this is the number of days after which they expire, infinity if they are kept.
+    """
     if text == KEEP:
         return Decimal("Infinity")
     if text.startswith("expire:"):

@@ -5,28 +5,29 @@ A change of configs, `alter_configs`:
 | step | what a crash after it leaves | who repairs it |
 |---|---|---|
 | check | nothing | |
-| store values and history, one transaction | stored, not in force | the same change again, or any other |
-| announce | in force: workers read it by themselves | |
+| store values and history, one transaction | stored; quotas not in force | a worker (within 10 s), or any change |
+| announce | changed quotas are in force from each worker's next round | |
 | claim the store | a backup of the database from before the change is not refused | the same change, or the next plan |
-| wait | as before: waiting changes nothing | |
+| wait | the same as before this step, because waiting changes nothing | |
 
 Every change announces all quotas, with the version of the values that they come from; the ledger keeps the newest. So
 changes may overlap, be repeated, or be interrupted, and the quotas in force are never older than those announced.
 
-A copy of the database from before a change would delete by the values of that time. So a change claims the store as a
-plan does, after its own steps. The change is valid even if that fails: an unreachable store must not prevent a
-person from lengthening a retention.
+A copy of the database from before a change would delete by the values of that time. So a change claims the remote store
+as a plan does, after it has announced the quotas. The change is valid even if the claim fails: an unreachable store
+must not prevent a person from lengthening a retention.
 
-A change of pools, `resize_pools`, under Kafka's names of its thread pools:
+A change of pools, `resize_pools`, uses the names of Kafka's settings for its thread pools:
 
 | step | what a crash after it leaves | who repairs it |
 |---|---|---|
 | check | nothing | |
-| resize in Airflow, pool by pool | resized, not recorded | the next read of Airflow's pools; author from its log |
-| mirror, history, event: one transaction | | |
+| resize a pool in Airflow | resized, not recorded | the next read of Airflow's pools; author from Airflow's log |
+| store its size, history and event, one transaction | recorded; the other pools keep their sizes | the same change |
 
-Airflow's sizes are authoritative: no size is stored that Airflow has not accepted. Waiting batches start within its
-next scheduling loop; surplus batches read the mirror and end after their segment.
+The last two steps are done for one pool after the other. Airflow's sizes are authoritative: no size is stored that
+Airflow has not accepted. Waiting batches start in Airflow's next scheduling loop; surplus batches read the mirror and
+end after their segment.
 """
 
 from collections.abc import Callable, Mapping
@@ -69,9 +70,9 @@ POLL_SECONDS: Final = 0.1
 class AlteredConfigs:
     """The changes (none if the values were the same before), and which running workers use them.
 
-    `not_taken_by` includes workers that died a moment ago, until their heartbeat has stood still for long enough.
-    `notes` say what follows from new sizes of pools, which workers do not read. `not_claimed` says why the store could
-    not be claimed after the change.
+    `not_taken_by` includes workers that died a moment ago, until their heartbeat has stood still for long enough. After
+    a change of pools both lists of workers are empty, and `notes` say what follows from the new sizes. `not_claimed`
+    says why the remote store could not be claimed after the change; None if it was claimed, or the change was of pools.
     """
 
     entity: ConfigEntity
@@ -95,15 +96,15 @@ def alter_configs(
     wait_seconds: float = WAIT_SECONDS,
     claim: Callable[[], str | None] = lambda: None,
 ) -> AlteredConfigs:
-    """Set, or with None remove, all of `changes` or none of them. Idempotent; each call announces the quotas.
+    """Make all of `changes` or none of them: set a value, or remove it if the new value is None.
 
-    `check` is called in addition to the fixed rules; errors that it raises are passed on. `claim` claims the store and
-    returns why that failed, None if it did not.
+    Idempotent; each call announces the quotas. `check` is called after the fixed rules, and errors that it raises are
+    passed on. `claim` claims the remote store; it returns why the claim failed, None if it succeeded.
 
     Raises:
         SettingError: a name, value or entity is invalid by itself.
         ConfigRefusedError: the change breaks a rule together with the other values.
-        MetadataUnavailableError: the database is unreachable, perhaps after the change was stored; repeat it.
+        MetadataUnavailableError: the database is unreachable. The change may have been stored; repeat it.
     """
     checked = checked_changes(entity, changes, stored=store.of_entity(entity))
 
@@ -121,7 +122,7 @@ def alter_configs(
 def _wait_for(
     version: int, ledger: QuotaLedger, clock: Clock, wait_seconds: float
 ) -> tuple[tuple[QuotaWorker, ...], tuple[QuotaWorker, ...]]:
-    """Return the workers that use `version`, and those that still do not when the time is over."""
+    """Wait until all workers use `version` or newer; return those that do, and those that do not in time."""
     deadline = clock.monotonic() + wait_seconds
     while True:
         workers = ledger.workers()
@@ -135,10 +136,10 @@ _POOL_OF_CONFIG: Final = {spec.config_name: spec.name for spec in POOLS}
 
 
 def asks_for_pools(changes: Mapping[str, str | None]) -> bool:
-    """Return whether these changes are about pools, and so for `resize_pools`.
+    """Return whether these changes are sizes of pools, which `resize_pools` makes.
 
     Raises:
-        SettingError: they are about pools and other configs, which cannot be changed in one step.
+        SettingError: the changes are sizes of pools and other configs, which cannot be changed in one step.
     """
     about_pools = [name for name in changes if name in _POOL_OF_CONFIG]
     others = [name for name in changes if name not in _POOL_OF_CONFIG]
@@ -163,10 +164,11 @@ def resize_pools(
 
     Raises:
         SettingError: a name, value or entity is invalid by itself.
-        ConfigRefusedError: a size is removed or has fewer slots than a batch takes, or Airflow has no such pool.
+        ConfigRefusedError: a size would be removed, or is not 0 and has fewer slots than a batch takes, or Airflow has
+            no such pool.
         AirflowApiError: Airflow refused, or this login has no permission.
         AirflowApiUnavailableError: Airflow did not answer.
-        MetadataUnavailableError: the database is unreachable, perhaps after a change in Airflow; repeat it.
+        MetadataUnavailableError: the database is unreachable. Airflow's pools may have been resized; repeat it.
     """
     sizes = {_POOL_OF_CONFIG[name]: _slots(name, value) for name, value in checked_changes(entity, changes).items()}
     before = mirror_pools(pools, mirror)
@@ -197,25 +199,23 @@ def _slots(name: str, value: str | None) -> int:
 
 
 def _words(sizes: Mapping[str, int], before: Mapping[str, PoolUsage]) -> list[str]:
-    """Sentences about what follows from each change, by Airflow's figures just before it."""
+    """Return a sentence for each pool: what follows from its new size, by Airflow's figures before the change."""
     return [_sentence(pool, slots, before[pool]) for pool, slots in sizes.items()]
 
 
 def _sentence(pool: str, slots: int, usage: PoolUsage) -> str:
     occupied = usage.running + usage.queued
     if slots == 0:
-        return (
-            f"{pool} is paused: {occupied} running end after their segment, {usage.scheduled} wait until it has slots"
-        )
+        return f"{pool} is paused: {occupied} running jobs end after their segment, {usage.scheduled} wait for slots"
     if slots < occupied:
-        return f"{pool} has {slots} slots: {occupied - slots} of {occupied} running end after their segment"
+        return f"{pool} has {slots} slots: {occupied - slots} of {occupied} running jobs end after their segment"
     if not usage.scheduled:
         return f"{pool} has {slots} slots: {occupied} in use, nothing waits"
-    return f"{pool} has {slots} slots: {min(slots - occupied, usage.scheduled)} of {usage.scheduled} waiting start"
+    return f"{pool} has {slots} slots: {min(slots - occupied, usage.scheduled)} of {usage.scheduled} waiting jobs start"
 
 
 def _warnings(sizes: Mapping[str, int], before: Mapping[str, PoolUsage], pools: Pools) -> list[str]:
-    """Warnings about pools with more slots than the executor can run tasks."""
+    """Return a warning for each enlarged pool that has more slots than the executor runs tasks at once."""
     grown = {pool: slots for pool, slots in sizes.items() if slots > before[pool].slots}
     parallelism = pools.parallelism() if grown else None
     if parallelism is None:
@@ -232,9 +232,9 @@ class ConfigService:
     """Changes dynamic configs and pool sizes, and returns the state of pools.
 
     Args:
-        ledger: announces changed quotas, and shows which running workers use them.
-        claim: claims the store, so that a copy of the database from before a change can no longer use it; returns why
-            that failed, None if it did not.
+        ledger: returns the ledger, which announces changed quotas and shows which running workers use them.
+        claim: claims the remote store, so that a copy of the database from before a change can no longer use the store;
+            returns why the claim failed, None if it succeeded.
     """
 
     def __init__(
@@ -272,7 +272,13 @@ class ConfigService:
             entity: what the configs apply to.
             changes: values by name; None removes a value.
             author: who makes the change, for the history.
-            check: may raise to refuse a change of configs; it is not called for sizes of pools.
+            check: may raise an error to refuse a change of configs; it is not called for sizes of pools.
+
+        Raises:
+            SettingError: as for `alter_configs` and `asks_for_pools`.
+            ConfigRefusedError: as for `alter_configs` and `resize_pools`.
+            AirflowApiError: as for `resize_pools`.
+            MetadataUnavailableError: as for `alter_configs` and `resize_pools`.
         """
         if asks_for_pools(changes):
             return resize_pools(
@@ -296,17 +302,21 @@ class ConfigService:
         )
 
     def pools_status(self, *, ask_airflow: bool = True) -> PoolsStatus:
-        """Return Airflow's figures if it answers, else the last known sizes."""
+        """Return Airflow's figures; or the last known sizes, if Airflow cannot be read or `ask_airflow` is False."""
         if ask_airflow:
             return compare_pools(self._pools(), self._mirror, self._work)
         return mirrored_pools(self._mirror, self._work)
 
     def mirror_pools(self) -> None:
-        """Store the sizes of Airflow's pools for processes that cannot read them. Raises AirflowApiError."""
+        """Store the sizes of Airflow's pools for processes that cannot read Airflow. Raises AirflowApiError."""
         mirror_pools(self._pools(), self._mirror)
 
     def reader_threads(self) -> int:
-        """Return the slots of the reader pool; a size of 0 pauses Airflow's jobs, not this process."""
+        """Return the last known slots of the reader pool as the number of threads of this process.
+
+        If they are not known, unlimited, or 0, which pauses Airflow's jobs but not this process, return the setting
+        `remote.log.reader.threads`.
+        """
         seen = self._mirror.seen().get(READER_POOL)
         if seen is None or seen.slots in (0, UNLIMITED_SLOTS):
             return self._settings.reader.threads

@@ -1,17 +1,17 @@
 """The dynamic configs and the mirror of Airflow's pools in SQL, with a common history of changes.
 
-The history is append-only, and its last number is the configs' version.
+Rows are only appended to the history, and the number of its last row is the version of the configs.
 
 | step of `SqlConfigStore.alter` | what a crash after it leaves |
 |---|---|
 | check | nothing |
-| values and history, in one transaction | the new version, complete; the next announcement puts it in force |
+| values and history, in one transaction | the new version, complete; quotas need an announcement to be in force |
 
-A change of a pool's size is stored with its history and its event in one transaction: a crash leaves all of it or
-nothing, and then the next read of Airflow's pools finds the same difference.
+A change of a pool's size is stored with its history and its event in one transaction. A crash leaves all of them or
+none; if it leaves none, the next read of Airflow's pools finds the same difference.
 
-A value that is stored under a former name of a setting is returned under its current name, and so is its history. Its
-next change stores the current name and removes the former name.
+A value that is stored under a former name of a setting is returned under the setting's current name, and so is its
+history. The next change of the value stores it under the current name and removes it under the former name.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -47,7 +47,7 @@ _APPEND: Final = insert(dynamic_config_changes)
 
 
 def one_change_at_a_time(connection: Connection, cluster_id: str) -> None:
-    """Block other changes until this transaction ends, so that a reader of a version has all changes up to it."""
+    """Block other changes until this transaction ends, so that a reader of a version also sees all earlier changes."""
     serialise_writers(connection, f"dynamic configs of {cluster_id}")
 
 
@@ -63,7 +63,7 @@ def append_change(
     author: str,
     changed_at_ms: int,
 ) -> None:
-    """Append a change to the history, after `one_change_at_a_time` in the same transaction."""
+    """Append a change to the history. Call `one_change_at_a_time` before, in the same transaction."""
     values = {
         "cluster_id": cluster_id,
         "entity_type": entity_type,
@@ -95,7 +95,7 @@ class SqlConfigStore(ClusterStore):
     def snapshot(self) -> ConfigSnapshot:
         """Implement `ConfigStore.snapshot`."""
         with reading(self._engine) as connection:
-            # The version is read first, so that the values are of this version or newer.
+            # The version is read first, so that the values are those of this version or of a newer one.
             return ConfigSnapshot(self._version(connection), self._all(connection))
 
     def of_entity(self, entity: ConfigEntity) -> Mapping[str, str]:
@@ -175,7 +175,7 @@ class SqlConfigStore(ClusterStore):
 
 
 def _by_current_name(values: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """Return values by the current names of their configs; a value under the current name overrides a former name's."""
+    """Return values by the current names of their configs; a value under the current name wins over a former name."""
     ordered = sorted(values, key=lambda value: value[0] == current_name(value[0]))
     return {current_name(name): value for name, value in ordered}
 

@@ -52,8 +52,8 @@ def require_consistent_clock(
         if apart_ms > bounds.max_difference_ms + _ROUNDING_MS:
             raise ClockDisagreesError(
                 f"the database's clock says {format_utc(database_ms)}, {other.whose} {format_utc(other.now_ms)}:"
-                f" {apart_ms // 1000} s apart, at most {bounds.max_difference_ms // 1000} may be"
-                " (tiering.clock.max.difference.ms). Nothing is deleted before the wrong one is set right"
+                f" they are {apart_ms // 1000} s apart, but at most {bounds.max_difference_ms // 1000} s are allowed"
+                " (tiering.clock.max.difference.ms). Nothing is deleted until the wrong clock is set right"
             )
     if newest_event_ms is None or database_ms + _ROUNDING_MS >= newest_event_ms:
         return
@@ -64,8 +64,8 @@ def require_consistent_clock(
     if newest_event_ms - database_ms <= bounds.max_difference_ms:
         raise ClockBehindError(f"{said}: nothing is deleted until it has caught up")
     raise ClockDisagreesError(
-        f"{said}: nothing is deleted. Set the clock right. If it is right, and was ahead when that was dated: set"
-        f" tiering.clock.ignored.until.ms={newest_event_ms}"
+        f"{said}: nothing is deleted. Set the clock right. If it is right now, and was ahead when that event was dated:"
+        f" set tiering.clock.ignored.until.ms={newest_event_ms}"
     )
 
 

@@ -192,7 +192,7 @@ def test_the_size_of_a_pool_is_changed_in_airflow(run: Run, document: Document, 
     app.adapters.pools.executor_parallelism = 4
     result = run("configs", "--alter", *BROKERS, "--add-config", f"{COPIER}=6")
     assert result.exit_code == 0
-    assert "remote_log_copier has 6 slots: 3 of 3 waiting start" in result.stdout
+    assert "remote_log_copier has 6 slots: 3 of 3 waiting jobs start" in result.stdout
     assert "warning: remote_log_copier has 6 slots, the executor runs 4 tasks at once" in result.stdout
     assert "2 slots stay empty" in result.stdout
     assert app.adapters.pools.resized == [("remote_log_copier", 6)]

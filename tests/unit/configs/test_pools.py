@@ -337,10 +337,10 @@ def test_a_size_that_is_so_already_is_no_change() -> None:
 @pytest.mark.parametrize(
     ("slots", "note"),
     [
-        ("0", "remote_log_copier is paused: 3 running end after their segment, 5 wait until it has slots"),
-        ("2", "remote_log_copier has 2 slots: 1 of 3 running end after their segment"),
-        ("4", "remote_log_copier has 4 slots: 1 of 5 waiting start"),
-        ("99", "remote_log_copier has 99 slots: 5 of 5 waiting start"),
+        ("0", "remote_log_copier is paused: 3 running jobs end after their segment, 5 wait for slots"),
+        ("2", "remote_log_copier has 2 slots: 1 of 3 running jobs end after their segment"),
+        ("4", "remote_log_copier has 4 slots: 1 of 5 waiting jobs start"),
+        ("99", "remote_log_copier has 99 slots: 5 of 5 waiting jobs start"),
     ],
 )
 def test_what_follows_is_said_in_numbers(slots: str, note: str) -> None:

@@ -153,7 +153,8 @@ class QuestionService:
     def loosened_since_approval(self) -> Sequence[Loosening]:
         """Return the changes that loosened a deletion limit, oldest first.
 
-        They begin `_TEXT_TAKES_MS` before the newest approved question was stored; without one they are all.
+        Only changes are returned that were made later than `_TEXT_TAKES_MS` before the newest approved question was
+        stored, or at that time; if no question was approved, all changes.
         """
         since_ms = self._questions.last_approved_ms() - _TEXT_TAKES_MS
         return loosenings(self._configs.history(ALL_BROKERS), self._settings, since_ms=since_ms)

@@ -423,9 +423,9 @@ class BatchLoop:
         return self.set_aside | self._throttled()
 
     def _wait_for_work(self, has_work: Callable[[], bool]) -> bool:
-        """Return whether to try a claim again, after a short wait; False at once if nothing can become claimable.
+        """Wait for a short time and return True if the loop should try to claim again; else return False at once.
 
-        A claim is tried again while any topic is paused, or any partition throttled, and the run has planned work left.
+        It should while the run has planned work left and any topic is paused, or any partition throttled.
         """
         is_held = bool(self._work.paused_topics() or self._throttled())
         if not is_held or not has_work():

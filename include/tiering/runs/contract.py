@@ -114,7 +114,7 @@ AnyLease = TypeVar("AnyLease", bound=PartitionLease)
 
 @dataclass(frozen=True, slots=True)
 class LiveLease:
-    """A lease that blocks other claims now: its batch works on the partition, or died before the lease ended.
+    """A lease that blocks other claims now: its batch works on the partition, or ended without giving it back.
 
     A topic that is not registered has its id as its name.
     """
@@ -153,10 +153,11 @@ class WorkItem:
 
 @dataclass(frozen=True, slots=True)
 class BatchProgress:
-    """A report of a running batch: bytes planned and done; about once a second. `pool` is None outside of Airflow.
+    """One report of a batch: the bytes that it has planned and done. A running batch reports about once a second.
 
-    Batch ids are unique in the cluster, not only in their run. `started_at_ms` and `updated_at_ms` are the database's
-    times of the batch's first report and of this report: the store sets them and ignores the caller's values.
+    `pool` is None outside of Airflow. Batch ids are unique in the cluster, not only in their run. `started_at_ms` and
+    `updated_at_ms` are the database's times of the batch's first report and of this report: the store sets them and
+    ignores the caller's values.
     """
 
     run_id: str

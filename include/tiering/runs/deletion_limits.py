@@ -108,7 +108,7 @@ def apply_deletion_limits(
     demands: Mapping[Uuid, str] = MappingProxyType({}),
     dry_run: bool = False,
 ) -> DeletionLimitReport:
-    """Apply the limits to a stored plan and record the result with the run: no batch can claim a run without one.
+    """Apply the limits to a stored plan and record the result: a run that has none, and no approval, is not released.
 
     Args:
         run_id: the run of the plan.
@@ -116,7 +116,7 @@ def apply_deletion_limits(
         limits: what may be deleted without an approval.
         author: who evaluates, for the event log.
         demands: topics that need an approval whatever their share, each with a sentence that says why.
-        dry_run: do not record the result. Then no batch can claim the plan, and the run never counts as released.
+        dry_run: do not record the result. Then no batch can claim the run, unless a person approves it.
 
     Raises:
         StateConflictError: no such run was planned.

@@ -163,7 +163,7 @@ class TopicTotals:
         above_log_start: planned FINISHED segments whose end offset is at or above the log start offset that the plan
             sets, although their reason is time, size or log start.
         begun_bytes: the part of `planned_bytes` that is already being deleted, since a time within the window or by
-            another released run; these bytes were counted for that run.
+            another released run; these bytes were counted then.
         unapproved_bytes: the part of `recent_bytes` that is in no approved plan.
         planned_finished: the part of `planned_segments` that is FINISHED.
         finished_segments: segments that are FINISHED now, `planned_finished` included.

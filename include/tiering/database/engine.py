@@ -1,8 +1,9 @@
 """Open the database: SQLite for one host, PostgreSQL for many.
 
-SQLite uses a write-ahead log. Every commit is on disk before it returns, because metadata without the objects would be
-left if a DELETE_SEGMENT_STARTED were lost; writers queue for the single write lock. Its file has to be on a local file
-system, and only its owner may read it. PostgreSQL uses a small pool, with limits on statements and locks.
+SQLite uses a write-ahead log. A durable commit is on disk before it returns: if a power failure undid the state
+DELETE_SEGMENT_STARTED after the objects were deleted, the metadata would still describe a stored segment. Writers queue
+for the single write lock. The SQLite file has to be on a local file system, and only its owner may access it. With
+PostgreSQL the engine has a small pool of connections, and limits the duration of statements and of waits for locks.
 """
 
 import errno
@@ -33,20 +34,20 @@ _KEEP_ALIVE: Final = {
     "keepalives_count": 4,
     "tcp_user_timeout": 30_000,
 }
-"""A connection to a server that vanished fails within half a minute, not after the kernel's two hours."""
+"""With these options a connection to a server that vanished fails within about 30 seconds, not after two hours."""
 _WAL_PAUSE_SECONDS: Final = 0.05
 _WAL_ATTEMPTS: Final = round(LOCK_WAIT_MS / 1000 / _WAL_PAUSE_SECONDS)
-"""Waits as long as for any other lock."""
+"""All attempts together wait about `LOCK_WAIT_MS`, the default limit of the wait for any other lock."""
 
 
 def open_engine(
     url: str, *, clock: Clock | None = None, patience_ms: int = LOCK_WAIT_MS, durable: bool = True
 ) -> Engine:
-    """An engine for `sqlite:///path`, `sqlite://` (in memory, one thread) or `postgresql+psycopg://...`.
+    """Return an engine for `sqlite:///path`, `sqlite://` (in memory, one thread) or `postgresql+psycopg://...`.
 
-    Does not connect, but creates the SQLite file. `patience_ms` limits the wait for a lock; below the default the
-    server must also answer within that time. Not `durable`: a power failure may lose SQLite's last commits. Neither the
-    engine's errors nor its logs show passwords or values.
+    The function does not connect, but creates the SQLite file if it is absent. `patience_ms` limits each wait for a
+    lock; if it is below the default, PostgreSQL must also complete each statement within that time. Without `durable`,
+    a power failure may lose the last commits to SQLite. The engine's errors and logs show neither passwords nor values.
 
     Raises:
         SettingError: the URL is none of these, or the SQLite file cannot be kept private on a local disk.
@@ -118,7 +119,8 @@ def _open_sqlite(url: URL, clock: Clock, patience_ms: int, durable: bool) -> Eng
 def _begin(connection: Connection) -> None:
     """Begin a transaction. Readers never wait; writers take the lock at once, so that none fails half way.
 
-    The statement goes to the driver directly: SQLAlchemy's own work would be a quarter of a short transaction.
+    The statement goes to the driver directly: executing it through SQLAlchemy would take a quarter of the time of a
+    short transaction.
     """
     options: Any = connection.get_execution_options()
     statement = "BEGIN IMMEDIATE" if options.get(WRITES) else "BEGIN"
@@ -130,7 +132,7 @@ def _begin(connection: Connection) -> None:
 
 
 def _use_write_ahead_log(connection: sqlite3.Connection, clock: Clock) -> None:
-    """Retry the switch, which needs exclusive access and does not wait for it, if several processes open a new file."""
+    """Switch to the write-ahead log. The switch fails at once without exclusive access to a new file, so retry it."""
     for attempt in range(1, _WAL_ATTEMPTS + 1):
         try:
             (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
@@ -149,21 +151,21 @@ _NETWORK_TYPES: Final = frozenset(
     {"afs", "beegfs", "ceph", "cifs", "coda", "gfs2", "glusterfs", "gpfs", "lustre", "ncpfs", "nfs", "nfs4", "ocfs2"}
     | {"orangefs", "pvfs2", "smb3", "smbfs"}
 )
-# FUSE hides the file system below it; these two are known to use a disk of this host.
+# A FUSE mount does not show where it stores files; these two types are known to use a disk of this host.
 _LOCAL_FUSE: Final = frozenset({"fuseblk", "fuse.fuse-overlayfs"})
 _PRIVATE_FILE: Final = 0o600
 _PRIVATE_DIRECTORY: Final = 0o700
 
 
 def prepare_database_file(path: Path, mounts: Path = _MOUNTS) -> None:
-    """Create the file (empty) and its directory if absent, and remove the permissions of group and others.
+    """Create the file (empty) and its directory if they are absent, and set the mode of the file to 0600.
 
     SQLite gives its -wal and -shm files the same mode. The file is never opened here: closing it would release the
     locks that SQLite holds on it elsewhere in this process (POSIX locks belong to the process). Another process that
     ends would then remove the log to which this process still writes.
 
     Raises:
-        SettingError: it is on a network file system, is no regular file, or cannot be made private.
+        SettingError: the file is on a network file system, is no regular file, or cannot be created or made private.
     """
     absolute = path.absolute()
     try:
@@ -181,14 +183,15 @@ def prepare_database_file(path: Path, mounts: Path = _MOUNTS) -> None:
 
 
 def is_network_type(name: str) -> bool:
-    """Whether another host may use files of this file system type at the same time, or that is not known."""
+    """Return whether this is a type of network file system, or a FUSE type that is not known to use a local disk."""
     return name in _NETWORK_TYPES or (name.startswith("fuse") and name not in _LOCAL_FUSE)
 
 
 def filesystem_type(path: Path, mountinfo: str) -> str | None:
-    """Type of the file system that holds `path` (absolute, without links), by the text of /proc/self/mountinfo.
+    """Return the type of the file system that holds `path`, according to the text of /proc/self/mountinfo.
 
-    Of several mounts on the same directory the last counts. None if no line matches.
+    `path` is absolute and has no symbolic links. If several mounts are on the same directory, the last one counts. The
+    result is None if no line matches.
     """
     longest, found = -1, None
     for line in mountinfo.splitlines():
@@ -217,7 +220,7 @@ def _refuse_network(path: Path, mounts: Path) -> None:
 
 
 def _unescaped(mount_point: str) -> str:
-    """The kernel writes space, tab, newline and backslash as three octal digits after a backslash."""
+    """Undo the kernel's escapes: it writes space, tab, newline and backslash as a backslash and three octal digits."""
     for octal in ("\\040", "\\011", "\\012", "\\134"):
         mount_point = mount_point.replace(octal, chr(int(octal[1:], 8)))
     return mount_point

@@ -1,18 +1,19 @@
 """The event log: what was decided, what was found, and what was done about it, by whom and when.
 
 **An event** is a row of the table `events`: the database's time, a kind, a subject (what it is about), a detail (free
-text) and an author. A store that changes something writes the event in the transaction of the change, so there is
-neither without the other. Events are only appended, never changed or deleted. They never contain payloads or secrets.
+text) and an author. A store that changes something writes the event in the transaction of the change, so both are
+committed or neither is. Events are only appended, never changed or deleted. They never contain payloads or secrets.
 
 **Kinds** are the members of `EventKind`, with the subject of each; a new kind is a new member.
 
 **Writers** call `record_event`. They are the SQL stores (`sql_*.py`, `store.py`) of `segments`, `runs`, `configs` and
-the use cases, and `store_identity`. The author is a person, as given by the command line, Airflow or its log, or a name
-of the part of the platform that decided by itself.
+the use cases, and `store_identity`. The author is a person, as named by the command line, Airflow or Airflow's log. If
+the platform decided by itself, the author is the name of the deciding part, such as `plan`, or the id of a batch.
 
-**Readers** are people: no command lists events, so they select from the table. The platform itself asks two questions
-only. When was the newest event (`newest_event_ms`)? A clock that is behind it must not delete anything. And has this
-database ever read cluster metadata (`SeenClusterMetadata` in `store_identity`)?
+**Readers** are people: no command lists events, so they select from the table. The platform itself reads the table for
+two purposes only. `newest_event_ms` returns the time of the newest event: while the database's clock is earlier than
+that time, nothing may be deleted. `SeenClusterMetadata` in `store_identity` checks whether the platform has ever read
+cluster metadata with this database.
 """
 
 from enum import StrEnum
@@ -32,7 +33,7 @@ class EventKind(StrEnum):
     OWNER = "owner"
     TOPIC_DELETION = "topic-deletion"
     HANDOVER = "handover"
-    # A partition, `orders-0 (topic id)`.
+    # The subject is a partition, `orders-0 (topic id)`.
     ADOPTION = "adoption"
     DIVERGENCE = "divergence"
     GIVEN_UP_SEGMENT = "given-up-segment"
@@ -41,27 +42,28 @@ class EventKind(StrEnum):
     LOST_OFFSETS = "lost-offsets"
     SKIPPED_OFFSETS = "skipped-offsets"
     SUPERSEDED = "superseded"
-    # A partition, or the metadata topic or one of its partitions, `__remote_log_metadata-7`.
+    # The subject is a partition, or the metadata topic, or one of its partitions, `__remote_log_metadata-7`.
     INGEST = "ingest"
-    # A partition; the id of the store at the beginning, the id of the cluster at the end.
+    # The subject is the store's id when a rebuild begins, then each partition, then the cluster's id when it ends.
     REBUILD = "rebuild"
-    # A run (`run_subject`). `BRAKE` is the check of the deletion limits, `ANSWER` a person's answer in Airflow.
+    # The subject is a run (`run_subject`). `BRAKE` is a check of the deletion limits. `ANSWER` is an answer from
+    # Airflow; if it is about the plan of a handover, its subject is `run ` and the handover's id.
     BRAKE = "brake"
     APPROVAL = "approval"
     WITHDRAWAL = "withdrawal"
     ANSWER = "answer"
-    # The name of a topic, or `ALL_TOPICS`.
+    # The subject is the name of a topic, or `ALL_TOPICS`.
     PAUSE = "pause"
     RESUME = "resume"
-    # The name of a pool.
+    # The subject is the name of a pool.
     POOL_SIZE = "pool size"
-    # The id of the cluster.
+    # The subject is the id of the cluster.
     STORE_MOVED = "store-moved"
     STORE_TAKEN_OVER = "store-taken-over"
     CLUSTER_METADATA_READ = "topic facts"
-    # `finding 12`.
+    # The subject is `finding ` and the finding's id, such as `finding 12`.
     FINDING_ACCEPTED = "audit finding accepted"
-    # `missing segments`.
+    # The subject is the text `missing segments`.
     LOSSES_CONFIRMED = "losses confirmed"
 
 
@@ -86,12 +88,12 @@ def record_event(
     """Append an event in the caller's transaction.
 
     Args:
-        connection: of a write transaction, that of the change.
-        cluster_id: of the cluster whose store changes.
+        connection: the connection of the write transaction that makes the change.
+        cluster_id: the id of the cluster whose store changes.
         kind: what the event is about.
-        subject: what it is about, in the form that `EventKind` names; a partition as it is.
-        detail: what was decided or found; may be empty. Control characters are escaped, and a long text is cut; the
-            same holds for `subject` and `author`.
+        subject: what the event is about, in the form that `EventKind` names; pass a partition as it is.
+        detail: what was decided or found; may be empty. In `subject`, `detail` and `author`, a long text is cut, and
+            control characters are escaped.
         author: who decided: a person, or a part of the platform.
         now_ms: the database's time, in UTC milliseconds.
     """
@@ -109,7 +111,7 @@ def record_event(
 
 
 def newest_event_ms(connection: Connection, cluster_id: str, after_ms: int) -> int | None:
-    """Return the time of the newest event after `after_ms` (exclusive), in UTC milliseconds; None without one."""
+    """Return the time of the newest event after `after_ms` (exclusive), in UTC milliseconds; None if there is none."""
     is_after = events.c.occurred_at_ms > after_ms
     query = select(func.max(events.c.occurred_at_ms)).where(events.c.cluster_id == cluster_id, is_after)
     newest: int | None = connection.execute(query).scalar_one()

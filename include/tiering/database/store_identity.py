@@ -1,13 +1,13 @@
 """The identity of the database: its store, whether it is being rebuilt, and whether it has read cluster metadata.
 
 **Store identity** is what the store's marker object must contain before a write or delete. The row is written before
-the marker object. Afterwards both change together, with a generation that is pending in the row while the marker is
-replaced (`claim_store`). A database that was restored, cloned or pointed at another bucket differs from the marker as
-soon as the database in use has planned a run, and is refused.
+the marker object is created. Afterwards both change together: the new generation is pending in the row while the marker
+is replaced (`claim_store`). A database that was restored, cloned or configured with another bucket differs from the
+marker as soon as the database in use has planned a run. Then it is refused.
 
-**Rebuild**: the row also records that the database is being rebuilt from the store, from the beginning of a rebuild
-until its last step. Meanwhile only the rebuild may use the database, because with incomplete metadata all other objects
-would look like orphans.
+**Rebuild**: from the beginning of a rebuild until its last step, the row also records that the database is being
+rebuilt from the store. Meanwhile only the rebuild may use the database: objects whose metadata is not rebuilt yet would
+look like orphans.
 
 **Cluster metadata**: an event, written once, records that the metadata of a cluster's topics has been read.
 """
@@ -34,10 +34,10 @@ def is_being_rebuilt(engine: Engine) -> bool:
 
 
 def rebuild_begun(connection: Connection, found: StoreMarker) -> StoreMarker | None:
-    """Return the marker that a rebuild, begun earlier, gives to the store; None if the database is empty.
+    """Return the marker that an earlier, unfinished rebuild gives to the store; None if the database is empty.
 
     Raises:
-        StateConflictError: the database has other rows, or the rebuild is for another cluster; names them.
+        StateConflictError: the database has rows and no unfinished rebuild, or its rebuild is for another cluster.
     """
     rows = connection.execute(select(stores)).all()
     if len(rows) == 1 and rows[0].rebuilding_since_ms is not None:
@@ -57,7 +57,10 @@ def rebuild_begun(connection: Connection, found: StoreMarker) -> StoreMarker | N
 
 
 def begin_rebuild(connection: Connection, found: StoreMarker, wanted: StoreMarker, now_ms: int) -> StoreMarker | None:
-    """Record in an empty database that it is being rebuilt, with `wanted` as its marker; see `rebuild_begun`."""
+    """Record in an empty database that it is being rebuilt, with `wanted` as its marker.
+
+    Return and raise what `rebuild_begun` does; after an earlier, unfinished rebuild nothing is recorded.
+    """
     serialise_writers(connection, _SERIAL)
     begun_before = rebuild_begun(connection, found)
     if begun_before is None:
@@ -92,13 +95,13 @@ def end_rebuild(connection: Connection, cluster_id: str) -> None:
 
 
 def current_marker(row: Row[Any]) -> StoreMarker:
-    """The current marker in a row of `stores`, without what is pending."""
+    """Return the current marker in a row of `stores`, not the pending one."""
     place = None if row.url is None else StorePlace(row.url, row.layout, row.key_prefix)
     return StoreMarker(row.cluster_id, row.store_id, row.generation, row.generation_token, place)
 
 
 def rows_by_table(connection: Connection) -> dict[str, int]:
-    """Count the rows of our tables, by name; empty tables are absent."""
+    """Return the number of rows of each table of the schema, by table name; empty tables are absent."""
     counts = {
         table.name: connection.execute(select(func.count()).select_from(table)).scalar_one()
         for table in metadata.sorted_tables
@@ -120,7 +123,7 @@ _NOTHING_PENDING: Final = {
 
 
 class StoreIdentities(ClusterStore):
-    """`StoreGenerations` of one cluster's remote store, over the platform's database."""
+    """Implement `StoreGenerations` for one cluster's remote store, in the platform's database."""
 
     def read(self) -> AcceptedMarkers | None:
         """Read the markers that this database accepts; None before the first `create`."""
@@ -136,9 +139,9 @@ class StoreIdentities(ClusterStore):
         return found
 
     def create(self, store_id: Uuid, token: Uuid | None = None, place: StorePlace | None = None) -> AcceptedMarkers:
-        """Record this store with generation 1, unless there is an identity; return the identity in force.
+        """Record this store with generation 1 unless an identity is recorded; return the recorded identity.
 
-        Without token and place, as earlier versions did, until the generation is raised.
+        A token or place that is None stays unrecorded, as in earlier versions, until the generation is raised.
         """
         with writing(self._engine) as connection:
             values = {
@@ -155,7 +158,7 @@ class StoreIdentities(ClusterStore):
             return accepted_by(connection.execute(_IDENTITY, {"of_cluster": self._cluster_id}).one())
 
     def has_segments(self) -> bool:
-        """Whether the database has a segment in any state, including tombstones."""
+        """Return whether the database has a segment of any cluster, in any state, including tombstones."""
         with reading(self._engine) as connection:
             return connection.execute(_SEGMENT).one_or_none() is not None
 
@@ -237,7 +240,7 @@ class StoreIdentities(ClusterStore):
 
 
 def accepted_by(row: Row[Any]) -> AcceptedMarkers:
-    """The markers that a row of `stores` accepts."""
+    """Return the markers that a database with this row of `stores` accepts."""
     current = current_marker(row)
     if row.pending_token is None:
         return AcceptedMarkers(current, None, row.conditional_writes)
@@ -257,13 +260,13 @@ def require_whole(engine: Engine) -> None:
 
 
 def known_clusters(engine: Engine) -> list[str]:
-    """Ids of the clusters that this database was set up for: a single id, or none before set-up."""
+    """Return the ids of the clusters that this database was set up for: normally one, and none before set-up."""
     with reading(engine) as connection:
         return list(connection.scalars(select(stores.c.cluster_id).order_by(stores.c.cluster_id)))
 
 
 def description_of(engine: Engine) -> str:
-    """The database for messages, without user, password and parameters."""
+    """Return the database's URL for messages, without user, password and parameters."""
     url = engine.url
     where = url.host or ""
     where += "" if url.port is None else f":{url.port}"
@@ -275,7 +278,7 @@ _AUTHOR: Final = "plan"
 
 
 class SeenClusterMetadata(ClusterStore):
-    """Whether cluster metadata has been read, for one cluster. Every call may raise MetadataUnavailableError."""
+    """Record once that the metadata of one cluster has been read. Each call may raise MetadataUnavailableError."""
 
     def were_known(self) -> bool:
         with reading(self._engine) as connection:
@@ -292,6 +295,6 @@ class SeenClusterMetadata(ClusterStore):
                 record_event(connection, self._cluster_id, _KIND, self._cluster_id, "known", _AUTHOR, now_ms)
 
     def _is_written(self, connection: Connection) -> bool:
-        """Search in order of time, because the event is among the first of a cluster."""
+        """Return whether the event exists. Search in order of time, because it is among a cluster's first events."""
         query = select(events.c.event_id).where(events.c.cluster_id == self._cluster_id, events.c.kind == _KIND)
         return connection.execute(query.order_by(events.c.occurred_at_ms).limit(1)).one_or_none() is not None

@@ -1,9 +1,10 @@
 """What all stores share: transactions, the time, statements, and locks of partitions.
 
-**Transactions** raise typed errors. Keep writing transactions short: SQLite has one writer at a time.
+**Transactions** raise the errors of `include.tiering.errors`. Keep write transactions short: SQLite has one writer at a
+time.
 
 **Time**: the database's clock dates leases, verdicts and tombstones, so that no worker's clock matters. With PostgreSQL
-it is the server's clock, with SQLite that of the host on which all its users run.
+this is the server's clock, with SQLite the clock of the host on which all processes that use the file run.
 
 **Statements** run on both SQLite and PostgreSQL. They are built once and executed with parameters, because building a
 statement takes several times as long as executing it. Statements executed for every segment use `in_partition`.
@@ -12,24 +13,26 @@ statement takes several times as long as executing it. Statements executed for e
 before any row below it changes. Rows of topics and partitions are created when first needed.
 
 **Ids to be removed**: no segment may begin under an id whose objects an audit removes. The audit that marks an id for
-removal and the copy that begins a segment under it both lock the partition's row first, so the later sees the earlier.
+removal and the copy that begins a segment under that id both lock the partition's row first, so the second of them sees
+the change of the first.
 
 **Fencing tokens** are unique, even if the database is restored from a backup. A token is a time in milliseconds and, in
-its lowest bits, a random number. The time is the later of the database's time and the time of the previous token plus
-one. So the tokens of a database ascend; as long as its clock goes forward, also across a restore, which brings back
-earlier rows. If the clock was set back as well, the same time may be used before and after the restore. Then the random
-bits distinguish the two holders: a fence checks whether a token equals the newest, not whether it is lower.
+its lowest bits, a random number. The time is the database's time. If the token would then not be higher than the
+previous token, the time is that of the previous token plus 1 ms. So the tokens of a partition and role ascend. While
+the clock goes forward, they also ascend across a restore, which brings back earlier rows. If the clock was set back as
+well, the same time may be used before and after the restore. Then the random bits distinguish the two holders: a fence
+checks whether a token equals the newest token, not whether it is lower.
 
 **Live leases**: a lease that ends more than its length and `LEASE_MARGIN_MS` in the future was taken, or renewed, while
 the clock was ahead. It counts as no lease: otherwise its partition would be blocked until that time. Once another batch
 has claimed the partition, the fencing token of the earlier holder is refused.
 
 **Fences**: the right to change a partition in a role is checked inside the transaction of the change. A token is valid
-as long as no later claim of the partition in its role was made and its lease was not given back. It stays valid after
-the lease has expired: as long as no other batch has claimed the partition, none has read or changed it, so the late
-change does no harm; from the next claim on, the token is always refused. The lease's row stays locked until the
-transaction ends, so a claim waits for a running change, and no change overlaps a claim. Leases of the other role do not
-count: if both roles want to change a segment, the segment's state decides.
+until a later claim of the partition in the same role is made, or its lease is given back. It stays valid after the
+lease has expired: until another batch claims the partition in this role, no other batch works on it in this role, so
+the late change does no harm. From the next claim on, the token is always refused. The lease's row stays locked until
+the transaction ends, so a claim waits for a running change, and no change overlaps a claim. Leases in other roles do
+not count: if holders of two roles want to change the same segment, the segment's state decides.
 """
 
 import secrets
@@ -86,8 +89,8 @@ def reading(engine: Engine) -> Iterator[Connection]:
 def writing(engine: Engine, *, durable: bool = True) -> Iterator[Connection]:
     """Begin a write transaction; commit at the end, roll back on any error.
 
-    Not `durable`: the commit does not wait for the disk. A power failure before the next durable commit can undo it.
-    Use this for what can be determined again.
+    Without `durable` the commit does not wait for the disk, and a power failure before the next durable commit can undo
+    it. Use this only for data that can be determined again.
 
     Raises:
         MetadataUnavailableError: the database is locked, unreachable, or without the tables.
@@ -102,7 +105,7 @@ def writing(engine: Engine, *, durable: bool = True) -> Iterator[Connection]:
 
 @contextmanager
 def _without_sync(connection: Connection) -> Iterator[None]:
-    """Lower SQLite's `synchronous` for one transaction; it belongs to the connection and changes only between two."""
+    """Lower SQLite's `synchronous` for one transaction: set it before the transaction, and back after its end."""
     if connection.dialect.name != "sqlite":
         yield
         return
@@ -128,7 +131,7 @@ def _typed_errors(engine: Engine) -> Iterator[None]:
 
 
 def _describe(engine: Engine, error: SQLAlchemyError) -> str:
-    """The first line of the driver's message, without SQL, values or password."""
+    """Return the database's URL and the first line of the driver's message, without SQL, values or password."""
     cause = error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
     first_line = next(iter(str(cause).strip().splitlines()), type(cause).__name__)
     password = engine.url.password
@@ -141,7 +144,7 @@ NowMs = Callable[[Connection], int]
 
 
 def database_now_ms(connection: Connection) -> int:
-    """UTC milliseconds now, not at the start of the transaction."""
+    """Return the database's time in UTC milliseconds: that of the call, not of the start of the transaction."""
     if connection.dialect.name == "sqlite":
         return time.time_ns() // 1_000_000
     milliseconds = func.floor(extract("epoch", func.clock_timestamp()) * 1000)
@@ -180,12 +183,12 @@ _MOST_CHARACTERS: Final = 2_000
 
 
 def insert_for(dialect_name: str, table: Table) -> sqlite.Insert | postgresql.Insert:
-    """An INSERT with ON CONFLICT, in this dialect."""
+    """Return an INSERT of this dialect, to which the caller can add ON CONFLICT."""
     return sqlite.insert(table) if dialect_name == "sqlite" else postgresql.insert(table)
 
 
 def insert_if_absent(connection: Connection, table: Table, values: Mapping[str, Any]) -> bool:
-    """Insert the row unless its key exists; return whether it was inserted."""
+    """Insert the row unless its primary key, or another unique key of it, exists; return whether it was inserted."""
     return connection.execute(_insert_if_absent(connection.dialect.name, table), values).one_or_none() is not None
 
 
@@ -195,7 +198,7 @@ def _insert_if_absent(dialect_name: str, table: Table) -> ReturningInsert[Any]:
 
 
 def upsert(connection: Connection, table: Table, values: Mapping[str, Any], *, keep: Sequence[str] = ()) -> None:
-    """Insert the row, or set all but its key and the columns to `keep`."""
+    """Insert the row. If its primary key exists, set the columns of `values` other than the key and those in `keep`."""
     key = [column.name for column in table.primary_key]
     changed = tuple(name for name in values if name not in key and name not in keep)
     connection.execute(_upsert(connection.dialect.name, table, changed), values)
@@ -215,12 +218,12 @@ def serialise_writers(connection: Connection, what: str) -> None:
 
 
 def stored_text(text: str) -> str:
-    """Text from outside, ready to be stored: control characters and invalid UTF-8 escaped, cut at a fixed length."""
+    """Return text from outside as it may be stored: cut after 2000 characters, then unprintable characters escaped."""
     return printable(text[:_MOST_CHARACTERS])
 
 
 def of_partition(table: Table, cluster_id: str, partition: TopicIdPartition) -> ColumnElement[bool]:
-    """The condition on the three key columns that every table below a partition has."""
+    """Return the condition that a row belongs to the partition, by cluster id, topic id and partition number."""
     return and_(
         table.c.cluster_id == cluster_id,
         table.c.topic_id == str(partition.topic_id),
@@ -229,7 +232,7 @@ def of_partition(table: Table, cluster_id: str, partition: TopicIdPartition) -> 
 
 
 def in_partition(table: Table) -> ColumnElement[bool]:
-    """The condition of `of_partition` for a statement that is built once: its parameters are `key_of` the partition."""
+    """Return the condition of `of_partition` for a statement that is built once; `key_of` returns its parameters."""
     return and_(
         table.c.cluster_id == bindparam("of_cluster"),
         table.c.topic_id == bindparam("of_topic"),
@@ -238,7 +241,7 @@ def in_partition(table: Table) -> ColumnElement[bool]:
 
 
 def key_of(cluster_id: str, partition: TopicIdPartition) -> dict[str, Any]:
-    """The parameters of `in_partition`."""
+    """Return the parameters of `in_partition`."""
     return {"of_cluster": cluster_id, "of_topic": str(partition.topic_id), "of_partition": partition.partition}
 
 
@@ -248,7 +251,7 @@ _LOCK: Final = _STOPPED_REASON.with_for_update()
 
 @lru_cache(maxsize=10_000)
 def partition_from(topic_id: str, partition: int, name: str) -> TopicIdPartition:
-    """The partition of three columns. Cached, because most rows are of the same partition as the row before."""
+    """Return the partition with these values. Cached, because most rows are of the same partition as the row before."""
     return TopicIdPartition(Uuid.parse(topic_id), partition, name)
 
 
@@ -272,7 +275,7 @@ def ensure_partition(connection: Connection, cluster_id: str, partition: TopicId
 
 
 def lock_partition(connection: Connection, cluster_id: str, partition: TopicIdPartition) -> str | None:
-    """Lock the partition's row until the transaction ends; returns why the partition is stopped, None if it is not."""
+    """Lock the partition's row until the transaction ends, and return what `stopped_reason_of` returns."""
     return connection.execute(_LOCK, key_of(cluster_id, partition)).scalar_one_or_none()
 
 
@@ -292,7 +295,10 @@ def set_stopped_reason(
 
 
 def stopped_reason_of(connection: Connection, cluster_id: str, partition: TopicIdPartition) -> str | None:
-    """Why no segment of the partition may become FINISHED; None if it may, or if the partition is not registered."""
+    """Return why the partition is stopped; None if it is not stopped, or not registered.
+
+    In a stopped partition only a new copy that replaces a failed segment may become FINISHED.
+    """
     return connection.execute(_STOPPED_REASON, key_of(cluster_id, partition)).scalar_one_or_none()
 
 
@@ -305,7 +311,10 @@ _MARKED_FOR_DELETION: Final = (
 
 
 def marked_for_deletion_by(connection: Connection, cluster_id: str, segment_id: RemoteLogSegmentId) -> str | None:
-    """The run that removes the objects under this id, None if none does; the caller holds the partition's lock."""
+    """Return the id of a run that marked objects under this segment id for deletion; None if there is none.
+
+    The caller has locked the partition's row.
+    """
     key = key_of(cluster_id, segment_id.topic_id_partition) | {"of_segment": str(segment_id.id)}
     return connection.execute(_MARKED_FOR_DELETION, key).scalar_one_or_none()
 
@@ -316,38 +325,41 @@ _STEP: Final = 1 << TOKEN_RANDOM_BITS
 
 
 def draw_token(now_ms: int) -> int:
-    """The token of a claim at this time if it is the first."""
+    """Return a token with this time and random bits: that of the first claim of a partition in a role."""
     return now_ms * _STEP + secrets.randbits(TOKEN_RANDOM_BITS)
 
 
 def token_after(held: int, drawn: int) -> int:
-    """The token that follows `held`, with the random bits of `drawn`."""
+    """Return the token after `held`: `drawn` if it is higher, else `held` plus 1 ms with the random bits of `drawn`."""
     return drawn if drawn > held else (held // _STEP + 1) * _STEP + drawn % _STEP
 
 
 def sql_token_after(held: ColumnElement[int], drawn: ColumnElement[int]) -> ColumnElement[int]:
-    """`token_after` as the database computes it."""
+    """Return the SQL expression that computes `token_after`."""
     return case((drawn > held, drawn), else_=(held // _STEP + 1) * _STEP + drawn % _STEP)
 
 
 LEASE_MARGIN_MS: Final = 60_000
-"""How much later than its length a live lease may end: the clock may have been set back a little since its renewal."""
+"""A live lease ends at most this time plus its length after now: the clock may have been set back since its renewal."""
 _LENGTH_UNKNOWN_MS: Final = 60 * 60 * 1000
 _RENEWED_AT_MS: Final = leases.c.expires_at_ms - func.coalesce(leases.c.lease_ms, _LENGTH_UNKNOWN_MS)
 
 
 def is_live_lease(now_ms: ColumnElement[int]) -> ColumnElement[bool]:
-    """Whether a lease is not over, not given back, and was renewed at most `LEASE_MARGIN_MS` after now."""
+    """Return the condition that a lease has not expired, and was renewed no later than `LEASE_MARGIN_MS` after now.
+
+    A lease that was given back has expired.
+    """
     return and_(leases.c.expires_at_ms > now_ms, now_ms >= _RENEWED_AT_MS - LEASE_MARGIN_MS)
 
 
 def is_lease_ahead(now_ms: ColumnElement[int]) -> ColumnElement[bool]:
-    """Whether a lease does not count because it ends more than its length and `LEASE_MARGIN_MS` in the future."""
+    """Return the condition that a lease does not count: it ends later than its length plus the margin after now."""
     return and_(leases.c.expires_at_ms > now_ms, now_ms < _RENEWED_AT_MS - LEASE_MARGIN_MS)
 
 
 def is_within_lease(until_ms: int, *, now_ms: int, lease_ms: int) -> bool:
-    """Whether a lease of `lease_ms` that is stored elsewhere, and ends at `until_ms`, is live."""
+    """Return whether a lease of another table, of length `lease_ms` and ending at `until_ms` (exclusive), is live."""
     return now_ms < until_ms <= now_ms + lease_ms + LEASE_MARGIN_MS
 
 
@@ -367,10 +379,10 @@ class FenceHolder:
 
 
 def hold_fence(connection: Connection, cluster_id: str, fence: Fence) -> FenceHolder:
-    """Lock the partition's lease in this role and check that `fence` is the newest.
+    """Lock the partition's lease in the role of `fence`, and check that it has the newest token.
 
     Raises:
-        LeaseLostError: a later claim was made, or the lease was given back; names the tokens.
+        LeaseLostError: a later claim was made, the lease was given back, or there was never a lease in this role.
     """
     where = fence.topic_id_partition
     row = connection.execute(_NEWEST, key_of(cluster_id, where) | {"of_role": fence.role}).one_or_none()

@@ -1,7 +1,7 @@
-"""The versions of the schema; no other module creates or changes tables.
+"""The versions of the schema. No other module creates or changes tables, except SQLite's separate file of the quotas.
 
-Several processes may upgrade at the same time: each takes the same lock (SQLite's write lock, an advisory lock of
-PostgreSQL) before it reads the revision, and all changes are one transaction.
+Several processes may upgrade at the same time: each takes the same lock (SQLite's write lock, or an advisory lock in
+PostgreSQL) before it reads the revision. All changes of an upgrade are one transaction.
 
 Crash safety: a killed upgrade leaves the revision and the tables as they were.
 """
@@ -18,7 +18,7 @@ from include.tiering.database.transactions import reading, serialise_writers, wr
 from include.tiering.errors import MetadataUnavailableError, SettingError
 
 HEAD: Final = "r0100"
-"""A constant, so that a check works if the library was imported from an archive and no directory can be listed."""
+"""The newest revision. A constant, because the library may be imported from an archive, which cannot be listed."""
 
 _HERE: Final = Path(__file__).parent
 _VERSION: Final = Table("alembic_version", MetaData(), Column("version_num", String))
@@ -48,7 +48,7 @@ def upgrade(engine: Engine) -> None:
 
 
 def current_revision(engine: Engine) -> str | None:
-    """Return the revision of the schema; None for a database without our tables."""
+    """Return the revision of the schema; None for a database without the tables of this schema."""
     with reading(engine) as connection:
         return _revision(connection)
 
@@ -74,7 +74,7 @@ def _revision(connection: Connection) -> str | None:
 
 
 def migration_config() -> Config:
-    """Alembic's configuration, without a file."""
+    """Return Alembic's configuration; it is not read from a file."""
     config = Config()
     config.set_main_option("script_location", str(_HERE).replace("%", "%%"))
     config.set_main_option("path_separator", "os")

@@ -1,4 +1,4 @@
-"""Run by alembic: applies revisions on the connection, and in the transaction, of `migrations.upgrade`."""
+"""Alembic runs this module: it applies revisions in the connection and transaction that `migrations.upgrade` opened."""
 
 from alembic import context
 

@@ -118,7 +118,7 @@ def create_runs() -> None:
         column("directory_id", TEXT),
         column("urgency", FLOAT, "the highest is claimed first"),
         column("stopped", FLAG, "a segment failed: no more work in this run"),
-        column("claimed_at_ms", LONG, "0 if never; if equally urgent the longest wait first"),
+        column("claimed_at_ms", LONG, "0: never; if equally urgent, the lowest is first"),
         column("queue", TEXT, "Airflow queue whose workers can read it; null: any", null=True),
         column("spark_resource", TEXT, "Spark resource of executors that can read it; null: any", null=True),
         refers("planned_partitions", "runs", RUN),
@@ -183,7 +183,7 @@ def create_runs() -> None:
     index("ix_planned_deletions_segment", "planned_deletions", f"{PARTITION} segment_id")
     create(
         "planned_verifications",
-        "segments that a run verifies; kept for a month",
+        "segments that a run verifies; 30 days later the next plan deletes the rows",
         f"{PARTITION} run_id segment_id",
         *partition_key(),
         column("run_id", TEXT),
@@ -280,7 +280,7 @@ def create_audits() -> None:
         column("guard", TEXT),
         column("run_id", TEXT, "the audit that raised it first"),
         column("sentence", TEXT),
-        column("memory_ms", LONG, "newest time stored in the database then", null=True),
+        column("memory_ms", LONG, "by older-database: newest segment time then", null=True),
         column("raised_at_ms", LONG),
     )
     create(
@@ -324,8 +324,8 @@ def create_handovers() -> None:
         column("handover_id", UUID),
         column("topic_id", UUID),
         column("topic", TEXT),
-        column("open_topic_id", UUID, "topic id while the handover is open, else null: a topic has one", null=True),
-        column("step", TEXT, "what is to be done next, or again"),
+        column("open_topic_id", UUID, "topic id until the handover ends, then null: one at a time", null=True),
+        column("step", TEXT, "the step to run next, or again"),
         column("state", TEXT, "active, stopped, undoing, parked, undone, done"),
         column("wanted_ms", LONG, "local.retention.ms at the end; null: as it was", null=True),
         column("wanted_bytes", LONG, "local.retention.bytes at the end; null: as it was", null=True),

@@ -1,7 +1,8 @@
 """The schema of the database.
 
-Every table belongs to a cluster by its cluster id, which is part of the primary key unless that is a surrogate.
-Partitions are identified by the topic id; pauses, meters and dynamic configs by the topic's name.
+Every row has the id of the cluster to which it belongs. The cluster id is part of the primary key, except where that
+key is or contains a surrogate number. A partition is identified by the topic's id and its number; pauses, meters and
+dynamic configs of a topic are identified by the topic's name.
 """
 
 from include.tiering.database.schema.administration import (

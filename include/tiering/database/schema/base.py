@@ -1,7 +1,7 @@
 """What all tables share: constraint names, key columns, column types.
 
-Times are UTC milliseconds, sizes bytes, ids the 22 characters that Kafka prints. Text from outside has no control
-characters and a limited length (`database.transactions.stored_text`).
+Times are in UTC milliseconds and sizes in bytes. A UUID is stored as the 22 characters that Kafka prints. Text from
+outside has no control characters and a limited length (`database.transactions.stored_text`).
 """
 
 from typing import Any, Final
@@ -39,7 +39,7 @@ def partition_key() -> tuple[Column[Any], ...]:
 
 
 def partition_columns() -> tuple[Column[Any], ...]:
-    """The three columns of a partition in a table whose primary key they are not."""
+    """Return the three columns of a partition for a table in which they are not the primary key."""
     return (
         Column("cluster_id", Text, nullable=False),
         Column("topic_id", UUID_TEXT, nullable=False),

@@ -54,7 +54,7 @@ planned_partitions: Final = Table(
     Column("directory_id", Text, nullable=False),
     Column("urgency", Float, nullable=False, comment="the highest is claimed first"),
     Column("stopped", Boolean, nullable=False, comment="a segment failed: no more work in this run"),
-    Column("claimed_at_ms", BigInteger, nullable=False, comment="0 if never; if equally urgent the longest wait first"),
+    Column("claimed_at_ms", BigInteger, nullable=False, comment="0: never; if equally urgent, the lowest is first"),
     Column("queue", Text, comment="Airflow queue whose workers can read it; null: any"),
     Column("spark_resource", Text, comment="Spark resource of executors that can read it; null: any"),
     ForeignKeyConstraint(_RUN, [f"runs.{name}" for name in _RUN]),
@@ -217,7 +217,7 @@ planned_verifications: Final = Table(
     Column("recorded_at_ms", BigInteger),
     ForeignKeyConstraint(_RUN, [f"runs.{name}" for name in _RUN]),
     Index("ix_planned_verifications_run", *_RUN, "outcome"),
-    comment="segments that a run verifies; kept for a month",
+    comment="segments that a run verifies; 30 days later the next plan deletes the rows",
 )
 
 
@@ -249,7 +249,7 @@ active_guards: Final = Table(
     Column("guard", Text, primary_key=True),
     Column("run_id", Text, nullable=False, comment="the audit that raised it first"),
     Column("sentence", Text, nullable=False),
-    Column("memory_ms", BigInteger, comment="newest time stored in the database then"),
+    Column("memory_ms", BigInteger, comment="by older-database: newest segment time then"),
     Column("raised_at_ms", BigInteger, nullable=False),
     comment="objections of audits that no later audit has cleared: nothing expires",
 )

@@ -46,12 +46,12 @@ partitions: Final = Table(
     "partitions",
     metadata,
     *partition_key(),
-    Column("log_start_offset", BigInteger, nullable=False, comment="the platform's: remote records below are deleted"),
+    Column("log_start_offset", BigInteger, nullable=False, comment="the platform's; remote records below it expire"),
     Column("leader_epochs", Text, nullable=False, comment="history merged over time: epoch:start,epoch:start"),
     Column(
         "stopped_reason",
         Text,
-        comment="set while a FINISHED segment has the verdict failed: no later one may finish",
+        comment="the failed segment because of which no new segment may finish; null: none",
     ),
     ForeignKeyConstraint(["cluster_id", "topic_id"], ["topics.cluster_id", "topics.topic_id"]),
     comment="this row is locked before any segment of the partition changes",
@@ -67,7 +67,7 @@ skipped_offsets: Final = Table(
     Column("author", Text, nullable=False),
     Column("recorded_at_ms", BigInteger, nullable=False),
     ForeignKeyConstraint(_PARTITION, [f"partitions.{name}" for name in _PARTITION]),
-    comment="append only: gaps after which a person decided to continue",
+    comment="append only: offsets missing by a person's decision, or found missing by a rebuild",
 )
 
 divergences: Final = Table(
@@ -79,7 +79,7 @@ divergences: Final = Table(
     Column("last_offset", BigInteger, nullable=False, comment="inclusive; the last remote offset"),
     Column("archive_epochs", Text, nullable=False, comment="epochs of the remote records there: epoch,epoch"),
     Column("source_epochs", Text, nullable=False, comment="epochs of the source's records there"),
-    Column("seen_by", Text, nullable=False, comment="plan, copy, verification"),
+    Column("seen_by", Text, nullable=False, comment="plan, copy, verification, rebuild, adoption, store"),
     Column("seen_at_ms", BigInteger, nullable=False),
     Column("followed_from", BigInteger, comment="the source is followed from here; null: not decided"),
     Column("reason", Text),
@@ -101,7 +101,7 @@ segments: Final = Table(
     Column("broker_id", Integer, nullable=False),
     Column("event_timestamp_ms", BigInteger, nullable=False),
     Column("size_bytes", BigInteger, nullable=False, comment="of the .log alone"),
-    Column("leader_epochs", Text, nullable=False, comment="as in segment_epochs, so that one row is one segment"),
+    Column("leader_epochs", Text, nullable=False, comment="as in segment_epochs; so one row describes a segment"),
     Column("custom_metadata", LargeBinary),
     Column("txn_index_empty", Boolean, nullable=False),
     Column("state", SmallInteger, nullable=False, comment="id of the state on Kafka's wire"),
@@ -111,7 +111,7 @@ segments: Final = Table(
     Column(
         "deep_passed_at_ms",
         BigInteger,
-        comment="time of the last deep verification that passed; null: none since it failed",
+        comment="time of the last deep verification that passed; null: none, or it failed since",
     ),
     Column("log_crc32c", BigInteger, comment="of the .log, as verified before the copy"),
     Column("source_fingerprint", Text, comment="equal texts: the same source bytes"),
@@ -167,7 +167,7 @@ segment_epochs: Final = Table(
     *partition_columns(),
     Column("start_offset", BigInteger, nullable=False),
     Column("end_offset", BigInteger, nullable=False, comment="inclusive; below the start if the epoch has no record"),
-    Column("broker_reference", Text, comment="as a broker's cache has it: referenced, unreferenced; null: it does not"),
+    Column("broker_reference", Text, comment="referenced or unreferenced in a broker's cache; null: absent from it"),
     ForeignKeyConstraint(["segment_key"], ["segments.segment_key"], ondelete="CASCADE"),
     Index("ix_segment_epochs_offset", *_PARTITION, "leader_epoch", "start_offset"),
     comment="the part of each leader epoch in each segment",
@@ -181,7 +181,7 @@ size_counters: Final = Table(
     Column("state", SmallInteger, primary_key=True, autoincrement=False),
     Column("size_bytes", BigInteger, nullable=False),
     Column("segments", BigInteger, nullable=False),
-    Column("highest_offset", BigInteger, comment="highest end offset (inclusive) ever in this state; never lowered"),
+    Column("highest_offset", BigInteger, comment="highest end offset (inclusive) in this state; only totals fall"),
     CheckConstraint("size_bytes >= 0 AND segments >= 0", name="not_negative"),
     comment="updated in the transaction of each state change; a segment counts in the total and in each of its epochs",
 )
@@ -214,10 +214,10 @@ metadata_positions: Final = Table(
     metadata,
     cluster_key(),
     Column("metadata_partition", Integer, primary_key=True, autoincrement=False),
-    Column("next_offset", BigInteger, nullable=False, comment="all records below it were applied"),
+    Column("next_offset", BigInteger, nullable=False, comment="all records below it were processed"),
     Column("end_offset", BigInteger, nullable=False, comment="exclusive, by the last answer of the cluster"),
     Column("bounds_read_at_ms", BigInteger, nullable=False, comment="when the cluster last answered"),
-    Column("stopped", Text, comment="why no record after next_offset is applied; null: not stopped"),
+    Column("stopped", Text, comment="why no record from next_offset on is read; null: not stopped"),
     Column("rereading_to", BigInteger, comment="read again from the beginning up to here (exclusive); null: complete"),
     comment="updated in the transaction that applies the records before it",
 )
@@ -229,7 +229,7 @@ ingested_records: Final = Table(
     Column("metadata_partition", Integer, primary_key=True, autoincrement=False),
     Column("outcome", Text, primary_key=True, comment="applied, unknown-segment, illegal-transition, unusable"),
     Column("records", BigInteger, nullable=False),
-    comment="how many records had this outcome, ever",
+    comment="how many records had this outcome since the topic was last read from its beginning",
 )
 
 broker_epochs: Final = Table(

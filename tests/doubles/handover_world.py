@@ -12,8 +12,8 @@ from types import SimpleNamespace
 from typing import Any, Final, cast
 
 from include.tiering.app import App
-from include.tiering.copying.abandoned_copies import AbandonedCopies
 from include.tiering.copying.copy_segment import SegmentCopier
+from include.tiering.copying.finish_abandoned import AbandonedCopies
 from include.tiering.database.engine import open_engine
 from include.tiering.database.migrations import upgrade
 from include.tiering.formats.remote_log_metadata import decode, encode

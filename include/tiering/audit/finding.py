@@ -32,33 +32,28 @@ class FindingKind(StrEnum):
     There is one finding per object. Orphans are never read. They are left by a database that was restored or lost, by
     another writer, or by a write that arrived after its segment was deleted. A copy or a deletion that only dies leaves
     none, because its segment id stays known: KIP-405 writes STARTED before the first object, and DELETE_FINISHED after
-    the last.
-    """
+    the last."""
 
     ADOPTABLE = "adoptable"
     """A complete copy: an unknown segment id without a tombstone has all required objects, and a manifest that can be
     parsed and agrees with the keys and lengths of the objects. A process that cannot read manifests checks only that
     the objects exist. There is one finding per segment, under the key of its manifest; its bytes are those of all its
-    objects. `./tiering adopt` can make a segment of it, and no removal run deletes it.
-    """
+    objects. `./tiering adopt` can make a segment of it, and no removal run deletes it."""
 
     ABANDONED_COPY = "abandoned-copy"
     """A segment is in COPY_SEGMENT_STARTED at least as long as the age guard, or in DELETE_SEGMENT_STARTED at least as
     long as the age guard and the hold of superseded segments, and its partition has no live lease. In topics that
     brokers tier, only COPY_SEGMENT_STARTED counts, and leases are not compared. There is one finding per segment, under
-    the key of its log; its bytes are those of its objects, which are no orphans.
-    """
+    the key of its log; its bytes are those of its objects, which are no orphans."""
 
     DANGLING_REFERENCE = "dangling-reference"
     """The listing lacks an object that a segment must have, although the segment was FINISHED before the listing began.
-    The segment's offsets cannot be read. There is one finding per missing object, under the key that it should have.
-    """
+    The segment's offsets cannot be read. There is one finding per missing object, under the key that it should have."""
 
     SIZE_MISMATCH = "size-mismatch"
     """A FINISHED segment's log has another length than the metadata says (or than its manifest says, if the log is
     compressed or encrypted), or its manifest is longer than the limit, or an object that is never empty is empty. There
-    is one finding per object; its bytes are those in the store.
-    """
+    is one finding per object; its bytes are those in the store."""
 
     DUPLICATE = "duplicate"
     """The same records of a partition are stored more than once: with the same start and end offset, under the same
@@ -67,13 +62,11 @@ class FindingKind(StrEnum):
     The finding is either about a FINISHED segment, if lookups return another FINISHED segment with these records; it is
     under the key of the segment's log. Or it is about an otherwise adoptable copy, if a FINISHED segment or a newer
     adoptable copy has these records; it is under the key of the copy's manifest, with the bytes of all its objects.
-    There is one finding per superfluous segment or copy. No removal run deletes either.
-    """
+    There is one finding per superfluous segment or copy. No removal run deletes either."""
 
     WRONG_LAYOUT = "wrong-layout"
     """An object's key names a known segment id, and is none of the keys of that segment: it has another prefix, topic,
-    partition, start offset or object kind. There is one finding per object.
-    """
+    partition, start offset or object kind. There is one finding per object."""
 
     FOREIGN_OBJECT = "foreign-object"
     """An object that the platform never deletes. Its key is one that this layout never writes, and names no known
@@ -84,13 +77,11 @@ class FindingKind(StrEnum):
     OPEN_MULTIPART_UPLOAD = "open-multipart-upload"
     """A write that did not become an object (a multipart upload; a temporary file in a file tree) is older than the age
     guard, and its partition has no live lease. It uses space and is in no listing of objects. There is one finding per
-    upload; its bytes are 0 if the store does not report them.
-    """
+    upload; its bytes are 0 if the store does not report them."""
 
     OLD_VERSION = "old-version"
     """A version of an object, or a delete marker, that is not the latest of its key. It uses space and is never read.
-    There is one finding per version.
-    """
+    There is one finding per version."""
 
     DELETE_MARKER = "delete-marker"
     """The latest version of a key is a delete marker: the key has no object. There is one finding per key."""

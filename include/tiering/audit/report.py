@@ -333,8 +333,7 @@ def _topics_asked_about(plan: RemovalPlan, limit_report: DeletionLimitReport) ->
         counted = ", ".join(f"{kind} {number}" for kind, number in kinds.get(action.topic_id, Counter()).items())
         yield (
             f"| `{names.topic(action.topic, action.topic_id)}` | {format_bytes(action.planned_bytes)}"
-            f" | {action.share:.1%} | {counted} |"
-            f" `{example.get(action.topic_id, '')}` |"
+            f" | {action.share:.1%} | {counted} | `{example.get(action.topic_id, '')}` |"
         )
     if len(limit_report.actions) > _MOST:
         yield ""

@@ -50,8 +50,7 @@ _USABLE: Final = frozenset(
     }
 )
 """Reasons that do not stop a handover: it waits until they pass, overrides the retention, or leaves the segment to the
-broker. None: the segment can be copied. A segment with any other reason stops a handover.
-"""
+broker. None: the segment can be copied. A segment with any other reason stops a handover."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,8 +191,7 @@ def bases_of(sample: PartitionSample) -> Sequence[int]:
 
 COPIES: Final = 3
 """How many times the sample's bytes must be free: for the sample, for its copy in the throw-away store, and as much
-again for indexes and a broker's own files.
-"""
+again for indexes and a broker's own files."""
 _BASE_BYTES: Final = 64 * MIB
 _BLOCK_BYTES: Final = 4 * MIB
 

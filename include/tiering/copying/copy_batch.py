@@ -30,9 +30,9 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from include.tiering.clock import Clock
-from include.tiering.copying.abandoned_copies import AbandonedCopies
 from include.tiering.copying.check_ahead import CheckAhead
 from include.tiering.copying.copy_segment import CopiedSegment, SegmentCopier
+from include.tiering.copying.finish_abandoned import AbandonedCopies
 from include.tiering.errors import (
     CorruptFileError,
     LeaseLostError,

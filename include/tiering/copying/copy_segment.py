@@ -22,9 +22,9 @@ opened, the platform owns the topic, and the store belongs to this database.
                 objects deleted                            that row                            A
                 DELETE_SEGMENT_FINISHED                    a tombstone                         -
 
-A: the next holder of the partition's copy lease, before it copies anything: see `abandoned_copies`, which finishes a
+A: the next holder of the partition's copy lease, before it copies anything: see `finish_abandoned`, which finishes a
    whole copy instead of sending it again. Expiration may clean up instead: after `tiering.abandoned.copy.expiry.ms`,
-   under the conditions that `abandoned_copies` lists, or as soon as the row is DELETE_SEGMENT_STARTED.
+   under the conditions that `finish_abandoned` lists, or as soon as the row is DELETE_SEGMENT_STARTED.
 B: the next holder of the copy lease, when it finds that the planned offsets are copied, or that the failed segment is
    replaced (outcome SKIPPED).
 STARTED: the row is committed before the first byte is sent, and is on the database's disk with FINISHED at the latest.
@@ -187,7 +187,7 @@ class SegmentCopier:
                     attempt, opened, checked, supersedes=supersedes, fence=fence, limiter=limiter, on_sent=on_sent
                 )
             except (LeaseLostError, SourceVanishedError):
-                raise  # the attempt may be whole although its source vanished: `abandoned_copies` settles it
+                raise  # the attempt may be whole although its source vanished: `finish_abandoned` settles it
             except TieringError:
                 self._try_to_abandon(attempt, fence)
                 raise

@@ -12,8 +12,8 @@ from types import MappingProxyType
 from typing import Final
 
 from include.tiering.configs.config_store import TopicRetention
-from include.tiering.copying.abandoned_copies import continuing_copies, replacement_copies
 from include.tiering.copying.copy_checks import next_action, undecided_offsets
+from include.tiering.copying.finish_abandoned import continuing_copies, replacement_copies
 from include.tiering.copying.next_segments import (
     NOTHING_FAILED,
     compacted_away,

@@ -4,11 +4,11 @@ from collections.abc import Callable, Collection, Iterable
 from typing import Final
 
 from include.tiering.clock import Clock
-from include.tiering.copying.abandoned_copies import AbandonedCopies
 from include.tiering.copying.check_ahead import CheckAhead
 from include.tiering.copying.copy_batch import BatchLimits, BatchResult, CopyBatch
 from include.tiering.copying.copy_segment import CopiedSegment, SegmentCopier
 from include.tiering.copying.decisions import FollowSource, Skip, follow_source, plan_follow, plan_skip, skip_offsets
+from include.tiering.copying.finish_abandoned import AbandonedCopies
 from include.tiering.copying.plan import AS_CONFIGURED, CopyPlan, LeftPartition, RunScope, left_work, record_divergences
 from include.tiering.copying.plan_copy import CopyPlanner
 from include.tiering.copying.plan_replacements import record_losses

@@ -255,7 +255,7 @@ class ExpirationPlanner:
             retention_bytes=retention.retention_bytes,
             abandoned_copy_expiry_ms=self.abandoned_copy_expiry_ms,
             under_live_work=self._under_live_work(partition, rows),
-            topic_deleted=self._lifecycle_state(partition).deletion_due,
+            topic_deletion_due=self._lifecycle_state(partition).deletion_due,
             superseded_at_ms={
                 row.metadata.remote_log_segment_id: row.delete_started_at_ms
                 for row in rows

@@ -5,7 +5,7 @@ The rules are those of Kafka's expiration task; if brokers changed a rule, the n
 1. *Unfinished deletes* first, at any offset (KAFKA-17428). A failed segment that a new copy replaced is among them as
    *superseded*: its objects are kept for `superseded_hold_ms` as evidence, then it is deleted.
 2. *Abandoned copies* next: COPY_SEGMENT_STARTED, no live copy lease of the partition, and no event of the copy for
-   `abandoned_copy_expiry_ms`. A broker has no such rule. `copying.abandoned_copies` lists all rules for such copies.
+   `abandoned_copy_expiry_ms`. A broker has no such rule. `copying.finish_abandoned` lists all rules for such copies.
 3. A scan: leader epochs ascending, the segments of each by start offset, each segment once (KAFKA-15479). It stops at
    a segment under live work, and at the first segment within the lineage that breaches no limit. Segments of a history
    that a decision replaced (`RetentionInput.left`) count as outside the lineage. A segment outside the lineage does not
@@ -51,11 +51,11 @@ def decide_deletions(given: RetentionInput) -> RetentionOutcome:
     segments = [segment for segment in existing if segment not in held]
     idle = [segment for segment in segments if segment.remote_log_segment_id not in given.under_live_work]
     decisions = [*_unfinished_deletes(given, idle)]
-    if not given.topic_deleted:
+    if not given.topic_deletion_due:
         decisions += _abandoned_copies(given, idle)
     remaining = [segment for segment in _without(segments, decisions) if not _is_being_deleted(segment)]
     log_start_offset = given.log_start_offset
-    if given.topic_deleted:
+    if given.topic_deletion_due:
         found = [_because_of_the_topic(segment) for segment in _without(idle, decisions)]
         return RetentionOutcome((*decisions, *found), _raised(log_start_offset, found), held=tuple(held))
     while found := _Scan(given, remaining, log_start_offset).decisions():

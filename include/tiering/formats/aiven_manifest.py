@@ -258,7 +258,7 @@ def parse_manifest(content: bytes) -> SegmentManifest:
     if not compression:
         _check_fixed(chunk_index, 0 if encryption is None else ENCRYPTION_OVERHEAD_BYTES)
     elif isinstance(chunk_index, FixedChunkIndex):
-        raise FormatError("chunkIndex.type is fixed although compression is true")
+        raise FormatError("chunkIndex.type is fixed, that of an uncompressed file, although compression is true")
     described = document.object(_METADATA_MEMBER) if document.has(_METADATA_MEMBER) else None
     return SegmentManifest(
         chunk_index=chunk_index,

@@ -49,8 +49,7 @@ _FOR_A_PERSON: Final = frozenset(
     }
 )
 """Reasons that do not pass without a person. PAST_RETENTION is among them, because segments past the platform's
-retention are not copied: they cannot be handed over although brokers still have them.
-"""
+retention are not copied: they cannot be handed over although brokers still have them."""
 
 
 class HandoverActions:

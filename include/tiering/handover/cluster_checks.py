@@ -35,9 +35,7 @@ def _same_topic(evidence: HandoverEvidence) -> Iterator[Remark]:
 
 def _ours(evidence: HandoverEvidence) -> Iterator[Remark]:
     if evidence.owner not in (TopicOwner.NONE, TopicOwner.PLATFORM, TopicOwner.HANDING_OVER):
-        yield Remark(
-            f"the topic's owner is {evidence.owner}", "there is nothing to hand over: the brokers tier it already"
-        )
+        yield Remark(f"the topic's owner is {evidence.owner}", "there is nothing to hand over: brokers tier it already")
 
 
 def _fenced(evidence: HandoverEvidence) -> Iterator[Remark]:
@@ -263,9 +261,7 @@ CLUSTER_CHECKS: Final = (
         "brokers-do-not-tier-it", "no topic config remote.* is true, and nothing is tiered", _not_tiered_yet, _BOTH
     ),
     NamedCheck("metadata-topic-exists", "__remote_log_metadata exists", _metadata_topic, _BOTH),
-    NamedCheck(
-        "metadata-topic-keeps-all", "__remote_log_metadata is neither limited nor compacted", _metadata_kept, _BOTH
-    ),
+    NamedCheck("metadata-topic-keeps-all", "__remote_log_metadata is not limited or compacted", _metadata_kept, _BOTH),
     NamedCheck(
         "metadata-topic-is-readable",
         "every record of the topic's metadata partitions decodes",

@@ -130,9 +130,7 @@ PITFALLS: Final = (
         "read_committed consumers get aborted records",
         ("seed-passed-the-gate",),
     ),
-    Pitfall(
-        "Indexes have trailing empty entries", "brokers reject them or search them in full", ("seed-passed-the-gate",)
-    ),
+    Pitfall("Indexes have trailing empty entries", "brokers reject or fully search them", ("seed-passed-the-gate",)),
     Pitfall(
         "The topic is deleted, or created again, before the switch",
         "no broker deletes the seeded objects, so the platform has to delete them",

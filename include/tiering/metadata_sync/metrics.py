@@ -12,8 +12,7 @@ INGEST_LAG: Final = Metric(
     "tiering_ingest_lag_records",
     MetricKind.GAUGE,
     ("metadata_partition",),
-    "Offsets of `__remote_log_metadata` up to the end that was read last which are not applied yet; a few of them may "
-    "have no record.",
+    "Offsets of `__remote_log_metadata` that are not applied yet, up to the last end read; a few may have no record.",
 )
 INGEST_STOPPED: Final = Metric(
     "tiering_ingest_stopped",
@@ -31,8 +30,7 @@ INGEST_RECORDS: Final = Metric(
     "tiering_ingest_records",
     MetricKind.GAUGE,
     ("outcome",),
-    "Records by effect, since the topic was last read from its beginning: applied, dropped as brokers drop them, or "
-    "not usable by the platform.",
+    "Records by effect since the topic was last read from its beginning: applied, dropped as by brokers, or unusable.",
 )
 
 INGEST_METRICS: Final = (INGEST_LAG, INGEST_STOPPED, INGEST_BOUNDS_READ, INGEST_RECORDS)

@@ -121,8 +121,7 @@ class SqlPublicationStore(DatedStore):
                 raise PublicationRefusedError(f"{partition}: the next record is number {expected}, not {sequence}")
             if last is not None and last.offset is None:
                 raise PublicationRefusedError(
-                    f"{partition}: record {last.sequence} was not read back yet, so it is unknown whether the metadata"
-                    " topic has it"
+                    f"{partition}: record {last.sequence} was not read back yet: the metadata topic may lack it"
                 )
             record = JournalRecord(sequence, intent, self._now_ms(connection), None)
             connection.execute(_WRITE, self._columns_of(partition) | _columns_from(record))

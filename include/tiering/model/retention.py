@@ -51,7 +51,7 @@ class RetentionInput:
         under_live_work: unfinished copies of a partition on which a batch has a live lease to copy: they never expire.
             The scan stops at each of them, even below the log start, as long as one of its leader epochs is in the
             lineage.
-        topic_deleted: whether the remote data of this deleted topic is due for deletion.
+        topic_deletion_due: whether the remote data of this deleted topic is due for deletion.
         superseded_at_ms: when a new copy replaced a failed segment, for segments whose deletion waits because of that.
         superseded_hold_ms: how long the objects of these segments are kept, even if another rule would delete them.
         left: segments of a history that a decision replaced: a person decided to follow another history from an offset
@@ -72,7 +72,7 @@ class RetentionInput:
     retention_bytes: int | None = None
     abandoned_copy_expiry_ms: int = ABANDONED_COPY_EXPIRY_MS
     under_live_work: frozenset[RemoteLogSegmentId] = frozenset()
-    topic_deleted: bool = False
+    topic_deletion_due: bool = False
     superseded_at_ms: Mapping[RemoteLogSegmentId, int] = field(default_factory=dict)
     superseded_hold_ms: int = SUPERSEDED_HOLD_MS
     left: frozenset[RemoteLogSegmentId] = frozenset()

@@ -93,8 +93,7 @@ def delete_scopes() -> tuple[Scope, ...]:
 GoOn = Callable[[], None]
 """Returns if work may continue, after waiting for the end of a short pause.
 
-Otherwise it raises SendingStoppedError or LeaseLostError.
-"""
+Otherwise it raises SendingStoppedError or LeaseLostError."""
 
 
 class ByteLimiter(Protocol):

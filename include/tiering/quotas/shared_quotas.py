@@ -121,8 +121,7 @@ _EARLY_ROUND_SECONDS: Final = 0.2
 """Time between two rounds while a sender waits for a share (`starved`).
 
 It is longer if rounds would otherwise be more frequent than one in `_MEAN_SECONDS` on average. Three such rounds take
-exactly one `PERIOD_SECONDS`, in which every other process has one regular round and reduces its share.
-"""
+exactly one `PERIOD_SECONDS`, in which every other process has one regular round and reduces its share."""
 
 _MEAN_SECONDS: Final = 0.55
 _ROUNDS_AHEAD: Final = 3
@@ -342,8 +341,7 @@ def _allocations_from_json(document: Mapping[str, Any]) -> dict[Scope, Allocatio
 PATIENCE_MS: Final = 500
 """The longest wait for the ledger's lock and, on PostgreSQL, for each statement.
 
-Shares expire `LEASE_SECONDS` after their round began, so a longer wait would be of no use.
-"""
+Shares expire `LEASE_SECONDS` after their round began, so a longer wait would be of no use."""
 
 _READ: Final = select(quota_ledger.c.content).where(quota_ledger.c.cluster_id == bindparam("cluster")).with_for_update()
 _WRITE: Final = (

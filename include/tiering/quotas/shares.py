@@ -50,8 +50,7 @@ _SPARE: Final = 0.10
 _MOST_SPARE_OF_QUOTA: Final = 0.002
 """What a process requests above its use: 10 % of the use, but at most 0.2 % of the quota.
 
-This is enough to detect growth, and too little to deprive busy senders.
-"""
+This is enough to detect growth, and too little to deprive busy senders."""
 
 
 @dataclass(slots=True)
@@ -177,8 +176,7 @@ LEASE_SECONDS: Final = 1.0
 SILENT_SECONDS: Final = 1.1
 """An entry is dropped if its heartbeat has not changed for longer than this.
 
-It is longer than `LEASE_SECONDS`, because clocks may run at different speeds.
-"""
+It is longer than `LEASE_SECONDS`, because clocks may run at different speeds."""
 
 
 class Liveness:
@@ -202,8 +200,7 @@ SLICE_SECONDS: Final = 0.010
 CATCH_UP_SECONDS: Final = 0.030
 """How much lost time a sender may catch up: about the pauses that every upload has.
 
-Such a pause is a late wake-up, or a response and the header of the next request.
-"""
+Such a pause is a late wake-up, or a response and the header of the next request."""
 
 
 @dataclass(slots=True)
@@ -242,8 +239,7 @@ FORGET_SECONDS: Final = 30.0
 _SHORTEST_WAIT_SECONDS: Final = 0.018
 """A shorter wait is not worth it: a wake-up costs more than a grant.
 
-Bytes that become due during the wait are granted together.
-"""
+Bytes that become due during the wait are granted together."""
 
 _NEVER: Final = float("inf")
 

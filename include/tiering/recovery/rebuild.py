@@ -402,8 +402,7 @@ def _detail(rebuilt: RebuiltPartition) -> str:
     return (
         f"{rebuilt.segments} segments, offsets {rebuilt.offsets}, {len(rebuilt.holes)} holes,"
         f" {len(rebuilt.decided)} later histories that are followed, {_missing(rebuilt)} offsets that they replaced and"
-        " no copy has; left out:"
-        f" {len(rebuilt.left_out)} complete copies, {len(rebuilt.faulty)} incomplete copies"
+        f" no copy has; left out: {len(rebuilt.left_out)} complete copies, {len(rebuilt.faulty)} incomplete copies"
     )
 
 

@@ -180,9 +180,7 @@ def _of_this_attempt(manifest: SegmentManifest, attempt: FoundAttempt) -> Remote
             f" {attempt.segment_id} ({named.topic_id})"
         )
     if metadata.start_offset != attempt.start_offset:
-        raise ObjectKeyError(
-            f"its manifest says start offset {metadata.start_offset}, its key says {attempt.start_offset}"
-        )
+        raise ObjectKeyError(f"its manifest says start offset {metadata.start_offset}, its key {attempt.start_offset}")
     return metadata
 
 

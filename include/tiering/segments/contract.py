@@ -420,8 +420,7 @@ SizeRow = tuple[str, int, int, int, int, int, str, str]
 """Topic id, partition, state, size in bytes, start offset, end offset (inclusive), leader epochs, id of a segment.
 
 The ids have the form in which Kafka prints them. The state is its number in Kafka's records. The leader epochs have the
-form `epoch:start,epoch:start`.
-"""
+form `epoch:start,epoch:start`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,8 +29,7 @@ from include.tiering.model.segments import (
 LOST: Final = "lost records: "
 """Prefix of the reason why a metadata partition is stopped because records were lost.
 
-Such a partition stays stopped until it is read again, or until later bounds show no loss.
-"""
+Such a partition stays stopped until it is read again, or until later bounds show no loss."""
 
 
 class RecordOutcome(StrEnum):

@@ -275,9 +275,7 @@ def require_supersedable(old: SegmentRow, new: SegmentRow) -> None:
         raise StateConflictError(f"{old_id} is {state}: only a FINISHED segment that failed is superseded")
     if (before.start_offset, before.end_offset) != (after.start_offset, after.end_offset):
         offsets = f"{after.start_offset}..{after.end_offset}"
-        raise StateConflictError(
-            f"{old_id} has the offsets {before.start_offset}..{before.end_offset}, {new_id} has {offsets}"
-        )
+        raise StateConflictError(f"{old_id} has offsets {before.start_offset}..{before.end_offset}, {new_id} {offsets}")
     if with_records(before.segment_leader_epochs) != with_records(after.segment_leader_epochs):
         raise StateConflictError(f"{old_id} has other leader epochs than {new_id}: the records are not the same")
 

@@ -85,8 +85,7 @@ _OF_LEFT: Final = (
 )
 """Selects a FINISHED segment of a replaced history with any offset from `of_first` to `of_last` that is still served.
 
-`of_last` is at most the last offset that belongs to that history. New copies continue the newest history only.
-"""
+`of_last` is at most the last offset that belongs to that history. New copies continue the newest history only."""
 _COPIED_SINCE: Final = select(func.min(segments.c.start_offset)).where(
     in_partition(segments), _FINISHED, _OF_HISTORY, segments.c.end_offset > bindparam("of_last")
 )
@@ -119,8 +118,7 @@ _IN_HISTORY_THERE: Final = exists().where(
 """Whether a FINISHED segment of the history at this offset ends there, with this epoch as its last one.
 
 The counters cannot tell, because they do not distinguish histories: a replaced history may end at the same offset under
-the same epoch.
-"""
+the same epoch."""
 _CONTINUED: Final = select(size_counters.c.leader_epoch).where(
     in_partition(size_counters),
     size_counters.c.leader_epoch == bindparam("of_epoch"),
@@ -200,8 +198,7 @@ class SqlDivergences(ClusterStore):
                 raise StateConflictError(f"{partition}: its owner is {owner}, so no decision is recorded here")
             if found.copied_from not in (None, from_offset):
                 raise StateConflictError(
-                    f"{partition}: the segments copied from the source's history begin at offset {found.copied_from},"
-                    f" not at {from_offset}"
+                    f"{partition}: the source's history is copied from offset {found.copied_from} on, not {from_offset}"
                 )
             key, last = key_of(cluster_id, partition), found.seen.offsets.last
             if found.copied_from is not None:

@@ -235,8 +235,7 @@ WAS_LEFT: Final = exists().where(
 )
 """Whether a later history is followed from an offset at or below the segment's last offset.
 
-False for an open divergence, where `followed_from` is NULL: a comparison with NULL is not true.
-"""
+False for an open divergence, where `followed_from` is NULL: a comparison with NULL is not true."""
 
 
 def refresh_stop(connection: Connection, cluster_id: str, partition: TopicIdPartition) -> None:

@@ -209,7 +209,7 @@ class ClockSettings(DynamicSection):
 
 
 class AbandonedCopySettings(DynamicSection):
-    """When an abandoned copy expires. `copying.abandoned_copies` says which rule applies when."""
+    """When an abandoned copy expires. `copying.finish_abandoned` says which rule applies when."""
 
     prefix = "tiering.abandoned.copy"
 

@@ -239,9 +239,8 @@ def doubt_of(
     earlier = f", {before} more failed for the same reason before and wait to be replaced or given up" if before else ""
     return (
         f"{missing} of {checked} segments that were checked lack objects in the store"
-        f" ({'; '.join([*map(str, named[:_MOST_NAMED]), *more])}){earlier};"
-        f" at most {max_missing_segments} of a partition (never all of it) and {max_missing_total} in all are recorded"
-        " as lost without a confirmation"
+        f" ({'; '.join([*map(str, named[:_MOST_NAMED]), *more])}){earlier}; at most {max_missing_segments} of a"
+        f" partition (never all of it) and {max_missing_total} in all are recorded as lost without a confirmation"
     )
 
 

@@ -7,8 +7,8 @@ from typing import Any
 from sqlalchemy import func, select
 
 from include.tiering.copying import copy_checks, copy_segment, plan, plan_copy, plan_replacements
-from include.tiering.copying.abandoned_copies import AbandonedCopies
 from include.tiering.copying.copy_segment import SegmentCopier
+from include.tiering.copying.finish_abandoned import AbandonedCopies
 from include.tiering.copying.plan_replacements import Replacements
 from include.tiering.database.schema import segment_epochs, segments
 from include.tiering.database.transactions import of_partition

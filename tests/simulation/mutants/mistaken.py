@@ -11,9 +11,8 @@ from typing import Any
 
 from sqlalchemy import not_, or_
 
-from include.tiering.copying import abandoned_copies
-from include.tiering.copying.abandoned_copies import AbandonedCopies, abandoned_copies_of
 from include.tiering.copying.copy_segment import SegmentCopier
+from include.tiering.copying.finish_abandoned import AbandonedCopies, abandoned_copies_of
 from include.tiering.database.schema import leases
 from include.tiering.database.store_identity import StoreIdentities
 from include.tiering.errors import ForeignStoreError
@@ -180,7 +179,7 @@ def _whole_is_abandoned() -> list[Patch]:
     said(False),
 )
 def _any_bytes_are_the_same() -> list[Patch]:
-    return [(abandoned_copies, "_is_same", lambda *_args: True)]
+    return [(finish_abandoned, "_is_same", lambda *_args: True)]
 
 
 @MISTAKEN.breaks("parts-are-whole", "only a whole abandoned copy is finished", "all are", found_one)

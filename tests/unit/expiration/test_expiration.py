@@ -233,7 +233,7 @@ def test_a_deleted_topic_loses_everything_that_nobody_works_on() -> None:
     copying = remote_segment(8, 30, 39, state=STARTED)
     segments = (*row(2), remote_segment(9, 20, 29, {7: 20}), copying, remote_segment(5, 0, 9, state=DELETE_STARTED))
     live = frozenset({copying.remote_log_segment_id})
-    outcome = decide_deletions(retention_input(segments, LeaderEpochs(), topic_deleted=True, under_live_work=live))
+    outcome = decide_deletions(retention_input(segments, LeaderEpochs(), topic_deletion_due=True, under_live_work=live))
     assert named(outcome) == [
         (0, 9, "unfinished delete"),
         (0, 9, "topic deleted"),
@@ -244,7 +244,7 @@ def test_a_deleted_topic_loses_everything_that_nobody_works_on() -> None:
     assert outcome.decisions[1].text == "topic deleted: size_bytes 10"
 
 
-@pytest.mark.parametrize("more", [{}, {"topic_deleted": True}, {"retention_ms": 0, "retention_bytes": 0}])
+@pytest.mark.parametrize("more", [{}, {"topic_deletion_due": True}, {"retention_ms": 0, "retention_bytes": 0}])
 def test_what_is_superseded_is_held_whatever_else_goes_and_then_goes(more: dict[str, Any]) -> None:
     """By the time of the database; the event's time, of some worker's clock, says nothing."""
     old = remote_segment(7, 0, 9, state=DELETE_STARTED, age_ms=DAY_MS, event_age_ms=DAY_MS)

@@ -139,7 +139,7 @@ HOSTILE: dict[str, tuple[Callable[[Manifest], object], str, str]] = {
     "another start offset": (
         lambda m: m["remoteLogSegmentMetadata"].update(startOffset=1, segmentLeaderEpochs={"0": 1}),
         "ObjectKeyError",
-        "says start offset 1, its key says 0",
+        "says start offset 1, its key 0",
     ),
     "no metadata": (lambda m: m.pop("remoteLogSegmentMetadata"), "FormatError", "does not name its segment"),
     "no epochs": (lambda m: m["remoteLogSegmentMetadata"].update(segmentLeaderEpochs={}), "FormatError", "epoch"),

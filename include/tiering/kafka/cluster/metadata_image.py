@@ -39,8 +39,7 @@ TOPIC_KEY_OF_BROKER_KEY: Final[Mapping[str, str]] = {
 }
 """The broker configs that are kept, each with the topic config whose default it is.
 
-All other broker configs are dropped, because some of them are credentials.
-"""
+All other broker configs are dropped, because some of them are credentials."""
 
 
 class ClusterImage:

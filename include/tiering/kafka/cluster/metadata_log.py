@@ -131,9 +131,7 @@ class MetadataReplica:
         first = max((base for base in listing.base_offsets if base <= start), default=None)
         if first is None:
             if listing.base_offsets or not listing.checkpoints:
-                raise ClusterMetadataError(
-                    f"{directory.path}: no segment and no complete snapshot covers offset {start}"
-                )
+                raise ClusterMetadataError(f"{directory.path}: no segment or complete snapshot covers offset {start}")
             return
         wanted = [base for base in listing.base_offsets if base >= first]
         for base, successor in pairwise([*wanted, None]):

@@ -112,9 +112,7 @@ class OpenLogSegment:
             checked = self._checked_files()
             if checked.producer_snapshot is None:
                 name = offset_file(self._segment.end_offset + 1, FileKind.PRODUCER_SNAPSHOT)
-                raise CorruptFileError(
-                    self._opened.directory.path_of(name), "no producer snapshot at the segment's end"
-                )
+                raise CorruptFileError(self._opened.directory.path_of(name), "no producer snapshot at the segment end")
             self._require_whole(checked)
         except (CorruptFileError, CompactedSegmentError) as error:
             self._corruption = error

@@ -31,8 +31,7 @@ _BLOCK_BYTES: Final = 512
 _SPARSE_BYTES: Final = MIB
 _SPARSE_SHARE: Final = 8
 """A file counts as sparse if more than `_SPARSE_BYTES` of it are not on the disk, and less than 1 / `_SPARSE_SHARE` of
-it is on the disk. Compression by a file system saves less than that.
-"""
+it is on the disk. Compression by a file system saves less than that."""
 
 
 def find_size_doubts(

@@ -202,7 +202,7 @@ def test_a_snapshot_alone_is_enough(log_dir: BrokerLogDir) -> None:
 
 def test_a_log_whose_beginning_is_missing_says_nothing(log_dir: BrokerLogDir) -> None:
     _log(log_dir).rename(_log(log_dir, 5))
-    with pytest.raises(ClusterMetadataError, match="no segment and no complete snapshot covers offset 0"):
+    with pytest.raises(ClusterMetadataError, match="no segment or complete snapshot covers offset 0"):
         MetadataLog([log_dir.path]).refresh()
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from include.tiering.clock import SystemClock
-from include.tiering.copying.abandoned_copies import AbandonedCopies, abandoned_copies_of
 from include.tiering.copying.copy_segment import CopyStep, SegmentCopier
+from include.tiering.copying.finish_abandoned import AbandonedCopies, abandoned_copies_of
 from include.tiering.copying.plan import HeldBack
 from include.tiering.errors import ForeignStoreError, SegmentKeyError, UnprovedReplacementError
 from include.tiering.expiration.checks import ReplacementCheck

@@ -109,10 +109,7 @@ class PlanQuestions(Protocol):
 
 
 _TEXT_TAKES_MS: Final = 60_000
-"""The longest time assumed between reading the loosened limits for a question and storing that question.
-
-Limits loosened in this time before an approved question are listed again: better twice than never.
-"""
+"""Longest time assumed from reading the limits to storing a question; limits loosened in it are listed again."""
 
 
 class QuestionService:

@@ -73,10 +73,7 @@ IS_PLACED: Final = and_(
     planned_partitions.c.queue.is_not_distinct_from(bindparam("on_queue")),
     planned_partitions.c.spark_resource.is_not_distinct_from(bindparam("on_spark_resource")),
 )
-"""Condition: the partition has exactly this placement; None matches only None.
-
-Its parameters are those of `key_of_placement`.
-"""
+"""Condition: a partition has exactly this placement (None matches only None). Parameters: `key_of_placement`."""
 _ITEMS: Final = (
     select(planned_segments, planned_partitions.c.topic)
     .join(

@@ -117,6 +117,16 @@ class QuotaTally:
         return int(self._clock.monotonic() * 1000)
 
 
+def _rate_gauge(name: str, sentence: str) -> Metric:
+    """Return a gauge that several processes set, of which the sum is shown; `sentence` has no full stop."""
+    return Metric(name, MetricKind.GAUGE, (), f"{sentence}; the sum of all processes.", Across.SUM)
+
+
+def _throttle_gauge(name: str, sentence: str) -> Metric:
+    """Return a gauge that several processes set, of which the highest value is shown."""
+    return Metric(name, MetricKind.GAUGE, (), f"{sentence} Of several processes the highest.", Across.HIGHEST)
+
+
 TOPIC_BYTES_IN: Final = Metric(
     "tiering_topic_bytes_in",
     MetricKind.COUNTER,
@@ -131,51 +141,29 @@ TOPIC_RECORDS_IN: Final = Metric(
     "Offsets, end - base + 1, that the segments span whose bytes `tiering_topic_bytes_in` counts.",
 )
 
-COPY_BYTE_RATE: Final = Metric(
-    "RLMCopy_byte_rate",
-    MetricKind.GAUGE,
-    (),
-    "Bytes a second that uploads were granted, over the copy quota's window; the sum of all processes.",
-    Across.SUM,
+COPY_BYTE_RATE: Final = _rate_gauge(
+    "RLMCopy_byte_rate", "Bytes a second that uploads were granted, over the copy quota's window"
 )
-FETCH_BYTE_RATE: Final = Metric(
-    "RLMFetch_byte_rate",
-    MetricKind.GAUGE,
-    (),
-    "Bytes a second that reads were granted, over the fetch quota's window; the sum of all processes.",
-    Across.SUM,
+FETCH_BYTE_RATE: Final = _rate_gauge(
+    "RLMFetch_byte_rate", "Bytes a second that reads were granted, over the fetch quota's window"
 )
-COPY_THROTTLE_AVG: Final = Metric(
+COPY_THROTTLE_AVG: Final = _throttle_gauge(
     "remote_copy_throttle_time_avg",
-    MetricKind.GAUGE,
-    (),
-    "Milliseconds that a throttled grant of a copy waited, on average over 30 to 60 s; 0 if none did. Of several "
-    "processes the highest.",
-    Across.HIGHEST,
+    "Milliseconds that a throttled grant of a copy waited, on average over 30 to 60 s; 0 if none did.",
 )
-COPY_THROTTLE_MAX: Final = Metric(
+COPY_THROTTLE_MAX: Final = _throttle_gauge(
     "remote_copy_throttle_time_max",
-    MetricKind.GAUGE,
-    (),
-    "The longest wait of a throttled grant of a copy in the last 30 to 60 s, in milliseconds; 0 if none waited. Of "
-    "several processes the highest.",
-    Across.HIGHEST,
+    "The longest wait of a throttled grant of a copy in the last 30 to 60 s, in milliseconds; 0 if none waited.",
 )
-FETCH_THROTTLE_AVG: Final = Metric(
+FETCH_THROTTLE_AVG: Final = _throttle_gauge(
     "remote_fetch_throttle_time_avg",
-    MetricKind.GAUGE,
-    (),
     "Milliseconds that a throttled grant of a fetch waited, or the throttle time of a refused read, on average over 30 "
-    "to 60 s; 0 if there was none. Of several processes the highest.",
-    Across.HIGHEST,
+    "to 60 s; 0 if there was none.",
 )
-FETCH_THROTTLE_MAX: Final = Metric(
+FETCH_THROTTLE_MAX: Final = _throttle_gauge(
     "remote_fetch_throttle_time_max",
-    MetricKind.GAUGE,
-    (),
     "The longest wait of a throttled grant of a fetch, or throttle time of a refused read, in the last 30 to 60 s, in "
-    "milliseconds; 0 if there was none. Of several processes the highest.",
-    Across.HIGHEST,
+    "milliseconds; 0 if there was none.",
 )
 QUOTA: Final = Metric(
     "tiering_quota_bytes_per_second",
@@ -222,13 +210,7 @@ DELETE_THROTTLED_SECONDS: Final = Metric(
     ("topic",),
     "Seconds that these requests waited for `tiering.delete.max.requests.per.second`.",
 )
-DELETE_RATE: Final = Metric(
-    "tiering_delete_request_rate",
-    MetricKind.GAUGE,
-    (),
-    "Delete requests a second, over eleven seconds; the sum of all processes.",
-    Across.SUM,
-)
+DELETE_RATE: Final = _rate_gauge("tiering_delete_request_rate", "Delete requests a second, over eleven seconds")
 DELETE_MAX_RATE: Final = Metric(
     "tiering_delete_max_requests_per_second",
     MetricKind.GAUGE,

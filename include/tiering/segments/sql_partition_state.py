@@ -216,7 +216,9 @@ class SqlPartitionState(ClusterStore):
             if offsets.last <= highest:
                 _require_hole(connection, cluster_id, partition, offsets, known)
             elif not missing or missing[0].first != offsets.first:
-                raise StateConflictError(f"{partition}: offsets {offsets} are not the next: {_where(highest, known)}")
+                raise StateConflictError(
+                    f"{partition}: offsets {offsets} are not the next ones: {_where(highest, known)}"
+                )
             decision = store_decision(connection, cluster_id, partition, decision)
             kind, detail, now_ms = EventKind.SKIPPED_OFFSETS, f"{offsets}: {decision.reason}", decision.recorded_at_ms
             record_event(connection, cluster_id, kind, partition, detail, decision.author, now_ms)

@@ -2,9 +2,10 @@
 
     default  <  TOML file  <  overrides (Airflow connections)  <  TIERING_... environment  <  dynamic configs
 
-`catalogue`, `connections`, `operational`, `remote_storage` and `use_cases` declare settings with the functions of
-`fields`. `load` reads the sources of values and merges them. `catalogue` lists the settings, and applies dynamic
-configs to loaded settings. No other module of the project reads the environment.
+A source overrides the sources to its left. `catalogue`, `connections`, `operational`, `remote_storage` and `use_cases`
+declare settings with the classes and functions of `fields`. `load` reads all sources except the dynamic configs, and
+merges them. `catalogue` lists the settings, and applies dynamic configs to loaded settings. No other package reads
+settings from the environment.
 """
 
 from include.tiering.settings.catalogue import LogDir, MetadataSettings, TieringSettings, TopicsSettings, with_dynamic

@@ -5,8 +5,9 @@ A field of a section is a setting, declared with its type, default, bounds and d
 `DynamicSection` has a name like Kafka's configs, with dots for underscores: the field `copier.batch_max_seconds` is the
 setting `tiering.copier.batch.max.seconds`.
 
-The table (`all_settings`) has names, environment names, and types as text. Dynamic settings may be changed while jobs
-run; a dynamic config overrides all other sources. This module does not store dynamic configs.
+The table (`all_settings`) has each setting's names, environment name, accepted values as text, default and description.
+Dynamic settings may be changed while jobs run; a dynamic config overrides all other sources. This module does not store
+dynamic configs.
 """
 
 import difflib
@@ -82,7 +83,7 @@ class TopicsSettings(Section):
 
     include: Annotated[tuple[TopicPattern, ...], BeforeValidator(split_commas)] = Field(
         default=(),
-        description='Topic names or shell-style patterns to copy, `["*"]` for all. Empty: no topic is tiered.',
+        description='Names or shell-style patterns of the topics to copy, `["*"]` for all. Empty: no topic is copied.',
     )
 
 
@@ -104,7 +105,7 @@ class LogDir(Section):
         default=None,
         pattern=SPARK_RESOURCE_NAME,
         description="Resource of Spark executors that can read the path: the job requests 1 of it. Letters, digits, "
-        "`_` and `-`. Unset: any executor can. Ignored by a `local` master: the job runs on the queue's worker.",
+        "`_` and `-`. Unset: any executor can. A `local` master ignores it: the job runs on the queue's worker.",
     )
 
 
@@ -131,11 +132,11 @@ class AirflowSettings(Section):
     )
     login_file: Path | None = Field(
         default=None,
-        description='JSON file `{"username": ..., "password": ...}`, readable only by its owner: a user with the role '
-        "`viewer`, or `op` to resize pools. `make up` writes one.",
+        description='JSON file `{"username": ..., "password": ...}`, readable only by its owner, with the login of a '
+        "user who has the role `viewer`, or `op` to resize pools. `make up` writes such a file.",
     )
     token: SecretStr | None = Field(
-        default=None, description="Token of Airflow's API, instead of a login. It expires after a day by default."
+        default=None, description="Token of Airflow's API, instead of a login. By default, tokens expire after a day."
     )
 
 
@@ -183,11 +184,11 @@ class TieringSettings(Section):
         return log_dirs
 
     def model_post_init(self, context: Any, /) -> None:
-        """The validation context holds the origin of every value that is not a default, by setting name."""
+        """Take the origins of values, by setting name, from the validation context."""
         self._origins = MappingProxyType(dict(context or {}))
 
     def with_topics(self, patterns: Sequence[str]) -> Self:
-        """These settings with other topic patterns. Raises SettingError for an invalid pattern."""
+        """Return these settings with other topic patterns. Raises SettingError for an invalid pattern."""
         try:
             topics = TopicsSettings(include=tuple(patterns))
         except ValidationError as error:
@@ -195,13 +196,13 @@ class TieringSettings(Section):
         return self.model_copy(update={"topics": topics})
 
     def with_origins(self, origins: Mapping[str, str]) -> Self:
-        """These settings with other origins of some values, by setting name."""
+        """Return these settings with other origins of some values; `origins` is by setting name."""
         copied = self.model_copy()
         copied.model_post_init({**self._origins, **origins})
         return copied
 
     def origin(self, name: str) -> str:
-        """The origin of the value of a setting, as text."""
+        """Return the origin of the value of a setting, as text."""
         return self._origins.get(name, DEFAULT_ORIGIN)
 
 
@@ -212,7 +213,7 @@ _OWN_PREFIX: Final = "tiering."
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """A row of the table: `path` leads to the field in TieringSettings, `accepts` is type and bounds as text."""
+    """A row of the table. `path` leads to the field in TieringSettings; `accepts` says which values are accepted."""
 
     name: str
     path: tuple[str, ...]
@@ -228,7 +229,7 @@ class Setting:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Its name, then the other names under which it may be set."""
+        """The name of the setting, then the other names under which it may be set."""
         return (self.name, *self.aliases)
 
     @property
@@ -243,17 +244,17 @@ class Setting:
         return found
 
     def text(self, settings: TieringSettings) -> str:
-        """The value as a user writes it; not for secrets and lists."""
+        """Return the value as a user writes it. Do not use it for secrets and lists."""
         return _value_text(self.value(settings))
 
     def shown(self, settings: TieringSettings) -> Any:
-        """The value as JSON may show it: secrets masked."""
+        """Return the value as JSON may show it, with secrets masked."""
         return _shown(self.value(settings))
 
 
 @cache
 def all_settings() -> tuple[Setting, ...]:
-    """All settings in the order of their declaration."""
+    """Return all settings in the order of their declaration."""
     rows: list[Setting] = []
     for section_name, section in TieringSettings.model_fields.items():
         model = section.annotation
@@ -266,18 +267,18 @@ def all_settings() -> tuple[Setting, ...]:
 
 @cache
 def by_name() -> dict[str, Setting]:
-    """All settings by name and by alias."""
+    """Return all settings by name and by alias."""
     return {name: setting for setting in all_settings() for name in setting.names}
 
 
 def current_name(name: str) -> str:
-    """The current name of a setting, for any of its names; other text is returned unchanged."""
+    """Return the current name of a setting, given any of its names; other text is returned unchanged."""
     setting = by_name().get(name)
     return name if setting is None else setting.name
 
 
 def former_names(name: str) -> tuple[str, ...]:
-    """The other names under which this setting may be set, or was stored."""
+    """Return the aliases of a setting, given any of its names; its value may be stored under one of them."""
     setting = by_name().get(name)
     return () if setting is None else setting.aliases
 
@@ -288,7 +289,7 @@ def by_environment_name() -> dict[str, Setting]:
 
 
 def nearest(wrong: str, names: list[str]) -> str:
-    """A hint with the known name most similar to `wrong`, or with all names if none is similar."""
+    """Return a hint with the known name most similar to `wrong`, or with all names if none is similar."""
     found = difflib.get_close_matches(wrong, names, n=1, cutoff=0.6)
     return f"did you mean {found[0]}?" if found else f"known are {', '.join(sorted(names))}"
 
@@ -345,7 +346,7 @@ def _accepts(name: str, field: FieldInfo) -> str:
 
 
 def _plain_type(annotation: Any) -> Any:
-    """The type inside `Annotated[...]` and `... | None`."""
+    """Return the type inside `Annotated[...]` and `... | None`."""
     if get_origin(annotation) is Annotated:
         return _plain_type(get_args(annotation)[0])
     if get_origin(annotation) in (Union, UnionType):
@@ -376,15 +377,15 @@ _MOST_SHOWN: Final = 100
 
 @cache
 def dynamic_settings() -> tuple[Setting, ...]:
-    """The settings that may be changed while jobs run."""
+    """Return the settings that may be changed while jobs run."""
     return tuple(setting for setting in all_settings() if setting.dynamic)
 
 
 def canonical_value(setting: Setting, text: str) -> str:
-    """`text` as it is stored: ``" 007"`` -> ``"7"``, ``"True"`` -> ``"true"``.
+    """Return `text` in the form in which it is stored: ``" 007"`` -> ``"7"``, ``"True"`` -> ``"true"``.
 
     Raises:
-        SettingError: the value is not accepted; names it and what is.
+        SettingError: the value is not accepted; the message names the value and what is accepted.
     """
     return setting.text(_with_section(TieringSettings(), setting, {setting: text}))
 
@@ -392,10 +393,10 @@ def canonical_value(setting: Setting, text: str) -> str:
 def with_dynamic(
     settings: TieringSettings, values: Mapping[str, str], *, origin: str = DYNAMIC_ORIGIN
 ) -> TieringSettings:
-    """The settings with `values`, by name. Names of no dynamic setting are ignored.
+    """Return the settings with `values`, by name or alias, over them. Names of no dynamic setting are ignored.
 
     Raises:
-        SettingError: a value that this version does not accept.
+        SettingError: this version does not accept one of the values.
     """
     known = {by_name()[name]: text for name, text in values.items() if name in by_name() and by_name()[name].dynamic}
     for setting in known:
@@ -404,7 +405,7 @@ def with_dynamic(
 
 
 def _with_section(settings: TieringSettings, setting: Setting, texts: Mapping[Setting, str]) -> TieringSettings:
-    """The settings with a new, validated section of `setting` that has all of its values in `texts`."""
+    """Return the settings with a new, validated section of `setting`, which has all values of `texts` for it."""
     section_name, _ = setting.path
     section: Section = getattr(settings, section_name)
     values: dict[str, Any] = section.model_dump()

@@ -1,7 +1,8 @@
 """Connections to brokers: addresses, TLS and SASL of the cluster, and of the publisher's principal.
 
-The names are librdkafka's, with `_` for its dots. A setting that the publisher does not have is taken from the cluster.
-A login or certificate is taken as a whole, so that user and password, or certificate and key, always belong together.
+The names of TLS and SASL settings are librdkafka's, with `_` for its dots. If a setting of the publisher is not set,
+that of the cluster is used. A login or certificate is taken as a whole, so that user and password, or certificate and
+key, always belong together.
 """
 
 import re
@@ -49,10 +50,10 @@ class ConnectionSettings(Section):
     bootstrap_servers: Servers | None = Field(default=None, description="`host:port,host:port` of the brokers.")
     security_protocol: SecurityProtocol | None = Field(default=None, description="Protocol of the listener.")
     sasl_mechanism: SaslMechanism | None = Field(
-        default=None, description="How a user is authenticated, with `SASL_PLAINTEXT` and `SASL_SSL`."
+        default=None, description="How a user is authenticated if the protocol is `SASL_PLAINTEXT` or `SASL_SSL`."
     )
-    sasl_username: str | None = Field(default=None, min_length=1, description="User of SASL.")
-    sasl_password: SecretStr | None = Field(default=None, description="Password of that user.")
+    sasl_username: str | None = Field(default=None, min_length=1, description="Name of the SASL user.")
+    sasl_password: SecretStr | None = Field(default=None, description="Password of the SASL user.")
     ssl_ca_location: Path | None = Field(
         default=None,
         description="PEM file of the authorities against which the brokers' certificates are checked. Unset: those of "
@@ -62,9 +63,9 @@ class ConnectionSettings(Section):
         default=None, description="PEM file of the client's certificate and its chain, if brokers require one."
     )
     ssl_key_location: Path | None = Field(
-        default=None, description="PEM file of its private key, readable only by its owner (mode 0600)."
+        default=None, description="PEM file of the client's private key, readable only by its owner (mode 0600)."
     )
-    ssl_key_password: SecretStr | None = Field(default=None, description="Password of that key, if it is encrypted.")
+    ssl_key_password: SecretStr | None = Field(default=None, description="Password of the private key, if encrypted.")
     request_timeout_ms: int | None = Field(
         default=None,
         ge=LEAST_TIMEOUT_MS,
@@ -77,7 +78,7 @@ class ClusterSettings(ConnectionSettings):
     """The Kafka cluster that this deployment serves."""
 
     name: str = Field(
-        default="kafka", min_length=1, description="Label of the cluster in reports. Identity is the cluster id."
+        default="kafka", min_length=1, description="Label of the cluster in reports; its id identifies it."
     )
     bootstrap_servers: Servers | None = Field(
         default=None,
@@ -114,13 +115,13 @@ class MetadataTopicSettings(ConnectionSettings):
         default=DEFAULT_SETTLE_MS,
         ge=0,
         le=MOST_INT,
-        description="How long after the death of a publisher one of its records may still arrive, in milliseconds: the "
-        "next publisher waits for that time before it reads the topic.",
+        description="How long a record of a publisher that died may still arrive, in milliseconds: the next publisher "
+        "of the partition waits for this time before it reads the topic.",
     )
 
 
 def publisher_connection(cluster: ConnectionSettings, publisher: ConnectionSettings) -> ConnectionSettings:
-    """The publisher's settings, and the cluster's for those that are unset."""
+    """Return the publisher's settings; where its login, its certificate or another setting is unset, the cluster's."""
     chosen: dict[str, Any] = {}
     for names in (_LOGIN, _CERTIFICATE):
         own = any(getattr(publisher, name) is not None for name in names)
@@ -135,7 +136,8 @@ def check_connection(connection: ConnectionSettings, section: str) -> None:
     """Check that login, certificate and protocol belong together, and that the files can be used.
 
     Raises:
-        SettingError: names the setting below `section`, or the file, never its content.
+        SettingError: they do not, or a file cannot be used. The message names the setting below `section`, or the
+            file, never a secret.
     """
     protocol = connection.security_protocol or DEFAULT_PROTOCOL
     if protocol.startswith("SASL_"):
@@ -157,7 +159,7 @@ def check_connection(connection: ConnectionSettings, section: str) -> None:
 
 
 def librdkafka_config(connection: ConnectionSettings) -> dict[str, str | int]:
-    """The configuration of a librdkafka client. It holds secrets: pass it only to the client.
+    """Return the configuration of a librdkafka client. It holds secrets: pass it only to the client.
 
     Raises:
         SettingError: there are no bootstrap servers.

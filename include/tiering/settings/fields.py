@@ -1,7 +1,7 @@
 """Declaration of settings: sections, and checks of single values.
 
-A section is frozen and rejects unknown names. The checks of values are pure; they raise ValueError that names what is
-accepted.
+A section is frozen and rejects unknown names. The checks of values are pure. They raise a ValueError whose message says
+which values are accepted, or what is wrong.
 """
 
 import re
@@ -19,7 +19,7 @@ MOST_LONG: Final = 2**63 - 1
 
 
 class Loosens(StrEnum):
-    """In which direction a deletion limit is loosened, so that more is deleted without an approval, or sooner."""
+    """The direction of a change of a deletion limit that lets more be deleted without an approval, or sooner."""
 
     UPWARDS = "upwards"
     DOWNWARDS = "downwards"
@@ -32,7 +32,7 @@ class Section(BaseModel):
 
 
 class DynamicSection(Section):
-    """Settings with a name in Kafka's style, below `prefix`: Kafka's name if the meaning is the same."""
+    """Settings named in Kafka's style, below `prefix`; a setting that means the same as a Kafka config has its name."""
 
     prefix: ClassVar[str]
 
@@ -49,10 +49,11 @@ def operational(
     aliases: tuple[str, ...] = (),
     loosens: Loosens | None = None,
 ) -> Any:
-    """A field of a `DynamicSection`: a number between inclusive bounds, a switch, or text with its own validator.
+    """Declare a field of a `DynamicSection`: a number with inclusive bounds, a switch, or text with its own validator.
 
-    `accepts` describes what type and bounds do not; `aliases` are other full names under which the user may set it.
-    `loosens` marks a deletion limit: if approvers are set, a form accepts a looser value only from them.
+    `accepts` replaces the description of accepted values that is derived from type and bounds. `aliases` are other full
+    names under which the user may set the field. `loosens` marks a deletion limit: if approvers are configured,
+    Airflow's form accepts a looser value only from them.
     """
     extra: dict[str, Any] = {"unit": unit, "dynamic": dynamic, "accepts": accepts, "aliases": list(aliases)}
     extra |= {"loosens": loosens}
@@ -82,7 +83,7 @@ def split_commas(value: Any) -> Any:
 
 
 def split_log_dirs(value: Any) -> Any:
-    """``"1:/a,2:/b"`` -> a list of broker id and path; lists of tables are returned unchanged."""
+    """``"1:/a,2:/b"`` -> a list with `broker_id` and `path` of each entry; lists of tables are returned unchanged."""
     return [_log_dir(entry) for entry in split_commas(value)] if isinstance(value, str) else value
 
 
@@ -117,14 +118,14 @@ def check_byte_bound(value: int) -> int:
 
 
 def check_topic_deletion(value: Any) -> Any:
-    """Check ``keep`` or ``expire:30d``: what happens after a topic was deleted."""
+    """Check the value of `tiering.on.topic.delete`, ``keep`` or ``expire:30d``, and return it without outer spaces."""
     if isinstance(value, str) and value.strip() != KEEP:
         days_of_expiry(value.strip())
     return value.strip() if isinstance(value, str) else value
 
 
 def days_of_expiry(value: str) -> int | None:
-    """``expire:30d`` -> 30, ``keep`` -> None."""
+    """``expire:30d`` -> 30, ``keep`` -> None. Raise ValueError for other texts."""
     if value == KEEP:
         return None
     found = _EXPIRE_AFTER.match(value)
@@ -156,7 +157,7 @@ def check_endpoint_url(url: Any) -> Any:
 
 
 def check_metadata_url(url: Any) -> Any:
-    """Check a SQLAlchemy URL of a database that several processes can share. Error messages never contain it."""
+    """Check a SQLAlchemy URL of a database that several processes can share. Error messages never contain the URL."""
     text = url.get_secret_value() if isinstance(url, SecretStr) else url
     if isinstance(text, str):
         parts = _split(text)
@@ -168,14 +169,14 @@ def check_metadata_url(url: Any) -> Any:
 
 
 def default_metadata_url(environ: Mapping[str, str]) -> str:
-    """SQLite in the user's state directory (XDG), the same for every working directory."""
+    """Return the URL of a SQLite file in the user's state directory (XDG), whatever the working directory is."""
     state_home = environ.get("XDG_STATE_HOME", "")
     base = Path(state_home) if state_home.startswith("/") else Path(environ.get("HOME") or Path.home()) / ".local/state"
     return f"sqlite:///{base / 'tiering' / 'metadata.sqlite'}"
 
 
 def mask_url(url: str) -> str:
-    """The URL with its password, and every parameter with the name of a secret, replaced."""
+    """Return the URL with `MASK` in place of the password and of every parameter whose name looks like a secret."""
     base, question, query = _PASSWORD.sub(rf"\1:{MASK}@", url).partition("?")
     return base + question + _SECRET_PARAMETER.sub(rf"\1{MASK}", query)
 

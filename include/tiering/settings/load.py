@@ -37,7 +37,8 @@ def from_file(path: Path) -> Layer:
     """Read a TOML file with tables or dotted keys. If it holds a secret, only its owner may have access.
 
     Raises:
-        SettingError: it cannot be read or parsed, has an unknown name, or holds a secret that others may read.
+        SettingError: the file cannot be read or parsed, has an unknown name, sets a setting twice, or holds a secret
+            although its mode gives group or others a permission.
     """
     layer = from_mapping(_parse(path), f"file {printable(str(path))}")
     secrets = [name for name, (value, _) in layer.items() if _is_secret(name, value)]
@@ -51,7 +52,7 @@ def from_file(path: Path) -> Layer:
 
 
 def from_mapping(values: Mapping[str, Any], origin: str) -> Layer:
-    """Read nested or dotted names. Raises SettingError for an unknown name."""
+    """Read nested or dotted names. Raises SettingError for an unknown name, or a setting that is set twice."""
     layer: Layer = {}
     for name, value in _flat(values, ""):
         if name not in by_name():
@@ -61,9 +62,10 @@ def from_mapping(values: Mapping[str, Any], origin: str) -> Layer:
 
 
 def from_environment(environ: Mapping[str, str]) -> Layer:
-    """Read all `TIERING_...` variables but `TIERING_CONFIG`; an empty variable counts as not set.
+    """Read all `TIERING_...` variables except `TIERING_CONFIG`; a known variable that is empty counts as not set.
 
-    Lists may be written as JSON. Raises SettingError for an unknown variable.
+    Lists may be written as JSON. Raises SettingError for an unknown variable, for a setting that two variables set, and
+    for invalid JSON.
     """
     known = by_environment_name()
     layer: Layer = {}
@@ -81,7 +83,7 @@ def from_environment(environ: Mapping[str, str]) -> Layer:
 
 
 def _put(layer: Layer, called: str, setting: Setting, value: Any, origin: str) -> None:
-    """Raise SettingError if the setting has a value from this source already, such as a name and its alias."""
+    """Add a value to the layer. Raise SettingError if the layer has one already, for example under an alias."""
     if setting.name in layer:
         raise SettingError(f"{called} ({origin}) sets {setting.name} a second time: leave one of them out")
     layer[setting.name] = (value, origin)
@@ -134,11 +136,12 @@ def load_settings(
 ) -> TieringSettings:
     """Load settings: default < file < `overrides` < environment.
 
-    `config` is the TOML file, by default that of `TIERING_CONFIG`, if set. `overrides` has nested or dotted names.
-    `environ` is the process's environment unless given.
+    `config` is the TOML file; by default it is the file that `TIERING_CONFIG` names, if that variable is set.
+    `overrides` has nested or dotted names. `environ` is by default the process's environment.
 
     Raises:
-        SettingError: names the setting, its value unless it is secret, its origin and what is accepted.
+        SettingError: a value or name is not accepted; the message names the setting, its value unless that is secret,
+            its origin, and what is accepted.
     """
     environ = os.environ if environ is None else environ
     chosen = config or (Path(environ[CONFIG_VARIABLE]) if environ.get(CONFIG_VARIABLE) else None)
@@ -156,7 +159,7 @@ def load_settings(
 
 
 def to_environment(settings: TieringSettings) -> dict[str, str]:
-    """`TIERING_...` variables from which another process loads the same values, secrets included.
+    """Return `TIERING_...` variables from which another process loads the same values, secrets included.
 
     Use them only for the environment of a child process, never for arguments, files or logs.
     """

@@ -35,13 +35,13 @@ class CopierSettings(DynamicSection):
     max_batches: int = operational(
         16,
         "Most copy batches that a run of `tiering_copy` starts; each queue and Spark resource with work gets at least "
-        "1. Their pool limits how many run at once.",
+        "1, even beyond this number. Their pool limits how many run at once.",
         unit="batches",
         at_least=1,
     )
     lease_ms: int = operational(
         30_000,
-        "How long a batch owns a partition without renewing; a dead batch's partition is free after that.",
+        "How long a batch's lease of a partition lasts without renewal; then another batch can claim the partition.",
         unit="milliseconds",
         at_least=2_000,
         dynamic=False,
@@ -49,14 +49,14 @@ class CopierSettings(DynamicSection):
 
 
 class CopyFairnessSettings(DynamicSection):
-    """What a batch does once it has used up its quota."""
+    """What a copy batch does while the copy quota is exhausted."""
 
     prefix = "tiering.copy.fairness"
 
     enable: bool = operational(
         True,
-        "A batch whose quota is exhausted after at least 1 segment gives its partition back if another ready partition "
-        "has waited longer.",
+        "After a segment for which a batch had to wait for the copy quota, the batch gives its partition back if "
+        "another partition that it can claim has waited longer.",
     )
 
 
@@ -70,9 +70,9 @@ class QueueSettings(DynamicSection):
     )
     max_bytes: Annotated[int, AfterValidator(check_byte_bound)] = operational(
         -1,
-        "Bytes of waiting requests above which a further request blocks its sender; 1 largest request may exceed it. "
-        "A fetch counts with the bytes it requests, a segment that a batch checks ahead with its size. -1: only "
-        "`queued.max.requests` applies.",
+        "A further request blocks its sender while waiting and served requests hold at least this many bytes together; "
+        "so the last request may exceed the number. A fetch counts with the bytes that it requests, a segment that a "
+        "batch checks ahead with its size. -1: only `queued.max.requests` applies.",
         unit="bytes",
         at_least=-1,
         at_most=MOST_LONG,
@@ -88,8 +88,8 @@ class ReaderSettings(DynamicSection):
 
     threads: int = operational(
         10,
-        "Threads that read remote records at once in a process that serves fetches, if the size of Airflow's pool "
-        "`remote_log_reader` is not known or unlimited; otherwise as many as the pool has slots.",
+        "Threads that read remote records in a process that serves fetches, if the size of Airflow's pool "
+        "`remote_log_reader` is not known, unlimited, or 0. Otherwise there are as many threads as the pool has slots.",
         unit="threads",
         at_least=1,
         dynamic=False,
@@ -154,8 +154,8 @@ class ExpirationSettings(DynamicSection):
     )
     total_max_bytes: int = operational(
         1_073_741_824,
-        "Bytes that expiration deletes within 24 hours without an approval, in all, of topics that lose more than "
-        "`tiering.expiration.max.share` and no more than `tiering.expiration.min.bytes` each.",
+        "Bytes that expiration deletes within 24 hours without an approval, summed over the topics that each lose more "
+        "than `tiering.expiration.max.share` and at most `tiering.expiration.min.bytes`.",
         unit="bytes",
         at_least=0,
         at_most=MOST_LONG,
@@ -163,7 +163,7 @@ class ExpirationSettings(DynamicSection):
     )
     max_whole_topics: int = operational(
         1,
-        "How many topics may lose everything within 24 hours without an approval, however little that is.",
+        "Most topics that may lose everything within 24 hours without an approval, however few bytes they have.",
         unit="topics",
         at_least=0,
         at_most=1_000_000,
@@ -184,14 +184,14 @@ class ExpirationSettings(DynamicSection):
 
 
 class ClockSettings(DynamicSection):
-    """How far the database's clock may differ from others before expiration refuses to delete."""
+    """How far the database's clock may differ from other clocks before nothing is deleted."""
 
     prefix = "tiering.clock"
 
     max_difference_ms: int = operational(
         300_000,
-        "Largest difference between the database's clock and those of the worker and the remote store; above it, "
-        "expiration deletes nothing.",
+        "Largest difference between the database's clock and the clocks of the worker and the remote store. If one "
+        "differs more, expirations and removals of orphans delete nothing.",
         unit="milliseconds",
         at_least=5_000,
         at_most=MOST_LONG,
@@ -199,8 +199,8 @@ class ClockSettings(DynamicSection):
     )
     ignored_until_ms: int = operational(
         0,
-        "Events dated up to this time (UTC, since 1970) may lie in the future: the database's clock was ahead when it "
-        "dated them. Set it after such an error; 0: none.",
+        "Events that are dated up to this time (UTC, since 1970, inclusive) may be in the future: the database's clock "
+        "was ahead when they were dated. Set it to their time after such an error. 0: no event may be.",
         unit="milliseconds",
         at_least=0,
         at_most=MOST_LONG,
@@ -215,8 +215,9 @@ class AbandonedCopySettings(DynamicSection):
 
     expiry_ms: int = operational(
         ABANDONED_COPY_EXPIRY_MS,
-        "Expiration deletes an abandoned copy, which was begun, not finished, and has no live batch, after this time, "
-        "once another copy of its offsets has passed verification.",
+        "How long after its last event expiration keeps an abandoned copy, which was begun, not finished, and has no "
+        "live lease. Then it deletes the copy if the copy is below the log start, if the store has no object of it, or "
+        "if passed segments and decisions to skip cover all of its offsets.",
         unit="milliseconds",
         at_least=60_000,
         at_most=MOST_LONG,
@@ -226,13 +227,13 @@ class AbandonedCopySettings(DynamicSection):
 
 
 class SupersededSettings(DynamicSection):
-    """What happens to a segment that failed the quality check and was copied again, and how often that is tried."""
+    """How long a failed segment that was copied again is kept, and how often a failed segment is copied again."""
 
     prefix = "tiering.superseded"
 
     hold_ms: int = operational(
         SUPERSEDED_HOLD_MS,
-        "Objects of a failed segment are kept this long after a new copy replaced it, as evidence; then expiration "
+        "How long the objects of a failed segment are kept as evidence after a new copy replaced it; then expiration "
         "deletes them.",
         unit="milliseconds",
         at_least=0,
@@ -241,8 +242,8 @@ class SupersededSettings(DynamicSection):
     )
     max_copies: int = operational(
         1,
-        "How many new copies of a failed segment may fail as well within a week, before its partition waits for a "
-        "person, or for the week to end.",
+        "Most new copies of a failed segment's offsets within a week. If they fail too, the partition waits until a "
+        "person decides or the week has passed.",
         unit="copies",
         at_least=0,
         at_most=100,
@@ -256,8 +257,8 @@ class OnTopicSettings(DynamicSection):
 
     delete: Annotated[str, BeforeValidator(check_topic_deletion)] = operational(
         KEEP,
-        "What happens to the remote segments of a deleted topic: they stay and are served by its topic id, or they all "
-        "expire this number of days after the deletion was first detected, each time with an approval.",
+        "What happens to the remote segments of a deleted topic. `keep`: they stay and are served by the topic id. "
+        "`expire:Nd`: they all expire N days after the deletion was first detected; each such run needs an approval.",
         accepts=TOPIC_DELETION_VALUES,
         loosens=Loosens.DOWNWARDS,
     )
@@ -275,8 +276,8 @@ class TombstoneSettings(DynamicSection):
 
     ms: int = operational(
         90 * _DAY_MS,
-        "Metadata of a deleted segment is kept this long, hidden from all queries, then its row is deleted. It "
-        "identifies objects of the segment that are found later.",
+        "How long the metadata of a deleted segment is kept, as a tombstone that is not served. It identifies objects "
+        "of the segment that are found later. After this time, expirations delete it.",
         unit="milliseconds",
         at_least=2 * _DAY_MS,
         at_most=MOST_LONG,

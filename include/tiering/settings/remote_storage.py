@@ -26,7 +26,7 @@ def split_storage_url(url: str) -> SplitResult:
     The prefix of a bucket is part of keys: `remote_storage.location` checks it as it checks keys.
 
     Raises:
-        ValueError: anything else. The message never repeats what may be a secret.
+        ValueError: the URL has neither form. The message never repeats a part that may be a secret.
     """
     try:
         parts = urlsplit(url)
@@ -52,7 +52,7 @@ def split_storage_url(url: str) -> SplitResult:
 
 
 def _check_url(url: Any) -> Any:
-    """Check the URL, which in settings has no host, backslashes or control characters. A trailing slash is dropped."""
+    """Check the URL and drop trailing slashes. In settings, hosts of file URLs and backslashes are refused, too."""
     if not isinstance(url, str):
         return url
     parts = split_storage_url(url)
@@ -62,7 +62,7 @@ def _check_url(url: Any) -> Any:
 
 
 class KeyPairFiles(NamedTuple):
-    """An entry of `remote_storage.encryption_key_pairs`. Without the private key no segment can be read back."""
+    """An entry of `remote_storage.encryption_key_pairs`. Its segments cannot be read without the private key."""
 
     key_pair_id: str
     public_key: Path
@@ -79,7 +79,7 @@ class RemoteStorageSettings(Section):
     endpoint_url: Annotated[str, BeforeValidator(check_endpoint_url)] | None = Field(
         default=None, description="Address of an S3 server other than AWS, such as `https://s3.example.net:7070`."
     )
-    region: str | None = Field(default=None, description="S3 region. Unset: the AWS SDK's own rules.")
+    region: str | None = Field(default=None, description="S3 region. Unset: the AWS SDK determines it.")
     layout: Literal["aiven", "local_tiered_storage"] = Field(
         default="aiven",
         description="Object names and formats that brokers can read: those of Aiven's tiered storage plugin, or of "
@@ -88,8 +88,8 @@ class RemoteStorageSettings(Section):
     key_prefix: str = Field(
         default="",
         description="Aiven layout: prefix of segments' keys inside `url`, prepended unchanged. The brokers' "
-        "`key.prefix` is the prefix of `url` with a slash, followed by this. Once there are segments, change it only "
-        "with `./tiering relocate-store`.",
+        "`key.prefix` is the prefix of `url` with a slash, followed by this value. Once there are segments, run "
+        "`./tiering relocate-store` after a change of it.",
         json_schema_extra={"default_text": "empty"},
     )
     chunk_size: int = Field(
@@ -101,24 +101,24 @@ class RemoteStorageSettings(Section):
         "134217728.",
     )
     compression_enabled: bool = Field(
-        default=False, description="Aiven layout, the plugin's `compression.enabled`: zstd, chunk by chunk."
+        default=False, description="Aiven layout, the plugin's `compression.enabled`: compress each chunk with zstd."
     )
     compression_heuristic_enabled: bool = Field(
         default=False,
-        description="The plugin's `compression.heuristic.enabled`: only segments whose first batch is not compressed.",
+        description="The plugin's `compression.heuristic.enabled`: compress only if the first batch is not compressed.",
     )
     encryption_key_pairs: Annotated[tuple[str, ...], BeforeValidator(split_commas)] = Field(
         default=(),
         description="Aiven layout: key pairs as `ID:PUBLIC.pem` or `ID:PUBLIC.pem:PRIVATE.pem` with absolute paths, "
         "readable where jobs run, private keys only by their owner (mode 0600). Keep the pairs of stored segments in "
-        "the list; without the private key no segment can be verified or fetched.",
+        "the list; without a pair's private key, segments encrypted with it cannot be verified or fetched.",
     )
     encryption_key_pair_id: str | None = Field(
         default=None,
-        description="The plugin's `encryption.key.pair.id`: the pair of that list for new segments.",
+        description="The plugin's `encryption.key.pair.id`: id of the pair in `encryption_key_pairs` for new segments.",
     )
     encryption_enabled: bool = Field(
-        default=False, description="The plugin's `encryption.enabled`: AES-256-GCM, with a key for each segment."
+        default=False, description="The plugin's `encryption.enabled`: use AES-256-GCM, with a key for each segment."
     )
     custom_metadata_fields_include: Annotated[
         tuple[Literal["REMOTE_SIZE", "OBJECT_PREFIX", "OBJECT_KEY"], ...], BeforeValidator(split_commas)
@@ -136,8 +136,8 @@ class RemoteStorageSettings(Section):
     )
     kafka_release: str | None = Field(
         default=None,
-        description="Release of the brokers, such as `4.1`: from 4.0 on manifests have the member `txnIdxEmpty`, as "
-        "those of the brokers do. No reader needs it.",
+        description="Release of the brokers, such as `4.1`. From 4.0 on manifests get the member `txnIdxEmpty`, as "
+        "those of the brokers do. Unset: they do not get it. No reader needs it.",
     )
     access_key_id: str | None = Field(
         default=None, description="S3 access key. Unset: the AWS SDK's own credential chain."

@@ -29,9 +29,9 @@ class AuditSettings(DynamicSection):
 
     min_age_ms: int = operational(
         _DAY_MS,
-        "Objects without metadata and open uploads that are younger are neither reported nor removed by an audit; a "
-        "complete copy is reported at any age. This is only an additional safeguard: a copy in progress is known by "
-        "its metadata at any age.",
+        "An audit neither reports nor removes objects without metadata and open uploads that are younger than this; it "
+        "reports complete copies without metadata at any age. This is only an additional safeguard: copies in progress "
+        "are in the metadata.",
         unit="milliseconds",
         at_least=0,
         at_most=MOST_LONG,
@@ -46,8 +46,8 @@ class VerdictSettings(DynamicSection):
 
     max_age_ms: int = operational(
         90 * _DAY_MS,
-        "A segment that passed longer ago is still served, but not counted as safe until it is verified again. "
-        "`tiering_quality` verifies it earlier, after nine tenths of this time.",
+        "A segment that passed its last verification longer ago is still served, but does not count as safe until it "
+        "is verified again. `tiering_quality` verifies it after nine tenths of this time.",
         unit="milliseconds",
         at_least=60_000,
         at_most=MOST_LONG,
@@ -61,15 +61,15 @@ class VerifySettings(DynamicSection):
 
     share: float = operational(
         0.02,
-        "Share of all remote bytes that is verified in each period regardless of verdicts, a different part each time, "
-        "so that every segment is verified eventually. 0: only segments that are due.",
+        "Approximate share of all remote bytes that is verified in each period whatever the verdicts are: a different "
+        "part each time, so that every segment is verified eventually. 0: only segments that are due.",
         unit="share",
         at_least=0,
         at_most=1,
     )
     period_ms: int = operational(
         _DAY_MS,
-        "Length of a period of `tiering.verify.share`: the time between two runs of `tiering_quality`.",
+        "Length of a period of `tiering.verify.share`. Set it to the time between two runs of `tiering_quality`.",
         unit="milliseconds",
         at_least=60_000,
         at_most=MOST_LONG,
@@ -83,10 +83,10 @@ class VerifySettings(DynamicSection):
     )
     max_missing_segments: int = operational(
         3,
-        "How many segments of a partition, and not all of it, may lack objects in the store for a verification to fail "
-        "them as lost, including those that failed so before and are neither replaced nor given up. If more segments "
-        "lack objects, or all that it verified, it stops and stores no verdict of them, because it may be the wrong "
-        "store. `./tiering verify --missing-is-real` lets a person decide.",
+        "Most segments of a partition that a verification marks as failed because they lack objects in the store. "
+        "Segments that failed for this reason before count too, until they are replaced or given up. If more segments, "
+        "a whole partition, or all verified segments lack objects, the verification stops without verdicts about them: "
+        "it may be the wrong store. `./tiering verify --missing-is-real` lets a person decide.",
         unit="segments",
         at_least=0,
         at_most=1_000_000,
@@ -117,23 +117,23 @@ class HandoverSettings(DynamicSection):
 
     hold_hours: int = operational(
         24,
-        "For this time the brokers' disks must have space for what producers write, before a handover begins: while it "
-        "lasts, no record of the topic is deleted.",
+        "A handover does not begin if a broker's free disk space is known and is less than what producers write in "
+        "this time: while the handover lasts, no record of the topic is deleted.",
         unit="hours",
         at_least=0,
         at_most=10_000,
     )
     free_bytes: int = operational(
         -1,
-        "Free space in the fullest log directory of each broker, if this host cannot read it. -1: read it from the "
-        "directories in `log_dirs`.",
+        "Free space to assume in the fullest log directory of every broker, if this host cannot read it. -1: read it "
+        "from the directories in `log_dirs`.",
         unit="bytes",
         at_least=-1,
         at_most=MOST_LONG,
     )
     watch_seconds: int = operational(
         300,
-        "How long a run waits for brokers: until they have flushed segments that they just rolled, show a changed "
+        "How long a handover waits each time until brokers have flushed segments that they just rolled, show a changed "
         "config, or have read the published records.",
         unit="seconds",
         at_least=1,
@@ -141,21 +141,22 @@ class HandoverSettings(DynamicSection):
     )
     settle_seconds: int = operational(
         600,
-        "How long brokers may take to delete segments after a step of lowering local retention, before the next step: "
-        "more than `log.retention.check.interval.ms`, which is 5 minutes by default.",
+        "How long a handover waits at most, after each lowering of local retention, until brokers have deleted "
+        "segments. Choose more than `log.retention.check.interval.ms`, which is 5 minutes by default.",
         unit="seconds",
         at_least=1,
         at_most=86_400,
     )
     verify_deep_enable: bool = operational(
         True,
-        "Whether every byte that is handed over must have passed a deep verification: segments that have not are read "
-        "before the approval, under the fetch quota. Off: a verification of checksums, indexes, beginnings and ends is "
-        "enough.",
+        "True: every segment that is handed over must have passed a deep verification; the others are read completely "
+        "before the approval, under the fetch quota. False: a verification of checksums, indexes, beginnings and ends "
+        "is enough.",
     )
     local_steps: int = operational(
         8,
-        "In how many steps local retention is lowered; after each, records that are remote only are read and compared.",
+        "Most steps in which local retention is lowered; after each, records that are only remote are read and "
+        "compared.",
         unit="steps",
         at_least=1,
         at_most=1_000,
@@ -170,8 +171,8 @@ class DataDocsSettings(Section):
         description="Directory of the data docs: a page and the stored results of each run that verified segments. "
         "Airflow's workers write it, its API server reads it. Unset: `data-docs` in Airflow's `[tiering] work_dir`.",
     )
-    keep_runs: int = Field(default=200, ge=1, le=100_000, description="Runs of each DAG whose pages are kept.")
-    keep_days: int = Field(default=90, ge=1, le=36_500, description="Days after which a run's page is removed.")
+    keep_runs: int = Field(default=200, ge=1, le=100_000, description="Most runs of each DAG to keep pages of.")
+    keep_days: int = Field(default=90, ge=1, le=36_500, description="Days for which a run's page is kept.")
 
 
 Price = Annotated[str, BeforeValidator(check_price)]
@@ -182,8 +183,8 @@ class SizesSettings(Section):
 
     history_path: Annotated[str, BeforeValidator(check_absolute_path)] | None = Field(
         default=None,
-        description="Directory of the history of sizes (Parquet) that Airflow's workers see. Unset: `sizes-history` "
-        "next to a SQLite database, otherwise in the directory of the size run.",
+        description="Directory of the history of sizes (Parquet), which all of Airflow's workers can use. Unset: "
+        "`sizes-history` next to a SQLite database; with PostgreSQL, in the directory of the size run.",
     )
     history_days: int = Field(
         default=400, ge=1, le=36_500, description="Days of the history of sizes to keep; a size run deletes older ones."
@@ -195,16 +196,16 @@ class PricesSettings(Section):
 
     currency: str = Field(default="USD", pattern=r"^[A-Za-z]{1,10}$", description="Name of the currency of all prices.")
     gib_month: Price | None = Field(
-        default=None, description="Price of 1 GiB for a month. Unset: storage is not estimated."
+        default=None, description="Price of storing 1 GiB for a month. Unset: this cost is not estimated."
     )
     put_requests: Price | None = Field(
-        default=None, description="Price of 1000 requests that write. Unset: they are not estimated."
+        default=None, description="Price of 1000 requests that write. Unset: their cost is not estimated."
     )
     get_requests: Price | None = Field(
-        default=None, description="Price of 1000 requests that read. Unset: they are not estimated."
+        default=None, description="Price of 1000 requests that read. Unset: their cost is not estimated."
     )
     delete_requests: Price | None = Field(
-        default=None, description="Price of 1000 requests that delete. Unset: they are not estimated."
+        default=None, description="Price of 1000 requests that delete. Unset: their cost is not estimated."
     )
 
     def table(self) -> PriceTable:

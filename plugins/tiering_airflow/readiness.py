@@ -23,7 +23,7 @@ from plugins.tiering_airflow.pools import COPIER_POOL
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from include.tiering.copying.plan import RunScope
+    from include.tiering.copying.run_scope import RunScope
 
 
 MISSING_KEY: Final = "tiering_missing"
@@ -225,6 +225,6 @@ def form_of(context: "Context") -> dict[str, Any]:
 
 def scope_of(form: Mapping[str, Any]) -> "RunScope":
     """Return which partitions a run with these fields takes."""
-    from include.tiering.copying.plan import RunScope
+    from include.tiering.copying.run_scope import RunScope
 
     return RunScope(tuple(form.get("topics") or ()))

@@ -111,7 +111,7 @@ def test_a_change_claims_the_store_and_is_made_without_it(
     deployed.remote.rename(deployed.remote.with_name("unmounted"))
     assert _alter(value="1048576")["changed"] == 1
     assert _history(deployed)[-1].new_value == "1048576"
-    assert capfd.readouterr().out.count("a backup of the database from before this would not be refused") == 1
+    assert capfd.readouterr().out.count("a backup of the database from before this change would not be refused") == 1
 
 
 def test_a_refusal_fails_with_the_numbers_and_is_not_tried_again(deployed: Deployment) -> None:

@@ -7,7 +7,7 @@ import pytest
 from airflow.sdk import Asset
 from airflow.sdk.exceptions import AirflowSkipException
 
-from include.tiering.copying.plan import RunScope
+from include.tiering.copying.run_scope import RunScope
 from plugins.tiering_airflow.copying import (
     FINDINGS_KEY,
     CopyBatchOperator,

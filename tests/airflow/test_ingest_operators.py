@@ -11,7 +11,7 @@ from airflow.sdk.exceptions import AirflowSkipException
 from prometheus_client import REGISTRY
 
 from include.tiering.app.adapters import Adapters
-from include.tiering.copying.plan import RunScope
+from include.tiering.copying.run_scope import RunScope
 from include.tiering.errors import MetadataTopicUnavailableError
 from include.tiering.runs.cluster_log_dirs import ClusterLogDirs
 from plugins.tiering_airflow.errors import (

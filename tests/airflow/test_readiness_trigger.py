@@ -12,7 +12,7 @@ from airflow.sdk.exceptions import TaskDeferred
 from airflow.sdk.module_loading import import_string
 from airflow.triggers.base import TriggerEvent
 
-from include.tiering.copying.plan import RunScope
+from include.tiering.copying.run_scope import RunScope
 from plugins.tiering_airflow.errors import NotReadyError
 from plugins.tiering_airflow.readiness import MISSING_KEY, ReadinessTrigger, TieringReadySensor, form_of, scope_of
 from tests.doubles.airflow_home import Deployment, TaskInstance, deployment

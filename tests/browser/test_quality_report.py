@@ -14,7 +14,7 @@ from selenium import webdriver
 from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
 
-from include.tiering.copying.plan import RunScope
+from include.tiering.copying.run_scope import RunScope
 from include.tiering.model.segments import Depth
 from include.tiering.verification.data_docs import DataDocs
 from include.tiering.verification.quality_run import QualityRun, anchor_of

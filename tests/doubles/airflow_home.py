@@ -16,7 +16,7 @@ import pytest
 from include.tiering.app import App, open_app
 from include.tiering.configs.airflow_api import AirflowApi, Login
 from include.tiering.configs.config_store import ConfigEntity, EntityType
-from include.tiering.copying.plan import RunScope
+from include.tiering.copying.run_scope import RunScope
 from include.tiering.settings import load_settings
 from local.airflow_home import platform_environment
 from local.assembly import assemble

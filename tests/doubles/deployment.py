@@ -12,9 +12,10 @@ from include.tiering.clock import Clock, SystemClock
 from include.tiering.copying.check_ahead import CheckAhead
 from include.tiering.copying.copy_batch import BatchLimits, BatchResult, CopyBatch
 from include.tiering.copying.copy_segment import CopiedSegment, CopyStep, SegmentCopier
-from include.tiering.copying.plan import CopyPlan, RunScope, record_divergences
+from include.tiering.copying.plan import CopyPlan, record_divergences
 from include.tiering.copying.plan_copy import plan_copy
 from include.tiering.copying.plan_replacements import record_losses
+from include.tiering.copying.run_scope import RunScope
 from include.tiering.database.transactions import NowMs, database_now_ms
 from include.tiering.errors import MetadataUnavailableError
 from include.tiering.kafka.cluster.cluster_metadata import UnknownClusterMetadata

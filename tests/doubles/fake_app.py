@@ -14,7 +14,8 @@ from include.tiering.configs.pools import PoolsStatus, compare_pools, mirrored_p
 from include.tiering.configs.service import AlteredConfigs, alter_configs, asks_for_pools, resize_pools
 from include.tiering.copying.copy_batch import BatchResult, UncopiedSegment
 from include.tiering.copying.decisions import FollowSource, Skip
-from include.tiering.copying.plan import CopyPlan, HeldBack, HeldBackPartition, LeftPartition, RunScope, left_work
+from include.tiering.copying.plan import CopyPlan, HeldBack, HeldBackPartition, LeftPartition, left_work
+from include.tiering.copying.run_scope import RunScope
 from include.tiering.errors import StoreInDoubtError
 from include.tiering.kafka.log_dirs.contract import ScanReport, matches
 from include.tiering.model.histories import Divergence, Followed, OffsetRange, SeenBy, SeenDivergence, SkippedOffsets

@@ -11,7 +11,7 @@ import pytest
 from include.tiering.app import App
 from include.tiering.configs.airflow_api import AirflowApi
 from include.tiering.configs.config_store import ConfigEntity, EntityType
-from include.tiering.copying.plan import RunScope
+from include.tiering.copying.run_scope import RunScope
 from include.tiering.handover.contract import LocalRetention
 from include.tiering.handover.rules import STEPS, HandoverStep
 from include.tiering.model.segments import Uuid

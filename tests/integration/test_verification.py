@@ -18,7 +18,7 @@ from sqlalchemy import update
 
 from include.tiering.app import App, adapters, open_app
 from include.tiering.configs.config_store import ALL_BROKERS
-from include.tiering.copying.plan import RunScope
+from include.tiering.copying.run_scope import RunScope
 from include.tiering.database.schema import segments
 from include.tiering.errors import MetadataUnavailableError, RuleEvaluationError
 from include.tiering.model.segments import Depth, Verdict

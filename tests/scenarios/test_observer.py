@@ -8,7 +8,7 @@ import pytest
 from include.tiering.configs.config_store import TopicRetention
 from include.tiering.configs.pools import READER_POOL
 from include.tiering.copying.finish_abandoned import abandoned_copies_of
-from include.tiering.copying.plan import RunScope
+from include.tiering.copying.run_scope import RunScope
 from include.tiering.errors import MetadataTopicUnavailableError
 from include.tiering.expiration.plan import ExpirationPlanner
 from include.tiering.formats.remote_log_metadata import encode

@@ -11,7 +11,7 @@ from tests.doubles.archive import Archive, Command, document
 
 pytestmark = pytest.mark.integration
 
-WARNING = "a backup of the database from before this would not be refused"
+WARNING = "a backup of the database from before this change would not be refused"
 DEFAULT = ("--entity-type", "brokers", "--entity-default")
 TOPIC = ("--entity-type", "topics", "--entity-name", "orders")
 DECISIONS = {

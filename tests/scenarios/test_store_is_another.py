@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from include.tiering.copying.plan import RunScope
+from include.tiering.copying.run_scope import RunScope
 from include.tiering.database.schema import stores
 from include.tiering.errors import ForeignStoreError
 from include.tiering.model.ownership import StoreMarker

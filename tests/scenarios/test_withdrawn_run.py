@@ -89,7 +89,7 @@ def test_a_store_that_is_away_keeps_nobody_from_it(archive: Archive, app: Comman
     shown = document(app("expire", "--withdraw", "run", "--json"))
     assert (shown["withdrawn_by"], shown["kept"]) == (author(), segments)
     assert shown["not_claimed"]
-    assert "a copy of this database may go on with it" in app("expire", "--withdraw", "run").stdout
+    assert "a copy of this database may still carry it out" in app("expire", "--withdraw", "run").stdout
 
 
 def test_it_may_be_planned_again(archive: Archive, app: Command) -> None:

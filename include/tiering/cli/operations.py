@@ -41,7 +41,7 @@ def ready(ctx: typer.Context, topic: Topics = None, as_json: Json = False) -> No
     must be ready, without it one partition is enough. The command writes one small object to the store and deletes
     it.
     """
-    from include.tiering.copying.plan import RunScope
+    from include.tiering.copying.run_scope import RunScope
 
     with session_of(ctx).opened() as app:
         readiness = app.operations.ready(scope=RunScope(tuple(topic or ())))

@@ -10,14 +10,15 @@ partition while two runs work at the same time. If none of the known reasons app
 finding, because the next run would probably leave the segments as well.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Final, Self, TypeVar
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
 
 from include.tiering.copying.copy_checks import SourceDivergence, find_divergence, follow_offset, undecided_divergence
-from include.tiering.errors import ClusterMetadataError, QuotaExceededError
+from include.tiering.copying.run_scope import RunScope
+from include.tiering.errors import QuotaExceededError
 from include.tiering.kafka.cluster.contract import ClusterMetadata, PartitionMetadata, TopicMetadata
-from include.tiering.kafka.log_dirs.contract import IneligibleReason, Replica, ScanError, ScanReport, matches
+from include.tiering.kafka.log_dirs.contract import IneligibleReason, Replica, ScanError, ScanReport
 from include.tiering.kafka.log_dirs.rules import topic_refusal
 from include.tiering.model.histories import Divergence, OffsetRange, SeenBy
 from include.tiering.model.ownership import TopicOwner
@@ -29,56 +30,6 @@ from include.tiering.segments.failed_copies import Loss
 from include.tiering.units import format_utc
 
 WAITING_CANNOT_HELP: Final = frozenset(reason for reason in IneligibleReason if not reason.retriable)
-_Read = TypeVar("_Read")
-
-
-@dataclass(frozen=True, slots=True)
-class RunScope:
-    """Which partitions a run takes. The services pass it on; only its methods say what it means.
-
-    To add a criterion, such as a broker, add a field here and apply it in `scan`, `in_cluster` and `archived`, because
-    partitions are found in log directories, in the cluster's metadata and in the archive. `scope_of` in
-    `plugins/tiering_airflow/readiness.py` makes a scope from the fields of a DAG's form.
-
-    A partition that the run does not take must be missing in the report that `scan` returns. It is not enough to leave
-    it out of the plan: the scan then shows the partition, the plan names no loss of it, and `record_losses` removes its
-    stored losses as settled.
-
-    `topics` are patterns of topic names; without any pattern the run takes nothing, see `or_topics`.
-    """
-
-    topics: tuple[str, ...] = ()
-
-    def or_topics(self, topics: Iterable[str]) -> Self:
-        """Return this scope, or a scope with these topics if it has none."""
-        return self if self.topics else replace(self, topics=tuple(topics))
-
-    def scan(self, scan: Callable[..., ScanReport]) -> ScanReport:
-        """Return the replicas in log directories; `scan` is that of a `LogSource`, or of `ClusterLogDirs`."""
-        return scan(topics=self.topics)
-
-    def in_cluster(self, cluster_metadata: ClusterMetadata) -> Iterator[TopicMetadata]:
-        """Yield the topics of the cluster that the run takes, by name.
-
-        A topic is left out if its metadata cannot be read and a retry cannot help, as without a permission.
-
-        Raises:
-            ClusterMetadataError: the cluster's metadata cannot be read now; a retry may succeed.
-        """
-        names: Collection[str] | None = self.topics
-        if set("*?[") & set("".join(self.topics)):
-            names = _readable(cluster_metadata.topic_names)
-        for name in sorted(set(names or ())):
-            if matches(name, self.topics) and (topic := _readable(cluster_metadata.topic_named, name)) is not None:
-                yield topic
-
-    def archived(self, partitions: Iterable[TopicIdPartition]) -> set[TopicIdPartition]:
-        """Return the partitions that the run takes, out of these partitions with remote segments."""
-        return {partition for partition in partitions if matches(partition.topic, self.topics)}
-
-
-AS_CONFIGURED: Final = RunScope()
-"""The scope of a run that names no criterion: the settings say which topics it takes."""
 
 
 class HeldBack(Reason):
@@ -254,16 +205,6 @@ def errors_about(partition: TopicIdPartition, errors: Sequence[ScanError]) -> li
     """
     own = [error for error in errors if error.partition == str(partition)]
     return own + [error for error in errors if error.partition is None]
-
-
-def _readable(read: Callable[..., _Read], *names: str) -> _Read | None:
-    """Return what `read` returns; None if it fails and a retry cannot help, for lack of a permission for example."""
-    try:
-        return read(*names)
-    except ClusterMetadataError as error:
-        if error.retriable:
-            raise
-        return None
 
 
 def _is_tiered(topic: TopicMetadata) -> bool:

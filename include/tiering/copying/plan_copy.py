@@ -26,7 +26,6 @@ from include.tiering.copying.plan import (
     CopyPlan,
     HeldBack,
     HeldBackPartition,
-    RunScope,
     held_by_divergence,
     partitions_out_of_sight,
 )
@@ -37,6 +36,7 @@ from include.tiering.copying.plan_replacements import (
     replacements_of,
     without_doubtful,
 )
+from include.tiering.copying.run_scope import RunScope
 from include.tiering.kafka.cluster.contract import ClusterMetadata
 from include.tiering.kafka.log_dirs.contract import IneligibleReason, LogSegment, LogSource, Replica, ScanReport
 from include.tiering.model.ownership import TopicOwner

@@ -9,10 +9,11 @@ from include.tiering.copying.copy_batch import BatchLimits, BatchResult, CopyBat
 from include.tiering.copying.copy_segment import CopiedSegment, SegmentCopier
 from include.tiering.copying.decisions import FollowSource, Skip, follow_source, plan_follow, plan_skip, skip_offsets
 from include.tiering.copying.finish_abandoned import AbandonedCopies
-from include.tiering.copying.plan import AS_CONFIGURED, CopyPlan, LeftPartition, RunScope, left_work, record_divergences
+from include.tiering.copying.plan import CopyPlan, LeftPartition, left_work, record_divergences
 from include.tiering.copying.plan_copy import CopyPlanner
 from include.tiering.copying.plan_replacements import record_losses
 from include.tiering.copying.report import CopyRun
+from include.tiering.copying.run_scope import AS_CONFIGURED, RunScope
 from include.tiering.kafka.cluster.contract import ClusterMetadata
 from include.tiering.kafka.log_dirs.contract import LogSource, ScanReport
 from include.tiering.model.ownership import LeaseRole, TopicOwner

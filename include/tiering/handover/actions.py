@@ -13,7 +13,8 @@ from contextlib import suppress
 from typing import Final
 
 from include.tiering.copying.copy_batch import BatchResult
-from include.tiering.copying.plan import CopyPlan, HeldBack, RunScope
+from include.tiering.copying.plan import CopyPlan, HeldBack
+from include.tiering.copying.run_scope import RunScope
 from include.tiering.copying.service import CopyService
 from include.tiering.errors import BatchTooLargeError, PublicationRefusedError, RemoteChecksumError, UnknownSegmentError
 from include.tiering.formats.log_batches import BatchStream

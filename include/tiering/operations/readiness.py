@@ -16,7 +16,8 @@ from itertools import chain
 from types import MappingProxyType
 from typing import Final
 
-from include.tiering.copying.plan import NEVER_TIERED, CopyPlan, RunScope, partitions_of_cluster, where_it_may_be
+from include.tiering.copying.plan import NEVER_TIERED, CopyPlan, partitions_of_cluster, where_it_may_be
+from include.tiering.copying.run_scope import RunScope
 from include.tiering.errors import (
     BrokersLoginError,
     ClusterMetadataError,

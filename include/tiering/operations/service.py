@@ -14,8 +14,9 @@ from sqlalchemy import Engine
 
 from include.tiering.clock import Clock
 from include.tiering.configs.pools import BATCH_SLOTS, COPIER_POOL, EXPIRATION_POOL, READER_POOL, PoolMirror
-from include.tiering.copying.plan import AS_CONFIGURED, CopyPlan, RunScope
+from include.tiering.copying.plan import CopyPlan
 from include.tiering.copying.plan_copy import CopyPlanner
+from include.tiering.copying.run_scope import AS_CONFIGURED, RunScope
 from include.tiering.database.migrations import HEAD, require_head
 from include.tiering.errors import (
     AirflowApiError,

@@ -8,8 +8,9 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from include.tiering.clock import Clock
-from include.tiering.copying.plan import RunScope, partitions_out_of_sight
+from include.tiering.copying.plan import partitions_out_of_sight
 from include.tiering.copying.plan_copy import CopyPlanner
+from include.tiering.copying.run_scope import RunScope
 from include.tiering.kafka.cluster.contract import ClusterMetadata
 from include.tiering.kafka.log_dirs.contract import LogSource, matches
 from include.tiering.model.sizes import PartitionSize, estimate_cost

@@ -11,8 +11,8 @@ from typing import Any
 
 from sqlalchemy import not_, or_
 
-from include.tiering.copying.copy_segment import SegmentCopier
 from include.tiering.copying import finish_abandoned
+from include.tiering.copying.copy_segment import SegmentCopier
 from include.tiering.copying.finish_abandoned import AbandonedCopies, abandoned_copies_of
 from include.tiering.database.schema import leases
 from include.tiering.database.store_identity import StoreIdentities

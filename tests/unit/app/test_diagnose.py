@@ -8,7 +8,7 @@ import pytest
 
 from include.tiering.app import App, open_app
 from include.tiering.configs.config_store import ALL_BROKERS
-from include.tiering.copying.plan import RunScope
+from include.tiering.copying.run_scope import RunScope
 from include.tiering.operations.doctor import Cause, Diagnosis
 from include.tiering.settings import load_settings
 from tests.doubles.broker_data import copy_of

@@ -7,7 +7,7 @@ import pytest
 
 from include.tiering.app import App
 from include.tiering.configs.pools import COPIER_POOL, EXPIRATION_POOL, READER_POOL
-from include.tiering.copying.plan import RunScope
+from include.tiering.copying.run_scope import RunScope
 from include.tiering.metadata_sync.sql_ingestion import SqlMetadataIngestion
 from include.tiering.model.segments import TopicIdPartition
 from include.tiering.operations.readiness import NotReady, PartitionReadiness

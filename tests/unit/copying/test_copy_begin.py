@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from include.tiering.configs.config_store import TopicRetention
 from include.tiering.copying.copy_checks import require_no_divergence, require_planned, require_stored
-from include.tiering.copying.plan import CopyPlan, HeldBack, RunScope
+from include.tiering.copying.plan import CopyPlan, HeldBack
 from include.tiering.copying.plan_copy import plan_copy
+from include.tiering.copying.run_scope import RunScope
 from include.tiering.errors import RemoteChecksumError, SourceChangedError
 from include.tiering.expiration.rules import decide_deletions
 from include.tiering.kafka.log_dirs.contract import (

@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine
 
-from include.tiering.copying.plan import CopyPlan, RunScope
+from include.tiering.copying.plan import CopyPlan
 from include.tiering.copying.plan_copy import plan_copy
+from include.tiering.copying.run_scope import RunScope
 from include.tiering.database.engine import open_engine
 from include.tiering.kafka.cluster.metadata_log import MetadataLog
 from include.tiering.kafka.log_dirs.contract import ScanReport

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from include.tiering.copying.next_segments import compacted_away, next_segments, with_compacted
-from include.tiering.copying.plan import HeldBack, RunScope, errors_about, partitions_out_of_sight
+from include.tiering.copying.plan import HeldBack, errors_about, partitions_out_of_sight
+from include.tiering.copying.run_scope import RunScope
 from include.tiering.errors import BrokersUnavailableError, OffsetOutOfRangeError, SourceVanishedError
 from include.tiering.kafka.cluster.cluster_metadata import AdminClusterMetadata, UnknownClusterMetadata
 from include.tiering.kafka.cluster.contract import ClusterMetadata

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from include.tiering.copying.next_segments import uncopied
-from include.tiering.copying.plan import HeldBack, RunScope
+from include.tiering.copying.plan import HeldBack
 from include.tiering.copying.plan_copy import leading_eligible, placed_batches, plan_copy, urgency
+from include.tiering.copying.run_scope import RunScope
 from include.tiering.kafka.cluster.contract import TopicMetadata
 from include.tiering.kafka.log_dirs.contract import (
     IneligibleReason,

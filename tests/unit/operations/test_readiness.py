@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from include.tiering.copying.plan import CopyPlan, HeldBack, HeldBackPartition, RunScope
+from include.tiering.copying.plan import CopyPlan, HeldBack, HeldBackPartition
 from include.tiering.copying.plan_replacements import plan_replacements
+from include.tiering.copying.run_scope import RunScope
 from include.tiering.errors import (
     ClusterMetadataError,
     ForeignStoreError,

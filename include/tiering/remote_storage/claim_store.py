@@ -1,32 +1,33 @@
-"""Raise the generation of the store, which proves that this database, and no copy of it, owns it; and move a store.
+"""Raise the generation of a store, which proves that this database owns it and no copy of the database; move a store.
 
-Every run that plans copies or deletions starts with it. The next generation is drawn with a random token, so a copy of
-the database that raises it too writes another marker, and one of the two is refused.
+Every run that plans copies or deletions first raises the generation. Each new generation has a random token. If a copy
+of the database raises the generation too, its marker has another token, and one of the two databases is refused.
 
     step            done when it is reached               a crash right after it leaves       who continues
     (begun)         nothing                               the previous generation             -
     PENDING_STORED  the next generation is pending in     the previous marker, which is       the next run that
                     the database                          still accepted                      plans, in any process
-    MARKER_WRITTEN  the store's marker has it; it was     a marker that is accepted, because  the same
-                    replaced on the condition that it     it is pending
-                    was the expected one
-    SETTLED         it is the database's own generation,  the final state                     -
-                    nothing is pending
+    MARKER_WRITTEN  the store's marker has the pending    a marker that is accepted, because  the same
+                    generation; it replaced the           it is pending
+                    expected marker, and no other
+    SETTLED         the pending generation became the     the final state                     -
+                    database's own, nothing is pending
 
-The write of the marker is atomic in the store (for files see `remote_storage.file.store`). No request is sent inside a
-transaction. All processes of this database see the same pending generation, so each may continue what another began,
-and both succeed. A copy of the database that was made meanwhile has the same pending generation, too, so completing it
-proves nothing about that copy: therefore a run ends only with a generation that it drew itself.
+The write of the marker is atomic in the store (for files see `remote_storage.file.store`). No request is sent to
+the store inside a database transaction. All processes of this database see the same pending generation, so each process
+may complete a generation that another process began, and both succeed. A copy of the database that was made while a
+generation was pending has the same pending generation, so its completion does not tell the two databases apart:
+therefore a process goes on until it has completed a generation with a token of its own.
 
-A move changes the place of a store's keys to another one, which has its objects already:
+A move changes the recorded place of a store's keys to another place, to which the objects were moved before:
 
     step            what is in force                      who continues after a crash
-    PENDING_STORED  the old place; the new place is       the next move to the same place; a plan is refused
-                    pending, with the next generation
-    (left raised)   the marker of the old place, if its   the same
-                    URL differs, is of the pending
-                    generation
-    MARKER_WRITTEN  the new place has its marker          the same
+    PENDING_STORED  the old place; the new place is       the next move to the same place; a run that plans is refused,
+                    pending, with the next generation     unless the settings name the new place and the URL is the same
+    (left raised)   no place; the marker of the old       the next move to the same place; this step is done only if
+                    place has the pending generation      the URL of the new place differs
+    MARKER_WRITTEN  the new place; its marker has the     as after PENDING_STORED
+                    pending generation
     SETTLED         the new place                         -
 """
 
@@ -42,7 +43,7 @@ from include.tiering.model.segments import Uuid
 from include.tiering.remote_storage.contract import RemoteStorage
 
 SETTLE_SECONDS: Final = 2.0
-"""Wait before the marker is read back from a store without conditional writes."""
+"""Seconds to wait before the marker is read back from a store without conditional writes."""
 MOST_ROUNDS: Final = 100
 
 
@@ -62,34 +63,38 @@ class StoreGenerations(Protocol):
         ...
 
     def propose(self, token: Uuid, place: StorePlace | None) -> AcceptedMarkers:
-        """Make the next generation pending, with this token and place, unless one is pending; return the result."""
+        """Make the next generation pending, with this token and place, unless a generation is pending.
+
+        Returns:
+            The markers that are accepted afterwards.
+        """
         ...
 
     def propose_over(
         self, found: StoreMarker, token: Uuid, place: StorePlace | None, *, author: str
     ) -> AcceptedMarkers:
-        """Make a generation pending that is above that of `found` and the database's own, and record an event.
+        """Make pending the generation after the higher one of `found` and of the database; record an event.
 
-        A generation that is pending already is replaced.
+        A generation that is pending already is replaced. The markers that are accepted afterwards are returned.
         """
         ...
 
     def propose_move(
         self, token: Uuid, place: StorePlace, *, replaces: StoreMarker | None, author: str
     ) -> AcceptedMarkers:
-        """Make the next generation pending in another place, and record an event; return the result.
+        """Make the next generation pending with another place; record an event; return the markers accepted afterwards.
 
-        Nothing changes if another generation than `replaces` is pending. Whether the new place supports conditional
-        writes is recorded as unknown.
+        Nothing changes unless the pending marker is `replaces` (None: no marker is pending). Whether the new place
+        supports conditional writes is recorded as unknown.
         """
         ...
 
     def settle(self, pending: StoreMarker) -> AcceptedMarkers:
-        """Make `pending` the database's own generation if it is still the pending one; return the result."""
+        """Make `pending` the database's own generation if it is still pending; return the markers accepted then."""
         ...
 
     def record_conditional_writes(self, supported: bool) -> None:
-        """Store whether the store compares versions when it replaces an object."""
+        """Record whether the store can compare the version of an object as it replaces the object."""
         ...
 
 
@@ -100,7 +105,7 @@ class StoreClaim:
     Attributes:
         storage: the store without the check of its marker.
         place: the place of the keys according to the settings; None: do not compare it.
-        raised_by: host and database that are written into the marker.
+        raised_by: returns host, database and time, which are written into the marker.
     """
 
     generations: StoreGenerations
@@ -115,11 +120,13 @@ class StoreClaim:
         """Raise the generation, and return the marker that the store has then.
 
         Args:
-            first_place: record the place if none is recorded, as segments were verified there.
+            first_place: if the database has no place, record that of the settings, at which the caller has checked
+                the segments; without this, a database without a place is refused.
 
         Raises:
-            ForeignStoreError: another database has raised it since, the store or the place is another one, or no place
-                is recorded.
+            ForeignStoreError: another database has raised the generation since, the marker is missing or of another
+                store, the settings name another place than the recorded one, no place is recorded, or a move to another
+                place is pending.
             RemoteStorageUnavailableError, MetadataUnavailableError: the next call continues.
         """
         token = Uuid.random(self.random_bytes)
@@ -137,12 +144,13 @@ class StoreClaim:
     def take_over(self, found: StoreMarker, *, author: str) -> StoreMarker:
         """Make this database the owner of the store, whose marker is `found`, with the next generation.
 
-        A crash leaves the store with its previous owner or with this database; the next call continues. If neither the
-        marker nor the database has a place, none is recorded.
+        If `found` is this database's marker already, the generation is raised as usual. A crash leaves the store with
+        its previous owner or with this database; the next call continues. If neither the marker nor the database has a
+        place, no place is recorded.
 
         Raises:
-            ForeignStoreError: it is another store, the settings name another place, or the other database has used the
-                store since `found` was read.
+            ForeignStoreError: `found` is the marker of another store, the settings name another place, or the marker
+                was replaced after `found` was read: by the other database, or by a second takeover.
         """
         accepted = self.generations.accepted()
         if accepted.accepts(found):
@@ -162,8 +170,8 @@ class StoreClaim:
         pending = proposed.pending
         if pending is None or self._replaced(found, pending, proposed.conditional) != pending:
             raise ForeignStoreError(
-                f"the store was used while it was taken over: it was at generation {found.generation}. Stop what uses"
-                " the other database, and call ./tiering take-over-store again"
+                f"the store was used while it was taken over: its generation was {found.generation} before. Stop what"
+                " uses the other database, and call ./tiering take-over-store again"
             )
         own = self._settled(pending)
         if own != pending:
@@ -180,7 +188,8 @@ class StoreClaim:
             The database's own marker afterwards.
 
         Raises:
-            ForeignStoreError: the store has neither this marker nor the previous one.
+            ForeignStoreError: the store has neither the pending marker nor the one before it, or a move to another
+                place is pending.
         """
         pending = proposed.pending
         if pending is None:
@@ -218,7 +227,10 @@ class StoreClaim:
     def written(
         self, storage: RemoteStorage, expected: StoreMarker, wanted: StoreMarker, *, conditional: bool
     ) -> StoreMarker | None:
-        """Replace `expected` by `wanted`; return the marker then, read after a wait if the write was unconditional."""
+        """Replace `expected` by `wanted`; return the marker that the store has then.
+
+        After an unconditional write the marker is read again `SETTLE_SECONDS` later.
+        """
         found = storage.replace_marker(expected, wanted, conditional=conditional)
         if found == wanted and not conditional:
             self.clock.sleep(SETTLE_SECONDS)
@@ -227,7 +239,7 @@ class StoreClaim:
 
 
 def leaves(accepted: AcceptedMarkers) -> bool:
-    """Return whether the pending place has another URL, so that the marker of the old place is raised first."""
+    """Return whether the pending place has another URL than the current place, whose marker is then raised first."""
     old, new = accepted.current.place, None if accepted.pending is None else accepted.pending.place
     return old is not None and new is not None and old.url != new.url
 
@@ -245,24 +257,27 @@ class StoreMove:
     open_place: Callable[[StorePlace], RemoteStorage]
 
     def run(self, place: StorePlace, *, author: str, require_idle: Callable[[], None] = lambda: None) -> StoreMarker:
-        """Make `place`, which the claim's storage opens, the place of the keys with the next generation.
+        """Make `place` the place of the keys, with the next generation.
 
-        The caller has proved that the objects are there. A crash leaves the old place or the new one in force; the next
-        call continues.
+        The claim's storage must be open at `place`, and the caller must have proved that the objects are there. A crash
+        leaves the old place or the new one in force; the next call continues.
 
-        A place with another URL has another marker. The marker of the old place is raised first, on the condition that
-        it is this database's: so a copy of the database cannot leave a place that it does not own, and processes that
-        still use the old place are refused. Then the new place gets its marker.
+        A place with another URL has a marker object of its own. Then the marker of the old place is raised first, if
+        that place still has a marker, and on the condition that the marker is this database's: so a copy of the
+        database cannot leave a place that it does not own, and processes that still use the old place are refused. The
+        new place gets its marker after that.
 
         Args:
             place: the new place.
             author: who moves the store, for the event.
-            require_idle: raises if a copy or deletion is under way; called first, and again before the new place is in
-                force.
+            require_idle: raises if a copy or deletion is under way. It is called first, after the new place became
+                pending, and before the new place is in force.
 
         Raises:
-            ForeignStoreError: the old or the new place has the marker of another database, or the old one cannot be
-                read although both name the same objects.
+            ForeignStoreError: the old or the new place has the marker of another database; the old place has no marker
+                although both places may name the same objects; a move to another place is under way; or the database
+                has no place.
+            RemoteStorageUnavailableError: the store cannot be reached now; the next call continues.
         """
         require_idle()
         for _ in range(MOST_ROUNDS):
@@ -293,13 +308,13 @@ class StoreMove:
             own = replace(self.claim, place=None).complete(moving)
             if own.place != place:
                 raise ForeignStoreError(
-                    f"the store was moved twice at once, to {own.place}: call ./tiering relocate-store again"
+                    f"the store was moved twice at once, now it is at {own.place}: call ./tiering relocate-store again"
                 )
             return own
         raise RemoteStorageUnavailableError(f"{MOST_ROUNDS} other runs that plan were faster")
 
     def _left(self, accepted: AcceptedMarkers, place: StorePlace) -> "_Left | None":
-        """Open the old place with its marker; None if both places have the same URL, and so the same marker."""
+        """Open the old place and read its marker; None if both places have the same URL, and so the same marker."""
         old = accepted.current.place
         if old is None:
             raise ForeignStoreError(NOT_RECORDED)
@@ -314,7 +329,7 @@ class StoreMove:
     def _require_ours(
         self, accepted: AcceptedMarkers, found: StoreMarker | None, left: "_Left | None", place: StorePlace
     ) -> None:
-        """Raise ForeignStoreError if the new place, or the old one, has the marker of another database."""
+        """Raise ForeignStoreError if the new place, or the old one, has or may have the marker of another database."""
         if left is not None and left.found is not None and not accepted.accepts(left.found):
             raise ForeignStoreError(
                 f"in {left.place}, which is left: {accepted.objection(left.found)}. To own it, set remote_storage to"
@@ -334,7 +349,7 @@ class StoreMove:
             )
 
     def _completed_before(self, accepted: AcceptedMarkers, found: StoreMarker | None, left: "_Left | None") -> bool:
-        """Complete a generation that was pending before this move; return whether there was one to complete."""
+        """Complete a generation that was pending before this move; return whether a generation was completed."""
         pending = accepted.pending
         if pending is None:
             return False
@@ -355,7 +370,7 @@ class StoreMove:
     def _raise_left(
         self, storage: RemoteStorage, found: StoreMarker, pending: StoreMarker, accepted: AcceptedMarkers
     ) -> None:
-        """Raise the marker of the old place, so that processes that still use it are refused."""
+        """Raise the marker of the old place to `pending`, so that processes that still use that place are refused."""
         if found == pending:
             return
         conditional = accepted.conditional
@@ -369,7 +384,7 @@ class StoreMove:
 
 @dataclass(frozen=True, slots=True)
 class _Left:
-    """The old place of a store that moves; `found` is its marker, None if it has none any more."""
+    """The old place of a store that moves; `found` is its marker, None if the marker or the place is missing."""
 
     place: StorePlace
     storage: RemoteStorage

@@ -1,12 +1,12 @@
-"""KIP-405's RemoteStorageManager, as this platform needs it, and the check for absent objects of a segment.
+"""The contract of KIP-405's RemoteStorageManager as this platform uses it, and the check for absent objects.
 
-Every copy attempt has a new segment id, so a copy never overwrites: a key that exists already is an error. Deletes
-tolerate absence. Only the layout builds and parses keys. All bytes sent are charged to the limiter first.
+Every copy attempt has a new segment id, so a copy never overwrites an object: a key that exists already is an error. To
+delete an absent object is no error. Only the layout builds and parses keys. A copy charges every byte to the limiter
+before it is sent.
 
-Objects of a segment may be absent, or not there yet: while a mirror or a restore of the store is under way, some
-objects of a segment are missing, or an object has 0 bytes because its content is still to come. The two cases cannot be
-told apart, and neither counts as damage, as nothing shows that the object ever had wrong content. An object with wrong
-bytes is damage.
+While a mirror or a restore of the store is under way, an object of a segment may be missing, or may have 0 bytes,
+because its content is still to come. Such an object cannot be told from an object that was lost. Neither counts as
+damage, because nothing shows that the object ever had wrong content. An object with wrong bytes is damage.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -25,8 +25,8 @@ from include.tiering.model.segments import (
 from include.tiering.quotas.contract import ByteLimiter
 
 ProgressCallback = Callable[[int], None]
-"""Called with the bytes of each block as it is sent; with a negative number where a retry sends bytes again, so that
-the sum is the progress."""
+"""Called with the number of bytes of each block that is sent. When a retry begins again at an earlier byte, the number
+may be negative, so that the sum of all numbers is the progress."""
 
 
 class ObjectKind(StrEnum):
@@ -47,9 +47,10 @@ class StoredObject:
     """One object, as it was sent or as the store reports it. The CRC-32C covers the whole object.
 
     Attributes:
-        confirmed: it was sent, and the store's response named the checksum that the store computed, which is this one.
-        is_transformed: it was sent, and is a log that was compressed or encrypted on its way, from bytes that were
-            proved to be those of the check pass.
+        confirmed: True if the object was sent, and the store's response named a checksum that the store computed and
+            that equals `crc32c`.
+        is_transformed: True if the object was sent, and is a log that was compressed or encrypted on its way; its
+            source bytes had the checksum that the check of the segment before the copy found.
     """
 
     kind: ObjectKind
@@ -62,7 +63,7 @@ class StoredObject:
 
 @dataclass(frozen=True, slots=True)
 class KeptObject:
-    """One object that the store has. `crc32c` covers all of it; None if the store keeps no checksum."""
+    """One object that the store has. `crc32c` covers all of it; None if the store keeps no checksum of all of it."""
 
     kind: ObjectKind
     key: str
@@ -72,7 +73,10 @@ class KeptObject:
 
 @dataclass(frozen=True, slots=True)
 class TransformedSizes:
-    """Sizes of a compressed or encrypted log, from its manifest: of the object, and of the log before that."""
+    """Sizes of a compressed or encrypted log, from its manifest.
+
+    `stored_bytes` is the size of the log object, `log_bytes` that of the log before compression and encryption.
+    """
 
     stored_bytes: int
     log_bytes: int
@@ -90,7 +94,10 @@ class SegmentObject:
 
 @dataclass(frozen=True, slots=True)
 class DeleteFailure:
-    """One object that could not be deleted; all others of the request were deleted."""
+    """One object that could not be deleted, or whose open upload could not be removed.
+
+    Objects of the request for which there is no `DeleteFailure` were deleted or were absent.
+    """
 
     segment_id: RemoteLogSegmentId
     key: str
@@ -111,11 +118,11 @@ class SegmentReader(Protocol):
         ...
 
     def objects(self) -> tuple[KeptObject, ...]:
-        """Return what `RemoteStorage.stat_log_segment` returns, but read no object for it."""
+        """Return the objects that the store has for this segment; no byte of an object is read for it."""
         ...
 
     def read_crc32c(self, key: str) -> int | None:
-        """Return the CRC-32C of an object other than the log, as it was read; None if it was not read."""
+        """Return the CRC-32C of an object other than the log, as it was read; None if it was not read so far."""
         ...
 
     def index(self, index_type: IndexType) -> bytes:
@@ -127,7 +134,10 @@ class SegmentReader(Protocol):
         ...
 
     def whole(self, kind: ObjectKind) -> bytes:
-        """Return an object other than the log as it must be stored, put together from the parts that are read."""
+        """Return the stored bytes of an object other than the log.
+
+        The `indexes` object is put together from the indexes that the manifest names; every other object is read whole.
+        """
         ...
 
     def manifest(self) -> bytes | None:
@@ -135,7 +145,10 @@ class SegmentReader(Protocol):
         ...
 
     def log(self, start_position: int, end_position: int) -> Iterator[bytes]:
-        """Read as `RemoteStorage.fetch_log_segment` does, again on each call. Errors come with the first block."""
+        """Read the log as `RemoteStorage.fetch_log_segment` does; each call reads it again.
+
+        No error, not even ValueError, is raised before the first block is requested.
+        """
         ...
 
 
@@ -144,7 +157,7 @@ class RemoteStorage(Protocol):
 
     @property
     def required_kinds(self) -> frozenset[ObjectKind]:
-        """Objects that every complete segment has."""
+        """Kinds of the objects that every complete segment has."""
         ...
 
     def copy_log_segment(
@@ -157,37 +170,42 @@ class RemoteStorage(Protocol):
     ) -> tuple[StoredObject, ...]:
         """Write all objects of this attempt, the record bytes first and the manifest (if any) last.
 
-        Each object is durable when its write returns. On an error the open multipart upload or temporary file is
-        removed; complete objects stay until `delete_log_segments`.
+        Each object is durable when its write returns. On an error the store is requested to remove the open multipart
+        upload or temporary file; if that fails, it stays until `delete_log_segments`, as complete objects do.
 
         Returns:
             The objects that were sent.
 
         Raises:
             RemoteObjectExistsError: a key exists already (another attempt with this id: a bug or a zombie process).
-            RemoteChecksumError: the store refused the checksum.
-            RemoteStorageFullError, RemoteStorageUnavailableError, RemoteStorageError
+            RemoteChecksumError: the bytes or their number differ from what `data` and `metadata` say.
+            RemoteStorageFullError: the store has no space.
+            RemoteStorageUnavailableError: the store cannot be reached now.
+            RemoteStorageError: the store refused a request for another reason.
+            SettingError: the encryption key pair cannot be used, or the log has more chunks than readers accept.
             SourceChangedError: the layout reads the log to transform it, and it differs from what the check pass read.
-            SendingStoppedError, LeaseLostError: from the limiter.
+            SendingStoppedError, LeaseLostError: raised by the limiter.
         """
         ...
 
     def require_copyable(self, metadata: RemoteLogSegmentMetadata) -> None:
-        """Check that brokers would accept a copy. Call it before anything of an attempt is written or recorded.
+        """Check that brokers would accept the size of a copy's custom metadata.
+
+        Callers do this before anything of the attempt is written or recorded.
 
         Raises:
-            CustomMetadataTooLargeError: brokers would refuse its `custom_metadata`.
+            CustomMetadataTooLargeError: brokers would refuse the custom metadata.
         """
         ...
 
     def custom_metadata(self, metadata: RemoteLogSegmentMetadata, stored_bytes: int) -> bytes | None:
-        """Return the custom metadata that the brokers' RSM of this layout would return for such a copy.
+        """Return the custom metadata that the brokers' RSM of this layout would return for this copy.
 
-        It belongs into the COPY_SEGMENT_FINISHED record.
+        The result belongs into the COPY_SEGMENT_FINISHED record.
 
         Args:
-            metadata: of the copy.
-            stored_bytes: size of all objects of the copy.
+            metadata: metadata of the copy.
+            stored_bytes: total size of all objects of the copy.
 
         Returns:
             The encoded custom metadata; None if that RSM returns none.
@@ -195,9 +213,10 @@ class RemoteStorage(Protocol):
         ...
 
     def stat_log_segment(self, metadata: RemoteLogSegmentMetadata) -> tuple[StoredObject, ...]:
-        """Return what the store has for this attempt, with the checksum that the store (not the sender) computed.
+        """Return the objects that the store has for this attempt; missing objects are absent from the result.
 
-        Missing objects are absent from the result.
+        Each checksum was computed by the store, or is computed from the bytes that are read back; it is never the one
+        that the sender computed.
         """
         ...
 
@@ -213,8 +232,8 @@ class RemoteStorage(Protocol):
 
         Raises:
             ValueError: not 0 <= start <= end < segment size.
-            RemoteResourceNotFoundError: no such object.
-            SegmentKeyError, StoredChunkError: it cannot be decrypted or decompressed.
+            RemoteResourceNotFoundError: the log or the manifest is absent, or the log ends too early.
+            SegmentKeyError, StoredChunkError: the stored log cannot be decrypted or decompressed.
         """
         ...
 
@@ -222,7 +241,7 @@ class RemoteStorage(Protocol):
         """Return one index.
 
         Raises:
-            RemoteResourceNotFoundError: no such object, or the segment has no transaction index.
+            RemoteResourceNotFoundError: the object is absent, or the segment has no transaction index.
         """
         ...
 
@@ -241,28 +260,34 @@ class RemoteStorage(Protocol):
     def delete_log_segments(self, segments: Sequence[RemoteLogSegmentMetadata]) -> tuple[DeleteFailure, ...]:
         """Remove every object, open upload and temporary file of these attempts. Absent objects are no error.
 
-        Objects are deleted by the hundred in a request. Open uploads are not listed for an attempt that is given as
-        FINISHED, as it has none.
+        A bucket deletes up to 999 objects in one request. Open uploads are not searched for a segment whose metadata
+        have the state COPY_SEGMENT_FINISHED, because such a segment has none.
         """
         ...
 
     def list_objects(self) -> Iterator[tuple[str, int]]:
-        """List (key, size) of every object under the prefix, the marker included; keys are relative to the prefix."""
+        """List (key, size in bytes) of every object under the prefix, the marker included.
+
+        Keys are relative to the prefix.
+        """
         ...
 
     def list_segment_objects(self, partition: TopicIdPartition | None = None) -> Iterator[SegmentObject]:
         """List every object under the prefix whose key a segment of this layout could have.
 
         Args:
-            partition: only keys of its segments, which contain the topic's id and name; None: all partitions.
+            partition: list only objects of this partition's segments; their keys contain the topic's name and id.
+                None: objects of all partitions.
         """
         ...
 
     def check_marker(self) -> None:
-        """Read the store's marker now, and check that it is the expected one. A storage without expectation passes.
+        """Read the store's marker now, and check that it is one of the expected markers.
+
+        A storage that was opened without expected markers checks nothing.
 
         Raises:
-            ForeignStoreError: there is no marker, or another one.
+            ForeignStoreError: there is no marker or an unexpected one, or the settings name another place.
         """
         ...
 
@@ -271,7 +296,10 @@ class RemoteStorage(Protocol):
         ...
 
     def create_marker(self, marker: StoreMarker) -> StoreMarker:
-        """Create the marker if there is none; return the one that the store has then, perhaps another database's."""
+        """Create the marker if there is none; return the marker that the store has then.
+
+        If there was a marker already, the result may be another database's.
+        """
         ...
 
     def replace_marker(
@@ -283,8 +311,9 @@ class RemoteStorage(Protocol):
             expected: the marker that may be replaced.
             marker: the new marker.
             conditional: let the store compare the marker as it replaces it. Of two concurrent calls that replace the
-                same marker one succeeds, and both return its marker. False is for a store without conditional writes:
-                then each of them may return its own marker, and only a later `read_marker` returns the final one.
+                same marker, one succeeds, and both return the marker that it wrote. False is for a store without
+                conditional writes: then each of the two calls may return the marker that it wrote, and only a later
+                `read_marker` returns the marker that remains.
 
         Returns:
             The marker that the store has afterwards; None if there is none.
@@ -299,27 +328,32 @@ class RemoteStorage(Protocol):
         ...
 
     def clock_ms(self) -> int | None:
-        """Return the store's own clock now, in UTC milliseconds; None if the store does not show it."""
+        """Return the time of the store's own clock now, in UTC milliseconds.
+
+        None if the store does not show its clock, or has no marker.
+        """
         ...
 
     def check_writable(self) -> None:
-        """Check that objects can be written and removed here, that there is space, and that key files can be used.
+        """Check that objects can be written, read back and removed, and that new segments can be encrypted.
+
+        Free space is checked too, if the store shows it; encryption, if the settings demand it.
 
         Raises:
-            SettingError: a key of new segments cannot be used.
-            RemoteStorageError: the store cannot be written; the message says why.
+            SettingError: the encryption key pair for new segments cannot be used.
+            RemoteStorageError: a check of the store failed; the message says why.
         """
         ...
 
 
 _MAY_BE_EMPTY: Final = frozenset({ObjectKind.OFFSET_INDEX, ObjectKind.TIME_INDEX, ObjectKind.TRANSACTION_INDEX})
-"""Indexes that are objects of their own and may have 0 bytes: those of a small segment have no entry."""
+"""Kinds of objects that may have 0 bytes: each holds one index, and an index of a small segment may have no entry."""
 
 
 def absent_kinds(
     stored: Iterable[StoredObject | KeptObject], required: Collection[ObjectKind]
 ) -> tuple[ObjectKind, ...]:
-    """Return the required objects of a segment that are missing, or have 0 bytes although they cannot; sorted."""
+    """Return the required kinds whose object is missing, or has 0 bytes although that kind cannot; sorted by value."""
     there = {
         stored_object.kind
         for stored_object in stored

@@ -2,10 +2,10 @@
 
 Everything is checked before it is used: the manifest against its checksum, each file against length and MD5 of the
 manifest, each row against the bucket's name. An inventory cannot show open uploads, and shows old versions only if it
-was configured with all versions. S3 writes it once a day at most, and it is eventually consistent: changes of the day
-before it may be missing.
+was configured with all versions. S3 writes an inventory once a day at most, and it is eventually consistent: changes
+of the 24 hours before it may be missing.
 
-Its manifest names the bucket, the files that hold the listing, and the time:
+The manifest names the bucket, the files that hold the listing, and the time:
 
     {"sourceBucket": "orders-archive", "destinationBucket": "arn:aws:s3:::inventories", "version": "2016-11-30",
      "creationTimestamp": "1514944800000", "fileFormat": "CSV" or "Parquet",
@@ -14,7 +14,7 @@ Its manifest names the bucket, the files that hold the listing, and the time:
      "files": [{"key": "inv/orders-archive/daily/data/….csv.gz", "size": 12345, "MD5checksum": "f111…"}, …]}
 
 Keys of files are relative to the destination bucket: the files are in the bucket that S3 writes them to, or in a copy
-of it on this host. Next to the manifest is `manifest.checksum`, the MD5 of its bytes in hex.
+of it on this host. Next to the manifest is `manifest.checksum`, the MD5 of the manifest's bytes in hex.
 
 Rows are read in batches, so memory holds one batch whatever the length of a file. CSV: gzip, no header, every field in
 quotes, keys percent-encoded, empty fields for absent values. Parquet: named columns, typed, keys as they are.
@@ -114,7 +114,7 @@ def parse_inventory_manifest(content: bytes) -> InventoryManifest:
     if missing := {"bucket", "key", "size", "lastmodifieddate"} - set(columns):
         raise FormatError(f"fileSchema has no {', '.join(sorted(missing))}: add these fields to the inventory")
     if "islatest" in columns and not {"versionid", "isdeletemarker"} <= set(columns):
-        raise FormatError("fileSchema has IsLatest and not VersionId and IsDeleteMarker")
+        raise FormatError("fileSchema has IsLatest, but lacks VersionId or IsDeleteMarker")
     return InventoryManifest(
         source_bucket=document.text("sourceBucket"),
         created_ms=_milliseconds(document.text("creationTimestamp")),
@@ -146,11 +146,12 @@ _CSV_BLOCK_BYTES: Final = 4 * MIB
 _WANTED: Final = ("bucket", "key", "versionid", "islatest", "isdeletemarker", "size", "lastmodifieddate")
 
 Columns = dict[str, list[Any]]
-"""Values by plain name. `lastmodifieddate` is text in CSV and milliseconds in Parquet, the others are text in CSV."""
+"""Values by plain name. In CSV all values are text. In Parquet they have the types of the file, except
+`lastmodifieddate`, which is in UTC milliseconds."""
 
 
 def file_columns(content: IO[bytes], manifest: InventoryManifest) -> Iterator[Columns]:
-    """Read a file in batches. Raises RemoteStorageError if it is damaged, or lacks columns that the manifest names."""
+    """Read a file in batches. Raises RemoteStorageError if the file is damaged, or lacks columns of the manifest."""
     reading = _csv if manifest.file_format is FileFormat.CSV else _parquet
     try:
         yield from reading(content, manifest)
@@ -220,7 +221,8 @@ class BucketFiles:
 class LocalFiles:
     """Files of a local copy of the destination bucket.
 
-    Keys are resolved against the directory of the manifest and those above it; the nearest that has the file is used.
+    A key is resolved against the manifest's directory and the directories above it; the nearest that has the file is
+    used.
 
     Args:
         directory: the directory of the manifest.
@@ -299,7 +301,7 @@ class InventoryListing:
         return manifest
 
     def _check_manifest(self, content: bytes) -> None:
-        """Compare the manifest with its checksum file, which S3 writes last."""
+        """Compare the manifest with its checksum file, which S3 writes after all other files."""
         key = f"{self._manifest_key.rpartition('.')[0]}.checksum"
         try:
             expected = b"".join(self._bounded(key, _CHECKSUM_BYTES)).decode(errors="replace").strip().lower()
@@ -318,7 +320,7 @@ class InventoryListing:
 
     @contextmanager
     def _whole(self, part: InventoryFile) -> Iterator[IO[bytes]]:
-        """Fetch a file, and check length and MD5 before a row of it is read."""
+        """Fetch a file into a temporary file, and check its length and MD5 before the caller reads a row."""
         digest = hashlib.md5(usedforsecurity=False)
         with tempfile.TemporaryFile() as content:
             for block in self._bounded(part.key, part.size_bytes):
@@ -359,7 +361,7 @@ class InventoryListing:
 
 
 def _is(value: str | bool | None, *, default: bool) -> bool:
-    """Parse a flag of either format; `default` where an inventory of current objects has no value."""
+    """Parse a flag of either format; return `default` if there is no value, as in an inventory of current objects."""
     if value is None or value == "":
         return default
     if value in (True, "true"):

@@ -1,6 +1,6 @@
 """Open the store that the settings name: parse its URL, and choose adapter, layout, form and keys.
 
-A URL names only a place; credentials come from the environment.
+A URL names only a place. Credentials come from the settings, or else from the SDK's credential chain.
 """
 
 from collections.abc import Callable
@@ -97,7 +97,7 @@ def open_storage(
     `form` and `keys` are for the aiven layout.
 
     Raises:
-        SettingError: an unusable URL, endpoint or layout.
+        SettingError: an unusable URL, endpoint or layout, or encryption without `keys`.
     """
     chosen = _layout(layout, url, form, keys)
     return SegmentStorage(_open_store(url, access, chosen.staging_prefix), chosen)
@@ -113,7 +113,7 @@ def open_orphans(
 ) -> StoredOrphans:
     """Return the orphan storage of the place that `url` names; see `open_storage` and `StoredOrphans`.
 
-    Its layout writes nothing, so it has no key pairs, and it may be pickled.
+    The layout of the result writes nothing: it is created without key pairs, so that the layout can be pickled.
     """
     chosen = _layout(layout, url, replace(form, encrypts=False))
     store = _open_store(url, access, chosen.staging_prefix)
@@ -142,13 +142,13 @@ def open_inventory(manifest: str, url: str, access: StoreAccess = SDK_CHAIN) -> 
     """Return a listing of the place that `url` names from an S3 Inventory; see `open_storage`.
 
     Args:
-        manifest: its manifest.json: ``s3://bucket/key``, ``file:///path`` or a path. The files of a local manifest are
-            searched below the directories above it.
+        manifest: the inventory's manifest.json: ``s3://bucket/key``, ``file:///path`` or a path. Files that a local
+            manifest names are searched below the manifest's directory and below each directory above it.
         url: the store's URL, which must name a bucket.
         access: how the buckets of the store and of the inventory are reached.
 
     Raises:
-        SettingError: `manifest` is no such place, or `url` does not name a bucket.
+        SettingError: `manifest` is not such a URL or path, or `url` does not name a bucket.
     """
     # The import of pyarrow takes a tenth of a second, so it is done only where it is used.
     from include.tiering.remote_storage.inventory import BucketFiles, InventoryListing, LocalFiles
@@ -168,7 +168,7 @@ def _layout(name: str, url: str, form: AivenForm = PLAIN, keys: SegmentKeys | No
     if name == LocalTieredStorageLayout.name:
         return LocalTieredStorageLayout()
     if name != AivenLayout.name:
-        raise SettingError(f"remote_storage.layout {name!r} is unknown: one of {', '.join(_LAYOUTS)}")
+        raise SettingError(f"remote_storage.layout {name!r} is unknown: it must be one of {', '.join(_LAYOUTS)}")
     return AivenLayout(replace(form, brokers_prefix=parse_location(url).prefix + form.key_prefix), keys)
 
 
@@ -233,7 +233,7 @@ def form_of(remote: RemoteStorageSettings) -> AivenForm:
     """Return the form of new segments.
 
     Raises:
-        SettingError: a chunk size that cannot be held in memory.
+        SettingError: a chunk size out of bounds, see `AivenForm`.
     """
     fields = frozenset(CustomMetadataField[name] for name in remote.custom_metadata_fields_include)
     return AivenForm(

@@ -1,13 +1,13 @@
 r"""Contract of an object store: objects under keys, and a listing of all of them.
 
 An object of a segment is written once, as a whole, and never changed: `put` creates, it does not overwrite. A visible
-object is complete and durable. `RemoteStorage` is an object store together with a layout. Bytes that are sent or
-received are read and charged in blocks.
+object is complete, and it is durable when `put` has returned. `RemoteStorage` is an object store together with a
+layout. Bytes that are sent or received are read and charged in blocks.
 
-An `ObjectListing` lists everything in a store, in parts that many processes read concurrently. It is complete or an
-error: a response that ends early, repeats itself, is out of order or cannot be parsed raises, and is never taken for a
-smaller store. Keys are listed as they are stored, relative to the prefix: they are untrusted input. In a key that is
-not UTF-8 the other bytes are escaped (`\xff`).
+An `ObjectListing` lists everything in a store, in parts that many processes can read concurrently. A listing that is
+not complete raises an error: a response that ends early, repeats itself, is out of order or cannot be parsed is never
+taken for a smaller store. Keys are listed as they are stored, relative to the prefix: they are untrusted input. In a
+key that is not UTF-8, each byte that is not part of a UTF-8 character is escaped (`\xff`).
 """
 
 import re
@@ -34,7 +34,7 @@ class ObjectStat:
     """Size and checksum of a stored object.
 
     `crc32c` covers the whole object and was computed by the store, from what it received or from what it holds, never
-    by the sender; None if this store computes none.
+    by the sender; None if this store keeps no such checksum and the object was not read back to compute it.
     """
 
     size_bytes: int
@@ -43,10 +43,10 @@ class ObjectStat:
 
 @dataclass(frozen=True, slots=True)
 class SeenObject:
-    """The object under a key now.
+    """The object that a key had when it was requested.
 
     Attributes:
-        last_modified_ms: by the store's clock, in whole seconds in some stores.
+        last_modified_ms: UTC milliseconds by the store's clock; some stores give whole seconds only.
         version_id: None where the store keeps no versions.
     """
 
@@ -76,7 +76,7 @@ class OpenUpload:
 
 @dataclass(frozen=True, slots=True)
 class KeyFailure:
-    """One key of a delete that the store did not carry out."""
+    """One key of a delete request whose object the store did not delete, or that was refused as a key."""
 
     key: str
     message: str
@@ -103,7 +103,10 @@ class ObjectStore(Protocol):
         on_sent: ProgressCallback,
         running_crc32c: Sequence[int] = (),
     ) -> bool:
-        """Create the object; on return it is complete and durable. On an error nothing is visible under `key`.
+        """Create the object; on return it is complete and durable.
+
+        On an error no incomplete object is visible under `key`. The complete object may be visible, if the store
+        created it and only the confirmation failed.
 
         Args:
             key: of an object that does not exist.
@@ -116,7 +119,7 @@ class ObjectStore(Protocol):
 
         Returns:
             True if the store's response named the checksum that it computed over the whole object, and it is `crc32c`,
-            so that `stat` would show no more; False if `stat` is needed to find out.
+            so that `stat` would add nothing; False if `stat` is needed to find out.
 
         Raises:
             RemoteObjectExistsError: the key exists; the object there stays as it is.
@@ -146,7 +149,7 @@ class ObjectStore(Protocol):
 
         Returns:
             False, without a change, if `version` is given and another version, or no object, is there. If a response is
-            lost, it may be False although the object was replaced.
+            lost, the result may be False although the object was replaced.
         """
         ...
 
@@ -180,7 +183,9 @@ class ObjectStore(Protocol):
         ...
 
     def delete_versions(self, versions: Collection[tuple[str, str]]) -> tuple[KeyFailure, ...]:
-        """Remove these (key, version id) permanently, delete markers too. Absent versions are no error.
+        """Remove these versions, given as (key, version id), permanently; return those that failed.
+
+        A delete marker is a version, too. Absent versions are no error.
 
         If the latest version of a key is removed, reads return the version before it. In a store that keeps no versions
         every removal fails.
@@ -200,7 +205,9 @@ class ObjectStore(Protocol):
         ...
 
     def clock_ms(self, key: str) -> int | None:
-        """Return the store's own clock now, in UTC milliseconds, perhaps in whole seconds; None if it does not show it.
+        """Return the store's own clock now, in UTC milliseconds, perhaps in whole seconds.
+
+        None if the store does not show its clock, or has no object under `key`.
 
         Args:
             key: of an existing object, which the request is about.
@@ -208,10 +215,10 @@ class ObjectStore(Protocol):
         ...
 
     def check_capacity(self) -> None:
-        """Check that there is space for at least one more segment, where the medium shows its free space.
+        """Check that the medium has the free space that this store requires, if the medium shows its free space.
 
         Raises:
-            RemoteStorageFullError: with the number of bytes free and needed.
+            RemoteStorageFullError: there is less; the message names the free and the required space.
         """
         ...
 
@@ -219,7 +226,8 @@ class ObjectStore(Protocol):
 def checked_key(key: str) -> str:
     """Return `key` if it can only name an object inside the prefix.
 
-    Accepted: components of ``A-Z a-z 0-9 . _ -`` joined by single slashes, none of them ``.`` or ``..``.
+    Accepted: components of ``A-Z a-z 0-9 . _ -`` joined by single slashes, none of them ``.`` or ``..``;
+    1,024 characters at most.
 
     Raises:
         ObjectKeyError: anything else.
@@ -252,7 +260,7 @@ class ListedObject(NamedTuple):
     """One object, or one version of it where the store keeps versions (`version_id` is None where it does not).
 
     A delete marker is a version without content. `last_modified_ms` is by the store's clock, UTC. This is a named tuple
-    because a listing has a million of them, which become columns.
+    because a listing may have millions of objects, which are converted into columns.
     """
 
     key: str
@@ -272,7 +280,7 @@ class ListedUpload(NamedTuple):
     """One write that has not become an object.
 
     Attributes:
-        upload_id: as `token` of `OpenUpload`.
+        upload_id: the same value as `token` of `OpenUpload`.
         size_bytes: 0 where the store does not show how much was sent so far.
     """
 
@@ -289,8 +297,8 @@ class ListingProperties:
     Attributes:
         shows_versions: if False, it lists current objects only: no old versions, no delete markers.
         shows_open_uploads: whether it lists open uploads.
-        taken_at_ms: the time of the listing by the store's clock; None for a live listing, which begins with its first
-            part.
+        taken_at_ms: the time of the listing by the store's clock; None for a live listing, which shows each part as it
+            is when that part is read.
         settled_ms: how long before `taken_at_ms` a change must have been made to be certainly in the listing.
     """
 
@@ -318,7 +326,7 @@ class ObjectListing(Protocol[PartT]):
         ...
 
     def parts(self, wanted: int) -> Sequence[PartT]:
-        """Divide the keys into parts, which together hold every key once, also keys that are written meanwhile.
+        """Divide the keys into parts; every key, also one that is written meanwhile, belongs to exactly one part.
 
         Args:
             wanted: the approximate number of parts, 1 or more; the keys may allow fewer.
@@ -424,7 +432,9 @@ def filled_block(source: ByteSource, position: int, buffer: memoryview) -> memor
 def blocks_of(
     source: ByteSource, first: int, size_bytes: int, limiter: ByteLimiter = _EVERY_BYTE
 ) -> Iterator[memoryview]:
-    """Read `size_bytes` of `source` from `first` on, in blocks that `limiter` grants. A block is valid until the next.
+    """Read `size_bytes` of `source` from `first` on, in blocks that `limiter` grants.
+
+    A block is valid until the next block is requested.
 
     Raises:
         RemoteChecksumError: as `filled_block`.

@@ -1,6 +1,6 @@
-"""Orphans: objects, open uploads and old versions that no metadata mention; what the store has of them, and removal.
+"""Read and remove orphans: objects, open uploads and old versions that no metadata mention.
 
-Keys are untrusted input; a key that the layout would not write is refused. The marker is read before every removal.
+Keys are untrusted input; a key that the layout would not write is refused. Each call of `remove` reads the marker.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -37,7 +37,7 @@ class Orphan:
 
 @dataclass(frozen=True, slots=True)
 class OrphanFailure:
-    """One orphan that was not removed; all others of the request were removed."""
+    """One orphan that was not removed. Orphans of the request without a failure were removed or were absent."""
 
     orphan: Orphan
     message: str
@@ -52,7 +52,7 @@ class OrphanStorage(Protocol):
     """
 
     def attempt(self, key: str) -> Mapping[str, SeenObject]:
-        """Return every object of the copy attempt that `key` names, by key, as the store has them now."""
+        """Return every object of the copy attempt that `key` names, by key, with the state in the store now."""
         ...
 
     def manifest(self, key: str) -> bytes:
@@ -65,7 +65,9 @@ class OrphanStorage(Protocol):
         ...
 
     def remove(self, orphans: Sequence[Orphan]) -> tuple[OrphanFailure, ...]:
-        """Remove orphans, uploads first, objects by the hundred in a request. Absent orphans are no error.
+        """Remove orphans: first uploads, then objects, then versions. Absent orphans are no error.
+
+        A bucket deletes up to 999 objects or versions in one request.
 
         Returns:
             The orphans that could not be removed.

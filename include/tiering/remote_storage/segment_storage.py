@@ -1,12 +1,13 @@
 """`RemoteStorage` over an `ObjectStore` and a `SegmentLayout`, with or without a check of the marker; segment reader.
 
-Order of a copy, and what a crash leaves (keys are unique to the attempt, so nothing is ever overwritten):
+Order of a copy in the aiven layout, and what a crash leaves (keys are unique to the attempt, so no object is ever
+overwritten):
 
     after writing      left behind                          who cleans up
     part of `.log`     an open upload, no object            `delete_log_segments` of this attempt
     `.log`             one object, no manifest              the same
     `.indexes`         two objects, no manifest             the same
-    the manifest       all objects; the attempt is still    the same, unless the copy continues and finishes it
+    the manifest       all objects; the attempt is still    the same, unless a later run finishes the attempt
                        STARTED in the metadata
 
 A delete works in the opposite order: first open uploads, then the manifest, the other objects, the record bytes last. A
@@ -58,7 +59,8 @@ COPY_TRUST_SECONDS: Final = 1.0
 class StoredSegmentReader:
     """A `SegmentReader` over a store and a layout.
 
-    A read that failed is not repeated, and raises the same error again, unless the error is retriable.
+    If a read of an object other than the log failed, later calls raise the same error and do not read the object again.
+    Only after a retriable error they read it again.
     """
 
     def __init__(
@@ -133,7 +135,7 @@ class StoredSegmentReader:
 
 
 def read_small(store: ObjectStore, key: str, first: int = 0, last: int | None = None, *, limiter: ByteLimiter) -> bytes:
-    """Read a small object, or a small part of one, into memory. Its size is untrusted, so it is limited.
+    """Read a small object, or a small part of an object, into memory. The size is untrusted, so it is limited.
 
     Raises:
         RemoteStorageError: more than `MAX_IN_MEMORY_BYTES`.
@@ -167,7 +169,8 @@ _MOST_TRIES: Final = 8
 class SegmentStorage:
     """A `RemoteStorage` without a check of the marker.
 
-    `random_bytes` names the object that `check_writable` writes and removes.
+    `random_bytes` returns the random part of the names of objects that `check_writable` and `replaces_conditionally`
+    write and remove.
     """
 
     def __init__(
@@ -334,7 +337,7 @@ class SegmentStorage:
         return read_small(self._store, key, first, last, limiter=UnlimitedBytes())
 
     def _stored_crc32c(self, key: str, stat: ObjectStat) -> int:
-        """Return the checksum that the store computed; compute it from the object's bytes if the store does not."""
+        """Return the checksum that the store computed; compute it from the object's bytes if it is unknown."""
         if stat.crc32c is not None:
             return stat.crc32c
         crc32c = 0
@@ -358,8 +361,9 @@ class SegmentStorage:
 class GuardedStorage(SegmentStorage):
     """A `SegmentStorage` that changes segments only while the store's marker is one that `accepted` returns.
 
-    Reads are not checked. Calls that create or replace the marker itself are not checked either: each of them is
-    conditional on the marker that it finds.
+    Reads are not checked. Calls that create or replace the marker itself are not checked either, because each of them
+    depends on the marker that it finds; nor is `replaces_conditionally`. A copy begins without a new check if the
+    marker was checked less than `COPY_TRUST_SECONDS` before.
 
     Args:
         accepted: returns the markers that the database accepts now.
@@ -385,8 +389,8 @@ class GuardedStorage(SegmentStorage):
     def check_marker(self) -> None:
         """Raise ForeignStoreError if there is no marker, another one, or the settings name another place.
 
-        If marker and database disagree, both are read again until the database returns the same twice, because a worker
-        that plans may raise the generation between the two reads.
+        If marker and database disagree, both are read again until they agree or the database returns the same markers
+        twice in succession, because a worker that plans may raise the generation between the two reads.
         """
         found, accepted, before = self.read_marker(), self._accepted(), None
         while not accepted.accepts(found) and accepted != before:

@@ -1,14 +1,15 @@
 """Ownership of a store: its marker object, and the check that the marker is this database's.
 
-A database that was restored from another place, or a URL that points at another bucket, must not be able to write or
-delete there. The marker is created once, by a write that refuses to overwrite. After that it changes in three ways:
-each run that plans raises its generation (`claim_store`), a database that is rebuilt from the store replaces the marker
-that it found by its own, and a person lets a database take the store over.
+A platform whose database was restored from elsewhere, or whose URL points at another bucket, must not be able to write
+or delete in a store of another database. The marker is created once, by a write that refuses to overwrite. After that
+it changes in four ways: each run that plans raises its generation (`claim_store`), a person moves the store to another
+place (`claim_store`), a database that is rebuilt from the store replaces the marker that it found by its own, and a
+person lets a database take the store over.
 
-`segment_storage.GuardedStorage` reads the marker before every delete, and after the last object of every copy, before
-the copy becomes FINISHED: a store may get another owner, or its disk may be unmounted, during a run. The check before a
-copy may be a second old, as a copy only adds keys of its own. What the database accepts is read each time too, as the
-database may be restored during a run.
+`segment_storage.GuardedStorage` reads the marker before every delete. `copying.copy_segment` has it read after the last
+object of every copy, before the copy becomes FINISHED: a store may get another owner, or its disk may be unmounted,
+during a run. The check before the first object of a copy may be a second old, because a copy only adds keys of its own.
+The markers that the database accepts are read each time too, because the database may be restored during a run.
 
 Some decisions take effect although the store could not be claimed. Their output then has a sentence that says what this
 means for copies of the database, with the reason (`not_claimed`).
@@ -38,7 +39,7 @@ _LAST_MS: Final = 253_402_300_799_000
 
 
 def marker_to_bytes(marker: StoreMarker) -> bytes:
-    """Encode a marker; one without a token in format version 1, as earlier releases wrote it."""
+    """Encode a marker. A marker without a token is written in format version 1, as earlier releases wrote it."""
     document: dict[str, object] = {
         "version": 1 if marker.token is None else 2,
         "cluster_id": marker.cluster_id,
@@ -60,7 +61,7 @@ def marker_from_bytes(content: bytes) -> StoreMarker:
     """Decode a marker; the result for the same bytes is cached.
 
     Raises:
-        ForeignStoreError: it is not a marker, or of a format version that this release does not read.
+        ForeignStoreError: the content is not a marker, or has a format version that this release does not read.
     """
     try:
         document = strict_json.parse_object(content, MAX_MARKER_BYTES)
@@ -89,14 +90,15 @@ _log: Final = get_logger(__name__)
 class StoreOwnership:
     """Compares the store's marker with the database's, and raises the generation of both.
 
-    The adapters are constructed when they are needed: set-up claims a store before the database serves a cluster.
+    The arguments are functions that construct an adapter when it is needed, because set-up claims a store before the
+    database serves a cluster.
 
     Args:
-        storage: refuses changes unless the marker is this database's.
-        unguarded: the same store without that check.
-        generations: the store's row in the database.
-        place: the place of the keys according to the settings.
-        raised_by: host and database that are written into a marker.
+        storage: returns the storage that refuses changes unless the marker is this database's.
+        unguarded: returns the same storage without that check.
+        generations: returns the store's row in the database.
+        place: returns the place of the keys according to the settings.
+        raised_by: returns host, database and time, which are written into a marker.
         open_place: opens another place of the same store, for its marker alone.
         observe: called after each step of a claim.
     """
@@ -129,7 +131,7 @@ class StoreOwnership:
         self._storage().check_marker()
 
     def objection(self) -> str | None:
-        """Return in a sentence why the store is not this database's; None if it is."""
+        """Return a sentence that says why the store is not this database's; None if it is this database's."""
         try:
             self.require()
         except ForeignStoreError as error:
@@ -137,7 +139,7 @@ class StoreOwnership:
         return None
 
     def claim(self) -> StoreMarker:
-        """Prove that this database owns the store, and raise its generation so that copies of the database do not.
+        """Prove that this database owns the store, and raise its generation so that copies of the database are refused.
 
         Raises:
             ForeignStoreError: the store is not this database's.
@@ -149,8 +151,8 @@ class StoreOwnership:
         """Claim the store after a decision that takes effect in any case.
 
         Returns:
-            Why the store could not be claimed, with the consequence that a copy of the database from before the
-            decision is not refused; None if it was claimed.
+            The reason why the store could not be claimed: then a copy of the database from before the decision is not
+            refused. None if the store was claimed.
         """
         try:
             self.claim()
@@ -160,7 +162,7 @@ class StoreOwnership:
         return None
 
     def store_claim(self, generations: StoreGenerations | None = None) -> StoreClaim:
-        """Return a claim with the generations of this database; set-up passes its own."""
+        """Return a claim with the generations of this database, or with `generations`, which set-up passes."""
         return StoreClaim(
             generations or self._generations(),
             self._unguarded(),
@@ -179,8 +181,8 @@ class StoreOwnership:
 def unclaimed_words(not_claimed: str) -> str:
     """Return a warning for the output of a decision, with the reason why the store could not be claimed."""
     return (
-        "warning: a backup of the database from before this would not be refused, as the store could not be claimed"
-        f" (the same command again tries it again): {not_claimed}"
+        "warning: a backup of the database from before this change would not be refused, because the store could not be"
+        f" claimed (if the command is run again, it tries again): {not_claimed}"
     )
 
 
@@ -188,4 +190,4 @@ def unclaimed_withdrawal(not_claimed: str | None) -> str:
     """Return what follows the sentence about a withdrawn run; empty if the store was claimed."""
     if not_claimed is None:
         return ""
-    return f"; a copy of this database may go on with it, the store could not be claimed: {not_claimed}"
+    return f"; a copy of this database may still carry it out, as the store could not be claimed: {not_claimed}"

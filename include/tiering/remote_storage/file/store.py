@@ -4,24 +4,25 @@ How one object is written, and what a crash leaves:
 
     step                                            a crash after it leaves
     1 make missing directories, fsync each parent   empty directories: harmless, never removed
-    2 write `<name>.~<random>`, charged and summed  a temporary file: listed as an open upload, removed by
-                                                    `abort_upload`; no object
-    3 fsync it                                      the same
-    4 link it to `<name>`, which refuses a taken    the object, complete, under a name that a power cut may still
-      name (the file system's If-None-Match)        take back: the attempt is not FINISHED, its delete removes it
-    5 remove the temporary name                     the object and nothing else
-    6 fsync the directory                           the object, durable
+    2 write `<name>.~<random>`: each block is       a temporary file: listed as an open upload, removed by
+      charged, and added to a CRC-32C               `abort_upload`; no object
+    3 fsync the temporary file                      the same
+    4 link it to `<name>`, which refuses a taken    the temporary file, and the complete object, whose name a power
+      name (the file system's If-None-Match)        cut may still undo: the attempt is not FINISHED, so the delete of
+                                                    the attempt removes both
+    5 remove the temporary name                     the complete object, whose name a power cut may still undo
+    6 fsync the directory of the object             the object, durable
 
-The temporary file stands next to its final name; or, where another program walks through the directories of objects and
-stops at such a name, in the same directories below `staging_prefix`.
+The temporary file is in the directory of the object. A layout sets `staging_prefix` if another program walks through
+these directories and stops at such a name: then the temporary file is in the same directory below that prefix.
 
-Every component is opened relative to the one before it and without following symbolic links, so nothing inside the
-store can lead out of it. The root itself may be a link, which a person chose. It is held open from its first use
-on, which is the read of the marker wherever anything may be changed; if its path names another directory later, every
-call is refused (see `tree`). `~` is not allowed in a key, so a temporary file is never taken for an object, nor an
-object for a temporary file.
+Every component of a path is opened relative to the component before it and without following symbolic links, so nothing
+inside the store can lead out of the store. The root itself may be a link, which a person chose. The root is held open
+from its first use on; every run first reads the marker, before it changes an object. If the path of the root names
+another directory later, every call is refused (see `tree`). `~` is not allowed in a key, so a temporary file is never
+taken for an object, nor an object for a temporary file.
 
-A listing has all files in parts by name. Temporary files count as open uploads; directories and files that are not
+A listing divides all files into parts by key. Temporary files count as open uploads; directories and files that are not
 regular (links, sockets) are not listed.
 """
 
@@ -79,12 +80,12 @@ MIN_FREE_BYTES: Final = 256 * MIB
 
 
 class FileObjectStore:
-    """An `ObjectStore` below `root`, which the first write creates if it is missing and was not used before.
+    """An `ObjectStore` below `root`. The first write creates `root`, if it is missing and this object never used it.
 
     Args:
         staging_prefix: where temporary files are kept, with a slash at its end; empty: next to the objects.
         min_free_bytes: free space that `check_capacity` requires.
-        random_bytes: names temporary files.
+        random_bytes: returns the random part of names of temporary files.
     """
 
     def __init__(
@@ -130,10 +131,10 @@ class FileObjectStore:
         return content, version_of(content)
 
     def replace(self, key: str, content: bytes, *, version: str | None = None) -> bool:
-        """Write as `put` does, but with a rename as step 4, which replaces an existing file.
+        """Write as `put` does, but with a rename as step 4 of the table above, which replaces an existing file.
 
-        With a version the existing file is locked from before the comparison until after the rename, so only the holder
-        of its lock replaces it.
+        With a version, the existing file is locked from before the comparison until after the rename: another call with
+        a version waits meanwhile, and then compares the new content.
         """
         if version is None:
             self._write_small(key, content)
@@ -149,7 +150,11 @@ class FileObjectStore:
         return True
 
     def replaces_conditionally(self, key: str) -> bool:
-        """Return whether this file system locks files, tested with a scratch file."""
+        """Return True after a test with a scratch file.
+
+        Raises:
+            RemoteStorageError: this file system cannot lock files.
+        """
         self._write_small(key, b"can it be locked?\n")
         try:
             return not self.replace(key, b"", version="none")
@@ -188,11 +193,11 @@ class FileObjectStore:
                 os.fsync(directory)
 
     def _final(self, parents: tuple[str, ...], staging: tuple[str, ...], staged: int) -> AbstractContextManager[int]:
-        """Open the directory of the final name, and create it only now, unless the temporary file is in it."""
+        """Open the directory of the final name, which is created only now, unless the temporary file is in it."""
         return contextlib.nullcontext(staged) if parents == staging else self._tree.made_directory(parents)
 
     def stat(self, key: str, *, read_back: bool = True) -> ObjectStat | None:
-        """Return size and checksum; the checksum is computed by reading the file back."""
+        """Return size and checksum. The checksum is computed by reading the file; without `read_back` it is None."""
         parents, name = _split(key)
         crc32c = 0
         position = 0
@@ -206,7 +211,7 @@ class FileObjectStore:
         except RemoteResourceNotFoundError:
             return None
         if position != size_bytes:
-            raise RemoteStorageError(f"{key}: {position} of {size_bytes} bytes could be read back")
+            raise RemoteStorageError(f"{key}: only {position} of {size_bytes} bytes could be read back")
         return ObjectStat(size_bytes, crc32c)
 
     def head(self, key: str) -> SeenObject | None:
@@ -272,12 +277,12 @@ class FileObjectStore:
         self._unlink(self._staging_prefix + upload.key, upload.token)
 
     def clock_ms(self, key: str) -> int | None:
-        """Return the modification time of a file that is written now: on a network file system it is the server's."""
+        """Return the modification time of a file that is written now: on a network file system, the server's time."""
         if self.head(key) is None:
             return None
         parents, name = _split(key)
         temporary = f"{name}{TEMPORARY_MARK}{self._random_bytes(8).hex()}"
-        with translated(self._root, key, "date"), self._tree.directory(parents) as directory:
+        with translated(self._root, key, "write a file next to"), self._tree.directory(parents) as directory:
             fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=directory)
             try:
                 os.write(fd, b"\n")
@@ -310,7 +315,7 @@ class FileObjectStore:
             os.fsync(directory)
 
     def _files(self, prefix: str) -> Iterator[tuple[str, str, int]]:
-        """Yield (directory with its slash, name, size) of regular files that `prefix` may match, temporary ones too."""
+        """Yield (directory with its slash, name, bytes) of regular and temporary files that `prefix` may match."""
         pending = [checked_prefix(prefix).rpartition("/")[0]]
         while pending:
             directory = pending.pop()
@@ -409,7 +414,7 @@ class FileListing:
                     pending.append(f"{found.parent}{found.name}/")
 
     def _entries(self, directory: str) -> Iterator[_Entry]:
-        """List one directory. Raises RemoteStorageError if the root is absent: an empty store has one."""
+        """List one directory. Raises RemoteStorageError if the root is absent: an empty store has a root."""
         if not directory and not self._root.is_dir():
             raise RemoteStorageError(f"{self.describe()} is not a directory: is its disk mounted?")
         with translated(self._root, directory, "list"):

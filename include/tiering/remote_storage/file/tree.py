@@ -1,11 +1,12 @@
 """Directories below one root, entered component by component so that no name or link leads out of it, and file I/O.
 
-The root is held open from its first use on. Every later use compares it with the directory that the path names then: if
-that is another directory (device, inode), or none, the disk was unmounted or replaced, and nothing is read, written or
-deleted. Operations under way continue in the directory that is held. When the path names the same directory again, the
-store works again. A root that was used before is never created again under a path that has lost it.
+The root is held open from its first use on. Every later use compares the held directory with the directory that the
+path names then: if the path names another directory (device, inode), or none, the disk was unmounted or replaced, and
+nothing is read, written or deleted. An operation under way continues in the directory that it opened; only a write
+compares the root again, before its file gets the final name. When the path names the held directory again, the store
+works again. If a root that was used before is missing, it is not created again.
 
-A file is written once and durably, or read whole if it is small.
+The module also writes new files durably, and reads small files whole.
 """
 
 import contextlib
@@ -101,10 +102,11 @@ class FileTree:
 
     @contextlib.contextmanager
     def locked_file(self, components: tuple[str, ...], name: str) -> Iterator[int]:
-        """Open a regular file with an exclusive advisory lock, which ends with the process; yield its descriptor.
+        """Open a regular file with an exclusive advisory lock; yield its descriptor.
 
-        If the file was replaced while this waited for its lock, it is closed, and the new file is locked instead.
-        Raises OSError; RemoteStorageError if it is not a regular file.
+        The lock ends with the context, or with the process. If the file was replaced while this call waited for the
+        lock, the old file is closed, and the new file is locked instead. Raises OSError; RemoteStorageError if it is
+        not a regular file.
         """
         with self.directory(components) as directory:
             while True:
@@ -121,7 +123,10 @@ class FileTree:
                     os.close(fd)
 
     def entries(self, components: tuple[str, ...]) -> list[tuple[str, os.stat_result]]:
-        """List the names in one directory with their status (links not followed); skip names that vanish meanwhile."""
+        """List the names in one directory with their status (links are not followed).
+
+        Names that vanish meanwhile are skipped; a directory that does not exist has no names.
+        """
         found = []
         with (
             contextlib.suppress(FileNotFoundError),
@@ -192,7 +197,7 @@ class FileTree:
 
 
 def is_temporary(path: str, staging_prefix: str) -> bool:
-    """Return whether the file at `path` (relative to the root) is still being written."""
+    """Return whether `path` (relative to the root) is a temporary file: being written, or left by a dead process."""
     return path.startswith(staging_prefix) and TEMPORARY_MARK in path.rpartition("/")[2]
 
 
@@ -221,7 +226,7 @@ _MEANING: Final[dict[int, tuple[type[RemoteStorageError], str]]] = {
 
 @contextlib.contextmanager
 def translated(root: Path, key: str, action: str) -> Iterator[None]:
-    """Turn an OSError into the storage error that names the object and the way out."""
+    """Turn an OSError into the storage error that fits it; the message names the object and, if known, a remedy."""
     try:
         yield
     except OSError as error:
@@ -247,7 +252,7 @@ def version_of(content: bytes) -> str:
 
 
 def write_new_file(directory: int, name: str, body: ByteSource, limiter: ByteLimiter, on_sent: ProgressCallback) -> int:
-    """Write a new file and make its content durable; returns the CRC-32C of what was written."""
+    """Write a new file and make its content durable; return the CRC-32C of the written bytes."""
     crc32c = 0
     position = flushed = 0
     fd = os.open(name, _CREATE, 0o644, dir_fd=directory)
@@ -269,9 +274,9 @@ def write_new_file(directory: int, name: str, body: ByteSource, limiter: ByteLim
 
 
 def _write_behind(fd: int, first: int, end: int) -> None:
-    """Start the write-back of what was just written, and drop it from the page cache.
+    """Start to write bytes `first` to `end` (exclusive) to the disk, and drop written pages from the page cache.
 
-    A segment would otherwise pile up as dirty pages until the fsync at its end, and displace pages that a broker on
-    this host still serves.
+    Otherwise dirty pages of a segment would accumulate until the fsync at its end, and displace pages from which a
+    broker on this host serves consumers.
     """
     os.posix_fadvise(fd, first, end - first, os.POSIX_FADV_DONTNEED)

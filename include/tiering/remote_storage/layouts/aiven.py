@@ -4,13 +4,13 @@
 
     suffix          content
     log             the segment file: byte for byte, or chunk by chunk compressed, encrypted, or both
-    indexes         offset, time index, producer snapshot, leader epochs, transaction index (if any), one after another,
-                    each encrypted by itself, or none
+    indexes         offset index, time index, producer snapshot, leader epochs, transaction index (if any), one after
+                    another; in an encrypted segment each of them is encrypted by itself
     rsm-manifest    where each index and chunk is, and the metadata: written last, it marks the segment as complete
 
-Ids are 22 characters and may hold `-`, topics too, so a key is parsed from the right. The store's prefix stands for the
-plugin's `key.prefix`, which the plugin prepends as it is: end it in a slash there. If it has characters after its last
-slash, they belong into `AivenForm.key_prefix`.
+Ids have 22 characters and may contain `-`, as topic names may, so only the fixed length of ids separates the parts of a
+key. The plugin prepends its setting `key.prefix` to keys unchanged. That setting must be the prefix of the store's URL
+with a slash at its end, followed by `AivenForm.key_prefix`: any characters after the last slash belong into the latter.
 """
 
 import os

@@ -3,14 +3,15 @@
 `AivenForm` says how segments are written; segments of all forms are read, independent of it. `SegmentKeys` is the
 protocol of a key store, which `key_ring` implements, so that a process without keys loads no cipher.
 
-`StoredForm` restores what the broker wrote from a segment of any form. A manifest is untrusted input: the size of a
-chunk, stored and restored, is bounded by its chunk size and by `MAX_CHUNK_BYTES` before anything of it is read.
+`StoredForm` restores what the broker wrote from a segment of any form. A manifest is untrusted input: before a chunk is
+read, its stored size is checked against its restored size, and its restored size against `MAX_CHUNK_BYTES`.
 
 `TransformedLog` is a log as it is stored: compressed, encrypted, or both, chunk by chunk, while it is sent. A store
 needs length and checksum of an object before its first byte, and a request that is sent again needs its bytes again. So
-the log is read twice: once for these numbers, then as it is sent. Initialisation vectors are chosen once, so both
-passes give the same bytes; a chunk whose source changed since the first pass is never sent. The first chunks, up to
-`KEPT_BYTES`, are kept in memory, so small segments are compressed once. Memory use is that, and a few chunks.
+the log is read twice: once for length and checksum, then as it is sent. Initialisation vectors are chosen once, so both
+passes give the same bytes; a chunk whose source changed since the first pass is never sent. Stored chunks of up to
+`KEPT_BYTES` in all are kept in memory from the first pass, so small segments are read and compressed once. Memory use
+is `KEPT_BYTES` and a few chunks.
 """
 
 from bisect import bisect_right
@@ -56,7 +57,7 @@ class Cipher(Protocol):
         ...
 
     def open(self, stored: bytes) -> bytes:
-        """Decrypt. Raises FormatError if it was changed, or encrypted with another key."""
+        """Decrypt. Raises FormatError if `stored` was changed, or encrypted with another key."""
         ...
 
 
@@ -67,12 +68,16 @@ class SegmentKeys(Protocol):
         """Create a data key; return it as the manifest carries it, and its cipher.
 
         Raises:
-            SettingError: the data key cannot be wrapped with the public key.
+            SettingError: no key pair is active, or its public key cannot be used.
         """
         ...
 
     def check(self) -> None:
-        """Check the key pairs. Raises SettingError if new segments could not be encrypted, or not be decrypted here."""
+        """Check the active key pair.
+
+        Raises:
+            SettingError: it cannot encrypt new segments, or its private key, if it is here, cannot decrypt them.
+        """
         ...
 
     def cipher(self, encryption: Encryption) -> Cipher:
@@ -80,13 +85,13 @@ class SegmentKeys(Protocol):
 
         Raises:
             SegmentKeyError, SettingError: the key pair that the segment is encrypted for is not available.
-            FormatError: the data key was wrapped for another key pair of this id, or it was changed.
+            FormatError: the data key was wrapped for another key pair with this id, or was changed.
         """
         ...
 
 
 MAX_CHUNK_BYTES: Final = 128 * MIB
-"""The largest chunk of a compressed or encrypted segment: such chunks are held in memory, those of plain ones not."""
+"""The largest chunk of a compressed or encrypted segment, whose chunks are held in memory, unlike those of others."""
 
 
 class StoredForm:
@@ -94,7 +99,7 @@ class StoredForm:
 
     Raises:
         SegmentKeyError: the key pair that the segment is encrypted for is not available.
-        StoredChunkError: the data key was wrapped for another key pair of the same id, or it was changed.
+        StoredChunkError: the data key was wrapped for another key pair with the same id, or was changed.
     """
 
     def __init__(self, name: str, manifest: SegmentManifest, keys: SegmentKeys | None) -> None:
@@ -106,7 +111,8 @@ class StoredForm:
         """Read bytes `first` to `last` (inclusive) of the segment file; all chunks needed are read in one request.
 
         Raises:
-            StoredChunkError, RemoteResourceNotFoundError: with the numbers of the chunks.
+            StoredChunkError: there are too many chunks, or a chunk is too large or cannot be restored.
+            RemoteResourceNotFoundError: the object is absent, or does not have all these bytes.
         """
         count = chunk_count(self._manifest.chunk_index)
         if count > MAX_CHUNKS:
@@ -121,7 +127,7 @@ class StoredForm:
             yield content[max(0, first - chunk.position) : last + 1 - chunk.position]
 
     def index(self, key: str, index_type: IndexType, read: ReadObject) -> bytes | None:
-        """Read one index; None if the segment has none. Raises StoredChunkError if it is encrypted, and was changed."""
+        """Read one index; None if the segment has none. Raises StoredChunkError if it cannot be decrypted."""
         found = self._manifest.indexes[index_type]
         if found is None:
             return None
@@ -159,7 +165,7 @@ class StoredForm:
         return stored
 
     def _require_bounded(self, chunk: Chunk) -> None:
-        """Refuse a chunk that is larger than zstd makes incompressible bytes, or than what is held in memory."""
+        """Refuse a chunk that is stored with more bytes than zstd ever makes of it, or is above `MAX_CHUNK_BYTES`."""
         max_bytes = chunk.size_bytes + chunk.size_bytes // 128 + KIB + ENCRYPTION_OVERHEAD_BYTES
         if chunk.stored_size_bytes > max_bytes:
             raise StoredChunkError(
@@ -222,21 +228,23 @@ BROKERS_LIMIT_BYTES: Final = 128
 
 @dataclass(frozen=True, slots=True)
 class AivenForm:
-    """How segments are written; the settings of the plugin with the same names, see docs/layouts.md.
+    """How segments are written; the attributes correspond to settings of the plugin, see docs/layouts.md.
 
     Attributes:
-        chunk_size_bytes: how much a broker requests at once, 1..2^30-1.
-        compresses: with zstd, chunk by chunk.
-        unless_compressed: compress only if the first batch of a segment is uncompressed.
-        encrypts: for the active key pair.
+        chunk_size_bytes: how many bytes a broker requests at once: 1 to 2^30-1, and at most `MAX_CHUNK_BYTES` if
+            segments are compressed or encrypted.
+        compresses: whether the log is compressed, with zstd, chunk by chunk.
+        unless_compressed: compress a log only if its first batch is uncompressed.
+        encrypts: whether segments are encrypted, for the active key pair.
         custom_metadata: the fields that brokers store with a segment.
-        custom_metadata_max_bytes: how many bytes of them brokers accept.
+        custom_metadata_max_bytes: how many bytes of custom metadata brokers accept.
         key_prefix: prepended to every key of a segment as it is, inside the store's own prefix.
         brokers_prefix: `key.prefix` of the brokers: the prefix of the store's URL, and `key_prefix`.
-        with_txn_index_empty: manifests have the member that brokers of the 4.x line write; no reader uses it.
+        with_txn_index_empty: manifests have the member `txnIdxEmpty`, which brokers from 4.0 on write; the plugin never
+            reads it.
 
     Raises:
-        SettingError: a chunk size out of bounds.
+        SettingError: `chunk_size_bytes` is out of bounds.
     """
 
     chunk_size_bytes: int = 4 * MIB
@@ -266,7 +274,10 @@ ChunkSeal = Callable[[int, bytes], bytes]
 
 @dataclass(frozen=True, slots=True)
 class Transformation:
-    """What is done with each chunk: compressed, then encrypted. `seal` returns the same bytes for a chunk each time."""
+    """What is done with each chunk: it is compressed if `compresses`, then encrypted by `seal`, unless that is None.
+
+    `seal` returns the same bytes for a chunk each time.
+    """
 
     chunk_size_bytes: int
     compresses: bool
@@ -380,7 +391,7 @@ def stored_log(
     """Return the log in this form; without compression and encryption it is the segment file itself.
 
     Raises:
-        SettingError: more chunks than a reader accepts.
+        SettingError: a compressed or encrypted log would have more chunks than a reader accepts.
         SourceChangedError: as `TransformedLog`.
     """
     size_bytes = data.log.size_bytes

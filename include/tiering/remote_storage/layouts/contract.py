@@ -21,7 +21,9 @@ from include.tiering.model.segments import (
 from include.tiering.remote_storage.contract import ObjectKind, TransformedSizes
 
 ReadObject = Callable[[str, int, int | None], bytes]
-"""(key, first byte, last byte inclusive or None for the end) -> bytes. Raises RemoteResourceNotFoundError if absent."""
+"""(key, first byte, last byte inclusive or None for the end) -> bytes.
+
+Raises RemoteResourceNotFoundError if the object is absent or lacks some of these bytes."""
 
 
 StreamObject = Callable[[str, int, int], Iterator[bytes]]
@@ -33,7 +35,7 @@ class PlannedObject:
     """One object to be written.
 
     Attributes:
-        running_crc32c: as in `LogSegmentData`, for the record bytes only.
+        running_crc32c: as in `LogSegmentData`, but of the log object as it is stored; empty for all other objects.
         is_transformed: as in `StoredObject`.
     """
 
@@ -47,7 +49,7 @@ class PlannedObject:
 
 @dataclass(frozen=True, slots=True)
 class SegmentKey:
-    """The parts of a key: the segment, its start offset, and which of its objects this is."""
+    """The parts of a key: the segment, its start offset, and the kind of the object."""
 
     segment_id: RemoteLogSegmentId
     start_offset: int
@@ -64,12 +66,12 @@ class SegmentLayout(Protocol):
 
     @property
     def required_kinds(self) -> frozenset[ObjectKind]:
-        """Objects that every complete segment has."""
+        """Kinds of the objects that every complete segment has."""
         ...
 
     @property
     def staging_prefix(self) -> str:
-        """Prefix of the keys of unfinished files in a file store, ending in a slash; empty: next to the object."""
+        """Prefix of the keys of unfinished files in a file store, ending in a slash; empty: next to the objects."""
         ...
 
     def keys(self, metadata: RemoteLogSegmentMetadata) -> tuple[tuple[ObjectKind, str], ...]:
@@ -105,7 +107,11 @@ class SegmentLayout(Protocol):
         ...
 
     def check(self) -> None:
-        """Check the encryption key pairs. Raises SettingError if new segments cannot be encrypted, or not decrypted."""
+        """Check the key pair for new segments, if they are encrypted.
+
+        Raises:
+            SettingError: the public key cannot be used, or the private key, if it is here, does not match.
+        """
         ...
 
     def require_copyable(self, metadata: RemoteLogSegmentMetadata) -> None:
@@ -129,14 +135,14 @@ class SegmentLayout(Protocol):
 
         Raises:
             RemoteStorageError: the manifest cannot be used.
-            RemoteResourceNotFoundError: the segment is not complete.
+            RemoteResourceNotFoundError: an object is absent or too short.
             SegmentKeyError: the key pair that the segment is encrypted for is not available.
-            StoredChunkError: the stored bytes differ from what the manifest says.
+            StoredChunkError: the stored bytes differ from what the manifest says, or a chunk is too large to be read.
         """
         ...
 
     def transformed_sizes(self, metadata: RemoteLogSegmentMetadata, read: ReadObject) -> TransformedSizes | None:
-        """Return the sizes; None if the log object is the segment file itself. Raises as `log` does."""
+        """Return the sizes in the manifest; None if the log object is the segment file. Raises as `log` does."""
         ...
 
     def index(self, metadata: RemoteLogSegmentMetadata, index_type: IndexType, read: ReadObject) -> bytes | None:
@@ -146,7 +152,7 @@ class SegmentLayout(Protocol):
     def whole(self, metadata: RemoteLogSegmentMetadata, kind: ObjectKind, read: ReadObject) -> bytes:
         """Return the stored bytes of an object other than the log. Raises as `log` does.
 
-        Aiven's `indexes` object is put together from the indexes in it; every other object is read whole.
+        Aiven's `indexes` object is put together from the indexes that the manifest names; other objects are read whole.
         """
         ...
 
@@ -165,7 +171,7 @@ def segment_key(pattern: re.Pattern[str], key: str, layout: str) -> SegmentKey:
     """Parse `key` by `pattern`, which has the groups of the patterns above and `kind`.
 
     Raises:
-        ObjectKeyError: it does not match, or names an impossible topic, partition or offset.
+        ObjectKeyError: the key does not match, or names an impossible topic, partition or offset.
     """
     matched = pattern.match(key)
     if matched is None:

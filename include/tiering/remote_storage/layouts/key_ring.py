@@ -1,14 +1,14 @@
 """Encryption of segments: the ciphers, and the key pairs for which data keys are wrapped. No message contains a key.
 
     stored chunk or index    12 bytes of initialisation vector, ciphertext, 16 bytes of tag: AES-256-GCM
-    additional data          32 random bytes, the same for all of a segment
-    wrapped key              the 32 bytes of the key under RSA with OAEP: SHA3-512 for label and mask, an empty label
+    additional data          32 random bytes, the same for all chunks and indexes of a segment
+    wrapped key              the 32 bytes of the data key under RSA with OAEP: SHA3-512 for label and mask, empty label
 
 Source: Aiven's tiered-storage-for-apache-kafka 1.2, `security`.
 
 Key pairs are PEM files, read when they are first needed. One pair is active: new segments are encrypted for it. Each
-segment names its pair. To rotate, add a pair and make it the active one; keep the old pairs as long as segments name
-them. The file of a private key must be readable by its owner alone, and the key never leaves this module.
+segment names its pair. To rotate, add a pair and make it the active pair; keep the old pairs as long as segments name
+them. Group and others must have no permission on the file of a private key; the private key never leaves this module.
 """
 
 import os
@@ -32,7 +32,7 @@ from include.tiering.formats.aiven_manifest import Encryption
 DATA_KEY_BYTES: Final = 32
 AAD_BYTES: Final = 32
 LEAST_MODULUS_BITS: Final = 1296
-"""OAEP with SHA3-512 needs 130 bytes besides the 32 of the key."""
+"""162 bytes: OAEP with SHA3-512 needs 130 bytes in addition to the 32 bytes of the data key."""
 _MAX_FILE_BYTES: Final = 1 << 16
 _CACHED_KEYS: Final = 256
 _OTHERS_MAY_READ: Final = stat.S_IRWXG | stat.S_IRWXO
@@ -50,7 +50,7 @@ class SegmentCipher:
         return iv + AESGCM(self.key).encrypt(iv, content, self.aad)
 
     def open(self, stored: bytes | memoryview) -> bytes:
-        """Decrypt. Raises FormatError if it is too short, was changed, or encrypted with another key."""
+        """Decrypt. Raises FormatError if `stored` is too short, was changed, or was encrypted with another key."""
         if len(stored) < ENCRYPTION_OVERHEAD_BYTES:
             raise FormatError(f"{len(stored)} bytes are too few for an encrypted chunk")
         try:
@@ -65,7 +65,7 @@ def wrap(data_key: bytes, public_key: RSA.RsaKey, random_bytes: Callable[[int], 
 
 
 def unwrap(wrapped_key: bytes, private_key: RSA.RsaKey) -> bytes:
-    """Decrypt a data key. Raises FormatError if it was wrapped for another key, or changed."""
+    """Decrypt a data key. Raises FormatError if it was wrapped for another key, was changed, or has a wrong length."""
     try:
         data_key = PKCS1_OAEP.new(private_key, hashAlgo=SHA3_512).decrypt(wrapped_key)
     except (ValueError, TypeError):
@@ -77,7 +77,7 @@ def unwrap(wrapped_key: bytes, private_key: RSA.RsaKey) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class PemKeyPair:
-    """PEM files: SubjectPublicKeyInfo and PKCS#8. Without the private key no segment can be read back."""
+    """PEM files: SubjectPublicKeyInfo and PKCS#8. Without the private key no segment of this pair can be read back."""
 
     key_pair_id: str
     public_key: Path
@@ -117,10 +117,10 @@ class KeyRing:
         return Encryption(pair.key_pair_id, wrapped, cipher.aad), cipher
 
     def check(self) -> None:
-        """Wrap a key, and unwrap it if the private key is here.
+        """Wrap a new data key for the active pair, and unwrap it if the pair has a private key here.
 
         Raises:
-            SettingError: as `new_segment`; or the two files of the active pair do not match.
+            SettingError: as `new_segment`; or the private key cannot be used or does not match the public key.
         """
         encryption, cipher = self.new_segment()
         if self._pairs[encryption.key_pair_id].private_key is None:
@@ -139,9 +139,9 @@ class KeyRing:
         """Return the cipher of a stored segment.
 
         Raises:
-            SegmentKeyError: the segment's key pair is not in the settings, or is there without the private key.
+            SegmentKeyError: the segment's key pair is not in the settings, or has no private key there.
             SettingError: the private key's file cannot be used.
-            FormatError: the data key was wrapped for another key pair of this id, or it was changed.
+            FormatError: the data key was wrapped for another key pair with this id, or was changed.
         """
         return self._cached(encryption)
 

@@ -4,14 +4,15 @@
 
     suffix                     content
     log                        the segment file, byte for byte
-    index, timeindex           its indexes, trimmed
-    txnindex                   its transaction index; there is none without aborted transactions
+    index, timeindex           the offset index and the time index, trimmed
+    txnindex                   the transaction index; absent if the segment has no aborted transactions
     leader_epoch_checkpoint    the history of leader epochs up to the end of the segment, as text
     snapshot                   the producer snapshot at the next segment's first offset
 
-No object marks a segment as complete, only the metadata do. So a store of this layout cannot be adopted, nor can
-metadata be rebuilt from it. `log` is written first. A broker that walks the tree stops at any other name in it, so the
-platform's own files stand above it, and files being written are in `STAGING_PREFIX`, on the same file system.
+No object marks a segment as complete, only the metadata do. So copies in a store of this layout cannot be adopted, nor
+can metadata be rebuilt from it. `log` is written first. A broker that walks through `kafka-tiered-storage` stops at any
+other file name in it, so the platform's own files are outside of it, and files being written are in `STAGING_PREFIX`,
+on the same file system.
 
 Source: `LocalTieredStorage` and `RemoteLogSegmentFileset` of Kafka 3.9 to 4.3.
 """
@@ -53,7 +54,7 @@ _KEY: Final = re.compile(
 
 
 class LocalTieredStorageLayout:
-    """Layout for directories only, as brokers open these files themselves."""
+    """Layout for stores in directories only, because brokers open these files themselves."""
 
     name: Final = "local_tiered_storage"
     required_kinds: Final = frozenset(_KINDS) - {ObjectKind.TRANSACTION_INDEX}
@@ -89,7 +90,7 @@ class LocalTieredStorageLayout:
         return tuple(planned)
 
     def check(self) -> None:
-        """Do nothing: this layout has one form, and no keys."""
+        """Do nothing: this layout encrypts nothing, so it has no key pairs."""
 
     def require_copyable(self, metadata: RemoteLogSegmentMetadata) -> None:
         """Do nothing: this layout has no custom metadata."""

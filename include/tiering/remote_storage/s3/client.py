@@ -1,19 +1,22 @@
 """Requests to S3: configuration of the boto3 client, rate-limited bodies, and translation of errors.
 
 setting                                  why
-request_checksum_calculation             botocore would read every body once more for a CRC-32; ours is CRC-32C
+request_checksum_calculation             when required: otherwise botocore reads every body once more, for a CRC-32, and
+                                         our checksum is a CRC-32C
 payload_signing_enabled False            over plain http botocore would read the body for a SHA-256 too; the checksum
-                                         header, which is signed, protects it. Use https on untrusted networks: http
-                                         does not encrypt
+                                         header, which is signed, protects the body. Use https on untrusted networks:
+                                         http does not encrypt
 no Expect: 100-continue                  it costs one more round trip per object
-path style for an own endpoint           names such as bucket.host resolve at AWS only
+path style if an endpoint is set         names such as bucket.host resolve at AWS only
 standard retries, bounded                a body can be rewound and is charged again; retries must end
-no validation of parameters              all arguments are built and typed here; validation is 3 % of a small request
-classic client, never CRT                CRT ignores an own endpoint, and accepts no rate-limited body
-a fixed User-Agent                       botocore would compose it for every request: 10 % of a small request
+no validation of parameters              all arguments are built and typed here; validation takes 3 % of the time of a
+                                         small request
+classic client, never CRT                CRT ignores an endpoint that is set, and accepts no rate-limited body
+a fixed User-Agent                       botocore would compose it for every request, in 10 % of the time of a small
+                                         request
 
-botocore reads a body directly from a byte source. Messages of errors contain codes and places, never text of a server,
-which may repeat keys and signatures.
+botocore reads a body directly from a byte source. Messages of errors contain the error code and the place, never the
+message text of a server, which may repeat keys and signatures.
 """
 
 import contextlib
@@ -68,8 +71,8 @@ def s3_client(
     """Create a client.
 
     Args:
-        endpoint_url: of an S3-compatible server; None: AWS.
-        region: None: that of the AWS configuration, else `DEFAULT_REGION`.
+        endpoint_url: URL of an S3-compatible server; None: AWS.
+        region: None: the region of the AWS configuration, or `DEFAULT_REGION` if that has none.
         credentials: None: boto3's credential chain (environment, profile, instance).
         max_attempts: tries of a request, the first included.
 
@@ -125,7 +128,10 @@ def _session_of(credentials: S3Credentials) -> boto3.session.Session:
 
 
 def _drop_expect(params: dict[str, dict[str, str]], **_: object) -> None:
-    """Handle an event of botocore. It must return None: botocore takes any other value for the response."""
+    """Remove the header Expect before a request is sent.
+
+    This handler must return None: botocore takes any other value for the response to the request.
+    """
     params["headers"].pop("Expect", None)
 
 
@@ -152,7 +158,7 @@ class PacedBody:
     """Bytes `first` to `first + size_bytes` (exclusive) of a source, as a file that can be read and rewound.
 
     `read` ignores its argument and returns a block of up to 1 MiB, as much as the limiter grants at once: urllib3
-    requests 16 KiB at a time, which would take 64 times as many calls. A block is valid until the next one.
+    requests 16 KiB at a time, which would take 64 times as many calls. A block is valid until the next read.
     A retry rewinds: bytes that are sent again are charged again, and subtracted from the progress.
     """
 
@@ -273,7 +279,7 @@ def is_retriable_code(code: str) -> bool:
 
 @contextlib.contextmanager
 def translated(action: str, bucket: str, key: str) -> Iterator[None]:
-    """Turn an exception of botocore into the storage error that names the object and the way out."""
+    """Turn an exception of botocore into the storage error that fits it; the message names the object."""
     place = f"cannot {action} s3://{bucket}/{printable(key)}"
     try:
         yield

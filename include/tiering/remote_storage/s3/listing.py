@@ -2,16 +2,17 @@
 
 A part is an interval of keys, listed without a delimiter: it starts with `start-after` or a key marker, and ends at the
 first key beyond it. The borders come from a listing of the "directories" (topic, then partition); keys outside of them,
-or in directories that are created later, are in an interval, too. Intervals need a server that lists in the order of
-keys, as S3 promises: the order is checked.
+or in directories that are created later, belong to an interval, too. Several intervals need a server that lists in the
+order of keys, as S3 promises: a page with a key that precedes the page before it is an error.
 
-botocore signs, retries and classifies errors, but does not parse: to turn a page of 1,000 keys into dicts takes it ten
-times as long as the rest of the request. A handler of its `before-send` event sends the signed request instead: it
-reads the response, bounded and to its declared end, and keeps it; botocore gets an empty document in its place. Error
-responses are passed on unchanged. One page is read from its XML:
+botocore signs requests, retries them and classifies errors, but does not parse pages: to turn a page of 1,000 keys into
+dicts would take botocore ten times as long as the rest of the request. A handler of its `before-send` event sends the
+signed request instead. The handler reads the response to its declared end, within a limit, and keeps it; botocore gets
+an empty document in its place. Error responses are passed on to botocore unchanged. One page is read from its XML:
 
     <ListBucketResult>           or ListVersionsResult, ListMultipartUploadsResult
-      <IsTruncated>true</…>      required; with true a marker of the next page
+      <IsTruncated>true</…>      required; if true, a marker of the next page is required, too
+      <KeyCount>…                optional: the number of entries and directories of the page, which is checked
       <NextContinuationToken>…   or NextKeyMarker with NextVersionIdMarker or NextUploadIdMarker
       <EncodingType>url</…>      keys and key markers are percent-encoded; without it they are plain
       <Contents>                 or Version, DeleteMarker, Upload: one entry
@@ -71,7 +72,10 @@ _DIRECTORY: Final = "CommonPrefixes"
 
 @dataclass(slots=True)
 class ListPage:
-    """One page: `entries` are element names with their fields, `directories` the common prefixes; keys are decoded."""
+    """One page: `entries` are element names with their fields, `directories` are the common prefixes.
+
+    `fields` are the fields of the page itself. `decode` decodes the keys if the page is percent-encoded.
+    """
 
     entries: list[tuple[str, dict[str, str]]] = field(default_factory=list)
     directories: list[str] = field(default_factory=list)
@@ -101,8 +105,8 @@ def parse_page(body: bytes) -> ListPage:
     """Parse a whole page.
 
     Raises:
-        RemoteStorageError: not XML, truncated, with a document type, with an entry without its key, with another number
-            of entries than it says, or without `IsTruncated`.
+        RemoteStorageError: the page is not XML, is truncated, or has a document type; an entry has no key; the number
+            of entries and directories is not `KeyCount`; or `IsTruncated` is missing.
     """
     page = ListPage()
     try:
@@ -154,7 +158,8 @@ def _refuse_document_type(*_: object) -> NoReturn:
 
 
 MAX_ANSWER_BYTES: Final = 16 * MIB
-"""A page has at most 1,000 keys of at most 1,024 bytes, three times that if encoded, and some hundred bytes per key."""
+"""The limit is generous: a page has at most 1,000 keys, each at most 1,024 bytes long, or three times that if it is
+percent-encoded, and a few hundred further bytes for each key."""
 
 _OPERATIONS: Final = ("ListObjectsV2", "ListObjectVersions", "ListMultipartUploads")
 _NOTHING_TO_PARSE: Final = b"<Answer/>"
@@ -178,7 +183,7 @@ class RawAnswers:
             client.meta.events.register(f"before-send.s3.{operation}", self._send)
 
     def take(self) -> bytes:
-        """Return the whole response to the last request of this thread."""
+        """Return the whole response to the last request of this thread, and forget it."""
         answer: bytes = self._kept.answer
         self._kept.answer = b""
         return answer
@@ -204,7 +209,7 @@ class _ReadBody:
 
 
 def _whole(answer: AWSResponse, place: str) -> bytes:
-    """Read a response; raise ConnectionClosedError, which botocore retries, if it ends before its declared length."""
+    """Read a response; raise ConnectionClosedError, which botocore retries, if its length is not as declared."""
     try:
         content = _bounded(answer.raw.stream(_BLOCK_BYTES))
     except HTTPError as error:
@@ -239,7 +244,7 @@ _NO_VERSIONING: Final = frozenset({"NotImplemented", "MethodNotAllowed", "Versio
 _OBJECTS: Final = "list_objects_v2"
 _VERSIONS: Final = "list_object_versions"
 _UPLOADS: Final = "list_multipart_uploads"
-# What carries one page to the next: field of the answer -> parameter of the request.
+# Markers that lead from one page to the next: field of the response -> parameter of the next request.
 _OBJECT_MARKERS: Final = {"NextContinuationToken": "ContinuationToken"}
 _VERSION_MARKERS: Final = {"NextKeyMarker": "KeyMarker", "NextVersionIdMarker": "VersionIdMarker"}
 _UPLOAD_MARKERS: Final = {"NextKeyMarker": "KeyMarker", "NextUploadIdMarker": "UploadIdMarker"}
@@ -248,7 +253,7 @@ _UPLOAD_MARKERS: Final = {"NextKeyMarker": "KeyMarker", "NextUploadIdMarker": "U
 class S3Listing:
     """An `ObjectListing` of `bucket` below `prefix` (empty, or ending in a slash).
 
-    `page_keys` is the number of keys in a request, 1,000 at most.
+    `page_keys` is the number of keys that a request asks for; S3 returns 1,000 at most.
     """
 
     def __init__(
@@ -302,7 +307,7 @@ class S3Listing:
         all delete markers first.
 
         Raises:
-            RemoteStorageError: a page with a key that precedes those of the previous page.
+            RemoteStorageError: the page has a key that precedes `last`.
         """
         if not listed:
             return last
@@ -316,7 +321,7 @@ class S3Listing:
 
     @cached_property
     def _keeps_versions(self) -> bool:
-        """Whether the bucket keeps versions, or has kept some before."""
+        """Whether the bucket keeps versions, or kept versions before (versioning is suspended)."""
         with translated("look at the versioning of", self._bucket, ""):
             try:
                 answer = self._client.get_bucket_versioning(Bucket=self._bucket)
@@ -341,10 +346,13 @@ class S3Listing:
     def _all_pages(
         self, operation: str, begin: Mapping[str, str], markers: Mapping[str, str], below: str = ""
     ) -> Iterator[ListPage]:
-        """Request page after page to the last. `begin` has parameters of the first page; a delimiter is kept for all.
+        """Request all pages, one after another.
+
+        `begin` has parameters of the request for the first page; of these only a delimiter is used for further pages.
 
         Raises:
-            RemoteStorageError: a page says that there are more, without a marker, or with the marker of this page.
+            RemoteStorageError: a page says that there are more pages, but has no marker or the marker with which the
+                page itself was requested; or more than `MOST_EMPTY_PAGES` pages in succession are empty.
         """
         limit = {"MaxUploads" if operation == _UPLOADS else "MaxKeys": self._page_keys}
         ask = partial(getattr(self._client, operation), Bucket=self._bucket, Prefix=self._prefix + below, **limit)
@@ -392,7 +400,7 @@ class S3Listing:
             raise self._incomplete(key) from error
 
     def _incomplete(self, key: str) -> RemoteStorageError:
-        return RemoteStorageError(f"{self.describe()}: {printable(key)!r} is listed without its size, time or id")
+        return RemoteStorageError(f"{self.describe()}: {printable(key)!r} is listed without a valid size, time or id")
 
     def _relative(self, entry: Mapping[str, str]) -> str:
         key = entry["Key"]

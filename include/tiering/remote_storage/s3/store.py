@@ -1,24 +1,25 @@
 """Objects in an S3 bucket below one prefix.
 
 The store itself verifies every object: the CRC-32C of the whole object is sent with it, also in multipart uploads, and
-the store returns what it computed in its response to PutObject or HeadObject. botocore retries requests a bounded
-number of times.
+the store returns the checksum that it computed in its response to PutObject or HeadObject. botocore retries requests a
+bounded number of times.
 
-One object is written in one request, or in parts. What a failure or a crash leaves (it appears whole or not at all):
+One object is written in one request, or in parts. The object appears whole or not at all. What a failure or a crash
+leaves:
 
     at                                    leaves                               who cleans up
     PutObject, before its end             nothing                              -
     PutObject, response lost              the object; the retry gets 412,      not needed: `is_ours` compares size and
                                           because of our own first try         checksum, equal means success
-    CreateMultipartUpload, response lost  an open upload with unknown id       delete of the attempt, which lists them
+    CreateMultipartUpload, response lost  an open upload with unknown id       delete of the attempt lists and aborts it
     any part, error                       an open upload, aborted at once      the delete, if the abort fails too
     any part, crash                       an open upload                       delete of the attempt
     Complete, response lost               the object; the retry gets 412       as PutObject
                                           or NoSuchUpload
     Complete, all retries lost            the object or an open upload         delete of the attempt
 
-botocore counts the retries: a 412 on the first try means that the object was not written by this call, whatever it
-holds.
+botocore counts the retries. A 412 on the first try means that this call did not write the object, so it is an error
+even if the object has the same bytes.
 """
 
 import contextlib
@@ -64,7 +65,7 @@ from include.tiering.units import MIB
 MAX_ATTEMPTS: Final = 8
 SINGLE_REQUEST_BYTES: Final = 64 * MIB
 PART_SIZE_BYTES: Final = 32 * MIB
-# S3 accepts 1,000 keys per request. Some servers accept more; none is known that accepts fewer.
+# S3 accepts up to 1,000 keys per request. Some servers accept more; no server is known that accepts fewer than 999.
 _KEYS_PER_DELETE: Final = 999
 _CONDITION_FAILED: Final = (404, 409, 412)
 _NO_VERSION: Final = '"00000000000000000000000000000000"'
@@ -73,8 +74,9 @@ _NO_VERSION: Final = '"00000000000000000000000000000000"'
 class S3ObjectStore:
     """An `ObjectStore` in `bucket` below `prefix` (empty, or ending in a slash).
 
-    Objects of more than `single_request_bytes` are sent in parts of `part_size_bytes` (5 MiB or more; with a multiple
-    of `RUNNING_CRC32C_STEP_BYTES` no part is read twice). A request is tried at most `max_attempts` times.
+    Objects of more than `single_request_bytes` are sent in parts of `part_size_bytes` (5 MiB or more), or in larger
+    parts if there were more than 10,000. If `part_size_bytes` is a multiple of `RUNNING_CRC32C_STEP_BYTES` and the
+    running checksums are given, no part is read twice. A request is tried at most `max_attempts` times.
     """
 
     def __init__(
@@ -145,7 +147,10 @@ class S3ObjectStore:
         return content, str(answer["ETag"])
 
     def replace(self, key: str, content: bytes, *, version: str | None = None) -> bool:
-        """Replace with If-Match. S3 returns 409 to one of two concurrent requests, which counts as not replaced."""
+        """Replace the object, with If-Match if a version is given.
+
+        Then the responses 404, 412, and 409 (S3's response to one of two concurrent requests) mean: not replaced.
+        """
         full_key = self._full_key(key)
         condition = {} if version is None else {"IfMatch": version}
         checksum = encoded_crc32c(crc32c_of(content))
@@ -161,7 +166,7 @@ class S3ObjectStore:
         return True
 
     def replaces_conditionally(self, key: str) -> bool:
-        """Test If-Match: a server without it ignores it, or returns that it is not implemented."""
+        """Test If-Match: a server that does not support it ignores it, or responds with status 400 or 501."""
         self.replace(key, b"is If-Match heeded?\n")
         try:
             return not self.replace(key, b"it is not\n", version=_NO_VERSION)
@@ -226,7 +231,7 @@ class S3ObjectStore:
         abort(self._client, self._bucket, self._full_key(upload.key), upload.token)
 
     def clock_ms(self, key: str) -> int | None:
-        """Return the `Date` header of a response."""
+        """Return the time in the `Date` header of the response to HeadObject; None without a usable header."""
         answer = self._head(key)
         date = None if answer is None else answer["ResponseMetadata"]["HTTPHeaders"].get("date")
         try:
@@ -235,7 +240,7 @@ class S3ObjectStore:
             return None
 
     def check_capacity(self) -> None:
-        """Do nothing: S3 does not show free space. A full bucket shows when an object is written."""
+        """Do nothing: S3 does not show free space. That a bucket is full is noticed when an object is written."""
 
     def _full_key(self, key: str) -> str:
         return self._prefix + checked_key(key)
@@ -249,7 +254,7 @@ class S3ObjectStore:
                 yield from page.get(member, ())
 
     def _head(self, key: str, **options: str) -> Any:
-        """Return the response to HeadObject; None if there is no such object."""
+        """Return the response to HeadObject; None if its status is 404: there is no such object, or no such bucket."""
         with translated("look at", self._bucket, self._full_key(key)):
             try:
                 return self._client.head_object(Bucket=self._bucket, Key=self._full_key(key), **options)
@@ -259,7 +264,7 @@ class S3ObjectStore:
                 raise
 
     def _delete(self, versioned_keys: Iterable[tuple[str, dict[str, str]]]) -> tuple[KeyFailure, ...]:
-        """Delete keys, each with the other members of its entry in the request."""
+        """Delete keys; with each key come the further members of its entry in the request (`VersionId`)."""
         failures = []
         accepted = []
         for key, version in versioned_keys:
@@ -286,7 +291,7 @@ class S3ObjectStore:
         return [
             KeyFailure(
                 failed["Key"].removeprefix(self._prefix),
-                f"cannot delete {self.describe()}: the store answered {printable(failed['Code'])[:64]}",
+                f"cannot delete an object below {self.describe()}: the store answered {printable(failed['Code'])[:64]}",
                 is_retriable_code(failed["Code"]),
             )
             for failed in answer.get("Errors", ())
@@ -300,7 +305,10 @@ _OUR_OWN_EARLIER_TRY: Final = frozenset({"PreconditionFailed", "NoSuchUpload"})
 
 @dataclass(frozen=True, slots=True)
 class Upload:
-    """One object that is being sent. `key` is the full key; `is_ours` returns whether the store has these bytes."""
+    """One object that is being sent. `key` is the full key.
+
+    `is_ours` returns whether the object under `key` has the size and checksum of `body`.
+    """
 
     client: BaseClient
     bucket: str
@@ -313,7 +321,7 @@ class Upload:
     is_ours: Callable[[], bool]
 
     def in_one_request(self) -> bool:
-        """Send the object; return whether the response has the checksum that the store computed over all of it."""
+        """Send the object; return whether the response names the checksum of all of it, equal to `crc32c`."""
         body = PacedBody(self.body, 0, self.body.size_bytes, self.limiter, self.on_sent)
         with translated("write", self.bucket, self.key):
             answer = self._once(
@@ -326,7 +334,7 @@ class Upload:
         return answer is not None and full_object_crc32c(answer) == self.crc32c
 
     def in_parts(self, part_size_bytes: int) -> None:
-        """Send parts of equal size, the last one shorter; one after another, so that a writer uses one connection."""
+        """Send parts of equal size, of which the last may be shorter, one after another over one connection."""
         part_size_bytes = max(part_size_bytes, -(-self.body.size_bytes // MAX_PARTS))
         with translated("write", self.bucket, self.key):
             upload_id = self.client.create_multipart_upload(
@@ -363,7 +371,7 @@ class Upload:
         return {"PartNumber": number, "ETag": answer["ETag"], "ChecksumCRC32C": checksum}
 
     def _crc32c_of_part(self, first: int, size_bytes: int) -> int:
-        """Return the checksum for a part's header, from the running checksums, else by reading the part."""
+        """Return the checksum for a part's header: from the running checksums, or else by reading the part."""
         head, whole = self._crc32c_up_to(first), self._crc32c_up_to(first + size_bytes)
         if head is None or whole is None:
             return crc32c_of_part(self.body, first, size_bytes)
@@ -377,7 +385,11 @@ class Upload:
         return self.running_crc32c[steps - 1] if not rest and steps <= len(self.running_crc32c) else None
 
     def _once(self, request: Callable[..., dict[str, Any]], **arguments: object) -> dict[str, Any] | None:
-        """Send a request that creates the object only if there is none; None if an earlier try of it succeeded."""
+        """Send a request that creates the object only if there is none.
+
+        Returns:
+            The response; None if an earlier try of the same request had created the object.
+        """
         try:
             return request(Bucket=self.bucket, Key=self.key, IfNoneMatch="*", **arguments)
         except ClientError as error:
@@ -386,7 +398,7 @@ class Upload:
             return None
 
     def _abort(self, upload_id: str) -> None:
-        """Abort, and ignore errors, as the first error is reported: the attempt's delete finds an upload left open."""
+        """Abort the upload; ignore an error, as the first error is reported, and the attempt's delete aborts it too."""
         try:
             abort(self.client, self.bucket, self.key, upload_id)
         except RemoteStorageError:
@@ -404,7 +416,7 @@ def abort(client: BaseClient, bucket: str, key: str, upload_id: str) -> None:
 
 
 def full_object_crc32c(answer: dict[str, Any]) -> int | None:
-    """Return the checksum of a response if it covers the whole object, not the checksums of its parts."""
+    """Return the checksum in a response; None if it has none, or one that covers only the checksums of parts."""
     encoded = answer.get("ChecksumCRC32C")
     if encoded is None or "-" in encoded or answer.get("ChecksumType", "FULL_OBJECT") != "FULL_OBJECT":
         return None

@@ -284,7 +284,7 @@ def test_what_was_copied_before_anybody_noticed_begins_the_new_history(metadata,
     finish(metadata, segment_of(copied, 5, 400, 499, {6: 400}), fence)
     found = record(metadata, copied, SeenDivergence(OffsetRange(270, 299), (4,), (6,), SeenBy.VERIFICATION))
     assert (found.is_open, found.copied_from) == (True, 270)
-    with pytest.raises(StateConflictError, match="begins at offset 270, not at 150"):
+    with pytest.raises(StateConflictError, match="is copied from offset 270 on, not 150"):
         follow(metadata, copied, 150)
     follow(metadata, copied, 270)
     histories = {row.metadata.start_offset: row.history for row in metadata.list_segments(copied)}

@@ -44,7 +44,7 @@ class SetBack(Cluster):
         assert (offsets(before, 0), document["next_offset"]) == ([*range(0, 35, 5)], 35)
         behind, document = self.read(35)
         assert (behind, document["next_offset"]) == (self.archived, 91)
-        assert document["said"][0].startswith("from offset 35 on it is the history of the source")
+        assert document["said"][0].startswith("from offset 35 on the source's history is followed")
         old, document = self.read(40, "--epoch", "0")
         assert ({epoch for epoch, _ in old}, document["next_offset"]) == ({0, 4}, 70)
         code, document = self.run("audit")

@@ -238,4 +238,4 @@ def test_nor_one_during_which_it_was_set_right(archive: Archive) -> None:
         ahead_for_audits(app)
         report = app.audit.run("audit")
         (refusal,) = report.record.refusals
-        assert (refusal.guard, "before, and says" in refusal.sentence) == (Guard.CLOCK_DISAGREES, True)
+        assert (refusal.guard, "earlier, but says" in refusal.sentence) == (Guard.CLOCK_DISAGREES, True)

@@ -1,7 +1,8 @@
 """Raise the generation of a store, which proves that this database owns it and no copy of the database; move a store.
 
-Every run that plans copies or deletions first raises the generation. Each new generation has a random token. If a copy
-of the database raises the generation too, its marker has another token, and one of the two databases is refused.
+Every run that plans copies or deletions raises the generation before it stores its plan; a dry run does not. Each new
+generation has a random token. If a copy of the database raises the generation too, its marker has another token, and
+one of the two databases is refused.
 
     step            done when it is reached               a crash right after it leaves       who continues
     (begun)         nothing                               the previous generation             -
@@ -9,15 +10,15 @@ of the database raises the generation too, its marker has another token, and one
                     the database                          still accepted                      plans, in any process
     MARKER_WRITTEN  the store's marker has the pending    a marker that is accepted, because  the same
                     generation; it replaced the           it is pending
-                    expected marker, and no other
+                    marker of the previous generation
     SETTLED         the pending generation became the     the final state                     -
                     database's own, nothing is pending
 
-The write of the marker is atomic in the store (for files see `remote_storage.file.store`). No request is sent to
-the store inside a database transaction. All processes of this database see the same pending generation, so each process
-may complete a generation that another process began, and both succeed. A copy of the database that was made while a
+The write of the marker is atomic in the store (for files see `remote_storage.file.store`). No request is sent to the
+store inside a database transaction. All processes of this database see the same pending generation, so each process may
+complete a generation that another process began, and both of them succeed. A copy of the database that was made while a
 generation was pending has the same pending generation, so its completion does not tell the two databases apart:
-therefore a process goes on until it has completed a generation with a token of its own.
+therefore a process continues until it has completed a generation whose token it drew itself.
 
 A move changes the recorded place of a store's keys to another place, to which the objects were moved before:
 
@@ -100,11 +101,11 @@ class StoreGenerations(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class StoreClaim:
-    """What is needed to raise a store's generation.
+    """Raises the generation of a store.
 
     Attributes:
         storage: the store without the check of its marker.
-        place: the place of the keys according to the settings; None: do not compare it.
+        place: the place of the keys according to the settings; None: places are not compared.
         raised_by: returns host, database and time, which are written into the marker.
     """
 
@@ -139,7 +140,7 @@ class StoreClaim:
             completed = self.complete(proposed)
             if proposed.pending is not None and proposed.pending.token == str(token):
                 return completed
-        raise RemoteStorageUnavailableError(f"{MOST_ROUNDS} other runs that plan were faster")
+        raise RemoteStorageUnavailableError(f"another run that plans was faster, {MOST_ROUNDS} times in succession")
 
     def take_over(self, found: StoreMarker, *, author: str) -> StoreMarker:
         """Make this database the owner of the store, whose marker is `found`, with the next generation.
@@ -246,7 +247,7 @@ def leaves(accepted: AcceptedMarkers) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class StoreMove:
-    """What is needed to move a store.
+    """Moves a store to another place.
 
     Attributes:
         claim: its storage is that of the new place.
@@ -311,7 +312,7 @@ class StoreMove:
                     f"the store was moved twice at once, now it is at {own.place}: call ./tiering relocate-store again"
                 )
             return own
-        raise RemoteStorageUnavailableError(f"{MOST_ROUNDS} other runs that plan were faster")
+        raise RemoteStorageUnavailableError(f"another run that plans was faster, {MOST_ROUNDS} times in succession")
 
     def _left(self, accepted: AcceptedMarkers, place: StorePlace) -> "_Left | None":
         """Open the old place and read its marker; None if both places have the same URL, and so the same marker."""

@@ -367,7 +367,7 @@ class GuardedStorage(SegmentStorage):
 
     Args:
         accepted: returns the markers that the database accepts now.
-        place: the place of the keys according to the settings; None: do not compare it.
+        place: the place of the keys according to the settings; None: places are not compared.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Directories below one root, entered component by component so that no name or link leads out of it, and file I/O.
+"""Directories below one root, entered component by component so that no name or link leads out of the root; file I/O.
 
 The root is held open from its first use on. Every later use compares the held directory with the directory that the
 path names then: if the path names another directory (device, inode), or none, the disk was unmounted or replaced, and

@@ -1,4 +1,4 @@
-"""All objects of a bucket below a prefix, in parts by key, and every version where the bucket keeps versions.
+"""List all objects of a bucket below a prefix, in parts by key, with every version if the bucket keeps versions.
 
 A part is an interval of keys, listed without a delimiter: it starts with `start-after` or a key marker, and ends at the
 first key beyond it. The borders come from a listing of the "directories" (topic, then partition); keys outside of them,

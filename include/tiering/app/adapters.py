@@ -1,7 +1,7 @@
-"""Everything outside of this process: database, remote store, log directories, brokers, Airflow, metrics.
+"""Adapters to what is outside of this process: database, remote store, log directories, brokers, Airflow, metrics.
 
-The settings choose the adapters. Each is opened when it is first used; `close` closes the opened ones. `Stores` has
-the SQL stores.
+The settings determine which adapters are used. Each adapter is opened at its first use; `close` closes those that were
+opened. `Stores` has the SQL stores.
 """
 
 import secrets
@@ -192,7 +192,7 @@ class Adapters:
     """The adapters of one deployment.
 
     Attributes:
-        observe: called with each step of a protocol, the partition and an offset.
+        observe: called with each step of a protocol, the partition, and a number, usually an offset.
         observe_claim: called with each step of raising the store's generation.
     """
 
@@ -215,7 +215,7 @@ class Adapters:
             self.quotas = quotas
 
     def close(self) -> None:
-        """Close what was opened: Airflow's pools, Kafka's clients, database engines and directories."""
+        """Close what was opened: quotas, Airflow's pools, Kafka's clients, database engines and directories."""
         opened = self.__dict__
         if isinstance(quotas := opened.get("quotas"), SharedQuotas):
             quotas.close()
@@ -246,10 +246,11 @@ class Adapters:
 
     @cached_property
     def cluster_id(self) -> str:
-        """The cluster that the database was set up for.
+        """The id of the cluster that the database was set up for.
 
         Raises:
-            MetadataUnavailableError: the database is not set up or not migrated, or its metadata is being rebuilt.
+            MetadataUnavailableError: the database is not set up or not migrated, its metadata is being rebuilt, or it
+                cannot be reached.
         """
         known = known_clusters(self.engine) if current_revision(self.engine) is not None else []
         if len(known) != 1:
@@ -279,12 +280,12 @@ class Adapters:
 
     @cached_property
     def storage(self) -> GuardedStorage:
-        """The store, which refuses every change unless its marker is that of this database."""
+        """The remote store. It refuses every change unless this database accepts the store's marker."""
         return self.unguarded_storage.guarded(self.stores.generations.accepted, self.clock, self.place)
 
     @cached_property
     def unguarded_storage(self) -> SegmentStorage:
-        """The store without a check of its marker. Only for set-up, changes of the owner, and rebuilding."""
+        """The remote store without a check of its marker: for set-up, checks, claims, moves, and rebuilding."""
         remote = self.settings.remote_storage
         return open_storage(remote.required_url(), access_of(remote), **layout_options(remote))
 
@@ -313,7 +314,7 @@ class Adapters:
 
     @cached_property
     def cluster_metadata(self) -> ClusterMetadata:
-        """Cluster metadata from the brokers; without bootstrap servers from the metadata log in the log directories."""
+        """Cluster metadata from the brokers, or without bootstrap servers from the metadata log in a log directory."""
         paths = [log_dir.path for log_dir in self.settings.log_dirs]
         has_log = MetadataLog.is_in(paths)
         if self.has_brokers:
@@ -448,7 +449,7 @@ class Adapters:
         return self.stores.seen_cluster_metadata.were_known()
 
     def _metadata_was_known(self) -> bool:
-        """Return whether cluster metadata was known when this process first checked; False without a database."""
+        """Return whether cluster metadata was read before this process first checked; False if the database fails."""
         with suppress(MetadataUnavailableError):
             return self._were_known
         return False
@@ -467,7 +468,7 @@ class Adapters:
 
 
 def great_expectations(suites: Sequence[Suite], results_dir: Path | None = None) -> RuleEvaluator[Any]:
-    """Return an evaluator of the rules in `suites`; results are stored below `results_dir`."""
+    """Return an evaluator of the rules in `suites`. It stores results below `results_dir`, unless that is None."""
     # The library takes seconds to import: only processes that evaluate rules wait for it.
     from include.tiering.verification.great_expectations_evaluator import GreatExpectationsEvaluator
 

@@ -404,7 +404,7 @@ class App:
 
     @cached_property
     def handover_ports(self) -> HandoverPorts:
-        """What the steps of a handover use. Raises SettingError without bootstrap servers."""
+        """The ports that the steps of a handover use. Raises SettingError without bootstrap servers."""
         from include.tiering.kafka.cluster.kafka_records import KafkaServedRecords
 
         adapters, stores = self.adapters, self.adapters.stores
@@ -451,7 +451,7 @@ class App:
         )
 
     def _clock_guard(self) -> ClockGuard:
-        """Return the guard of clocks. It reads the store's clock without checking the marker, as it changes nothing."""
+        """Return the check of clocks. It changes nothing, so it reads the store's time without checking the marker."""
         adapters = self.adapters
 
         def bounds() -> ClockBounds:
@@ -472,7 +472,7 @@ def _store_properties(settings: TieringSettings) -> StoreProperties:
 
 @contextmanager
 def open_app(settings: TieringSettings | None = None, **parts: Any) -> Iterator[App]:
-    """Open an app that is closed when the context exits; `parts` are the arguments of `Adapters`."""
+    """Open an app, and close its adapters when the context exits. `parts` are further arguments of `Adapters`."""
     app = App(settings if settings is not None else load_settings(), **parts)
     try:
         yield app

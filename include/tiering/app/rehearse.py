@@ -1,7 +1,7 @@
 """Rehearse a handover: a sample of the topic on a throw-away broker, with a separate app.
 
-The deployment only provides bytes of its log directories and the topic's configs. Database, store and quotas of the
-rehearsal are in its temporary directory, and a separate app with settings for them runs the handover.
+Of the deployment, only bytes of its log directories and the topic's configs are read. Database, store and quotas of the
+rehearsal are in a temporary directory, and a separate app with settings for them runs the handover.
 
     step        a crash right after it leaves                        cleaned up by
     sampled     nothing                                              -
@@ -62,7 +62,7 @@ _STORED_LOG: Final = re.compile(r"(\d{20})-.{22}\.log")
 
 
 class Counting(Protocol):
-    """Opens a progress bar for an activity with a number of bytes; the result is called with finished bytes."""
+    """Opens a progress bar for an activity. The yielded function is called with the bytes of each finished part."""
 
     def __call__(self, activity: str, planned_bytes: int, /) -> AbstractContextManager[Callable[[int], None]]: ...
 
@@ -78,7 +78,7 @@ class Watcher:
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    """What consumers received of one partition at one moment."""
+    """The records that consumers received from one partition: `plain` as read_uncommitted, `committed` as such."""
 
     offsets: PartitionOffsets
     plain: SegmentDigests
@@ -92,7 +92,9 @@ def rehearse_on(
     watcher: Watcher,
     kafka_version: str,
 ) -> Rehearsal:
-    """Run all steps, approved automatically. Consumers read after the overrides are set, and again at the end.
+    """Run all steps of a handover, and approve its plan automatically.
+
+    Consumers read the topic after the overrides are set, and again if the handover is completed.
 
     Args:
         broker: the throw-away broker.
@@ -134,7 +136,7 @@ def rehearse_on(
 
 
 def settings_of(broker: ThrowAwayBroker, topic: str) -> TieringSettings:
-    """Return the settings of the separate app; no file, environment variable or default in the home is used."""
+    """Return the settings of the separate app. No file, environment variable or path below the home is used."""
     values = {
         "cluster.bootstrap_servers": broker.process.bootstrap,
         "topics.include": [topic],
@@ -142,7 +144,7 @@ def settings_of(broker: ThrowAwayBroker, topic: str) -> TieringSettings:
         "remote_storage.url": broker.remote_dir.as_uri(),
         "remote_storage.layout": "local_tiered_storage",
         "metadata.url": f"sqlite:///{broker.platform_dir}/metadata.sqlite",
-        # There are no producers.
+        # There are no producers, so no disk space is needed for new records.
         "tiering.handover.hold.hours": 0,
         "tiering.handover.local.steps": _LOCAL_STEPS,
     }
@@ -159,7 +161,7 @@ class _Run:
         self._step: HandoverStep | None = None
 
     def carry_on(self, handover: Handover, until: HandoverStep | None) -> Handover:
-        """Continue up to `until` (inclusive) or the end; approve the plan, and repeat steps that wait."""
+        """Continue up to `until` (inclusive) or the end. Approve the plan; repeat waiting steps for up to 180 s."""
         clock = self._app.adapters.clock
         deadline = clock.monotonic() + _PATIENCE_SECONDS
         while True:
@@ -269,11 +271,11 @@ def rehearse(
         keep: whether to keep the temporary directory. The broker is ended in any case.
 
     Raises:
-        SettingError: there are no log directories, or the name is no topic name.
+        SettingError: no log directories are configured, the name is no topic name, or TMPDIR is in a log directory.
         UnknownTopicError: there is no such topic.
-        RehearsalError: the sample or the broker could not be prepared.
+        RehearsalError: the sample or the throw-away broker could not be prepared.
         SourceError: a log directory cannot be read.
-        BrokersError: the brokers of the deployment do not answer.
+        BrokersError: the brokers of the deployment or the throw-away broker do not answer, or refuse a request.
     """
     samples, configs = _sampled(app, topic, max_bytes)
     sources = _sources(app, samples)

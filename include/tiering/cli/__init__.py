@@ -1,7 +1,7 @@
-"""The command line `./tiering`: the same services as in the DAGs, without Airflow.
+"""The command line `./tiering`, which calls the same services as the DAGs, without Airflow.
 
 `app` lists the commands. Each use case has a module of commands with the name of its package (`copying`, `expiration`,
 ...). `command` has what they share: options, opening the app, output, errors and exit codes; `progress` has the
-progress bars. Modules import typer at their head, but the library and rich's progress bars inside functions, so that
-`--help` is fast.
+progress bars. Modules of commands import typer and a few small modules at their head, but most of the library and the
+progress bars inside functions, so that `--help` is fast.
 """

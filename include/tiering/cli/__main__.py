@@ -1,4 +1,4 @@
-"""`python -m include.tiering.cli`, which the launcher `./tiering` starts."""
+"""Entry point of `python -m include.tiering.cli`, which the launcher `./tiering` runs."""
 
 from include.tiering.cli.app import cli
 

@@ -29,7 +29,7 @@ def audit(
         bool, typer.Option("--delete-orphans", help="Plan to remove objects and open uploads without metadata.")
     ] = False,
     old_versions: Annotated[
-        bool, typer.Option("--old-versions", help="With --delete-orphans: their old versions and delete markers too.")
+        bool, typer.Option("--old-versions", help="With --delete-orphans: also their old versions and delete markers.")
     ] = False,
     approve: Approve = False,
     approve_plan: Annotated[
@@ -53,7 +53,8 @@ def audit(
     """Compare every object of the store with the metadata, and report each difference.
 
     The store is not changed. Each finding is kept with an id, the times when it was first and last seen, and its state.
-    The exit code is 1 while a finding is open that needs a person; --accept ID records the decision to leave it.
+    The exit code is 1 while a finding that needs a person is open; --accept ID records the decision to leave it as it
+    is.
 
     --delete-orphans plans the removal of objects that no metadata refers to, and shows the plan. Nothing is removed
     without --approve or --approve-plan. Complete copies are never removed this way: `./tiering adopt` adopts them.
@@ -62,7 +63,7 @@ def audit(
     is removed.
 
     --withdraw cancels the plan of a removal permanently: a running batch stops before its next group, and the run can
-    never be approved again. It does not ask, and says how much was already removed.
+    never be approved again. With --withdraw the command does not ask, and says how much was already removed.
     """
     if withdraw is not None:
         if inventory is not None or delete_orphans or old_versions or approve or approve_plan is not None or accept:
@@ -87,7 +88,7 @@ def audit(
         results: list[RemovalResult] = []
         interrupt = Interrupt()
         if delete_orphans:
-            # Only what changes something is worth a clean stop.
+            # Only a removal changes something, so only a removal has to end cleanly after a signal.
             with interrupt:
                 removal, results = _remove(
                     app, run_id, interrupt, old_versions=old_versions, approve=approve, approve_plan=approve_plan

@@ -1,12 +1,13 @@
 """What all commands share: options, opening the app, showing a result, and exit codes.
 
-Commands that delete or truncate ask a person first; without a terminal they need the option `Approve`.
+Most commands that delete, or record a decision that cannot be undone, ask a person first. Without a terminal they do
+nothing unless `--approve` is given.
 
-A `Session` is one invocation: the global options, and the app opened with the resulting settings.
+A `Session` is one invocation of the command line: it holds the global options, and opens the app with their settings.
 
-A presentation is shown on standard output: as tables for people, or as one JSON document for programs.
+A presentation is shown on standard output, either as text for people or as one JSON document for programs.
 
-`TieringGroup` turns errors into one sentence on standard error and an exit code; a traceback appears only with --debug.
+`TieringGroup` turns errors into a message on standard error and an exit code; a traceback appears only with --debug.
 `Interrupt` handles Ctrl-C and SIGTERM: the first signal lets the work end cleanly, the second ends the process at once.
 """
 
@@ -62,7 +63,7 @@ def is_asked_on_a_terminal() -> bool:
 
 
 def refusal_of(question: str) -> str | None:
-    """Ask a person. Return why the command does nothing; None if the person agrees."""
+    """Ask a person if there is a terminal. Return why the command must do nothing; None if the person agrees."""
     if not is_asked_on_a_terminal():
         return "without a terminal it needs --approve"
     return None if agrees(question) else "not confirmed"
@@ -74,7 +75,7 @@ def agrees(question: str) -> bool:
 
 
 def remote_partition(app: "App", topic: str, partition: int, topic_id: str | None) -> "TopicIdPartition":
-    """Return the partition with remote data. Raises SettingError if there is none, or more than one."""
+    """Return the named partition that has remote data. Raises SettingError if there is none, or more than one."""
     remote = [size.topic_id_partition for size in app.sizes.partition_sizes()]
     named = [p for p in remote if p.topic == topic and p.partition == partition]
     meant = [p for p in named if topic_id in (None, str(p.topic_id))]
@@ -91,7 +92,7 @@ OpenApp = Callable[["TieringSettings"], AbstractContextManager["App"]]
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """One invocation. `open_app` is None for the real app; tests give their own."""
+    """One invocation. If `open_app` is None, the real app is opened; tests pass another function."""
 
     config: Path | None = None
     open_app: OpenApp | None = None
@@ -123,7 +124,7 @@ def session_of(ctx: typer.Context) -> Session:
 
 
 def author() -> str:
-    """Return user and host, which the event log shows as the author of a decision."""
+    """Return `USER@HOST` of this process, which the event log shows as the author of a decision."""
     try:
         user = pwd.getpwuid(os.getuid()).pw_name
     except KeyError:
@@ -137,7 +138,7 @@ def new_run_id() -> str:
 
 
 class TieringGroup(TyperGroup):
-    """The root command, which handles every error that a command raises."""
+    """The root command. It turns every error of a command into a message and an exit code."""
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -162,7 +163,7 @@ def _debug(ctx: Any) -> bool:
 
 
 def _say(text: str, ctx: Any) -> None:
-    """Print a text redacted, without control characters that a file name may contain."""
+    """Print a text redacted, with unprintable characters escaped; with --debug, print the traceback, too."""
     for line in redact(text).splitlines():
         typer.secho(printable(line), err=True, fg=typer.colors.RED)
     if _debug(ctx):
@@ -174,7 +175,7 @@ _POLL_SECONDS: Final = 0.2
 
 
 class Interrupt:
-    """A context in which a signal is only recorded. `exit_code` is 128 + signal, as in a shell."""
+    """A context in which the first SIGINT or SIGTERM is only recorded. `exit_code` is 128 + signal, as in a shell."""
 
     def __init__(self) -> None:
         self._signal = 0
@@ -198,7 +199,7 @@ class Interrupt:
         return 128 + self._signal
 
     def wait(self, clock: Clock, seconds: float) -> None:
-        """Wait for a time or until a signal arrives; Python's own sleep ignores signals that are only recorded."""
+        """Wait for a time or until a signal arrives. One long sleep would continue after a signal that is recorded."""
         end = clock.monotonic() + seconds
         while not self.requested and (left := end - clock.monotonic()) > 0:
             clock.sleep(min(left, _POLL_SECONDS))
@@ -220,7 +221,7 @@ class Output(Protocol):
 
 
 class JsonOutput:
-    """The JSON document. Top-level lists are written item by item, so that a long list is not in memory twice."""
+    """Writes the JSON document, its lists item by item, so that the text of a long list is not in memory as a whole."""
 
     def show(self, presentation: "Presentation") -> None:
         sys.stdout.writelines(json_pieces(presentation.document()))
@@ -228,7 +229,7 @@ class JsonOutput:
 
 
 class TextOutput:
-    """Plain columns with lines of any length, for pipes and files."""
+    """Writes plain columns, in lines of any length, for pipes and files."""
 
     def show(self, presentation: "Presentation") -> None:
         from include.tiering.presentation import as_text
@@ -237,7 +238,7 @@ class TextOutput:
 
 
 class TerminalOutput:
-    """Tables that fit the terminal, then the summary, red if there are findings."""
+    """Writes tables that fit the terminal, then the summary, which is red unless the presentation is `ok`."""
 
     def show(self, presentation: "Presentation") -> None:
         from rich.console import Console
@@ -256,14 +257,14 @@ def output_for(*, as_json: bool, is_terminal: bool) -> Output:
 
 
 def finish(presentation: "Presentation", *, as_json: bool, otherwise: int = ExitCode.FINDINGS) -> None:
-    """Show a presentation and end the command: DONE if it is `ok`, else `otherwise`."""
+    """Show a presentation. Unless it is `ok`, end the command with the exit code `otherwise`."""
     output_for(as_json=as_json, is_terminal=sys.stdout.isatty()).show(presentation)
     if not presentation.ok:
         raise typer.Exit(otherwise)
 
 
 def json_pieces(document: dict[str, Any]) -> Iterator[str]:
-    """Yield the JSON text of a document in pieces, one line per member and per item of a list."""
+    """Yield the JSON text of a document in pieces. The text has a line for each member and each item of its lists."""
     yield "{"
     for index, (name, value) in enumerate(document.items()):
         yield f"{',' if index else ''}\n{json.dumps(name)}: "

@@ -1,7 +1,7 @@
 """`./tiering configs` and `pools`.
 
-Quotas and dynamic settings, with the flags of kafka-configs; Airflow's pools, whose sizes are those of Kafka's thread
-pools.
+`configs` shows and changes quotas and dynamic settings, with the flags of kafka-configs. `pools` shows Airflow's pools,
+whose sizes have the names of Kafka's thread pool configs.
 """
 
 from collections.abc import Iterable
@@ -32,7 +32,7 @@ class Target(StrEnum):
 
 def configs(
     ctx: typer.Context,
-    describe: Annotated[bool, typer.Option("--describe", help="Show values, where they come from, changes.")] = False,
+    describe: Annotated[bool, typer.Option("--describe", help="Show values, their sources, and changes.")] = False,
     alter: Annotated[bool, typer.Option("--alter", help="Change values of one entity.")] = False,
     add_config: Annotated[
         list[str] | None, typer.Option("--add-config", help="Set these; may be repeated.", metavar="NAME=VALUE,...")
@@ -62,8 +62,8 @@ def configs(
 ) -> None:
     """Show or change quotas and settings while jobs run.
 
-    A change is checked against all other values and stored with its author. When the command returns, the running
-    workers use it; workers that do not use it yet are named.
+    A change is checked against all other values and stored with its author. The command waits up to 5 seconds until all
+    running workers use it, and names the workers that do not.
 
     * every broker may copy 50 MiB a second: `./tiering configs --alter --entity-type brokers --entity-default
       --add-config remote.log.manager.copy.max.bytes.per.second=52428800`
@@ -73,18 +73,20 @@ def configs(
       --add-config tiering.fetch.max.bytes.per.second=1048576`
     * four copy batches at once, in Airflow's pool: `... --entity-default --add-config
       remote.log.manager.copier.thread.pool.size=4`; 0 is a pause
-    * remove that quota: `./tiering configs --alter --entity-type clients --entity-name reporting --delete-config
+    * remove the quota of that client: `./tiering configs --alter --entity-type clients --entity-name reporting
+    --delete-config
       tiering.fetch.max.bytes.per.second`
 
     These are the platform's own configs. Kafka's brokers have configs of the same names for what they copy themselves;
     those are changed only with `--target brokers` or `--target both`, by the brokers' admin API:
 
     * what each broker's own copies may send: `./tiering configs --target brokers --alter --entity-type brokers
-      --entity-default --add-config remote.log.manager.copy.max.bytes.per.second=52428800`; `--dry-run` has it checked
+      --entity-default --add-config remote.log.manager.copy.max.bytes.per.second=52428800`; with `--dry-run` the brokers
+      only check the change
 
-    All names are in docs/settings.md. A name that is not set is unlimited, or has the value of the settings. Exit
-    codes: 0 done, 1 refused by a rule or not used by all workers yet, 2 unknown name or invalid value, 3 the database
-    does not answer.
+    All names are in docs/settings.md. A quota that is not set is unlimited; a dynamic setting that is not set has its
+    value from the other sources of settings. Exit codes: 0 done, 1 refused by a rule or not used by all workers yet, 2
+    unknown name or invalid value, 3 the database, the brokers or Airflow do not answer.
     """
     if describe == alter:
         raise SettingError("use either --describe or --alter")
@@ -112,7 +114,7 @@ def configs(
 def _altered(
     app: "App", entity: "ConfigEntity", changes: dict[str, str | None], target: Target, *, dry_run: bool
 ) -> "Presentation":
-    """Change the configs. With both targets the brokers validate the change first, and are changed last."""
+    """Change the configs. For both targets, let the brokers validate the change first, and change them last."""
     from include.tiering.configs.report import present_alteration
     from include.tiering.operations.broker_configs import present_broker_alteration, together
 
@@ -167,7 +169,7 @@ def _described(
 
 
 def _entity(entity_type: str | None, name: str | None, default: bool) -> "ConfigEntity | None":
-    """Return the entity; None if no single one is named."""
+    """Return the entity that the options name; None if they name no single entity."""
     from include.tiering.configs.rules import checked_entity
 
     if name is not None and default:

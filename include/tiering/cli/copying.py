@@ -115,7 +115,7 @@ def _code(plan: "CopyPlan", results: "list[BatchResult]") -> ExitCode:
 
 
 def require_topics(settings: "TieringSettings") -> None:
-    """Require that topics are named, as none is tiered by default. Raises SettingError."""
+    """Raise SettingError unless topics are named: by default no topic is copied."""
     if not settings.topics.include:
         raise SettingError(
             "no topic is named: use --topic (a pattern such as 'orders*', or '*' for all), "
@@ -124,7 +124,7 @@ def require_topics(settings: "TieringSettings") -> None:
 
 
 def copy_run(app: "App", plan: "CopyPlan", results: "Sequence[BatchResult]") -> "CopyRun":
-    """Return the outcome of each planned segment; failures that the plan may retry later count as failed."""
+    """Return the outcome of each planned segment. A segment that failed but stays planned counts as failed."""
     from include.tiering.copying.report import CopyRun
     from include.tiering.runs.batch import BatchEnd
     from include.tiering.runs.contract import SegmentOutcome
@@ -169,21 +169,23 @@ def skip(
     Brokers delete records by their own retention. Records that are deleted before they were copied leave a hole, and
     the partition waits: `plan` and `doctor` name the missing offsets, and nothing after them is copied until a person
     decides. A partition also waits if one of its segments failed the quality check and no source can replace it. This
-    command records the decision. It is kept permanently with author and reason, and reads of these offsets name it.
+    command records the decision. The decision is kept permanently with author and reason, and reads of these offsets
+    name it.
 
-    The offsets are not an argument: the command reads them from the source. A hole lies between the last copied offset
-    and the start of the log that a copy reads. Records that are still in the source are never skipped, except whole
-    segments that the log cleaner compacted before they were copied (cleanup.policy was `compact` for a while). A failed
-    segment is kept and not served; if a source has it again, unchanged, it is copied again.
+    The offsets are not an argument: the command determines them from the source and the metadata. A hole usually lies
+    between the last copied offset and the start of the log that a copy reads. Records that are still in the source are
+    never skipped, except whole segments that the log cleaner compacted before they were copied (cleanup.policy was
+    `compact` for a while). A failed segment is kept and not served; if a source has it again, unchanged, it is copied
+    again.
 
     With --follow-source-from you decide about a log divergence. After an unclean leader election the source has other
-    records under offsets that are already remote; `plan` and `doctor` name them, and nothing is copied until a person
-    decides. From OFFSET on the archive then follows the source. Nothing is deleted: segments that are remote from there
-    on stay under their leader epochs, are read by `fetch --offset` only together with --epoch, and expire by the
-    ordinary rules.
+    records under offsets that are already remote; `plan` and `doctor` name the offsets, and nothing of the partition is
+    copied until a person decides. From OFFSET on the archive then follows the source. Nothing is deleted: segments that
+    are remote from OFFSET on stay under their leader epochs. `fetch --offset` reads them only together with --epoch,
+    and they expire by the ordinary rules.
 
-    The command asks before it records anything; without a terminal it needs --approve. If there is nothing to skip, it
-    says so. It also shows earlier decisions.
+    The command asks before it records anything; without a terminal it needs --approve. If there is nothing to skip, the
+    command says so. It also shows earlier decisions.
     """
     if follow_from is not None:
         _follow(ctx, (topic, partition, follow_from, topic_id), reason, approve=approve, as_json=as_json)

@@ -1,6 +1,6 @@
-"""Writes settings.md, metrics.md, handover-checks.md of docs/: `python -m include.tiering.cli.docs_pages`.
+"""Writes settings.md, metrics.md and handover-checks.md in docs/: `python -m include.tiering.cli.docs_pages`.
 
-With `--check` nothing is written; the exit code is 1 if a page is stale.
+With `--check` nothing is written, and the exit code is 1 if a page differs from its generated text.
 """
 
 import argparse
@@ -27,7 +27,7 @@ _LOOSER: Final = {Loosens.UPWARDS: "larger", Loosens.DOWNWARDS: "smaller"}
 
 
 def main(arguments: list[str] | None = None, docs: Path = DOCS) -> int:
-    """Write the pages, or compare them."""
+    """Write the pages; with `--check` compare them instead, and return 1 if one is stale."""
     parser = argparse.ArgumentParser(description="Write docs/settings.md, metrics.md and handover-checks.md.")
     parser.add_argument("--check", action="store_true", help="write nothing; fail if a page is stale")
     check = parser.parse_args(arguments).check
@@ -42,22 +42,22 @@ def main(arguments: list[str] | None = None, docs: Path = DOCS) -> int:
 
 
 def settings_page() -> str:
-    """One row per setting, in the order of declaration."""
+    """Return the page with one row per setting, in the order of declaration."""
     return "\n".join(
         [
             "# Settings",
             "",
             _GENERATED,
             "",
-            "The first of these sources that has a value determines it:",
+            "A setting has the value that is given by the first of these sources that gives one:",
             "",
             "1. for settings marked **dynamic**, the dynamic configs in SQL: `./tiering configs`, or the form of the",
             "   DAG `tiering_configs`",
             "2. the environment: `TIERING_...`, with `__` for every dot of the name",
-            "3. in Airflow, the connections `tiering_remote_storage` (each extra with the name of a setting below",
-            "   `remote_storage.`, the form of segments included; login and password are the access key) and",
-            "   `tiering_metadata` (extra `url`, or the connection itself)",
-            "4. a TOML file: that of `./tiering --config`, else the file that `TIERING_CONFIG` names",
+            "3. in Airflow, the connections `tiering_remote_storage` (an extra with the name of a setting below",
+            "   `remote_storage.` sets it; login and password are the access key) and `tiering_metadata` (its extra",
+            "   `url`, or the connection itself, is `metadata.url`)",
+            "4. a TOML file: the file that `./tiering --config` names, else the file that `TIERING_CONFIG` names",
             "5. the default",
             "",
             "`./tiering status` shows every value with its source. Unknown names are refused. A file that contains a",
@@ -131,7 +131,7 @@ def settings_page() -> str:
 
 
 def metrics_page() -> str:
-    """One row per metric."""
+    """Return the page with one row per metric."""
     return "\n".join(
         [
             "# Metrics",

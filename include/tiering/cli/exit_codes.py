@@ -6,7 +6,11 @@ from include.tiering.errors import SettingError, TieringError
 
 
 class ExitCode(IntEnum):
-    """DONE: no findings. FINDINGS: findings, or refused. USAGE: usage or setting. RETRY: may pass. INTERNAL: a bug."""
+    """Why a command ended.
+
+    DONE: it succeeded, without findings. FINDINGS: it has findings, was refused, or failed in a way that a repetition
+    does not change. USAGE: an argument or a setting is wrong. RETRY: a repetition may succeed. INTERNAL: a bug.
+    """
 
     DONE = 0
     FINDINGS = 1

@@ -1,6 +1,7 @@
 """`./tiering expire` and `delete-records`.
 
-Plan what expires, ask for approval, and delete it in this process; raise the archive's log start of one partition.
+`expire` plans what expires, asks for approval, and deletes it in this process. `delete-records` raises the log start of
+one partition's archive.
 """
 
 from typing import TYPE_CHECKING, Annotated
@@ -62,11 +63,12 @@ def expire(
     topic that was deleted in the cluster stays, unless `tiering.on.topic.delete` says otherwise. At the end, metadata
     of segments that were deleted longer ago than `tiering.tombstone.ms` is removed.
 
-    The command asks before it deletes. Without a terminal, or if it would delete a larger share of a topic than
-    `tiering.expiration.max.share` allows, it needs --approve, or --approve-plan with the hash that --dry-run shows.
+    The command asks before it deletes. Without a terminal, or if the deletion limits require an approval (for example,
+    it would delete a larger share of a topic than `tiering.expiration.max.share`), it needs --approve, or
+    --approve-plan with the hash that --dry-run shows.
 
     --withdraw cancels a plan permanently: a running batch stops before its next group of segments, and the run can
-    never be approved again. It does not ask, and says how many segments were already deleted.
+    never be approved again. With --withdraw the command does not ask, and says how many segments were already deleted.
     """
     if dry_run + approve + (approve_plan is not None) + (withdraw is not None) > 1:
         raise SettingError("--dry-run, --approve, --approve-plan and --withdraw exclude each other")

@@ -1,6 +1,7 @@
 """`./tiering handover`: hand a topic over to its brokers, step by step, or rehearse that.
 
-A rehearsal shows its progress, and removes everything that it created when it ends, also on Ctrl-C.
+A rehearsal shows its progress. When it ends, also by Ctrl-C, it ends its broker, and without --keep it removes its
+files.
 """
 
 import os
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 
 
 DEFAULT_BYTES = GIB
-"""How much a rehearsal copies of each partition."""
+"""The default of --rehearse-bytes."""
 _POLL_SECONDS = 1.0
 _LEASE_WAIT_SECONDS = 40.0
 
@@ -61,7 +62,7 @@ def handover(
         typer.Option(
             "--rehearse-bytes",
             min=1,
-            help="Bytes of each partition, in whole segments; the newest rolled segment is always taken.",
+            help="Most bytes of each partition, in whole segments; the newest rolled segment is always copied.",
             metavar="BYTES",
         ),
     ] = DEFAULT_BYTES,
@@ -71,7 +72,7 @@ def handover(
             "--kafka-home",
             envvar="KAFKA_HOME",
             help="Kafka distribution of the throw-away broker, with kafka-storage-VERSION-test.jar among its libs."
-            " Without it Maven fetches one.",
+            " Without this option Maven fetches one.",
             metavar="DIR",
         ),
     ] = None,
@@ -96,15 +97,15 @@ def handover(
     There are thirteen steps, and --resume repeats a step that was interrupted: checks, retention overrides on the topic
     (the old values are stored first), copy, quality check, your approval, fence, checks once more, publication,
     remote.storage.enable, watch, change of owner, retention as it was, and local retention lowered in steps while
-    records that are only remote are consumed and compared. A check that fails stops the handover before
-    remote.storage.enable is set; its text says what to do.
+    records that are only remote are consumed and compared. A check that fails stops the handover, and its text says
+    what to do. Nearly all checks come before remote.storage.enable is set.
 
     The command asks before the topic leaves the platform; without a terminal it needs --approve, or --approve-plan with
     the hash that is shown. Until the first record is published, --undo restores everything. See docs/handover.md.
 
     --rehearse needs Java and the topic's log directories: it copies each partition's newest segments into a temporary
-    directory (TMPDIR; three times their size), starts a broker there, hands the topic over to it and compares what
-    consumers read before and afterwards. Brokers, store and database stay as they are.
+    directory (in TMPDIR, with space for three times their size), starts a broker there, hands the topic over to it and
+    compares what consumers read before and afterwards. The real brokers, store and database stay as they are.
 
     Exit codes: 0 handed over, 1 refused or waiting for you, 3 worth trying again with --resume.
     """
@@ -177,7 +178,7 @@ def _to_resume(app: "App", topic: str) -> "Handover":
 
 
 def _carry_on(app: "App", handover: "Handover", *, resume: bool) -> "Handover":
-    """Run the handover; wait for the lease of a driver that died."""
+    """Run the handover. If another process has its lease, wait up to 40 s, as that process may have died."""
     from include.tiering.handover.report import step_line
 
     deadline = app.adapters.clock.monotonic() + _LEASE_WAIT_SECONDS
@@ -269,7 +270,7 @@ def _view(app: "App", handover: "Handover", refusal: str | None) -> "HandoverVie
 
 
 def _finish(view: "HandoverView", *, as_json: bool) -> None:
-    """Show the result. The exit code is RETRY if the handover waits, unless a person has to act."""
+    """Show the result. If it is not `ok`: exit with RETRY if the handover waits and no person has to act."""
     from include.tiering.handover.report import present_handover
     from include.tiering.handover.rules import HandoverState
 
@@ -282,7 +283,10 @@ _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
 
 def rehearsed(app: "App", topic: str, *, max_bytes: int, kafka_home: Path | None, keep: bool) -> "Rehearsal":
-    """Rehearse with progress on standard error. A signal removes broker and files; the exit code is 128 + signal."""
+    """Rehearse with progress on standard error.
+
+    A signal ends the broker and, unless `keep` is set, removes the files; then the exit code is 128 + signal.
+    """
     from include.tiering.app.rehearse import Watcher, rehearse
     from include.tiering.broker_process.kafka_home import java, kafka_by_maven, kafka_in
     from include.tiering.cli.progress import counted_bytes

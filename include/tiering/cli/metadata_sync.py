@@ -29,7 +29,7 @@ def ingest(
         bool,
         typer.Option(
             "--from-beginning",
-            help="Read the whole topic again, after it was recreated or lost records before they were read.",
+            help="Read the whole topic again: it was recreated, or lost records before they were read.",
         ),
     ] = False,
     follow: Annotated[
@@ -45,16 +45,17 @@ def ingest(
     approve: Approve = False,
     as_json: Json = False,
 ) -> None:
-    """Read `__remote_log_metadata` into the platform's metadata, from the last position to the present end.
+    """Read `__remote_log_metadata` into the platform's metadata, from the stored positions to the present end.
 
     Segments that brokers copied become rows that brokers own: they are counted, verified and audited, and the platform
     never deletes them. Brokers become the owners of topics that they tier. Published segments of the platform are
-    compared with the records that brokers have; a difference is a finding.
+    compared with their records in the topic; a difference is a finding.
 
-    A record has the effect that it has in a broker: a record that a broker drops is dropped and counted. A record that
-    stops brokers stops its metadata partition here too, and is named (exit code 1); the other partitions continue. A
-    metadata partition also stops if records were removed before they were read: `--from-beginning` reads those that are
-    left, as a starting broker does. It asks first; without a terminal it needs --approve.
+    A record has the effect that it has in a broker: a record that a broker ignores is ignored here too, and counted. A
+    record that stops brokers also stops the reading of its metadata partition, and is named (exit code 1); the other
+    partitions continue. A metadata partition also stops if records were removed before they were read:
+    `--from-beginning` then reads the remaining records, as a starting broker does. With that option the command asks
+    first; without a terminal it needs --approve.
 
     You can interrupt the command at any time: each page of records is stored together with the position after it. Exit
     code 3: a partition has no leader now, or another process reads the topic. With --follow, after the first successful
@@ -80,7 +81,7 @@ def ingest(
 
 
 def _ingest(app: "App", interrupt: Interrupt) -> "IngestReport":
-    """Read to the present end. Raises Exit between two pages if the command is interrupted."""
+    """Read to the present end. Raises Exit after the current page of records if the command is interrupted."""
     from include.tiering.cli.progress import reading_progress
 
     with reading_progress() as moved:
@@ -138,11 +139,11 @@ def publish(
 
     `./tiering handover` does this as one of its steps. The command alone continues a publication: it sends the segments
     that passed after the last publication, and repeats none. The segments of a partition are sent in order, without a
-    gap, beginning with the one that contains the broker's log start. If a segment has not passed or is missing, the
+    gap, beginning with the segment that contains the broker's log start. If a segment has not passed or is missing, the
     partition waits, and the command says so (exit code 1).
 
-    The command withdraws nothing and starts nothing: only a topic that is being handed over can be published. Records
-    about a partition that another writer wrote stop that partition.
+    The command neither begins a handover nor undoes a publication: only a topic that is being handed over can be
+    published. If another writer wrote records about a partition, nothing more of that partition is published.
 
     You can kill the command at any time: brokers can work with the records that are in the topic, and the next call
     continues after them. Exit code 3: no partition was refused, but a broker did not answer, or another process

@@ -1,7 +1,8 @@
 """`./tiering ready`, `doctor`, `status`, `pause`, `resume`, `migrate`, `take-over-store` and `relocate-store`.
 
-Readiness of a run, and why a topic is not tiered; settings with their origins, and present work; the pause that every
-sender checks; set-up; and the owner and the place of the store.
+`ready` checks whether a run can start. `doctor` says why a topic is not tiered. `status` shows settings with their
+origins and the present work. `pause` and `resume` change the pause that every sender checks. `migrate` sets a
+deployment up. The last two commands change the owner and the place of the store.
 """
 
 from typing import TYPE_CHECKING, Annotated
@@ -33,13 +34,14 @@ if TYPE_CHECKING:
 
 
 def ready(ctx: typer.Context, topic: Topics = None, as_json: Json = False) -> None:
-    """Check what a run needs, and name the partitions that wait, with the reasons; the others are copied without them.
+    """Check what a run needs, and name the partitions that wait, with the reasons; a run copies the other partitions.
 
-    A run needs the database, remote storage and its marker, log directories, cluster metadata, and no pause.
+    A run needs the database, remote storage with this database's marker, log directories and cluster metadata. There
+    must be no pause, no handover that nobody continues, and no lease from a clock that was ahead.
 
-    The exit code is 3 if waiting can help, and 1 if a person has to act. With --topic every partition of that topic
-    must be ready, without it one partition is enough. The command writes one small object to the store and deletes
-    it.
+    The exit code is 0 if a run can start, 3 if waiting can help, and 1 if a person has to act. With --topic every
+    partition of that topic must be ready; without this option one partition is enough. The command writes small objects
+    to the store and deletes them.
     """
     from include.tiering.copying.run_scope import RunScope
 
@@ -63,8 +65,8 @@ def doctor(
 ) -> None:
     """Say for each partition of a topic, in one line, why it is not tiered and what to do.
 
-    The exit code is 0 if every partition is tiered, else 1. Nothing is planned and nothing is copied. Like `ready`, the
-    command writes one small object to the store and deletes it.
+    The exit code is 0 if every partition is tiered, else 1. No run is planned and nothing is copied. Like `ready`, the
+    command writes small objects to the store and deletes them.
     """
     if not is_legal_topic_name(topic):
         raise SettingError(f"{topic!r} is no topic: 1 to 249 of letters, digits, '.', '_' and '-'")
@@ -78,8 +80,9 @@ def doctor(
 def status(ctx: typer.Context, as_json: Json = False) -> None:
     """Show every setting with its value and origin, and the present work.
 
-    The latter is what is paused, what runs, the bytes-in rate of topics, and which topics were deleted in the cluster.
-    Secrets are masked. If the database does not answer, the settings are shown as they are without dynamic configs.
+    The present work consists of the pauses, the running batches, the bytes-in rate of topics, and the topics that were
+    deleted in the cluster. Secrets are masked. If the database does not answer, the settings are shown as they are
+    without dynamic configs, and the exit code is 3.
     """
     from include.tiering.operations.status import present_status
 
@@ -94,7 +97,7 @@ def status(ctx: typer.Context, as_json: Json = False) -> None:
 
 
 def _now(session: Session) -> "tuple[TieringSettings, Activity]":
-    """Return the settings with the dynamic configs over them, and the present work."""
+    """Return the settings in which dynamic configs override other sources, and the present work."""
     from include.tiering.operations.status import Activity
 
     with session.opened() as app:
@@ -112,7 +115,7 @@ Topic = Annotated[str | None, typer.Option("--topic", help="Only this topic; def
 
 
 def pause(ctx: typer.Context, topic: Topic = None) -> None:
-    """Pause copies, deletions and publication, of all topics or with --topic of one.
+    """Pause copies, deletions and publication of all topics, or with --topic of one topic.
 
     The pause takes effect within a second, in every process and on every host. Batches keep their leases and wait until
     `./tiering resume`; reads and verifications continue. A topic that was paused by its name stays paused when the
@@ -125,7 +128,7 @@ def pause(ctx: typer.Context, topic: Topic = None) -> None:
 
 
 def resume(ctx: typer.Context, topic: Topic = None) -> None:
-    """End the pause that `./tiering pause` began with the same --topic, or the one of all topics without --topic."""
+    """End the pause of the topic that --topic names; without --topic, end the pause of all topics."""
     with session_of(ctx).opened() as app:
         app.adapters.stores.work.resume(_checked(topic), author=author())
         _say(app.adapters.stores.work.paused_topics())
@@ -155,10 +158,10 @@ def _say(paused_topics: frozenset[str]) -> None:
 
 
 def migrate(ctx: typer.Context) -> None:
-    """Set up or upgrade this deployment: database tables, identity of the store, its marker. It can be repeated.
+    """Set up or upgrade this deployment: database tables, identity of the store, and its marker.
 
-    Run it once before the first copy and after each update. The marker binds the store's prefix to this database: a
-    store that belongs to another one is refused.
+    Run the command once before the first copy and after each update; repeating it is harmless. The marker binds the
+    store's prefix to this database: a store that belongs to another database is refused.
     """
     with session_of(ctx).opened() as app:
         identity = app.set_up.migrate()
@@ -170,12 +173,12 @@ def take_over_store(ctx: typer.Context, approve: Approve = False, as_json: Json 
 
     The command audits the store first and shows the differences to this database: `adoptable` copies that the database
     does not know, which `./tiering adopt` adopts, and each missing object of a segment as `dangling-reference`.
-    It also shows the retention, deletion limits and pauses in this database, by which it would delete, and the time of
-    its newest event. Then it asks, and raises the store's generation. The other database is refused from then on. If
-    the store has copies of a later history than this database, that is recorded; see `./tiering plan`.
+    It also shows the retention, deletion limits and pauses by which this database would delete, and the time of the
+    newest event in it. Then it asks, and raises the store's generation. From then on the other database is refused. If
+    the store has copies of a later history than this database, the divergence is recorded; see `./tiering plan`.
 
-    The store must have the same identity; its generation may differ. For another store use `./tiering rebuild`. The
-    command asks first; without a terminal it needs --approve.
+    The store must have the identity that this database records; its generation may differ. For another store use
+    `./tiering rebuild`. Without a terminal the command needs --approve.
     """
     with session_of(ctx).opened() as app:
         from include.tiering.cli.progress import listing_progress
@@ -206,9 +209,10 @@ def relocate_store(ctx: typer.Context, approve: Approve = False, as_json: Json =
     """Record that objects were moved: change the URL, layout or key prefix of a store that has segments.
 
     Move the objects first, then set `remote_storage.url`, `layout` and `key_prefix` to where they are. This command
-    checks segments there, the oldest and the newest of each partition and at least 200 in all: objects, lengths and
-    checksums. If one of them is missing, nothing is changed. Every other command is refused until the settings and the
-    store agree. The command asks first; without a terminal it needs --approve.
+    checks objects, lengths and checksums of segments there: the oldest and the newest of each partition, and others up
+    to at least 200 in all, if there are so many. If one segment is missing or different, nothing is changed. Until the
+    command has succeeded, other commands that use the store are refused. The command asks first; without a terminal it
+    needs --approve.
     """
     with session_of(ctx).opened() as app:
         planned, marker = app.store_owner.plan_relocation(), None

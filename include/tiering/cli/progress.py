@@ -1,7 +1,8 @@
 """Progress bars of long commands, on standard error, and only on a terminal.
 
-They show bytes, rate and time left of a run; counted items; objects listed so far, whose total is unknown; records sent
-about each partition; and offsets read of each partition of the metadata topic.
+There are bars for the bytes, rate and time left of a run; for counted items; for the objects listed so far, whose total
+is unknown; for the records sent about each partition; and for the offset reached in each partition of the metadata
+topic.
 """
 
 import threading
@@ -37,7 +38,7 @@ _POLL_SECONDS: Final = 0.5
 
 
 def bar_of_bytes(console: Console) -> Progress:
-    """Return a bar with bytes, rate and time left; disabled without a terminal."""
+    """Return a bar with bytes, rate and time left. It is disabled if the console is no terminal."""
     return Progress(
         TextColumn("{task.description}", markup=False),
         BarColumn(),
@@ -94,7 +95,7 @@ class RunProgress:
             self._progress.stop()
 
     def refresh(self) -> None:
-        """Show the newest reports; while the database does not answer, the old ones stay."""
+        """Show the newest reports of the batches. While the database does not answer, the last reports stay."""
         try:
             reports = self._work.progress(self._run_id)
             paused = self._work.paused_topics()

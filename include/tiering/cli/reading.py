@@ -39,7 +39,7 @@ def fetch(
     ] = None,
     max_bytes: Annotated[
         int | None,
-        typer.Option("--max-bytes", min=1, help="Write whole batches up to this size; default: 1048576.", metavar="N"),
+        typer.Option("--max-bytes", min=1, help="Most bytes of batches to write; default: 1048576.", metavar="N"),
     ] = None,
     client: Annotated[
         str | None, typer.Option("--client", help="Client id whose fetch quota applies as well.", metavar="ID")

@@ -1,6 +1,6 @@
 """`./tiering rebuild` and `adopt`.
 
-Rebuild lost metadata from the store; turn complete copies without metadata into segments.
+`rebuild` rebuilds lost metadata from the store. `adopt` turns complete copies without metadata into segments.
 """
 
 from typing import TYPE_CHECKING, Annotated
@@ -27,15 +27,15 @@ def rebuild(
 ) -> None:
     """Rebuild the metadata from a store's marker and manifests after the database was lost.
 
-    Set `metadata.url` to an empty database first: a database with rows is refused, with their numbers. The store gets a
-    new marker, so that the old database, if it comes back, can never write or delete there again; `./tiering migrate`
-    is not needed. You can interrupt the command at any time and start it again: it continues, and no other command can
-    use the database before it is complete.
+    Set `metadata.url` to an empty database first: a database with rows is refused, and the message counts its rows. The
+    store gets a new marker, so that the old database, if it comes back, can never write or delete there again;
+    `./tiering migrate` is not needed. You can interrupt the command at any time and start it again: it then continues.
+    No other command can use the database before the rebuild is complete.
 
     Every complete copy becomes a FINISHED segment without a verdict; run `./tiering verify` next. Copies that are not
-    complete, or that contradict others, are named and left where they are (exit code 1); holes are named too. What no
-    manifest contains (verdicts, log starts, owners, retention, ...) is listed at the end, with the value that is used
-    instead.
+    complete, or that contradict others, are named and left where they are (exit code 1); holes are named too. The end
+    of the output lists the data that no manifest contains (verdicts, log starts, owners, retention, ...), with the
+    values that are used instead.
 
     The command asks first; without a terminal it needs --approve. A store that has no checksums of its own (file) is
     read completely.
@@ -85,8 +85,8 @@ def adopt(
 
     A copy is adopted if its manifest, its keys and the lengths of its objects agree, and if it continues the
     partition's metadata: no offset twice, no offset missing without a decision (`./tiering skip`), and leader epochs
-    that do not fall. Any other copy is refused with the reason, and stays where it is. An id that was deleted here is
-    never adopted.
+    that do not fall. Any other copy is refused with the reason, and stays where it is. A copy is never adopted if this
+    database has deleted a segment with its id.
 
     An adopted copy is FINISHED without a verdict: it is not served before `./tiering verify` has passed it. Author and
     time go to the event log. The command asks first; without a terminal it needs --approve.

@@ -12,7 +12,7 @@ def sizes(
     topic: Topics = None,
     log_dirs: Annotated[
         bool,
-        typer.Option(help="Read the log directories too, for bytes that wait for a copy, or are local and remote."),
+        typer.Option(help="Also read the log directories, for bytes that wait for a copy, or are local and remote."),
     ] = True,
     as_json: Json = False,
 ) -> None:

@@ -1,4 +1,4 @@
-"""`./tiering verify`: verify new copies, and verify older ones again."""
+"""`./tiering verify`: verify new copies, and verify older copies again."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated
@@ -32,9 +32,7 @@ def verify(
     ctx: typer.Context,
     run: Annotated[
         str | None,
-        typer.Option(
-            "--run", help="Only segments that this copy run copied, and segments without a verdict.", metavar="ID"
-        ),
+        typer.Option("--run", help="Only segments that this copy run copied, and all without a verdict.", metavar="ID"),
     ] = None,
     depth: Annotated[
         Depth, typer.Option("--depth", help="`shallow`: a few ranges of each segment; `deep`: every byte.")
@@ -55,7 +53,7 @@ def verify(
         typer.Option(
             "--older-than-days",
             min=0,
-            help="Segments whose verdict is this old, and those without a verdict.",
+            help="Segments whose verdict is at least this old, and segments without a verdict.",
             metavar="DAYS",
         ),
     ] = None,
@@ -82,20 +80,20 @@ def verify(
     give several of these flags, it takes the segments of all of them. With --limit-bytes the most urgent come first.
 
     `--depth shallow` reads lengths and checksums from the store, the manifest, the indexes and both ends of the log;
-    `deep` reads every byte, under the fetch quota. The command says how much it will read before it starts. With
-    `--share 0.05` it takes another twentieth each day (`tiering.verify.period.ms`), so that each segment is verified
-    once in twenty days.
+    `deep` reads every byte, under the fetch quota. The command says how much it will read before it starts. If it runs
+    every day with `--share 0.05`, it takes another twentieth each day (`tiering.verify.period.ms`), so that each
+    segment is verified once in twenty days.
 
-    The partitions of these segments are checked as a whole as well: holes, overlaps, falling leader epochs. A segment
-    that fails is kept and named, it is never served, and its partition stops (exit code 1). What a deep verification
-    found is cleared only by another deep verification. You can interrupt the command at any time: each verdict is
-    stored at once.
+    The partitions of these segments are also checked as a whole for holes, overlaps and falling leader epochs. A
+    segment that fails is kept, named and not served, and its partition stops (exit code 1). A failure that a deep
+    verification found is cleared only by another deep verification. You can interrupt the command at any time: it
+    stores the verdicts while it runs.
 
-    The command stops without a verdict about missing segments if all segments that it checks are missing, or all of a
-    partition, or more of one partition than `tiering.verify.max.missing.segments`, or more in all than
-    `tiering.verify.max.missing.total`: then this is probably not the right store. Segments that failed as missing
+    The command stops without a verdict about missing segments in four cases: all segments that it checks are missing;
+    all of a partition are; more of one partition are than `tiering.verify.max.missing.segments`; or more in all are
+    than `tiering.verify.max.missing.total`. Then this is probably not the right store. Segments that failed as missing
     before count as well, until they are replaced or given up. If the objects are really lost, use `--missing-is-real`:
-    it shows the numbers and asks (without a terminal it needs --approve), and your name is recorded.
+    the command then shows the numbers and asks (without a terminal it needs --approve), and your name is recorded.
     """
     selects = share is not None or older_than_days is not None or failed or everything
     if approve and not missing_is_real:
@@ -126,7 +124,7 @@ def verify(
 
 
 def _confirmed(app: "App", *, approve: bool) -> Callable[[str], bool]:
-    """Return a function that asks whether missing segments are lost, and records the answer with its author."""
+    """Return a function that asks whether missing segments are lost, and records a yes with its author."""
 
     def confirm(found: str) -> bool:
         question = f"{found}. Are they lost? They are marked as failed, and copied again if the source has them"

@@ -244,7 +244,7 @@ class TestAdoption:
             (stored(3, 50, 99), StateConflictError, "up to 199"),
             (StoredSegment(renamed, 1), StateConflictError, "is known as orders"),
             (StoredSegment(deleted, 1), IllegalTransitionError, "DELETE_SEGMENT_FINISHED"),
-            (stored(1, 0, 98), IllegalTransitionError, "known as COPY_SEGMENT_FINISHED"),
+            (stored(1, 0, 98), IllegalTransitionError, "exists as COPY_SEGMENT_FINISHED"),
         )
         before = rows(engine, select(segments)), rows(engine, select(events))
         for one, error, match in refused:

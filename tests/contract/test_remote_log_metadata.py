@@ -68,7 +68,7 @@ class TestAddSegment:
 
     def test_the_same_id_with_other_values_is_refused(self, metadata, partition, fence):
         metadata.add_segment(segment_of(partition, 1, 0, 99), fence=fence)
-        with pytest.raises(IllegalTransitionError, match="other values"):
+        with pytest.raises(IllegalTransitionError, match="differs from the new segment"):
             metadata.add_segment(segment_of(partition, 1, 0, 100), fence=fence)
         with pytest.raises(IllegalTransitionError):
             metadata.add_segment(segment_of(partition, 1, 0, 99), fence=fence, log_crc32c=1)

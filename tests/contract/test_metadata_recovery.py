@@ -73,7 +73,7 @@ class TestRebuild:
         stored_marker = StoreIdentities(engine, CLUSTER_ID).accepted()
         assert (stored_marker.current, stored_marker.current.place) == (marker, PLACE)
         assert is_being_rebuilt(engine)
-        with pytest.raises(MetadataUnavailableError, match="rebuild continues it"):
+        with pytest.raises(MetadataUnavailableError, match="tiering rebuild to continue"):
             require_whole(engine)
         recovery.finish(author="me")
         assert not is_being_rebuilt(engine)

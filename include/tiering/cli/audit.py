@@ -67,12 +67,12 @@ def audit(
     """
     if withdraw is not None:
         if inventory is not None or delete_orphans or old_versions or approve or approve_plan is not None or accept:
-            raise SettingError("--withdraw goes with nothing else")
+            raise SettingError("--withdraw excludes all other options except --json")
         _withdraw(ctx, withdraw, as_json=as_json)
         return
     _require_sense(delete_orphans, old_versions=old_versions, approve=approve, approve_plan=approve_plan)
     if accept and (inventory is not None or delete_orphans):
-        raise SettingError("--accept goes with nothing else")
+        raise SettingError("--accept excludes --inventory and --delete-orphans")
     from include.tiering.audit.report import AuditRun, present_audit
 
     with session_of(ctx).opened() as app:

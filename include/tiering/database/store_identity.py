@@ -219,7 +219,7 @@ class StoreIdentities(ClusterStore):
         if row is None:
             raise MetadataUnavailableError("the database has no store identity: set it up with ./tiering migrate")
         if row.rebuilding_since_ms is not None:
-            raise StateConflictError("the metadata are being rebuilt from the store: ./tiering rebuild continues it")
+            raise StateConflictError("the metadata are being rebuilt from the store: run ./tiering rebuild to continue")
         return accepted_by(row)
 
     def _store_pending(self, connection: Connection, generation: int, token: Uuid, place: StorePlace | None) -> None:
@@ -255,7 +255,7 @@ def require_whole(engine: Engine) -> None:
     """Raise MetadataUnavailableError while the metadata of this database are being rebuilt."""
     if is_being_rebuilt(engine):
         raise MetadataUnavailableError(
-            "the metadata are being rebuilt from the store and not complete yet: ./tiering rebuild continues it"
+            "the metadata are being rebuilt from the store and not complete yet: run ./tiering rebuild to continue"
         )
 
 

@@ -26,7 +26,7 @@ HANDOVER: Final = "cluster_id handover_id"
 
 
 def create(name: str, comment: str | None, key: str, *parts: sa.Column[Any] | sa.Constraint) -> None:
-    """Create a table; `key` holds the columns of its primary key, separated by spaces. Serial numbers are unique."""
+    """Create a table. `key` has the columns of its primary key, separated by spaces. SERIAL keys are never reused."""
     primary_key = sa.PrimaryKeyConstraint(*key.split(), name=op.f(f"pk_{name}"))
     is_serial = any(isinstance(part, sa.Column) and part.name == key and part.type is SERIAL for part in parts)
     op.create_table(name, *parts, primary_key, comment=comment, sqlite_autoincrement=is_serial)
@@ -35,17 +35,17 @@ def create(name: str, comment: str | None, key: str, *parts: sa.Column[Any] | sa
 def column(
     name: str, kind: TypeEngine[Any], comment: str | None = None, *, null: bool = False, default: str | None = None
 ) -> sa.Column[Any]:
-    """A column, not nullable by default."""
+    """Return a column, which is not nullable by default."""
     return sa.Column(name, kind, nullable=null, server_default=default, comment=comment)
 
 
 def partition_key() -> tuple[sa.Column[Any], ...]:
-    """The columns of `PARTITION`."""
+    """Return the columns of `PARTITION`."""
     return (column("cluster_id", TEXT), column("topic_id", UUID), column("partition", INT))
 
 
 def refers(table: str, other: str, columns: str, ondelete: str | None = None) -> sa.ForeignKeyConstraint:
-    """A foreign key to the columns of the same names."""
+    """Return a foreign key to the columns of the same names in the table `other`."""
     names = columns.split()
     return sa.ForeignKeyConstraint(
         names, [f"{other}.{name}" for name in names], name=op.f(f"fk_{table}_{other}"), ondelete=ondelete
@@ -53,13 +53,13 @@ def refers(table: str, other: str, columns: str, ondelete: str | None = None) ->
 
 
 def index(name: str, table: str, columns: str, where: str | None = None) -> None:
-    """Create an index of all rows, or of those that meet a condition."""
+    """Create an index of all rows, or of the rows that meet the condition `where`."""
     condition = None if where is None else sa.text(where)
     op.create_index(name, table, columns.split(), sqlite_where=condition, postgresql_where=condition)
 
 
 def create_runs() -> None:
-    """Runs, their plans, leases and batches."""
+    """Create the tables of runs, their plans, leases and batches."""
     create(
         "runs",
         None,
@@ -253,7 +253,7 @@ def create_runs() -> None:
 
 
 def create_audits() -> None:
-    """Audits and their findings."""
+    """Create the tables of audits and their findings."""
     create(
         "audits",
         "audits that have ended",
@@ -280,7 +280,7 @@ def create_audits() -> None:
         column("guard", TEXT),
         column("run_id", TEXT, "the audit that raised it first"),
         column("sentence", TEXT),
-        column("memory_ms", LONG, "by older-database: newest segment time then", null=True),
+        column("memory_ms", LONG, "only older-database: newest segment time from before the set-back", null=True),
         column("raised_at_ms", LONG),
     )
     create(
@@ -315,7 +315,7 @@ def create_audits() -> None:
 
 
 def create_handovers() -> None:
-    """Handovers of topics to their brokers."""
+    """Create the tables of handovers of topics to their brokers."""
     create(
         "handovers",
         "this row is locked before any change of the handover",
@@ -324,7 +324,7 @@ def create_handovers() -> None:
         column("handover_id", UUID),
         column("topic_id", UUID),
         column("topic", TEXT),
-        column("open_topic_id", UUID, "topic id until the handover ends, then null: one at a time", null=True),
+        column("open_topic_id", UUID, "topic id until the handover ends, then null; unique", null=True),
         column("step", TEXT, "the step to run next, or again"),
         column("state", TEXT, "active, stopped, undoing, parked, undone, done"),
         column("wanted_ms", LONG, "local.retention.ms at the end; null: as it was", null=True),

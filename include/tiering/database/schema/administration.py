@@ -1,4 +1,4 @@
-"""Identity of the store, dynamic configs with their history, the event log, quotas, handovers."""
+"""Tables of the store's identity, dynamic configs and their history, the event log, quotas, and handovers."""
 
 from typing import Final
 
@@ -22,7 +22,7 @@ stores: Final = Table(
     metadata,
     cluster_key(),
     Column("store_id", UUID_TEXT, nullable=False),
-    Column("generation", Integer, nullable=False, comment="raised by plans and decisions"),
+    Column("generation", Integer, nullable=False, comment="raised by each planning run and by some recorded decisions"),
     Column("created_at_ms", BigInteger, nullable=False),
     Column(
         "rebuilding_since_ms",
@@ -33,7 +33,7 @@ stores: Final = Table(
     Column("url", Text, comment="place of the keys, with layout and key_prefix; null: not recorded yet"),
     Column("layout", Text),
     Column("key_prefix", Text),
-    Column("pending_generation", Integer, comment="next, perhaps already in the marker; null: none pending"),
+    Column("pending_generation", Integer, comment="next generation, perhaps already in the marker; null: none"),
     Column("pending_token", Text),
     Column("pending_url", Text),
     Column("pending_layout", Text),
@@ -124,7 +124,7 @@ handovers: Final = Table(
     Column("handover_id", UUID_TEXT, primary_key=True),
     Column("topic_id", UUID_TEXT, nullable=False),
     Column("topic", Text, nullable=False),
-    Column("open_topic_id", UUID_TEXT, comment="topic id until the handover ends, then null: one at a time"),
+    Column("open_topic_id", UUID_TEXT, comment="topic id until the handover ends, then null; unique"),
     Column("step", Text, nullable=False, comment="the step to run next, or again"),
     Column("state", Text, nullable=False, comment="active, stopped, undoing, parked, undone, done"),
     Column("wanted_ms", BigInteger, comment="local.retention.ms at the end; null: as it was"),

@@ -1,6 +1,6 @@
-"""Runs: what they copy, delete, verify and remove, their approvals, and the findings of audits.
+"""Tables of runs: what they copy, delete, verify and remove, their approvals, and the findings of audits.
 
-Also leases, batches, the pause switch, and the mirror of Airflow's pools.
+The module also has the tables of leases, batches, pauses, and the mirror of Airflow's pools.
 """
 
 from typing import Final
@@ -249,7 +249,7 @@ active_guards: Final = Table(
     Column("guard", Text, primary_key=True),
     Column("run_id", Text, nullable=False, comment="the audit that raised it first"),
     Column("sentence", Text, nullable=False),
-    Column("memory_ms", BigInteger, comment="by older-database: newest segment time then"),
+    Column("memory_ms", BigInteger, comment="only older-database: newest segment time from before the set-back"),
     Column("raised_at_ms", BigInteger, nullable=False),
     comment="objections of audits that no later audit has cleared: nothing expires",
 )

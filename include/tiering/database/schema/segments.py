@@ -1,4 +1,4 @@
-"""Topics, partitions and segments; records read from the brokers' metadata topic, and records published there."""
+"""Tables of topics, partitions and segments, and of records read from, or published to, the brokers' metadata topic."""
 
 from typing import Final
 
@@ -51,7 +51,7 @@ partitions: Final = Table(
     Column(
         "stopped_reason",
         Text,
-        comment="the failed segment because of which no new segment may finish; null: none",
+        comment="why no new segment may finish: a failed segment; null: not stopped",
     ),
     ForeignKeyConstraint(["cluster_id", "topic_id"], ["topics.cluster_id", "topics.topic_id"]),
     comment="this row is locked before any segment of the partition changes",
@@ -111,7 +111,7 @@ segments: Final = Table(
     Column(
         "deep_passed_at_ms",
         BigInteger,
-        comment="time of the last deep verification that passed; null: none, or it failed since",
+        comment="time of the last deep verification that passed; null: none, or a failure since",
     ),
     Column("log_crc32c", BigInteger, comment="of the .log, as verified before the copy"),
     Column("source_fingerprint", Text, comment="equal texts: the same source bytes"),
@@ -181,7 +181,7 @@ size_counters: Final = Table(
     Column("state", SmallInteger, primary_key=True, autoincrement=False),
     Column("size_bytes", BigInteger, nullable=False),
     Column("segments", BigInteger, nullable=False),
-    Column("highest_offset", BigInteger, comment="highest end offset (inclusive) in this state; only totals fall"),
+    Column("highest_offset", BigInteger, comment="highest end offset (inclusive) ever in this state; totals can fall"),
     CheckConstraint("size_bytes >= 0 AND segments >= 0", name="not_negative"),
     comment="updated in the transaction of each state change; a segment counts in the total and in each of its epochs",
 )

@@ -1,7 +1,7 @@
 """The first schema, in a single migration. Its tables of runs, audits and handovers are in `initial_tables`.
 
-Frozen like `initial_tables`: a change of a table is a separate migration. Development versions had the revisions r0001
-to r0024; a database at one of them is refused.
+This module is frozen like `initial_tables`: a change of a table is a separate migration. Development versions had the
+revisions r0001 to r0024; a database at one of them is refused.
 """
 
 import sqlalchemy as sa
@@ -43,7 +43,7 @@ def upgrade() -> None:
 
 
 def _create_segments() -> None:
-    """Topics, partitions and segments."""
+    """Create the tables of topics, partitions and segments."""
     create(
         "topics",
         "one row for each topic id that the platform has used",
@@ -66,7 +66,7 @@ def _create_segments() -> None:
         column(
             "stopped_reason",
             TEXT,
-            "the failed segment because of which no new segment may finish; null: none",
+            "why no new segment may finish: a failed segment; null: not stopped",
             null=True,
         ),
         refers("partitions", "topics", "cluster_id topic_id"),
@@ -137,7 +137,7 @@ def _create_segments() -> None:
         column(
             "deep_passed_at_ms",
             LONG,
-            "time of the last deep verification that passed; null: none, or it failed since",
+            "time of the last deep verification that passed; null: none, or a failure since",
             null=True,
         ),
         column("history", INT, "0, or the number of a divergence", default="0"),
@@ -180,7 +180,7 @@ def _create_segments() -> None:
         column("state", SHORT),
         column("size_bytes", LONG),
         column("segments", LONG),
-        column("highest_offset", LONG, "highest end offset (inclusive) in this state; only totals fall", null=True),
+        column("highest_offset", LONG, "highest end offset (inclusive) ever in this state; totals can fall", null=True),
         sa.CheckConstraint("size_bytes >= 0 AND segments >= 0", name=op.f("ck_size_counters_not_negative")),
     )
     create(
@@ -198,7 +198,7 @@ def _create_segments() -> None:
 
 
 def _create_metadata_topic() -> None:
-    """Records read from, and published to, the brokers' metadata topic."""
+    """Create the tables of records read from, and published to, the brokers' metadata topic."""
     create(
         "metadata_topics",
         "the topic __remote_log_metadata that was read",
@@ -265,14 +265,14 @@ def _create_metadata_topic() -> None:
 
 
 def _create_administration() -> None:
-    """The identity of the store, configs, events, pools and quotas."""
+    """Create the tables of the store's identity, configs, events, pauses, pools and quotas."""
     create(
         "stores",
         "content that the marker object of the remote store must have before a write or delete",
         "cluster_id",
         column("cluster_id", TEXT),
         column("store_id", UUID),
-        column("generation", INT, "raised by plans and decisions"),
+        column("generation", INT, "raised by each planning run and by some recorded decisions"),
         column("created_at_ms", LONG),
         column(
             "rebuilding_since_ms",
@@ -284,7 +284,7 @@ def _create_administration() -> None:
         column("url", TEXT, "place of the keys, with layout and key_prefix; null: not recorded yet", null=True),
         column("layout", TEXT, null=True),
         column("key_prefix", TEXT, null=True),
-        column("pending_generation", INT, "next, perhaps already in the marker; null: none pending", null=True),
+        column("pending_generation", INT, "next generation, perhaps already in the marker; null: none", null=True),
         column("pending_token", TEXT, null=True),
         column("pending_url", TEXT, null=True),
         column("pending_layout", TEXT, null=True),

@@ -55,7 +55,7 @@ def test_a_half_rebuilt_database_serves_nobody(settings: TieringSettings) -> Non
             app.set_up.migrate,
             lambda: app.adapters.storage,
         ):
-            with pytest.raises(MetadataUnavailableError, match="rebuild continues"):
+            with pytest.raises(MetadataUnavailableError, match="rebuild to continue"):
                 use()
         (schema, *_) = app.operations.ready().checks
         assert (schema.name, schema.ok, schema.waitable) == ("schema", False, True)

@@ -270,7 +270,7 @@ def _view(app: "App", handover: "Handover", refusal: str | None) -> "HandoverVie
 
 
 def _finish(view: "HandoverView", *, as_json: bool) -> None:
-    """Show the result. If it is not `ok`: exit with RETRY if the handover waits and no person has to act."""
+    """Show the result. If it is not `ok`, exit with RETRY if it waits, unless a person has to act, else FINDINGS."""
     from include.tiering.handover.report import present_handover
     from include.tiering.handover.rules import HandoverState
 

@@ -83,7 +83,7 @@ class ClusterSettings(ConnectionSettings):
     bootstrap_servers: Servers | None = Field(
         default=None,
         description="`host:port,host:port` of the brokers, from which topics, leaders and exact offsets are read; no "
-        "run is planned while they do not answer. Unset: cluster metadata comes from `__cluster_metadata-0`, and "
+        "copy is planned while they do not answer. Unset: cluster metadata comes from `__cluster_metadata-0`, and "
         "offsets are the lower bounds that log directories show.",
     )
     security_protocol: SecurityProtocol = Field(default=DEFAULT_PROTOCOL, description="Protocol of the listener.")

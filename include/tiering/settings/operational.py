@@ -28,7 +28,7 @@ class CopierSettings(DynamicSection):
 
     batch_max_seconds: int = operational(
         600,
-        "A copy batch claims no further segment after this time; the next run takes the rest.",
+        "A copy batch begins no further segment after this time; the next run takes the rest.",
         unit="seconds",
         at_least=1,
     )

@@ -334,9 +334,9 @@ def test_whoever_comes_first_has_decided(
 @pytest.mark.parametrize(
     ("shape", "says"),
     [
-        ({"offsets": (0, 98)}, "other offsets"),
-        ({"offsets": (1, 99)}, "other offsets"),
-        ({"offsets": (0, 100)}, "other offsets"),
+        ({"offsets": (0, 98)}, r"has offsets 0\.\.99, .* 0\.\.98$"),
+        ({"offsets": (1, 99)}, r"has offsets 0\.\.99, .* 1\.\.99$"),
+        ({"offsets": (0, 100)}, r"has offsets 0\.\.99, .* 0\.\.100$"),
         ({"leader_epochs": {1: 0}}, "other leader epochs"),
         ({"leader_epochs": {0: 0, 1: 50}}, "other leader epochs"),
     ],
@@ -365,7 +365,7 @@ def test_neither_itself_nor_one_of_another_partition_nor_an_unknown_one(metadata
     foreign = segment_of(elsewhere, 30, 0, 99)
     finish(metadata, foreign, fence_of(engine, elsewhere))
     metadata.record_verdict(foreign.remote_log_segment_id, Verdict.FAILED)
-    with pytest.raises(StateConflictError, match="another partition"):
+    with pytest.raises(StateConflictError, match="of different partitions"):
         supersede(metadata, again, foreign, fence)
     with pytest.raises(UnknownSegmentError):
         supersede(metadata, again, segment_of(fence.topic_id_partition, 31, 0, 99), fence)

@@ -7,9 +7,9 @@ with underscores in place of dashes, which Prometheus does not allow; the others
 from typing import Final
 
 from include.tiering.audit.metrics import AUDIT_METRICS
-from include.tiering.copying.service import COPY_METRICS
-from include.tiering.expiration.service import EXPIRATION_METRICS
-from include.tiering.handover.service import HANDOVER_METRICS
+from include.tiering.copying.metrics import COPY_METRICS
+from include.tiering.expiration.metrics import EXPIRATION_METRICS
+from include.tiering.handover.metrics import HANDOVER_METRICS
 from include.tiering.metadata_sync.metrics import INGEST_METRICS, PUBLICATION_METRICS
 from include.tiering.quotas.metrics import DELETE_RATE_METRICS, QUOTA_METRICS, TOPIC_QUOTA_METRICS
 from include.tiering.segments.failed_copies import FAILED_COPY_METRICS

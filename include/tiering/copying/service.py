@@ -1,4 +1,4 @@
-"""Copying: plan runs, run their batches, report on a run, record decisions about offsets; and its metrics."""
+"""Copying: plan runs, run their batches, report on a run, and record decisions about offsets."""
 
 from collections.abc import Callable, Collection, Iterable
 from typing import Final
@@ -9,6 +9,13 @@ from include.tiering.copying.copy_batch import BatchLimits, BatchResult, CopyBat
 from include.tiering.copying.copy_segment import CopiedSegment, SegmentCopier
 from include.tiering.copying.decisions import FollowSource, Skip, follow_source, plan_follow, plan_skip, skip_offsets
 from include.tiering.copying.finish_abandoned import AbandonedCopies
+from include.tiering.copying.metrics import (
+    COPY_BYTES,
+    COPY_ERRORS,
+    COPY_ERRORS_BY_CLASS,
+    COPY_REQUESTS,
+    COPY_SENT_BYTES,
+)
 from include.tiering.copying.plan import CopyPlan, LeftPartition, left_work, record_divergences
 from include.tiering.copying.plan_copy import CopyPlanner
 from include.tiering.copying.plan_replacements import record_losses
@@ -30,63 +37,9 @@ from include.tiering.segments.stored_copies import WholeCopy
 from include.tiering.segments.topics import TopicLifecycle, register_owners
 from include.tiering.settings import TieringSettings
 from include.tiering.telemetry import for_partition, get_logger
-from include.tiering.telemetry.metrics import (
-    Metric,
-    MetricKind,
-    PrometheusRecorder,
-    StepObserver,
-    ignore,
-    process_recorder,
-)
+from include.tiering.telemetry.metrics import PrometheusRecorder, StepObserver, ignore, process_recorder
 
 _log: Final = get_logger(__name__)
-
-COPY_BYTES: Final = Metric(
-    "RemoteCopyBytesPerSec",
-    MetricKind.COUNTER,
-    ("topic",),
-    "Bytes of the `.log` of every segment that a batch sent and that became FINISHED.",
-)
-COPY_REQUESTS: Final = Metric(
-    "RemoteCopyRequestsPerSec",
-    MetricKind.COUNTER,
-    ("topic",),
-    "Segments whose copy ended, with success or failure.",
-)
-COPY_ERRORS: Final = Metric(
-    "RemoteCopyErrorsPerSec",
-    MetricKind.COUNTER,
-    ("topic",),
-    "Segments whose copy failed.",
-)
-COPY_ERRORS_BY_CLASS: Final = Metric(
-    "tiering_copy_errors",
-    MetricKind.COUNTER,
-    ("topic", "error"),
-    "Segments whose copy failed, by error class.",
-)
-COPY_SENT_BYTES: Final = Metric(
-    "tiering_copy_sent_bytes",
-    MetricKind.COUNTER,
-    ("topic",),
-    "Bytes of all objects (log, indexes, manifest) of every segment that a batch sent and that became FINISHED.",
-)
-
-COPY_METRICS: Final = (COPY_BYTES, COPY_REQUESTS, COPY_ERRORS, COPY_ERRORS_BY_CLASS, COPY_SENT_BYTES)
-
-
-def count_copied(recorder: PrometheusRecorder, topic: str, *, log_bytes: int, sent_bytes: int) -> None:
-    """Count one segment that was sent and became FINISHED; `sent_bytes` counts all of its objects."""
-    recorder.add(COPY_REQUESTS, 1, topic)
-    recorder.add(COPY_BYTES, log_bytes, topic)
-    recorder.add(COPY_SENT_BYTES, sent_bytes, topic)
-
-
-def count_failed(recorder: PrometheusRecorder, topic: str, error: str) -> None:
-    """Count one segment that could not be copied; `error` is the class name of a TieringError."""
-    recorder.add(COPY_REQUESTS, 1, topic)
-    recorder.add(COPY_ERRORS, 1, topic)
-    recorder.add(COPY_ERRORS_BY_CLASS, 1, topic, error)
 
 
 def store_leader_epochs(report: ScanReport, metadata: RemoteLogMetadata, registry: TopicRegistry) -> None:
@@ -313,6 +266,20 @@ class CopyService:
             self._random_bytes,
             self._observe,
         )
+
+
+def count_copied(recorder: PrometheusRecorder, topic: str, *, log_bytes: int, sent_bytes: int) -> None:
+    """Count one segment that was sent and became FINISHED; `sent_bytes` counts all of its objects."""
+    recorder.add(COPY_REQUESTS, 1, topic)
+    recorder.add(COPY_BYTES, log_bytes, topic)
+    recorder.add(COPY_SENT_BYTES, sent_bytes, topic)
+
+
+def count_failed(recorder: PrometheusRecorder, topic: str, error: str) -> None:
+    """Count one segment that could not be copied; `error` is the class name of a TieringError."""
+    recorder.add(COPY_REQUESTS, 1, topic)
+    recorder.add(COPY_ERRORS, 1, topic)
+    recorder.add(COPY_ERRORS_BY_CLASS, 1, topic, error)
 
 
 def _count(result: BatchResult) -> None:

@@ -1,9 +1,5 @@
-"""Expiration: plan, apply the limits, approve, delete, withdraw; and raise a log start by decision.
+"""Expiration: plan, apply the limits, approve, delete, withdraw; and raise a log start by decision."""
 
-Its metrics are declared here, except those of its request rate, which are declared with the quotas.
-"""
-
-from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Final
@@ -14,6 +10,7 @@ from include.tiering.configs.config_store import EffectiveConfigs, TopicRetentio
 from include.tiering.errors import ClockDisagreesError, SourceError
 from include.tiering.expiration.checks import StillPlanned, still_planned, withdrawn
 from include.tiering.expiration.delete_segments import DeleteBatch, DeleteResult, SegmentDeleter
+from include.tiering.expiration.metrics import count_batch
 from include.tiering.expiration.plan import (
     ExpirationPlan,
     ExpirationPlanner,
@@ -42,41 +39,7 @@ from include.tiering.runs.deletion_run import (
 from include.tiering.segments.contract import RemoteLogMetadata, TopicRegistry
 from include.tiering.segments.topics import TopicDeletions, TopicLifecycle, TopicLifecycleState
 from include.tiering.telemetry import get_logger
-from include.tiering.telemetry.metrics import Metric, MetricKind, PrometheusRecorder, StepObserver, process_recorder
-
-DELETE_REQUESTS: Final = Metric(
-    "RemoteDeleteRequestsPerSec",
-    MetricKind.COUNTER,
-    ("topic",),
-    "Remote log segments whose deletion ended, with success or failure.",
-)
-DELETE_ERRORS: Final = Metric(
-    "RemoteDeleteErrorsPerSec",
-    MetricKind.COUNTER,
-    ("topic",),
-    "Remote log segments whose deletion failed. Another attempt or the next run deletes them.",
-)
-SUPERSEDED_HELD: Final = Metric(
-    "tiering_superseded_held",
-    MetricKind.COUNTER,
-    ("topic",),
-    "Superseded segments and abandoned copies that expiration kept, counted in each batch, because no other copy is "
-    "proved to have their offsets: to be whole and correct, and to have passed verification.",
-)
-
-EXPIRATION_METRICS: Final = (DELETE_REQUESTS, DELETE_ERRORS, SUPERSEDED_HELD)
-
-
-def count_deleted(recorder: PrometheusRecorder, topic: str, *, deleted: int, failed: int) -> None:
-    """Count deleted segments, and segments that could not be deleted."""
-    recorder.add(DELETE_REQUESTS, deleted + failed, topic)
-    recorder.add(DELETE_ERRORS, failed, topic)
-
-
-def count_held(recorder: PrometheusRecorder, topic: str, segments: int) -> None:
-    """Count superseded segments and abandoned copies that stay: no other copy is proved to have their offsets."""
-    recorder.add(SUPERSEDED_HELD, segments, topic)
-
+from include.tiering.telemetry.metrics import StepObserver
 
 _log: Final = get_logger(__name__)
 _AUTHOR: Final = "expiration"
@@ -267,7 +230,7 @@ class ExpirationService:
             batch_id=batch_id,
             lease_ms=settings.copier.lease_ms,
         ).run()
-        _count(result)
+        count_batch(result)
         self._after_batch()
         return result
 
@@ -353,12 +316,3 @@ class ExpirationService:
         if not topics or not self._log_dirs.are_configured:
             return None
         return self._log_dirs.scan(topics)
-
-
-def _count(result: DeleteResult) -> None:
-    deleted = [deletion.segment_id.topic_id_partition.topic for deletion in result.deleted]
-    failed = [failure.item.planned.segment_id.topic_id_partition.topic for failure in result.failed]
-    for topic in {*deleted, *failed}:
-        count_deleted(process_recorder(), topic, deleted=deleted.count(topic), failed=failed.count(topic))
-    for topic, segments in Counter(item.planned.segment_id.topic_id_partition.topic for item in result.held).items():
-        count_held(process_recorder(), topic, segments)

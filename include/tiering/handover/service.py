@@ -3,8 +3,7 @@
 import os
 import secrets
 import socket
-from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from include.tiering.errors import PublicationRefusedError, StateConflictError, UnknownTopicError
@@ -17,13 +16,14 @@ from include.tiering.handover.contract import (
     forgotten_handovers,
 )
 from include.tiering.handover.drive import carry_on, possible_undo, undo_handover
+from include.tiering.handover.metrics import publish_handovers
 from include.tiering.handover.ports import HandoverPorts
-from include.tiering.handover.rules import HandoverState, HandoverStep, Undo, is_before
+from include.tiering.handover.rules import HandoverStep, Undo, is_before
 from include.tiering.handover.run_checks import gather
 from include.tiering.kafka.cluster.contract import Brokers, TopicMetadata, known_topic
 from include.tiering.model.segments import Uuid
 from include.tiering.remote_storage.store_ownership import StoreOwnership
-from include.tiering.telemetry.metrics import Metric, MetricKind, PrometheusRecorder, ignore, process_recorder
+from include.tiering.telemetry.metrics import ignore, process_recorder
 
 _PROCESS: Final = secrets.token_hex(4)
 
@@ -201,29 +201,3 @@ def require_publishable(handovers: HandoverStore, topic: TopicMetadata) -> None:
         f"the handover of {topic.topic} is at {handover.step} ({handover.state}), and publishes only after the step"
         f" {HandoverStep.RECHECK}: continue it with ./tiering handover {topic.topic} --resume"
     )
-
-
-HANDOVERS: Final = Metric(
-    "tiering_handovers",
-    MetricKind.GAUGE,
-    ("state", "step"),
-    "Handovers that have not ended, by state and by the next step.",
-)
-HANDOVERS_FORGOTTEN: Final = Metric(
-    "tiering_handovers_forgotten",
-    MetricKind.GAUGE,
-    (),
-    "Handovers that make no progress while they suspend the retention or the copies of their topic.",
-)
-
-HANDOVER_METRICS: Final = (HANDOVERS, HANDOVERS_FORGOTTEN)
-
-
-def publish_handovers(
-    recorder: PrometheusRecorder, open_steps: Iterable[tuple[HandoverState, HandoverStep]], forgotten: int
-) -> None:
-    """Set the metrics of handovers; combinations of state and step that no handover has any more are removed."""
-    counted = Counter((str(state), str(step)) for state, step in open_steps)
-    values: dict[tuple[str, ...], float] = {labels: float(number) for labels, number in counted.items()}
-    recorder.show(HANDOVERS, values)
-    recorder.show(HANDOVERS_FORGOTTEN, {(): float(forgotten)})

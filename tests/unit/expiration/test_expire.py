@@ -8,9 +8,9 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from include.tiering.expiration.checks import still_planned
+from include.tiering.expiration.metrics import count_deleted
 from include.tiering.expiration.plan import HeldSegments, Unknown
 from include.tiering.expiration.report import ExpireRun, present_expire
-from include.tiering.expiration.service import count_deleted
 from include.tiering.model.retention import DeletionReason
 from include.tiering.model.segments import Verdict
 from include.tiering.runs.deletion_limits import DeletionLimitReport, TopicAction

@@ -1,0 +1,50 @@
+"""The metrics of expiration, by topic. Those of its request rate are declared in `quotas/metrics.py`."""
+
+from collections import Counter
+from typing import Final
+
+from include.tiering.expiration.delete_segments import DeleteResult
+from include.tiering.telemetry.metrics import Metric, MetricKind, PrometheusRecorder, process_recorder
+
+DELETE_REQUESTS: Final = Metric(
+    "RemoteDeleteRequestsPerSec",
+    MetricKind.COUNTER,
+    ("topic",),
+    "Remote log segments whose deletion ended, with success or failure.",
+)
+DELETE_ERRORS: Final = Metric(
+    "RemoteDeleteErrorsPerSec",
+    MetricKind.COUNTER,
+    ("topic",),
+    "Remote log segments whose deletion failed. Another attempt or the next run deletes them.",
+)
+SUPERSEDED_HELD: Final = Metric(
+    "tiering_superseded_held",
+    MetricKind.COUNTER,
+    ("topic",),
+    "Superseded segments and abandoned copies that expiration kept, counted in each batch, because no other copy is "
+    "proved to have their offsets: to be whole and correct, and to have passed verification.",
+)
+
+EXPIRATION_METRICS: Final = (DELETE_REQUESTS, DELETE_ERRORS, SUPERSEDED_HELD)
+
+
+def count_deleted(recorder: PrometheusRecorder, topic: str, *, deleted: int, failed: int) -> None:
+    """Count deleted segments, and segments that could not be deleted."""
+    recorder.add(DELETE_REQUESTS, deleted + failed, topic)
+    recorder.add(DELETE_ERRORS, failed, topic)
+
+
+def count_held(recorder: PrometheusRecorder, topic: str, segments: int) -> None:
+    """Count superseded segments and abandoned copies that stay: no other copy is proved to have their offsets."""
+    recorder.add(SUPERSEDED_HELD, segments, topic)
+
+
+def count_batch(result: DeleteResult) -> None:
+    """Count what a batch deleted, could not delete and held, in the metrics of this process."""
+    deleted = [deletion.segment_id.topic_id_partition.topic for deletion in result.deleted]
+    failed = [failure.item.planned.segment_id.topic_id_partition.topic for failure in result.failed]
+    for topic in {*deleted, *failed}:
+        count_deleted(process_recorder(), topic, deleted=deleted.count(topic), failed=failed.count(topic))
+    for topic, segments in Counter(item.planned.segment_id.topic_id_partition.topic for item in result.held).items():
+        count_held(process_recorder(), topic, segments)

@@ -57,6 +57,8 @@ class Events(EventSource):
             (brokers.log_cleaner_runs, 0),
             (brokers.metadata_lags, 2 * by_brokers + 4 * tempers.by_size),
             (self._operators.retention_changes, 5 * by_operators + 4),
+            (self._operators.log_start_rises_into_a_local_segment, 0),
+            (self._operators.old_leader_leads_in_stale_metadata, 0),
             (self._operators.quota_changes, 2 * by_operators),
             (self._operators.pause, 4 * by_operators),
             (self._operators.resize_pool, 12 * tempers.has_pools),

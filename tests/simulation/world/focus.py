@@ -64,6 +64,8 @@ SIZES: Final = Focus(
         "lag": 8,
         "metadata_lags": 14,
         "delete_records_locally": 10,
+        "log_start_rises_into_a_local_segment": 12,
+        "old_leader_leads_in_stale_metadata": 12,
         "roll": 4,
         "retention_changes": 12,
         "start_expire_run": 8,

@@ -52,6 +52,52 @@ class OperatorEvents(EventSource):
         self._world.settings_history.append((self._world.scheduler.now_ms, topic, retention_ms, retention_bytes))
         self._tell("retention is changed", topic, f"retention.ms {retention_ms}, retention.bytes {retention_bytes}")
 
+    def log_start_rises_into_a_local_segment(self) -> None:
+        """Records of a segment that is not remote are deleted, all but its first ones stay in its file, and an
+        expiration begins by a limit that is close to what is there without that file."""
+        log = self._log()
+        leader, copied = (None, 0) if log is None else (log.leading, self._world.watch.highest_copied(log.partition))
+        if log is None or leader is None or self._world.cluster_metadata.lags:
+            return
+        cut = [file.base_offset + 1 for file in leader.files if copied < file.base_offset < log.high_watermark]
+        if cut:
+            offset = cut[self._choices.number(len(cut))]
+            for replica in log.replicas.values():
+                log.raise_log_start(replica, min(offset, replica.end))
+                log.checkpoint(replica)
+            self._world.watch.promises.released(log)
+            self._world.cluster.changed()
+            self._tell("kafka-delete-records", log.partition, f"below {offset}")
+            self._expire_close_to(log.partition.topic)
+
+    def old_leader_leads_in_stale_metadata(self) -> None:
+        """The old leader has more than the new one, and the metadata say that it leads when an expiration begins, by a
+        limit that is close to what is there."""
+        log = self._log()
+        leader = None if log is None else log.leading
+        others = [] if log is None else [one for one in log.brokers if one != log.leader]
+        if log is None or leader is None or not others:
+            return
+        self._world.cluster_metadata.freeze()
+        new = log.replicas[others[self._choices.number(len(others))]]
+        log.truncate(new, max(new.log_start, new.files[0].base_offset, new.end - self._choices.number(11)))
+        log.elect(new.broker_id, clean=False)
+        log.unclean = True
+        log.produce(1)
+        for replica in log.replicas.values():
+            log.checkpoint(replica)
+        self._world.cluster.changed()
+        self._tell("a leader that the metadata do not name", log.partition, f"epoch {log.leader_epoch}")
+        self._expire_close_to(log.partition.topic)
+
+    def _expire_close_to(self, topic: str) -> None:
+        retention_bytes = self._close_to_what_is_there(topic)
+        changes = {"retention.ms": None, "retention.bytes": str(retention_bytes)}
+        self._world.admin_configs.alter(ConfigEntity(EntityType.TOPICS, topic), changes, author="operator")
+        self._world.settings_history.append((self._world.scheduler.now_ms, topic, None, retention_bytes))
+        self._tell("retention is changed", topic, f"retention.bytes {retention_bytes}")
+        self._runs.start_expire_run()
+
     def _close_to_what_is_there(self, topic: str) -> int:
         """A limit at which one segment more or less decides whether something goes."""
         there = [self._world.watch.bytes_there(one) for one in self._world.watch.partitions() if one.topic == topic]

@@ -76,7 +76,7 @@ def main() -> int:
 
 def _demo(console: Console, layout: Layout, say: Callable[[str], None]) -> bool:
     port = free_port()
-    # Without a schedule the newest size run is the one that the copy started, even at the full hour.
+    # By default the size DAG also runs every hour. Without a schedule its newest run is the one that the copy started.
     environment = {**sample_settings(layout, airflow_port=port), "AIRFLOW__TIERING__SIZES_SCHEDULE": ""}
     platform = assemble(layout, environment, port=port, say=say)
     platform.set_up()
@@ -102,7 +102,7 @@ class _Demo:
         for dag_id in (_COPY_DAG, _SIZES_DAG, _EXPIRATION_DAG):
             wait_for_dag(api, dag_id, seconds=_DAG_SECONDS)
         run_id = trigger(api, _COPY_DAG, {})
-        self.say(f"waiting for {_COPY_DAG}: plan, Spark jobs, quality gate (about a minute)")
+        self.say(f"waiting for {_COPY_DAG}: plan, Spark jobs, quality check (about a minute)")
         if not self._succeeds(api, _COPY_DAG, run_id, _COPY_SECONDS):
             return False
         self.say(f"waiting for {_SIZES_DAG}, which the copy started")
@@ -116,10 +116,10 @@ class _Demo:
 
     def expires(self, api: AirflowApi, app: App) -> bool:
         before = holdings(app)
-        self.say(f"retention.bytes of {_EXPIRED_TOPIC} is {_RETENTION_BYTES} from now on, for each partition")
+        self.say(f"setting retention.bytes of {_EXPIRED_TOPIC} to {_RETENTION_BYTES} bytes for each partition")
         limit_retention(app, _EXPIRED_TOPIC, _RETENTION_BYTES)
         run_id = trigger(api, _EXPIRATION_DAG, {})
-        self.say(f"waiting for {_EXPIRATION_DAG}: plan, safety limit, one Spark job (about half a minute)")
+        self.say(f"waiting for {_EXPIRATION_DAG}: plan, safety limit, Spark jobs (about half a minute)")
         succeeded = self._succeeds(api, _EXPIRATION_DAG, run_id, _EXPIRATION_SECONDS)
         after = holdings(app)
         self.console.print(expiry_table(before, after, _EXPIRED_TOPIC))

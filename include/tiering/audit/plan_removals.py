@@ -6,9 +6,9 @@ is never removed by these runs: after adoption it is a normal segment, with an o
 Foreign objects are never removed. Planning removes nothing.
 
 A run has one plan. If this plan has removals, the run is released only when a person approves exactly this plan. The
-deletion limit of expiration for a single topic is evaluated too (a share of the topic within 24 hours, and a number of
-bytes up to which any share passes), and its result is shown with the question. If metadata has some of the plan's
-segments when the limit is evaluated, the question says so: their objects stay.
+limit that expiration applies to each topic is evaluated too: within 24 hours a topic may lose a share of its bytes, or
+a number of bytes whatever their share is. The person who is asked for the approval sees the result. If metadata has
+some of the plan's segments when the limit is evaluated, this is shown as well: their objects stay.
 
 An id is marked for deletion before its objects are removed: from then on no copy and no adoption may begin a segment
 under it. Database transactions ensure that an id is either marked or begun, never both. So a copy or an adoption that
@@ -57,9 +57,10 @@ class RemovalOutcome(StrEnum):
     """The outcome of a planned removal.
 
     PLANNED: not done yet, or failed in a way that may pass. GONE: the object was absent before its removal. KEPT: not
-    removed, because the store differs from the plan, the metadata has its segment now, the topic has another owner, or
-    the run was withdrawn. FAILED: the store refused the removal, or the run was withdrawn while it may have been under
-    way; the next audit finds the object if it still exists.
+    removed, because the store differs from the plan, the metadata has its segment now, the topic has another owner, the
+    run was withdrawn, or it is a delete marker and another removal under its key was not done. FAILED: the store
+    refused the removal, or the run was withdrawn when a batch may have begun the removal; the next audit finds the
+    object if it still exists.
     """
 
     PLANNED = "planned"
@@ -82,8 +83,8 @@ class RemovalItem:
 class WithdrawnRemovals:
     """A run that was withdrawn, and its planned removals with their outcomes.
 
-    `not_claimed` says why the store could not be claimed, so that a copy of the database may continue the same plan; it
-    is None if the store was claimed.
+    After a withdrawal the store is claimed for this database, so that a copy of the database is refused. `not_claimed`
+    says why this failed: then such a copy may still carry out the same plan. It is None if the store was claimed.
     """
 
     run: DeletionRun
@@ -101,8 +102,9 @@ class RemovalTotals:
     Attributes:
         planned_bytes, planned_objects: of the stored plan.
         known_objects: planned objects of segments that the metadata has now (none should).
-        recent_bytes: bytes that removal runs removed within the requested window, and bytes of segments that expiration
-            began to delete within it (of superseded segments: whose deletion ended within it).
+        recent_bytes: the sum of the bytes that removal runs removed within the requested window, the bytes of
+            superseded segments whose deletion ended within it, and the bytes of other segments whose deletion began
+            within it.
         remote_bytes: bytes of the segments that the metadata has now, in any state except a tombstone.
     """
 
@@ -160,9 +162,10 @@ class RemovalStore(DeletionRuns, Protocol):
         ...
 
     def forget(self, older_than_ms: int) -> int:
-        """Delete removals whose outcome is older than `older_than_ms`, by the database's clock; return how many.
+        """Delete the rows of removals whose outcome was stored more than `older_than_ms` ago; return how many.
 
-        This deletes their marks too: a segment may begin under such an id again, as after a tombstone was deleted.
+        The age is in milliseconds, by the database's clock. This deletes their marks too: a segment may begin under
+        such an id again, as after a tombstone was deleted.
         """
         ...
 
@@ -187,7 +190,7 @@ _COMPLETE: Final = (FindingKind.ADOPTABLE, FindingKind.DUPLICATE)
 
 
 class Spared(Reason):
-    """The reason why a finding of a removable kind is not in the plan."""
+    """The reason why a finding of a wanted kind is not in the plan."""
 
     YOUNG = "young", "an object of its segment is younger than the age guard", True
     AGE_UNKNOWN = "age-unknown", "the age of an object of its segment is unknown"
@@ -201,7 +204,8 @@ class Spared(Reason):
 class RemovalPlan:
     """The removals of one run, ordered by partition and segment.
 
-    `spared` counts the findings of removable kinds that are not planned, by reason. With `refusals` the plan is empty.
+    `spared` counts, by reason, the findings of the wanted kinds that are not planned; findings of other kinds are not
+    counted. With `refusals` both `removals` and `spared` are empty.
     """
 
     run_id: str
@@ -233,10 +237,10 @@ def plan_removals(
 ) -> RemovalPlan:
     """Decide which findings of one audit are removed.
 
-    With `refusals` none is removed. An id is spared if any of its findings is younger than `min_age_ms`. `now_ms` is
-    the time by the database's clock. `is_known` returns whether the metadata has an id in any state except a tombstone;
-    it is not called for ids that only have orphans, which have no such row by definition. `accepted` are the identities
-    of accepted findings.
+    With `refusals` none is removed. An id is spared if any of its findings of the wanted kinds is younger than
+    `min_age_ms` or has no known age. `now_ms` is the time by the database's clock. `is_known` returns
+    whether the metadata has an id in any state except a tombstone; it is not called for ids that only have orphans,
+    which have no such row by definition. `accepted` are the identities of accepted findings.
     """
     if refusals:
         return RemovalPlan(run_id, audit_run_id, (), refusals=tuple(refusals))
@@ -322,7 +326,7 @@ def apply_removal_limits(
 
 
 def _action(totals: RemovalTotals) -> TopicAction:
-    """Return the removals of the topic. Its stored bytes lack the planned objects, which have no metadata: add both."""
+    """Return the removals of the topic. `remote_bytes` lacks the planned objects, which have no metadata: add both."""
     occupied_bytes = totals.remote_bytes + totals.planned_bytes
     return TopicAction(totals.topic_id, totals.topic, totals.planned_bytes, totals.recent_bytes, occupied_bytes)
 

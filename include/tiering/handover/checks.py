@@ -81,7 +81,7 @@ class SeededSegment:
 
 @dataclass(frozen=True, slots=True)
 class PublishedSegment:
-    """One segment of the topic in the metadata topic. `is_ours`: the platform wrote the segment's records."""
+    """One segment of the topic in the metadata topic. `is_ours`: the platform wrote the segment's records there."""
 
     partition: int
     segment_id: Uuid
@@ -96,8 +96,8 @@ class MetadataTopicState:
 
     `unreadable`: position and reason of records at which brokers stop reading, at most ten. `published`: segments of
     the topic that is handed over, from all writers, that are not deleted. `removed`: segments of that topic that
-    another writer published and deleted again; brokers do not lower the highest offset that they read from such
-    segments.
+    another writer published and deleted again. Brokers keep the highest offset that they read from the records of these
+    segments, and do not lower it after the deletion.
     """
 
     configs: Mapping[str, str]
@@ -108,7 +108,10 @@ class MetadataTopicState:
 
 @dataclass(frozen=True, slots=True)
 class BrokerDiskSpace:
-    """Free bytes in the fullest log directory of one broker; None if they cannot be read from here."""
+    """Free bytes in the fullest log directory of one broker.
+
+    They are `tiering.handover.free.bytes` if that is set, else read on this host; None if they cannot be read here.
+    """
 
     broker_id: int
     free_bytes: int | None
@@ -131,9 +134,10 @@ class StoreProperties:
 class HandoverPartition:
     """The evidence about one partition.
 
-    `offsets` is None if no broker reports them, and `replica` is None if no readable log directory has it; `problem`
-    says why, if that is known. `histories` is a sentence about an undecided log divergence, or about archived offsets
-    in the broker's log that belong to another history than the source's; empty if there are none.
+    If no broker reports the offsets, `offsets` and `replica` are None and `seed` is empty. `replica` is also None if no
+    readable log directory has it. `problem` says why, if that is known. `histories` is a sentence in two cases: a log
+    divergence is undecided; or the platform archived offsets of a history that the source has left since, and the
+    broker's log still has these offsets. Otherwise it is empty.
     """
 
     partition: int
@@ -165,11 +169,12 @@ class FrozenPartition:
 class HandoverEvidence:
     """All values that the checks evaluate, at one moment. `topic_id_now` is None if the brokers have no such topic.
 
-    `configs` are the topic's configs in force, including defaults. `old_configs` are those that would be in force after
-    the overrides are restored. `leases` are sentences about batches that still have a lease to copy or delete. `frozen`
-    are the decided offsets by partition; it is empty before the first quality check that passed. `hold_seconds`: for
-    how long the disks must have space for what producers append. `local_target_bytes`: local.retention.bytes at the end
-    of the handover, in bytes; -1 if neither the handover nor the old config sets a limit.
+    `configs` are the topic's configs in force, including defaults. `old_configs` are those that will be in force when
+    the handover has set its retention overrides back to the old values. `leases` are sentences about batches of other
+    runs that still have a lease to copy or delete. `frozen` are the decided offsets by partition; it is empty before
+    the first quality check that passed. `hold_seconds`: the free space on the disks must suffice for the records that
+    producers append in this time. `local_target_bytes`: local.retention.bytes at the end of the
+    handover, in bytes; -1 if neither the handover nor the old config sets a limit.
     """
 
     topic: str

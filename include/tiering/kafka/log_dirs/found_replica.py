@@ -4,7 +4,8 @@
 read for a copy if its name is not the name of the topic id in its `partition.metadata`. A topic is never renamed, so
 the id and the directory's name belong together. If they do not, one of them is wrong: a copy would archive the records
 under the id of another topic, possibly after records of that topic. Brokers shorten long names of directories that are
-being deleted or moved. Such directories are never read for a copy, and their names are reported as no error.
+being deleted or moved. A directory that is being deleted or moved is never read for a copy, and if its name is not the
+name of its topic id, no error is reported.
 
 **Bounds** are offsets from the checkpoints of the log directory, or from the leader. Brokers write checkpoints by
 partition name, every few seconds (high watermarks) to every minute, and do not read them while they run. If a topic was
@@ -20,8 +21,9 @@ An offset of a checkpoint is not used, and the offset of this log is then unknow
 Brokers collect the offsets some time before they write them. So a checkpoint that is less than a second newer than the
 log is used only if the log directory holds no directory of an older log of this name; brokers keep those for a while.
 
-If a `.log` with records is older than `partition.metadata`, or none is newer, the files have the times of a copy (a
-restored backup, a checkout), or the log is older than topic ids. Then file times are not used.
+File times are not used in two cases: a `.log` with records is older than `partition.metadata`, or there are `.log`
+files with records and none of them is newer. In both cases the files have the times of a copy (a restored backup, a
+checkout), or the log is older than topic ids.
 
 With a connection to brokers, the leader's offsets are the exact bounds of the leader's replica, or the replica is
 refused. These offsets are requested before the leader's directory is read. So that directory must hold the offsets up
@@ -93,7 +95,7 @@ def what_is_missing(first_missing_offset: int, base_offset: int, end_offset: int
 class Doubt:
     """Why the checkpoints do not provide the bounds of a replica.
 
-    `what` is a sentence with the numbers; empty if an error of the replica has them.
+    `what` is a sentence with the offsets. It is empty if one of the replica's `errors` states them already.
     """
 
     reason: IneligibleReason
@@ -102,13 +104,16 @@ class Doubt:
 
 @dataclass(frozen=True, slots=True)
 class FoundReplica:
-    """A replica as it was read. Segments ascend. Bounds are exclusive ends and lower bounds.
+    """A replica as it was read. Segments ascend.
 
-    `log_start_offset` is inclusive. `checkpointed_log_start` is the log start in the broker's checkpoint; None if there
-    is no entry, or the entry must not be used. If the broker tiers the topic, this log start may lie below the first
-    local segment. `cleaned`: the log cleaner has a checkpoint for the partition.
+    `log_start_offset` is inclusive. `log_end_offset`, `high_watermark`, `last_stable_offset` and `recovery_point` are
+    exclusive. As read from files, each of these five may be lower than the broker's own value.
 
-    `doubt` is set if an offset in a checkpoint is not an offset of this log; the bound is then the lowest possible.
+    `checkpointed_log_start` is the log start in the broker's checkpoint; None if there is no entry, or the entry must
+    not be used. If the broker tiers the topic, this log start may lie below the first local segment. `cleaned`: the log
+    cleaner has a checkpoint for the partition.
+
+    `doubt` is set if an offset in a checkpoint must not be used; the bound is then the lowest possible.
     `errors` are those of single files.
     """
 
@@ -196,7 +201,7 @@ class KnownName:
 
 
 def known_name(topic_id: Uuid, topic: TopicMetadata | None, recorded: RecordedName) -> KnownName | None:
-    """Return the name from the cluster metadata, or without metadata (`topic` is None) the stored name."""
+    """Return the name in the topic's metadata; if there is no metadata of it (`topic` is None), the stored name."""
     if topic is not None:
         return KnownName(topic.topic, "the cluster calls")
     name = recorded(topic_id)
@@ -226,7 +231,7 @@ def misnamed_error(replica: FoundReplica, known: KnownName | None) -> ScanError:
 
 _NS_PER_MS: Final = 1_000_000
 _SURELY_AFTER_NS: Final = 1_000_000_000
-"""A checkpoint that is newer than the log by at least this was collected after the log was created."""
+"""If a checkpoint is newer than the log by this time or more, its offsets were collected after the log was created."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,13 +257,14 @@ class LogOrigin:
 
 
 def times_are_kept(created_ns: int, written_ms: Iterable[int]) -> bool:
-    """Return whether no `.log` is older than `partition.metadata`, and at least one is newer; True without a `.log`.
+    """Return whether the files probably have the times that the broker gave them.
 
-    Brokers write `partition.metadata` before the records; programs that copy files often write it last.
+    They do if no `.log` with records is older than `partition.metadata` and at least one is newer, or if no `.log`
+    has records. Brokers write `partition.metadata` before the records; programs that copy files often write it last.
 
     Args:
         created_ns: the modification time of `partition.metadata`.
-        written_ms: the modification times of all `.log` files that are not empty.
+        written_ms: the modification times of all `.log` files with records.
     """
     times, begun_ms = list(written_ms), created_ns // _NS_PER_MS
     return not times or (min(times) >= begun_ms and max(times) > begun_ms)

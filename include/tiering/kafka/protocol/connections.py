@@ -3,12 +3,12 @@
 | failure | error |
 |---|---|
 | unknown host; connection refused, reset or closed; no response in time | BrokersUnavailableError |
-| certificate that is not trusted, of another host, or required from this client; SASL | BrokersLoginError |
-| bytes that are not a response; an API that the broker is too old for | BrokersRefusedError |
+| TLS fails (for example, a certificate is not trusted); the SASL login fails | BrokersLoginError |
+| the broker sends no Kafka response, or does not support the request's version | BrokersRefusedError |
 
-Each of these failures closes the connection, except an API that the broker is too old for. No error and no log line
-contains a password or the raw bytes of a request or response. `ClusterConnections` opens connections to the brokers of
-one cluster when they are needed, and keeps them open for later requests.
+Each of these failures closes the connection; only after a request whose version the broker does not support, it stays
+open. No error and no log line contains a password or the raw bytes of a request or response. `ClusterConnections` opens
+connections to the brokers of one cluster when they are needed, and keeps them open for later requests.
 """
 
 import secrets
@@ -118,7 +118,7 @@ class BrokerConnection:
         mechanism, username, password = self._login.mechanism, self._login.username, self._login.password
         if mechanism is None or username is None or password is None:
             raise BrokersLoginError(
-                f"broker {self._address}: sasl.mechanism, sasl.username and sasl.password go together"
+                f"broker {self._address}: {self._login.protocol} needs sasl.mechanism, sasl.username and sasl.password"
             )
         handshake = self._exchange(SaslHandshake(mechanism), deadline)
         if handshake.error:
@@ -230,7 +230,7 @@ class ClusterConnections:
         return self._to(broker_id).send(request)
 
     def metadata(self, request: Metadata) -> MetadataAnswer:
-        """Request metadata, store the addresses of the brokers, and close connections to brokers that it lacks."""
+        """Request metadata, store the brokers' addresses, and close connections to brokers not in the answer."""
         answer = self.send_to_any(request)
         addresses = {broker.broker_id: Address(broker.host, broker.port) for broker in answer.brokers}
         for broker_id in self._connections.keys() - addresses.keys():

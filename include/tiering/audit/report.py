@@ -16,7 +16,7 @@ from include.tiering.runs.deletion_limits import DeletionLimitReport
 from include.tiering.units import format_bytes
 
 _MOST_ROWS: Final = 200
-_SHARES: Final = ("topic", "bytes>", "share>", "last 24 h>")
+_SHARES: Final = ("topic", "planned>", "share with last 24 h>", "last 24 h>")
 _HARMLESS: Final = (FindingKind.OLD_VERSION, FindingKind.DELETE_MARKER)
 """Normal in a bucket that keeps versions: they use space and need no decision."""
 
@@ -83,7 +83,7 @@ def removal_sentence(removals: int, size_bytes: int) -> str:
 def _summary(run: AuditRun) -> str:
     seen = f"{count(run.record.objects, 'object')} compared with {count(run.record.rows, 'segment')}"
     kinds = Counter(finding.finding.kind for finding in run.findings if finding.state is FindingState.OPEN)
-    found = ", ".join(f"{kind} {number}" for kind, number in sorted(kinds.items())) or "nothing found"
+    found = ", ".join(f"{kind} {number}" for kind, number in sorted(kinds.items())) or "no open finding"
     parts = [f"{seen}: {found}"]
     passed_over = sum(run.record.passed_over.values())
     if passed_over:
@@ -327,7 +327,7 @@ def _topics_asked_about(plan: RemovalPlan, limit_report: DeletionLimitReport) ->
         kinds.setdefault(topic_id, Counter())[str(removal.kind)] += 1
         example.setdefault(topic_id, removal.key)
     names = TopicNames(removal.segment_id.topic_id_partition for removal in plan.removals)
-    yield "| topic | bytes | share | kinds | example |"
+    yield "| topic | planned bytes | share with the last 24 h | kinds | example |"
     yield "| --- | --- | --- | --- | --- |"
     for action in sorted(limit_report.actions, key=lambda each: (-each.planned_bytes, each.topic))[:_MOST]:
         counted = ", ".join(f"{kind} {number}" for kind, number in kinds.get(action.topic_id, Counter()).items())

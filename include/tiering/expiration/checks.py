@@ -44,7 +44,7 @@ class StillPlanned:
 
     `planned` holds the deletions that are still planned, with a log start that keeps every kept segment. `kept` are the
     deletions that are not planned any more; `why` tells a person the reason. `history` is the number of the newest
-    history before the current state was read.
+    history (see `model/histories.py`), read before the rest of the current state.
     """
 
     planned: PlannedExpiration
@@ -67,8 +67,9 @@ def still_planned(
 ) -> StillPlanned:
     """Compare the rest of a partition's plan with what would be planned now.
 
-    A begun deletion always continues: readers no longer get its records, and nothing restores them. Segments that are
-    already deleted stay in `planned`; the caller records them.
+    A begun deletion continues, because readers no longer get its records, and nothing restores them. The exception is a
+    superseded segment, which is DELETE_SEGMENT_STARTED before any plan: it is kept if it would not be planned now.
+    Segments that are already deleted stay in `planned`; the caller records them.
 
     Args:
         planned: the rest of the partition's plan.
@@ -172,12 +173,14 @@ class ReplacementCheck:
     def require_covered(self, abandoned: RemoteLogSegmentMetadata) -> None:
         """Check that the objects of an unfinished copy may be deleted.
 
-        They may if the copy is below the log start, if it has no objects in a store that is proved to be the right one,
-        or if passed segments and recorded decisions cover its offsets.
+        They may in three cases. The copy is wholly below the log start. Or the store has no object of the copy, and
+        `_require_witness` finds no reason to doubt the store. Or each offset of the copy is in a segment that passed
+        verification, or was skipped by a recorded decision, and all of these segments are whole and correct.
 
         Raises:
-            UnprovedReplacementError: no other segment that passed has some of its offsets, a segment that has them is
-                not whole, or the copy has no objects and the store may be the wrong one.
+            UnprovedReplacementError: an offset of the copy is in no segment that passed and was not skipped; or a
+                segment with offsets of the copy is not whole or not correct; or the copy has no objects and the store
+                may be the wrong one.
             RemoteStorageUnavailableError: the store does not answer (retriable).
         """
         segment_id, partition = abandoned.remote_log_segment_id, abandoned.topic_id_partition
@@ -194,8 +197,8 @@ class ReplacementCheck:
         if nowhere := without(wanted, [*decided, *copied]):
             raise UnprovedReplacementError(
                 f"{segment_id} is kept: its copy was not finished, and no other copy that passed verification has"
-                f" offsets {nowhere[0]}; a copy run finishes it if all of it is there,"
-                " ./tiering adopt does so if its source is gone"
+                f" offsets {nowhere[0]}; if all of its objects are in the store, the next copy run can finish it, or"
+                " ./tiering adopt if the source lost the whole partition"
             )
         for row in covering:
             if (fault := self.whole.fault(row)) is not None:

@@ -1,4 +1,4 @@
-"""The metrics of expiration, by topic. Those of its request rate are declared in `quotas/metrics.py`."""
+"""The metrics of expiration, by topic. `quotas/metrics.py` declares those of the requests that delete objects."""
 
 from collections import Counter
 from typing import Final
@@ -22,8 +22,8 @@ SUPERSEDED_HELD: Final = Metric(
     "tiering_superseded_held",
     MetricKind.COUNTER,
     ("topic",),
-    "Superseded segments and abandoned copies that expiration kept, counted in each batch, because no other copy is "
-    "proved to have their offsets: to be whole and correct, and to have passed verification.",
+    "Superseded segments and abandoned copies that expiration kept, counted by each batch that keeps them. They are "
+    "kept if it is not proved that another copy of their offsets is whole and correct and has passed verification.",
 )
 
 EXPIRATION_METRICS: Final = (DELETE_REQUESTS, DELETE_ERRORS, SUPERSEDED_HELD)

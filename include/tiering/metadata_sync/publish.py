@@ -4,18 +4,19 @@ Published records cannot be withdrawn, and brokers with remote storage act on al
 an independent decoder, stored in the journal, sent, and read back before the next record of the plan is stored. After a
 crash at any point the topic has the first records of the plan, and brokers could work with them.
 
-    step       done when it is reached                      a crash right after it leaves           cleaned up by
-    INTENDED   the record is in the journal, pending        a record that was not sent              A
-    SENT       all in-sync replicas have it                 a record in the topic, pending here     A
-    READ_BACK  everything up to it was read                 the same                                A
-    RECORDED   the journal has its offset                   nothing to clean up                     -
+    step       after the step                           a crash right after it leaves                  cleaned up by
+    INTENDED   the record is in the journal, pending    a record that was not sent                     A
+    SENT       all in-sync replicas have the record     a record in the topic, pending in the journal  A
+    READ_BACK  the topic was read up to the record      the same                                       A
+    RECORDED   the journal has the record's offset      nothing to clean up                            -
 
 A: the next publisher of the partition, before it decides anything. It waits until no request of the dead publisher can
    still arrive (`settle_ms` after the record was stored), reads the topic from `next_offset` of the journal, and looks
    for the pending record. If the record is missing and still the next one of the plan, the publisher sends the same
    bytes, so that a late request of the dead publisher adds nothing new. If the record is missing and is not the next
    one, the publisher removes it from the journal.
-   A publisher that sends a record again stores it again, so that its successor waits from then on.
+   A publisher that sends the pending record again stores it again first. Its successor then counts `settle_ms` from
+   this later time.
 
 Each partition has one writer: a lease of the role PUBLISH is checked in each transaction that changes the journal. A
 writer that was suspended for longer than its lease sends nothing more. If a writer stored a record more than
@@ -103,8 +104,8 @@ class Published:
 class Publisher:
     """Publishes the segments of partitions.
 
-    `broker_id` is reserved: no broker of the cluster has it. `settle_ms`: how many milliseconds after it was stored a
-    record of a dead publisher may still arrive. Each method may raise `MetadataUnavailableError` and the errors of
+    `broker_id` is reserved: no broker of the cluster has it. A record of a dead publisher may still arrive until
+    `settle_ms` milliseconds after it was stored. Each method may raise `MetadataUnavailableError` and the errors of
     `MetadataTopic`.
     """
 
@@ -136,8 +137,8 @@ class Publisher:
 
         Raises:
             PublicationRefusedError: the topic is not being handed over, the plan is refused (for example, the segments
-                do not begin at the broker's log start), the partition count of the metadata topic has changed, or a
-                check failed.
+                do not begin at the broker's log start), the partition count of the metadata topic has changed, or the
+                independent decoder reads something else from the bytes of a record.
             ForeignRecordError: another writer wrote about the partition, or published records are missing.
             LeaseLostError: another publisher has the partition, or this one was suspended for too long.
             SendingStoppedError: the topic, or all topics, are paused.
@@ -328,7 +329,7 @@ def require_published(topic: MetadataTopic, partition: TopicIdPartition, journal
 
     Raises:
         ForeignRecordError: a record is missing or has changed, or another writer wrote about the partition.
-        MetadataTopicRangeError: the records are not in the topic any more.
+        MetadataTopicRangeError: the topic begins above the first of these offsets, or ends below `journal.next_offset`.
         MetadataTopicUnavailableError: the topic cannot be read now.
         MetadataTopicRefusedError: the brokers refuse access.
     """

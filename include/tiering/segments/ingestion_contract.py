@@ -6,9 +6,10 @@ process dies.
 
 Segments have an origin. A segment that a broker began stays the broker's: the platform counts, verifies and audits it,
 and neither replaces nor deletes it. A segment that the platform began stays the platform's when brokers write records
-about it. The state that the records give it is stored next to the platform's state. It is a finding if the records give
-it other offsets, bytes, timestamps or leader epochs, or if it is FINISHED by the records only. Once the topic's owner
-is BROKER, a deletion by brokers advances the platform's row to the same state of deletion (`take_over`).
+about it. The segment's state by these records is stored next to the platform's state of the segment. It is a finding if
+the records give the segment other offsets, bytes, timestamps or leader epochs, or if it is FINISHED by the records
+only. Once the topic's owner is BROKER, a deletion by brokers advances the platform's row to the same state of deletion
+(`take_over`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -179,7 +180,7 @@ class MetadataIngestion(Protocol):
         ...
 
     def positions(self) -> Sequence[IngestPosition]:
-        """Return positions by metadata partition; empty if nothing was ever read."""
+        """Return all positions, ordered by metadata partition; empty if nothing was ever read."""
         ...
 
     def record_bounds(
@@ -221,10 +222,11 @@ class MetadataIngestion(Protocol):
     ) -> Sequence[IngestPosition]:
         """Reset every position to the topic's current beginning, with an event.
 
-        The states that brokers recorded of segments are cleared, and read again. Until its metadata partition is read
-        to the current end, no partition of a topic that brokers own is ready. The `apply` that reaches this end removes
-        brokers' segments that no record named, and reports them; of an empty metadata partition this call removes them.
-        The platform's segments stay.
+        Each segment's state by the brokers' records is cleared, and set again when the records are read again.
+        A user partition in a topic that brokers own is not ready (`RemoteLogMetadata.is_ready`) until its metadata
+        partition is read to the end that it has at this call. The `apply` that reaches this end removes the brokers'
+        segments that no record named, and reports those that were not deleted. If a metadata partition is empty, this
+        call removes them. The platform's segments stay.
         """
         ...
 
@@ -241,9 +243,9 @@ class MetadataIngestion(Protocol):
     def unread(self) -> Mapping[TopicIdPartition, str]:
         """Return the partitions whose metadata is not complete, with the reason, by topic and partition.
 
-        These are the partitions with segments, in topics of the owner BROKER, whose metadata partition was not read up
-        to its last recorded end. The result is empty if nothing was ever read. The call is cheap if every metadata
-        partition is complete, which is the usual case.
+        These are the partitions with segments, in topics of the owner BROKER, whose metadata partition has no position
+        or one that is not `is_complete`. The result is empty if nothing was ever read. The call is cheap if every
+        metadata partition is complete, which is the usual case.
         """
         ...
 
@@ -252,7 +254,10 @@ class MetadataIngestion(Protocol):
         ...
 
     def broker_sizes(self) -> Sequence[BrokerSize]:
-        """Return sizes of every partition that brokers have segments of, by topic and partition; read every segment."""
+        """Return the sizes of each partition with segments in the brokers' caches, ordered by topic and partition.
+
+        The call reads every segment.
+        """
         ...
 
     def outcomes(self) -> Mapping[int, Mapping[RecordOutcome, int]]:

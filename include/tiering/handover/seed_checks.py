@@ -369,7 +369,6 @@ HISTORY_CHECKS: Final = (
 _WATCH: Final = frozenset({HandoverStep.WATCH})
 _LIMITING: Final = _WATCH | {HandoverStep.RETENTION}
 """The steps after the switch that run before total retention is restored."""
-_AFTER: Final = _WATCH | {HandoverStep.LOCAL_RETENTION}
 
 
 def _earliest(evidence: HandoverEvidence) -> Iterator[Remark]:
@@ -447,7 +446,7 @@ def _no_second_copy(evidence: HandoverEvidence) -> Iterator[Remark]:
 
 WATCH_CHECKS: Final = (
     NamedCheck("switch-is-on", "remote.storage.enable is true", _enabled, _LIMITING),
-    NamedCheck("earliest-is-unchanged", "the log start is not above the stored one", _earliest, _AFTER),
+    NamedCheck("earliest-is-unchanged", "the log start is not above the stored one", _earliest, _WATCH),
     NamedCheck(
         "latest-tiered-covers-seed", "the leader's latest tiered offset covers the seeded segments", _covered, _LIMITING
     ),

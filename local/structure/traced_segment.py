@@ -1,9 +1,9 @@
 """A program: copy and verify one segment in this process, and print which modules of include/ ran, in which order.
 
-    PYTHONPATH=CHECKOUT python -P CHECKOUT/local/structure/traced_segment.py CHECKOUT
+    PYTHONPATH=TRACED python -P CHECKOUT/local/structure/traced_segment.py TRACED
 
-The program is run by its path and imports no module next to it, so that it can trace a checkout that does not contain
-it. Only `one_segment` uses names of the library.
+TRACED is the checkout whose modules are traced. It may be another one than CHECKOUT, and need not contain this program,
+because the program is run by its path and imports no module next to it. Only `one_segment` uses names of the library.
 """
 
 import importlib
@@ -53,7 +53,7 @@ include = ["orders"]
             copied = app.copying.run_batch("run", "run/0")
             report = app.verification.verify_run("run")
         if len(copied.copied) != 1 or report.segments != 1 or report.failed:
-            raise RuntimeError(f"not one segment was copied and passed: {copied}, {report}")
+            raise RuntimeError(f"not exactly one segment was copied and passed: {copied}, {report}")
 
     yield scan_to_verdict
 
@@ -85,7 +85,10 @@ class Recorder:
             threading.setprofile(None)
 
     def document(self) -> dict[str, Any]:
-        """Return, by thread, the modules in the order of their first call, and which module called which other."""
+        """Return the modules of each thread in the order of their first call, and the calls between modules.
+
+        The calls of all threads are in one list, each as a pair: the calling module, and the called one.
+        """
         calls = {call for thread in self._threads for call in thread.calls}
         return {
             "threads": sorted(list(thread.entered) for thread in self._threads if thread.entered),
@@ -97,8 +100,8 @@ class Recorder:
         for file in sorted(Path(self._sources).rglob("*.py")):
             if file.name == "__main__.py":
                 continue
-            # Some modules are scripts that another program runs (migrations) and cannot be imported here. If the path
-            # needs a module that cannot be imported, the import fails again on the path.
+            # Some modules are scripts that another program runs (migrations) and cannot be imported here. If the traced
+            # function needs a module that cannot be imported, the import fails again while it runs.
             with suppress(Exception):
                 importlib.import_module(self._name_of(str(file)))
 
@@ -116,7 +119,7 @@ class Recorder:
         found: _Thread | None = getattr(self._local, "thread", None)
         if found is None:
             found = self._local.thread = _Thread()
-            # Daemon threads renew leases and quota allocations or publish metrics on a timer: they are not on the path.
+            # Daemon threads renew leases and quota allocations or publish metrics on a timer: they are left out.
             if not threading.current_thread().daemon:
                 self._threads.append(found)
         return found

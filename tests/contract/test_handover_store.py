@@ -181,7 +181,7 @@ def test_an_override_that_was_restored_may_be_set_again(store, drive, engine):
     assert store.overrides(ID)[0].restored
     store.save_overrides(drive, [RetentionOverride("retention.bytes", "800000", "-1")])
     assert list(store.overrides(ID)) == [RetentionOverride("retention.bytes", "800000", "-1")]
-    assert event_details(engine).count("retention.bytes is restored") == 1
+    assert event_details(engine).count("retention.bytes has its final value") == 1
 
 
 def test_the_seed_comes_back_by_partition_and_is_replaced_as_a_whole(store, drive):

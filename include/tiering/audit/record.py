@@ -1,29 +1,32 @@
-"""Recorded findings of audits, and the guards: reasons why nothing may be removed, or may expire, after an audit.
+"""Findings of audits as they are recorded, and the guards, which can forbid removals and expirations after an audit.
 
 There is one row for each finding, however many audits saw it. A finding is OPEN while audits see it, and GONE when an
-audit could have seen it and did not. ACCEPTED is a person's decision: the finding stays in the list and fails no run.
-ACTED: the platform removed the object. A finding that is GONE or ACTED is OPEN again if a later audit sees it.
+audit could have seen it and did not. ACCEPTED is a person's decision: audits still report the finding, and no longer
+fail because of it. ACTED: the platform removed the object. A finding that is GONE or ACTED is OPEN again if a later
+audit sees it.
 
-An audit reports all that it sees, whatever the guards say. Objects are removed only if no guard objects. Complete
-copies (`adoptable`) are never removed, which is a protection besides these guards. Each guard objects if a store,
-database, clock or listing is not the right one or not complete:
+An audit reports all that it sees, whatever the guards say. After the audit, objects are removed only if none of the
+guards raised an objection. Complete copies (`adoptable` or `duplicate`) are not removed even then. An objection of
+OLDER_DATABASE stays active after its audit; while it is active, nothing expires either. Each guard raises an objection
+if a store, database, clock or listing is not the right one or not complete:
 
-    FOREIGN_STORE        the marker is missing, or names another cluster, store or generation; or the store's place is
-                         not the place in the settings
-    CLOCK_DISAGREES      another clock, or the database's own events, contradict the database's clock: ages of objects
-                         and live leases are not reliable
+    FOREIGN_STORE        the marker is missing, or names another cluster, store or generation; or the place of the keys
+                         that the database recorded is not the place in the settings
+    CLOCK_DISAGREES      another clock, or an event or lease in the database, contradicts the database's clock:
+                         ages of objects, and whether a lease is live, are not reliable
     EMPTY_DATABASE       the store has objects of segments, and the database has no row of a segment, not even a
                          tombstone
     OLDER_DATABASE       a complete copy without a row began at or after the newest time of all segments in the
                          database: its row was lost, so the database was set back, and other rows may be lost too
-    ROWS_BEFORE_LISTING  metadata was read before the listing had ended. In the right order an object without a row will
-                         never get one, because a row is written before the first object of its segment
+    ROWS_BEFORE_LISTING  metadata was read before the listing had ended. If it is read after that, a listed object
+                         without a row will never get one: a row is written before the first object of its segment
     INCOMPLETE_LISTING   the store has an object that the listing lacks, although the object's segment was FINISHED
                          before the listing began
 
-OLDER_DATABASE compares the start time in the copy's manifest with the newest time in rows; while the guard is active,
-with the newest time when it was first raised. These times are by the clocks of the workers that wrote manifests and
-rows, so the comparison depends on neither the store's clock nor the database's.
+OLDER_DATABASE compares the start time in the copy's manifest with the newest time in rows. While the guard is active,
+it compares with the newest time that the rows had when the guard was first raised. These times are by the clocks of the
+workers that wrote manifests and rows (for segments of brokers, by the brokers' clocks), so the comparison depends on
+neither the store's clock nor the database's.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -37,7 +40,7 @@ from include.tiering.units import format_utc
 
 
 class Guard(StrEnum):
-    """The guards of an audit; the head of this module says when each of them objects."""
+    """The guards of an audit; the head of this module says when each of them raises an objection."""
 
     FOREIGN_STORE = "foreign-store"
     CLOCK_DISAGREES = "clock-disagrees"
@@ -51,7 +54,8 @@ class Guard(StrEnum):
 class Refusal:
     """One guard's objection, as a sentence.
 
-    `memory_ms` is the newest time of a segment from before the database was set back; only OLDER_DATABASE sets it.
+    `memory_ms` is the newest time of segments (`Memory.newest_ms`) with which OLDER_DATABASE compared; None for
+    the other guards.
     """
 
     guard: Guard
@@ -63,8 +67,8 @@ class Refusal:
 class ActiveGuard:
     """An objection that an audit raised and no later one has cleared.
 
-    `raised_at_ms` is when the first audit that raised it was recorded, by the database's clock. `memory_ms` is that of
-    this first objection, see `Refusal`.
+    `raised_at_ms` is when the first audit that raised it was recorded, by the database's clock. `memory_ms` is the
+    `Refusal.memory_ms` of this first audit.
     """
 
     guard: Guard
@@ -85,8 +89,8 @@ class UnknownCopy:
 class Memory:
     """The number of segments in the database in any state, tombstones included.
 
-    `newest_ms` is the latest event time of these segments, by the clock of the worker that wrote it; None without
-    segments.
+    `newest_ms` is the latest event time of these segments, by the clock of the worker or broker that wrote it; None
+    without segments.
     """
 
     segments: int
@@ -100,8 +104,9 @@ class AuditEvidence:
     Attributes:
         objection: why the store is not this database's, None if it is.
         clock_contradiction: how another clock contradicts the database's, None if none does.
-        segment_objects: objects that were passed over, and findings about segments. Without any row in the database
-            these are all objects of segments, with a complete copy counted once.
+        segment_objects: number of objects and uploads that the audit did not classify (`passed_over`), and of findings
+            about segments. If the database has no row, each object of a segment is counted, but the objects of a
+            complete copy only once together.
         unknown_copies: the newest complete copies without a row, at most 100; accepted ones are left out.
         listing_ended_ms, rows_began_ms: both by the process's monotonic clock; comparable only with each other.
         unlisted: keys of objects that the store has and the listing lacks, although their segments were FINISHED before
@@ -121,15 +126,16 @@ class AuditEvidence:
 def stays_active(refusal: Refusal) -> bool:
     """Return whether the objection stays active after its audit.
 
-    A database that was set back stays so until the lost rows are back, and its retention settings may be old, too.
+    A database that was set back lacks rows also after the audit, and its retention settings may be those of the backup.
     """
     return refusal.guard is Guard.OLDER_DATABASE
 
 
 def known_before_restore(memory: Memory, active: Sequence[ActiveGuard]) -> Memory:
-    """Return `memory` with the newest time from before the database was set back.
+    """Return `memory` with the newest time that the database had when the active guard was raised.
 
-    So segments that were copied since do not hide the lost ones. Without an active guard, `memory` stays as it is.
+    So segments that were copied after that do not hide the lost ones. Without an active guard, `memory` is returned
+    unchanged.
     """
     times = [active_guard.memory_ms for active_guard in active if active_guard.memory_ms is not None]
     return Memory(memory.segments, min((memory.newest_ms, *times)) if memory.newest_ms is not None else None)
@@ -265,7 +271,9 @@ class AuditStore(Protocol):
         """Store an audit and all its findings, which are counted here; `audit.findings` is ignored.
 
         Repeating a call with the same run id is harmless. Findings are written in pages, each in a transaction of its
-        own, and the audit last: a crash leaves findings without their audit, and the next audit writes all of its own.
+        own, and the audit last. A crash may leave findings of an audit that is not recorded; the next audit writes
+        every finding that it has itself.
+
         A finding that ended (GONE or ACTED) after `audit.seen_at_ms` is not opened again. Refusals of the audit may
         stay active; see `active_guards`.
 
@@ -343,7 +351,7 @@ class ActiveGuards:
             f"nothing expires while the guard {first.guard} is active, since {format_utc(first.raised_at_ms)}: an audit"
             f" found that {first.sentence}. Restore the database's dynamic configs and adopt or accept the lost"
             " segments; then the next ./tiering audit clears the guard. ./tiering take-over-store shows the retention"
-            ' settings that would be used (docs/runbook.md, "The database was restored from a backup")'
+            ' settings that this database has now (docs/runbook.md, "The database was restored from a backup")'
         )
 
     def require_expiration_allowed(self) -> None:

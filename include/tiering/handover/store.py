@@ -1,4 +1,8 @@
-"""Handovers of one cluster in SQL. Every change to an existing handover locks the handover's row."""
+"""Handovers of one cluster in SQL.
+
+Every change to an existing handover locks the handover's row first; `release` only updates this row, and needs no lock
+before that.
+"""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -32,7 +36,7 @@ from include.tiering.runs.deletion_run import Approval
 
 
 class SqlHandoverStore(DatedStore):
-    """`HandoverStore` in the platform's database. Every call is one transaction, dated by the database's clock."""
+    """`HandoverStore` in the platform's database. Every call is one transaction, with times by the database's clock."""
 
     def begin(self, handover_id: Uuid, topic_id: Uuid, topic: str, wanted: LocalRetention, *, author: str) -> Handover:
         """Implement `HandoverStore.begin`."""
@@ -58,7 +62,8 @@ class SqlHandoverStore(DatedStore):
             is_new = insert_if_absent(connection, handovers, values)
             row = connection.execute(select(handovers).where(self._is(handover_id))).one_or_none()
             if row is None or row.topic_id != str(topic_id):
-                raise StateConflictError(f"topic {topic} ({topic_id}) has another handover that has not ended")
+                why = f"{topic} ({topic_id}) has a handover that has not ended, or {handover_id} is another topic's"
+                raise StateConflictError(why)
             begun = _handover_of(row)
             if is_new:
                 self._event(connection, begun, f"{handover_id} begins", author, now_ms)
@@ -164,7 +169,7 @@ class SqlHandoverStore(DatedStore):
             }
             for key in sorted(left.intersection(keys)):
                 _mark_restored(connection, self._cluster_id, drive.handover_id, key)
-                self._event(connection, found, f"{key} is restored", drive.driver, now_ms)
+                self._event(connection, found, f"{key} has its final value", drive.driver, now_ms)
 
     def save_seed(self, drive: Drive, seed: Sequence[SeededPartition]) -> None:
         """Implement `HandoverStore.save_seed`."""
@@ -251,8 +256,7 @@ class SqlHandoverStore(DatedStore):
             if found.approval is None:
                 values = {"approved_by": stored_text(author), "approved_at_ms": now_ms, "updated_at_ms": now_ms}
                 connection.execute(update(handovers).where(self._is(handover_id)).values(**values))
-                what = f"plan {plan_hash} is approved"
-                self._event(connection, found, what, author, now_ms)
+                self._event(connection, found, f"plan {plan_hash} is approved", author, now_ms)
             return _handover_of(self._locked(connection, handover_id))
 
     def record_checks(self, drive: Drive, step: HandoverStep, results: Sequence[CheckResult]) -> None:
@@ -294,7 +298,7 @@ class SqlHandoverStore(DatedStore):
         """Open a transaction with the handover locked, and yield connection, handover and the database's time in ms.
 
         Raises:
-            LeaseLostError: the lease was released, or was taken again, so that it has a new token.
+            LeaseLostError: the lease was released, or has a new token because a process took it since.
         """
         with writing(self._engine) as connection:
             now_ms = self._now_ms(connection)

@@ -27,10 +27,10 @@ class SizeReport:
         delete_lags: segments that wait for their deletion, by partition.
         tiers: None if the log dirs were not scanned.
         cost: None without prices.
-        verdicts: totals of FINISHED segments by verdict; only those that passed count as safe. Empty if the report is
-            about some topics only.
-        unread: partitions that are not in `sizes`, because brokers tier them and not all of the brokers' records were
-            read; each with the reason.
+        verdicts: totals of FINISHED segments by verdict; only segments with the verdict PASSED count as safe. Empty if
+            the report is about some topics only.
+        unread: partitions that brokers tier, and that are not in `sizes` because not all records in the brokers'
+            metadata topic were read; each with the reason.
     """
 
     sizes: Sequence[PartitionSize]
@@ -42,7 +42,7 @@ class SizeReport:
 
 
 def present_sizes(report: SizeReport) -> Presentation:
-    """Present sizes. A segment that spans leader epochs counts once in its partition and once in each epoch."""
+    """Present sizes. A segment that spans leader epochs counts once in its partition, and whole in each epoch."""
     total_bytes = sum(size.size_bytes for size in report.sizes)
     segments = sum(size.segments for size in report.sizes)
     words = [count(len(report.sizes), "partition"), count(segments, "segment"), format_bytes(total_bytes)]
@@ -51,11 +51,11 @@ def present_sizes(report: SizeReport) -> Presentation:
     if report.tiers is not None:
         words.append(f"{format_bytes(sum(lag.size_bytes for lag in report.tiers.copy_lags))} wait for a copy")
         if report.tiers.out_of_sight:
-            words.append(f"{count(len(report.tiers.out_of_sight), 'partition')} out of sight")
+            words.append(f"{count(len(report.tiers.out_of_sight), 'partition')} with unknown copy lag")
     if report.cost is not None and report.cost.storage_per_month is not None:
         words.append(f"about {_money(report.cost.storage_per_month)} {report.cost.currency} a month")
     if report.unread:
-        words.append(f"{count(len(report.unread), 'partition')} of brokers left out")
+        words.append(f"without {count(len(report.unread), 'partition')} that brokers tier")
     return Presentation(lambda: _document(report), lambda: _tables(report), ", ".join(words))
 
 
@@ -164,13 +164,13 @@ def _tables(report: SizeReport) -> tuple[Table, ...]:
     copies = _lag_table("waits to be copied", report.tiers.copy_lags, names)
     unseen = tuple((names.partition(partition), where) for partition, where in report.tiers.out_of_sight.items())
     if unseen:
-        copies += (Table("out of sight: their copy lag is unknown", ("partition", "where"), unseen),)
+        copies += (Table("copy lag unknown: leader's replica not readable", ("partition", "where"), unseen),)
     both = tuple(
         (names.partition(duplicate.topic_id_partition), format_bytes(duplicate.size_bytes))
         for duplicate in report.tiers.duplicates
         if duplicate.size_bytes
     )
-    duplicates = (Table("local and remote", ("partition", "bytes>"), both),) if both else ()
+    duplicates = (Table("both local and remote", ("partition", "bytes>"), both),) if both else ()
     return (sizes, *copies, *deletes, *duplicates, *error_table(report.tiers.errors))
 
 
@@ -203,7 +203,7 @@ def _lag_table(title: str, lags: Sequence[PartitionLag], names: TopicNames) -> t
         for lag in lags
         if lag.segments
     )
-    return (Table(title, ("partition", "segments>", "bytes>", "for>"), rows),) if rows else ()
+    return (Table(title, ("partition", "segments>", "bytes>", "waiting>"), rows),) if rows else ()
 
 
 def _money(amount: Decimal) -> str:

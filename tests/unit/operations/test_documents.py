@@ -258,7 +258,7 @@ def test_sizes_with_all_that_waits_and_what_it_costs() -> None:
     assert [error["path"] for error in document["errors"]] == [sample.SCAN_ERROR.path]
     assert presented.summary.endswith("2.0 KiB wait for a copy, about 12.50 EUR a month")
     titles = [table.title for table in presented.tables()]
-    assert titles[1:4] == ["waits to be copied", "waits to be deleted", "local and remote"]
+    assert titles[1:4] == ["waits to be copied", "waits to be deleted", "both local and remote"]
 
 
 def test_log_dirs_have_the_shape_of_kafkas_tool_and_the_remote_tier_beside_it() -> None:

@@ -280,7 +280,7 @@ def create_audits() -> None:
         column("guard", TEXT),
         column("run_id", TEXT, "the audit that raised it first"),
         column("sentence", TEXT),
-        column("memory_ms", LONG, "only older-database: newest segment time from before the set-back", null=True),
+        column("memory_ms", LONG, "only older-database: newest segment time with which its audit compared", null=True),
         column("raised_at_ms", LONG),
     )
     create(
@@ -363,10 +363,10 @@ def create_handovers() -> None:
         column("partition", INT),
         column("start_offset", LONG),
         column("end_offset", LONG, "inclusive; start_offset - 1: no offset"),
-        column("log_start_offset", LONG, "the broker's when this was decided"),
+        column("log_start_offset", LONG, "on the broker, as decided or as last accepted"),
         column("leader", INT),
         column("leader_epoch", INT),
-        column("compared_offset", LONG, "brokers served the copied records below it"),
+        column("compared_offset", LONG, "records below it served by brokers equal the copy"),
         refers("handover_partitions", "handovers", HANDOVER),
     )
     create(

@@ -249,7 +249,7 @@ active_guards: Final = Table(
     Column("guard", Text, primary_key=True),
     Column("run_id", Text, nullable=False, comment="the audit that raised it first"),
     Column("sentence", Text, nullable=False),
-    Column("memory_ms", BigInteger, comment="only older-database: newest segment time from before the set-back"),
+    Column("memory_ms", BigInteger, comment="only older-database: newest segment time with which its audit compared"),
     Column("raised_at_ms", BigInteger, nullable=False),
     comment="objections of audits that no later audit has cleared: nothing expires",
 )

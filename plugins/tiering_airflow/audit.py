@@ -264,8 +264,9 @@ class AuditOutcomeOperator(BaseOperator):
                 app.audit.apply_removal_limits(self.planned_run_id),
             )
             record = app.adapters.stores.audits.audit(self.audit_run_id)
+            findings = app.audit.findings(self.audit_run_id)
         run = RemovalRun(plan, limit_report, items)
-        for line in as_text(present_audit(AuditRun(record, (), removal=run))).splitlines():
+        for line in as_text(present_audit(AuditRun(record, findings, removal=run))).splitlines():
             self.log.info("%s", line)
         failed = run.of(RemovalOutcome.FAILED)
         if failed:

@@ -176,7 +176,8 @@ def test_nothing_is_planned_unless_the_form_asks(dry: Run, deployed: Deployment)
         dry.outcome()
 
 
-def test_an_approved_plan_is_removed(asked: Run, deployed: Deployment) -> None:
+def test_an_approved_plan_is_removed(asked: Run, deployed: Deployment, capsys: pytest.CaptureFixture[str]) -> None:
+    (deployed.remote / "notes.txt").write_text("of a person")
     before = stored_files(deployed.remote)
     asked.up_to_the_question()
     with deployed.open() as app:
@@ -189,7 +190,9 @@ def test_an_approved_plan_is_removed(asked: Run, deployed: Deployment) -> None:
     asked.of_plan(RemovalReleaseOperator)
     assert stored_files(deployed.remote) == before
     assert asked.of_plan(RemoveOrphansOperator)["removed"] == 2
+    capsys.readouterr()
     asked.outcome()
+    assert "compared with 3 segments: foreign-object 1; of 2 objects" in capsys.readouterr().out
     assert len(before) - len(stored_files(deployed.remote)) == 2
     with deployed.open() as app:
         approval = app.adapters.stores.removals.run(asked.planned_run).approval

@@ -1,14 +1,16 @@
 """Choose the segments of a topic for a rehearsal, and copy them into the log directory of another broker.
 
-A sample has the newest segments of one partition, whole and without a gap up to the log's end: the active segment, and
-the newest rolled segments that fit a size limit together with it, but at least the newest rolled segment. The sample
-also has the leader epochs of exactly these records. `samples_of` chooses samples without I/O.
+A sample has the newest segments of one partition, whole and without a gap up to the log's end. These are the active
+segment and as many rolled segments, from the newest on, as a limit for the size of the sample allows. The newest rolled
+segment is taken even if the limit is exceeded. No segment that is wholly below the log start is taken. The sample also
+has the leader epochs of exactly these records. `samples_of` chooses samples without I/O.
 
-Files are copied, never linked, so that the broker can load the partition:
+Files are copied and not linked, because the other broker may change them. Every copied file keeps its modification
+time, because a broker may expire segments by it. The copied directory has what a broker needs to load the partition:
 
     source                          copy
-    rolled .log .index .timeindex   whole, with their modification times (a broker may expire by them)
-    .txnindex, .snapshot            if they exist; a snapshot has the producers at a segment's base offset
+    rolled .log .index .timeindex   whole
+    rolled .txnindex, any .snapshot if they exist; a snapshot has the producers at a segment's base offset
     active .log                     up to the end that the scan found; the broker's recovery rebuilds its indexes
     leader-epoch-checkpoint         a new file with the epochs of the copied records only
     partition.metadata              a new file with the same topic id
@@ -49,8 +51,11 @@ _USABLE: Final = frozenset(
         IneligibleReason.PAST_RETENTION,
     }
 )
-"""Reasons that do not stop a handover: it waits until they pass, overrides the retention, or leaves the segment to the
-broker. None: the segment can be copied. A segment with any other reason stops a handover."""
+"""Reasons that do not stop a handover, and None for a segment that can be copied.
+
+A handover waits until a segment is flushed, and overrides the retention. It leaves the active segment, and segments
+above the high watermark or the last stable offset, to the broker. Segments below the log start are not in a sample. A
+segment with any other reason stops a handover."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,18 +108,18 @@ def samples_of(
         topic: the topic's name.
         report: a scan of the log directories.
         topic_metadata: the topic's metadata. None without a connection: then the partitions from 0 up to the highest
-            number in the log directories are required.
+            number of a chosen replica in the log directories are required.
         max_bytes: the maximal size of one partition's sample; only its two newest segments may exceed this size.
 
     Raises:
-        UnknownTopicError: no log directory has a partition of the topic.
-        RehearsalError: a partition cannot be read on this host, a handover could not copy one of its segments, no
-            partition has a rolled segment, or log directories have several topics of this name.
+        UnknownTopicError: no log directory has a replica of the topic, or without metadata no chosen replica.
+        RehearsalError: no log directory has the chosen replica of a partition, a handover could not copy a segment of
+            a sample, no sample has a rolled segment, or log directories have several topics of this name.
     """
     chosen = _chosen(topic, report, topic_metadata)
     samples = tuple(sample_of(chosen[partition], max_bytes) for partition in sorted(chosen))
     if not any(sample.rolled for sample in samples):
-        raise RehearsalError(f"no partition of {topic} has a rolled segment yet: there is nothing to hand over")
+        raise RehearsalError(f"no partition of {topic} has a rolled segment yet above log start: nothing to hand over")
     return samples
 
 
@@ -140,7 +145,7 @@ def sample_of(replica: Replica, max_bytes: int) -> PartitionSample:
 
 
 def _chosen(topic: str, report: ScanReport, topic_metadata: TopicMetadata | None) -> dict[int, Replica]:
-    """Return the leader's replica of each partition. Raises like `samples_of`."""
+    """Return the chosen replica of each partition: the replica that a copy may read. Raises like `samples_of`."""
     replicas = [
         replica
         for replica in report.replicas
@@ -149,7 +154,7 @@ def _chosen(topic: str, report: ScanReport, topic_metadata: TopicMetadata | None
     ]
     chosen = {replica.topic_id_partition.partition: replica for replica in replicas if replica.chosen}
     if not replicas or (topic_metadata is None and not chosen):
-        raise UnknownTopicError(f"no log directory holds a partition of topic {topic}{_first_error(report)}")
+        raise UnknownTopicError(f"no log directory holds a readable partition of topic {topic}{_first_error(report)}")
     ids = {partition.topic_id_partition.topic_id for partition in chosen.values()}
     if len(ids) > 1:
         raise RehearsalError(
@@ -161,7 +166,7 @@ def _chosen(topic: str, report: ScanReport, topic_metadata: TopicMetadata | None
         led_by = "" if leader is None else f", led by broker {leader},"
         raise RehearsalError(
             f"{topic}: {len(missing)} of {len(wanted)} partitions cannot be read here: partition {missing[0]}{led_by}"
-            f" is in no directory that log_dirs names for its leader{_first_error(report)}"
+            f" is in no directory of its leader that the setting log_dirs names{_first_error(report)}"
         )
     return chosen
 
@@ -190,8 +195,9 @@ def bases_of(sample: PartitionSample) -> Sequence[int]:
 
 
 COPIES: Final = 3
-"""How many times the sample's bytes must be free: for the sample, for its copy in the throw-away store, and as much
-again for indexes and a broker's own files."""
+"""The free disk space must be this many times the bytes of the sample, and `_BASE_BYTES` more.
+
+This is space for the sample, for its copy in the throw-away store, and for indexes and the broker's own files."""
 _BASE_BYTES: Final = 64 * MIB
 _BLOCK_BYTES: Final = 4 * MIB
 

@@ -12,7 +12,7 @@ def sizes(
     topic: Topics = None,
     log_dirs: Annotated[
         bool,
-        typer.Option(help="Also read the log directories, for bytes that wait for a copy, or are local and remote."),
+        typer.Option(help="Also read the log directories, to show bytes that wait for a copy or are local and remote."),
     ] = True,
     as_json: Json = False,
 ) -> None:
@@ -30,7 +30,7 @@ def sizes(
 
 
 def log_dirs(ctx: typer.Context, topic: Topics = None, as_json: Json = False) -> None:
-    """Show the bytes of each partition in each log directory, and how many of them are remote.
+    """Show the bytes of each partition in each log directory, and the bytes of the whole partition in remote storage.
 
     `--json` prints the form of `kafka-log-dirs.sh --describe`, with the remote tier added.
     """

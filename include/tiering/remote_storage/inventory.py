@@ -1,9 +1,9 @@
 """An S3 Inventory as a listing: what was below a prefix of a bucket when the inventory was taken.
 
-Everything is checked before it is used: the manifest against its checksum, each file against length and MD5 of the
-manifest, each row against the bucket's name. An inventory cannot show open uploads, and shows old versions only if it
-was configured with all versions. S3 writes an inventory once a day at most, and it is eventually consistent: changes
-of the 24 hours before it may be missing.
+Everything is checked before it is used: the manifest by its checksum file, each file by the length and MD5 that the
+manifest states for it, each row by the name of its bucket. An inventory cannot show open uploads, and shows old
+versions only if it was configured with all versions. S3 writes an inventory once a day at most, and it is eventually
+consistent: changes of the 24 hours before it may be missing.
 
 The manifest names the bucket, the files that hold the listing, and the time:
 
@@ -13,10 +13,11 @@ The manifest names the bucket, the files that hold the listing, and the time:
                    columns; Parquet: a message type, and the columns are named in the files),
      "files": [{"key": "inv/orders-archive/daily/data/….csv.gz", "size": 12345, "MD5checksum": "f111…"}, …]}
 
-Keys of files are relative to the destination bucket: the files are in the bucket that S3 writes them to, or in a copy
-of it on this host. Next to the manifest is `manifest.checksum`, the MD5 of the manifest's bytes in hex.
+S3 writes the inventory to the destination bucket, and the keys of files are keys in that bucket. The files are read
+from the bucket, or from a copy of it on this host. Next to the manifest is `manifest.checksum`, the MD5 of the
+manifest's bytes in hex.
 
-Rows are read in batches, so memory holds one batch whatever the length of a file. CSV: gzip, no header, every field in
+Rows are read in batches, so memory holds one batch, however long the file is. CSV: gzip, no header, every field in
 quotes, keys percent-encoded, empty fields for absent values. Parquet: named columns, typed, keys as they are.
 
 Source: Amazon S3 User Guide, "Amazon S3 Inventory list" and "Locating your inventory list".
@@ -71,7 +72,7 @@ class FileFormat(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class InventoryFile:
-    """One file of the listing; it is one part of the listing."""
+    """One file with rows of the inventory. As an `ObjectListing`, the inventory has one part for each such file."""
 
     key: str
     size_bytes: int
@@ -182,7 +183,7 @@ def _parquet(content: IO[bytes], manifest: InventoryManifest) -> Iterator[Column
     file = pq.ParquetFile(content)
     names = {plain_name(name): name for name in file.schema_arrow.names}
     if missing := set(manifest.columns) - set(names):
-        raise RemoteStorageError(f"a file of the inventory has no {', '.join(sorted(missing))}, which its schema names")
+        raise RemoteStorageError(f"a file of the inventory has no {', '.join(sorted(missing))}, named by fileSchema")
     wanted = {name: names[name] for name in manifest.columns if name in _WANTED}
     for batch in file.iter_batches(_BATCH_ROWS, columns=list(wanted.values()), use_threads=False):
         columns = {name: batch.column(stored) for name, stored in wanted.items()}

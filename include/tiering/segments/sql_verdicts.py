@@ -13,8 +13,9 @@ Two verifications of the same segment are recorded one after the other: the seco
 result of a rule for a segment replaces the previous one.
 
 A partition is stopped exactly while it has a FINISHED segment with the verdict FAILED that was neither given up nor
-*left*. A segment is left if a person decided to follow a later history from an offset at or below the segment's last
-offset: then no source has the segment any more, and the followed history does not depend on it (`model.histories`).
+*left*. A segment is left if a person decided that the archive follows a later history of the source from an offset at
+or below the segment's last offset (`model.histories`). No source can replace such a segment, and from that offset on
+the archive has the records of the later history.
 """
 
 from collections.abc import Sequence
@@ -96,8 +97,9 @@ class SqlVerdicts(ClusterStore):
 
     def expire_verdicts(self, older_than_ms: int, *, at_most: int) -> int:
         """Implement `RemoteLogMetadata.expire_verdicts`."""
-        # An expired verdict stops no partition, so no partition is locked, only the chosen rows. A row that another
-        # transaction verifies at the same time is skipped; the update checks the conditions again.
+        # A verdict that changes from PASSED to EXPIRED neither stops nor resumes a partition. So only the rows of the
+        # chosen segments are locked, and no partition. A row that another transaction verifies at the same time is
+        # skipped; the update checks the conditions again.
         with writing(self._engine) as connection:
             has_expired = (
                 segments.c.cluster_id == self._cluster_id,
@@ -226,7 +228,7 @@ def _result_of(segment_id: RemoteLogSegmentId, row: Row[Any]) -> QualityResult:
 
 
 NOTHING_LOST: Final = MappingProxyType({"lost_because": None, "given_up_at_ms": None})
-"""New values for a segment that passed: they clear its loss, and the decision to give it up."""
+"""Column values for a segment that passed: they remove the reason why it was lost, and the decision to give it up."""
 
 WAS_LEFT: Final = exists().where(
     and_(*(divergences.c[name] == segments.c[name] for name in ("cluster_id", "topic_id", "partition"))),

@@ -70,7 +70,7 @@ def attempt(settings: TieringSettings, topic: str, messages: list[str], *, keep:
 @pytest.mark.parametrize(
     ("topic", "error", "says"),
     [
-        ("nope", UnknownTopicError, "no log directory holds a partition of topic nope"),
+        ("nope", UnknownTopicError, "no log directory holds a readable partition of topic nope"),
         ("order*", SettingError, r"not the name of a topic: 'order\*'"),
         ("../orders", SettingError, "not the name of a topic"),
         ("state-compacted", RehearsalError, "compacted topic"),

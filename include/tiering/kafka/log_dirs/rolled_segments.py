@@ -1,12 +1,16 @@
-"""Read the rolled segments of a partition: only names, sizes and the last time index entry, or every batch (`deep`).
+"""Read the rolled segments of a partition.
 
-`SegmentFiles` holds the files of one segment open and checks all of them. Whether the indexes belong to their `.log`
-is checked by samples: of the offset index up to `_SPOT_CHECKS` entries, spread evenly; of the time index the last
-entry; of the transaction index every known aborted transaction.
+Without `deep`, the names and sizes of the files are read, and of each segment the last time index entry (the headers of
+all batches, if the time index is empty). With `deep`, every batch, every index and the producer snapshot are checked.
 
-- An offset index entry is correct if a batch with a base offset not above the entry's offset begins at its position:
-  then a scan from there finds every record from that offset on. (Brokers before 4.x index whole appends, so the offset
-  may lie in a later batch.)
+`SegmentFiles` holds the files of one segment open and checks all of them. Samples show whether an offset or time index
+belongs to its `.log`: up to `_SPOT_CHECKS` entries of the offset index, spread evenly, and the last entry of the time
+index. The transaction index is compared with all aborted transactions that the batches show.
+
+- An offset index entry is correct if a batch begins at its position, and the base offset of this batch is neither above
+  the entry's offset nor below the segment's base offset: then a scan from the position finds every record from the
+  entry's offset on. (An entry of a broker before 4.x is about an append, which may have several batches: the position
+  is that of the first batch, and the offset may be in a later batch.)
 - The last time index entry is correct if the batch that holds its offset has its timestamp as the largest.
 - The transaction index must have every aborted transaction whose begin and ABORT marker are known. Otherwise consumers
   with read_committed would get aborted records.
@@ -43,8 +47,8 @@ _MAX_KNOWN: Final = 10_000
 class KnownTimestamps:
     """Cache the largest timestamps of rolled segments, which do not change.
 
-    A copy reads the replica again for each of its segments, so the cache saves reads. The key is the directory's device
-    and inode, and the segment's base offset, next base offset, size and modification time.
+    A copy run reads the replica again for each segment that it copies, so the cache saves reads. The key is the
+    directory's device and inode, and the segment's base offset, next base offset, size and modification time.
     """
 
     def __init__(self) -> None:
@@ -199,8 +203,9 @@ class CheckedFiles:
 class SegmentFiles:
     """The files of a segment, held open so that they stay readable when they are deleted.
 
-    `next_base_offset` is the successor's base offset. `producer_snapshot` is the snapshot at the segment's end, which
-    is copied. `base_snapshot` is the one at its start; it is only used for checks and is not part of the segment.
+    `next_base_offset` is the successor's base offset. `producer_snapshot` is the snapshot at the segment's end; this
+    snapshot is copied with the segment. `base_snapshot` is the snapshot at the segment's start; it is only used for
+    checks and is not copied.
     """
 
     base_offset: int
@@ -219,7 +224,8 @@ class SegmentFiles:
 
         Raises:
             SourceVanishedError: the segment does not exist.
-            SourceError: one of its files cannot be opened.
+            SourceError: an index is missing, or a file cannot be opened. Errors of `base_snapshot` are ignored: then it
+                is None.
         """
         with ExitStack() as stack:
 
@@ -358,7 +364,7 @@ def spot_check_offset_index(log: BrokerFile, index: OffsetIndex, index_path: str
 
 
 def spot_check_time_index(log: BrokerFile, index: TimeIndex, offsets: OffsetIndex, index_path: str) -> None:
-    """Check the last entry. Raises CorruptFileError if it does not match the log. `offsets` must be checked."""
+    """Check the last entry. Raises CorruptFileError if it does not match the log. `offsets` must have been checked."""
     if not len(index):
         return
     offset, timestamp_ms = int(index.offsets[-1]), index.largest_timestamp_ms

@@ -81,6 +81,7 @@ class VerifyReport:
     """The result of one call. `failed` has a finding for each broken rule that fails a segment, `warnings` the others.
 
     `gone` counts planned segments that were no longer FINISHED; `segments` counts the verified ones.
+    `failed_in_partition` counts the segments that fail only rules about their whole partition, verified here or not.
     """
 
     segments: int
@@ -89,10 +90,13 @@ class VerifyReport:
     bytes_read: int
     seconds: float
     gone: int = 0
+    failed_in_partition: int = 0
 
     def with_partitions(self, failed: Sequence[QualityFinding], warnings: Sequence[QualityFinding]) -> Self:
         """Return this report with the findings about whole partitions added."""
-        return replace(self, failed=(*self.failed, *failed), warnings=(*self.warnings, *warnings))
+        further = {finding.segment_id for finding in failed} - {finding.segment_id for finding in self.failed}
+        failed, warnings = (*self.failed, *failed), (*self.warnings, *warnings)
+        return replace(self, failed=failed, warnings=warnings, failed_in_partition=len(further))
 
 
 @dataclass(slots=True)

@@ -336,6 +336,18 @@ def test_verify() -> None:
     assert "1 segment with batches too large to be opened" in large.summary
 
 
+def test_segments_that_fail_with_their_partition_are_not_subtracted_from_those_that_were_verified() -> None:
+    ids = [f"{number:021d}A" for number in range(3)]
+    findings = [QualityFinding("orders", 0, sample.TOPIC_ID_TEXT, id_, 100, "Q401", "partition", "gap") for id_ in ids]
+    report = VerifyReport(1, (findings[0],), (), 2048, 0.5).with_partitions(findings, ())
+    assert present_verify(report).summary == (
+        "verified 1 segment: 0 passed, 1 failed, 0 warnings; read 2.0 KiB; 2 segments failed by rules about whole "
+        "partitions"
+    )
+    passed = VerifyReport(1, (), (), 2048, 0.5).with_partitions(findings[1:], ())
+    assert present_verify(passed).summary.startswith("verified 1 segment: 1 passed, 0 failed")
+
+
 def test_verify_names_what_is_not_served_with_its_offsets_and_what_becomes_of_it() -> None:
     metadata = sample.segment_row().metadata
     copies = [

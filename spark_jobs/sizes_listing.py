@@ -94,10 +94,10 @@ def beside_rows(stored: DataFrame, rows: DataFrame) -> DataFrame:
 
 
 def listed_suspects(compared: DataFrame, names: Mapping[Uuid, str], config: Path | None) -> DataFrame:
-    """Return `SUSPECTS` that the listing shows.
+    """Return the suspects that the listing shows, with the columns of `SUSPECTS`.
 
-    If the log has another length than the segment, a task reads the manifest, because a compressed or encrypted log may
-    have that length.
+    If the stored log is longer or shorter than the segment, a task reads the manifest: the log may be compressed or
+    encrypted. The segment is a suspect unless the manifest explains the stored length.
     """
     is_other_size = functions.col("suspicion") == Suspicion.OTHER_SIZE.value
     others = compared.where(functions.col("suspicion").isNotNull() & ~is_other_size).select(*SUSPECT_COLUMNS)
@@ -105,7 +105,7 @@ def listed_suspects(compared: DataFrame, names: Mapping[Uuid, str], config: Path
 
 
 def manifest_suspects(compared: DataFrame, names: Mapping[Uuid, str], config: Path | None) -> DataFrame:
-    """Return `SUSPECTS` among segments with all objects; tasks read each manifest."""
+    """Return the suspects among segments with all objects, with the columns of `SUSPECTS`; tasks read each manifest."""
     unsuspected = compared.where(functions.col("suspicion").isNull())
     return _with_manifests(unsuspected, names, config, _manifest_suspicion)
 
@@ -116,7 +116,7 @@ def _with_manifests(
     config: Path | None,
     suspicion_of: SuspicionOf,
 ) -> DataFrame:
-    """Return as `SUSPECTS` the segments that `suspicion_of` suspects, and those whose manifest is missing."""
+    """Return segments that `suspicion_of` suspects or whose manifest is missing, with the columns of `SUSPECTS`."""
 
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         with ParentWatch(), open_app(load_settings(config)) as app:

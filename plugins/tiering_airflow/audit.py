@@ -1,4 +1,4 @@
-"""The tasks of `tiering_audit`. Each opens the library, and logs or checks what its services or stores return.
+"""The tasks of `tiering_audit`. `audit` is a Spark job; each other task calls services or stores of the library.
 
 XCom carries ids and counts; audits, findings, plans, questions, approvals and outcomes are in the platform's own
 database, and the listing that the Spark job made is in the job's output directory.
@@ -130,7 +130,7 @@ class AuditAlarmOperator(BaseOperator):
 
 
 class PlanRemovalsOperator(BaseOperator):
-    """Plans the removal of findings, stores the plan, and pushes the id of the planned run.
+    """Plans the removal of objects, uploads and versions that findings name, stores the plan, and pushes its run id.
 
     Skipped unless the form asks for removals. If there is nothing to remove, it pushes no id.
     """
@@ -277,7 +277,10 @@ class AuditOutcomeOperator(BaseOperator):
 
 
 def _ended(run_id: str) -> bool:
-    """Return whether the job recorded the audit, as it does if it ends with findings, but not if it cannot run."""
+    """Return whether the job recorded this audit as the last one.
+
+    A job that ends with an error code because of findings has recorded its audit; a job that could not run has not.
+    """
     with TieringHook().open() as app:
         last = app.adapters.stores.audits.last_audit()
     return last is not None and last.run_id == run_id

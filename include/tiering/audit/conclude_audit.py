@@ -4,9 +4,9 @@ Nothing is removed here. A dangling reference fails a run and raises an alarm. S
 are read again, and the finding is reported only if the object is missing and the row is FINISHED. Only the first 2,000
 dangling references (`_MAX_CHECKED_AGAIN`) are checked again; further ones are reported unchecked. The order of the two
 reads matters: a deletion takes the row out of FINISHED before it deletes objects, so if the object is missing and the
-row read after it is still FINISHED, no deletion has removed the object. If the object exists after all, and the row is
-FINISHED, the listing was incomplete, because the segment was FINISHED before the listing began: the listing may lack
-other objects too.
+row read after it is still FINISHED, no deletion has removed the object. The comparison reports a dangling reference
+only for a segment that was FINISHED before the listing began. So if the object exists after all, and the row is
+FINISHED, the listing was incomplete, and may lack other objects too.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence

@@ -12,10 +12,12 @@ longer holds after a pause, the groups that were not begun keep their records.
     DELETE_FINISHED  the same segments DELETE_FINISHED       tombstones; the plan says PLANNED     B
     RECORDED         outcomes stored with the plan           nothing                               -
 
-A: the next holder of the partition's expiration lease: it completes begun deletions of the plan first. The next plan
-   names every unfinished delete of any run.
+A: the next holder of the partition's expiration lease: it carries out the rest of the same plan, begun deletions
+   first. If the run has no further batch, the next run does it: its plan names every unfinished delete of any run, and
+   FINISHED segments below the log start.
 B: the next holder of the expiration lease, when it finds the segment deleted (outcome DELETED).
-A superseded segment is in DELETE_STARTED before any plan; its objects are held until a plan names the segment.
+A superseded segment is in DELETE_STARTED already before a plan names it. Its objects stay in the store until a batch
+carries out a plan that names it.
 If the store does not delete an object, its segment stays in DELETE_STARTED: a row is never removed before its objects.
 
 A batch takes an expiration lease on a partition, deletes its planned segments in groups, releases the lease and takes
@@ -172,7 +174,7 @@ class SegmentDeleter:
         plan of these deletions was checked while `history` was the newest history.
 
         Raises:
-            HistoryChangedError: after the plan, a decision to follow another history was recorded; nothing was done.
+            HistoryChangedError: since the plan was checked, a decision changed the followed history; nothing was done.
             RemoteStorageError: nothing of the group could be deleted; all of it stays DELETE_SEGMENT_STARTED.
         """
         partition, first = lease.fence.topic_id_partition, group[0][0].start_offset

@@ -66,7 +66,7 @@ def create_runs() -> None:
         RUN,
         column("cluster_id", TEXT),
         column("run_id", TEXT),
-        column("plan_hash", TEXT, "SHA-256 of the plan: a run has one"),
+        column("plan_hash", TEXT, "SHA-256 of the run's only plan"),
         column("created_at_ms", LONG),
         column("kind", TEXT, "copy, expire, verify or audit", default="copy"),
         column(
@@ -152,7 +152,7 @@ def create_runs() -> None:
         column("run_id", TEXT),
         column("topic", TEXT),
         column("log_start_before", LONG, "when the plan was made"),
-        column("log_start_offset", LONG, "set before the first deletion"),
+        column("log_start_offset", LONG, "log start that the run reaches, group by group"),
         column("local_bytes", LONG, "bytes that only the broker had when it was planned; null: not known", null=True),
         column("local_behind_offset", LONG, "the highest remote offset (inclusive) then; -1: none", null=True),
         column("local_history", INT, "number of the leader epoch history followed then; null: 0", null=True),
@@ -183,7 +183,7 @@ def create_runs() -> None:
     index("ix_planned_deletions_segment", "planned_deletions", f"{PARTITION} segment_id")
     create(
         "planned_verifications",
-        "segments that a run verifies; 30 days later the next plan deletes the rows",
+        "segments that a run verifies; a new plan deletes the rows of plans older than 30 days",
         f"{PARTITION} run_id segment_id",
         *partition_key(),
         column("run_id", TEXT),
@@ -262,11 +262,11 @@ def create_audits() -> None:
         column("run_id", TEXT),
         column("source", TEXT, "listing or inventory"),
         column("began_at_ms", LONG),
-        column("seen_at_ms", LONG, "time as of which all that it saw is complete"),
+        column("seen_at_ms", LONG, "store changes before this time are in the listing"),
         column("objects", LONG),
         column("rows", LONG, "segments that were compared, tombstones included"),
         column("findings", LONG),
-        column("passed_over", TEXT, "JSON: objects that were not classified, by reason"),
+        column("passed_over", TEXT, "JSON: objects and uploads not classified, by reason"),
         column("refusals", TEXT, "JSON: why no object may be removed because of this audit"),
         column("recorded_at_ms", LONG),
         column("sequence", LONG, "in the order in which they ended", default="0"),
@@ -274,7 +274,7 @@ def create_audits() -> None:
     index("ix_audits_recorded", "audits", "cluster_id recorded_at_ms")
     create(
         "active_guards",
-        "objections of audits that no later audit has cleared: nothing expires",
+        "objections of audits that no later audit has cleared; nothing expires while there is one",
         "cluster_id guard",
         column("cluster_id", TEXT),
         column("guard", TEXT),

@@ -37,7 +37,7 @@ runs: Final = Table(
     cluster_key(),
     Column("run_id", Text, primary_key=True),
     Column("kind", Text, nullable=False, server_default="copy", comment="copy, expire, verify or audit"),
-    Column("plan_hash", Text, nullable=False, comment="SHA-256 of the plan: a run has one"),
+    Column("plan_hash", Text, nullable=False, comment="SHA-256 of the run's only plan"),
     Column("created_at_ms", BigInteger, nullable=False),
     Column("needs_approval", Boolean, comment="of a run that deletes; null: not compared with the deletion limits yet"),
     Column("withdrawn_at_ms", BigInteger, comment="since then nothing of the run may be deleted; null: not withdrawn"),
@@ -141,7 +141,7 @@ planned_expirations: Final = Table(
     Column("run_id", Text, primary_key=True),
     Column("topic", Text, nullable=False),
     Column("log_start_before", BigInteger, nullable=False, comment="when the plan was made"),
-    Column("log_start_offset", BigInteger, nullable=False, comment="set before the first deletion"),
+    Column("log_start_offset", BigInteger, nullable=False, comment="log start that the run reaches, group by group"),
     Column("local_bytes", BigInteger, comment="bytes that only the broker had when it was planned; null: not known"),
     Column("local_behind_offset", BigInteger, comment="the highest remote offset (inclusive) then; -1: none"),
     Column("local_history", Integer, comment="number of the leader epoch history followed then; null: 0"),
@@ -217,7 +217,7 @@ planned_verifications: Final = Table(
     Column("recorded_at_ms", BigInteger),
     ForeignKeyConstraint(_RUN, [f"runs.{name}" for name in _RUN]),
     Index("ix_planned_verifications_run", *_RUN, "outcome"),
-    comment="segments that a run verifies; 30 days later the next plan deletes the rows",
+    comment="segments that a run verifies; a new plan deletes the rows of plans older than 30 days",
 )
 
 
@@ -230,11 +230,11 @@ audits: Final = Table(
     Column("run_id", Text, primary_key=True),
     Column("source", Text, nullable=False, comment="listing or inventory"),
     Column("began_at_ms", BigInteger, nullable=False),
-    Column("seen_at_ms", BigInteger, nullable=False, comment="time as of which all that it saw is complete"),
+    Column("seen_at_ms", BigInteger, nullable=False, comment="store changes before this time are in the listing"),
     Column("objects", BigInteger, nullable=False),
     Column("rows", BigInteger, nullable=False, comment="segments that were compared, tombstones included"),
     Column("findings", BigInteger, nullable=False),
-    Column("passed_over", Text, nullable=False, comment="JSON: objects that were not classified, by reason"),
+    Column("passed_over", Text, nullable=False, comment="JSON: objects and uploads not classified, by reason"),
     Column("refusals", Text, nullable=False, comment="JSON: why no object may be removed because of this audit"),
     Column("recorded_at_ms", BigInteger, nullable=False),
     Column("sequence", BigInteger, nullable=False, server_default="0", comment="in the order in which they ended"),
@@ -251,7 +251,7 @@ active_guards: Final = Table(
     Column("sentence", Text, nullable=False),
     Column("memory_ms", BigInteger, comment="only older-database: newest segment time with which its audit compared"),
     Column("raised_at_ms", BigInteger, nullable=False),
-    comment="objections of audits that no later audit has cleared: nothing expires",
+    comment="objections of audits that no later audit has cleared; nothing expires while there is one",
 )
 
 audit_findings: Final = Table(

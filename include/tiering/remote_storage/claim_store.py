@@ -23,8 +23,9 @@ therefore a process continues until it has completed a generation whose token it
 A move changes the recorded place of a store's keys to another place, to which the objects were moved before:
 
     step            what is in force                      who continues after a crash
-    PENDING_STORED  the old place; the new place is       the next move to the same place; a run that plans is refused,
-                    pending, with the next generation     unless the settings name the new place and the URL is the same
+    PENDING_STORED  the old place; the new place is       the next move to the same place (to any place, if the URL is
+                    pending, with the next generation     the same); a run that plans is refused, unless the settings
+                                                          name the new place and the URL is the same
     (left raised)   no place; the marker of the old       the next move to the same place; this step is done only if
                     place has the pending generation      the URL of the new place differs
     MARKER_WRITTEN  the new place; its marker has the     as after PENDING_STORED
@@ -44,7 +45,7 @@ from include.tiering.model.segments import Uuid
 from include.tiering.remote_storage.contract import RemoteStorage
 
 SETTLE_SECONDS: Final = 2.0
-"""Seconds to wait before the marker is read back from a store without conditional writes."""
+"""Seconds to wait after an unconditional write of the marker, before the marker is read back."""
 MOST_ROUNDS: Final = 100
 
 
@@ -126,8 +127,8 @@ class StoreClaim:
 
         Raises:
             ForeignStoreError: another database has raised the generation since, the marker is missing or of another
-                store, the settings name another place than the recorded one, no place is recorded, or a move to another
-                place is pending.
+                store, the settings name another place than the recorded one, no place is recorded, or a move is pending
+                (unless the settings name its place and the URL stays the same).
             RemoteStorageUnavailableError, MetadataUnavailableError: the next call continues.
         """
         token = Uuid.random(self.random_bytes)
@@ -146,12 +147,14 @@ class StoreClaim:
         """Make this database the owner of the store, whose marker is `found`, with the next generation.
 
         If `found` is this database's marker already, the generation is raised as usual. A crash leaves the store with
-        its previous owner or with this database; the next call continues. If neither the marker nor the database has a
-        place, no place is recorded.
+        its previous owner or with this database; the next call continues. If the database has no place, and a `found`
+        of another database has none either, no place is recorded.
 
         Raises:
             ForeignStoreError: `found` is the marker of another store, the settings name another place, or the marker
-                was replaced after `found` was read: by the other database, or by a second takeover.
+                was removed or replaced after `found` was read, by the other database or by a second takeover. If
+                `found` is this database's marker: as `raise_generation`.
+            RemoteStorageUnavailableError, MetadataUnavailableError: the next call continues.
         """
         accepted = self.generations.accepted()
         if accepted.accepts(found):
@@ -189,8 +192,8 @@ class StoreClaim:
             The database's own marker afterwards.
 
         Raises:
-            ForeignStoreError: the store has neither the pending marker nor the one before it, or a move to another
-                place is pending.
+            ForeignStoreError: the generation is still pending, and the store has neither the pending marker nor the one
+                before it; or a move is pending, as for `raise_generation`.
         """
         pending = proposed.pending
         if pending is None:
@@ -261,7 +264,7 @@ class StoreMove:
         """Make `place` the place of the keys, with the next generation.
 
         The claim's storage must be open at `place`, and the caller must have proved that the objects are there. A crash
-        leaves the old place or the new one in force; the next call continues.
+        leaves the old place, the new one or none in force; the next call continues.
 
         A place with another URL has a marker object of its own. Then the marker of the old place is raised first, if
         that place still has a marker, and on the condition that the marker is this database's: so a copy of the
@@ -271,14 +274,15 @@ class StoreMove:
         Args:
             place: the new place.
             author: who moves the store, for the event.
-            require_idle: raises if a copy or deletion is under way. It is called first, after the new place became
-                pending, and before the new place is in force.
+            require_idle: raises if a copy or deletion is under way. It is called first, after this call made the new
+                place pending, and before the move is completed.
 
         Raises:
-            ForeignStoreError: the old or the new place has the marker of another database; the old place has no marker
-                although both places may name the same objects; a move to another place is under way; or the database
-                has no place.
-            RemoteStorageUnavailableError: the store cannot be reached now; the next call continues.
+            ForeignStoreError: the old or the new place has the marker of another database; neither place has this
+                database's marker, and both may name the same objects; an earlier move to another place has already
+                raised the marker of the old place, or a concurrent move was completed; or the database has no place.
+            RemoteStorageUnavailableError: the store cannot be reached now, or other runs were faster each time; the
+                next call continues.
         """
         require_idle()
         for _ in range(MOST_ROUNDS):

@@ -1,8 +1,8 @@
 """The contract of KIP-405's RemoteStorageManager as this platform uses it, and the check for absent objects.
 
 Every copy attempt has a new segment id, so a copy never overwrites an object: a key that exists already is an error. To
-delete an absent object is no error. Only the layout builds and parses keys. A copy charges every byte to the limiter
-before it is sent.
+delete an absent object is no error. Only the layout builds and parses keys of segments. A copy charges every byte to
+the limiter before it is sent.
 
 While a mirror or a restore of the store is under way, an object of a segment may be missing, or may have 0 bytes,
 because its content is still to come. Such an object cannot be told from an object that was lost. Neither counts as
@@ -108,8 +108,8 @@ class DeleteFailure:
 class SegmentReader(Protocol):
     """Objects of one segment, for callers that read most of them.
 
-    Nothing is read before a method needs it; every object except the log is read once, whole. All bytes are charged
-    before they are read.
+    Nothing is read before a method needs it; every object except the log is read once, whole (again only after a
+    retriable error). All bytes are charged before they are read.
     """
 
     @property
@@ -181,9 +181,11 @@ class RemoteStorage(Protocol):
             RemoteChecksumError: the bytes or their number differ from what `data` and `metadata` say.
             RemoteStorageFullError: the store has no space.
             RemoteStorageUnavailableError: the store cannot be reached now.
+            ForeignStoreError: the marker was checked, and is not one of the expected markers.
             RemoteStorageError: the store refused a request for another reason.
             SettingError: the encryption key pair cannot be used, or the log has more chunks than readers accept.
             SourceChangedError: the layout reads the log to transform it, and it differs from what the check pass read.
+            SourceError: `data` could not be read.
             SendingStoppedError, LeaseLostError: raised by the limiter.
         """
         ...
@@ -305,7 +307,7 @@ class RemoteStorage(Protocol):
     def replace_marker(
         self, expected: StoreMarker, marker: StoreMarker, *, conditional: bool = True
     ) -> StoreMarker | None:
-        """Replace the marker `expected` by `marker`. Any other marker stays as it is.
+        """Replace the marker `expected` by `marker`. Any other marker that is found stays as it is.
 
         Args:
             expected: the marker that may be replaced.

@@ -97,7 +97,8 @@ def open_storage(
     `form` and `keys` are for the aiven layout.
 
     Raises:
-        SettingError: an unusable URL, endpoint or layout, or encryption without `keys`.
+        SettingError: an unusable URL, layout or configuration of S3 (endpoint, region, profile), or encryption without
+            `keys`.
     """
     chosen = _layout(layout, url, form, keys)
     return SegmentStorage(_open_store(url, access, chosen.staging_prefix), chosen)

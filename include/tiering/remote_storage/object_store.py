@@ -2,7 +2,7 @@ r"""Contract of an object store: objects under keys, and a listing of all of the
 
 An object of a segment is written once, as a whole, and never changed: `put` creates, it does not overwrite. A visible
 object is complete, and it is durable when `put` has returned. `RemoteStorage` is an object store together with a
-layout. Bytes that are sent or received are read and charged in blocks.
+layout. `put` and `read` transfer and charge bytes in blocks.
 
 An `ObjectListing` lists everything in a store, in parts that many processes can read concurrently. A listing that is
 not complete raises an error: a response that ends early, repeats itself, is out of order or cannot be parsed is never
@@ -84,7 +84,7 @@ class KeyFailure:
 
 
 class ObjectStore(Protocol):
-    """Objects under one prefix of one medium. Keys are relative to that prefix and pass `checked_key`.
+    """Objects under one prefix of one medium. Keys are relative to that prefix; those of requests pass `checked_key`.
 
     Every method may raise `RemoteStorageUnavailableError` (retriable) and `RemoteStorageError`.
     """
@@ -187,8 +187,8 @@ class ObjectStore(Protocol):
 
         A delete marker is a version, too. Absent versions are no error.
 
-        If the latest version of a key is removed, reads return the version before it. In a store that keeps no versions
-        every removal fails.
+        If the latest version of a key is removed, the version before it becomes the latest. A directory keeps no
+        versions: there every removal fails.
         """
         ...
 
@@ -257,7 +257,7 @@ _MOST_BORDERS: Final = 10_000
 
 
 class ListedObject(NamedTuple):
-    """One object, or one version of it where the store keeps versions (`version_id` is None where it does not).
+    """One object, or one version of it where the listing shows versions (`version_id` may be None where it does not).
 
     A delete marker is a version without content. `last_modified_ms` is by the store's clock, UTC. This is a named tuple
     because a listing may have millions of objects, which are converted into columns.
@@ -326,10 +326,10 @@ class ObjectListing(Protocol[PartT]):
         ...
 
     def parts(self, wanted: int) -> Sequence[PartT]:
-        """Divide the keys into parts; every key, also one that is written meanwhile, belongs to exactly one part.
+        """Divide the keys into parts. In a live listing every key, also one written meanwhile, belongs to exactly one.
 
         Args:
-            wanted: the approximate number of parts, 1 or more; the keys may allow fewer.
+            wanted: the approximate number of parts, 1 or more; the keys may allow fewer. An inventory ignores it.
         """
         ...
 

@@ -37,7 +37,10 @@ class Orphan:
 
 @dataclass(frozen=True, slots=True)
 class OrphanFailure:
-    """One orphan that was not removed. Orphans of the request without a failure were removed or were absent."""
+    """One orphan that was not removed. Orphans of the request without a failure were removed or were absent.
+
+    If one version of a key was not removed, all requested versions of that key have a failure.
+    """
 
     orphan: Orphan
     message: str
@@ -61,6 +64,7 @@ class OrphanStorage(Protocol):
         Raises:
             RemoteResourceNotFoundError: no such object.
             RemoteStorageError: it is longer than a manifest may be.
+            ObjectKeyError: `key` is not the key of a manifest.
         """
         ...
 
@@ -70,7 +74,7 @@ class OrphanStorage(Protocol):
         A bucket deletes up to 999 objects or versions in one request.
 
         Returns:
-            The orphans that could not be removed.
+            The orphans that could not be removed; see `OrphanFailure`.
 
         Raises:
             ForeignStoreError: the store's marker is not this database's. Nothing was removed.

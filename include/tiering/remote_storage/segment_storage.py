@@ -4,14 +4,15 @@ Order of a copy in the aiven layout, and what a crash leaves (keys are unique to
 overwritten):
 
     after writing      left behind                          who cleans up
-    part of `.log`     an open upload, no object            `delete_log_segments` of this attempt
+    part of `.log`     at most an open upload, no object    `delete_log_segments` of this attempt
     `.log`             one object, no manifest              the same
     `.indexes`         two objects, no manifest             the same
     the manifest       all objects; the attempt is still    the same, unless a later run finishes the attempt
                        STARTED in the metadata
 
-A delete works in the opposite order: first open uploads, then the manifest, the other objects, the record bytes last. A
-crash leaves a part of the objects; the metadata still say DELETE_SEGMENT_STARTED, so the delete is repeated.
+A delete works in the opposite order: first open uploads, then the manifest, the other objects, the record bytes last (a
+bucket may remove the objects of one request in any order). A crash leaves a part of the objects; the metadata still
+say DELETE_SEGMENT_STARTED, so the delete is repeated.
 
 A reader reads one segment from front to back: small objects once and whole, the log in ranges, every byte charged.
 """

@@ -1,15 +1,16 @@
 """Ownership of a store: its marker object, and the check that the marker is this database's.
 
 A platform whose database was restored from elsewhere, or whose URL points at another bucket, must not be able to write
-or delete in a store of another database. The marker is created once, by a write that refuses to overwrite. After that
-it changes in four ways: each run that plans raises its generation (`claim_store`), a person moves the store to another
-place (`claim_store`), a database that is rebuilt from the store replaces the marker that it found by its own, and a
-person lets a database take the store over.
+or delete in a store of another database. The marker is created once in each place, by a write that refuses to
+overwrite. After that it changes in four ways: each run that plans, and some commands of a person, raise its generation
+(`claim_store`), a person moves the store to another place (`claim_store`), a database that is rebuilt from the store
+replaces the marker that it found by its own, and a person lets a database take the store over.
 
-`segment_storage.GuardedStorage` reads the marker before every delete. `copying.copy_segment` has it read after the last
-object of every copy, before the copy becomes FINISHED: a store may get another owner, or its disk may be unmounted,
-during a run. The check before the first object of a copy may be a second old, because a copy only adds keys of its own.
-The markers that the database accepts are read each time too, because the database may be restored during a run.
+`segment_storage.GuardedStorage` reads the marker before every call that deletes. `copying.copy_segment` has it read
+after the last object of every copy, before the copy becomes FINISHED: a store may get another owner, or its disk may be
+unmounted, during a run. The check before the first object of a copy may be a second old, because a copy only adds keys
+of its own. The markers that the database accepts are read each time too, because the database may be restored during a
+run.
 
 Some decisions take effect although the store could not be claimed. Their output then has a sentence that says what this
 means for copies of the database, with the reason (`not_claimed`).
@@ -90,11 +91,11 @@ _log: Final = get_logger(__name__)
 class StoreOwnership:
     """Compares the store's marker with the database's, and raises the generation of both.
 
-    The arguments are functions that construct an adapter when it is needed, because set-up claims a store before the
-    database serves a cluster.
+    Storage and generations are passed as functions that construct them when they are needed, because set-up claims a
+    store before the database serves a cluster.
 
     Args:
-        storage: returns the storage that refuses changes unless the marker is this database's.
+        storage: returns the storage that refuses to change segments unless the marker is this database's.
         unguarded: returns the same storage without that check.
         generations: returns the store's row in the database.
         place: returns the place of the keys according to the settings.
@@ -142,7 +143,7 @@ class StoreOwnership:
         """Prove that this database owns the store, and raise its generation so that copies of the database are refused.
 
         Raises:
-            ForeignStoreError: the store is not this database's.
+            ForeignStoreError: as `StoreClaim.raise_generation`.
             RemoteStorageUnavailableError, MetadataUnavailableError: a later call continues.
         """
         return self.store_claim().raise_generation()

@@ -6,12 +6,12 @@ and checks the next segment. The segments pass through a queue that is bounded b
 segment counts with its size, because its check reads that many bytes into the page cache, from where they are sent
 later. A segment that does not fit into the queue is opened when it is needed.
 
-The next segment is checked ahead only if the batch copied the previous segment at less than `BUSY_BYTES_PER_SECOND`. At
-a higher rate this machine alone limits the stream, and a check in a second thread would slow the stream down by sharing
-the interpreter with it.
+The next segment is checked ahead only if the last segment that the batch finished was copied at less than
+`BUSY_BYTES_PER_SECOND`. At this or a higher rate this machine alone limits the stream, and a check in a second thread
+would slow the stream down by sharing the interpreter with it.
 
 A segment may change after it was opened ahead. If it was opened more than `FRESH_SECONDS` ago, it is compared with the
-source before it is used. The copy compares it again before FINISHED in any case.
+source before it is used, unless its check failed. The copy compares it again before FINISHED in any case.
 """
 
 from collections.abc import Callable, Iterator, Sequence

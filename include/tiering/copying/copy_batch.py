@@ -4,9 +4,9 @@ A batch takes a lease on the most urgent partition with work, copies its planned
 the lease and takes the next partition, until no work is left, its time is over, its pool has no slot for it any more,
 or it is cancelled. Between segments it waits while the topic or the platform is paused. If the quota of a topic refuses
 a segment, the batch releases the partition and backs off from the topic; the back-off doubles with each refusal in
-succession (`TopicAdmission`). Segments that the batch did not reach stay planned for another batch or the next run. A
-segment that failed stays planned only if the error is retriable and is no `SourceError`; otherwise it is recorded as
-FAILED, and the run copies no later segment of the partition.
+succession, up to `LONGEST_BACK_OFF_SECONDS` (`TopicAdmission`). Segments that the batch did not reach stay planned for
+another batch or the next run. A segment that failed stays planned only if the error is retriable and is no
+`SourceError`; otherwise it is recorded as FAILED, and the run copies no later segment of the partition.
 
 A killed batch leaves a lease that expires. What it leaves of the segment that it was copying is said in the table of
 `copy_segment`.
@@ -308,7 +308,7 @@ class CopyBatch:
         self._failed: list[UncopiedSegment] = []
 
     def run(self) -> BatchResult:
-        """Claim partitions and copy their segments until a stop condition is met."""
+        """Claim partitions and copy their segments until no work is left or a stop condition is met."""
         started = self._clock.monotonic()
         with self._heartbeat:
             ended = self._loop.pull(
@@ -375,9 +375,9 @@ class CopyBatch:
         self._loop.in_groups(copy_next)
 
     def _copy_planned(self, lease: Lease, planned: PlannedSegment, highest: int | None, limiter: ByteLimiter) -> bool:
-        """Copy one segment, or record why that is needless; return False if the batch leaves the partition for now.
+        """Copy one segment, or record why that is needless; return False if nothing more is copied under this lease.
 
-        What a stopped copy left is cleaned up by the next holder of the partition's lease.
+        The next holder of the partition's lease finishes, abandons or keeps what a stopped copy left.
         """
         partition = lease.replica_id.topic_id_partition
         try:
@@ -410,7 +410,7 @@ class CopyBatch:
     def _why_needless(self, partition: TopicIdPartition, planned: PlannedSegment, highest: int | None) -> str | None:
         """Return why the segment need not be copied any more; None if it must be.
 
-        Another run copied it, or the segment that it would replace is not FINISHED and FAILED any more.
+        Its offsets are copied already, or the segment that it would replace is not FINISHED and FAILED any more.
         """
         if planned.supersedes is None:
             return "already copied" if highest is not None and highest >= planned.end_offset else None

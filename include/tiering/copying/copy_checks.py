@@ -6,7 +6,8 @@ election, so a copy checks again, for the segment that it opened. Once that segm
 no longer be detected, because the newest remote epoch would then be the source's own.
 
 If the source's newest leader epoch is not later than the newest epoch of the remote offsets that differ, the source has
-not diverged: it lags. Nothing is copied from it, and nothing is recorded.
+not diverged: it lags. Nothing is recorded, and nothing is copied from it, except new copies of failed segments below
+the offsets that differ.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -81,8 +82,9 @@ def find_divergence(
         seen_by: what compares the histories.
 
     Returns:
-        None if the histories agree, if decisions skip all offsets that differ, if no FINISHED segment of the current
-        history reaches the log start, or if no leader epoch of the source covers `highest_copied`.
+        None if the histories agree, if decisions skip all offsets that differ, if nothing was copied, if no FINISHED
+        segment of the current history reaches the log start, or if no leader epoch of the source covers
+        `highest_copied` or the highest remote offset.
     """
     if highest_copied is None:
         return None
@@ -212,8 +214,8 @@ def require_same_end(
 ) -> None:
     """Check that the archive still ended at `highest_copied_offset` when the attempt was recorded: at `ends_at`.
 
-    A decision to follow the source needs no lease and moves the end back; a copy after the old end would leave a gap.
-    A decision after the attempt was recorded is not seen here, but makes FINISHED fail.
+    A decision to follow the source needs no lease and may move the end back; a copy after the old end would leave a
+    gap. A decision after the attempt was recorded is not seen here, but makes FINISHED fail.
 
     Raises:
         SourceChangedError: the archive ended elsewhere.

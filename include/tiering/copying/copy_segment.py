@@ -2,7 +2,8 @@
 
 An orphan object is tolerable, a dangling reference never is. So the metadata says STARTED before the first byte is
 sent. It says FINISHED only after four checks: the store has the objects, the source segment is unchanged since it was
-opened, the platform owns the topic, and the store belongs to this database.
+opened, the platform owns the topic, and the store belongs to this database. Only `finish_abandoned` leaves out the
+second check, for a whole copy whose segment the source no longer has.
 
     step        done when it is reached                    a crash right after it leaves       cleaned up by
     OPENED      all files open, kept open                  nothing                             -
@@ -30,16 +31,18 @@ B: the next holder of the copy lease, when it finds that the planned offsets are
 STARTED: the row is committed before the first byte is sent, and is on the database's disk with FINISHED at the latest.
    A power failure of the database's host may lose the row of an attempt under way; its objects are then orphans, which
    the audit finds. `add_segment` returns where the archive ends at this moment: a decision since the plan may have
-   moved the end. A decision that is recorded after STARTED makes FINISHED fail.
+   moved the end. A decision to follow the source that is recorded after STARTED makes FINISHED fail, unless the copy
+   replaces a failed segment.
 VERIFIED: if the store returned its own checksum in the response to every write, those are compared; otherwise the
    lengths and checksums are read from the store now.
 RECHECKED: the marker is always read again. If the store no longer belongs to this database (its disk was unmounted,
    another database took it over), abandoning stops at DELETE_SEGMENT_STARTED, because nothing may be deleted there: the
    row stays until A finds the store again, and so do the objects.
-FINISHED: if the copy replaces a failed segment, that segment becomes DELETE_SEGMENT_STARTED in the same transaction.
-   A crash before it leaves the failed segment as it was. After it only the new segment can be served, as soon as it has
+FINISHED: if the copy replaces a failed segment, that segment becomes DELETE_SEGMENT_STARTED in the same transaction. A
+   crash before it leaves the failed segment as it was. After it only the new segment can be served, as soon as it has
    passed verification, and expiration deletes the old objects after `tiering.superseded.hold.ms`, if the new copy is
-   proved to be whole and has passed. A copy never changes the old objects; it only looks up which of them exist.
+   proved to be whole and has passed, or if the old segment is below the log start. A copy never changes the old
+   objects; it only looks up which of them exist.
 An interrupted upload is never resumed: the next attempt has a new id, so its objects cannot mix with the earlier ones.
 """
 
@@ -143,25 +146,28 @@ class SegmentCopier:
     ) -> CopiedSegment:
         """Copy the planned segment under a new id. If it supersedes a failed segment, the copy replaces that segment.
 
+        Abandoning an attempt may fail: then the error of the copy is raised, and the attempt is left to the next
+        holder.
+
         Args:
             replica_id: the replica to read.
             planned: the segment; its offsets and its size must still be those of the source.
             highest_copied_offset: inclusive end of what is copied of the partition; None if nothing is.
-            fence: proof of the copy lease, checked by every write of metadata.
+            fence: proof of the copy lease, checked by every change of a segment's metadata.
             limiter: paces the bytes that are sent.
             on_sent: called with the number of bytes of each write.
 
         Raises:
             SourceError: the segment is corrupt, unreadable or changed, or the source diverges; an attempt that was
                 begun was abandoned. Or the segment vanished; then the attempt was left, as it may be whole.
-            RemoteStorageError: the store refused or failed; the attempt was abandoned, or is left to the next holder.
+            RemoteStorageError: the store refused or failed; an attempt that was begun was abandoned.
             LeaseLostError: another worker may own the partition; the attempt was left as it was.
             CustomMetadataTooLargeError: brokers would refuse the custom metadata; nothing was begun.
             SendingStoppedError: the platform is paused or the batch stops; the attempt was abandoned.
             StateConflictError: the segment to be replaced is not FINISHED and FAILED any more, or the metadata refuses
                 FINISHED (see `RemoteLogMetadata.update_segment`); an attempt that was begun was abandoned.
-            StoreInDoubtError: the segment to be replaced is missing in the store, and so is a segment that passed;
-                nothing was begun.
+            StoreInDoubtError: the segment to be replaced lacks objects in the store, and a segment that passed is not
+                whole there either; nothing was begun.
         """
         base_offset, failed = planned.base_offset, self.failed(replica_id.topic_id_partition, planned)
         with self.source.open_segment(replica_id, base_offset) as opened:
@@ -224,6 +230,7 @@ class SegmentCopier:
 
         Raises:
             RemoteStorageError: an object could not be deleted; the row stays in DELETE_SEGMENT_STARTED.
+            LeaseLostError: another worker may own the partition.
         """
         partition, start = attempt.topic_id_partition, attempt.start_offset
         if attempt.state is RemoteLogSegmentState.COPY_SEGMENT_STARTED:
@@ -283,7 +290,7 @@ class SegmentCopier:
 
         Args:
             attempt: the row, COPY_SEGMENT_STARTED.
-            opened: the source segment; None if the source no longer has it.
+            opened: the source segment; None if the source has no such segment, so that nothing is compared.
             sent_bytes: bytes of all objects.
             supersedes: the failed segment that becomes DELETE_SEGMENT_STARTED in the same transaction.
             fence: proof of the copy lease.
@@ -315,7 +322,7 @@ class SegmentCopier:
         """Return whether the attempt is in `state` now.
 
         Expiration may delete the same attempt as an abandoned copy at the same time and be a step ahead. The caller
-        deletes the objects in either case.
+        deletes the objects in either case, unless the attempt is FINISHED.
         """
         now_ms = self.clock.now_ms()
         return bool(self.metadata.advance_deletion([attempt], state, event_timestamp_ms=now_ms, fence=fence))

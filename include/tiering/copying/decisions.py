@@ -15,9 +15,9 @@ three kinds. Nothing else can be skipped, neither a segment that waits nor a dam
                the decisions about the first failed segments,     the same call again: it finds the others
                each complete
 
-The next copy run continues after the skipped offsets. The person may take long between the two steps. If segments were
-copied meanwhile, the metadata refuse the decision, because other offsets are next; if a hole grew meanwhile, the next
-plan names the part that it grew by. If a failed segment passed or was superseded meanwhile, the decision about it is
+The next copy run continues after the skipped offsets. The person may take long between the two steps. If some of the
+offsets were copied meanwhile, the metadata refuse the decision about the hole; if a hole grew meanwhile, the next plan
+names the part that it grew by. If a failed segment passed or was superseded meanwhile, the decision about it is
 refused as well.
 
 **Follow the source's history**, after it has diverged from the archive's. The offset is not a choice: it is the lowest
@@ -55,7 +55,7 @@ COMPACTED_AWAY: Final = "compacted away before it was copied"
 
 @dataclass(frozen=True, slots=True)
 class Skip:
-    """The offsets of a partition that may be skipped now: failed segments first, then a hole.
+    """The offsets of a partition that may be skipped now: failed segments, or else a hole.
 
     Attributes:
         hole: None if there is none.
@@ -92,9 +92,10 @@ def plan_skip(
     """Return what may be skipped of the named partition, from a scan and the plan made from it. Changes nothing.
 
     Raises:
-        SettingError: no replica that a copy may read is found, or several topics of this name have one and `topic_id`
-            names none of them.
-        CorruptFileError: the hole does not end below the replica's log start, so the source should have these offsets.
+        SettingError: no replica that a copy may read is found, or `topic_id` names none of the topics that have one, or
+            several topics of this name have one and `topic_id` is None.
+        CorruptFileError: a hole that is not between copied segments does not end below the replica's log start, so the
+            source should have these offsets.
     """
     replica = named_replica(report, topic, number, topic_id)
     partition = replica.topic_id_partition
@@ -122,8 +123,8 @@ def skip_offsets(
 
     Raises:
         SettingError: no reason is given.
-        StateConflictError: meanwhile other offsets have become the next to copy, a segment is not failed any more, or
-            the platform no longer owns the topic.
+        StateConflictError: meanwhile other offsets have become the next to copy, some of the hole was copied, or a
+            segment is not failed any more or belongs to a replaced history; or the platform does not own the topic.
     """
     if not reason.strip():
         raise SettingError("--reason is empty: say why these offsets may be missing from the archive")
@@ -242,7 +243,8 @@ def follow_source(planned: FollowSource, *, metadata: RemoteLogMetadata, reason:
 
     Raises:
         SettingError: no reason is given.
-        StateConflictError: a decision was recorded meanwhile, or the platform no longer owns the topic.
+        StateConflictError: another decision was recorded meanwhile, segments that were copied from the source's history
+            begin at another offset, or the platform does not own the topic.
     """
     if not reason.strip():
         raise SettingError("--reason is empty: say why the archive is to follow the source's history")
@@ -363,7 +365,7 @@ _COPIED: Final = "the next copy continues there"
 
 
 def present_follow(follow: FollowSource, refusal: str | None) -> Presentation:
-    """Present a decision to follow the source. It is not `ok` if it was refused; then nothing changed."""
+    """Present a decision to follow the source. It is not `ok` if it was refused; then nothing is decided."""
     if refusal is not None:
         summary = f"nothing is decided: {refusal}. {_meaning(follow)}"
     else:

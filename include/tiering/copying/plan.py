@@ -1,9 +1,9 @@
 """The plan of a copy run: which partitions it takes, what is copied, what waits and why, and why segments were left.
 
-A partition waits if its source does not continue what is archived (see `copy_checks`). It also waits if the cluster has
-it and no readable log directory holds its leader's replica. A scan shows only what is on disk: it misses a topic whose
-brokers' directories are not in `log_dirs`. Therefore the plan also reads the cluster's metadata, which lists all
-partitions that ought to be there.
+A partition waits if its source does not continue what is archived (see `copy_checks`). A partition that would be copied
+also waits if the cluster has it and no readable log directory holds its leader's replica. A scan shows only what is on
+disk: it misses a topic whose brokers' directories are not in `log_dirs`. Therefore the plan also reads the cluster's
+metadata, which lists all partitions that ought to be there.
 
 For each partition of which a run left segments, `left_work` gives one reason. It is normal that another batch holds the
 partition while two runs work at the same time. If none of the known reasons applies, the reason is UNKNOWN. That is a
@@ -56,13 +56,14 @@ class HeldBack(Reason):
 
 @dataclass(frozen=True, slots=True)
 class HeldBackPartition:
-    """A partition that waits, either now or after its planned segments.
+    """A partition that waits, as a whole or in part: the plan may copy segments before or after the waiting offsets.
 
-    `next_offset` is the first offset (inclusive) that this plan does not copy; `detail` says why. `hole` are offsets
+    `next_offset` is the first offset (inclusive) to which `reason` applies; `detail` says more. `hole` are offsets
     without a decision that the source lost, or that were compacted there, or that are missing between copied segments.
     `lost` are failed segments that no new copy replaces. `divergence` is the divergence that this plan found,
     `undecided` the recorded one that awaits a decision. From `follow_from` (inclusive) on the source can be followed;
-    None without a divergence, and while the source lags. `ineligible` is why the next segment may not be copied.
+    None without a divergence, and while the source lags. `ineligible` is why the next segment may not be copied, set
+    only if `reason` is NOT_ELIGIBLE or DAMAGED.
     """
 
     topic_id_partition: TopicIdPartition
@@ -104,9 +105,10 @@ class CopyPlan:
 
 
 def held_by_divergence(replica: Replica, highest: int | None, metadata: RemoteLogMetadata) -> HeldBackPartition | None:
-    """Return how the partition waits for a decision about a divergence, recorded before or found now.
+    """Return how the partition waits because of a divergence, recorded before or found now; None without any.
 
-    `highest` is the highest copied offset (inclusive).
+    If the source only lags, it waits for a new leader, not for a decision. `highest` is the highest copied offset
+    (inclusive), None if nothing was copied; then the result is None, too.
     """
     partition, epochs, end = replica.topic_id_partition, replica.leader_epochs, replica.log_end_offset
     if highest is None:
@@ -147,7 +149,7 @@ def partitions_of_cluster(
 ) -> Mapping[TopicIdPartition, PartitionMetadata]:
     """Return the cluster's partitions that a run takes, without topics never tiered and topics that brokers tier.
 
-    Topics whose metadata cannot be read, even by a retry, are left out: the scan reports them.
+    Topics whose metadata cannot be read, even by a retry, are left out.
 
     Raises:
         ClusterMetadataError: the cluster's metadata cannot be read now; a retry may succeed.
@@ -185,7 +187,8 @@ def partitions_out_of_sight(
 def where_it_may_be(partition: TopicIdPartition, report: ScanReport, known: PartitionMetadata | None) -> str:
     """Return who leads the partition, if its metadata are `known`, and what the scan found of it.
 
-    The scan found an error of its own directory or of a whole log directory; without such an error, its followers.
+    That is an error of its own directory, of a whole log directory or of the cluster's metadata. Without such an error
+    it is the partition's followers, or that no log directory holds the partition.
     """
     replicas = [replica for replica in report.replicas if replica.topic_id_partition == partition]
     errors = errors_about(partition, report.errors)
@@ -264,7 +267,7 @@ def left_work(
         items: every planned segment of the run.
         holder: returns who has a live copy lease of a partition now.
         highest_copied: `RemoteLogMetadata.highest_copied_offset`.
-        paused: names of paused topics, or `ALL_TOPICS`.
+        paused: names of paused topics, with `ALL_TOPICS` if all are paused.
         ended_early: whether batches of the run ended although work was left.
     """
     by_partition: dict[TopicIdPartition, list[WorkItem]] = {}

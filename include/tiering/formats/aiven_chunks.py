@@ -43,7 +43,7 @@ from include.tiering.units import GIB, MIB
 
 MAX_CHUNK_SIZE_BYTES: Final = GIB
 MAX_CHUNKS: Final = 2**20
-"""The highest number of chunks that a variable index may have: 2 GiB in chunks of 2 KiB."""
+"""The highest number of chunks of a compressed or encrypted log that is read or written: 2 GiB in chunks of 2 KiB."""
 
 INT32_MAX: Final = 2**31 - 1
 IV_BYTES: Final = 12

@@ -120,7 +120,7 @@ def _shown(text: bytes) -> str:
 
 
 def parse_leader_epochs(data: bytes) -> LeaderEpochs:
-    """Parse leader epochs. Raises FormatError if the checkpoint is malformed or its epochs or start offsets fall."""
+    """Parse leader epochs. Raises FormatError if malformed, if epochs do not ascend, or if start offsets fall."""
     entries = [
         (parse_integer(epoch, 31, position), parse_integer(start_offset, 63, position))
         for position, (epoch, start_offset) in parse_entries(data, 2)

@@ -107,7 +107,7 @@ OFFSET_ENTRY_BYTES: Final = _OFFSET_ENTRY.itemsize
 
 
 class OffsetPosition(NamedTuple):
-    """The batch whose last offset is `offset` starts at byte `position`."""
+    """The batch whose last offset is `offset` starts at byte `position`; or the start of a segment, see `lookup`."""
 
     offset: int
     position: int
@@ -159,7 +159,7 @@ def check_offset_index(data: bytes, *, base_offset: int, end_offset: int, size_b
     Zero entries at the end are refused, because a broker's lookup that finds them returns position 0.
 
     Raises:
-        FormatError: a check failed; the position is that of the first wrong entry.
+        FormatError: a check failed; the position is that of the first entry that fails this check.
     """
     index = parse_offset_index(data, base_offset=base_offset)
     if len(index) * OFFSET_ENTRY_BYTES != len(data):
@@ -220,7 +220,7 @@ def check_time_index(data: bytes, *, base_offset: int, end_offset: int) -> TimeI
     not decrease, and there must be no zero entries at the end.
 
     Raises:
-        FormatError: a check failed; the position is that of the first wrong entry.
+        FormatError: a check failed; the position is that of the first entry that fails this check.
     """
     index = parse_time_index(data, base_offset=base_offset)
     if len(index) * TIME_ENTRY_BYTES != len(data):
@@ -300,7 +300,7 @@ def check_transaction_index(data: bytes, *, base_offset: int, end_offset: int) -
     transaction must be 0 or above and below its marker.
 
     Raises:
-        FormatError: a check failed; the position is that of the first wrong entry.
+        FormatError: a check failed; the position is that of the first entry that fails this check.
     """
     index = parse_transaction_index(data)
     markers = index.entries["last_offset"].astype(np.int64)

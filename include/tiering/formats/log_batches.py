@@ -270,8 +270,8 @@ def check_segment(
 ) -> CheckedBatches:
     """Read and check every batch of a segment.
 
-    The checks of each batch: length, magic, CRC-32C, codec, offsets (they must ascend and be within the segment) and
-    leader epoch.
+    The checks of each batch: length, magic, CRC-32C, codec, record count, offsets (they must ascend and be within the
+    segment), leader epoch, and the record of a control batch.
 
     Args:
         source: the `.log`.

@@ -233,7 +233,7 @@ def iter_headers(source: ByteSource, start_position: int = 0) -> Iterator[LogBat
     """Iterate over the batches from `start_position` (the start of a batch) on, reading headers without CRC checks.
 
     The iterator ends without an error before the first batch that is cut off or has an invalid header (also magic 0 or
-    1), because a running broker may be appending it. The bytes from there on are not checked.
+    1) or control record, because a running broker may be appending it. The bytes from there on are not checked.
 
     Raises:
         SourceError: the source raised it.

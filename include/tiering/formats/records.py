@@ -1,10 +1,10 @@
 """Decompress the records of a batch, count and check them, or decode them as a consumer does.
 
 Compressed batches use gzip, snappy, LZ4 or Zstandard, as Kafka's clients write them. The decompressed size is limited,
-because a few bytes can decompress to gigabytes. A `Decompressor` returns all bytes at once and refuses a batch that is
-larger than its limit; `PlainStream` returns larger batches in small pieces. Gzip data are one member, LZ4 data one
-frame, Zstandard data one frame, whose window the library limits to 128 MiB. Snappy data have one of two framings: a raw
-block (librdkafka), or the stream of snappy-java (Java clients, brokers):
+because a few bytes can decompress to gigabytes. A `Decompressor` returns all bytes at once and refuses a compressed
+batch that is larger than its limit; `PlainStream` returns larger batches in small pieces. Gzip data are one member, LZ4
+data one frame, Zstandard data one frame, whose window the library limits to 128 MiB. Snappy data have one of two
+framings: a raw block (librdkafka), or the stream of snappy-java (Java clients, brokers):
 
     at  size  field
      0     8  82 'SNAPPY' 00
@@ -41,7 +41,7 @@ from include.tiering.model.segments import SeenRecord
 from include.tiering.units import KIB, MIB
 
 MAX_RECORDS_BYTES: Final = 64 * MIB
-"""The largest batch, decompressed, that is held in memory at once."""
+"""The largest compressed batch, in decompressed bytes, that is held in memory at once."""
 
 MAX_STREAMED_BYTES: Final = 512 * MIB
 """How many bytes of a larger batch are decompressed at most; the rest of it is not read."""
@@ -75,7 +75,7 @@ class Decompressor:
         """Return all decompressed bytes; with the codec NONE, `data` itself.
 
         Raises:
-            BatchTooLargeError: the decompressed bytes are more than `max_bytes`.
+            BatchTooLargeError: a compressed batch has more than `max_bytes` after decompression.
             FormatError: the data are not in the format of this codec.
         """
         match codec:
@@ -262,7 +262,7 @@ def _too_large(max_bytes: int) -> BatchTooLargeError:
 
 MIN_RECORD_BYTES: Final = 7
 MAX_RECORDS: Final = 1 << 21
-"""How many records of one batch are read at most, because each of them takes about a microsecond."""
+"""How many records of one batch are checked at most, because each takes about a microsecond; one more may be read."""
 
 _MIN_LENGTH: Final = MIN_RECORD_BYTES - 1
 _MAX_HEAD_BYTES: Final = 5 + 1 + 10 + 5
@@ -291,9 +291,9 @@ class OpenedBatch(NamedTuple):
 def check_records(header: BatchHeader, payload: memoryview, decompressor: Decompressor) -> OpenedBatch:
     """Decompress a batch whose CRC is correct, and compare its records with its header.
 
-    A batch above the decompressor's `max_bytes` is decompressed in pieces, up to its `max_streamed_bytes`. At most
-    `MAX_RECORDS` records of a batch are read. If a batch exceeds one of the last two limits, its records are checked as
-    far as they were read, and are not compared with the header.
+    A compressed batch above the decompressor's `max_bytes` is decompressed in pieces, up to its `max_streamed_bytes`.
+    At most `MAX_RECORDS` records of a batch, and one more, are read. If a batch exceeds one of the last two limits, its
+    records are checked as far as they were read, and are not compared with the header.
 
     Args:
         header: the header of the batch.

@@ -115,7 +115,7 @@ class SegmentUpdateRecord:
 
 @dataclass(frozen=True, slots=True)
 class PartitionDeleteRecord:
-    """Api key 2: a whole partition is being deleted."""
+    """Api key 2: the state of the deletion of a whole partition."""
 
     partition: PartitionEntry
     broker_id: int

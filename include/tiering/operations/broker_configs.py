@@ -5,7 +5,7 @@
 | read the configs of every broker | nothing | |
 | check names, dynamic update modes, then the values by the brokers' own validation | nothing | |
 | alter: one request, of which the controller stores all names or none | altered; brokers apply it | no repair needed |
-| read again until every broker shows it | the same: this step only reads | |
+| read again until every broker shows it, or the wait ends | the same: this step only reads | |
 
 Brokers accept a config name that they do not have, without effect. So a name is refused unless every broker that the
 change is about lists it. Reports say that these are configs of Kafka, not of this platform.
@@ -190,7 +190,7 @@ def _seen_once(
 
 
 def _canonical(value: str) -> str:
-    """Return a number as brokers show it, without leading zeros and spaces; other values unchanged."""
+    """Return a number as brokers show it, without leading zeros; of any value, remove spaces at both ends."""
     text = value.strip()
     return str(int(text)) if text.isascii() and text.removeprefix("-").isdecimal() else text
 
@@ -225,7 +225,7 @@ def present_broker_configs(listings: Sequence[BrokerListing]) -> Presentation:
 
 
 def present_broker_alteration(altered: AlteredBrokerConfigs) -> Presentation:
-    """Present a change. The result is not `ok` if a broker does not show the change."""
+    """Present a change. The result is not `ok` if a broker neither shows the change nor keeps a value of its own."""
     return Presentation(
         lambda: {
             "entity_type": str(altered.entity.entity_type),
@@ -250,7 +250,7 @@ def together(platform: Presentation, brokers: Presentation) -> Presentation:
 
 
 def broker_alteration_words(altered: AlteredBrokerConfigs) -> str:
-    """Return in one line what was changed where, and which brokers do not show it."""
+    """Return in one line what was changed where, and which brokers do not show it or keep their own value."""
     names = ", ".join(altered.requested)
     where = "the default of all brokers" if altered.entity.is_default else str(altered.entity)
     if altered.dry_run:

@@ -2,8 +2,9 @@
 
 A partition is ready if its metadata is complete, its leader's replica is found in a readable log directory, cluster
 metadata does not contradict it, no broker owns the topic and no handover is under way, it is neither stopped nor
-paused, and the plan of a copy does not hold it back until a person decides. A partition that is not ready waits alone:
-the others are processed. No run waits for partitions of deleted topics.
+paused, and the plan of a copy does not hold it back until a person decides (`_obstacles_of_plan` has the exceptions).
+For deletions fewer of these conditions apply. A partition that is not ready waits alone: the others are processed. No
+run waits for partitions of deleted topics.
 
 Each check of a run has a name, a result, and says whether waiting can help. The report shows all checks, the partitions
 that wait and those of deleted topics; its JSON has every partition.
@@ -65,7 +66,7 @@ class NotReady(Reason):
 
 @dataclass(frozen=True, slots=True)
 class PartitionReadiness:
-    """The readiness of one partition. `reason` is None exactly if it is ready; `detail` is a sentence for a person."""
+    """The readiness of one partition. `reason` is None exactly if it is ready; `detail` is for a person, or empty."""
 
     topic_id_partition: TopicIdPartition
     reason: NotReady | None
@@ -120,11 +121,12 @@ def partition_readiness(
 ) -> tuple[PartitionReadiness, ...]:
     """Return the readiness of every partition of `scope` that is on disk, in the cluster, or has remote segments.
 
-    Topics that are never tiered are left out. Ordered by topic and partition.
+    Topics that are never tiered, according to the scan, are left out. Ordered by topic and partition.
 
     Args:
         report: the scan of `scope`. If it is None, readiness is evaluated for work that reads no log of a broker, such
-            as deletions: then missing replicas, stopped copies and deleted topics are no obstacles.
+            as deletions: then only partitions with remote segments are returned, and missing replicas, stopped or
+            undecided copies and deleted topics are no obstacles.
         scope: which partitions the run takes.
         metadata: segment metadata.
         registry: topics and their owners.
@@ -229,7 +231,7 @@ def _is_deleted(
 
     The topic was deleted if the scan found it removed. It was also deleted if the cluster metadata lack its id, and the
     deletion is recorded here or in the cluster metadata, or another topic has its name now. If the cluster metadata are
-    unavailable, only the deletion that is recorded here counts.
+    unavailable, only the scan and the deletion that is recorded here count.
     """
     if IneligibleReason.TOPIC_REMOVED in _reasons(replicas):
         return True
@@ -296,7 +298,8 @@ class Readiness:
     """Whether a run may start, and with which partitions.
 
     `partitions` are evaluated only if every check holds. A run without any partition may start: it ends at once.
-    `needs_one`: the run does not start while every partition waits for a state that may pass without a person.
+    `needs_one`: the run does not start while every partition of the topics that exist waits for a state that may pass
+    without a person.
     """
 
     checks: tuple[Check, ...]
@@ -305,7 +308,7 @@ class Readiness:
 
     @property
     def ready(self) -> bool:
-        """Whether all checks hold and, with `needs_one`, not every partition waits for a state that may pass."""
+        """Whether all checks hold and, with `needs_one`, not every existing partition waits for a passing state."""
         there = [partition for partition in self.partitions if partition.ready or partition.waits]
         all_wait = bool(there) and all(partition.reason and partition.reason.retriable for partition in there)
         return self.holds and not (self.needs_one and all_wait)

@@ -170,7 +170,7 @@ class DeploymentChecks:
         )
 
     def _check_log_dirs(self) -> str:
-        """Check the log directories. An unreadable one delays its partitions; if all are unreadable, the run waits."""
+        """Check the log directories. An unreadable one delays its partitions; if all are unreadable, this fails."""
         unreadable: list[SourceError] = []
         seen: list[DirIdentity] = []
         for log_dir in configured_log_dirs(self._settings):
@@ -257,7 +257,7 @@ class OperationsService:
     """Evaluate readiness and diagnose topics.
 
     Only the sizes of Airflow's pools, and whether the store replaces objects conditionally, are recorded. The check of
-    the store writes a probe object and deletes it.
+    the store writes probe objects and deletes them.
 
     Stores, source and brokers are opened by the call that needs them, so a deployment that is not set up can be
     diagnosed, too.
@@ -353,7 +353,7 @@ class OperationsService:
         return Readiness(checks, partitions, needs_one=not deletes)
 
     def diagnose(self, topic: str) -> tuple[Diagnosis, ...]:
-        """Return why the topic of this name is not tiered: a line per open handover, then a line per partition."""
+        """Return why the topic of this name is not tiered: a line per open handover, then those of `diagnose`."""
         with suppress(MetadataUnavailableError):
             store = self._stores().handovers
             handovers = [open_handover for open_handover in store.open_handovers() if open_handover.topic == topic]
@@ -396,9 +396,9 @@ class OperationsService:
         return with_left_damage(found, failed)
 
     def _unfinished_transactions(self, replica: Replica) -> Sequence[UnfinishedTransaction]:
-        """Return open transactions from the leader and the coordinators; if the brokers do not answer, from the log.
+        """Return open transactions from the leader and the coordinators; from the log if the brokers give none.
 
-        The result is empty if the log cannot be read, because the replica has disappeared.
+        The result is empty if the log cannot be read, for example because the replica has disappeared.
         """
         with suppress(BrokersError):
             if self._brokers is not None:

@@ -61,9 +61,11 @@ class SetUpService:
         Raises:
             ForeignStoreError: the store belongs to another database, which may be lost; or the database has segments,
                 and the store has no marker, the settings name another place than the recorded one, or no place is
-                recorded and no checked segment is at the place of the settings.
+                recorded and every segment that could be checked is missing or differs at the place of the settings.
             MetadataUnavailableError: the metadata are being rebuilt.
-            SettingError: the log dirs belong to another cluster than the database.
+            SettingError: the log dirs belong to another cluster than the database; or there are neither log dirs nor
+                bootstrap servers, and the database serves no cluster yet.
+            SourceError: the first log dir cannot be read.
         """
         engine = self._engine()
         upgrade(engine)

@@ -48,10 +48,10 @@ class DeletesBy:
     """The retention, limits and pauses of a database; in a restored database they are those of the backup.
 
     Attributes:
-        retentions: by topic, where a dynamic config sets one.
+        retentions: by topic, where a dynamic config limits it.
         limits: the deletion limits in force.
         paused: names of paused topics.
-        newest_event_ms: time of the last event; None without events. Later decisions are not in this database.
+        newest_event_ms: time of the last event or lease; None without both. Later decisions are not in this database.
     """
 
     retentions: Mapping[str, TopicRetention]
@@ -143,7 +143,7 @@ def _take_over_summary(planned: TakeOver, marker: StoreMarker | None, refusal: s
         remedies.append(
             "no segment of this database is there: check that it is the right place and its disk is mounted"
         )
-    found = "; ".join(remedies) or "the audit found no difference to this database"
+    found = "; ".join(remedies) or "the audit found no copy to adopt and no missing object"
     found = f"{found}; {_not_known(planned.deletes_by)}"
     sides = f"the store is at generation {planned.found.generation}{by}; this database is at {planned.ours.generation}"
     if refusal is not None:
@@ -315,8 +315,7 @@ class StoreOwnerService:
         """Record the place of the settings as that of the store, if all checked segments are there.
 
         Raises:
-            ForeignStoreError: a checked segment is not at the new place as it was copied, or the old or the new place
-                has the marker of another database.
+            ForeignStoreError: a checked segment is not at the new place as it was copied; or as `StoreMove.run`.
             StateConflictError: a batch copies or deletes now; the message names it.
         """
         if not relocation.proof.holds:

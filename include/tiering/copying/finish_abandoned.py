@@ -1,27 +1,29 @@
 """Abandoned copies: which a plan includes to be finished, what a copy batch does with each, and which rules apply.
 
 A copy is *abandoned* when it was begun (COPY_SEGMENT_STARTED), was not finished, and no worker continues it. Either its
-worker was killed, or the database was restored to a moment when the copy was under way; in the second case the copy may
-have been finished later, and the source may have deleted its segment. Three rules apply to such a copy, at different
-times:
+worker was killed or had to leave it (see `SegmentCopier.copy`), or the database was restored to a moment when the copy
+was under way; in the second case the copy may have been finished later, and the source may have deleted its segment.
+Three rules apply to such a copy, at different times (a handover to the brokers uses only
+`AbandonedCopies.abandon_empty`):
 
     rule                      applies                                  what it does
     copy batch                at any age, to copies of this platform,  finishes it, abandons it (deletes its objects;
     (this module)             under the partition's copy lease         its row becomes DELETE_SEGMENT_FINISHED) or
                                                                        keeps it: see the table below
     expiration                without a live copy lease, and with no   deletes it if it is below the log start, if the
-    (`expiration.rules`,      event of the copy for                    store has no object of it, or if passed segments
-    `expiration.checks`)      `tiering.abandoned.copy.expiry.ms`       and decisions to skip cover all of its offsets;
-                                                                       otherwise keeps it
+    (`expiration.rules`,      event of the copy for                    store is not in doubt and has no object of it, or
+    `expiration.checks`)      `tiering.abandoned.copy.expiry.ms`       if whole segments that passed and decisions to
+                                                                       skip cover all of its offsets; otherwise keeps it
     audit (`audit.rules`,     without a live lease, and older than     reports it and deletes nothing; reports copies
     kind `abandoned-copy`)    `tiering.audit.min.age.ms`               that a broker began, which have no lease, too
 
-A begun copy without a live copy lease is also subject to retention, as every segment is: the log start, `retention.ms`
-and the deletion of its topic apply to it. `retention.bytes` does not, because its bytes were never counted. If the
-deletion of a copy has begun, the next holder of the partition's copy lease or of its expiration lease completes it.
+A begun copy without a live copy lease is also subject to retention, as the platform's other segments are: the log
+start, `retention.ms` and the deletion of its topic apply to it. `retention.bytes` does not, because its bytes were
+never counted. If the deletion of a copy has begun, the next holder of the partition's copy lease or of its expiration
+lease completes it.
 
 A copy batch never begins to delete an abandoned copy that is whole: it finishes or keeps the copy. Because the batch
-holds the copy lease, no other worker continues the copy meanwhile.
+holds the copy lease, no other worker of this database continues the copy meanwhile.
 
     objects in the store   segment in the source               what the batch does with the copy
     whole                  the same bytes, or deleted          finishes it if it continues what is copied, or replaces
@@ -34,9 +36,11 @@ holds the copy lease, no other worker continues the copy meanwhile.
     any, and the deletion  any                                 abandons it
     of the copy has begun
 
-*Whole* means that lengths and checksums match, *in parts* that an object is missing. Expiration deletes a copy that was
-kept once the copy is below the log start, another copy of its offsets has passed verification, or a person has decided
-to skip them. If the source has lost the whole partition, `./tiering adopt` finishes the copies that are whole.
+*Whole* means that lengths and checksums match, *in parts* that an object is missing. If the copy replaces a failed
+segment, a segment in the source that has another end or is not eligible counts as deleted. Expiration deletes a copy
+that was kept by its rule above: for example once the copy is below the log start, another copy of its offsets has
+passed verification, or a person has decided to skip them. If the source has lost the whole partition, `./tiering adopt`
+finishes the copies that are whole.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -152,7 +156,7 @@ class AbandonedCopies:
 
         Raises:
             RemoteStorageError: the store does not answer, is another database's, or an object could not be deleted.
-            SourceError: the source cannot be read.
+            SourceError: the source cannot be read or has changed, or the platform does not own the topic.
             LeaseLostError, SendingStoppedError: as `SegmentCopier.copy`.
         """
         abandoned = abandoned_copies_of(self.copier.metadata, fence.topic_id_partition)
@@ -235,7 +239,8 @@ class AbandonedCopies:
         Also None if the copy replaces a failed segment and the source has no eligible segment of these offsets.
 
         Raises:
-            SourceChangedError: the file of the segment has changed, and the copy replaces no failed segment.
+            SourceChangedError: the segment has changed or is the active one, and the copy replaces no failed segment.
+            SourceError: the source cannot be read.
         """
         try:
             opened = stack.enter_context(self.copier.source.open_segment(replica_id, attempt.start_offset))

@@ -8,8 +8,8 @@ compacted segments that follow each other without a gap.
 **The first copy** of a partition begins after the segments that the next run of expiration would delete immediately. (A
 broker would copy them and delete them minutes later.) Segments past the platform's retention are left out only at the
 beginning of a log, and only while nothing of the partition was ever copied: then the archive begins later, and no later
-change of the retention leaves a gap in its middle. After the first copied segment every segment is copied, past
-retention or not, because a gap is allowed only by a recorded decision.
+change of the retention leaves a gap in its middle. After the first copied segment every eligible segment is copied,
+past the platform's retention or not, because a gap is allowed only by a recorded decision.
 
 `decide_deletions` decides which segments would be deleted; its input is the segments as they would be once copied.
 Bytes after the last segment that can be copied now do not count: the end of a log may be truncated, and without these
@@ -62,7 +62,7 @@ def with_compacted(
     find_compacted: LeadingCompacted,
     failed: Mapping[TopicIdPartition, Sequence[FailedCopy]] = NOTHING_FAILED,
 ) -> ScanReport:
-    """Return the report with compacted segments marked as ineligible.
+    """Return the report with leading compacted segments marked as ineligible.
 
     The scan itself marks only files without a batch. This function reads the batch headers, and only of segments that
     would be copied next or could replace `failed` copies, in topics that are or were compacted.

@@ -78,16 +78,16 @@ def plan_copy(
 ) -> CopyPlan:
     """Decide from one scan what a run may copy.
 
-    `report` is the scan of `scope`. Partitions of the scope that the cluster has and the scan does not show wait; if
-    the scope has no topics, only the scan counts.
+    `report` is the scan of `scope`. Partitions of the scope that would be copied wait if the cluster has them and the
+    scan does not show their leader's replica; if the scope has no topics, only the scan counts.
 
     In each partition the `failed` segments come first; each is copied again at most `max_new_copies` times: see
-    `plan_replacements`. If a failed segment cannot be replaced, only new copies of other failed segments of the
-    partition are planned. If a failed segment is missing in the store and there is `doubt` whether that is the right
-    store, nothing of the partition is planned.
+    `plan_replacements`. If a failed segment that was not given up cannot be replaced, only new copies of other failed
+    segments of the partition are planned. If a failed segment that would be copied again lacks objects in the store,
+    and there is `doubt` whether that is the right store, nothing of the partition is planned.
 
-    If the source no longer has the next offsets, abandoned copies of them that are whole (`is_whole`) are planned, to
-    be finished.
+    If the source no longer has the next offsets, or the records of a failed segment, abandoned copies of them that are
+    whole (`is_whole`) are planned, to be finished.
 
     `now_ms` is the database's clock; `retentions` holds the retention that is set on topics, by topic name. If nothing
     of a partition was ever copied, the copy begins after the segments that expiration would delete immediately; see
@@ -371,7 +371,8 @@ class CopyPlanner:
             run_id: of the run that the plan belongs to.
             scope: which partitions the copy takes.
             failed: failed copies by partition; read from the database if None.
-            limit_bytes: upper limit for the planned `.log` bytes; None for no limit.
+            limit_bytes: upper limit for the planned `.log` bytes (a larger first segment is planned alone); None for
+                no limit.
         """
         if failed is None:
             failed = by_partition(self._failed_copies.all())

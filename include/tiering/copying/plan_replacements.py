@@ -68,7 +68,8 @@ def plan_replacements(
 
     Args:
         replica: the replica that a copy reads.
-        copies: by start offset. A segment that was given up is copied again if possible, and stops nothing.
+        copies: by start offset. A segment that was given up is copied again if possible, and stops nothing unless it is
+            wholly below `log_start_offset`.
         others: replicas that a copy does not read; they may still have segments that `replica` no longer has.
         log_start_offset: of the archive; segments wholly below it are about to expire and are not copied again.
         max_attempts: upper limit (inclusive) of new copies of the same offsets; see `FailedCopy.superseded`.

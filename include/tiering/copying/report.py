@@ -256,7 +256,11 @@ def _plan_row(partition: PlannedPartition, names: TopicNames) -> tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class CopyRun:
-    """The state of a run. `items` holds every planned segment once; `seconds` is how long its batches worked."""
+    """The state of a run. `items` holds every planned segment once.
+
+    `seconds` is the sum of the times of all batches if one command ran them one after another. Otherwise it is the time
+    from the start of the first batch to the last report of a batch.
+    """
 
     run_id: str
     items: Sequence[WorkItem]
@@ -271,7 +275,7 @@ class CopyRun:
 
     @property
     def throttled(self) -> list[WorkItem]:
-        """Segments left because of their topic's quota: another run may take them."""
+        """Segments left because of their topic's quota: another batch or run may take them."""
         return [item for item in self.of(SegmentOutcome.PLANNED) if item.error == QuotaExceededError.__name__]
 
     @property

@@ -43,7 +43,7 @@ _log: Final = get_logger(__name__)
 
 
 def store_leader_epochs(report: ScanReport, metadata: RemoteLogMetadata, registry: TopicRegistry) -> None:
-    """Merge the leader epochs of every scanned partition that the platform owns; log each contradiction as a warning.
+    """Merge the leader epochs of each chosen replica in the platform's topics; log each contradiction as a warning.
 
     Entries at or above the high watermark are left out: even an election that loses no committed record may truncate
     them.
@@ -124,12 +124,15 @@ class CopyService:
         Args:
             run_id: of the run that the plan belongs to.
             scope: which partitions the run takes; without topics those of `topics.include`, none by default.
-            limit_bytes: upper limit for the planned `.log` bytes; None for no limit.
+            limit_bytes: upper limit for the planned `.log` bytes (a larger first segment is planned alone); None for
+                no limit.
             dry_run: whether to claim nothing, register nothing and store no plan.
 
         Raises:
-            SettingError: the log dirs belong to another cluster than the database.
+            SettingError: `log_dirs` is empty, or they belong to another cluster than the database.
+            ForeignClusterError: the brokers belong to another cluster than the database.
             ForeignStoreError: the store belongs to another database.
+            StateConflictError: the run has another plan already.
         """
         scope = scope.or_topics(self._topics)
         report = scope.scan(self._log_dirs.scan)
@@ -169,7 +172,7 @@ class CopyService:
             pool: Airflow pool whose slot the batch occupies; None outside Airflow.
             placement: the batch takes partitions of this placement only; None for all.
             parent_alive: the batch stops once it returns False.
-            on_copied: called with each segment that became FINISHED.
+            on_copied: called with each segment that the batch sent and that became FINISHED.
         """
         settings = self._effective()
         copier = settings.copier
@@ -252,7 +255,7 @@ class CopyService:
         return follow_source(planned, metadata=self._metadata, reason=reason, author=author)
 
     def abandoned_copies(self) -> AbandonedCopies:
-        """Return the object that finishes, abandons or keeps the copies that killed workers left."""
+        """Return the object that finishes, abandons or keeps abandoned copies."""
         return AbandonedCopies(self.segment_copier(), WholeCopy(self._storage(), self._quotas()), self._ownership.claim)
 
     def segment_copier(self) -> SegmentCopier:

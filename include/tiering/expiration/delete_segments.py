@@ -21,7 +21,8 @@ carries out a plan that names it.
 If the store does not delete an object, its segment stays in DELETE_STARTED: a row is never removed before its objects.
 
 A batch takes an expiration lease on a partition, deletes its planned segments in groups, releases the lease and takes
-the next, until no work is left, its time is over, its run was withdrawn, or its pool has no slot for it any more.
+the next, until no work is left, its time is over, its run was withdrawn, its pool has no slot for it any more, or it is
+cancelled.
 Before each group it waits while paused, takes one request from the quota, and checks that the platform still owns the
 topic. After it takes a partition, and after each pause, it checks that the plan still holds. It never waits for a copy
 quota. A killed batch leaves a lease that expires; the table says what it leaves of its current group.
@@ -77,7 +78,8 @@ _log: Final = get_logger(__name__)
 class DeleteStep(StrEnum):
     """Named points of the protocol, in order; each is reported after it is done.
 
-    The offset that is reported is the start offset of the first segment of the group; for LOG_START, the new log start.
+    The offset that is reported is the start offset of the first segment of the group; for LOG_START, the offset to
+    which the group raises the log start unless that is higher already.
     """
 
     LOG_START = "log start raised"
@@ -175,7 +177,8 @@ class SegmentDeleter:
 
         Raises:
             HistoryChangedError: since the plan was checked, a decision changed the followed history; nothing was done.
-            RemoteStorageError: nothing of the group could be deleted; all of it stays DELETE_SEGMENT_STARTED.
+            RemoteStorageError: the store failed; the whole group stays DELETE_SEGMENT_STARTED, and some of its objects
+                may be deleted.
         """
         partition, first = lease.fence.topic_id_partition, group[0][0].start_offset
         segments, now_ms = [segment for _, segment in group], self.clock.now_ms()
@@ -301,7 +304,7 @@ class DeleteBatch:
         self._replacements = ReplacementCheck(deleter.metadata, WholeCopy(deleter.storage, quotas))
 
     def run(self) -> DeleteResult:
-        """Claim partitions and delete their segments until a stop condition is met.
+        """Claim partitions and delete their segments until no work is left or a stop condition is met.
 
         Raises:
             ApprovalRequiredError: the run is not released.

@@ -130,8 +130,8 @@ def _plan(dag_run_id: str, plan: ShownPlan, withdraw_at: str | None, shared: Col
             element(
                 "p",
                 "This is final: nothing more of the plan is deleted, even if it was approved and a batch is running, "
-                "and a later approval has no effect. Deleted segments stay deleted. The next run plans again, so first "
-                "correct what led to this plan.",
+                "and a later approval has no effect. Deleted segments stay deleted, and the next run completes begun "
+                "deletions. It plans again, so first correct what led to this plan.",
             ),
             element("p", made),
         )

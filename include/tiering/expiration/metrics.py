@@ -16,14 +16,15 @@ DELETE_ERRORS: Final = Metric(
     "RemoteDeleteErrorsPerSec",
     MetricKind.COUNTER,
     ("topic",),
-    "Remote log segments whose deletion failed. Another attempt or the next run deletes them.",
+    "Remote log segments whose deletion failed. Another attempt or the next run tries again.",
 )
 SUPERSEDED_HELD: Final = Metric(
     "tiering_superseded_held",
     MetricKind.COUNTER,
     ("topic",),
     "Superseded segments and abandoned copies that expiration kept, counted by each batch that keeps them. They are "
-    "kept if it is not proved that another copy of their offsets is whole and correct and has passed verification.",
+    "kept if nothing proves that they are not needed, such as another copy of their offsets that is whole and correct "
+    "and has passed verification.",
 )
 
 EXPIRATION_METRICS: Final = (DELETE_REQUESTS, DELETE_ERRORS, SUPERSEDED_HELD)

@@ -413,7 +413,7 @@ def plan_truncation(
 
 
 def truncate(planned: Truncation, *, metadata: RemoteLogMetadata, author: str) -> Truncation:
-    """Raise the log start, with an event; nothing is deleted yet."""
+    """Raise the log start, with an event if that changes it; nothing is deleted yet."""
     held = metadata.raise_log_start(
         planned.topic_id_partition, planned.log_start_offset, reason="delete-records", author=author
     )

@@ -25,8 +25,8 @@ from include.tiering.units import format_bytes, format_utc
 class ExpireRun:
     """The state of a run. `items` holds every planned deletion once.
 
-    `limit_report` is None if only the stored result of the limits is known. `refusal` says why nothing was deleted
-    although deletions were planned. `shared_names` are names that several topics of the database have.
+    `limit_report` is None if only the stored result of the limits is known. `refusal` says why nothing may be deleted;
+    None if nothing was refused. `shared_names` are names that several topics of the database have.
     """
 
     run: DeletionRun

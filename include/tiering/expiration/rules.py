@@ -23,7 +23,8 @@ The rules are those of Kafka's expiration task; if brokers changed a rule, the n
 
 The total is local-only bytes plus FINISHED segments within the lineage that are not wholly below the log start, each
 once. Unfinished copies (COPY_SEGMENT_STARTED) never count (KAFKA-17062), so size is no reason to delete them either. A
-copy that is not yet abandoned, and that neither log start nor time breaches, stops the scan, as in a broker.
+copy that is not yet abandoned, is within the lineage, and that neither log start nor time breaches, stops the scan, as
+in a broker.
 
 The log start and the leader epochs are the ARCHIVE'S: the decided log start and the epochs merged over time, not what a
 broker still has. A raised log start or a truncated epoch cache of a broker is no input and no reason.
@@ -43,8 +44,8 @@ _RAISING: Final = (DeletionReason.TIME, DeletionReason.SIZE, DeletionReason.TOPI
 def decide_deletions(given: RetentionInput) -> RetentionOutcome:
     """Decide which segments expire now. Deciding again at the same time, after they are deleted, names none.
 
-    In a deleted topic every segment expires, unfinished deletes first, then by start offset. Only segments under live
-    work and superseded segments that are still held stay.
+    If the deletion of the topic is due, every segment expires, unfinished deletes first, then by start offset. Only
+    segments under live work and superseded segments that are still held stay.
     """
     existing = [segment for segment in sorted(given.segments, key=_listing_order) if segment.state is not _TOMBSTONE]
     held = [segment for segment in existing if _is_held(given, segment)]

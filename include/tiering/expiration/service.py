@@ -109,14 +109,15 @@ class ExpirationService:
             run_id: of the run that the plan belongs to.
             topics: patterns of topic names; without any, all topics that have an owner. Those of brokers only wait.
             leave_out: ids of topics that another run works on.
-            dry_run: whether the plan is only for display. It is stored, but deletes nothing and does not claim the
-                store.
+            dry_run: whether the plan is only for display. It is stored, but does not claim the store, and deletes
+                nothing unless a person approves it.
 
         Raises:
             ForeignStoreError: the store belongs to another database.
             ClockDisagreesError: other clocks contradict the database's clock; nothing was planned.
             DatabaseSetBackError: an audit found that the database was set back; nothing was planned. A dry run does not
                 raise it: see `ActiveGuards.objection`.
+            StateConflictError: the run has another plan already.
         """
         if dry_run:
             self._ownership.require()
@@ -155,7 +156,8 @@ class ExpirationService:
         its plan.
 
         Raises:
-            DatabaseSetBackError: an audit found that the database was set back.
+            DatabaseSetBackError: an audit found that the database was set back. A dry run does not raise it.
+            StateConflictError: no such run was planned.
         """
         if not dry_run:
             self._guards.require_expiration_allowed()
@@ -181,7 +183,7 @@ class ExpirationService:
         return self._deletions.approve(run_id, plan_hash, author=author)
 
     def withdraw(self, run_id: str, *, author: str) -> WithdrawnRun:
-        """Withdraw a run for good: nothing more of it is deleted, even by a batch that is running. Idempotent.
+        """Withdraw a run for good: no further group of its segments is deleted, even by a running batch. Idempotent.
 
         A running batch stops before its next group of segments; the next run completes a group whose deletion had
         begun. A copy of the database may have the same released plan, so the store is claimed afterwards. If it cannot
@@ -207,6 +209,7 @@ class ExpirationService:
             ApprovalRequiredError: the run is not released.
             ForeignStoreError: the store belongs to another database.
             RunWithdrawnError: the run was withdrawn before.
+            StateConflictError: no such run was planned.
             ClockDisagreesError: other clocks contradict the database's clock; the rest stays planned.
             DatabaseSetBackError: an audit found, before or during the batch, that the database was set back; the rest
                 stays planned.
@@ -243,15 +246,16 @@ class ExpirationService:
         return plan_truncation(partition, before_offset, metadata=self._metadata, registry=self._registry)
 
     def delete_records(self, planned: Truncation, *, author: str) -> Truncation:
-        """Raise the archive's log start; the next run of expiration deletes segments wholly below it."""
+        """Raise the archive's log start; the next plan of expiration names the segments wholly below it."""
         self._ownership.claim()
         return truncate(planned, metadata=self._metadata, author=author)
 
     def forget_tombstones(self) -> int:
         """Remove metadata of segments that were deleted longer ago than `tiering.tombstone.ms`; return their number.
 
-        Works in pages, each a transaction of its own: a crash leaves the rest for the next call. If other clocks
-        contradict the database's clock, nothing is removed, and a warning is logged.
+        Some tombstones stay longer, see `RemoteLogMetadata.forget_tombstones`. Works in pages, each a transaction of
+        its own: a crash leaves the rest for the next call. If other clocks contradict the database's clock, nothing is
+        removed, and a warning is logged.
         """
         try:
             self._clocks().require()

@@ -2,9 +2,10 @@
 
 Compressed batches use gzip, snappy, LZ4 or Zstandard, as Kafka's clients write them. The decompressed size is limited,
 because a few bytes can decompress to gigabytes. A `Decompressor` returns all bytes at once and refuses a compressed
-batch that is larger than its limit; `PlainStream` returns larger batches in small pieces. Gzip data are one member, LZ4
-data one frame, Zstandard data one frame, whose window the library limits to 128 MiB. Snappy data have one of two
-framings: a raw block (librdkafka), or the stream of snappy-java (Java clients, brokers):
+batch that is larger than its limit; `PlainStream` returns larger batches in small pieces. Gzip data must be
+one member. LZ4 and Zstandard data are one frame (more are accepted); the library limits the window of Zstandard to 128
+MiB. Snappy data have one of two framings: a raw block (librdkafka), or the stream of snappy-java (Java clients,
+brokers):
 
     at  size  field
      0     8  82 'SNAPPY' 00

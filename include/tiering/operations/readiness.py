@@ -121,7 +121,8 @@ def partition_readiness(
 ) -> tuple[PartitionReadiness, ...]:
     """Return the readiness of every partition of `scope` that is on disk, in the cluster, or has remote segments.
 
-    Topics that are never tiered, according to the scan, are left out. Ordered by topic and partition.
+    Topics that are never tiered, according to the scan, are left out; so are topics that brokers tier if they are
+    neither on disk nor remote. Ordered by topic and partition.
 
     Args:
         report: the scan of `scope`. If it is None, readiness is evaluated for work that reads no log of a broker, such

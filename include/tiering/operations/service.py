@@ -217,8 +217,8 @@ class DeploymentChecks:
         """Return the open handovers.
 
         Raises:
-            HandoverForgottenError: a handover makes no progress. Other work goes on; only the retention or the copies
-                of its topic are suspended.
+            HandoverForgottenError: a handover has made no progress for too long. Other work goes on; only the retention
+                or the copies of its topic are suspended.
         """
         store = self._stores().handovers
         under_way = store.open_handovers()

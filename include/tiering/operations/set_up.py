@@ -99,7 +99,7 @@ class SetUpService:
         return claim.raise_generation(first_place=True) if own.token is None or own.place is None else own
 
     def _require_segments(self, cluster_id: str) -> None:
-        """Raise ForeignStoreError if none of the checked segments is at the place of the settings as it was copied."""
+        """Raise ForeignStoreError if segments were checked, and none is at the place of the settings as copied."""
         proof = prove_place(self._unguarded(), self._metadata_of(cluster_id), read_back=False)
         if proof.checked and proof.wrong == proof.checked:
             raise ForeignStoreError(

@@ -2,7 +2,7 @@
 
 A platform whose database was restored from elsewhere, or whose URL points at another bucket, must not be able to write
 or delete in a store of another database. The marker is created once in each place, by a write that refuses to
-overwrite. After that it changes in four ways: each run that plans, and some commands of a person, raise its generation
+overwrite. After that it changes in four ways: runs that plan, and some other steps and commands, raise its generation
 (`claim_store`), a person moves the store to another place (`claim_store`), a database that is rebuilt from the store
 replaces the marker that it found by its own, and a person lets a database take the store over.
 

@@ -1,7 +1,7 @@
 """Contract of quotas: the limiters that senders and readers call before bytes move, and the ledger of quotas.
 
 A quota limits a kind of traffic at one of four levels. Every byte is charged to the quotas of all levels that its kind
-has. A level without a quota sets no limit.
+has, to a client's only if a client reads it. A level without a quota sets no limit.
 
     copy    total | broker | topic              uploads, their retries
     fetch   total | broker | topic | client     read-backs, fetches, restores

@@ -1,7 +1,7 @@
 """Metrics of quotas: bytes that limiters granted and delayed, and bytes that topics brought in.
 
 Limiters count at each grant, some hundred times a second (`QuotaTally`); the counts are published once a second. Topic
-quotas are counted at each decision (`CountedTopicQuotas`).
+quotas are counted at each decision and each result of a copy (`CountedTopicQuotas`).
 """
 
 import threading
@@ -149,28 +149,29 @@ FETCH_BYTE_RATE: Final = _rate_gauge(
 )
 COPY_THROTTLE_AVG: Final = _throttle_gauge(
     "remote_copy_throttle_time_avg",
-    "Milliseconds that a throttled grant of a copy waited, on average over 30 to 60 s; 0 if none did.",
+    "Milliseconds that a throttled grant of a copy waited, on average over the last 60 to 90 s; 0 if none did.",
 )
 COPY_THROTTLE_MAX: Final = _throttle_gauge(
     "remote_copy_throttle_time_max",
-    "The longest wait of a throttled grant of a copy in the last 30 to 60 s, in milliseconds; 0 if none waited.",
+    "The longest wait of a throttled grant of a copy in the last 60 to 90 s, in milliseconds; 0 if none waited.",
 )
 FETCH_THROTTLE_AVG: Final = _throttle_gauge(
     "remote_fetch_throttle_time_avg",
-    "Milliseconds that a throttled grant of a fetch waited, or the throttle time of a refused read, on average over 30 "
-    "to 60 s; 0 if there was none.",
+    "Milliseconds that a throttled grant of a fetch waited, or the throttle time of a refused read, on average over "
+    "the last 60 to 90 s; 0 if there was none.",
 )
 FETCH_THROTTLE_MAX: Final = _throttle_gauge(
     "remote_fetch_throttle_time_max",
-    "The longest wait of a throttled grant of a fetch, or throttle time of a refused read, in the last 30 to 60 s, in "
+    "The longest wait of a throttled grant of a fetch, or throttle time of a refused read, in the last 60 to 90 s, in "
     "milliseconds; 0 if there was none.",
 )
 QUOTA: Final = Metric(
     "tiering_quota_bytes_per_second",
     MetricKind.GAUGE,
     ("kind", "level", "entity"),
-    "Quota in force of a scope, +Inf without a limit. The kind is `copy` or `fetch`, the level `total`, `broker`, "
-    "`topic` or `client`; the entity `<default>` stands for each broker, topic or client without a quota of its own.",
+    "Quota in force of a scope: +Inf if it was removed, 2^63 - 1 if it sets no limit. The kind is `copy` or `fetch`, "
+    "the level `total`, `broker`, `topic` or `client`; the entity `<default>` stands for each broker, topic or client "
+    "without a quota of its own.",
 )
 GRANTED_BYTES: Final = Metric(
     "tiering_quota_granted_bytes",

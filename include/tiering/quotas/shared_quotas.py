@@ -3,8 +3,8 @@
 A thread of each process, `AllocationRenewer`, renews the process's entry in the ledger about twice a second:
 
     step                        a crash after it leaves
-    1 read the row              nothing
-    2 reduce the own rates      nothing
+    1 read the row              the entry of an earlier round, if any; as after 3
+    2 reduce the own rates      as after 1
     3 store the new entry       an entry without an owner; other processes drop it when its heartbeat stands still
     4 raise the own rates       as after 3
 
@@ -19,7 +19,7 @@ database and is locked while a round reads and writes it. On SQLite the row is i
 file, so that rounds never wait for a commit that must reach the disk. What a power failure loses of this file, the next
 rounds write again.
 
-The content of the row is JSON text, short because every process reads and writes it twice a second:
+The content of the row is JSON text, short because every process reads and writes it about twice a second:
 
     {"version": 7, "quotas": {"copy/total/": 1000000},
      "workers": {"<worker id>": [<heartbeat>, <version>, {"copy/total/": [<share>, <wanted, null for no bound>]}]}}
@@ -178,7 +178,8 @@ class AllocationRenewer:
         """Renew the entry of this process, and use the shares that it has in the new ledger row.
 
         Raises:
-            MetadataUnavailableError: the ledger cannot be read or changed.
+            MetadataUnavailableError: the stored quotas or the ledger cannot be read, or the ledger not changed.
+            RemoteMetadataError: the ledger holds no valid row.
         """
         began = self._clock.monotonic()
         stored = self._reloaded(began)

@@ -4,8 +4,8 @@ This module reads and writes no database; `shared_quotas` does. The rule and the
 time as an argument. The pacing lets threads wait, by the clock that it is given.
 
 **The rule.** Every process that sends holds a share of the quota of each scope that it uses. The rule that bounds the
-sum of the shares needs no clock and no leader: a process changes only its own entry, in one transaction on the whole
-ledger row, and
+sum of the shares needs no clock and no leader: a process changes only its own share (and removes entries of dead
+processes), in one transaction on the whole ledger row, and
 
 * a share may always shrink to the fair share,
 * a share grows only by what no live entry holds.
@@ -152,7 +152,7 @@ def renewed(row: LedgerRow, worker_id: str, wanted: Mapping[Scope, float], heart
 
 
 def fair_part(total: float, demand: float, other_demands: Collection[float]) -> float:
-    """Return what max-min fairness gives to one of several demands; the total if no other demand is above 0."""
+    """Return what max-min fairness gives to one of several demands; the total if it alone is above 0."""
     left, claims = total, sorted((*other_demands, demand))
     for index, claim in enumerate(claims):
         equal_part = left / (len(claims) - index)

@@ -195,7 +195,7 @@ class SqlTopicQuotas:
     def _opened(self, broker_id: int, topic: str) -> Iterator["_OpenMeters"]:
         """Yield the meters of the broker and of the topic, with all ticks up to now, and write them at the end.
 
-        Other processes that need meters of this broker wait meanwhile.
+        Other processes that change meters of this broker wait meanwhile.
         """
         with writing(self._engine, durable=False) as connection:
             serialise_writers(connection, f"topic meters of broker {broker_id} of {self._cluster_id}")

@@ -12,8 +12,9 @@ How many bytes a second each topic of a broker may bring in:
     total.bytes.in.per.sec.threshold    of a broker: for all of its topics together
     bytes.in.per.sec.threshold          of a topic, on each broker: explicit, part of the total
 
-Topics without an explicit threshold share equally what the explicit thresholds leave of the total. No topic is refused
-while the total is not exceeded. While it is exceeded, topics above their own threshold are refused.
+Topics without an explicit threshold that had a call of `admit` in the last hour share equally what the explicit
+thresholds leave of the total. No topic is refused while the total is not exceeded. While it is exceeded, topics above
+their own threshold are refused.
 
 Four kinds of meters, each in bytes and records, measure what a topic, or all topics of a broker, brought in. Each is
 the one-minute meter of Kafka's brokers, as arithmetic: an exponentially weighted moving average with ticks of 5 s. At a

@@ -172,9 +172,10 @@ THROTTLE_SAMPLE_MS: Final = 30_000
 
 
 class ThrottleTimes(SampledStat):
-    """Throttle times of one kind of traffic, recorded when a wait begins. Times are milliseconds of any one clock.
+    """Throttle times of one kind of traffic, recorded after a wait or for a refused read.
 
-    After `samples` x `sample_ms` without a throttle time, the average and the maximum are None; Kafka reports NaN.
+    Times are milliseconds of any one clock. After `samples` x `sample_ms` without a throttle time, the average
+    and the maximum are None; Kafka reports NaN.
     """
 
     def __init__(self, samples: int = THROTTLE_SAMPLES, sample_ms: int = THROTTLE_SAMPLE_MS) -> None:

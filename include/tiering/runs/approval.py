@@ -140,7 +140,7 @@ class QuestionService:
         question still open. The answer is stored even if the claim fails.
 
         Raises:
-            StateConflictError: the question was not shown.
+            StateConflictError: no question is stored, or it was not shown.
         """
         answered = self._questions.answer(asked_in, answer, user_id=user_id, answered_at_ms=answered_at_ms)
         if answer is Answer.REJECTED:
@@ -168,7 +168,7 @@ def approval_author(
     If `approvers` is empty, every user whom Airflow let answer may approve.
 
     Raises:
-        ApprovalRequiredError: no question was shown, no answer came in time, or the plan was rejected.
+        ApprovalRequiredError: no question was shown, no answer is stored, none came in time, or the plan was rejected.
         AnswerRefusedError: the answer is about another plan or subject, or is by a user who may not approve now, or is
             dated more than `CLOCKS_MAY_DIFFER_MS` after it was stored or before the question was shown.
     """
@@ -254,7 +254,7 @@ def approval_question(
         *_topic_table(actions[:_MOST_TOPICS], reasons, names),
         *_left_out(len(actions), "topic"),
         "",
-        "The share: planned bytes and bytes deleted in 24 hours, divided by the bytes stored if nothing were deleted.",
+        "The share: bytes planned (not counted before) and deleted in 24 hours, of those stored if none were deleted.",
         "**Approve** deletes exactly this plan. **Reject**, or no answer in time, deletes nothing.",
         "If a retention was shortened by mistake: reject, then correct it (`./tiering configs --entity-type topics`).",
     ]

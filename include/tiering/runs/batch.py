@@ -55,7 +55,7 @@ class CancellationToken:
         Raises:
             SendingStoppedError: the token was cancelled, or the pause lasts longer than `pause_hold_seconds`.
             LeaseLostError: the lease ran out by this host's monotonic clock, or its renewal was refused because it was
-                taken over or given back.
+                taken over, given back, or ended by a withdrawal of its run.
         """
         with self._changed:
             if self._paused:
@@ -148,8 +148,8 @@ class StopConditions:
 class BatchHeartbeat:
     """Runs as long as the batch; cancels the token when the batch may not continue.
 
-    While the database is unreachable, the batch continues until the lease has run out by this host's clock. From then
-    on the token refuses to send, because another worker may hold the partition.
+    While the database is unreachable, the token allows sending until the lease has run out by this host's clock. From
+    then on it refuses, because another worker may hold the partition.
     """
 
     def __init__(

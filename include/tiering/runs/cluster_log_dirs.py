@@ -58,7 +58,7 @@ class ClusterLogDirs:
         """Scan the replicas of the topics whose names match one of the shell-style patterns `topics`.
 
         Raises:
-            SettingError: the log dirs belong to another cluster than the database.
+            SettingError: `log_dirs` is empty, or the log dirs belong to another cluster than the database.
             ForeignClusterError: the brokers belong to another cluster than the database.
             MetadataUnavailableError: as for `require_cluster`.
             BrokersError: as for `require_cluster`.
@@ -127,7 +127,7 @@ class ClusterLogDirs:
     def log_ends(self, topics: Collection[str]) -> Mapping[TopicIdPartition, int]:
         """Return the log end offsets (exclusive) of partitions of these topics, from the leaders' replicas.
 
-        A partition is absent if its leader's replica cannot be read.
+        A partition is absent if its leader's replica is not found in the log dirs or cannot be read.
         """
         replicas = self._source().scan(topics=topics).replicas
         return {replica.topic_id_partition: replica.log_end_offset for replica in replicas if replica.chosen}

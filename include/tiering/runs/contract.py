@@ -3,7 +3,7 @@
 A run is one plan. Batches of that run pull partitions: `claim` takes a lease on a partition with work left, by default
 the most urgent one; `release` gives the lease back; `waits_longer` says whether another partition has waited longer.
 The database's clock decides when a lease ends. Each claim of a partition in one role gets a higher fencing token than
-the claim before it, and a change that is made with an older token fails. Runs that delete are in `deletion_run`.
+the claim before it, and a change under an older token has no effect. Runs that delete are in `deletion_run`.
 
 A lease is ignored, and blocks no claim, if it ends later than its own length and one minute (`LEASE_MARGIN_MS`) from
 now; a lease that is stored without a length is taken to be one hour long. Such a lease shows that the database's clock
@@ -55,7 +55,7 @@ ANYWHERE: Final = Placement()
 
 @dataclass(frozen=True, slots=True)
 class PlannedPartition:
-    """Planned segments of one replica, in ascending order of offsets. A higher `urgency` is claimed first."""
+    """Planned segments of one replica by ascending offset. By default a higher `urgency` is claimed first."""
 
     replica_id: ReplicaId
     urgency: float
@@ -153,9 +153,10 @@ class WorkItem:
 
 @dataclass(frozen=True, slots=True)
 class BatchProgress:
-    """One report of a batch: the bytes that it has planned and done. A running batch reports about once a second.
+    """One report of a batch: the bytes that it has planned and done.
 
-    `pool` is None outside of Airflow. Batch ids are unique in the cluster, not only in their run. `started_at_ms` and
+    A running batch reports about once a second, and more often until it has done any bytes. `pool` is None outside of
+    Airflow. Batch ids are unique in the cluster, not only in their run. `started_at_ms` and
     `updated_at_ms` are the database's times of the batch's first report and of this report: the store sets them and
     ignores the caller's values.
     """
@@ -228,7 +229,7 @@ class WorkStore(Protocol):
         """Prolong a lease of any role; an expired lease too, unless the partition was claimed again in this role.
 
         Raises:
-            LeaseLostError: the lease was taken over or given back.
+            LeaseLostError: the lease was taken over, given back, or ended by a withdrawal of its run.
         """
         ...
 

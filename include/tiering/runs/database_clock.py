@@ -2,10 +2,11 @@
 
 The database's clock decides how old a segment or an orphan object is. If that clock is years ahead, everything looks
 old. So the database's clock is compared with this worker's clock and with the time in the remote store's answer, and it
-must not be before the time of an event that it dated itself. If the store's time cannot be read, it is left out. On a
-single host all of these are the same clock, so the comparison finds nothing; there the deletion limit protects. While a
-batch runs, the database's clock must also advance as fast as this process's monotonic clock. Decisions by age use
-`ClockGuard.now_ms` instead of reading the database's time again, because its clock may jump right after the check.
+must not be before the time of an event that it dated itself. The store's time is left out if it cannot be
+read or is not wanted. On a single host all of these are the same clock, so the comparison finds nothing; there the
+deletion limit protects. While a batch runs, the database's clock must also advance as fast as this process's monotonic
+clock. Decisions by age use `ClockGuard.now_ms` instead of reading the database's time again, because its clock may jump
+right after the check.
 """
 
 from collections.abc import Callable, Sequence
@@ -43,9 +44,10 @@ def require_consistent_clock(
     """Compare the database's clock with other clocks and with the newest event; return if nothing contradicts it.
 
     Raises:
-        ClockBehindError: the database's time is before the newest event, by at most `max_difference_ms` (retriable).
-        ClockDisagreesError: the database's time differs from another clock, or is before the newest event, by more than
-            `max_difference_ms`.
+        ClockBehindError: the database's time is more than 1 s and at most `max_difference_ms` before the newest event
+            (retriable).
+        ClockDisagreesError: the database's time is more than `max_difference_ms` before the newest event, or differs
+            from another clock by more than `max_difference_ms` and 1 s.
     """
     for other in others:
         apart_ms = abs(database_ms - other.now_ms)
@@ -87,9 +89,9 @@ class ClockGuard:
         self._checked: tuple[int, float] | None = None
 
     def now_ms(self) -> int:
-        """Return the database's time at the last check plus the monotonic time since then.
+        """Return the database's time at the last check that passed, plus the monotonic time since then.
 
-        If no check was made yet, check first.
+        If no check has passed yet, check first; raises what `require` raises.
         """
         checked_ms, monotonic = self._checked or self._check(with_store=True)
         return checked_ms + round((self._clock.monotonic() - monotonic) * 1000)

@@ -1,11 +1,13 @@
 """The deletion limits: a plan needs an approval if it deletes too much, or if its totals differ from the database's.
 
 A mistake in a setting makes a plan like any other, except that it deletes much at once. So for each topic the bytes
-that a run would delete are added to the bytes deleted within the last 24 hours. The sum is divided by the bytes that
+that a run would delete, without those counted when an earlier run began to delete them, are added to the bytes deleted
+within the last 24 hours. The sum is divided by the bytes that
 would be stored if neither were deleted, in any segment state; this is the topic's share. A topic that loses few bytes
 passes whatever its share. So a second limit applies to all topics together: how many bytes may be deleted in all of
 topics that pass in this way, and how many topics may lose everything. The database also computes the totals,
-independently of the plan; a difference stops the run as a large share does.
+independently of the plan; a difference stops the run as a large share does. So does a
+demand of the caller, such as for a deleted topic.
 
 A run that was stopped is released by an approval of exactly its plan, which the plan's hash identifies. Another plan
 needs another approval.
@@ -59,7 +61,7 @@ class TopicAction:
 
     @property
     def window_bytes(self) -> int:
-        """The bytes that will have been deleted within the window when the run is done."""
+        """The bytes that count as deleted within the window when the run is done."""
         return self.counted_bytes + self.recent_bytes
 
     @property
@@ -189,7 +191,7 @@ def _names(actions: Sequence[TopicAction]) -> str:
 def disagreements(plan: Sequence[PlannedExpiration], totals: Sequence[TopicTotals]) -> dict[Uuid, str]:
     """Return a sentence for each topic about which the plan and the database contradict each other.
 
-    They do if their sums differ, or if a planned segment reaches the log start offset that the plan sets.
+    They do if their sums differ, or if a planned segment counts as `TopicTotals.above_log_start`.
     """
     by_plan, by_database = (
         _sums(plan),

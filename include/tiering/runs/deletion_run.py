@@ -140,7 +140,7 @@ class WithdrawnRun:
 
     @property
     def begun(self) -> list[DeletionItem]:
-        """Deletions that have FAILED; the next run finishes them, since a deletion that has begun cannot be undone."""
+        """Deletions that have FAILED; a later run continues those that have begun, since they cannot be undone."""
         return [item for item in self.items if item.outcome is DeletionOutcome.FAILED]
 
     @property
@@ -157,13 +157,14 @@ class TopicTotals:
     Attributes:
         planned_segments: segments of the plan, in any state but a tombstone.
         planned_bytes: bytes of those segments.
-        recent_bytes: bytes whose deletion began within the requested window, and bytes of superseded segments whose
-            objects were deleted within it; copies that were never FINISHED count only if a run deleted them.
+        recent_bytes: bytes of the platform's segments whose deletion began within the requested window, and of its
+            superseded segments whose objects were deleted within it; copies that were never FINISHED count only if a
+            run deleted them.
         remote_bytes: bytes stored now, in any state, without those in `recent_bytes`.
         above_log_start: planned FINISHED segments whose end offset is at or above the log start offset that the plan
             sets, although their reason is time, size or log start.
-        begun_bytes: the part of `planned_bytes` that is already being deleted, since a time within the window or by
-            another released run; these bytes were counted then.
+        begun_bytes: the part of `planned_bytes` that is already being deleted, not superseded, and was counted then: in
+            the plan of another released run, or FINISHED before its deletion began within the window.
         unapproved_bytes: the part of `recent_bytes` that is in no approved plan.
         planned_finished: the part of `planned_segments` that is FINISHED.
         finished_segments: segments that are FINISHED now, `planned_finished` included.
@@ -256,7 +257,7 @@ class DeletionStore(DeletionRuns, Protocol):
 
     Claims take partitions first in which the plan found deletions that had begun, so that the work of a dead batch is
     resumed before other deletions begin. A withdrawal marks planned deletions as SKIPPED, but as FAILED if they have
-    begun: the next run finishes these, since a deletion that has begun cannot be undone. All get the error
+    begun: a later run continues these, since a deletion that has begun cannot be undone. All get the error
     RunWithdrawnError.
     """
 
@@ -291,7 +292,7 @@ class DeletionStore(DeletionRuns, Protocol):
         """Store outcomes of planned deletions of the leased partition; an outcome that is stored already stays.
 
         Raises:
-            LeaseLostError: the lease was taken over or given back.
+            LeaseLostError: the lease was taken over, given back, or ended by a withdrawal of the run.
         """
         ...
 

@@ -1,6 +1,6 @@
 """What all batches share, in SQL: leases, progress, the pause switch, and the size of a pool.
 
-Each partition has one lease row for each role; the token in the row grows with every claim.
+Each partition has one lease row for each role in which it was claimed; the row's token grows with every claim.
 
 A claim is one conditional statement on that row: it inserts the row, or takes it over if the lease has expired, was
 given back, is ignored, or belongs to the same batch. So exactly one of the batches that claim a partition at the same
@@ -16,7 +16,7 @@ lease before the restore never holds the token of a worker that got its lease af
 |-------------------------------|--------------------------------|---------------------------------------------------|
 | before the claim is committed | nothing                        |                                                   |
 | holding a lease               | the lease, until it expires    | the next claim; the batch itself, started again   |
-| after it gave the lease back  | planned segments               | the next claim                                    |
+| after it gave the lease back  | planned work, if any is left   | the next claim                                    |
 """
 
 from collections.abc import Sequence

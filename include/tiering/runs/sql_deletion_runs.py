@@ -357,7 +357,7 @@ class SqlDeletionRuns(DatedStore, ABC):
         The commit does not wait for the disk: if a power failure undoes it, the next batch records the outcomes again.
 
         Raises:
-            LeaseLostError: the lease was taken over or given back.
+            LeaseLostError: the lease was taken over, given back, or ended by a withdrawal of the run.
         """
         key = key_of(self._cluster_id, lease.fence.topic_id_partition) | {"of_run": lease.run_id}
         with self._writing(durable=False) as (connection, now_ms):

@@ -1,4 +1,4 @@
-"""Iterate over the batches of a `.log` and check each of them. No record is decoded.
+"""Iterate over the batches of a `.log` and check each. Of records only the type of a control record is decoded.
 
 - `BatchStream` reads every batch through one reused buffer. It is the hot path of segment checks and log recovery: one
   loop iteration per batch, and after the read only a batch that is not yet whole in the buffer is copied. A batch

@@ -19,8 +19,8 @@ The flexible encoding is read as leniently as the code that Kafka generates from
 its fifth byte, which are dropped; a negative int32 that results from them, which as a length of nullable bytes means
 null; text that is not UTF-8; tags in any order. What at least one release refuses is refused: a negative count of
 tagged fields (refused by 4.4), a known tag with another size than that of its type (3.9 has no known tags). `Writer`
-writes the canonical form. Source: behaviour of the classes that Kafka 3.9.2, 4.3.1 and 4.4.0 generate from their
-message schemas.
+writes the canonical form, but tagged fields in the order given. Source: behaviour of the classes that Kafka 3.9.2,
+4.3.1 and 4.4.0 generate from their message schemas.
 """
 
 import struct

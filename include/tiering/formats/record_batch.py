@@ -1,4 +1,4 @@
-"""Record batches of magic 2, and their checksum. Records are not decoded; a copy needs only the header.
+"""Record batches of magic 2, and their checksum. Of records only the type of a control record is decoded.
 
     at  size  field                   covered by the CRC
      0     8  base offset             no     absolute offset of the first record slot

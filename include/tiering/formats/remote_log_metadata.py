@@ -79,7 +79,7 @@ def decode(value: bytes) -> RemoteLogRecord:
 
 
 def encode(record: RemoteLogRecord) -> bytes:
-    """Encode a record in the canonical form, as a broker does.
+    """Encode a record in the canonical form, as a broker does; unknown tagged fields stay in their order.
 
     Raises:
         ValueError: a number does not fit into its field, or a name has more than 32767 bytes.

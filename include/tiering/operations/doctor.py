@@ -290,7 +290,7 @@ def _advice(reason: IneligibleReason) -> str:
 
 _DAMAGE: Final = frozenset({IneligibleReason.CORRUPT, IneligibleReason.AFTER_CORRUPT})
 _ADVICE: Final[Mapping[IneligibleReason, str]] = {
-    IneligibleReason.ABOVE_HIGH_WATERMARK: "wait, the checkpoint is up to a minute old; if unchanged, a follower lags",
+    IneligibleReason.ABOVE_HIGH_WATERMARK: "wait, a checkpoint is some seconds old; if unchanged, a follower lags",
     IneligibleReason.NOT_FLUSHED: "wait for the next roll, or replicate with min.insync.replicas of 2",
     IneligibleReason.PAST_RETENTION: "nothing: the broker is about to delete it",
     IneligibleReason.BELOW_LOG_START: "nothing: the broker is about to delete it",

@@ -58,7 +58,10 @@ class ClaimStep(StrEnum):
 
 
 class StoreGenerations(Protocol):
-    """The row of one store in the database. Each method is one transaction."""
+    """The row of one store in the database. Each method is one transaction.
+
+    Methods that propose or settle raise StateConflictError while the metadata are being rebuilt.
+    """
 
     def accepted(self) -> AcceptedMarkers:
         """Return the markers that are accepted now. Raises MetadataUnavailableError if no store is recorded."""

@@ -37,7 +37,7 @@ class Orphan:
 
 @dataclass(frozen=True, slots=True)
 class OrphanFailure:
-    """One orphan that was not removed. Orphans of the request without a failure were removed or were absent.
+    """One orphan that may not have been removed. Those of the request without a failure were removed or were absent.
 
     If one version of a key was not removed, all requested versions of that key have a failure.
     """
@@ -74,7 +74,7 @@ class OrphanStorage(Protocol):
         A bucket deletes up to 999 objects or versions in one request.
 
         Returns:
-            The orphans that could not be removed; see `OrphanFailure`.
+            The orphans that may not have been removed.
 
         Raises:
             ForeignStoreError: the store's marker is not this database's. Nothing was removed.

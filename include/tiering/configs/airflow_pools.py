@@ -34,7 +34,7 @@ class AirflowPools:
     def at(cls, url: str, *, login_file: Path | None, token: str | None) -> Self:
         """Return the pools of the API server at `url`, with the token, or without a token with the login in the file.
 
-        If both are None, every call raises AirflowApiError.
+        If both are None, every call raises AirflowApiError, except `close`, and `parallelism`, which returns None.
         """
 
         def open_api() -> AirflowApi:

@@ -1,8 +1,8 @@
 """All configs that can be changed while jobs run: where each may be set, what it accepts, and what it means.
 
-Quotas, thresholds, retention and sizes of pools are declared here, and dynamic settings in `settings/`. The values are
-rows of one table, except sizes of pools, which Airflow stores. A dynamic setting applies to the whole cluster, so it is
-set on the default of the brokers; the same is so for the size of a pool.
+Quotas, thresholds, other limits, retention and sizes of pools are declared here, dynamic settings in `settings/`. The
+values are rows of one table, except sizes of pools, which Airflow stores. A dynamic setting applies to the whole
+cluster, so it is set on the default of the brokers; the same is so for the size of a pool.
 """
 
 import re
@@ -116,8 +116,8 @@ def config_on(entity: ConfigEntity, name: str) -> DynamicConfig:
     """Return the config that has this name, or this alias, on this entity.
 
     Raises:
-        SettingError: the name is unknown (the message contains the nearest name), or the config may not be set on this
-            entity (the message contains where it may be set).
+        SettingError: the name is unknown (the message contains the nearest name, or all names if none is similar), or
+            the config may not be set on this entity (the message contains where it may be set).
     """
     called = [config for config in all_configs() if name in _names(config)]
     for config in called:
@@ -273,7 +273,7 @@ LIMITS: Final = (*_QUOTAS, *_THRESHOLDS)
 """Configs whose values are bytes a second."""
 
 RETENTIONS: Final = (
-    _retention(RETENTION_MS, "milliseconds", "A segment expires once its largest timestamp is older than this."),
+    _retention(RETENTION_MS, "milliseconds", "Oldest segments expire if their largest timestamp is older than this."),
     _retention(
         RETENTION_BYTES,
         "bytes",

@@ -46,8 +46,8 @@ POOLS: Final = (
     PoolSpec(
         READER_POOL,
         "remote.log.reader.threads",
-        "How many jobs read remote segments at once (sizes, verification, restore), and how many threads a process "
-        "has that serves fetches.",
+        "How many jobs of sizes, verification and audits run at once, and how many threads a process has that serves "
+        "fetches.",
     ),
 )
 

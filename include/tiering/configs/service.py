@@ -27,7 +27,7 @@ A change of pools, `resize_pools`, uses the names of Kafka's settings for its th
 
 The last two steps are done for one pool after the other. Airflow's sizes are authoritative: no size is stored that
 Airflow has not accepted. Waiting batches start in Airflow's next scheduling loop; surplus batches read the mirror and
-end after their segment.
+end after their segment or group of segments. Jobs of the reader pool are not ended.
 """
 
 from collections.abc import Callable, Mapping
@@ -206,9 +206,9 @@ def _words(sizes: Mapping[str, int], before: Mapping[str, PoolUsage]) -> list[st
 def _sentence(pool: str, slots: int, usage: PoolUsage) -> str:
     occupied = usage.running + usage.queued
     if slots == 0:
-        return f"{pool} is paused: {occupied} running jobs end after their segment, {usage.scheduled} wait for slots"
+        return f"{pool} is paused: {occupied} jobs are surplus (batches end early), {usage.scheduled} wait for slots"
     if slots < occupied:
-        return f"{pool} has {slots} slots: {occupied - slots} of {occupied} running jobs end after their segment"
+        return f"{pool} has {slots} slots: {occupied - slots} of {occupied} jobs are surplus (batches end early)"
     if not usage.scheduled:
         return f"{pool} has {slots} slots: {occupied} in use, nothing waits"
     return f"{pool} has {slots} slots: {min(slots - occupied, usage.scheduled)} of {usage.scheduled} waiting jobs start"
@@ -308,7 +308,7 @@ class ConfigService:
         return mirrored_pools(self._mirror, self._work)
 
     def mirror_pools(self) -> None:
-        """Store the sizes of Airflow's pools for processes that cannot read Airflow. Raises AirflowApiError."""
+        """Store the sizes of Airflow's pools for processes that cannot read Airflow. Raises as `pools.mirror_pools`."""
         mirror_pools(self._pools(), self._mirror)
 
     def reader_threads(self) -> int:

@@ -5,7 +5,7 @@ Rows are only appended to the history, and the number of its last row is the ver
 | step of `SqlConfigStore.alter` | what a crash after it leaves |
 |---|---|
 | check | nothing |
-| values and history, in one transaction | the new version, complete; quotas need an announcement to be in force |
+| values and history, in one transaction | the new version, complete; quotas in force once announced or re-read |
 
 A change of a pool's size is stored with its history and its event in one transaction. A crash leaves all of them or
 none; if it leaves none, the next read of Airflow's pools finds the same difference.

@@ -43,7 +43,7 @@ _WAL_ATTEMPTS: Final = round(LOCK_WAIT_MS / 1000 / _WAL_PAUSE_SECONDS)
 def open_engine(
     url: str, *, clock: Clock | None = None, patience_ms: int = LOCK_WAIT_MS, durable: bool = True
 ) -> Engine:
-    """Return an engine for `sqlite:///path`, `sqlite://` (in memory, one thread) or `postgresql+psycopg://...`.
+    """Return an engine for `sqlite:///path`, `sqlite://` (in memory, one thread) or `postgresql[+psycopg]://...`.
 
     The function does not connect, but creates the SQLite file if it is absent. `patience_ms` limits each wait for a
     lock; if it is below the default, PostgreSQL must also complete each statement within that time. Without `durable`,

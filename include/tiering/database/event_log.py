@@ -12,8 +12,8 @@ the platform decided by itself, the author is the name of the deciding part, suc
 
 **Readers** are people: no command lists events, so they select from the table. The platform itself reads the table for
 two purposes only. `newest_event_ms` returns the time of the newest event: while the database's clock is earlier than
-that time, nothing may be deleted. `SeenClusterMetadata` in `store_identity` checks whether the platform has ever read
-cluster metadata with this database.
+that time by more than a second, nothing may be deleted. `SeenClusterMetadata` in `store_identity` checks whether the
+platform has ever read cluster metadata with this database.
 """
 
 from enum import StrEnum

@@ -6,7 +6,7 @@ time.
 **Time**: the database's clock dates leases, verdicts and tombstones, so that no worker's clock matters. With PostgreSQL
 this is the server's clock, with SQLite the clock of the host on which all processes that use the file run.
 
-**Statements** run on both SQLite and PostgreSQL. They are built once and executed with parameters, because building a
+**Statements** run on both SQLite and PostgreSQL. Most are built once and executed with parameters, because building a
 statement takes several times as long as executing it. Statements executed for every segment use `in_partition`.
 
 **Locks** are always taken in the same order: leases, partitions, segments, size_counters. A partition's row is locked
@@ -28,11 +28,11 @@ the clock was ahead. It counts as no lease: otherwise its partition would be blo
 has claimed the partition, the fencing token of the earlier holder is refused.
 
 **Fences**: the right to change a partition in a role is checked inside the transaction of the change. A token is valid
-until a later claim of the partition in the same role is made, or its lease is given back. It stays valid after the
-lease has expired: until another batch claims the partition in this role, no other batch works on it in this role, so
-the late change does no harm. From the next claim on, the token is always refused. The lease's row stays locked until
-the transaction ends, so a claim waits for a running change, and no change overlaps a claim. Leases in other roles do
-not count: if holders of two roles want to change the same segment, the segment's state decides.
+until a later claim of the partition in the same role is made, or its lease is given back or ended by a withdrawal. It
+stays valid after the lease has expired: until another batch claims the partition in this role, no other batch works on
+it in this role, so the late change does no harm. From the next claim on, the token is always refused. The lease's row
+stays locked until the transaction ends, so a claim waits for a running change, and no change overlaps a claim. Leases
+in other roles do not count: if holders of two roles want to change the same segment, the segment's state decides.
 """
 
 import secrets
@@ -80,6 +80,7 @@ def reading(engine: Engine) -> Iterator[Connection]:
 
     Raises:
         MetadataUnavailableError: the database is locked, unreachable, or without the tables.
+        RemoteMetadataError: any other error of the database.
     """
     with _typed_errors(engine), engine.connect() as connection, connection.begin():
         yield connection
@@ -94,6 +95,7 @@ def writing(engine: Engine, *, durable: bool = True) -> Iterator[Connection]:
 
     Raises:
         MetadataUnavailableError: the database is locked, unreachable, or without the tables.
+        RemoteMetadataError: any other error of the database.
     """
     with _typed_errors(engine), engine.connect() as connection:
         marked = connection.execution_options(**{WRITES: True})
@@ -382,7 +384,8 @@ def hold_fence(connection: Connection, cluster_id: str, fence: Fence) -> FenceHo
     """Lock the partition's lease in the role of `fence`, and check that it has the newest token.
 
     Raises:
-        LeaseLostError: a later claim was made, the lease was given back, or there was never a lease in this role.
+        LeaseLostError: a later claim was made, the lease was given back or ended by a withdrawal, or there was never a
+            lease in this role.
     """
     where = fence.topic_id_partition
     row = connection.execute(_NEWEST, key_of(cluster_id, where) | {"of_role": fence.role}).one_or_none()

@@ -37,8 +37,8 @@ def from_file(path: Path) -> Layer:
     """Read a TOML file with tables or dotted keys. If it holds a secret, only its owner may have access.
 
     Raises:
-        SettingError: the file cannot be read or parsed, has an unknown name, sets a setting twice, or holds a secret
-            although its mode gives group or others a permission.
+        SettingError: the file cannot be read or parsed, is larger than 1 MiB, has an unknown name, sets a setting
+            twice, or holds a secret although its mode gives group or others a permission.
     """
     layer = from_mapping(_parse(path), f"file {printable(str(path))}")
     secrets = [name for name, (value, _) in layer.items() if _is_secret(name, value)]
@@ -140,8 +140,8 @@ def load_settings(
     `overrides` has nested or dotted names. `environ` is by default the process's environment.
 
     Raises:
-        SettingError: a value or name is not accepted; the message names the setting, its value unless that is secret,
-            its origin, and what is accepted.
+        SettingError: the file or an environment variable cannot be used, or a name or value is not accepted; of a
+            value the message names the setting, the value unless it is secret, its origin, and the rule.
     """
     environ = os.environ if environ is None else environ
     chosen = config or (Path(environ[CONFIG_VARIABLE]) if environ.get(CONFIG_VARIABLE) else None)

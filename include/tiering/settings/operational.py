@@ -137,8 +137,9 @@ class ExpirationSettings(DynamicSection):
 
     max_share: float = operational(
         0.2,
-        "Largest share of a topic's remote bytes that expiration deletes within 24 hours without an approval: planned "
-        "and deleted bytes of that time, divided by what would be stored without either.",
+        "Largest share of a topic's remote bytes that expiration deletes within 24 hours without an approval, unless "
+        "these are at most `tiering.expiration.min.bytes`: planned and deleted bytes of that time, divided by what "
+        "would be stored without either.",
         unit="share",
         at_least=0,
         at_most=1,
@@ -146,7 +147,8 @@ class ExpirationSettings(DynamicSection):
     )
     min_bytes: int = operational(
         1_073_741_824,
-        "Bytes of a topic that expiration deletes within 24 hours without an approval, whatever their share.",
+        "Bytes of a topic that expiration deletes within 24 hours without an approval, whatever their share, as far as "
+        "`tiering.expiration.total.max.bytes` allows.",
         unit="bytes",
         at_least=0,
         at_most=MOST_LONG,
@@ -171,7 +173,7 @@ class ExpirationSettings(DynamicSection):
     )
     batch_max_seconds: int = operational(
         600,
-        "A batch of expiration begins no further group of segments after this time; the next run takes the rest.",
+        "A batch of expiration or orphan removal begins no further group after this time; a later run takes the rest.",
         unit="seconds",
         at_least=1,
     )

@@ -337,8 +337,8 @@ def test_a_size_that_is_so_already_is_no_change() -> None:
 @pytest.mark.parametrize(
     ("slots", "note"),
     [
-        ("0", "remote_log_copier is paused: 3 running jobs end after their segment, 5 wait for slots"),
-        ("2", "remote_log_copier has 2 slots: 1 of 3 running jobs end after their segment"),
+        ("0", "remote_log_copier is paused: 3 jobs are surplus (batches end early), 5 wait for slots"),
+        ("2", "remote_log_copier has 2 slots: 1 of 3 jobs are surplus (batches end early)"),
         ("4", "remote_log_copier has 4 slots: 1 of 5 waiting jobs start"),
         ("99", "remote_log_copier has 99 slots: 5 of 5 waiting jobs start"),
     ],

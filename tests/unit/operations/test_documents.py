@@ -550,7 +550,7 @@ def test_pools() -> None:
     rows = presented.tables()[0].rows
     assert rows[0] == ("remote_log_copier", "2", "1", "4", "1", "Airflow pool")
     assert [row[1] for row in rows] == ["2", "unlimited", "not known"]
-    assert presented.summary == ("3 pools, 1 live batch; Airflow did not answer, sizes are the last known: no answer")
+    assert presented.summary == ("3 pools, 1 live batch; Airflow was not read, sizes are the last known: no answer")
     assert presented.ok
 
 

@@ -51,7 +51,7 @@ partitions: Final = Table(
     Column(
         "stopped_reason",
         Text,
-        comment="why no new segment may finish: a failed segment; null: not stopped",
+        comment="why only replacements may finish: a failed segment; null: not stopped",
     ),
     ForeignKeyConstraint(["cluster_id", "topic_id"], ["topics.cluster_id", "topics.topic_id"]),
     comment="this row is locked before any segment of the partition changes",

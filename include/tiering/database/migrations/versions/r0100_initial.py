@@ -66,7 +66,7 @@ def _create_segments() -> None:
         column(
             "stopped_reason",
             TEXT,
-            "why no new segment may finish: a failed segment; null: not stopped",
+            "why only replacements may finish: a failed segment; null: not stopped",
             null=True,
         ),
         refers("partitions", "topics", "cluster_id topic_id"),

@@ -235,6 +235,7 @@ class RemoteStorage(Protocol):
         Raises:
             ValueError: not 0 <= start <= end < segment size.
             RemoteResourceNotFoundError: the log or the manifest is absent, or the log ends too early.
+            RemoteStorageError: the manifest cannot be used.
             SegmentKeyError, StoredChunkError: the stored log cannot be decrypted or decompressed.
         """
         ...
@@ -243,7 +244,9 @@ class RemoteStorage(Protocol):
         """Return one index.
 
         Raises:
-            RemoteResourceNotFoundError: the object is absent, or the segment has no transaction index.
+            RemoteResourceNotFoundError: the object or the manifest is absent, the object is too short, or the segment
+                has no transaction index.
+            RemoteStorageError, SegmentKeyError, StoredChunkError: as `fetch_log_segment`.
         """
         ...
 

@@ -1,7 +1,7 @@
 """Compare the store with the metadata: first by segment id, then by range of offsets.
 
 `gather` and `classify` do this in the memory of one process, for stores that one process can list. For large stores,
-the Spark job applies the same functions to each segment id and to each range, in its executors.
+the Spark job's executors apply `classify_segment` to each segment id, and `classify_same_range` to each range.
 
 Segments that overlap without having the same start and end offsets are not duplicates: after a leader change the new
 leader's segment is copied whole, as Kafka does. Of two segments with equal start and end offsets one is superfluous if
@@ -251,8 +251,8 @@ def gather(
 ) -> Gathered:
     """Read a listing.
 
-    The caller must read the metadata afterwards: a row is written before its objects, so it then has the rows of all
-    listed objects that will ever have one.
+    The caller must read the metadata afterwards: a copy writes its row before its objects, so it then has the rows of
+    all copies that the listing shows. Other objects can get a row later only if they are adopted or brokers wrote them.
     """
     gathered = Gathered()
     for page in objects:

@@ -29,7 +29,7 @@ class FindingKind(StrEnum):
     ORPHAN = "orphan"
     """An object of an unknown segment id, if the id has a tombstone, or its objects are no complete copy.
 
-    There is one finding per object. Orphans are never read. They are left by a database that was restored or lost, by
+    There is one finding per object. No fetch reads orphans. They are left by a database that was restored or lost, by
     another writer, or by a write that arrived after its segment was deleted. A copy or a deletion that only dies leaves
     none, because its segment id stays known: KIP-405 writes STARTED before the first object, and DELETE_FINISHED after
     the last."""
@@ -38,13 +38,13 @@ class FindingKind(StrEnum):
     """A complete copy: an unknown segment id without a tombstone has all required objects, and a manifest that can be
     parsed and agrees with the keys and lengths of the objects. A process that cannot read manifests checks only that
     the objects exist. There is one finding per segment, under the key of its manifest; its bytes are those of all its
-    objects. `./tiering adopt` can make a segment of it, and no removal run deletes it."""
+    objects. `./tiering adopt` makes a segment of it unless something forbids this; no removal run deletes it."""
 
     ABANDONED_COPY = "abandoned-copy"
     """A segment is in COPY_SEGMENT_STARTED at least as long as the age guard, or in DELETE_SEGMENT_STARTED at least as
     long as the age guard and the hold of superseded segments, and its partition has no live lease. In topics that
-    brokers tier, only COPY_SEGMENT_STARTED counts, and leases are not compared. There is one finding per segment, under
-    the key of its log; its bytes are those of its objects, which are no orphans."""
+    brokers tier or take over, only COPY_SEGMENT_STARTED counts, and leases are not compared. There is one finding per
+    segment, under the key of its log; its bytes are those of its objects, which are no orphans."""
 
     DANGLING_REFERENCE = "dangling-reference"
     """The listing lacks an object that a segment must have, although the segment was FINISHED before the listing began.
@@ -75,16 +75,17 @@ class FindingKind(StrEnum):
     they have none of its segment, or recorded the segment as deleted. There is one finding per object."""
 
     OPEN_MULTIPART_UPLOAD = "open-multipart-upload"
-    """A write that did not become an object (a multipart upload; a temporary file in a file tree) is older than the age
-    guard, and its partition has no live lease. It uses space and is in no listing of objects. There is one finding per
-    upload; its bytes are 0 if the store does not report them."""
+    """A write that did not become an object (a multipart upload; a temporary file in a file tree) is at least as old as
+    the age guard; its partition has no live lease, and brokers do not tier its topic or take it over. It uses space and
+    is in no listing of objects. There is one finding per upload; its bytes are 0 if the store does not report them."""
 
     OLD_VERSION = "old-version"
     """A version of an object, or a delete marker, that is not the latest of its key. It uses space and is never read.
-    There is one finding per version."""
+    There is one finding per version; there are none for the store's marker and the objects of write checks."""
 
     DELETE_MARKER = "delete-marker"
-    """The latest version of a key is a delete marker: the key has no object. There is one finding per key."""
+    """The latest version of a key is a delete marker: the key has no object. There is one finding per key, with the
+    exceptions of OLD_VERSION."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,10 +96,11 @@ class AuditFinding:
     not safe for a terminal (`errors.printable`) and need not pass `object_store.checked_key`.
 
     `size_bytes` are the stored bytes that the kind describes, 0 if nothing is stored. Ids, `topic` (a label),
-    `partition` and offsets (of the segment, inclusive) are None if they are unknown. `version_id` is set if the store
-    keeps versions; "null" is the id of objects from before the store kept versions. `upload_id` is the store's token of
+    `partition` and offsets (of the segment, inclusive) are None if they are unknown. `version_id` is set only if the
+    store keeps versions; "null" is the id of objects from before it kept versions. `upload_id` is the store's token of
     an open upload, as in `OpenUpload`, None for other kinds. `last_modified_ms` is by the store's clock: for a finding
-    about several objects the newest time, for an upload the time at which it began, None if nothing is stored.
+    about several objects the newest time, for an upload the time at which it began, None if nothing is stored or if a
+    FINISHED segment is a duplicate.
     `leader_epochs` are those of an adoptable copy, as `epochs_text` writes them; they are used during an audit and not
     recorded.
     """
@@ -132,7 +134,7 @@ class AuditedSegment(NamedTuple):
     """One segment in any state, tombstones included.
 
     Ids are in Kafka's text form, `state` is Kafka's number, offsets are inclusive. `changed_at_ms` is when the segment
-    entered its state, by the database's clock; `arrival` ascends in the order in which attempts began. Of FINISHED
+    entered its state, by the database's clock; `arrival` ascends in the order in which rows were stored. Of FINISHED
     segments with the same offsets under the same leader epochs, lookups return the one with the highest `arrival`.
     `leader_epochs` is as `epochs_text` writes it.
     """
@@ -276,7 +278,8 @@ class PassedOver(StrEnum):
     """Why objects or uploads were not classified. They are counted, so that a report shows what it does not cover."""
 
     YOUNG = "young"
-    """They are younger than the age guard: a copy may be running, or the database may lack recent rows."""
+    """They, or an object of the same unknown segment id, are younger than the age guard: a copy may be running, or the
+    database may lack recent rows."""
 
     CHANGING = "changing"
     """The segment may have changed since the listing began, a manifest disappeared, or the partition of an upload has a

@@ -17,7 +17,7 @@ AUDIT_FINDING_BYTES: Final = Metric(
     "tiering_audit_finding_bytes",
     MetricKind.GAUGE,
     ("kind",),
-    "Bytes that are stored under the keys of open findings.",
+    "Stored bytes that open findings are about.",
 )
 AUDIT_ENDED: Final = Metric(
     "tiering_audit_ended_timestamp_seconds",
@@ -35,7 +35,7 @@ AUDIT_REMOVED_OBJECTS: Final = Metric(
     "tiering_audit_removed_objects",
     MetricKind.COUNTER,
     ("topic",),
-    "Objects, open uploads and old versions without metadata that were removed.",
+    "Objects, open uploads, old versions and delete markers without metadata that were removed.",
 )
 
 AUDIT_METRICS: Final = (AUDIT_FINDINGS, AUDIT_FINDING_BYTES, AUDIT_ENDED, AUDIT_REFUSALS, AUDIT_REMOVED_OBJECTS)
@@ -57,5 +57,5 @@ def publish_audit(
 
 
 def count_removed(recorder: PrometheusRecorder, topic: str, objects: int) -> None:
-    """Count removed objects, open uploads and old versions without metadata."""
+    """Count removed objects, open uploads, old versions and delete markers without metadata."""
     recorder.add(AUDIT_REMOVED_OBJECTS, objects, topic)

@@ -12,7 +12,7 @@ some of the plan's segments when the limit is evaluated, this is shown as well: 
 
 An id is marked for deletion before its objects are removed: from then on no copy and no adoption may begin a segment
 under it. Database transactions ensure that an id is either marked or begun, never both. So a copy or an adoption that
-was suspended before it wrote its row is refused, however late it continues.
+was suspended before it wrote its row is refused as long as the mark is kept (see `RemovalStore.forget`).
 """
 
 from collections import Counter, defaultdict
@@ -59,8 +59,8 @@ class RemovalOutcome(StrEnum):
     PLANNED: not done yet, or failed in a way that may pass. GONE: the object was absent before its removal. KEPT: not
     removed, because the store differs from the plan, the metadata has its segment now, the topic has another owner, the
     run was withdrawn, or it is a delete marker and another removal under its key was not done. FAILED: the store
-    refused the removal, or the run was withdrawn when a batch may have begun the removal; the next audit finds the
-    object if it still exists.
+    refused the removal, the removals of its group failed together for good, or the run was withdrawn when a batch may
+    have begun the removal; the next audit finds the object if it still exists.
     """
 
     PLANNED = "planned"
@@ -102,9 +102,9 @@ class RemovalTotals:
     Attributes:
         planned_bytes, planned_objects: of the stored plan.
         known_objects: planned objects of segments that the metadata has now (none should).
-        recent_bytes: the sum of the bytes that removal runs removed within the requested window, the bytes of
-            superseded segments whose deletion ended within it, and the bytes of other segments whose deletion began
-            within it.
+        recent_bytes: the sum of the bytes that removal runs removed within the requested window, and of the platform's
+            segments: superseded ones whose deletion ended within it, and others whose deletion began within it (if they
+            were never FINISHED, only those that a run deleted).
         remote_bytes: bytes of the segments that the metadata has now, in any state except a tombstone.
     """
 
@@ -137,7 +137,7 @@ class RemovalStore(DeletionRuns, Protocol):
         ...
 
     def mark_for_deletion(self, lease: PartitionLease, segment_ids: Collection[RemoteLogSegmentId]) -> frozenset[Uuid]:
-        """Mark ids of the leased partition for deletion: from then on no segment may begin under them.
+        """Mark ids of the leased partition for deletion: until `forget`, no segment may begin under them.
 
         This is one transaction. Ids that the metadata has in any state except a tombstone are not marked.
 
@@ -196,7 +196,7 @@ class Spared(Reason):
     AGE_UNKNOWN = "age-unknown", "the age of an object of its segment is unknown"
     KNOWN = "known", "the metadata has its segment"
     ACCEPTED = "accepted", "a finding of its segment was accepted"
-    COMPLETE = "complete", "its segment is a complete copy, which ./tiering adopt can restore"
+    COMPLETE = "complete", "its segment is a complete copy, which no removal run deletes"
     NO_SEGMENT = "no-segment", "its key is not the key of a segment"
 
 
@@ -240,7 +240,8 @@ def plan_removals(
     With `refusals` none is removed. An id is spared if any of its findings of the wanted kinds is younger than
     `min_age_ms` or has no known age. `now_ms` is the time by the database's clock. `is_known` returns
     whether the metadata has an id in any state except a tombstone; it is not called for ids that only have orphans,
-    which have no such row by definition. `accepted` are the identities of accepted findings.
+    which have no such row by definition, nor for ids that are spared already. `accepted` are the identities of accepted
+    findings.
     """
     if refusals:
         return RemovalPlan(run_id, audit_run_id, (), refusals=tuple(refusals))

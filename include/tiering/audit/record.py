@@ -10,16 +10,17 @@ guards raised an objection. Complete copies (`adoptable` or `duplicate`) are not
 OLDER_DATABASE stays active after its audit; while it is active, nothing expires either. Each guard raises an objection
 if a store, database, clock or listing is not the right one or not complete:
 
-    FOREIGN_STORE        the marker is missing, or names another cluster, store or generation; or the place of the keys
-                         that the database recorded is not the place in the settings
-    CLOCK_DISAGREES      another clock, or an event or lease in the database, contradicts the database's clock:
-                         ages of objects, and whether a lease is live, are not reliable
-    EMPTY_DATABASE       the store has objects of segments, and the database has no row of a segment, not even a
-                         tombstone
-    OLDER_DATABASE       a complete copy without a row began at or after the newest time of all segments in the
-                         database: its row was lost, so the database was set back, and other rows may be lost too
+    FOREIGN_STORE        the marker is missing, unreadable or not this database's; or the database recorded no place of
+                         the keys; or its place or the marker's is not the place in the settings
+    CLOCK_DISAGREES      another clock, an event or lease in the database, or the start of the audit contradicts the
+                         database's clock: ages of objects, and whether a lease is live, are not reliable
+    EMPTY_DATABASE       the store has objects or uploads of segments, and the database has no row of a segment, not
+                         even a tombstone
+    OLDER_DATABASE       a complete copy without a row, which no person accepted, began at or after the newest time of
+                         all segments in the database: its row was lost, so the database was set back, and other rows
+                         may be lost too
     ROWS_BEFORE_LISTING  metadata was read before the listing had ended. If it is read after that, a listed object
-                         without a row will never get one: a row is written before the first object of its segment
+                         without a row is of no running copy: a copy writes its row before its first object
     INCOMPLETE_LISTING   the store has an object that the listing lacks, although the object's segment was FINISHED
                          before the listing began
 
@@ -79,7 +80,7 @@ class ActiveGuard:
 
 @dataclass(frozen=True, slots=True)
 class UnknownCopy:
-    """A complete copy without a row. `began_ms` is from its manifest, None if the manifest lacks it or is unusable."""
+    """A complete copy without a row. `began_ms` is from its manifest; None if that lacks it or cannot be used."""
 
     key: str
     began_ms: int | None
@@ -274,14 +275,15 @@ class AuditStore(Protocol):
         own, and the audit last. A crash may leave findings of an audit that is not recorded; the next audit writes
         every finding that it has itself.
 
-        A finding that ended (GONE or ACTED) after `audit.seen_at_ms` is not opened again. Refusals of the audit may
-        stay active; see `active_guards`.
+        A finding that ended (GONE or ACTED) after `audit.seen_at_ms`, and not in the future, is not opened again.
+        Refusals of the audit may stay active; see `active_guards`.
 
         Args:
             audit: the audit that ended.
             findings: all of its findings.
             covers: kinds that this audit could have seen; findings of these kinds that are open or accepted become GONE
-                if it did not see them.
+                if neither it nor an audit with a later `seen_at_ms` saw them. A `seen_at_ms` in the future does not
+                count.
         """
         ...
 
@@ -306,6 +308,8 @@ class AuditStore(Protocol):
 
     def seen_by(self, run_id: str, kinds: Collection[FindingKind]) -> Sequence[RecordedFinding]:
         """Return the findings of these kinds that this audit saw, in any state, ordered by kind and key.
+
+        Those that a later audit without a record saw too are left out.
 
         Raises:
             StateConflictError: there is no such audit, or a later one has ended since.
@@ -350,7 +354,7 @@ class ActiveGuards:
         return (
             f"nothing expires while the guard {first.guard} is active, since {format_utc(first.raised_at_ms)}: an audit"
             f" found that {first.sentence}. Restore the database's dynamic configs and adopt or accept the lost"
-            " segments; then the next ./tiering audit clears the guard. ./tiering take-over-store shows the retention"
+            " segments; then an audit without objections clears it. ./tiering take-over-store shows the retention"
             ' settings that this database has now (docs/runbook.md, "The database was restored from a backup")'
         )
 

@@ -11,8 +11,8 @@ no row, or a tombstone, belongs to no segment, and once this id is marked for de
                 for deletion
     REMOVED     uploads, objects, then old versions, then      marked ids without objects, which are  A
                 delete markers                                 still PLANNED
-    RECORDED    outcomes stored with the plan, findings set    nothing                                -
-                to ACTED
+    RECORDED    outcomes stored with the plan, findings of     nothing                                -
+                done removals set to ACTED
 
 A: the same run, started again, continues with the removals that are still PLANNED; or the next audit finds what is left
    in the store, and its plan removes that. Both tolerate absent objects.
@@ -103,7 +103,7 @@ class OrphanRemover:
 
         Raises:
             RemoteStorageError: a request to the store failed as a whole. No outcome of the group was recorded: all of
-                it stays PLANNED, although some of its objects may have been removed.
+                it is still PLANNED, although some of its objects may have been removed.
         """
         partition = lease.fence.topic_id_partition
         pending, items = self._check_again(planned)
@@ -311,7 +311,10 @@ class RemovalBatch:
             yield [each for _, removals in attempts[first : first + self._attempts_per_group] for each in removals]
 
     def _remove(self, lease: PartitionLease, group: Sequence[PlannedRemoval]) -> bool:
-        """Remove a group; return whether the batch continues with this partition, which it does not after a failure."""
+        """Remove a group; return whether the batch continues with this partition.
+
+        It does not after an error, nor while a failed removal may succeed later.
+        """
         partition = lease.fence.topic_id_partition
         with self._loop.setting_aside(partition, lambda error: self._give_up(lease, group, error)):
             outcome = self._remover.remove(lease, group)

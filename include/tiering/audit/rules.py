@@ -1,14 +1,14 @@
 """Classify an object in the store by its key, by the segment in the metadata, or without one. Only manifests are read.
 
-*By the key.* The key is the marker's, or names a segment id, or none. Old versions are classified by key, too.
+*By the key, also old versions.* The key is the marker's or a write check's, or names a segment id, or none.
 
 *A segment id that the metadata has.* Its objects are never orphans, whatever the segment's state. A FINISHED segment
 must have all its required objects, with the right lengths; a segment that is being copied or deleted may have any of
 them; no other key may name its id.
 
 *A segment id that the metadata lacks, or has as a tombstone.* A row is written before the first object of its segment,
-and stays as a tombstone long after the last object is deleted. So an object of an unknown id does not belong to a copy
-that is about to get a row. It was written before the database was restored or lost, or by another writer.
+and stays as a tombstone long after the last object is deleted. So an object of an unknown id is of no copy that is
+about to get a row. It is from before a restore or loss of the database, from a late write, or from another writer.
 """
 
 import re
@@ -220,7 +220,7 @@ def _is_transformed(segment: AuditedSegment, listed: ListedObject, context: Audi
 
 
 def _manifest_of(segment: AuditedSegment, context: AuditContext) -> SegmentManifest | None:
-    """Return the manifest; None if there is no usable one."""
+    """Return the manifest; None if there is no usable one, or if this process cannot read manifests."""
     for key, kind in expected_objects(segment, context).items():
         if kind is ObjectKind.MANIFEST:
             try:

@@ -59,7 +59,7 @@ class AuditService:
     Args:
         listing: returns the current listing of the store.
         inventory: returns the listing of an S3 Inventory, by the key of its manifest.json.
-        orphans: reads and removes objects without metadata.
+        orphans: returns access to objects without metadata, for reading and removing them.
         effective: the settings overridden by the current dynamic configs.
         clocks: returns a guard that compares the clocks from its creation on.
         observe: called after each step of a removal.
@@ -189,8 +189,8 @@ class AuditService:
     def conclude(self, seen: SeenByAudit) -> AuditReport:
         """Check findings again, evaluate the guards and record an audit; see `AuditEnd`.
 
-        Unless a clock contradicts the database's, audits, findings and removals that ended are then deleted, once they
-        are older than tombstones are kept.
+        Unless CLOCK_DISAGREES raised an objection, audits (except the last), findings and removals that ended are then
+        deleted, once they are older than tombstones are kept.
         """
         seen = self._believed_of_brokers(seen)
         report = AuditEnd(
@@ -212,7 +212,7 @@ class AuditService:
         """Ingest the brokers' records before dangling references of their topics are checked again.
 
         A broker may just have deleted the missing object. If the brokers' records cannot be read, these findings are
-        dropped and counted as unread.
+        dropped and counted as unread. If their metadata topic was never read, the findings stay.
         """
         owners = self._seen_owners
         doubtful = [
@@ -249,7 +249,7 @@ class AuditService:
         Raises:
             StateConflictError: there is no such audit, a later one has ended since, or the run has another plan.
             ForeignStoreError: the store is not this database's.
-            ClockDisagreesError: another clock contradicts the database's.
+            ClockDisagreesError: another clock, or an event in the database, contradicts the database's clock.
         """
         self._ownership.claim()
         clocks = self._clocks()
@@ -283,6 +283,7 @@ class AuditService:
     def approve_removals(self, run_id: str, plan_hash: str, *, author: str) -> DeletionRun:
         """Release the run if `plan_hash` is that of its plan; otherwise raise StateConflictError.
 
+        A withdrawn run is not released: RunWithdrawnError is raised.
         A copy of the database may have the same plan, so the store is claimed before.
         """
         self._ownership.claim()
@@ -313,6 +314,7 @@ class AuditService:
         Raises:
             ApprovalRequiredError: the run is not released.
             RunWithdrawnError: the run was withdrawn.
+            StateConflictError: no such run was planned.
             ForeignStoreError: the store is not this database's.
         """
         self._ownership.require()

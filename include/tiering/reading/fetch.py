@@ -6,17 +6,18 @@ Record batches of one partition are read as a broker serves a fetch from remote 
     offset on, up to max_bytes, the first one even if larger -> the next segment at end offset + 1, up to max_bytes
 
 A response belongs to one history (`model.histories`). If a person decided to follow the source from some offset on, a
-response from the older history ends before the first batch that begins at or above this offset. If the request names a
-leader epoch, the history of that epoch is read, even if it is no longer followed. Notes say which offsets of a response
-another history has too.
+response from the older history ends before the first batch that begins at or above this offset. But if the request
+names a leader epoch, the history of that epoch is read without such an end, even if it is no longer followed. Notes say
+which offsets of a response another history has too.
 
 Only served segments are read. Each range is counted in the fetch quota before it is read, and must be admitted by it,
 unless the response has begun and still lacks its first batch; the quota also limits the rate of the read. As in Kafka,
 the lineage of a segment is not tested: epoch and offset alone select the segment.
 
-A partition becomes one file per served segment, named like the broker's own `.log`. A file appears only when its length
-and CRC-32C equal those in the metadata (only the length, if the metadata lack the CRC-32C). A crash or an error leaves
-a `.partial` file, which the next call overwrites. If a person decided to follow another history from some offset on,
+A partition becomes one file per served segment (exceptions: `fetch_partition`), named like the broker's own `.log`,
+with a suffix for a second history at the same start offset. A file appears only when its length and CRC-32C equal those
+in the metadata (only the length, if the metadata lack the CRC-32C). A crash or an error leaves a `.partial` file, which
+the next call overwrites. If a person decided to follow another history from some offset on,
 segments of the older history that begin at or above this offset are listed as left out: they can be read by leader
 epoch.
 """
@@ -73,7 +74,7 @@ class PartitionFetch:
 
 @dataclass(frozen=True, slots=True)
 class FetchedRecords:
-    """The response for one partition: records, or a throttle time, or an error.
+    """The response for one partition: records, a throttle time, an error, or none of these if no batch was found.
 
     Attributes:
         base_offset: first offset of the first batch, which holds the requested offset or is the next one after it;
@@ -362,10 +363,10 @@ def fetch_partition(
 ) -> Iterator[FetchedSegment]:
     """Fetch FINISHED segments in offset order; yield those that are not served, or fail, with the reason.
 
-    Segments wholly below the partition's log start offset are not fetched either: their records are expired, although
-    the segments may not be deleted yet. Several copies of one history may have one start offset, because a new leader's
-    segment was longer. The longest served copy becomes the file, as it has the records of the others; the
-    shorter ones are then left out without a result.
+    Segments wholly below the partition's log start offset are not fetched either: their records count as deleted,
+    although the segments may still exist. Nor are segments that begin above the end of their history. Several copies of
+    one history may have one start offset, because a new leader's segment was longer. The longest served copy that can
+    be fetched becomes the file, as it has the records of the shorter ones, which are then left out without a result.
     """
     target = output_dir / str(partition)
     target.mkdir(parents=True, exist_ok=True)

@@ -1,9 +1,10 @@
 """The service that reads archived records: partitions into files, and record batches for fetch requests.
 
 A pool of reader threads serves fetches of several partitions from a queue that is bounded by requests and bytes. Each
-partition of a request is one entry of the queue with its `max_bytes` as weight. The weight counts until the caller has
-taken the response and requests the next one, so the bound covers the records in memory and not just the reads. (A first
-batch larger than `max_bytes` is read nevertheless; a broker's `max.message.bytes` limits its size.)
+partition of a request that must be read is one entry of the queue with its `max_bytes` as weight. The weight counts
+until the caller has taken the response and requests the next one, so the bound covers the records in memory and not
+just the reads. (A first batch larger than `max_bytes` is read nevertheless; a broker's `max.message.bytes` limits its
+size.)
 """
 
 import threading
@@ -34,7 +35,9 @@ OnThrottled = Callable[[str, int, float], None]
 """Called with topic, requested bytes, and seconds for each fetch whose response is a throttle time."""
 
 PUT_SECONDS: Final = 0.5
-"""How long a partition waits for space in the queue: the default of Kafka's `remote.fetch.max.wait.ms`."""
+"""How long a partition waits for space in the queue if its call awaits no other response.
+
+This is the default of Kafka's `remote.fetch.max.wait.ms`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,8 @@
 """Adopt complete copies that the metadata lack: each becomes FINISHED at once, under the partition's lease.
 
-A plan names the copies that may be adopted: those that continue the known segments. A row is stored before the first
-object of its segment is written, so an unknown id does not belong to a copy under way: the database was restored and
-lost its row, or the store belonged to another database. A complete copy of the platform whose row is still in
+A plan names the copies that may be adopted: those that continue the known segments. A copy stores its row before
+its first object, so an unknown id does not belong to a copy under way: the database was restored and lost its row, or
+another database or another writer wrote the copy. A complete copy of the platform whose row is still in
 COPY_SEGMENT_STARTED counts as unknown too. Each copy is adopted under the copy lease of its partition, so no other
 process is copying the partition.
 
@@ -11,8 +11,8 @@ process is copying the partition.
                                                                                                continues it
     leased      no other process copies the partition      a lease, until it expires           the next holder
     examined    the store still has all of the copy        the same                            the same
-    adopted     FINISHED without a verdict, with event     the segment; the stored run still   not needed: the next
-                                                           has it as planned                   plan does not name it
+    adopted     FINISHED without a verdict, with event     the lease and the segment, which    not needed: the next
+                                                           the stored run has as planned       plan does not name it
 
 There is no step between unknown and FINISHED: expiration would take a segment in COPY_SEGMENT_STARTED for an abandoned
 copy, and delete it.
@@ -117,7 +117,7 @@ def plan_adoption(
     registry: TopicRegistry,
     ids: Collection[Uuid] | None,
 ) -> AdoptionPlan:
-    """Examine every copy attempt that the metadata lack, or only those with these segment ids. Read only.
+    """Examine every copy attempt that the metadata lack or have as begun, or only those with these ids. Read only.
 
     Raises:
         RemoteStorageUnavailableError: the store is not available.

@@ -36,7 +36,8 @@ class RecoveredPartition:
 
     Attributes:
         segments: at least one, ordered by history, then by end offset.
-        leader_epochs: the merged leader epochs of the copies of the newest history, and older ones below its start.
+        leader_epochs: those stored with the latest copy, merged with those of the segments; of each history, only those
+            below the start of the next.
         holes: offsets between segments that no segment of their history has; each hole is recorded as a decision to
             skip these offsets.
         detail: text for the event log.
@@ -56,7 +57,7 @@ class RecoveredPartition:
 class MetadataRecovery(Protocol):
     """Metadata of one cluster, rebuilt in an empty database. Until `finish` other uses of the database are refused.
 
-    Every call is one transaction; repeating it after a crash is harmless.
+    Every call is one transaction; repeating it after a crash is harmless, though `finish` then raises an error.
     """
 
     def begun(self, found: StoreMarker) -> StoreMarker | None:
@@ -92,20 +93,24 @@ class MetadataRecovery(Protocol):
         ...
 
     def finish(self, *, author: str) -> None:
-        """End the rebuild: from now on the database can be used as any other."""
+        """End the rebuild: from now on the database can be used as any other.
+
+        Raises:
+            StateConflictError: no rebuild is under way.
+        """
         ...
 
 
 class SegmentAdoption(Protocol):
-    """Makes a segment of a complete copy without metadata."""
+    """Makes a segment of a complete copy that the metadata lack, or have as begun by the platform."""
 
     def adopt(self, segment: StoredSegment, *, fence: Fence, author: str) -> None:
         """Store the copy as a FINISHED segment, as a copy run does, with an event. Repeating it is harmless.
 
         Raises:
             IllegalTransitionError: the id is known with other values, was deleted, or is marked for deletion.
-            StateConflictError: the copy does not continue the FINISHED segments, its partition is stopped, or its topic
-                has another owner or another name now.
+            StateConflictError: the copy ends at or below the highest copied offset, its partition is stopped or waits
+                for a decision about its history, or its topic has another owner or another name now.
             LeaseLostError: the lease of `fence` was lost.
         """
         ...

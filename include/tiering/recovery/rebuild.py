@@ -117,7 +117,8 @@ def plan_rebuild(
 
     Raises:
         ForeignStoreError: the store has no marker, or a marker of another cluster, another place than the settings
-            name, or another database than an unfinished rebuild; or no key matches the settings.
+            name, or another database than an unfinished rebuild; or the marker names no place, and the store has other
+            objects, of which no key matches the settings.
         StateConflictError: the database has other rows or an unfinished rebuild of another cluster, or the layout
             writes no manifests.
     """
@@ -227,7 +228,7 @@ class RebuiltPartition:
         segments: how many were stored, or would be in a dry run; 0: the partition is not stored.
         offsets: from the first to the last offset of its segments, inclusive; None without segments.
         left_out: complete copies that were not taken.
-        faulty: attempts that are no complete copies.
+        faulty: attempts that are no complete copies, or whose segment id another copy has.
         decided: later histories, each with the offset from which the rebuild follows it.
         before: an earlier call has stored it; then only `segments` and `not_taken` are known.
         not_taken: number of attempts that did not become segments; with `before`, of those that have a manifest.
@@ -285,7 +286,7 @@ class Rebuild:
             plan: from `plan_rebuild`.
             wanted: the store's new marker; if an unfinished rebuild is continued, only its `raised_by` is used.
             on_examined: called with the number of attempts that were examined since the last call.
-            stop: called between partitions; if it returns True, the run ends, and the next call continues.
+            stop: called after each partition; if it returns True, the run ends, and the next call continues.
 
         Raises:
             ForeignStoreError: another database has taken the store over.

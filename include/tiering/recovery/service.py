@@ -76,8 +76,10 @@ class RecoveryService:
         """List the store, and return what can be rebuilt; see `rebuild.plan_rebuild`. Read only.
 
         Raises:
-            ForeignStoreError: the store has no marker, or it is not the store of the log dirs and the settings.
-            StateConflictError: the database is not empty, or the store's layout writes no manifests.
+            ForeignStoreError: the store has no marker, or it is not the store of the log dirs, of the settings and of
+                the unfinished rebuild, if any.
+            StateConflictError: the database is not empty or is rebuilt for another cluster, or the store's layout
+                writes no manifests.
         """
         return plan_rebuild(
             self._unguarded(),

@@ -6,8 +6,8 @@
 | some partitions added, each whole        | these and the mark; the next call leaves them and adds the others    |
 | `finish` committed                       | a database like any other                                            |
 
-A segment is adopted in one transaction, so other processes never see it as COPY_SEGMENT_STARTED: expiration would take
-it for an abandoned copy.
+A segment is adopted in one transaction, so other processes never see a row that the adoption adds as
+COPY_SEGMENT_STARTED: expiration would take it for an abandoned copy.
 """
 
 from collections.abc import Mapping

@@ -52,7 +52,10 @@ class FoundAttempt:
 
 @dataclass(frozen=True, slots=True)
 class FaultyAttempt:
-    """An attempt that is not a complete copy. `error` is the class name of a TieringError."""
+    """An attempt that is not a complete copy, or whose segment id an earlier complete copy has.
+
+    `error` is the class name of a TieringError.
+    """
 
     attempt: FoundAttempt
     error: str
@@ -211,7 +214,8 @@ def stored_histories(
     """Assign known segments and copies to histories.
 
     Returns:
-        The histories, and the copies that belong to none, because their manifests contradict their leader epoch index.
+        The histories, and the copies that belong to none, because their manifests contradict both others and their
+        leader epoch index.
 
     Raises:
         RemoteStorageUnavailableError: the store is not available.

@@ -7,9 +7,9 @@
   difference is only a suspicion. The partition is then recounted between two readings of its counters, and this result
   counts if the counters did not change.
 - `settle_stored` confirms differences between the store's listing and the rows, which a recount of the rows cannot
-  show. The listing is taken before the rows are read, and a row is written before the first object of its segment, so
-  an object without a row will never get one. Every other difference is a suspicion, because segments are copied and
-  deleted meanwhile; it is confirmed by reading the row and the store again.
+  show. The listing is taken before the rows are read, and a copy writes its row before its first object, so an
+  object without a row is of no running copy. Each difference is a suspicion, because segments are copied and deleted
+  meanwhile; it is confirmed by reading the row again and, if the row is FINISHED, the store.
 
 A difference is a finding; nothing is corrected here.
 """
@@ -70,7 +70,7 @@ class DuplicateBytes:
 
 @dataclass(frozen=True, slots=True)
 class TierComparison:
-    """Copy lag and duplicate bytes of every partition that this platform copies, except those in `errors`.
+    """Copy lag and duplicate bytes of every partition that this platform copies, except in `errors` and `out_of_sight`.
 
     `out_of_sight`: partitions whose leader's replica cannot be read, with the place where it may be; their lag is
     unknown.
@@ -148,7 +148,8 @@ class ReplicaSize:
     """The size of one replica.
 
     As in Kafka, `size_bytes` is that of the `.log` of every segment, and `offset_lag` the number of offsets below the
-    high watermark that the replica lacks. `remote` is None while nothing of the partition is remote.
+    high watermark that the replica lacks. `remote` is None if nothing of the partition is known to be
+    remote.
     """
 
     topic_id_partition: TopicIdPartition
@@ -344,6 +345,7 @@ def settle_stored(
 
     Raises:
         RemoteStorageUnavailableError: the store does not answer (retriable).
+        RuleEvaluationError: a rule could not be applied.
     """
     confirmed: dict[TopicIdPartition, list[tuple[RemoteLogSegmentId, Suspicion]]] = defaultdict(list)
     for segment_id, suspicion in suspects:

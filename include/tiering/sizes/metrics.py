@@ -1,6 +1,7 @@
 """Metrics of remote sizes, lags and costs.
 
-A topic without remote segments is published as 0, so that its last value does not stay.
+Sizes and numbers of segments of a topic without remote segments are published as 0, so that the last values do not
+stay.
 """
 
 from collections import defaultdict
@@ -70,13 +71,13 @@ DELETE_LAG_BYTES: Final = Metric(
     "RemoteDeleteLagBytes",
     MetricKind.GAUGE,
     ("topic",),
-    "Bytes of remote segments whose deletion is planned or has begun.",
+    "Bytes of remote segments in the newest plan, if permitted, or whose deletion began (not superseded ones).",
 )
 DELETE_LAG_SEGMENTS: Final = Metric(
     "RemoteDeleteLagSegments",
     MetricKind.GAUGE,
     ("topic",),
-    "Remote segments whose deletion is planned or has begun.",
+    "Remote segments in the newest plan, if permitted, or whose deletion began (not superseded ones).",
 )
 DELETE_LAG_SECONDS: Final = Metric(
     "tiering_remote_delete_lag_seconds",

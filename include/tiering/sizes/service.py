@@ -85,7 +85,7 @@ class SizeService:
     def report(self, topics: Collection[str] = (), *, scan_log_dirs: bool = True) -> SizeReport:
         """Return sizes, lags and costs.
 
-        The sizes of all topics are published in any case; lags, costs and verdicts only if the report is about all
+        Sizes are published in any case, see `partition_sizes`; lags, costs and verdicts only if the report is about all
         topics.
 
         Args:
@@ -124,7 +124,7 @@ class SizeService:
     def describe_log_dirs(
         self, topics: Collection[str] = ()
     ) -> tuple[Sequence[LogDirDescription], Sequence[PartitionSize]]:
-        """Return every log dir with its replicas, and the remote size of each partition.
+        """Return every log dir with its replicas, and the sizes of `partition_sizes`; `topics` restricts both.
 
         Raises:
             SettingError: no log dir is configured.

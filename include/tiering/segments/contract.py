@@ -51,7 +51,7 @@ __all__ = [
 class Divergences(Protocol):
     """Log divergences, a part of `RemoteLogMetadata`.
 
-    While a divergence is open, a segment of its partition becomes FINISHED only if it supersedes a failed one.
+    While a divergence is open, a copy of its partition becomes FINISHED only if it supersedes a failed segment.
     """
 
     def divergences(self, partition: TopicIdPartition) -> Sequence[Divergence]:
@@ -79,8 +79,8 @@ class Divergences(Protocol):
             history: number of the newest history (`newest_history`) when the divergence was seen.
 
         Returns:
-            The divergence that is open now. None, and nothing is recorded, if another history is the newest now, or if
-            the topic's owner is neither PLATFORM nor NONE.
+            The divergence that is open now; None if no segment with its offsets is remote. Also None, and nothing is
+            recorded, if another history is the newest now, or if the topic's owner is neither PLATFORM nor NONE.
         """
         ...
 
@@ -97,10 +97,10 @@ class Divergences(Protocol):
         """Decide about an open divergence, with an event: the archive follows the source. Idempotent; deletes nothing.
 
         If segments were copied from the source's history before the divergence was detected, they begin the new
-        history, and `highest_copied_offset` stays as it is. Otherwise the next copy begins at `from_offset`: a higher
-        `highest_copied_offset` is lowered to `from_offset` - 1, even if segments above that offset are remote; if it is
-        lower, the offsets above it and below `from_offset` are recorded as skipped. From `from_offset` on the
-        partition's leader epochs become the source's (`leader_epochs.followed`).
+        history, and `highest_copied_offset` stays as it is. Otherwise the next copy begins at `from_offset`: if
+        `highest_copied_offset` is at or above it, it is lowered to `from_offset` - 1, even if segments above that
+        offset are remote; if it is lower, the offsets above it and below `from_offset` that no decision covers are
+        recorded as skipped. The partition's leader epochs become those that `leader_epochs.followed` returns.
 
         Args:
             partition: the partition.
@@ -111,14 +111,18 @@ class Divergences(Protocol):
             author: who decides.
 
         Raises:
-            StateConflictError: the divergence is not open or was decided with another `from_offset`, the segments that
-                were copied from the source's history begin at another offset, or the platform does not own the topic.
+            StateConflictError: the divergence does not exist, is not open or was decided with another `from_offset`,
+                the segments that were copied from the source's history begin at another offset, or the platform does
+                not own the topic.
         """
         ...
 
 
 class RemoteLogMetadata(Divergences, Protocol):
-    """The metadata of one cluster's remote log segments."""
+    """The metadata of one cluster's remote log segments.
+
+    A method that gets a segment and a fence of another partition raises ValueError.
+    """
 
     def add_segment(
         self,
@@ -163,7 +167,7 @@ class RemoteLogMetadata(Divergences, Protocol):
             LeaseLostError: the fence is not the newest one, or its lease was released.
             StateConflictError: the state is not `expected`; a broker began the segment; FINISHED is out of order; the
                 partition is stopped; a divergence is open, or was decided after the copy began; or `supersedes` names a
-                segment that is not FINISHED, has not failed, or has other offsets or leader epochs.
+                segment that is not FINISHED, has not failed, or has another partition, offsets or leader epochs.
         """
         ...
 
@@ -237,9 +241,10 @@ class RemoteLogMetadata(Divergences, Protocol):
     ) -> Sequence[Contradiction]:
         """Merge a leader's epoch cache into the partition's leader epochs; return every contradiction found.
 
-        See `leader_epochs.merged`. An event is recorded if the stored epochs change and there are contradictions. The
-        epochs of a segment that becomes FINISHED need no call: `update_segment` merges them in its transaction, unless
-        the segment supersedes another one.
+        See `leader_epochs.merged`; after a decision to follow another history, epochs that may be of the replaced one
+        are ignored. An event is recorded if the stored epochs change and there are contradictions. The epochs of a
+        segment that becomes FINISHED need no call: `update_segment` merges them in its transaction, unless the segment
+        supersedes another one.
         """
         ...
 
@@ -251,7 +256,7 @@ class RemoteLogMetadata(Divergences, Protocol):
         """Return segments in every state except DELETE_SEGMENT_FINISHED, by start offset.
 
         With `leader_epoch`, only segments with this epoch are returned. Among segments with the same start offset
-        FINISHED ones come first, by descending end offset (so the segment that lookups return precedes those that it
+        FINISHED ones come first, by descending end offset (so a longer segment precedes the shorter ones that it
         covers), then the others in the order in which they were recorded.
         """
         ...
@@ -332,16 +337,16 @@ class RemoteLogMetadata(Divergences, Protocol):
         """Return whether the metadata of this partition is complete (KIP-1105).
 
         It is not complete while the database is unavailable or its schema is not at head. In a topic of the owner
-        BROKER it is complete only once the brokers' records about the partition are read: see
-        `MetadataIngestion.unread`.
+        BROKER it is complete only once the brokers' records about the partition are read, or if the metadata topic was
+        never read: see `MetadataIngestion.unread`.
         """
         ...
 
     def record_verdict(self, segment_id: RemoteLogSegmentId, verdict: Verdict, *, detail: str = "") -> None:
         """Store a verdict without any results of rules; a later verification may replace the verdict.
 
-        A FINISHED segment whose verdict is FAILED stops its partition, unless the segment was given up or a decision
-        replaced its history. The times of a segment's verdicts ascend.
+        A FINISHED segment whose verdict is FAILED stops its partition, unless the segment was given up or a later
+        history is followed from an offset at or below its last one. The times of a segment's verdicts ascend.
 
         Raises:
             UnknownSegmentError: there is no such segment.
@@ -376,7 +381,7 @@ class RemoteLogMetadata(Divergences, Protocol):
         ...
 
     def quality_results(self, segment_id: RemoteLogSegmentId) -> Sequence[QualityResult]:
-        """Return the last result of each rule about this segment, by rule."""
+        """Return the last result of each rule that this segment was ever found to break, by rule."""
         ...
 
     def segments_of_run(self, run_id: str) -> Sequence[SegmentRow]:

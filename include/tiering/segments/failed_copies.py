@@ -1,7 +1,7 @@
-"""Segments that failed the quality check: they are kept and not served, until a new copy replaces them.
+"""Segments that failed the quality check: not served, and kept until they pass, expire or are replaced by a new copy.
 
 A new copy is only possible while the source still has a segment of exactly these offsets. Otherwise the records are
-lost to the archive, and copies of the partition continue only after a decision.
+lost to the archive unless a later verification passes, and copies of the partition wait for that or for a decision.
 
 This module holds the values, the contract of their store, the report and the metrics.
 """
@@ -27,7 +27,7 @@ class FailedCopy:
     """A FINISHED segment whose verdict is FAILED.
 
     Attributes:
-        verdict_detail: a text for a person that names the rules that the segment breaks.
+        verdict_detail: a text for a person that names the critical rules that the segment breaks.
         broken_rules: ids of the critical rules that it broke when they were last applied, ascending.
         superseded: number of copies of exactly its offsets that failed and were superseded within the last
             `MEMORY_MS`, by the database's clock, tombstones included.
@@ -167,8 +167,8 @@ FAILED_SEGMENTS: Final = Metric(
     MetricKind.GAUGE,
     ("topic",),
     "FINISHED remote log segments that failed the quality check, except those that were given up and those whose "
-    "last offset belongs to another history by a decision. The counted segments are not served, and their partitions "
-    "are stopped until new copies replace them.",
+    "last offset belongs to another history by a decision. The counted segments are not served, and each stops its "
+    "partition.",
 )
 LOST_OFFSETS: Final = Metric(
     "tiering_lost_offsets",

@@ -1,8 +1,8 @@
 """Contract of the ingestion of `__remote_log_metadata`: the records that were applied, and the positions.
 
-Every partition of that topic has a position, the offset (exclusive) below which everything was applied. A page of
-records and the position after it are stored in one transaction, so each record is applied exactly once even if a
-process dies.
+Every partition of that topic that was read has a position, the offset (exclusive) below which everything was read. A
+page of records and the position after it are stored in one transaction, so one reading applies each record exactly once
+even if a process dies.
 
 Segments have an origin. A segment that a broker began stays the broker's: the platform counts, verifies and audits it,
 and neither replaces nor deletes it. A segment that the platform began stays the platform's when brokers write records
@@ -43,7 +43,7 @@ class RecordOutcome(StrEnum):
 
     @property
     def is_finding(self) -> bool:
-        """Whether the record leads to an event.
+        """Whether the outcome alone leads to an event.
 
         An update of an unknown segment leads to none: it is normal if the topic's beginning was deleted.
         """
@@ -204,8 +204,8 @@ class MetadataIngestion(Protocol):
         stop is stored with the position.
 
         Raises:
-            StateConflictError: the position is not `from_offset` (another process reads, or the page was applied
-                before), or the partition is stopped because records were lost.
+            StateConflictError: there is no position, or it is not `from_offset` (another process reads, or the page was
+                applied before), or the partition is stopped because records were lost.
         """
         ...
 
@@ -214,6 +214,9 @@ class MetadataIngestion(Protocol):
 
         If the position is not `at_offset`, nothing is stored. The next page that moves the position forward clears the
         reason.
+
+        Raises:
+            StateConflictError: there is no position.
         """
         ...
 
@@ -256,7 +259,7 @@ class MetadataIngestion(Protocol):
     def broker_sizes(self) -> Sequence[BrokerSize]:
         """Return the sizes of each partition with segments in the brokers' caches, ordered by topic and partition.
 
-        The call reads every segment.
+        The call reads every such segment.
         """
         ...
 

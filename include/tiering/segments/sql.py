@@ -3,8 +3,8 @@
 `SqlRemoteLogMetadata` adds partitions, divergences and verdicts from their modules; together they are
 `RemoteLogMetadata`.
 
-Each call is one transaction. Changes of a segment's state require its partition's fence (`sql_changes`). A tombstone's
-state never changes.
+Each call of `SqlSegments` is one transaction. Its changes of a segment's state require the fence of the segment's
+partition (`sql_changes`). A tombstone's state never changes.
 
 Lookups work as in Kafka's own metadata cache, with one exception. While a segment is FINISHED, lookups return it for
 [start, end] of each of its leader epochs, both inclusive. Segments overlap after a leader change (the new leader's

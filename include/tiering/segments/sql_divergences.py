@@ -5,8 +5,8 @@ the stored state is compared, rows and event are written. A crash before the com
 whole change; if the call is repeated, it finds that change.
 
 No lease is taken. The change of a segment to FINISHED locks the same partition row. Unless the segment supersedes a
-failed one, this change is refused while a divergence is open. It is also refused if the copy began before a decision,
-because its bytes may belong to the replaced history.
+failed one, this change is refused while a divergence is open, and if the copy began before a decision, because its
+bytes may belong to the replaced history.
 
 `is_continued` runs before each copy of a segment, so it is a single statement.
 """
@@ -83,7 +83,7 @@ _OF_LEFT: Final = (
     .where(segments.c.end_offset >= _LOG_START, bindparam("of_last") >= _LOG_START)
     .limit(1)
 )
-"""Selects a FINISHED segment of a replaced history with any offset from `of_first` to `of_last` that is still served.
+"""Selects a FINISHED segment of a replaced history with any offset from `of_first` to `of_last`, above the log start.
 
 `of_last` is at most the last offset that belongs to that history. New copies continue the newest history only."""
 _COPIED_SINCE: Final = select(func.min(segments.c.start_offset)).where(
@@ -311,7 +311,7 @@ def _divergence(connection: Connection, key: dict[str, Any], row: Row[Any], deci
 
 
 def _still_serves(connection: Connection, key: dict[str, Any], decided: Mapping[int, int]) -> bool:
-    """Return whether segments of a replaced history still serve some of these offsets, below all later histories."""
+    """Return whether FINISHED segments of a replaced history have some of these offsets, below all later histories."""
     for history in sorted({FIRST_HISTORY, *decided} - {max(decided, default=FIRST_HISTORY)}):
         last = min(begin for number, begin in decided.items() if number > history) - 1
         of_left = key | {"of_history": history, "of_last": min(last, key["of_last"])}

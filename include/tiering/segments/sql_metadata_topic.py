@@ -1,8 +1,8 @@
 """Positions in the metadata topic in SQL, and the changes that follow from having read it.
 
-Once every metadata partition is read or stopped, topics get the owner BROKER, and the platform's segments that brokers
-delete are advanced. Once a metadata partition is read again to its end, brokers' segments that no record named are
-removed.
+Once every metadata partition is read or stopped, topics with live segments of brokers get the owner BROKER, and the
+platform's segments that brokers delete are advanced. Once a metadata partition is read again to its end, brokers'
+segments that no record named are removed.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -180,8 +180,8 @@ def begin_again(
 def why_not_read(connection: Connection, cluster_id: str, partition: TopicIdPartition) -> str | None:
     """Return why the brokers' records about a partition are not completely read; None if they are.
 
-    They are if the partition's metadata partition was read up to its last recorded end. If nothing of the metadata
-    topic was ever read, the result is None as well.
+    They are if the partition's metadata partition is complete (`IngestPosition.is_complete`). If nothing of the
+    metadata topic was ever read, the result is None as well.
     """
     topic = topic_read(connection, cluster_id)
     if topic is None:
@@ -199,7 +199,7 @@ def record_ingestion(
 
 
 def why_incomplete(positions: Mapping[int, IngestPosition], number: int) -> str | None:
-    """Return why a metadata partition is not completely read (a lag, a stop, a second reading); None if it is."""
+    """Return why a metadata partition is not completely read (a stop, a lag and so on); None if it is."""
     position, where = positions.get(number), f"{METADATA_TOPIC}-{number}"
     if position is None:
         return f"{where} was never read: run ./tiering ingest"

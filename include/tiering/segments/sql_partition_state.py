@@ -210,7 +210,7 @@ class SqlPartitionState(ClusterStore):
                 highest = offsets.first - 1
             if highest is None:
                 raise StateConflictError(
-                    f"{partition}: nothing of it was ever copied, and a first copy begins where the source begins"
+                    f"{partition}: nothing of it was ever copied, and a first copy needs no offsets before it"
                 )
             missing = not_skipped(highest + 1, offsets.last, known)
             if offsets.last <= highest:

@@ -423,7 +423,10 @@ def skipped_of(connection: Connection, cluster_id: str, partition: TopicIdPartit
 
 
 def owner_of(connection: Connection, cluster_id: str, partition: TopicIdPartition) -> TopicOwner:
-    """Return the owner, locked against changes until the transaction ends. Call it before locking the partition."""
+    """Return the owner, locked against changes until the transaction ends. Call it before locking the partition.
+
+    A topic that is not registered has the owner NONE, and nothing is locked.
+    """
     key = key_of(cluster_id, partition)
     owner = connection.execute(_OWNER, {name: key[name] for name in ("of_cluster", "of_topic")}).scalar_one_or_none()
     return TopicOwner(owner or TopicOwner.NONE)

@@ -2,12 +2,13 @@
 
 - `WholeCopy` checks one segment. A log that was compressed or encrypted on its way is read back.
 - `StoreWitness` checks another segment (the witness) before a missing segment counts as lost. A segment with all of its
-  objects may be damaged, but it is not lost, so nothing else is checked. If any of its objects is missing or empty, the
-  store's marker is checked, and then the witness: a segment that passed verification, of the same partition if there is
-  one. If the witness is whole (every object, the log in its full length, its own manifest), the store is the right one
-  and the segment is lost. Otherwise the store is in doubt: for example, a mirror that is still being filled may lack
-  objects of every segment. If no segment has passed, there is no witness, and the segment counts as lost.
-- `prove_place` checks segments of every partition before the location of a store changes.
+  objects may be damaged, but it is not lost, so nothing else is checked. If any of its objects is missing or wrongly
+  empty, the store's marker is checked, and then the witness: a segment that passed verification, of the same partition
+  if there is one. If the witness is whole (every object, the log in its full length, its own manifest), the store is
+  the right one and the segment is lost. Otherwise the store is in doubt: for example, a mirror that is still being
+  filled may lack objects of every segment. If no segment has passed, there is no witness, and the segment counts as
+  lost. Marker and witness are checked once for each partition.
+- `prove_place` checks segments of every partition before the location of a store changes or is first recorded.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -87,7 +88,7 @@ def _identity(metadata: RemoteLogSegmentMetadata) -> tuple[object, ...]:
 
 @dataclass(frozen=True, slots=True)
 class WholeCopy:
-    """Checks copies in the store. Bytes that have to be read back are charged to the fetch quota."""
+    """Checks copies in the store. The bytes of a compressed or encrypted log are charged to the fetch quota."""
 
     storage: RemoteStorage
     quotas: Quotas
@@ -95,11 +96,14 @@ class WholeCopy:
     def fault(self, row: SegmentRow) -> str | None:
         """Return why the segment's copy is not whole and correct; None if it is. The text follows the segment's name.
 
-        The log must have the length and the CRC-32C that were read from the source; the indexes must have the length
-        that the manifest gives. A log that was compressed or encrypted on its way is read back.
+        The log must have the length and the CRC-32C that were read from the source. A manifest, if the layout has one,
+        must match the metadata and give the length of the indexes. A log that was compressed or encrypted on its way is
+        read back.
 
         Raises:
-            RemoteStorageError: the store failed with a retriable error. Any other error is returned as a fault.
+            RemoteStorageError: the store failed with a retriable error. Its other errors, and a missing key pair, are
+                returned as a fault.
+            SendingStoppedError, LeaseLostError: from the limiter.
         """
         try:
             return self._fault(row)
@@ -175,7 +179,7 @@ class StoreWitness:
 
         Raises:
             RemoteStorageError: the store cannot be read.
-            ForeignStoreError: the store has no marker, or that of another database.
+            ForeignStoreError: the store has no marker or that of another database, or the settings name another place.
         """
         if not self._absent(self._reader(segment).objects()):
             return None
@@ -270,7 +274,7 @@ _NAMED: Final = 10
 
 @dataclass(frozen=True, slots=True)
 class PlaceProof:
-    """Result of a check. `wrong` is the number of all faulty segments; `missing` describes the first few of them."""
+    """Result of a check. `wrong` is how many checked segments are faulty; `missing` describes the first few of them."""
 
     segments: int
     partitions: int
@@ -292,10 +296,10 @@ def prove_place(storage: RemoteStorage, metadata: RemoteLogMetadata, *, read_bac
         storage: the store at its new location.
         metadata: the segments that it should have.
         read_back: whether the objects of a store that keeps no checksums are read, to compute them. If not, only the
-            lengths of such objects are compared.
+            length of the log is compared there.
 
     Raises:
-        RemoteStorageUnavailableError: the store does not answer.
+        RemoteStorageError: the store does not answer, or refuses a request.
     """
     by_partition = [
         [

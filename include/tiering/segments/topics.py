@@ -8,9 +8,9 @@ nothing, or all remote segments are deleted after a number of days, with an appr
 again, the record is withdrawn. While the cluster cannot be read, no new plan includes the segments.
 
 **Names.** A name is only a label: the configuration of a name applies to the topic that has the name now. For a topic
-id, its name is *taken* if the cluster gives the name to another topic id. If several topics of the platform's metadata
-share the name, it is also taken for a topic while the cluster does not confirm, for whatever reason, that this topic
-has it.
+id, its name is *taken* if the cluster gives the name to another topic id. If several topics that may still exist by
+the platform's metadata share the name, it is also taken for a topic while the cluster does not confirm, for whatever
+reason, that this topic has it.
 
 **Owners.** A topic without an owner becomes the platform's when it is requested and a scan finds eligible segments; it
 is left to the broker once the broker tiers it.
@@ -74,7 +74,7 @@ class TopicLifecycleState:
         is_broker_tiered: whether the cluster's metadata has `remote.storage.enable` true for the topic: then the
             brokers copy and expire it. False if the metadata cannot be read.
         name_taken_because: why the configuration of its name does not apply to this topic: another topic has the name
-            now, or several topics of the database have had it and the cluster does not confirm that this one has it.
+            now, or several topics in use have had it and the cluster does not confirm that this one has it.
             Empty if it applies.
         deletion_due: whether the topic was deleted and its remote segments are to be deleted now.
         kept_because: why the remote segments of a deleted topic stay for now. Empty if they are to be deleted now, if
@@ -136,8 +136,8 @@ class TopicWatch:
 
         Args:
             partitions: partitions of the topics whose states are returned.
-            names_in_use: `TopicRegistry.names_in_use`, all topics of the database: another topic of the same name
-                counts even if it is not among `partitions`.
+            names_in_use: `TopicRegistry.names_in_use`: another topic of the same name counts even if it is not among
+                `partitions`.
             expire_after_days: how many days after the record of a topic's deletion its segments are due; None keeps
                 them.
             now_ms: the present time by the database's clock.
@@ -221,8 +221,8 @@ def _by_name(names: Mapping[Uuid, str]) -> dict[str, list[Uuid]]:
 def _name_taken_because(topic_id: Uuid, named: TopicMetadata | None, holders: Sequence[Uuid]) -> str:
     """Return why another topic may have the name.
 
-    Empty if the cluster shows that this topic has it. Also empty if the cluster shows no topic of this name, and no
-    other topic of the database ever had it.
+    Empty if the cluster shows that this topic has it. Also empty if the cluster shows no topic of this name, and
+    `holders` has no other topic.
     """
     if named is not None:
         return "" if named.topic_id == topic_id else f"the cluster gives the name to topic id {named.topic_id} now"
@@ -358,7 +358,7 @@ def owner_seen(replica: Replica, owner: TopicOwner) -> TopicOwner:
 
 
 def register_owners(report: ScanReport, registry: TopicRegistry) -> None:
-    """Record the owner of every scanned topic whose owner changes according to the scan (`owner_seen`)."""
+    """Record the owner of every topic with a chosen replica whose owner changes by the scan (`owner_seen`)."""
     for replica in report.replicas:
         if not replica.chosen:
             continue

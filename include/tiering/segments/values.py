@@ -3,7 +3,7 @@
 `conclude` combines a verification with the stored results of earlier ones, without I/O, inside the store's transaction:
 
     stored result of a rule              the verification found     result afterwards
-    any                                  it is broken               broken, with the present time
+    any                                  it is broken               broken, with the new time
     broken                               nothing (not evaluated)    broken
     broken when the verification began   it holds                   passed
     broken, a warning                    it holds                   passed
@@ -40,7 +40,8 @@ class SegmentRow:
         source_fingerprint: opaque text: equal texts mean the same source bytes.
         finished_at_ms: when the segment became FINISHED, by the database's clock; it stays when the segment is deleted.
             None if the segment was never FINISHED.
-        verdict_at_ms: when the verdict was recorded, by the database's clock; None without a verdict.
+        verdict_at_ms: when the verdict was recorded, by the database's clock; for EXPIRED, when PASSED was recorded.
+            None without a verdict.
         deep_passed_at_ms: time of the last verdict PASSED by a verification that read every byte; None if there was
             none since the segment last failed.
         superseded_by: id of the new copy of the same offsets that replaced the segment; None without such a copy.

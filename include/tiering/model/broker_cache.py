@@ -8,8 +8,8 @@ segment whose deletion has finished. This model does the same, including these p
   of the epoch that begins at or above its start. The replaced segments stay in the cache, unreferenced, until they are
   deleted.
 - *Leak*: a segment with the same start as another, but with an end below the highest finished offset, replaces the
-  other without making it unreferenced. The other is listed with the partition but under no epoch, so no expiration ever
-  finds it.
+  other without making it unreferenced. The other is listed with the partition but no longer under this epoch; if no
+  other epoch lists it, no expiration ever finds it.
 - *Highest*: the highest offset that an epoch ever finished is never lowered.
 
 A topic that was created again has another topic id, so its partitions have new caches.
@@ -192,7 +192,7 @@ class BrokerCache:
         return self._segments.get(segment_id)
 
     def segment_for_offset(self, leader_epoch: int, offset: int) -> RemoteLogSegmentMetadata | None:
-        """Return the segment that holds `offset` under the epoch; None in a gap."""
+        """Return the segment that holds `offset` under the epoch; None if there is none."""
         epoch = self._epochs.get(leader_epoch)
         segment_id = None if epoch is None else epoch.at_or_before(offset)
         if segment_id is None:

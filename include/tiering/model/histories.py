@@ -9,9 +9,9 @@ within the leader's epochs.
 
 *Divergence*: the source's log no longer continues what was archived. After an unclean leader election the source has
 other records at offsets that are remote already. This is a property of the archive and stays true after the source has
-deleted those offsets. So it is recorded when it is first seen, and the partition waits until a person decides from
-which offset on the archive follows the source. From that offset on, the history that was followed before is the
-*replaced* history: the decision replaced it by the source's.
+deleted those offsets. So it is recorded when it is first seen. While any of them are remote, the partition waits until
+a person decides from which offset on the archive follows the source. From that offset on, the history that was followed
+before is the *replaced* history: the decision replaced it by the source's.
 
 Each decision begins a *history*: history 0 was archived before any decision, the others have the number of their
 divergence. An offset belongs to the newest history that begins at or below it. From the
@@ -380,7 +380,7 @@ def unexplained(
 ) -> tuple[OffsetRange, ...]:
     """Return the offsets of a segment whose epochs contradict `leader_epochs` without a decision, ascending.
 
-    Only the offsets of the segment that belong to its history are compared.
+    Offsets of the segment from the beginning of a later history on are not compared.
     """
     part = part_of_history(segment, history, divergences)
     if part is None:

@@ -8,15 +8,15 @@ decide, in whatever order the entries were seen:
   which is no contradiction.
 - *A later epoch with a lower start*: the later epoch is kept. Records were truncated and their offsets were written
   again under it, and consumers read these records today. This is a contradiction: the earlier entry leaves the history,
-  and segments archived under it are outside the lineage from then on. They are kept, and no longer count in the size
-  that is compared with retention.bytes.
+  and segments archived under it are outside the lineage from then on. They are kept until the log start has passed
+  them, and no longer count in the size that is compared with retention.bytes.
 
 The merged history consists of the entries that no other entry displaces. Therefore merging is commutative, associative
 and idempotent, and an epoch does not leave the history because a broker has deleted it. Merging deletes no segment.
 
-Only a decision to follow another history (`model.histories`) removes epochs. When an older replica is elected again, it
-restores records that a later epoch had replaced, under a still later epoch: `followed` removes the epoch in between,
-which merging never does.
+Apart from such contradictions, only a decision to follow another history (`model.histories`) removes epochs. When an
+older replica is elected again, it restores records that a later epoch had replaced, under a still later epoch:
+`followed` removes the epoch in between, which merging never does.
 """
 
 from bisect import bisect_right

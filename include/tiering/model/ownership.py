@@ -51,7 +51,7 @@ class LeaseRole(StrEnum):
 class Fence:
     """The right to change one partition in one role.
 
-    A change with a token that is not the newest of its role fails with LeaseLostError.
+    A change with a token that is not the newest of its role, or whose lease was given back, fails with LeaseLostError.
     """
 
     topic_id_partition: TopicIdPartition

@@ -35,7 +35,7 @@ class RecoveredHistory:
     """The beginning of a later history, which is followed from `from_offset` (inclusive) on.
 
     Attributes:
-        number: ascending from 1; `FIRST_HISTORY` is the one before any divergence.
+        number: ascending, 1 or above; `FIRST_HISTORY` is the one before any divergence.
         from_offset: first offset (inclusive) that belongs to it.
         seen: what it replaced of earlier histories.
         missing: replaced offsets from `from_offset` on that no copy of earlier histories holds, ascending. A reader
@@ -120,8 +120,8 @@ def lateness(segment: RemoteLogSegmentMetadata) -> tuple[int, int, int, int, byt
 def _logs(latest_first: Sequence[RemoteLogSegmentMetadata], carried: LeaderEpochs) -> list[_Log]:
     """Return groups of agreeing copies, oldest first.
 
-    Each group has the copy with the latest epoch among the copies without a group, and all copies that agree with it.
-    The newest group also agrees with `carried`; copies that do not agree form older groups.
+    Each group has the copy with the latest epoch among the copies without a group, and all copies that agree with the
+    group. The newest group has only copies that agree with `carried`, too; the others form older groups.
     """
     logs: list[_Log] = []
     left, known = list(latest_first), carried

@@ -11,7 +11,8 @@ decide instead:
   later last leader epoch is taken; if both have the same, the copy that was begun last.
 - *Overlapping offsets* (a new leader's segment is copied whole): leader epoch and offset identify a record, so both
   copies hold the same records, and both are taken. Of copies with the same end only one is taken: the copy that begins
-  right after the previous one, otherwise the copy with the lowest start.
+  right after the previous one, otherwise the copy with the lowest start. (`continued_log` takes no copy that overlaps
+  an earlier one, except the first of a followed history.)
 - *A hole* stays a hole. The report names it, and no assumption closes it.
 
 Copies that are left out are reported with the reason and stay in the store. Ends of the taken copies ascend within a
@@ -180,7 +181,9 @@ def continued_log(
     begun_offset: int | None = None,
     followed_from: int | None = None,
 ) -> RecoveredLog:
-    """Select the complete copies that continue an existing log in order, without overlaps and without new holes.
+    """Select the complete copies that continue an existing log in order, without new holes.
+
+    No copy overlaps an earlier one, except the first of a followed history.
 
     Args:
         last: the FINISHED segment of the newest history with the highest end, if any.

@@ -45,7 +45,7 @@ class RetentionInput:
         log_end_offset: exclusive. None if it is unknown or if the broker may have lost its log: then no segment is
             outside the lineage because of the log end.
         local_only_bytes: bytes in a broker's log directory that are not remote, including the active segment; each byte
-            counts once. None counts as 0, so that fewer segments are deleted, and is reported.
+            counts once. None counts as 0, so that fewer segments are deleted; with `retention_bytes` it is reported.
         retention_ms, retention_bytes: 0 or above; None keeps for ever.
         abandoned_copy_expiry_ms: an unfinished copy without a live lease is abandoned this long after its last event.
         under_live_work: unfinished copies of a partition on which a batch has a live lease to copy: they never expire.
@@ -112,8 +112,9 @@ class DeletionDecision:
 class RetentionOutcome:
     """Result of a decision, in order: the log start is raised first, then the segments are deleted.
 
-    `log_start_offset` (inclusive) is never below that of the input. `unknowns` are sentences about unknown values that
-    made the decision delete less. `held` are superseded segments whose objects are kept for now.
+    `log_start_offset` (inclusive) is never below that of the input. `unknowns` are sentences about unknown values and
+    timestamps in the future, which may have made the decision delete less. `held` are superseded segments whose objects
+    are kept for now.
     """
 
     decisions: tuple[DeletionDecision, ...]

@@ -14,7 +14,8 @@ The deletion of a whole partition. No broker writes these states, but every brok
 
 A transition to the same state is legal, so requests are idempotent. A segment's `Verdict` is separate from its state.
 
-`RecordDigest` is a SHA-256 over all that a consumer sees of a range of records: equal digests mean equal records.
+`RecordDigest` is a SHA-256 over offsets, timestamps with their type, keys, values and headers of a range of records:
+equal digests mean equal records.
 """
 
 import base64
@@ -85,7 +86,7 @@ class Uuid:
 
 @lru_cache(maxsize=4_096)
 def _text_of(value: bytes) -> str:
-    """Return the text of a UUID, cached: the ids of a few topics are in the keys of all SQL statements."""
+    """Return the text of a UUID, cached: the ids of a few topics are in the keys of most SQL statements."""
     return base64.urlsafe_b64encode(value)[:UUID_TEXT_LENGTH].decode()
 
 
@@ -212,8 +213,9 @@ class RemoteLogSegmentMetadata:
     """One copy attempt of one rolled segment.
 
     Offsets are inclusive. `segment_leader_epochs` is the history clipped to [start_offset, end_offset]; its first
-    entry is at `start_offset`, or at the log start if that was within the segment. `max_timestamp_ms` is the largest
-    record timestamp, -1 if no record has one. `segment_size_bytes` counts only the `.log`, as Kafka does.
+    entry is at `start_offset`, or later if the history began within the segment (for example, at the log start).
+    `max_timestamp_ms` is the largest record timestamp; if no record has one, the modification time of the `.log`, or
+    -1. `segment_size_bytes` counts only the `.log`, as Kafka does.
 
     Raises:
         ValueError: the offsets are not a range, the size is outside 0..2^31-1, there is no leader epoch, or the last
@@ -260,7 +262,7 @@ class RemoteLogSegmentMetadata:
     def with_update(self, update: "RemoteLogSegmentMetadataUpdate") -> "RemoteLogSegmentMetadata":
         """Return the metadata with the update's broker id, event time, custom metadata (even if None) and state.
 
-        No other value ever changes.
+        All other values stay.
 
         Raises:
             ValueError: the update has another id, or its transition is illegal.
@@ -322,12 +324,12 @@ class ByteSource(Protocol):
 class LogSegmentData:
     """Everything that is copied of one segment (KIP-405's LogSegmentData).
 
-    `log` is the whole rolled `.log`, `log_crc32c` its CRC-32C from the check pass. Indexes are trimmed.
-    `transaction_index` is None if the broker wrote none. `producer_snapshot` is the snapshot at end offset + 1,
-    `leader_epoch` the checkpoint text of the whole history up to the end. `log_running_crc32c` holds the CRC-32C of the
-    first `RUNNING_CRC32C_STEP_BYTES` of the log, of the first two steps, and so on: the checksum of a part that begins
-    and ends at such steps, or at the end of the log, can be computed without reading the part again. The tuple is empty
-    if the check pass kept none.
+    `log` is the whole rolled `.log`, `log_crc32c` its CRC-32C from the check pass. No index ends in zero entries or an
+    incomplete entry. `transaction_index` is None if the broker wrote none. `producer_snapshot` is the snapshot at end
+    offset + 1, `leader_epoch` the checkpoint text of the replica's history up to the end. `log_running_crc32c` holds
+    the CRC-32C of the first `RUNNING_CRC32C_STEP_BYTES` of the log, of the first two steps, and so on: the checksum of
+    a part that begins and ends at such steps, or at the end of the log, can be computed without reading the part again.
+    The tuple is empty if the check pass kept none.
     """
 
     log: ByteSource
@@ -367,7 +369,7 @@ class SeenRecord(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RangeDigest:
-    """Number of records of a range, without control records, and a SHA-256 over all that a consumer sees of them."""
+    """Number of records of a range, without control records, and the SHA-256 of `RecordDigest` over them."""
 
     records: int
     sha256: str

@@ -80,8 +80,8 @@ def partition_size(topic_id_partition: TopicIdPartition, segments: Iterable[Remo
 def overlapping_bytes(segments: Iterable[RemoteLogSegmentMetadata]) -> int:
     """Estimate the FINISHED bytes of one partition that are stored more than once.
 
-    If a segment begins before an earlier one ends, the share of its offsets that earlier segments hold, too, is applied
-    to its bytes, rounded down. The exact bytes could only be found by reading the records.
+    If a segment begins at or below the end of an earlier one, the share of its offsets that earlier segments hold, too,
+    is applied to its bytes, rounded down. The exact bytes could only be found by reading the records.
     """
     duplicate_bytes = 0
     covered_to = -1
@@ -107,9 +107,10 @@ def _state_size(state: RemoteLogSegmentState, segments: list[RemoteLogSegmentMet
 
 @dataclass(frozen=True, slots=True)
 class PartitionLag:
-    """Segments of a partition that wait for a copy or a deletion. `seconds` is the oldest wait; 0 if unknown.
+    """Segments of a partition that wait for a copy or a deletion. `seconds` is 0 if the time is unknown.
 
-    A copy waits from the time of the segment's newest record, a deletion from the time of its decision.
+    For copies, `seconds` counts from the newest record of the first waiting segment; for deletions, from the oldest
+    decision.
     """
 
     topic_id_partition: TopicIdPartition
@@ -119,10 +120,10 @@ class PartitionLag:
 
 
 OBJECTS_PER_SEGMENT: Final = 3
-"""Log, indexes and manifest; each is written by one request (a large log by more) and read by one."""
+"""Log, indexes and manifest of the aiven layout; each is written by one request (a large log by more), read by one."""
 
 SEGMENTS_PER_DELETE: Final = 333
-"""Objects are deleted in requests of up to 999 keys, three for each segment."""
+"""Objects are deleted in requests of up to 999 keys, three for each segment in the aiven layout."""
 
 _PER_REQUESTS: Final = 1000
 

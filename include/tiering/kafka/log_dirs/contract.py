@@ -2,7 +2,8 @@
 
 A source lists replicas with their segments (`scan`), reads one replica again (`replica`) and opens one segment for a
 copy (`open_segment`). A source is read-only: it never locks, writes, renames or deletes a file. If a file vanishes or
-changes while it is read, this is expected and reported as a `SourceError`. `source.LogDirSource` is the implementation.
+changes while it is read, this is expected: it is listed again, left out, or reported as a `SourceError`.
+`source.LogDirSource` is the implementation.
 """
 
 import socket
@@ -109,10 +110,10 @@ class LogSegment:
     """One `.log` of a replica.
 
     Offsets are inclusive. `end_offset` is the successor's base - 1, or for the active segment the last offset in it
-    (base - 1 if it has no valid batch). `size_bytes` is the size of the `.log`. For an active segment, which may be
-    preallocated, it is only the size of the valid batches, if they could be read.
-    `max_timestamp_ms` is -1 if unknown. `batch_count` is None unless the segment was checked deeply.
-    `reason` is None exactly if the segment is eligible. `is_corrupt` is set for each damaged segment, even if another
+    (base - 1 if it has no valid batch, or the directory is not live). `size_bytes` is the size of the `.log`. For an
+    active segment, which may be preallocated, it is only the size of the valid batches, if they could be read.
+    `max_timestamp_ms` is -1 if unknown. `batch_count` is None unless the segment was checked deeply. `reason` is None
+    exactly if the segment is eligible. `is_corrupt` is set for each segment in which damage was found, even if another
     reason applies first.
     """
 
@@ -173,7 +174,7 @@ class ScanError:
 
     `error` is the class name of a TieringError. `partition` is `topic-number` of the partition directory that contains
     the item. It is empty for any other item of a log directory, and None if the error concerns the whole log directory
-    or the cluster metadata.
+    or all cluster metadata; if the metadata of one topic is wrong, it is one of the topic's partitions.
     """
 
     path: str
@@ -189,7 +190,7 @@ class ScanReport:
 
     `errors` may prevent copies: first those of the cluster metadata and of log directories, then those of replicas.
     `notes` have the same form and prevent no copy. They report damage in directories that no copy reads: another
-    replica leads, the directory is being deleted or moved, or the topic is never copied.
+    replica is read, the directory is stray or being deleted or moved, or the topic is not copied.
     """
 
     cluster_id: str | None
@@ -203,9 +204,10 @@ class UnfinishedTransaction:
     """A transaction that is open below a replica's high watermark: no offset from `first_offset` on is stable.
 
     `since_ms` is the start of the transaction by its coordinator's clock. If no coordinator returned the start, it is
-    the timestamp of the producer's newest batch in the partition. Without a connection to brokers, it is the timestamp
-    of the transaction's first batch, or -1 if that batch is not found. `transactional_id` is None if no coordinator
-    returned it, and without a connection to brokers.
+    the timestamp of the producer's newest batch in the partition. If it is read from the log directory (without a
+    connection to brokers, or if they do not answer), it is the timestamp of the transaction's first batch, or -1 if
+    that batch is not found. `transactional_id` is None if no coordinator returned it, and if read from the log
+    directory.
     """
 
     producer_id: int
@@ -259,7 +261,7 @@ class OpenSegment(Protocol):
 
     @property
     def fingerprint(self) -> SourceFingerprint:
-        """Return the fingerprint of the opened files."""
+        """Return the fingerprint of the files to copy, as they were opened."""
         ...
 
     def check(self) -> CheckedSegment:
@@ -272,6 +274,7 @@ class OpenSegment(Protocol):
             CorruptFileError: a check failed; the error has the file of the first failure and, if known, its position.
             CompactedSegmentError: the segment is undamaged, but the log cleaner removed offsets from it.
             SourceChangedError: a file became shorter while it was read.
+            SourceVanishedError: a file was removed on a network file system (ESTALE).
             SourceUnreadableError: an I/O error occurred.
         """
         ...
@@ -282,11 +285,11 @@ class OpenSegment(Protocol):
         Compared are the owner of the log directory, the directory's inode, the files (inode and size, for the `.log`
         also the modification time), the successor, the topic id, the leader, the leader epoch, the epoch entries up to
         the segment's end, and the reason not to copy the topic. The log start offset must not be above the segment's
-        last offset, and an earlier `check` must not have failed.
+        last offset, and an earlier `check` must not have found damage or missing offsets.
 
         Raises:
-            SourceChangedError: something changed, can no longer be read, or `check` had failed; the message says what.
-            SourceVanishedError: the segment or its directory no longer exists.
+            SourceChangedError: something changed, cannot be read now, or `check` found damage; the message says what.
+            SourceVanishedError: the segment, its directory, or a checkpoint or metadata file there no longer exists.
         """
         ...
 
@@ -302,10 +305,10 @@ class LogSource(Protocol):
         Args:
             topics: shell-style patterns (`*`) of topic names; None means all topics.
             deep: read and check every batch. Otherwise the scan reads names, sizes, checkpoints, index entries,
-                producer snapshots, the ends of active segments, and the batch headers that offsets depend on.
+                producer snapshots, the ends of active segments, and batch headers that offsets or timestamps depend on.
 
         Raises:
-            BrokersUnavailableError: the source uses brokers, and they do not answer.
+            BrokersError: the source uses brokers, and they do not answer or refuse a request.
         """
         ...
 
@@ -323,7 +326,8 @@ class LogSource(Protocol):
         """Find segments whose file size cannot be the size of their batches.
 
         Such a file is sparse, or has bytes after its last batch. Only batch headers are read, from the last entry of
-        the offset index on. A file that cannot be read, or is too long to be checked, is returned as well.
+        the offset index on. A file that cannot be read, has another size than listed, or is too long to be checked, is
+        returned as well.
 
         Returns:
             An explanation by base offset; segments with a plausible size are absent.
@@ -368,6 +372,7 @@ class LogSource(Protocol):
             SourceUnreadableError: the replica or a file of the segment cannot be read; the message has the path, and
                 for the replica also the host.
             CorruptFileError: an index of the segment is missing.
+            SourceError, ClusterMetadataError: as for `replica`.
         """
         ...
 

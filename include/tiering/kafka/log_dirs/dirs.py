@@ -89,7 +89,7 @@ class DirIdentity:
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """Offsets by (topic, partition), and the file's modification time in ns; 0 without a file."""
+    """Offsets by (topic, partition), and the file's modification time in ns; 0 without a readable file."""
 
     offsets: OffsetsByPartition = field(default_factory=dict)
     written_ns: int = 0
@@ -227,9 +227,9 @@ def read_meta_properties(root: BrokerDirectory) -> MetaProperties:
 def last_index_entry(file: BrokerFile, entry_bytes: int) -> bytes | None:
     """Return the last of the index entries that are not all zero; None if there is no such entry.
 
-    The index of an active segment is preallocated: ten megabytes, nearly all zero. Entries ascend, and zeros come only
-    after them, so a binary search finds the last entry. The caller must check the entry, because the file may be
-    damaged.
+    The index of an active segment is preallocated: ten megabytes by default, nearly all zero. Entries ascend, and zeros
+    come only after them, so a binary search finds the last entry. The caller must check the entry, because the file may
+    be damaged.
     """
     zeros = bytes(entry_bytes)
     low, high = 0, file.size_bytes // entry_bytes
@@ -278,7 +278,8 @@ class Listing:
 
     `logs` has at least one entry and ascends by base offset. `offsets` has, for each kind of file, the offsets in the
     file names. `refused` has the names of segment files and snapshots that are not regular files. `lost` has the base
-    offsets of segments of which an index exists, but not the `.log`. The listing has reported all of both.
+    offsets of segments of which an offset or time index exists, but not the `.log`. The listing has reported all of
+    both.
     """
 
     logs: tuple[LogFile, ...]
@@ -303,6 +304,7 @@ def list_partition(directory: BrokerDirectory, on_error: Callable[[SourceError],
     Raises:
         SourceVanishedError: a `.log` or the directory was removed during the call; the caller may list again.
         CorruptFileError: there is no `.log`.
+        SourceUnreadableError: the directory, or the status of a file, cannot be read.
     """
     offsets: dict[FileKind, set[int]] = {kind: set() for kind in FileKind}
     sizes: dict[int, tuple[int, int]] = {}
@@ -340,7 +342,7 @@ def list_partition(directory: BrokerDirectory, on_error: Callable[[SourceError],
 def _orphans(
     directory: BrokerDirectory, offsets: Mapping[FileKind, set[int]], sizes: Mapping[int, object]
 ) -> dict[int, SourceError]:
-    """Return an error by base offset for each index without a `.log`.
+    """Return an error by base offset for each segment that has an offset or time index, but no `.log`.
 
     Both names are looked up again, because a segment that is being created or deleted looks the same for a moment.
     """
@@ -371,7 +373,7 @@ def created_ns(directory: BrokerDirectory) -> int:
     """Return the modification time of `partition.metadata` in ns. A broker writes it once, when it creates the log.
 
     Raises:
-        SourceVanishedError: the file does not exist.
+        SourceError: the file does not exist, or its status cannot be read.
     """
     return directory.stat(PARTITION_METADATA).st_mtime_ns
 

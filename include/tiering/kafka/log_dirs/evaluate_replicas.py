@@ -1,6 +1,6 @@
 """Combine found replicas with cluster metadata: which segments are eligible, and why the others are not. Pure.
 
-Of the replicas of a partition, a copy may read only the leader's, in the directory that the cluster metadata assigns.
+Of the replicas of a partition, a copy may read only the leader's, in the directory that is assigned, if one is.
 """
 
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -76,15 +76,15 @@ def ownership(
 NEVER_COPIED: Final = frozenset(
     {IneligibleReason.INTERNAL_TOPIC, IneligibleReason.COMPACTED, IneligibleReason.TOPIC_REMOVED}
 )
-"""Topics with these reasons are never copied, so damage of their files prevents no copy."""
+"""Topics are not copied while they have one of these reasons, so damage of their files prevents no copy."""
 
 
 @dataclass(frozen=True, slots=True)
 class EvaluatedReplicas:
     """All replicas of one partition.
 
-    `errors` are misnamed directories, unknown bounds of replicas, and damage of their files. `notes` are damage of
-    files that no copy reads.
+    `errors` are misnamed directories, bounds that are unknown or contradictory, and damage of files. `notes` are damage
+    of files that no copy reads.
     """
 
     replicas: list[Replica]
@@ -106,8 +106,8 @@ def evaluate(
     Args:
         replicas: all replicas that were found of one partition of one topic id.
         cluster_metadata: None if it could not be read.
-        offsets: the leaders' offsets, requested before the replicas were read; None without a connection to brokers,
-            then bounds are lower bounds.
+        offsets: the leaders' offsets, requested before the replicas were read; None without a connection to brokers or
+            without metadata, then bounds are lower bounds.
         named_topics: topics that may be copied without metadata.
         retention: see `Retention`.
         recorded: see `RecordedName`.
@@ -160,8 +160,8 @@ def evaluate(
 def is_note(unread: UnreadReplica, evaluated: Iterable[Replica], cluster_metadata: ClusterMetadata | None) -> bool:
     """Return whether the error of an unreadable replica belongs to the notes, because no copy would read the replica.
 
-    It belongs there if the directory is being deleted or moved, if its topic is internal or compacted, or if another
-    broker leads its partition and the leader's replica is among the `evaluated` ones.
+    It belongs there if the directory is stray or being deleted or moved, if its topic is internal or compacted, or if
+    another broker leads its partition and the leader's replica is among the `evaluated` ones.
 
     Raises:
         ClusterMetadataError: the metadata cannot be read at present.
@@ -292,10 +292,11 @@ def refusals(
 ) -> list[IneligibleReason | None]:
     """Return for each replica of a partition why it may not be read; None for at most one of them.
 
-    If a broker holds the partition in two directories, the assigned directory id decides; without an assigned id both
-    are refused. The leader is that of the metadata. If the metadata has no leader (a stopped cluster), it is the
-    in-sync replica with the highest (last leader epoch, log end offset); of equal replicas, the first in the order of
-    assignment. Without metadata all replicas are compared; of equal replicas, that of the lowest broker id leads.
+    If a directory id is assigned on a broker, only that directory may be read; without an assigned id, two directories
+    of a partition are both refused. The leader is that of the metadata. If the metadata has no leader (a stopped
+    cluster), it is the in-sync replica (any assigned replica, if there is no ISR) with the highest (last leader epoch,
+    log end offset); of equal replicas, the first in the order of assignment. Without metadata all replicas are
+    compared; of equal replicas, that of the lowest broker id leads.
     """
     reasons = [_own_reason(replica, replicas, partition_metadata) for replica in replicas]
     accepted = [replica for replica, reason in zip(replicas, reasons, strict=True) if reason is None]

@@ -11,13 +11,14 @@ Brokers write these names in log directories and partition directories:
 
 Access is read-only and follows no link, but the path of a log directory may be a link. A symbolic link, a pipe or a
 device in a log directory is refused, even if it replaces a file during a scan: every name is opened relative to a
-directory that is held open, without following links, and the type of the opened file is checked. Every error of the
-operating system becomes a `SourceError` with the path.
+directory that is held open, without following links, and the type of the opened file is checked. If a name cannot
+be opened, listed or read, the error of the operating system becomes a `SourceError` with the path.
 
-Files that are read in bulk leave the page cache as it was: ranges that are not cached when a file is opened are dropped
-when it is closed. Until then they stay cached, because a segment is read twice: to check it and to send it. Pages that
-producers and consumers had in the cache stay there, as far as Linux reports them: from 6.5 on (cachestat), to the owner
-of a file and to users that may write it. Without such a report, all pages of the file are dropped.
+Files that are read in bulk leave hardly anything in the page cache: blocks of one MiB that are not cached at all when a
+file is opened are dropped when it is closed. Until then they stay cached, because a segment is read twice: to check it
+and to send it. Pages that producers and consumers had in the cache stay there, as far as Linux reports them: from 6.5
+on (cachestat), to the owner of a file and to users that may write it. Without such a report, all pages of the file are
+dropped.
 
 Source of the names: Kafka's LogFileUtils and UnifiedLog.
 """
@@ -284,6 +285,7 @@ class BrokerFile:
         Raises:
             SourceChangedError: the file is shorter than when it was opened.
             SourceUnreadableError: an I/O error occurred.
+            SourceVanishedError: the file was removed on a network file system (ESTALE).
         """
         wanted = min(len(buffer), self.size_bytes - position)
         done = 0
@@ -348,7 +350,7 @@ _BLOCK_BYTES: Final = MIB
 _MAX_DROPPED_BYTES: Final = 4 * GIB
 """A segment has at most 2 GiB plus one batch. Of a larger file, only the bytes below this position are dropped."""
 _CACHESTAT: Final = 451
-"""The number of the system call, the same on every architecture that Python supports."""
+"""The number of the system call, the same on all common architectures."""
 
 
 class _Range(ctypes.Structure):

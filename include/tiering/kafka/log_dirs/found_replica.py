@@ -8,22 +8,23 @@ being deleted or moved. A directory that is being deleted or moved is never read
 name of its topic id, no error is reported.
 
 **Bounds** are offsets from the checkpoints of the log directory, or from the leader. Brokers write checkpoints by
-partition name, every few seconds (high watermarks) to every minute, and do not read them while they run. If a topic was
-deleted and created again, its name denotes a new log, but until the next checkpoint the file has the offset of the old
-log. That offset may lie above everything that the new log has replicated, and above the end of the new log.
+partition name, every few seconds (high watermarks) to every minute, and read them only when they load a log. If a topic
+was deleted and created again, its name denotes a new log, but until the next checkpoint the file has the offset of the
+old log. That offset may lie above everything that the new log has replicated, and above the end of the new log.
 
 An offset of a checkpoint is not used, and the offset of this log is then unknown, in two cases:
 - It lies above the end of the log. Then it belongs to another log, or the end of the log is missing.
-- Its checkpoint was written before the log was created. Then it belongs to another log. The log was created when its
-  `partition.metadata` was written: a broker writes that file once, before the first record, and both files are on one
-  file system, with one clock.
+- It was collected before the log was created. Then it belongs to another log. The time of the checkpoint shows this.
+  The log was created when its `partition.metadata` was written: a broker writes that file once, before the first
+  record, and both files are on one file system, with one clock.
 
-Brokers collect the offsets some time before they write them. So a checkpoint that is less than a second newer than the
-log is used only if the log directory holds no directory of an older log of this name; brokers keep those for a while.
+Brokers collect the offsets some time before they write them. So a checkpoint that is older than the log is not used,
+and one that is less than a second newer is used only if the log directory holds no directory of an older log of this
+name; brokers keep those for a while.
 
 File times are not used in two cases: a `.log` with records is older than `partition.metadata`, or there are `.log`
-files with records and none of them is newer. In both cases the files have the times of a copy (a restored backup, a
-checkout), or the log is older than topic ids.
+files with records and none of them is newer. In both cases the files probably have the times of a copy (a restored
+backup, a checkout), or the log is older than topic ids.
 
 With a connection to brokers, the leader's offsets are the exact bounds of the leader's replica, or the replica is
 refused. These offsets are requested before the leader's directory is read. So that directory must hold the offsets up
@@ -110,8 +111,8 @@ class FoundReplica:
     exclusive. As read from files, each of these five may be lower than the broker's own value.
 
     `checkpointed_log_start` is the log start in the broker's checkpoint; None if there is no entry, or the entry must
-    not be used. If the broker tiers the topic, this log start may lie below the first local segment. `cleaned`: the log
-    cleaner has a checkpoint for the partition.
+    not be used; with the leader's offsets it is at least the leader's. If the broker tiers the topic, this log start
+    may lie below the first local segment. `cleaned`: the log cleaner has a checkpoint for the partition.
 
     `doubt` is set if an offset in a checkpoint must not be used; the bound is then the lowest possible.
     `errors` are those of single files.
@@ -353,7 +354,7 @@ def bounded(
     """Give the leader's replica the offsets that the leader returned.
 
     Replicas of followers keep the bounds of their checkpoints, and so does every replica without a connection to
-    brokers. With a connection, a partition without a leader is refused.
+    brokers. With a connection, a partition without metadata or a leader is refused.
 
     Args:
         found: the replica.
@@ -397,6 +398,7 @@ def ahead_of_leader(
 
     Return None if there is no such follower, or if `found` is not on the leader's broker. Followers whose last leader
     epoch is older than that of `found` are ignored: after an unclean election, the leader may lack their last records.
+    So are followers whose directory is not live or whose checkpoints are in doubt.
     """
     if partition_metadata is None or partition_metadata.leader != found.identity.broker_id:
         return None

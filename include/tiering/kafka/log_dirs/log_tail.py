@@ -54,7 +54,7 @@ def find_active_end(directory: BrokerDirectory, base_offset: int, *, deep: bool)
 
     Raises:
         OldMagicError: it begins with magic 0 or 1.
-        SourceError: the `.log` cannot be read.
+        SourceError: the `.log` cannot be read, or an index is a symbolic link or becomes shorter.
     """
     entry = last_indexed(directory, base_offset)
     indexed_ms = _last_indexed_timestamp(directory, base_offset)
@@ -126,8 +126,8 @@ def find_last_stable_offset(
 ) -> int:
     """Return the last stable offset, at most `high_watermark` (exclusive).
 
-    The result is a lower bound if `deep` is false and the log after the snapshot is too long. A broken snapshot is
-    reported to `on_error`, and the next older snapshot is used, as brokers do.
+    The result is a lower bound if `deep` is false and the log after the snapshot is too long, or if a broken batch ends
+    the read. A broken snapshot is reported to `on_error`, and the next older snapshot is used, as brokers do.
 
     Raises:
         SourceError: a `.log` cannot be read.

@@ -2,7 +2,7 @@
 
 What may happen during a copy        detected by
 .log deleted, renamed away           no file of its name                      SourceVanishedError
-other file deleted, renamed away     no file of its name                      SourceChangedError
+index, snapshot deleted or renamed   no file of its name                      SourceChangedError
 file replaced, truncated, rewritten  inode, size, time of the .log            SourceChangedError
 segment active again, log truncated  no successor .log, or a different one    SourceChangedError
 partition directory replaced         device and inode at its path             SourceChangedError

@@ -203,7 +203,7 @@ OnError = Callable[[SourceError], None]
 class PartitionReader:
     """Read partition directories of one log directory.
 
-    With `deep`, every batch of every segment is read and checked, in rolled segments with all checks of a copy.
+    With `deep`, every batch of a live directory is read and checked, in rolled segments with all checks of a copy.
     Otherwise only names, sizes, index entries and log ends are checked.
     """
 

@@ -177,7 +177,7 @@ def _largest_timestamp(directory: BrokerDirectory, log: LogFile) -> int:
 
 
 _MARKER_BYTES: Final = HEADER_SIZE + 10
-"""The minimal size of an ABORT marker in the `.log`."""
+"""An ABORT marker in the `.log` is not smaller."""
 
 
 @dataclass(frozen=True, slots=True)

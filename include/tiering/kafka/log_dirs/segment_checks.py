@@ -2,10 +2,10 @@
 
 `find_size_doubts` checks whether the size of a `.log` can be the size of its batches. A broker ends a segment at its
 last batch and writes every byte of it. A file that is mostly a hole, or that has bytes after the last batch, is
-damaged, and its size says nothing about its records. The check starts at the last entry of the offset index and reads
-the batch headers from there to the end. It reads neither earlier batches nor records, and at most `_MAX_BATCHES`
-headers; if these do not reach the end of the file, the size is reported as doubtful. An active segment is only checked
-for holes.
+damaged, and its size says nothing about its records. The check starts at the last entry of the offset index (without a
+usable one, at byte 0) and reads the batch headers from there to the end. It reads neither earlier batches nor records,
+and at most `_MAX_BATCHES` headers; if these do not reach the end of the file, the size is reported as doubtful. An
+active segment is only checked for holes.
 
 `find_leading_compacted` finds leading segments that lack offsets because a log cleaner removed them. A copy checks
 every byte of a segment before it sends any, and refuses a segment that lacks offsets; this check finds all of the
@@ -31,7 +31,7 @@ _BLOCK_BYTES: Final = 512
 _SPARSE_BYTES: Final = MIB
 _SPARSE_SHARE: Final = 8
 """A file counts as sparse if more than `_SPARSE_BYTES` of it are not on the disk, and less than 1 / `_SPARSE_SHARE` of
-it is on the disk. Compression by a file system saves less than that."""
+it is on the disk. Compression by a file system usually saves less than that."""
 
 
 def find_size_doubts(
@@ -94,8 +94,8 @@ def find_leading_compacted(
 def _lacks_offsets(directory: BrokerDirectory, segment: LogSegment) -> bool:
     """Return whether offsets are missing in an undamaged segment.
 
-    If the headers do not lead exactly to the end of the file, the result is False: the file is damaged, and the check
-    of a copy reports that.
+    If the headers do not lead exactly to the end of the file, or lead beyond the segment's end offset, the result is
+    False: the file is damaged, and the check of a copy reports that.
     """
     next_offset, end, is_whole = segment.base_offset, 0, True
     with directory.file(offset_file(segment.base_offset, FileKind.LOG)) as log:

@@ -88,8 +88,8 @@ class LogDirSource:
         recorded: returns the stored names of archived topics; used only for ids that the cluster metadata does not
             have.
         brokers: brokers of the same cluster, for exact offsets. While they do not answer, every call that evaluates
-            replicas (all except `size_doubts` and `leading_compacted`) raises BrokersUnavailableError; checkpoints
-            never replace the brokers' offsets. None: bounds come from checkpoints.
+            replicas (all except `size_doubts` and `leading_compacted`) raises BrokersUnavailableError; no segment is
+            eligible by checkpoints instead. None: bounds come from checkpoints.
 
     Raises:
         SettingError: a directory is given twice.
@@ -293,7 +293,7 @@ class LogDirSource:
     ) -> EvaluatedReplicas:
         """Evaluate the replicas of a partition.
 
-        If the topic's metadata may not be read, add the error to `errors`, and evaluate the topic like an unknown one.
+        If the topic's metadata may not be read, add the error to `errors`, and evaluate without cluster metadata.
 
         Raises:
             ClusterMetadataError: the metadata cannot be read at present (retriable).
@@ -332,7 +332,7 @@ class LogDirSource:
 
 
 def _ignore(_error: SourceError) -> None:
-    """Ignore an error of a single file: the reader marks the segments that it concerns."""
+    """Ignore an error of a single file: the reader marks the segments that it concerns, if any."""
 
 
 def offsets_of_live(
@@ -353,7 +353,7 @@ def offsets_of_live(
         The leaders' offsets; None without brokers or metadata.
 
     Raises:
-        BrokersError: a request to the brokers failed.
+        BrokersError: a request for metadata failed; a failed request to a leader is in the answer.
     """
     if brokers is None or cluster_metadata is None:
         return None
@@ -387,7 +387,7 @@ def offsets_by_name(
     read, and partitions that the topic does not have.
 
     Raises:
-        BrokersError: a request to the brokers failed.
+        BrokersError: a request for metadata failed; a failed request to a leader is in the answer.
     """
     found = {name: _named(cluster_metadata, name) for name in {topic for topic, _ in names}}
     return brokers.partition_offsets(

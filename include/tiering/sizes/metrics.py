@@ -157,7 +157,7 @@ class SizeGauges:
             self._show(STORAGE_COST, {(cost.currency,): float(cost.storage_per_month)})
 
     def recount(self, *, milliseconds: float, differences: int) -> None:
-        """Publish how long a size run took, and how many differences it found."""
+        """Publish how long the recount of a size run took, and how many differences the run found."""
         self._show(COMPUTATION_TIME, {(): milliseconds})
         self._show(SIZE_DIFFERENCES, {(): differences})
 

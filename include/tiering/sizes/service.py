@@ -112,7 +112,7 @@ class SizeService:
     def publish_recount(
         self, *, milliseconds: float, differences: int, duplicate_bytes: Mapping[str, int] = NO_DUPLICATES
     ) -> None:
-        """Publish how long a size run took, and how many differences it found.
+        """Publish how long the recount of a size run took, and how many differences the run found.
 
         `duplicate_bytes` are bytes that two FINISHED segments hold, by topic; other topics are published as 0.
         """

@@ -17,7 +17,7 @@ from include.tiering.broker_process.kafka_home import java
 from include.tiering.clock import Clock, SystemClock
 from include.tiering.errors import BrokerProcessError, PortTakenError
 
-# These ports are below the ports that the kernel assigns to clients, so a port is still free when a broker restarts.
+# Linux assigns only higher ports to clients by default, so none of them takes a broker's port while it restarts.
 _RANGE: Final = range(20_000, 31_000)
 
 
@@ -58,7 +58,7 @@ _QUICK: Final[Mapping[str, str | int]] = {
     "log.segment.delete.delay.ms": 1_000,
     "log.flush.start.offset.checkpoint.interval.ms": 1_000,
     "log.flush.offset.checkpoint.interval.ms": 1_000,
-    # This is long enough that a broker on a busy machine is not fenced. After kill -9 a restart takes as long.
+    # This is long enough that a broker on a busy machine is not fenced. After kill -9 a restart may take as long.
     "broker.session.timeout.ms": 18_000,
 }
 _TIERING: Final[Mapping[str, str | int]] = {
@@ -144,7 +144,7 @@ _SMALL_JVM: Final = (
     "-Djava.net.preferIPv4Stack=true",
 )
 _ERROR: Final = re.compile(r"^\[[\d:,]+\] (?:ERROR|FATAL) ")
-# A clean stop logs an error, because the consumer of the metadata topic is closed while it polls, and then this line.
+# A clean stop may log an error, as the consumer of the metadata topic is closed while it polls, and then this line.
 _CLEAN_STOP: Final = re.compile(r"not subscribed to any topics or assigned any partitions")
 # Controllers, quorums and heartbeats log errors if the machine is busy.
 _BUSY: Final = re.compile(
@@ -195,7 +195,7 @@ class BrokerProcess:
         return self.process.pid
 
     def format(self, cluster_id: str) -> None:
-        """Format the log directory for a cluster with Kafka's StorageTool. Raises BrokerProcessError on failure."""
+        """Format the log directory with StorageTool. Raises BrokerProcessError if the tool exits with an error."""
         command = [*self._java("-Xmx128m"), "kafka.tools.StorageTool", "format"]
         command += ["-t", cluster_id, "-c", str(self.configuration)]
         done = subprocess.run(
@@ -235,7 +235,7 @@ class BrokerProcess:
         return ()
 
     def stop(self) -> None:
-        """Stop the broker with SIGTERM, and kill it after four minutes. Do nothing if it does not run."""
+        """Stop the broker with SIGTERM, and kill it if it runs for four more minutes. Do nothing if it does not run."""
         if self.process is None or self.process.poll() is not None:
             return
         self.process.send_signal(signal.SIGTERM)
@@ -253,7 +253,8 @@ class BrokerProcess:
     def errors(self) -> list[str]:
         """Return the lines of level ERROR or FATAL in the whole log.
 
-        The harmless error of a clean stop and errors that a busy machine causes are left out.
+        The harmless error of a clean stop is left out, and so are all errors of controllers, quorums and heartbeats,
+        which a busy machine may cause.
         """
         lines = self.log_since(0).splitlines()
         with_next = zip(lines, [*lines[1:], ""], strict=True)

@@ -28,7 +28,7 @@ def java() -> str:
     """Return the path of the program `java` in JAVA_HOME, or else on the PATH.
 
     Raises:
-        KafkaMissingError: there is no such program, or it is too old for a broker.
+        KafkaMissingError: there is no such program, or it does not report a version that is new enough for a broker.
     """
     home = os.environ.get("JAVA_HOME")
     program = shutil.which("java", path=f"{home}/bin") if home else None
@@ -76,7 +76,7 @@ def fetch(home: Path, artifacts: tuple[Artifact, ...], finish: Callable[[Path], 
 
     Args:
         home: the directory.
-        artifacts: the artifacts that Maven fetches, with their dependencies.
+        artifacts: the artifacts that Maven fetches, with the dependencies that they do not exclude.
         finish: called with the directory before it gets its final name; it may add files.
 
     Raises:
@@ -91,7 +91,7 @@ def fetch(home: Path, artifacts: tuple[Artifact, ...], finish: Callable[[Path], 
 
 
 def run(command: list[str], directory: Path) -> None:
-    """Run a command. Raises KafkaMissingError with the end of its output unless it succeeds within five minutes."""
+    """Run a command. Raises KafkaMissingError if it fails (with the end of its output) or runs for five minutes."""
     name = Path(command[0]).name
     try:
         done = subprocess.run(
@@ -201,7 +201,7 @@ def kafka_by_maven(environ: Mapping[str, str]) -> KafkaHome:
     """Return Kafka `RELEASE` from the user's cache directory (XDG). Maven fetches it the first time (44 MB).
 
     Raises:
-        KafkaMissingError: there is no mvn, or mvn failed.
+        KafkaMissingError: there is no mvn, mvn failed, or the cache directory exists and lacks a jar.
     """
     home = _cache(environ) / "tiering" / "kafka" / RELEASE
     try:

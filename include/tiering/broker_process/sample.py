@@ -15,7 +15,8 @@ time, because a broker may expire segments by it. The copied directory has what 
     leader-epoch-checkpoint         a new file with the epochs of the copied records only
     partition.metadata              a new file with the same topic id
 
-The source is read like every file of a broker: read-only, without following links, without changing the page cache.
+The source is read like every file of a broker: read-only, and without following links. What a copy leaves in the page
+cache is described in `kafka.log_dirs.files`.
 """
 
 import os
@@ -107,14 +108,14 @@ def samples_of(
     Args:
         topic: the topic's name.
         report: a scan of the log directories.
-        topic_metadata: the topic's metadata. None without a connection: then the partitions from 0 up to the highest
+        topic_metadata: the topic's metadata. None if it is unknown: then the partitions from 0 up to the highest
             number of a chosen replica in the log directories are required.
         max_bytes: the maximal size of one partition's sample; only its two newest segments may exceed this size.
 
     Raises:
         UnknownTopicError: no log directory has a replica of the topic, or without metadata no chosen replica.
         RehearsalError: no log directory has the chosen replica of a partition, a handover could not copy a segment of
-            a sample, no sample has a rolled segment, or log directories have several topics of this name.
+            a sample, no sample has a rolled segment, or without metadata the chosen replicas are of several topics.
     """
     chosen = _chosen(topic, report, topic_metadata)
     samples = tuple(sample_of(chosen[partition], max_bytes) for partition in sorted(chosen))
@@ -222,8 +223,8 @@ def copy_sample(sample: PartitionSample, source: Path, target: Path, on_bytes: C
         on_bytes: called after each block with the number of its bytes.
 
     Raises:
-        SourceError: a file is missing, changed, unreadable or not a regular file, or the directory now belongs to
-            another topic.
+        SourceError: a file is missing, changed, damaged, unreadable or not a regular file, or the directory now belongs
+            to another topic.
     """
     partition = sample.replica_id.topic_id_partition
     directory = target / str(partition)

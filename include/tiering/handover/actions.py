@@ -2,9 +2,9 @@
 
 The digest of copied records is computed from the bytes in the store. If the segment's row has a checksum of the source,
 the stored bytes must have the same. A record batch that is too large to be decoded at once is left out of the digest.
-The offsets of such a batch are in `StoredDigest.not_opened` and in the output of the handover; the digest of the
-records that consumers get leaves out the same offsets. The checksum is over the whole log, so it still covers the bytes
-of such a batch.
+The offsets of such a batch are in `StoredDigest.not_opened` and, if the digests are equal, in the output of the
+handover; the digest of the records that consumers get leaves out the same offsets. The checksum is over the whole log,
+so it still covers the bytes of such a batch.
 """
 
 import shutil
@@ -49,8 +49,8 @@ _FOR_A_PERSON: Final = frozenset(
         HeldBack.PAST_RETENTION,
     }
 )
-"""Reasons that do not pass without a person. PAST_RETENTION is among them, because segments past the platform's
-retention are not copied: they cannot be handed over although brokers still have them."""
+"""Reasons for which a person has to act before another round. PAST_RETENTION is among them, because segments past the
+platform's retention are not copied: they cannot be handed over although brokers still have them."""
 
 
 class HandoverActions:
@@ -140,7 +140,10 @@ class HandoverActions:
 
 
 def _require_decided(plan: PublicationPlan, seeded: SeededPartition) -> None:
-    """Require that exactly the decided offsets can be published, as published records cannot be removed."""
+    """Require that the publication would end at the decided offset; `publish` itself raises if the plan is refused.
+
+    Published records cannot be removed.
+    """
     if plan.refused is not None or plan.end_offset == seeded.end_offset:
         return
     waits = plan.withheld

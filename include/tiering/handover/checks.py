@@ -1,6 +1,6 @@
 """Named checks of a handover: the values that they evaluate, the form of a check, and its results.
 
-The values come from brokers, the leader's disk, the stored segment metadata and the brokers' metadata topic;
+The values come from brokers, log directories, the platform's database, the brokers' metadata topic and settings;
 `run_checks.py` gathers them. A check is a pure function of these values; each of its results is about the topic or
 about one of its partitions.
 """
@@ -35,7 +35,8 @@ class BrokerCapabilities:
 class LeaderOffsets:
     """Offsets of one partition as its leader reports them.
 
-    `latest_tiered` is inclusive, None if nothing is tiered. `last_stable_offset` and `high_watermark` are exclusive.
+    `latest_tiered` is inclusive; None if nothing is tiered, or the broker is too old to report it. `last_stable_offset`
+    and `high_watermark` are exclusive.
     """
 
     leader: int
@@ -69,8 +70,8 @@ class LeaderReplica:
 class SeededSegment:
     """A FINISHED segment that is to be handed over.
 
-    `broken` are the rules that the segment failed, with their messages. `passed_deep`: the segment passed a
-    verification that read every byte, and failed none since.
+    `broken` are the rules that the segment failed, with their messages; if none are stored, the detail of its verdict.
+    `passed_deep`: the segment passed a verification that read every byte, and failed none since.
     """
 
     metadata: RemoteLogSegmentMetadata
@@ -110,7 +111,8 @@ class MetadataTopicState:
 class BrokerDiskSpace:
     """Free bytes in the fullest log directory of one broker.
 
-    They are `tiering.handover.free.bytes` if that is set, else read on this host; None if they cannot be read here.
+    They are `tiering.handover.free.bytes` if that is set, else read on this host, without directories that cannot be
+    read; None if none can be read here.
     """
 
     broker_id: int
@@ -155,7 +157,10 @@ class HandoverPartition:
 
 @dataclass(frozen=True, slots=True)
 class FrozenPartition:
-    """The decided offsets of one partition, and the broker's log start, leader and leader epoch at that time."""
+    """The decided offsets of one partition, and the broker's log start, leader and leader epoch at that time.
+
+    A resume at the step `watch` replaces the log start.
+    """
 
     partition: int
     start_offset: int
@@ -167,14 +172,15 @@ class FrozenPartition:
 
 @dataclass(frozen=True, slots=True)
 class HandoverEvidence:
-    """All values that the checks evaluate, at one moment. `topic_id_now` is None if the brokers have no such topic.
+    """All values that the checks evaluate, gathered one after another.
 
-    `configs` are the topic's configs in force, including defaults. `old_configs` are those that will be in force when
-    the handover has set its retention overrides back to the old values. `leases` are sentences about batches of other
-    runs that still have a lease to copy or delete. `frozen` are the decided offsets by partition; it is empty before
-    the first quality check that passed. `hold_seconds`: the free space on the disks must suffice for the records that
-    producers append in this time. `local_target_bytes`: local.retention.bytes at the end of the
-    handover, in bytes; -1 if neither the handover nor the old config sets a limit.
+    `topic_id_now` is None if the brokers have no such topic. `configs` are the topic's configs in force, including
+    defaults. `old_configs` are those that will be in force when the handover has set its retention overrides back to
+    the old values. `leases` are sentences about batches of other runs that still have a lease to copy or delete.
+    `frozen` are the decided offsets by partition; it is empty before the first quality check that passed.
+    `hold_seconds`: the free space on the disks must suffice for the records that producers append in this time.
+    `local_target_bytes`: local.retention.bytes at the end of the handover, in bytes; -1 if neither the handover nor the
+    old config sets a limit.
     """
 
     topic: str
@@ -216,8 +222,7 @@ class CheckOutcome(StrEnum):
 class CheckResult:
     """The result of one named check, about the topic or about one of its partitions.
 
-    `numbers`: what was found and what was expected; for PASSED, the check's promise. `what_to_do` is empty if no action
-    is needed.
+    `numbers`: what was found and what was expected; for PASSED, the check's promise. `what_to_do` may be empty.
     """
 
     name: str

@@ -1,8 +1,8 @@
 """Handovers of topics to their brokers: the step of each, the configs that it must restore, and which are forgotten.
 
-A handover is independent of the process that drives it. Its step, the old value of every config that it changes and
-the offsets that it seeds are stored before anything depends on them. One process drives it at a time, under a lease by
-the database's clock. The driver shows the token of that lease with every change that it makes.
+A handover is independent of the process that drives it. Its step, the old value of every config that it overrides
+and the offsets that it seeds are stored before anything depends on them. One process drives it at a time, under a lease
+by the database's clock. The driver shows the token of that lease with every change that it makes to the handover.
 
 A handover is forgotten if no process continues it for too long while it is not parked and configs of its topic may
 have values that only a handover needs, or while it is parked. The platform copies nothing of the topic of a parked
@@ -33,10 +33,11 @@ class LocalRetention:
 class Handover:
     """One handover of one topic. Times are the database's.
 
-    `step` is the next step, or the step to be repeated. `detail` says in a sentence why the handover last waited or
-    stopped. `plan_hash` is the hash of the plan that was proposed for approval; `approval` is None until a person
-    approves that plan. `driven_until_ms` is the end (exclusive) of the newest lease to drive the handover, 0 before the
-    first lease and after the newest one was released.
+    Until the handover ends, `step` is the next step, or the step to be repeated. `detail` is the text of the last
+    change of step or state, which says why the handover waits or stopped; it may be empty. `plan_hash` is the hash of
+    the plan that was proposed for approval; `approval` is None until a person approves that plan. `driven_until_ms` is
+    the end (exclusive) of the newest lease to drive the handover, 0 before the first lease and after the newest one was
+    released.
     """
 
     handover_id: Uuid
@@ -56,7 +57,7 @@ class Handover:
 
     @property
     def run_id(self) -> str:
-        """The run id with which the handover takes partition leases. It is the same for all of its drivers."""
+        """The run id with which the step `fence` takes partition leases. It is the same for all drivers."""
         return f"handover:{self.handover_id}"
 
 
@@ -79,7 +80,8 @@ class SeededPartition:
 
     If none are handed over, `end_offset` is `start_offset` - 1. `log_start_offset`, `leader` and `leader_epoch` are the
     broker's values when the offsets were decided; a resume at the step `watch` replaces `log_start_offset`. Records
-    below `compared_offset` (exclusive) were compared: brokers served them from remote storage as they had been copied.
+    below `compared_offset` (exclusive) were compared, unless they were below the log start or in a batch that is too
+    large to decode: brokers served them from remote storage as they had been copied.
     """
 
     topic_id_partition: TopicIdPartition
@@ -142,7 +144,7 @@ class HandoverStore(Protocol):
         """Take the lease to drive a handover. The same driver may take it again, with a new token.
 
         Returns:
-            The lease; None while another driver has an unexpired lease.
+            The lease; None while another driver has an unexpired lease (one that ends too far ahead is ignored).
 
         Raises:
             StateConflictError: there is no such handover.
@@ -246,7 +248,7 @@ class HandoverStore(Protocol):
             The partition lease; None while a batch has an unexpired one.
 
         Raises:
-            LeaseLostError: another driver took the lease of the handover, or it was released.
+            LeaseLostError: the lease of the handover was released, or was taken again, so that it has a new token.
         """
         ...
 
@@ -292,8 +294,8 @@ PERSON_MS: Final = 24 * 60 * 60 * 1000
 class ForgottenHandover:
     """A handover without progress.
 
-    `since_ms`: time of the handover's last change, or of the end of its last lease if that is later, by the database's
-    clock.
+    `since_ms`: time of the handover's last change, or of the end of its last lease if that is later and the lease was
+    not released, by the database's clock; at most the present time.
     """
 
     handover: Handover
@@ -304,7 +306,8 @@ class ForgottenHandover:
 def forgotten_handovers(open_handovers: Iterable[Handover], now_ms: int) -> list[ForgottenHandover]:
     """Return handovers that suspend the topic's retention or copies and have made no progress for too long.
 
-    Too long means more than PERSON_MS if the handover waits for a person or is parked, otherwise more than ALONE_MS.
+    Too long means more than PERSON_MS if the handover is stopped, is parked or is at the step `approval`, otherwise
+    more than ALONE_MS.
     """
     return [found for open_handover in open_handovers if (found := _forgotten(open_handover, now_ms)) is not None]
 

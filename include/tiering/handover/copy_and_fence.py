@@ -142,7 +142,10 @@ def check_quality(run: HandoverRun) -> StepResult:
 
 
 def verified(run: HandoverRun) -> HandoverEvidence:
-    """Verify segments without a sufficient verdict, then return the evidence. Raises RemoteStorageUnavailableError."""
+    """Verify segments without a sufficient verdict, then return the evidence.
+
+    Raises RemoteStorageUnavailableError, and the errors of `gather`.
+    """
     evidence = evidence_of(run)
     deep = run.ports.limits.verify_deep
     wanted: dict[TopicIdPartition, frozenset[RemoteLogSegmentId]] = {}
@@ -198,8 +201,8 @@ def plan_hash(
 ) -> str:
     """Return the SHA-256 of a plan.
 
-    It covers the ids and offsets of the segments up to the decided ends (inclusive), the overridden configs with their
-    old values, and the requested local retention.
+    It covers the topic's id, the ids and offsets of the segments up to the decided ends (inclusive), the overridden
+    configs with their old and set values, and the requested local retention.
     """
     ends = {seeded.topic_id_partition.partition: seeded.end_offset for seeded in seed}
     segments = [
@@ -226,7 +229,7 @@ def fence_off(run: HandoverRun) -> StepResult:
     """Stop all copies and deletions of the topic, then decide what is handed over.
 
     Raises:
-        StateConflictError: the topic has another owner than the platform or this handover.
+        StateConflictError: the topic's owner is neither NONE nor PLATFORM nor HANDING_OVER.
     """
     ports, handover = run.ports, run.handover
     owner = ports.registry.owner(handover.topic_id)
@@ -254,7 +257,7 @@ def fence_off(run: HandoverRun) -> StepResult:
 
 
 def _drain(run: HandoverRun) -> StepResult | None:
-    """Take the leases of every partition once, so that older tokens are refused.
+    """Take the leases to copy and to expire of every decided partition once, so that older tokens are refused.
 
     Returns:
         None after all leases were taken; WAIT while a batch has one of them.
@@ -276,9 +279,10 @@ def _drain(run: HandoverRun) -> StepResult | None:
 
 
 def recheck(run: HandoverRun) -> StepResult:
-    """Evaluate the checks with present values for the last time before a record is published.
+    """Evaluate the checks with present values for the last time before the publication.
 
-    If the log start or the leader of a partition changed since the step `fence`, that step is repeated.
+    If no check refuses, and the first one that waits is `nothing-changed-since` (the log start or leader of a partition
+    changed since the step `fence`, or no offsets were decided for it), that step is repeated.
     """
     evidence = evidence_of(run)
     result = evaluate_checks(run, HandoverStep.RECHECK, evidence)

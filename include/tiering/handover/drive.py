@@ -108,8 +108,9 @@ def carry_on(
     UNDOING, the undo continues, also without `resume`.
 
     Raises:
-        LeaseLostError: another process drives the handover, or took the lease since.
-        StateConflictError: the handover is UNDOING, and nothing can be undone any more.
+        LeaseLostError: another process drives the handover, took the lease since, or publishes one of the partitions.
+        StateConflictError: there is no such handover; or it is UNDOING, and nothing can be undone any more, or remote
+            storage was enabled meanwhile.
         BrokersError: the brokers do not report the log starts that a resume needs, or fail a request of an undo.
         MetadataUnavailableError: the database cannot be reached.
     """
@@ -148,7 +149,7 @@ def _done(run: HandoverRun, step: HandoverStep) -> StepResult:
     """Run a step. After a retriable error the handover waits, after another error it stops; the error is the detail.
 
     Raises:
-        LeaseLostError: another process drives the handover.
+        LeaseLostError: another process drives the handover, or publishes one of the partitions.
     """
     try:
         return notice_switch(run, step) or STEP_FUNCTIONS[step](run)
@@ -159,7 +160,7 @@ def _done(run: HandoverRun, step: HandoverStep) -> StepResult:
 
 
 def _advance(run: HandoverRun, step: HandoverStep, result: StepResult) -> bool:
-    """Store how a step ended; return whether the next step runs now."""
+    """Store how a step ended; return whether the next step may run now."""
     handovers = run.ports.handovers
     if result.end is not StepEnd.DONE:
         state = HandoverState.ACTIVE if result.end is StepEnd.WAIT else HandoverState.STOPPED
@@ -227,11 +228,13 @@ def possible_undo(ports: HandoverPorts, handover: Handover) -> Undo:
 
 
 def undo(run: HandoverRun) -> Undo:
-    """Undo what can be undone, and return what was undone. Configs of a deleted topic are not restored.
+    """Undo what can be undone, and return what was undone.
+
+    Configs of a deleted topic are not restored, although the result names that action.
 
     Raises:
-        StateConflictError: nothing can be undone, or remote storage was enabled meanwhile; the text says why, and what
-            can be done instead.
+        StateConflictError: the handover has ended, nothing can be undone, or remote storage was enabled meanwhile; the
+            text says why, and what can be done instead.
         BrokersError: the brokers do not answer, or refuse a change.
     """
     ports, handover = run.ports, run.handover
@@ -281,7 +284,7 @@ def _topic(ports: HandoverPorts, handover: Handover) -> TopicMetadata | None:
 
 
 def _is_switched(ports: HandoverPorts, handover: Handover) -> bool:
-    """Return whether remote storage is on according to the controller."""
+    """Return whether remote storage is on according to the controller; False before the step `switch`, unasked."""
     if is_before(handover.step, HandoverStep.SWITCH):
         return False
     try:

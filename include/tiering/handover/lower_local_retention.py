@@ -9,8 +9,8 @@
                 their old values
 
 Records served by brokers are compared with the records in the store, after the checksum of the stored bytes was
-compared with the source's checksum. So no local copy is needed for the comparison, and a repeated try loses nothing. A
-difference stops the handover: local retention is not lowered further.
+compared with the source's checksum, if that is known. So no local copy is needed for the comparison, and a repeated try
+loses nothing. A difference stops the handover: local retention is not lowered further.
 """
 
 from collections.abc import Mapping, Sequence
@@ -32,6 +32,7 @@ def lower_local_retention(run: HandoverRun) -> StepResult:
 
     Raises:
         BrokersError: the brokers do not answer, or refuse a change.
+        RemoteStorageError: a stored segment cannot be read, or has another checksum than the source.
     """
     final = final_configs(run)
     if any(key in final for key in LOCAL_OVERRIDES):

@@ -165,9 +165,9 @@ _MEASURED: Final = """
 the last ten segments (including the active one), the first one with a timestamp is the reference. The rate is the bytes
 of the segments after the reference, divided by the time from the largest timestamp of the reference until now. So a
 burst, such as a backfill or a replay, does not determine the rate for long: the longer nothing follows the burst, the
-less the burst counts. Timestamps are those of the records. Without timestamps, or if no segment follows the reference,
-the rate of the partition counts as 0. If the clocks of producers are ahead, the largest timestamp is used in place of
-the present time. The rates of all partitions that a broker leads are added up.
+less the burst counts. Timestamps are those of the records. If the clocks of producers are ahead, the largest timestamp
+is used in place of the present time. Without timestamps, if no segment follows the reference, or if that time is 0, the
+rate of the partition counts as 0. The rates of all partitions of the topic that a broker leads are added up.
 """
 
 

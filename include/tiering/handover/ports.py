@@ -48,11 +48,11 @@ class MetadataScan:
     """Reads incrementally what `__remote_log_metadata` has about some user partitions.
 
     The first call reads the metadata partitions to which these user partitions map, from their beginning. Each later
-    call reads only the records that were appended since. As records are only appended, the result is that of a full
-    read. If the metadata topic was created again, or the beginning of a metadata partition changed, that is read from
-    its beginning again.
+    call for them reads only the records that were appended since. As records are only appended, the result is that of a
+    full read. If the metadata topic was created again, or the beginning of a metadata partition changed or its end
+    fell, the metadata partition is read from its beginning again.
 
-    The metadata that the platform ingests cannot replace this scan: ingestion removes segments that brokers deleted,
+    The metadata that the platform ingests cannot replace this scan: it does not list segments that brokers deleted,
     while brokers keep the offsets that they read from the records of these segments.
     """
 
@@ -73,7 +73,7 @@ class MetadataScan:
             The state; None if the cluster has no metadata topic (`configs` is None).
 
         Raises:
-            MetadataTopicUnavailableError: the topic cannot be read.
+            MetadataTopicError: the topic cannot be read.
         """
         if configs is None:
             return None
@@ -170,8 +170,8 @@ REMOTE_STORAGE: str = "remote.storage.enable"
 class CopyRound:
     """The result of one copy plan and its batches.
 
-    `failed` and `held_back` are sentences about segments and partitions that were not copied. `worth_retrying`: none of
-    the reasons needs a person.
+    `failed` and `held_back` are sentences about segments and partitions that were not copied. `worth_retrying`: all
+    failures are retriable, and no partition was held back for a reason that the handover leaves to a person.
     """
 
     copied_segments: int
@@ -230,7 +230,7 @@ class PlatformActions(Protocol):
         ...
 
     def free_bytes(self, broker_id: int) -> int | None:
-        """Return the free bytes of the fullest log directory of a broker; None if they cannot be read from here.
+        """Return the free bytes of the fullest log directory of a broker that can be read from here; None without one.
 
         If the setting `tiering.handover.free.bytes` is not -1, it is returned instead.
         """
@@ -242,12 +242,12 @@ class HandoverLimits:
     """Limits of a handover.
 
     Attributes:
-        lease_ms: length of the driver's lease.
+        lease_ms: length of the driver's lease, and of the partition leases that the step `fence` takes.
         hold_seconds: for how long the disks must have space for what producers append.
         watch_seconds: the longest that a drive waits each time for brokers, or for segments that can be copied.
         poll_seconds: pause between two requests to brokers.
         settle_seconds: how long brokers may take to delete down to a level of local retention.
-        local_steps: number of steps in which local retention is lowered.
+        local_steps: the most steps in which local retention is lowered.
         verify_deep: whether a segment is handed over only after a deep verification passed it.
         max_rounds: the most rounds in one drive that copy a segment.
     """

@@ -10,8 +10,8 @@
     read back   a broker shows remote storage enabled    the same                            the same
 
 After the first published record an undo ends as PARKED at best, see `rules.undo_of`. The switch and the overrides are
-one request. So no broker sees remote storage on with a limited retention, whenever the request arrives and even if
-another tool restores a config at the same time.
+one request. So no broker sees remote storage on before the overrides, whenever the request arrives and even if another
+tool restored an overridden config just before.
 
 After the switch:
 
@@ -26,7 +26,8 @@ After the switch:
     retention   retention.bytes and .ms have their old   local retention that is still       the next step
                 values                                   overridden
 
-If remote storage is enabled by hand during a handover, this is noticed before each step, and the handover follows it:
+If remote storage is enabled by hand during a handover, this is noticed before each step up to `publish`, and before
+each partition is published. The handover follows it:
 
     step        done when it is reached                  a crash right after it leaves       cleaned up by
     decided     the stored seed is what was published    the stored seed                     the next try, which stores
@@ -70,7 +71,10 @@ def publish_seed(run: HandoverRun) -> StepResult:
     Raises:
         PublicationError: a record would break a rule, another writer writes about the partition, or the published
             offsets are not the decided ones.
-        MetadataTopicUnavailableError: the metadata topic cannot be read or written.
+        MetadataTopicError: the metadata topic cannot be read or written.
+        BrokersError: the brokers do not say whether remote storage is on.
+        SendingStoppedError: the topic, or all topics, are paused.
+        LeaseLostError: another process drives the handover, or publishes the partition.
     """
     for seeded in run.seed:
         if seeded.is_empty:
@@ -131,8 +135,8 @@ def watch_brokers(run: HandoverRun) -> StepResult:
     A log start that rose stops the handover at once.
 
     Raises:
-        BrokersError: the brokers do not answer.
-        MetadataTopicUnavailableError: the metadata topic cannot be read.
+        BrokersError: the brokers do not answer, or refuse an override.
+        MetadataTopicError: the metadata topic cannot be read.
     """
     return _wait_for_brokers(run, HandoverStep.WATCH)
 
@@ -175,7 +179,7 @@ def take_over(run: HandoverRun) -> StepResult:
     """Make the brokers the owner of the topic, which they copy and expire.
 
     Raises:
-        StateConflictError: the topic has an owner other than this handover or the brokers.
+        StateConflictError: the topic's owner is neither HANDING_OVER nor BROKER.
     """
     handover = run.handover
     run.ports.registry.set_owner(
@@ -196,7 +200,7 @@ def restore_retention(run: HandoverRun) -> StepResult:
 
     Raises:
         BrokersError: the brokers do not answer, or refuse a change.
-        MetadataTopicUnavailableError: the metadata topic cannot be read.
+        MetadataTopicError: the metadata topic cannot be read.
     """
     result = _wait_for_brokers(run, HandoverStep.RETENTION)
     if result.end is StepEnd.DONE:
@@ -207,10 +211,10 @@ def restore_retention(run: HandoverRun) -> StepResult:
 def notice_switch(run: HandoverRun, step: HandoverStep) -> StepResult | None:
     """Follow a switch by hand: if remote storage is on before the handover enables it, make the brokers the owner.
 
-    A topic that was created again under the same name is ignored.
+    If the topic was deleted, nothing is done, even if another topic has its name now.
 
     Returns:
-        A result with the next step; None if remote storage is off, or if `step` is `switch` or a later step.
+        A result with the next step; None if there is no switch to follow, or if `step` is `switch` or a later step.
 
     Raises:
         BrokersError: the brokers do not answer.

@@ -62,7 +62,7 @@ def counted(
 
 
 def compared(sample: PartitionSample, before: SegmentDigests, after: SegmentDigests, log_start: int) -> Comparison:
-    """Compare all segments that end at or above `log_start`; `lost_between` reports segments that end below it."""
+    """Compare all segments that end at or above `log_start`; `lost_between` checks the segments that end below it."""
     nothing = RecordDigest().result()
     differences = []
     for segment in sample.segments:
@@ -78,7 +78,7 @@ def compared(sample: PartitionSample, before: SegmentDigests, after: SegmentDige
 def first_kept(sample: PartitionSample, log_start: int, *, retention_ms: int, retention_bytes: int, now_ms: int) -> int:
     """Return the first offset from `log_start` on that retention keeps. A limit of -1 means unlimited.
 
-    Brokers delete the oldest segments first, by time and then by size, and never the active one.
+    The oldest segments go first, by time and then by size; the active one counts as kept.
     """
     there = [segment for segment in sample.segments if segment.active or segment.end_offset >= log_start]
     young = (

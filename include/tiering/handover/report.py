@@ -34,7 +34,7 @@ _CHECK_COLUMNS: Final = ("check", "partition>", "outcome", "what was found", "wh
 class HandoverView:
     """A handover with its latest check results, its overrides and its seed.
 
-    `refusal`: why the command does not continue the handover; None if it does.
+    `refusal`: why the plan that waits for an approval did not get one; None otherwise.
     """
 
     handover: Handover
@@ -69,7 +69,7 @@ def present_checks(
     return Presentation(
         lambda: {"topic": topic, "checks": _checks(results), "guards": _overrides(would), "segments_to_copy": to_copy},
         lambda: tuple(table for table in (_check_table(results, passed=True), _override_table(would)) if table.rows),
-        f"{topic}: {outcome}; {count(to_copy, 'segment')} would be copied first; nothing was changed",
+        f"{topic}: {outcome}; {count(to_copy, 'segment')} not remote yet; nothing was changed",
         ok=not refused and not waiting,
     )
 

@@ -11,9 +11,10 @@
                 rows are marked as restored
 
 A: the next driver, or an undo. If neither comes, the DAG `tiering_handover_watch` reports the handover.
-If a config is set from outside during the handover, this value replaces the old value in the database, so that it is
-the value that is restored; the config is overridden again. While the overrides are in force, nothing of the topic is
-deleted on any tier: total retention is unlimited, and local retention follows total retention.
+If `guards`, `watch` or `retention` finds a config that was set from outside, this value replaces the old value in the
+database, so that it is the value that is restored; the config is overridden again. `recheck` and `switch` stop the
+handover instead if such a value is a limit. While the overrides are in force, retention deletes nothing of the topic on
+any tier: total retention is unlimited, and local retention follows total retention.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -47,7 +48,7 @@ def set_overrides(run: HandoverRun) -> StepResult:
     """Store the old values, set the overrides, and read them back.
 
     Raises:
-        BrokersUnavailableError: the brokers do not show the new values in time.
+        BrokersError: the topic was deleted, or the brokers do not answer, refuse a value, or do not show it in time.
     """
     topic = run.handover.topic
     _require_same_topic(run)
@@ -67,7 +68,7 @@ def hold_overrides(run: HandoverRun) -> None:
     """Set overrides again that were changed from outside, by a person or a tool, and store the changed values.
 
     Restored configs stay as they are. A config that needed no override until now gets one if its value has changed. If
-    no override is stored, because remote storage was enabled by hand before the step `guards`, none is set.
+    no override is stored, because `guards` needed none or remote storage was enabled by hand before it, none is set.
 
     The values are read from one broker. If that broker lags behind, an older value may be stored in place of the
     newest.

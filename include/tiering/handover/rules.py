@@ -46,9 +46,10 @@ _FOLLOWING: Final = dict(pairwise(STEPS))
 class HandoverState(StrEnum):
     """The state of a handover.
 
-    ACTIVE: its driver runs the next step, or waits. STOPPED: a check refused, or a step or an undo failed with an error
-    that a repetition does not remove; a person resumes it. UNDOING: it is being undone. PARKED: it was undone as far as
-    possible, its published records stay (see `undo_of`), and it can be resumed. UNDONE and DONE: it has ended.
+    ACTIVE: its driver runs the next step, or waits. STOPPED: a check refused, a step found that a person has to act, or
+    a step or an undo failed with an error that a repetition does not remove; a person resumes it. UNDOING: it is being
+    undone. PARKED: it was undone as far as possible, its published records stay (see `undo_of`), and it can be resumed.
+    UNDONE and DONE: it has ended.
     """
 
     ACTIVE = "active"

@@ -1,7 +1,8 @@
 """Run the checks of a step: gather evidence, evaluate it, and store the results.
 
-Evidence comes from brokers, log directories, segment metadata and the metadata topic. `check_preconditions` is the
-whole first step: it decides whether this topic may be handed over, and changes nothing but the stored results.
+Evidence comes from brokers, log directories, the platform's database, the metadata topic and settings.
+`check_preconditions` is the whole first step: it decides whether this topic may be handed over, and changes nothing but
+the stored results.
 
     step        done when it is reached                  a crash right after it leaves       cleaned up by
     gathered    all sources were read                    nothing                             -
@@ -46,7 +47,7 @@ from include.tiering.segments.contract import RemoteLogMetadata, SegmentRow
 
 
 def check_preconditions(run: HandoverRun) -> StepResult:
-    """Run the checks of the first step, and have the controller validate the final configs.
+    """Run the checks of the first step; if they pass, have the controller validate the final configs.
 
     Raises:
         BrokersRefusedError: brokers do not accept remote storage with these values of local and total retention.
@@ -126,7 +127,7 @@ def gather(ports: HandoverPorts, topic: str, topic_id: Uuid, handover: Handover 
 
     Raises:
         BrokersError: the brokers do not answer a request. Offsets that one leader does not report raise no error.
-        MetadataTopicUnavailableError: the metadata topic cannot be read.
+        MetadataTopicError: the metadata topic cannot be read.
     """
     topics = ports.brokers.topics([topic, METADATA_TOPIC])
     now = topics.get(topic)
@@ -333,7 +334,7 @@ def bytes_per_second(segments: Sequence[LogSegment], now_ms: int) -> float:
         now_ms: the present time. If the clocks of producers are ahead, the largest timestamp is used instead.
 
     Returns:
-        Bytes per second; 0 without timestamps, or if no segment follows the reference.
+        Bytes per second; 0 without timestamps, if no segment follows the reference, or if that time is 0.
     """
     last = segments[-_RATE_SEGMENTS:]
     dated = [number for number, segment in enumerate(last) if segment.max_timestamp_ms >= 0]

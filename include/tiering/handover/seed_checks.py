@@ -1,8 +1,8 @@
 """Checks of the seeded segments, partition by partition.
 
 Before the publication they compare the segments with the brokers, with the leader's disk, with what the metadata topic
-has about the topic already, and with what the step `fence` decided. After the switch they check that the brokers know
-the seeded segments and deleted nothing.
+has about the topic already, and with what the step `fence` decided. After the switch they check that remote storage is
+still on, and that the brokers know the seeded segments, deleted nothing and uploaded nothing a second time.
 """
 
 from collections.abc import Iterator
@@ -109,7 +109,7 @@ def _flushed(evidence: HandoverEvidence) -> Iterator[Remark]:
             yield Remark(
                 f"seeded up to {partition.seed_end}, only offsets below {partition.replica.recovery_point} are flushed"
                 " to disk",
-                "brokers write this recovery point once a minute: repeat the check after that time",
+                "by default brokers write this recovery point once a minute: repeat the check after that time",
                 partition.partition,
                 CheckOutcome.WAITING,
             )
@@ -254,7 +254,7 @@ SEED_CHECKS: Final = (
     NamedCheck("timestamps-are-real", "no segment would expire because it lacks a timestamp", _timestamps, _SEED_STEPS),
     NamedCheck(
         "seed-is-within-retention",
-        "no segment expires when retention is restored, or a note says so",
+        "no segment is past the old retention.ms, or a note says so",
         _within_retention,
         _SEED_STEPS,
     ),
@@ -368,7 +368,7 @@ HISTORY_CHECKS: Final = (
 
 _WATCH: Final = frozenset({HandoverStep.WATCH})
 _LIMITING: Final = _WATCH | {HandoverStep.RETENTION}
-"""The steps after the switch that run before total retention is restored."""
+"""The steps after the switch whose checks are evaluated before total retention is restored."""
 
 
 def _earliest(evidence: HandoverEvidence) -> Iterator[Remark]:
@@ -412,7 +412,7 @@ def _covered(evidence: HandoverEvidence) -> Iterator[Remark]:
 def _known_to_brokers(evidence: HandoverEvidence) -> Iterator[Remark]:
     """Check that brokers tiered something of each partition that has rolled segments and no decided offsets.
 
-    Such partitions were switched on by hand before a publication, so that their brokers upload them.
+    Such partitions are new, or were switched on by hand before their publication: their brokers upload them.
     """
     for partition in evidence.partitions:
         if partition.partition in evidence.frozen or partition.replica is None or partition.offsets is None:

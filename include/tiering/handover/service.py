@@ -76,7 +76,7 @@ class HandoverService:
         Raises:
             StateConflictError: a handover of this topic has not ended.
             UnknownTopicError: the brokers have no topic of this name.
-            SettingError: a broker has the publisher's broker id.
+            SettingError: a broker has the publisher's broker id, or no bootstrap servers are set.
             ForeignStoreError: the store belongs to another database.
         """
         self._ownership.claim()
@@ -95,8 +95,8 @@ class HandoverService:
 
         Without an open handover, the newest one of the topic that has this name now is returned; None if that topic
         never had a handover. Two handovers of one name are open if the topic was deleted and created again while a
-        handover of the older topic was open. Then the handover of the present topic is returned until it has ended,
-        and the other handover after that.
+        handover of the older topic was open. Then the handover of the present topic is returned until it has ended, and
+        the newest of the others after that.
 
         Raises:
             UnknownTopicError: no handover of this name is open, and the brokers have no topic of this name.

@@ -97,7 +97,7 @@ def test_what_could_not_be_measured_breaks_its_rule_and_no_other(
 def test_a_broken_rule_is_explained_by_its_numbers(evaluator: GreatExpectationsEvaluator[SegmentMeasure]) -> None:
     (broken,) = evaluator.evaluate([measure(missing_offsets=17)])
     assert (broken.measure, broken.rule.rule_id) == (measure(missing_offsets=17), "Q301")
-    expected = "Expected: No offset is missing after the previous segment. Found: missing_offsets = 17"
+    expected = "Expected: Only skipped offsets are missing after the previous segment. Found: missing_offsets = 17"
     assert explain(broken.rule, broken.measure) == expected
 
 
@@ -155,7 +155,7 @@ def test_results_are_stored_by_suite_and_read_as_the_rules_say(tmp_path: Path) -
     by_suite = {suite.name: [one for one in stored if one["suite_name"] == suite.name] for suite in segment_suites()}
     assert all(len(results) == 2 for results in by_suite.values())
     (broken,) = (r for one in by_suite["succession"] for r in one["results"] if not r["success"])
-    assert broken["expectation_config"]["description"] == "No offset is missing after the previous segment."
+    assert broken["expectation_config"]["description"] == "Only skipped offsets are missing after the previous segment."
     assert broken["expectation_config"]["severity"] == "critical"
     assert broken["result"]["unexpected_index_list"] == [1]
     assert broken["result"]["partial_unexpected_list"] == [

@@ -11,7 +11,8 @@ bytes cannot be a batch header, the pass ends, and the bytes from there on count
 
 Some batches are opened: their records are decompressed, counted and compared with the header. All batches are opened
 until one MiB of records was decompressed, then so many that about one byte is decompressed for each 64 bytes of the
-log. A batch larger than a block is not opened. After a batch whose records are faulty, no further batch is opened.
+log. A batch that is larger than a block or has an unknown codec is not opened. After a batch whose records are faulty,
+no further batch is opened.
 
 A valid batch of a few KiB may decompress to gigabytes: any producer may send it. Such a batch is decompressed in pieces
 up to a limit (`formats/records.py`). The decompressed bytes of a log of n bytes are thus bounded by n / 64 plus one MiB
@@ -314,9 +315,9 @@ class Timestamps:
 class OffsetOrder:
     """Checks that offsets run from `start_offset` to `end_offset` (both inclusive), without gaps or repetitions.
 
-    A batch is misplaced if it is not wholly in the range, or begins at or below an offset of an earlier batch. The
-    offsets of a batch that is not wholly in the range do not count as found. With `begins_anywhere` the first batch may
-    begin at any offset of the range, because the batches before it were not read.
+    A batch is misplaced if it is not wholly in the range, or begins at or below an offset of an earlier batch that is.
+    The offsets of a batch that is not wholly in the range do not count as found. With `begins_anywhere` the first batch
+    may begin at any offset of the range, because the batches before it were not read.
     """
 
     def __init__(self, start_offset: int, end_offset: int, *, begins_anywhere: bool = False) -> None:

@@ -95,7 +95,7 @@ class TimeIndexEntries:
         faults = Faults()
         faults.add_rows(
             ~self._is_right,
-            lambda entry: f"entry {entry}: offset {offsets[entry]} is not the first with timestamp {times[entry]}",
+            lambda entry: f"entry {entry}: offset {offsets[entry]} is not in the first batch of time {times[entry]}",
         )
         return faults
 

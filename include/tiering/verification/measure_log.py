@@ -2,7 +2,7 @@
 
 A shallow measure reads the header of the first batch, the whole first batch, and the batches from the last entry of the
 offset index to the end of the log. These are three ranges of a few KiB if the offset index reaches to the end, as a
-broker's does; of a compressed or encrypted log, whole chunks are read.
+broker's does, and both end batches are small; of a compressed or encrypted log, whole chunks are read.
 
 A deep measure reads every batch, and compares indexes, transactions and producers with all batches.
 """

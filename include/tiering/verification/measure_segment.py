@@ -1,7 +1,8 @@
 """Take the measure of one segment through the storage contract.
 
 If an object is missing, cannot be parsed, or the store denies access to it, the columns that need it are None, with the
-reason as a remark. If the store does not answer, there is no measure: the caller gets the error.
+reason as a remark. If the store does not answer, or the key pair of an encrypted segment is missing, there is no
+measure: the caller gets the error.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -37,6 +38,8 @@ def measure_segment(
 ) -> SegmentMeasure:
     """Measure a FINISHED segment; every byte is charged to `limiter` before it is read.
 
+    Bytes that a shallow measure reads only to compute checksums that the store lacks are not charged.
+
     `previous` is the FINISHED segment before it in the partition, None if there is none. `decisions` are decisions to
     skip offsets of the partition.
 
@@ -45,6 +48,7 @@ def measure_segment(
 
     Raises:
         RemoteStorageUnavailableError: the store does not answer (retriable).
+        SegmentKeyError: the key pair of an encrypted segment is not available.
         SendingStoppedError, LeaseLostError: from the limiter.
     """
     metadata = row.metadata
@@ -139,8 +143,8 @@ def _transaction_index_contradictions(index: bytes, row: SegmentRow) -> int:
     """Return 1 if only one of index and metadata says that the transaction index is empty.
 
     Brokers before 4.0 write metadata without the field `txn_index_empty`, so it is False here even if the index is
-    empty. A segment that a broker copied has no recorded checksum, because only the platform records one. If such a
-    segment has the value False, the result is 0, and only a deep measure compares the index with the batches.
+    empty. A segment that a broker copied has no recorded checksum, because only the platform records one. If a segment
+    without one has the value False, the result is 0, and only a deep measure compares the index with the batches.
     """
     is_unknown = row.log_crc32c is None and not row.metadata.txn_index_empty
     return 0 if is_unknown else int(bool(index) == row.metadata.txn_index_empty)

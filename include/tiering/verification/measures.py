@@ -1,11 +1,12 @@
 """Measures: numbers about one segment in the remote store, and about all segments of a partition.
 
 Nothing is evaluated here. A measure describes what a reader of the store gets: objects are listed and indexes are read
-back. A shallow measure reads only the batches at both ends of the log, and relies on the checksum that the store
-computed for the rest. A deep measure reads the whole log.
+back. A shallow measure checks only the batches at both ends of the log, and relies on a checksum for the rest: the
+store's, or one computed by reading the log if the store keeps none, or the source's if the log is compressed or
+encrypted. A deep measure reads the whole log.
 
-A segment that is verified is compared with its predecessor. The measure of a partition covers all of its FINISHED
-segments, whichever of them the run verified: only this measure shows a gap between two segments that passed long ago.
+A segment that is verified is compared with its predecessor. The measure of a partition covers its FINISHED segments,
+whichever of them the run verified: only this measure shows a gap between two segments that passed long ago.
 """
 
 from collections import defaultdict
@@ -34,8 +35,8 @@ from include.tiering.model.segments import Depth, RemoteLogSegmentId, RemoteLogS
 class SegmentMeasure:
     """The measure of one FINISHED segment. Offsets are inclusive.
 
-    A number is None if it could not be measured, or is not measured at this `depth`. A column is measured at the depths
-    of the rules that read it.
+    A number is None if it could not be measured, or is not measured at this `depth`; `batches_not_opened` is 0 then. A
+    column is measured at the depths of the rules that read it.
 
     The columns from `objects_missing` on, except checksums, timestamps and the last three, count faults; 0 is right.
     `*_untrimmed` counts bytes after the last entry, `*_disorder` entries that do not ascend, `*_outside` entries that
@@ -53,6 +54,8 @@ class SegmentMeasure:
         objects_missing: objects that are not in the store, or wrongly have 0 bytes; None if the store refuses access.
         objects_unlike_contents: objects other than the log whose stored length or checksum differs from what was read.
         manifest_differences: fields that differ between the manifest and the metadata.
+        offset_index_outside: also counts entries at position 0, which no broker writes.
+        transaction_index_outside: also counts first offsets that are negative or not below the marker.
         time_index_outside: also counts timestamps that are negative or above the segment's maximum.
         time_index_unlike_maximum: 1 if the last entry does not have the segment's largest timestamp.
         transaction_index_contradictions: 1 if only one of index and metadata says that the index is empty.
@@ -141,7 +144,7 @@ class SegmentMeasure:
 
     @property
     def is_missing(self) -> bool:
-        """Return whether an object is not in the store (perhaps not yet), or could not be looked for or accessed."""
+        """Return whether an object is absent or wrongly empty (perhaps for now), or could not be listed or accessed."""
         return self.objects_missing != 0
 
 
@@ -182,7 +185,7 @@ class PartitionMeasure:
         segments_above_log_end: segments with offsets above the end of the leader's log.
         segments_below_log_start: segments wholly below the remote log start, which no reader gets.
         other_history: offsets of segments whose leader epochs there are not those of the partition's history, except
-            offsets that a decision left to an older history.
+            offsets that a decision left to an older history, and segments wholly below the remote log start.
         faults: the first `MAX_NAMED_FAULTS` faults of each column.
     """
 

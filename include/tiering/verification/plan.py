@@ -17,9 +17,9 @@ share's length that begins where the previous arc ended:
     period 2                             |---- 0.3 ----|
     period 3 ---- 0.2 ---|                             |0.1-     it continues at the beginning
 
-So any ceil(1 / share) consecutive periods take every segment that exists during all of them at least once, whichever
-others are added or deleted. A period takes about this share of the bytes, because places are spread evenly and do not
-depend on sizes.
+So, as long as share and period length stay the same, any ceil(1 / share) consecutive periods take every segment that
+exists during all of them at least once, whichever others are added or deleted. A period takes about this share of the
+bytes, because places are spread evenly and do not depend on sizes.
 """
 
 import hashlib
@@ -112,7 +112,7 @@ class VerificationStore(Protocol):
         Idempotent for the same run id and plan.
 
         Raises:
-            StateConflictError: the run has another plan.
+            StateConflictError: the run has another plan or is of another kind.
         """
         ...
 
@@ -180,7 +180,7 @@ def place_of(segment_id: RemoteLogSegmentId) -> int:
 
 _INDEX_BYTES_PER_INTERVAL: Final = 20
 _INTERVAL_BYTES: Final = 4096
-"""Default of Kafka's `index.interval.bytes`: per interval an offset index grows by 8 bytes, a time index by 12."""
+"""Default of Kafka's `index.interval.bytes`: per interval an offset index grows by 8 bytes, a time index up to 12."""
 
 _ABOUT_BYTES: Final = {Depth.SHALLOW: 17 * 1024, Depth.DEEP: 1024}
 """Estimated bytes of manifest, producer snapshot and leader epochs; for a shallow measure also of the part of the log

@@ -7,9 +7,9 @@ Two processes may verify one segment at once. Each has read the row before its v
 that was recorded since (`segments/values.py`): in whatever order they record, and wherever one of them dies, a segment
 that either failed is not PASSED before another verification.
 
-**Missing segments.** A segment is missing if one of its objects is not in the store or has no bytes there, or if that
-cannot be found out because access is denied. While files are copied into the store, it shows logs without manifests,
-manifests without logs, and files of 0 bytes.
+**Missing segments.** A segment is missing if one of its objects is not in the store or wrongly has 0 bytes there, or if
+that cannot be found out, for example because access is denied. While files are copied into the store, it shows logs
+without manifests, manifests without logs, and files of 0 bytes.
 
 Objects are usually lost one at a time: one is deleted by hand, one was never written. If all segments that a run
 checked are missing, or all or more than a few of one partition, or very many in all, the likelier cause is a wrong
@@ -174,7 +174,7 @@ class PartitionPresence:
 
     @property
     def is_whole(self) -> bool:
-        """Return whether more than one segment would be lost, and with them all segments of the partition."""
+        """Return whether more than one segment would be lost, with them all of the partition that were not FAILED."""
         return self.lost > 1 and self.missing >= self.stored
 
     def __str__(self) -> str:
@@ -240,7 +240,7 @@ def doubt_of(
     return (
         f"{missing} of {checked} segments that were checked lack objects in the store"
         f" ({'; '.join([*map(str, named[:_MOST_NAMED]), *more])}){earlier}; at most {max_missing_segments} of a"
-        f" partition (never all of it) and {max_missing_total} in all are recorded as lost without a confirmation"
+        f" partition (never all of several) and {max_missing_total} in all are recorded as lost without a confirmation"
     )
 
 

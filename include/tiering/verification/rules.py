@@ -121,13 +121,13 @@ RULES: Final[tuple[Rule, ...]] = (
         depths=_DEEP,
     ),
     Rule("Q211", _SEGMENT, IsZero("time_index_untrimmed"), "The time index ends with its last entry."),
-    Rule("Q212", _SEGMENT, IsZero("time_index_disorder"), "Timestamps and offsets of the time index ascend."),
+    Rule("Q212", _SEGMENT, IsZero("time_index_disorder"), "Timestamps of the time index ascend, offsets never fall."),
     Rule("Q213", _SEGMENT, IsZero("time_index_outside"), "The time index stays inside the segment and its timestamps."),
     Rule(
         "Q214",
         _SEGMENT,
         IsZero("time_index_wrong_entries"),
-        "Every entry of the time index names the first offset with its timestamp, and no earlier record is newer.",
+        "Every entry of the time index names an offset of the first batch with its timestamp; no earlier one is newer.",
         depths=_DEEP,
     ),
     Rule(
@@ -269,7 +269,7 @@ RULES: Final[tuple[Rule, ...]] = (
         "Every batch that is opened can be read whole, within the limits of bytes and records.",
         Severity.WARNING,
     ),
-    Rule("Q301", _PARTITION, IsZero("missing_offsets"), "No offset is missing after the previous segment."),
+    Rule("Q301", _PARTITION, IsZero("missing_offsets"), "Only skipped offsets are missing after the previous segment."),
     Rule(
         "Q302",
         _PARTITION,

@@ -1,8 +1,9 @@
 """The objects of one segment in the store, and functions that count the faults of each object.
 
-Objects are listed once. Each object except the log is read once, and every byte is charged. The functions that count
-faults are pure. Those that parse bytes raise FormatError if the bytes are not of that kind of object, or if an index
-has more entries than the log can need.
+Objects are listed once. Each object except the log is read once, and every byte is charged; bytes that listing reads to
+compute checksums (see `SegmentContents`) are read in addition and not charged. The functions that count faults are
+pure. Those that parse bytes raise FormatError if the bytes are not of that kind of object, or if an index has more
+entries than the log can need.
 """
 
 from collections.abc import Callable, Iterator
@@ -31,9 +32,10 @@ _T = TypeVar("_T")
 class SegmentContents:
     """The objects of a segment. If they could not be listed, every method that needs the list raises that error.
 
-    For a shallow measure of a store that keeps no checksums (a file system), listing the objects reads the log to
-    compute its checksum. For a deep measure listing does not read the log; the measure reads it once, later. Every
-    method raises what the store raises. If the store does not answer the listing, the constructor raises that error.
+    For a shallow measure of a store that keeps no checksums (a file system), listing the objects reads them to compute
+    their checksums. For a deep measure listing reads nothing; the measure reads the log once, later. Unless a method
+    says otherwise, it raises what the store raises. If the store does not answer the listing, the constructor raises
+    that error.
     """
 
     def __init__(
@@ -290,7 +292,7 @@ def epochs_unlike_previous(data: bytes, previous: RemoteLogSegmentMetadata | Non
     """Count differences between the stored history, clipped to the previous segment, and that segment's metadata.
 
     Return 0 where the two may rightly differ: without a previous segment, if there is a gap or an overlap between the
-    segments, or if the history begins after the previous segment's start, because the log start was raised.
+    segments, or if the history is empty or begins after the previous segment's start, because the log start was raised.
     """
     history = checkpoints.parse_leader_epochs(data)
     is_cut = not history.entries or (previous is not None and history.entries[0].start_offset > previous.start_offset)

@@ -97,7 +97,7 @@ class VerificationService:
         """Verify the FINISHED segments that a run copied, and all of the platform that have no verdict.
 
         Args:
-            run_id: the run that copied the segments; None: verify all segments that have not passed instead.
+            run_id: the run that copied the segments; None: verify all segments whose verdict is not PASSED instead.
             depth: how deep they are read.
             results_dir: directory for the evaluator's results; None stores none.
             confirm: see `LossLimits`.
@@ -172,6 +172,7 @@ class VerificationService:
 
         Raises:
             ForeignStoreError: the store is not this database's.
+            StateConflictError: the run has another plan or is of another kind.
         """
         self._ownership.require()
         if not dry_run:
@@ -207,7 +208,7 @@ class VerificationService:
         Args:
             run_id: a run with a stored plan.
             measure_all: takes the measures; None: this process reads the segments.
-            on_read: called with the planned bytes of each segment that this process has read.
+            on_read: called with the planned bytes of each segment that this process has read or found deleted.
             streams: how many segments `measure_all` reads at the same time.
             on_group: called after a group of segments is recorded.
             results_dir: directory for the evaluator's results; None stores none.

@@ -38,7 +38,7 @@ PARTITION_RULES: Final[tuple[Rule, ...]] = (
         "Q402",
         Level.PARTITION,
         IsZero("duplicate_segments"),
-        "No two segments hold exactly the same offsets.",
+        "No two segments of one history hold exactly the same offsets.",
         Severity.WARNING,
     ),
     Rule(
@@ -99,7 +99,7 @@ def findings_of_partition(broken: BrokenRule[PartitionMeasure]) -> Iterator[Qual
 RULES_ABOUT_NEIGHBOURS: Final = frozenset(
     rule.rule_id for rule in (*RULES, *PARTITION_RULES) if rule.level is Level.PARTITION
 )
-"""Ids of all rules that a segment breaks because of other segments, not because of its own objects."""
+"""Ids of all rules that a segment breaks because of its neighbours, or of the log's ends or history."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +136,7 @@ class StoredMeasure:
         unknown: the store has objects, and there is no row.
         other_size: the length of the stored log is neither that in the row nor explained by the manifest.
         other_epochs: leader epochs, offsets, size or segment id in the manifest differ from the row.
-        unreadable: the manifest or an index cannot be read or parsed.
+        unreadable: the manifest or the offset index cannot be read, or the manifest cannot be parsed.
     """
 
     topic: str
@@ -187,7 +187,7 @@ STORED_RULES: Final[tuple[Rule, ...]] = (
     Rule("S202", Level.OBJECT, IsZero("unknown"), "Every object belongs to a segment that has a row."),
     Rule("S203", Level.SEGMENT, IsZero("other_size"), "The stored log has the length in its row."),
     Rule("S204", Level.SEGMENT, IsZero("other_epochs"), "The manifest and the row of a segment agree."),
-    Rule("S205", Level.SEGMENT, IsZero("unreadable"), "The manifest can be read."),
+    Rule("S205", Level.SEGMENT, IsZero("unreadable"), "The manifest and the offset index can be read."),
 )
 
 

@@ -1,22 +1,22 @@
 """Verify copied segments and store the verdicts: after a copy (the quality check), and in a planned verification run.
 
-A FAILED segment stays in the store and in the metadata; it is neither served nor counted as safe, and its partition
-stops until the segment is superseded. A verdict describes what the store held at the time: a segment may be verified
-any number of times.
+A FAILED segment stays in the store and in the metadata; it is neither served nor counted as safe, and usually stops its
+partition (see `segments/sql_verdicts.py`). A verdict describes what the store held at the time: a segment may be
+verified any number of times.
 
     step      done when it is reached                      a crash right after it leaves        cleaned up by
     listed    the segments to verify are known             nothing                              -
     measured  objects listed, and read as deep as wanted   nothing; its bytes were charged      -
     evaluated every rule applied to a group of measures,   nothing                              -
-              except those of missing segments
+              except those held back
     recorded  broken rules and verdict of each segment     results of some of the segments      the next call
               stored together, segment by segment
 
 The next call verifies all segments of the run again, or without a run every segment that has not passed: the same
 objects get the same verdict. If the store does not answer, the caller gets the error; results that are recorded stay,
 and no other verdict is given. The same holds for a store that is not this database's (a disk is not mounted, a URL is
-wrong), since every segment would fail there as missing. Missing segments are evaluated and recorded at the end, if it
-is plausible that so many are lost: see `record_verdicts`.
+wrong), since every segment would fail there as missing. Measures of missing segments that were not FAILED before are
+held back: they are evaluated and recorded at the end, if it is plausible that so many are lost: see `record_verdicts`.
 
 `verify_planned` verifies the segments that a run planned. They are measured in this process or by Spark tasks:
 
@@ -24,12 +24,12 @@ is plausible that so many are lost: see `record_verdicts`.
     planned   the segments of the run are stored           a plan, which reserves nothing        save_plan, 30 days on
     measured  a group was read, here or in Spark's tasks   nothing; its bytes were charged       -
     recorded  rules and verdicts of the group are stored,  verdicts without an outcome in the    the next call reads
-              except those of missing segments             plan                                  the group again
+              except those held back                       plan                                  the group again
     noted     the outcomes of the group are in the plan    nothing                               -
 
-When all other segments have an outcome, the missing segments are recorded and noted together. The next call continues
-with the segments that have no outcome, and measures missing ones again. A process or task that dies while it measures
-changes nothing.
+When all other segments have an outcome, the segments held back are recorded and noted together. The next call continues
+with the segments that have no outcome, and measures those held back again. A process or task that dies while it
+measures changes nothing.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -70,7 +70,7 @@ from include.tiering.verification.record_verdicts import (
 from include.tiering.verification.rules import QualityFinding, RuleEvaluator
 
 GROUP_SEGMENTS: Final = 500
-"""The most measures that are evaluated together: they share the evaluator's fixed cost, and memory is bounded."""
+"""The most measures that are evaluated together, except those held back: they share the evaluator's fixed cost."""
 
 GROUP_BYTES: Final = GIB
 """About how many bytes each reading stream reads before verdicts are stored."""
@@ -81,7 +81,8 @@ class VerifyReport:
     """The result of one call. `failed` has a finding for each broken rule that fails a segment, `warnings` the others.
 
     `gone` counts planned segments that were no longer FINISHED; `segments` counts the verified ones.
-    `failed_in_partition` counts the segments that fail only rules about their whole partition, verified here or not.
+    `failed_in_partition` counts segments, verified here or not, that fail a rule about their whole partition and were
+    not found to fail another rule in this call.
     """
 
     segments: int
@@ -139,7 +140,7 @@ class Measurer:
     require_ours: Callable[[], None] = no_ownership_check
 
     def of(self, subject: Subject, depth: Depth) -> SegmentMeasure:
-        """Measure one segment. Raises RemoteStorageUnavailableError, ForeignStoreError and errors of the limiter."""
+        """Measure one segment. Raises ForeignStoreError and the errors of `measure_segment`."""
         segment = subject.row.metadata
         limiter = self.quotas.fetch(segment.broker_id, segment.topic_id_partition.topic)
         has_gap = bool(missing_offsets(subject.previous, segment))
@@ -171,12 +172,12 @@ def verify_segments(
 ) -> VerifyReport:
     """Verify the FINISHED segments that this run copied, and those of the platform without a verdict.
 
-    With `run_id` None, verify every FINISHED segment that has not passed.
+    With `run_id` None, verify every FINISHED segment whose verdict is not PASSED.
 
     Raises:
         RemoteStorageUnavailableError: the store does not answer (retriable).
         ForeignStoreError: the store is not this database's; nothing was recorded for the group.
-        StoreInDoubtError: too many segments are missing; nothing was recorded for missing segments.
+        StoreInDoubtError: the missing segments may not count as lost; nothing was recorded for those held back.
         RuleEvaluationError: a rule could not be applied; nothing was recorded for the group.
     """
     began = clock.monotonic()
@@ -242,8 +243,8 @@ def _finished(metadata: RemoteLogMetadata, partition: TopicIdPartition) -> Itera
     """Return FINISHED segments in the order of their copies: within one history, end offsets ascend.
 
     A segment wholly below the remote log start is no predecessor: such segments are about to be deleted, in any order.
-    The log start is read after the list, because it is raised before segments are deleted: the segments that the list
-    lacks all lie below it. A segment whose offsets all belong to later histories has no predecessor if there is a
+    The log start is read after the list, because it is raised before segments expire: expired segments that the list
+    lacks lie below it. A segment whose offsets all belong to later histories has no predecessor if there is a
     gap before it.
     """
     finished = [row for row in metadata.list_segments(partition) if row.metadata.is_finished]
@@ -301,7 +302,7 @@ def verify_planned(
     Raises:
         RemoteStorageUnavailableError, ForeignStoreError, RuleEvaluationError: recorded results stay, the next call
             verifies the rest.
-        StoreInDoubtError: too many segments are missing; nothing was recorded for missing segments.
+        StoreInDoubtError: the missing segments may not count as lost; nothing was recorded for those held back.
     """
     began = clock.monotonic()
     tally, waiting = Tally(), dict[RemoteLogSegmentId, PlannedVerification]()
@@ -339,7 +340,10 @@ def verify_planned(
 
 
 def measure_in_process(measurer: Measurer, on_read: Callable[[int], None] = lambda _: None) -> MeasureAll:
-    """Measure sequentially in this process; `on_read` gets the planned bytes of each segment after it was read."""
+    """Measure sequentially in this process.
+
+    `on_read` gets the planned bytes of each segment after it was read, or was found to be no longer FINISHED.
+    """
 
     def measure_all(wanted: Sequence[ToMeasure]) -> Iterable[SegmentMeasure]:
         for to_measure in wanted:

@@ -115,7 +115,7 @@ def test_a_wrong_entry_is_named() -> None:
     for check in (offsets, times):
         shown(check, batches)
     assert offsets.wrong_entries().first == "entry 1: offset 12 is not at byte 150"
-    assert times.wrong_entries().first == "entry 1: offset 9 is not the first with timestamp 1400"
+    assert times.wrong_entries().first == "entry 1: offset 9 is not in the first batch of time 1400"
     assert wrong_offset_entries([], batches) == wrong_time_entries([], batches) == 0
 
 

@@ -26,8 +26,8 @@ above the high watermark or the last stable offset are left to the broker, which
 
     step        done when it is reached                  a crash right after it leaves       cleaned up by
     owner       the owner is `handing-over`              a topic without copies              the next try, or an undo
-    drained     this handover had every partition lease  leases that expire                  the next try
-                once, so older tokens are refused
+    drained     this handover had every copy and expire  leases that expire                  the next try
+                lease once, so older tokens are refused
     cleared     unfinished copies without an object in   the same                            the next try
                 the store are abandoned
     decided     offsets, log start, leader and epoch     the stored values                   the next try replaces them

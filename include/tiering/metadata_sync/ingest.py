@@ -15,7 +15,9 @@
 Concurrent runs are harmless: a page is applied only at the stored position. The run that is later with its page gets an
 error and reads no more of that partition; the next run continues there. While records are read, the partitions of the
 topic are independent: a partition that is stopped, or loses its leader, does not stop the others. But the offsets of
-all partitions are read first; if those of one partition cannot be read, the whole run fails.
+all partitions are read first; if those of one partition cannot be read, the whole run fails, as it does if brokers
+refuse a read. The step `followed` is left out if reading of a partition failed, and leaves the owner of topics that are
+being handed over.
 """
 
 from collections import Counter
@@ -110,8 +112,8 @@ PAGE_RECORDS: Final = 1_000
 """The most records in one transaction."""
 
 _WHAT_BROKERS_DO: Final = (
-    "every broker that reads it stops reading remote log metadata, also after a restart; only kafka-delete-records"
-    " removes it, together with everything before it"
+    "every broker that reads it stops reading remote log metadata, also after a restart; only kafka-delete-records,"
+    " or the partition's retention, removes it, together with everything before it"
 )
 
 
@@ -153,7 +155,7 @@ class Ingester:
     on_progress: Callable[[int, int, int], None] = _ignore_progress
 
     def run(self) -> IngestReport:
-        """Read every partition up to its present end.
+        """Read every partition up to its present end, unless it is or becomes stopped.
 
         Raises:
             MetadataTopicReplacedError: the topic was created again, or got more partitions, since it was read;

@@ -40,6 +40,8 @@ from include.tiering.segments.ingestion_contract import (
 def harmless_record(value: bytes) -> RemoteLogRecord:
     """Decode a value that brokers accept, even if they then ignore it.
 
+    An update to COPY_SEGMENT_STARTED is decoded, although brokers stop at it if the segment has this state.
+
     Raises:
         PoisonRecordError: the value cannot be decoded, is a snapshot, or is a segment record in another state than
             COPY_SEGMENT_STARTED. Every broker that reads the value stops reading remote log metadata, also after a
@@ -96,9 +98,10 @@ class AppliedPartition:
 
     Attributes:
         before, after: the loaded part of the cache before and after the page.
-        last: every segment that a record of the page changed, as it is after the last of these records; a segment that
-            was removed from the cache has the state DELETE_SEGMENT_FINISHED.
-        times_ms: for each of these segments the times, by the records, at which it entered its states within the page.
+        last: every segment that a record about it, or about its partition, changed in the page, as it is after the last
+            of these records; a segment that was removed from the cache has the state DELETE_SEGMENT_FINISHED.
+        times_ms: for each of these segments the times, by its records, at which it entered its states within the page;
+            if its partition was removed, the time of DELETE_SEGMENT_FINISHED is that of its last record.
     """
 
     before: BrokerCacheState

@@ -43,7 +43,7 @@ class JournalRecord:
 
 @dataclass(frozen=True, slots=True)
 class Journal:
-    """Everything that was published about one user partition, in order.
+    """Everything that was published, or is pending, about one user partition, in order.
 
     Attributes:
         metadata_partition, partition_count: the partition of the metadata topic to which the records go, and that
@@ -103,18 +103,18 @@ class PublicationStore(Protocol):
         """Create an empty journal, or leave an existing one unchanged; return the stored one. Idempotent.
 
         Raises:
-            LeaseLostError: another batch took the lease.
+            LeaseLostError: the lease was taken again, or was given back.
         """
         ...
 
     def intend(self, fence: Fence, sequence: int, intent: Intent) -> JournalRecord:
         """Store the record that is to be sent next, before it is sent.
 
-        If this record is the pending one already, only `intended_at_ms` is set again, to the present time. The topic's
-        owner is checked in the same transaction.
+        If this record is the pending one already, only `intended_at_ms` is set again, to the present time. If it is the
+        last one and was read back, nothing is changed. The topic's owner is checked in the same transaction.
 
         Raises:
-            LeaseLostError: another batch took the lease.
+            LeaseLostError: the lease was taken again, or was given back.
             PublicationRefusedError: the topic's owner is not HANDING_OVER, the previous record is still pending,
                 `sequence` is not the next number, or the publication never began.
         """
@@ -129,7 +129,7 @@ class PublicationStore(Protocol):
             found: the offset of the pending record, if it was found.
 
         Raises:
-            LeaseLostError: another batch took the lease.
+            LeaseLostError: the lease was taken again, or was given back.
             PublicationRefusedError: the publication never began; `found` is not below `next_offset`; or `found` is
                 given, but no record is pending and the last one was not found at this offset before.
         """
@@ -141,7 +141,7 @@ class PublicationStore(Protocol):
         Call it only for a record that is not in the topic, cannot arrive there any more, and is not needed any more.
 
         Raises:
-            LeaseLostError: another batch took the lease.
+            LeaseLostError: the lease was taken again, or was given back.
             PublicationRefusedError: the publication never began.
         """
         ...

@@ -139,7 +139,8 @@ class Publisher:
             PublicationRefusedError: the topic is not being handed over, the plan is refused (for example, the segments
                 do not begin at the broker's log start), the partition count of the metadata topic has changed, or the
                 independent decoder reads something else from the bytes of a record.
-            ForeignRecordError: another writer wrote about the partition, or published records are missing.
+            ForeignRecordError: another writer wrote about the partition, published records are missing, brokers stop at
+                a record, or STARTED of a deleted segment was repeated.
             LeaseLostError: another publisher has the partition, or this one was suspended for too long.
             SendingStoppedError: the topic, or all topics, are paused.
         """
@@ -171,7 +172,8 @@ class Publisher:
         """Check that the topic has everything that was published, and return the journal; None without a journal.
 
         Raises:
-            ForeignRecordError: a record is missing, or another writer wrote about the partition.
+            ForeignRecordError: a record is missing, another writer wrote about the partition, brokers stop at a record,
+                or STARTED of a deleted segment was repeated.
             PublicationRefusedError: a record is pending; a publication has to find it or send it again first.
         """
         journal = self.journals.journal(partition)
@@ -300,7 +302,8 @@ def read_back(
     """Check every record from `journal.next_offset` to `end_offset` (exclusive; None: the present end).
 
     Raises:
-        ForeignRecordError: a record about the partition was written by another writer, or brokers stop at a record.
+        ForeignRecordError: a record about the partition was written by another writer, brokers stop at a record, or
+            STARTED of a deleted segment was repeated.
         MetadataTopicRangeError: unread records are gone, or the topic ends below what was read before.
         MetadataTopicUnavailableError: the topic cannot be read now.
         MetadataTopicRefusedError: the brokers refuse access.
@@ -327,8 +330,11 @@ def read_back(
 def require_published(topic: MetadataTopic, partition: TopicIdPartition, journal: Journal) -> None:
     """Require that each published record is still at its offset, and that no other writer wrote about the partition.
 
+    Read from the first published record up to `journal.next_offset` (exclusive).
+
     Raises:
-        ForeignRecordError: a record is missing or has changed, or another writer wrote about the partition.
+        ForeignRecordError: a record is missing or has changed, another writer wrote about the partition, or brokers
+            stop at a record.
         MetadataTopicRangeError: the topic begins above the first of these offsets, or ends below `journal.next_offset`.
         MetadataTopicUnavailableError: the topic cannot be read now.
         MetadataTopicRefusedError: the brokers refuse access.

@@ -177,7 +177,7 @@ def _withheld(plan: "PublicationPlan | None") -> Document | None:
 
 
 def _trouble(published_partition: "PublishedPartition") -> str:
-    """Return why a partition needs a person; empty if it does not."""
+    """Return the problem of a partition; empty without one."""
     if published_partition.error is not None:
         return f"{published_partition.error}: {published_partition.message}"
     if published_partition.plan is None:

@@ -1,8 +1,8 @@
 """Ingestion and publication of remote log metadata.
 
 Ingestion reads the records of the brokers' metadata topic into the database. Publication sends records about the
-platform's segments to that topic, partition by partition. An error of one partition does not stop the others; a pause
-of the topic does.
+platform's segments to that topic, partition by partition. An error while one partition is published does not stop the
+others; a pause of the topic does. If the brokers do not report the log start of one partition, none is published.
 """
 
 import os
@@ -92,7 +92,7 @@ class IngestionService:
         Ingester(self._topic(), self._ingestion, author).read_again()
 
     def read_of_brokers(self) -> Mapping[TopicIdPartition, int]:
-        """Return the partitions that have segments and whose metadata partition was read to its end.
+        """Return the partitions that have segments and whose metadata partition is completely read.
 
         Returns:
             For each of these partitions, when the end of its metadata partition was last read from the brokers, in
@@ -170,7 +170,7 @@ def publish_partitions(
         on_progress: called after each record.
 
     Raises:
-        SendingStoppedError: the topic is paused.
+        SendingStoppedError: the topic, or all topics, are paused.
     """
     return tuple(
         _publish_one(publisher, partition, offset, run_id, batch_id, on_progress)
@@ -266,7 +266,7 @@ class PublicationService:
             PublicationRefusedError: an open handover of the topic is before its step `publish`.
             ForeignStoreError: the store belongs to another database.
             UnknownTopicError: the brokers have no topic of this name.
-            SendingStoppedError: the topic is paused.
+            SendingStoppedError: the topic, or all topics, are paused.
         """
         self.require_free_broker_id()
         self._require_allowed(known_topic(self._brokers(), topic))

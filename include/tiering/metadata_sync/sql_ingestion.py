@@ -12,7 +12,7 @@
 |                                               | partition that brokers own is ready                 |
 | a page reaches the end that the metadata      | the page; in its transaction, brokers' segments     |
 | partition had at the reset                    | without a record were removed, and the metadata     |
-|                                               | partition is complete                               |
+|                                               | partition's second reading has ended                |
 
 Order of locks: position, partitions by topic id and number, segments, size_counters.
 """

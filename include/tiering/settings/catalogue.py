@@ -127,8 +127,8 @@ class AirflowSettings(Section):
 
     url: Annotated[str, BeforeValidator(check_endpoint_url)] = Field(
         default="http://localhost:8080",
-        description="Address of Airflow's API server, to read and change the sizes of the pools. Airflow's own tasks "
-        "use `[tiering] api_login_file` of airflow.cfg if no login is set here.",
+        description="Address of Airflow's API server, to read and change the sizes of the pools. If no login is set "
+        "here, Airflow's own tasks use their own address and `[tiering] api_login_file` of airflow.cfg.",
     )
     login_file: Path | None = Field(
         default=None,

@@ -55,8 +55,8 @@ class CopyFairnessSettings(DynamicSection):
 
     enable: bool = operational(
         True,
-        "After a segment for which a batch had to wait for the copy quota, the batch gives its partition back if "
-        "another partition that it can claim has waited longer.",
+        "After a segment, a batch that has waited for the copy quota for 50 ms in all under its lease gives its "
+        "partition back if another partition that it can claim has waited longer.",
     )
 
 
@@ -218,8 +218,8 @@ class AbandonedCopySettings(DynamicSection):
     expiry_ms: int = operational(
         ABANDONED_COPY_EXPIRY_MS,
         "How long after its last event expiration keeps an abandoned copy, which was begun, not finished, and has no "
-        "live lease. Then it deletes the copy if the copy is below the log start, if the store has no object of it, or "
-        "if passed segments and decisions to skip cover all of its offsets.",
+        "live lease, unless retention deletes it. Then it deletes the copy if the copy is below the log start, if the "
+        "store has no object of it, or if passed segments and decisions to skip cover all of its offsets.",
         unit="milliseconds",
         at_least=60_000,
         at_most=MOST_LONG,
@@ -279,7 +279,7 @@ class TombstoneSettings(DynamicSection):
     ms: int = operational(
         90 * _DAY_MS,
         "How long the metadata of a deleted segment is kept, as a tombstone that is not served. It identifies objects "
-        "of the segment that are found later. After this time, expirations delete it.",
+        "of the segment that are found later. After this time, expirations delete it unless it is still needed.",
         unit="milliseconds",
         at_least=2 * _DAY_MS,
         at_most=MOST_LONG,

@@ -85,8 +85,8 @@ class VerifySettings(DynamicSection):
         3,
         "Most segments of a partition that a verification marks as failed because they lack objects in the store. "
         "Segments that failed for this reason before count too, until they are replaced or given up. If more segments, "
-        "a whole partition, or all verified segments lack objects, the verification stops without verdicts about them: "
-        "it may be the wrong store. `./tiering verify --missing-is-real` lets a person decide.",
+        "a whole partition, or all of several verified segments lack objects, the verification stops without verdicts "
+        "about them: it may be the wrong store. `./tiering verify --missing-is-real` lets a person decide.",
         unit="segments",
         at_least=0,
         at_most=1_000_000,
@@ -117,16 +117,16 @@ class HandoverSettings(DynamicSection):
 
     hold_hours: int = operational(
         24,
-        "A handover does not begin if a broker's free disk space is known and is less than what producers write in "
-        "this time: while the handover lasts, no record of the topic is deleted.",
+        "A handover does not begin if a broker's free disk space is known and is less than what the topic grows there "
+        "in this time: while the handover lasts, no record of the topic is deleted.",
         unit="hours",
         at_least=0,
         at_most=10_000,
     )
     free_bytes: int = operational(
         -1,
-        "Free space to assume in the fullest log directory of every broker, if this host cannot read it. -1: read it "
-        "from the directories in `log_dirs`.",
+        "Free space to assume in the fullest log directory of every broker; set it if this host cannot read it. -1: "
+        "read it from the directories in `log_dirs`.",
         unit="bytes",
         at_least=-1,
         at_most=MOST_LONG,

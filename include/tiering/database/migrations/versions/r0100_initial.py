@@ -272,7 +272,7 @@ def _create_administration() -> None:
         "cluster_id",
         column("cluster_id", TEXT),
         column("store_id", UUID),
-        column("generation", INT, "raised by plans that change data and by people's decisions"),
+        column("generation", INT, "raised when this database claims or moves the store"),
         column("created_at_ms", LONG),
         column(
             "rebuilding_since_ms",

@@ -41,8 +41,8 @@ class TopicMetadata:
     """Metadata of a topic.
 
     Read from brokers, `configs` has every config in force whose value is neither null nor sensitive. Read from the
-    metadata log, it has the topic's own configs, and the dynamic broker defaults for other keys; an absent key has the
-    broker's static value or default, which only the broker can return.
+    metadata log, it has the topic's own configs, and the dynamic broker defaults for the other keys of
+    `TOPIC_KEY_OF_BROKER_KEY`; only the broker can return the value of an absent key.
     """
 
     topic: str
@@ -69,7 +69,10 @@ class TopicMetadata:
 
 
 class ClusterMetadata(Protocol):
-    """A view of the cluster that stays the same until `refresh` replaces it by a newer view."""
+    """A view of the cluster that stays the same until `refresh` replaces it by a newer view.
+
+    Methods may read the source when they are called; then they raise ClusterMetadataError as `refresh` does.
+    """
 
     def refresh(self) -> None:
         """Replace the view by the current one. Cheap if nothing changed; may be repeated.
@@ -102,7 +105,7 @@ class ClusterMetadata(Protocol):
     def removal_evidence(self, topic_id: Uuid) -> str | None:
         """Describe the record that proves the deletion of this topic; None without such a record.
 
-        The search covers all records that are still kept, more than `is_removed` covers, and may take a second.
+        The search covers all readable records that are still kept, more than `is_removed` covers, and may take seconds.
 
         Raises:
             ClusterMetadataError: the metadata cannot be read.
@@ -177,7 +180,8 @@ class OpenTransaction:
 
     `start_offset` is its first offset in this partition, inclusive. `last_timestamp_ms` is the timestamp of its
     producer's newest batch there, set by the producer. `transactional_id`, `started_at_ms` (by the coordinator's clock)
-    and `timeout_ms` are None if no coordinator has the transaction (it hangs) or if its coordinator did not answer.
+    and `timeout_ms` are None if no coordinator has the transaction with a start time (it hangs), or if its
+    coordinator did not answer.
     """
 
     producer_id: int
@@ -195,7 +199,7 @@ class OpenTransaction:
 
 
 class ConfigSource(StrEnum):
-    """Where the value of a config comes from. The first source in this order that has a value applies."""
+    """Where the value of a config comes from. The first that has a value applies; OTHER is any other source."""
 
     TOPIC = "topic"
     BROKER = "dynamic broker"
@@ -266,7 +270,7 @@ class Brokers(Protocol):
         """Return the transactions that are open on the leader, by ascending start offset.
 
         Raises:
-            UnknownTopicError: the topic's name now belongs to another topic id, or to none.
+            UnknownTopicError: the topic's name now belongs to another topic id or to none, or the partition is missing.
         """
         ...
 

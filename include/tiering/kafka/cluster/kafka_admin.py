@@ -83,8 +83,8 @@ def offsets_of_leader(
 ) -> OffsetsAnswer:
     """Request the offsets of partitions from their leader.
 
-    A partition whose leader or leader epoch changes between the requests is refused, so all of its offsets come from
-    one leader.
+    A partition whose leader changes between the requests, or whose leader epoch (if known) does, is refused, so all of
+    its offsets come from one leader.
 
     Raises:
         BrokersError: a request to the broker failed.
@@ -153,8 +153,8 @@ class KafkaBrokers:
     `close` closes the connections; a later call connects again.
 
     Args:
-        config: configuration of a librdkafka client: `bootstrap.servers`, `security.protocol`, `sasl.*`, `ssl.*` and
-            `socket.timeout.ms`, the longest time for one response; other names are ignored.
+        config: configuration of a librdkafka client; only the names that `BrokerLogin.from_config` reads are used.
+            `socket.timeout.ms` is the longest time for one response.
         clock: the clock for timeouts.
 
     Raises:

@@ -3,7 +3,8 @@
 Every broker keeps a replica in its metadata log directory. Of several replicas, the one with the highest log end is
 used: replicas may lag, but each of them is a consistent view at some time. Values of records are never logged.
 
-The first `refresh` of a `MetadataReplica` reads these files completely; each later `refresh` reads what was appended:
+The first `refresh` of a `MetadataReplica` reads the newest complete snapshot and the log from it on, each later
+`refresh` reads what was appended. The files are:
 
     <offset, 20 digits>-<epoch, 10 digits>.checkpoint   a snapshot of all records below the offset, in batches;
                                                         complete if its last batch is the snapshot footer
@@ -11,7 +12,8 @@ The first `refresh` of a `MetadataReplica` reads these files completely; each la
 
 Only records below the quorum's high watermark are committed, and the high watermark is not on disk: the last records
 may be uncommitted, and a follower may truncate them. So `refresh` first checks that the header of the batch that it
-read last, which includes the CRC, is unchanged at its position. If it is not, `refresh` reads everything again.
+read last, which includes the CRC, is unchanged at its position. If it is changed or gone, `refresh`
+reads as the first time.
 """
 
 import logging

@@ -43,7 +43,8 @@ class MetadataTopic(Protocol):
 
     Every method except `close` raises:
         MetadataTopicUnavailableError: no answer arrived in time, or there is no leader. Retriable.
-        MetadataTopicRefusedError: the topic or partition does not exist, or this principal is not authorised.
+        MetadataTopicRefusedError: the topic or partition does not exist, this principal is not authorised, or the
+            brokers do not accept the record.
     """
 
     def topic_id(self) -> Uuid:
@@ -88,7 +89,7 @@ class MetadataTopic(Protocol):
         Raises:
             MetadataTopicUnavailableError: it is unknown whether the record was or will still be appended; read the
                 partition to find out.
-            MetadataTopicRefusedError: the record was not appended.
+            MetadataTopicRefusedError: the record was not appended; after a failed login that is unknown, too.
         """
         ...
 

@@ -51,7 +51,7 @@ class BrokerConnection:
 
     @classmethod
     def to(cls, address: Address, login: BrokerLogin, clock: Clock) -> "BrokerConnection":
-        """Connect and log in; all of it must end within the timeout of one request.
+        """Connect and log in; each step gets at most what is left of the timeout of one request.
 
         Raises:
             BrokersError: see the table above.

@@ -191,7 +191,8 @@ class Scram:
 
     `first` returns the client's first message. `final` takes the server's first message and returns the client's final
     message. `check` takes the server's final message.
-    `final` and `check` raise BrokersLoginError for messages that no server with the password would send.
+    `final` and `check` raise BrokersLoginError for messages that no server with the password would send, and `final`
+    also for a number of iterations outside `MIN_ITERATIONS` to `MAX_ITERATIONS`.
 
     Args:
         mechanism: a key of `HASHES`.

@@ -64,7 +64,7 @@ def with_compacted(
 ) -> ScanReport:
     """Return the report with leading compacted segments marked as ineligible.
 
-    The scan itself marks only files without a batch. This function reads the batch headers, and only of segments that
+    A scan that is not deep marks only empty files. This function reads the batch headers, and only of segments that
     would be copied next or could replace `failed` copies, in topics that are or were compacted.
     """
     marked = (

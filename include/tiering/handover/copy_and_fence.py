@@ -237,7 +237,7 @@ def fence_off(run: HandoverRun) -> StepResult:
         handover.topic_id,
         handover.topic,
         TopicOwner.HANDING_OVER,
-        # A topic that never had a rolled segment has no owner.
+        # A topic in which the platform never found a segment to copy has no owner.
         expected=TopicOwner.NONE if owner is TopicOwner.NONE else TopicOwner.PLATFORM,
         author=run.drive.driver,
     )

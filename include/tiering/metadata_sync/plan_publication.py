@@ -179,7 +179,7 @@ def _of_several_histories(rows: Iterable[SegmentRow], log_start_offset: int) -> 
         return None
     offsets = f"{older[0].start_offset}..{max(segment.end_offset for segment in older)}"
     return (
-        f"segments of several histories reach into the broker's log: offsets {offsets} were archived before it was decided"
+        f"segments of two histories reach into the broker's log: offsets {offsets} were archived before it was decided"
         " to follow the source's history; once the broker's log start has passed them, the others may be published"
     )
 

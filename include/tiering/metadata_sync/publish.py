@@ -67,7 +67,7 @@ from include.tiering.runs.contract import ALL_TOPICS, WorkStore
 from include.tiering.segments.contract import RemoteLogMetadata, TopicRegistry
 
 LEASE_MS = 120_000
-"""Longer than the longest time of one record: appending it, reading it back, and the database."""
+"""With the default request timeout this is longer than one record takes: appending, reading back, and the database."""
 SEND_WITHIN_MS = 5_000
 """A record is sent within this time after it was stored, or not at all. Together with the default request timeout this
 is less than the default of `settle_ms`."""

@@ -6,7 +6,7 @@ partitions, however many segments they have; only the removal of a whole partiti
 
 | segment                                    | effect of a broker's record on its row                           |
 |--------------------------------------------|------------------------------------------------------------------|
-| unknown                                    | a row of origin broker, counted under its state                  |
+| unknown                                    | a row of origin broker, counted under its state unless deleted   |
 | a broker's                                 | state, times, custom metadata; counted under the new state       |
 | a broker's, begun again with other values, | the same, and the row is rewritten: other values, no verdict, no |
 | or after its deletion                      | results of rules                                                 |

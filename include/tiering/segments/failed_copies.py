@@ -35,8 +35,8 @@ class FailedCopy:
         was_left: whether a later history is followed from an offset at or below the last offset of the segment
             (`model.histories`), so that no source has the same records. Then the segment does not stop its partition
             and needs no decision, because the offsets from there on belong to the later history.
-        lost_because: why no source can replace the segment, according to the last copy plan; None if the plan found no
-            such reason.
+        lost_because: why no source can replace the segment, according to the last copy plan that chose a source of its
+            partition; None if that plan found no such reason.
     """
 
     metadata: RemoteLogSegmentMetadata
@@ -60,7 +60,7 @@ class FailedCopy:
 class Loss:
     """A failed segment that no new copy can replace: its offsets (inclusive), and the reason as a text for a person.
 
-    `in_source` means that the source still has the segment, but its new copy failed again.
+    `in_source` means that the source still has the segment, but as many new copies failed as are permitted.
     """
 
     segment_id: RemoteLogSegmentId

@@ -321,8 +321,8 @@ class SeenOwners:
     """Owners of the registry, corrected by the cluster's current metadata.
 
     A topic that brokers tier now has the owner BROKER, even if no plan has recorded that yet, unless it is being handed
-    over. Metadata of another cluster, or unreadable metadata, corrects nothing. These owners are used before deletions
-    that the registry alone would allow.
+    over. Metadata of another cluster, or metadata that cannot be refreshed, corrects nothing; an error when the topic
+    is read is raised. These owners are used before deletions that the registry alone would allow.
     """
 
     registry: Owners

@@ -58,7 +58,8 @@ class SegmentMeasure:
         transaction_index_outside: also counts first offsets that are negative or not below the marker.
         time_index_outside: also counts timestamps that are negative or above the segment's maximum.
         time_index_unlike_maximum: 1 if the last entry does not have the segment's largest timestamp.
-        transaction_index_contradictions: 1 if only one of index and metadata says that the index is empty.
+        transaction_index_contradictions: 1 if only one of index and metadata says that the index is empty; 0 if the
+            segment has no recorded checksum and the metadata do not say so, because old brokers never say so.
         producer_snapshot_beyond_end: producers whose last offset is after the segment.
         leader_epoch_differences: entries that only one of the stored history and the metadata has, and entries of the
             stored history that start after the segment's end.

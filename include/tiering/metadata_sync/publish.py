@@ -330,7 +330,7 @@ def read_back(
 def require_published(topic: MetadataTopic, partition: TopicIdPartition, journal: Journal) -> None:
     """Require that each published record is still at its offset, and that no other writer wrote about the partition.
 
-    Read from the first published record up to `journal.next_offset` (exclusive).
+    Only records from the first published one up to `journal.next_offset` (exclusive) are read.
 
     Raises:
         ForeignRecordError: a record is missing or has changed, another writer wrote about the partition, or brokers

@@ -1,8 +1,8 @@
 """The batch loop that copying, expiration and orphan removal run on: claims, cancellation, stop conditions, heartbeat.
 
 - The `BatchLoop` claims a partition under a lease, has its work done in groups, and gives the lease back.
-- The `CancellationToken` says, before every grant of a quota, whether this worker may still send. The heartbeat thread
-  sets the token's state: a pause or the death of the parent process stops the sending within one heartbeat
+- The `CancellationToken` says, before every grant of a copy or delete quota, whether this worker may still send. The
+  heartbeat sets the token's state: a pause or the death of the parent process stops the sending within one heartbeat
   (`BEAT_SECONDS`), a lost lease at the next renewal, which is due when a third of the lease has passed.
 - `StopConditions` end the batch when its time is over, its pool has become too small, or its token was cancelled.
 - The `BatchHeartbeat` thread renews the lease, reports the progress, and polls for pauses and for the death of the

@@ -6,7 +6,7 @@ must not be before the time of an event that it dated itself. The store's time i
 read or is not wanted. On a single host all of these are the same clock, so the comparison finds nothing; there the
 deletion limit protects. While a batch runs, the database's clock must also advance as fast as this process's monotonic
 clock. Decisions by age use `ClockGuard.now_ms` instead of reading the database's time again, because its clock may jump
-right after the check.
+right after the check; only tombstones are removed by the database's time itself.
 """
 
 from collections.abc import Callable, Sequence

@@ -83,9 +83,10 @@ _OF_LEFT: Final = (
     .where(segments.c.end_offset >= _LOG_START, bindparam("of_last") >= _LOG_START)
     .limit(1)
 )
-"""Selects a FINISHED segment of a replaced history with any offset from `of_first` to `of_last`, above the log start.
+"""Selects a FINISHED segment of a replaced history with any offset from `of_first` to `of_last`.
 
-`of_last` is at most the last offset that belongs to that history. New copies continue the newest history only."""
+Only offsets from the log start on count. `of_last` is at most the last offset that belongs to that history. New
+copies continue the newest history only."""
 _COPIED_SINCE: Final = select(func.min(segments.c.start_offset)).where(
     in_partition(segments), _FINISHED, _OF_HISTORY, segments.c.end_offset > bindparam("of_last")
 )

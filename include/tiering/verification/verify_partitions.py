@@ -127,7 +127,10 @@ def _record_divergence(
     divergences: Sequence[Divergence],
     retained: PartitionRetentionState,
 ) -> None:
-    """Record that histories diverge, or extend the divergence that is open: the partition waits for a decision."""
+    """Record that histories diverge, or extend the open divergence: the partition waits for a decision.
+
+    Nothing is recorded if the topic's owner is neither PLATFORM nor NONE, or another history is the newest now.
+    """
     finished = [
         row for row in rows if row.metadata.is_finished and row.metadata.end_offset >= retained.log_start_offset
     ]

@@ -179,7 +179,7 @@ class SeenDivergence:
     """A divergence as one comparison found it.
 
     `offsets`, both inclusive, are remote under `archive_epochs`; the source has or had other records there, under
-    `source_epochs`.
+    `source_epochs`, which may include epochs of higher offsets.
     """
 
     offsets: OffsetRange
@@ -218,10 +218,10 @@ class Divergence:
         seen: what differs.
         seen_at_ms: by the database's clock.
         followed: the decision; None before it.
-        is_remote: whether older segments with some of `seen.offsets` are still remote; otherwise nothing diverges any
-            more.
+        is_remote: before a decision, whether older segments with some of `seen.offsets` are still remote (if not,
+            nothing diverges any more); True after a decision.
         copied_from: first offset, at or above the first one that diverges, of segments that were copied from the
-            source's history before the divergence was found; None without such segments.
+            source's history before the divergence was found; None without such segments, and after a decision.
     """
 
     number: int

@@ -54,8 +54,8 @@ class RetentionInput:
         topic_deletion_due: whether the remote data of this deleted topic is due for deletion.
         superseded_at_ms: when a new copy replaced a failed segment, for segments whose deletion waits because of that.
         superseded_hold_ms: how long the objects of these segments are kept, even if another rule would delete them.
-        left: segments of a history that a decision replaced: a person decided to follow another history from an offset
-            at or below their end. They are outside the lineage, even if their leader epochs are in it again.
+        left: segments of a history that a decision replaced: another history is followed from an offset at or below
+            their end. They are outside the lineage, even if their leader epochs are in it again.
 
     Raises:
         ValueError: a limit is negative, or a segment is of another partition.

@@ -199,9 +199,9 @@ class VerdictTotal:
 class Depth(StrEnum):
     """Depth of a verification. Both depths read every object's length and checksum, and whole manifests and indexes.
 
-    SHALLOW also reads a few KiB at the start and at the end of the log: it finds objects that are missing, truncated,
-    exchanged or described wrongly. DEEP reads every byte of the log once, paced by the fetch quota: it finds each batch
-    that is damaged or misplaced, and each wrong index entry.
+    SHALLOW also reads the first batch of the log, and the batches from the last offset index entry on: it finds objects
+    that are missing, truncated, exchanged or described wrongly. DEEP reads every byte of the log once, paced by the
+    fetch quota: it finds each batch that is damaged or misplaced, and each wrong index entry.
     """
 
     SHALLOW = "shallow"

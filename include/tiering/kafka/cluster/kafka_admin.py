@@ -393,7 +393,7 @@ def _by_producer(
 ) -> Mapping[int, DescribedTransaction]:
     """Return the transactions of these producers by producer id, requested from every broker that may coordinate them.
 
-    Brokers that fail are logged and skipped.
+    Brokers to which a request fails are logged and skipped. An error code in a response counts as no transaction.
     """
     known: dict[int, DescribedTransaction] = {}
     for broker in brokers:

@@ -164,7 +164,7 @@ def nothing_recorded(_topic_id: Uuid) -> None:
 def recorded_or_none(recorded: RecordedName) -> RecordedName:
     """Cache names for one scan, and return None while the database is unavailable.
 
-    A scan does not need the database. A copy does: it reads the name again when it opens a segment.
+    A scan does not need the database. A copy does: to open a segment, it needs the name again.
     """
 
     @cache

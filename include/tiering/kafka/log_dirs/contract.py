@@ -288,7 +288,7 @@ class OpenSegment(Protocol):
         last offset, and an earlier `check` must not have found damage or missing offsets.
 
         Raises:
-            SourceChangedError: something changed, cannot be read now, or `check` found damage; the message says what.
+            SourceChangedError: something changed, cannot be read now, or `check` failed so; the message says what.
             SourceVanishedError: the segment, its directory, or a checkpoint or metadata file there no longer exists.
         """
         ...
@@ -308,7 +308,8 @@ class LogSource(Protocol):
                 producer snapshots, the ends of active segments, and batch headers that offsets or timestamps depend on.
 
         Raises:
-            BrokersError: the source uses brokers, and they do not answer or refuse a request.
+            BrokersError: the source uses brokers, and they do not answer or refuse the request for offsets; other
+                refusals are in the report's `errors`.
         """
         ...
 

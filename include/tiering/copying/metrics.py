@@ -11,22 +11,11 @@ COPY_BYTES: Final = Metric(
     "Bytes of the `.log` of every segment that a batch sent and that became FINISHED.",
 )
 COPY_REQUESTS: Final = Metric(
-    "RemoteCopyRequestsPerSec",
-    MetricKind.COUNTER,
-    ("topic",),
-    "Segments whose copy ended, with success or failure.",
+    "RemoteCopyRequestsPerSec", MetricKind.COUNTER, ("topic",), "Segments whose copy ended, with success or failure."
 )
-COPY_ERRORS: Final = Metric(
-    "RemoteCopyErrorsPerSec",
-    MetricKind.COUNTER,
-    ("topic",),
-    "Segments whose copy failed.",
-)
+COPY_ERRORS: Final = Metric("RemoteCopyErrorsPerSec", MetricKind.COUNTER, ("topic",), "Segments whose copy failed.")
 COPY_ERRORS_BY_CLASS: Final = Metric(
-    "tiering_copy_errors",
-    MetricKind.COUNTER,
-    ("topic", "error"),
-    "Segments whose copy failed, by error class.",
+    "tiering_copy_errors", MetricKind.COUNTER, ("topic", "error"), "Segments whose copy failed, by error class."
 )
 COPY_SENT_BYTES: Final = Metric(
     "tiering_copy_sent_bytes",

@@ -68,8 +68,7 @@ def plan_replacements(
 
     Args:
         replica: the replica that a copy reads.
-        copies: by start offset. A segment that was given up is copied again if possible, and stops nothing unless it is
-            wholly below `log_start_offset`.
+        copies: by start offset. A segment that was given up is copied again if possible, and stops nothing.
         others: replicas that a copy does not read; they may still have segments that `replica` no longer has.
         log_start_offset: of the archive; segments wholly below it are about to expire and are not copied again.
         max_attempts: upper limit (inclusive) of new copies of the same offsets; see `FailedCopy.superseded`.
@@ -80,7 +79,8 @@ def plan_replacements(
     waits: list[_Wait] = []
     for copy in (failed for failed in copies if not failed.was_left):
         if copy.offsets.last < log_start_offset:
-            waits.append(_Wait(copy.offsets, f"below the archive's log start, {log_start_offset}: they expire"))
+            if not copy.given_up:
+                waits.append(_Wait(copy.offsets, f"below the archive's log start, {log_start_offset}: they expire"))
             continue
         if fails_by_neighbours(copy):
             if not copy.given_up:

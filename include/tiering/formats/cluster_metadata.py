@@ -31,6 +31,7 @@ from typing import Final, TypeVar
 from include.tiering.errors import FormatError
 from include.tiering.formats.primitive_types import Writer, read_uvarint, read_varint, read_varlong, write_varint
 from include.tiering.formats.record_batch import (
+    CODEC_MASK,
     CRC_START,
     HEADER,
     HEADER_SIZE,
@@ -135,8 +136,8 @@ def record_values(batch: memoryview, header: BatchHeader) -> Iterator[memoryview
         FormatError: the batch is compressed (KRaft never compresses), a length points outside the batch, or bytes
             follow the last record.
     """
-    if header.codec != 0:
-        raise FormatError(f"metadata batch is compressed with codec {header.codec}")
+    if (codec := header.attributes & CODEC_MASK) != 0:
+        raise FormatError(f"metadata batch is compressed with codec {codec}")
     position = HEADER_SIZE
     for _ in range(header.record_count):
         length, body = read_varint(batch, position)

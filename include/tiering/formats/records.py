@@ -37,7 +37,7 @@ import cramjam
 
 from include.tiering.errors import BatchTooLargeError, FormatError
 from include.tiering.formats.primitive_types import read_varint, read_varlong
-from include.tiering.formats.record_batch import BatchHeader, Codec
+from include.tiering.formats.record_batch import BatchHeader, Codec, check_codec
 from include.tiering.model.segments import SeenRecord
 from include.tiering.units import KIB, MIB
 
@@ -437,6 +437,7 @@ def records_of(header: BatchHeader, payload: memoryview, decompressor: Decompres
         FormatError: the batch cannot be decompressed, or a record is cut off (the position is that in the decompressed
             records).
     """
+    check_codec(header, 0)
     plain = bytes(decompressor.decompress(header.codec, payload))
     at = 0
     for _ in range(header.record_count):

@@ -334,7 +334,8 @@ class Rebuild:
         stored, faulty = separated(found)
         log, carried = self._log([segment.metadata for segment in stored.values()])
         if not log.segments:
-            return RebuiltPartition(partition, 0, faulty=faulty, not_taken=len(faulty))
+            left = log.left_out
+            return RebuiltPartition(partition, 0, left_out=left, faulty=faulty, not_taken=len(left) + len(faulty))
         segments = tuple(stored[segment.remote_log_segment_id] for segment in log.segments)
         rebuilt = RebuiltPartition(
             partition,

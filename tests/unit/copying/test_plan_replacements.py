@@ -195,6 +195,7 @@ def test_what_is_about_to_expire_is_not_copied_again():
     assert held.reason is HeldBack.STOPPED
     assert held.detail == "offsets 100..199: below the archive's log start, 200: they expire"
     assert decide(replica(*THREE), failed(), log_start_offset=199).segments
+    assert decide(replica(*THREE), failed(given_up=True), log_start_offset=200).held_back is None
 
 
 class TestNeighbours:

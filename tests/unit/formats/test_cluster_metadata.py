@@ -135,7 +135,8 @@ def test_values_of_a_batch() -> None:
         (b"\x0a\0\0\0\x01\x40", 0, "points outside its record"),
         (b"\x0c\0\0\0\x01\x01\0\0", 0, "1 bytes after the last record"),
         (b"", 0, "cut off"),
-        (b"anything", 1, "compressed"),
+        (b"anything", 1, "compressed with codec 1"),
+        (b"anything", 7, "compressed with codec 7"),
     ],
 )
 def test_a_broken_batch_is_named(records: bytes, attributes: int, message: str) -> None:

@@ -269,6 +269,11 @@ def test_what_was_written_is_read(contents):
     ]
 
 
+def test_a_codec_that_does_not_exist_is_named():
+    with pytest.raises(FormatError, match="codec 6 is unknown"):
+        opened(record_batch(0, records=GOLDEN_CONTENTS, attributes=6))
+
+
 def test_log_append_time_is_that_of_the_batch():
     batch = record_batch(0, count=2, attributes=0x08)
     assert {one.timestamp_ms for one in opened(batch)} == {BASE_MS + 1}

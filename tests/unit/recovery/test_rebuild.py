@@ -225,6 +225,15 @@ def test_one_odd_manifest_takes_no_other_copy_with_it(tmp_path: Path, engine: En
     assert [row.metadata.start_offset for row in rows] == [one.start_offset for one in sound]
 
 
+def test_a_partition_of_which_every_copy_contradicts_the_others_is_named(tmp_path: Path, engine: Engine) -> None:
+    stored = StoredLog.at(tmp_path)
+    odd = [stored.copy(0, epochs={5: 0}, carried={0: 0}), stored.copy(1, epochs={3: 25}, carried={0: 0})]
+    report = rebuild(stored.storage, engine)
+    (orders_0,) = report.partitions
+    assert [(one.segment, one.obstacle) for one in orders_0.left_out] == [(copy, Obstacle.ODD_EPOCHS) for copy in odd]
+    assert (orders_0.segments, orders_0.not_taken) == (0, 2)
+
+
 def test_a_topic_id_has_one_name(stored: StoredLog, engine: Engine) -> None:
     """The name of most of its objects: a topic is never renamed."""
     stored.copy(9, topic="impostor", partition=0, topic_id_of="orders")

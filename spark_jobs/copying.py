@@ -3,8 +3,9 @@
     spark-submit --conf spark.speculation=false --conf spark.task.maxFailures=1 \
         spark_jobs/copying.py --run-id R --batch-id B [--pool P] [--queue Q] [--spark-resource S] [--config F]
 
-The batch claims only partitions with the placement that --queue and --spark-resource name. Without both options it
-claims only partitions without a placement, which every worker can read.
+The batch claims only partitions whose placement has exactly the queue of --queue and the Spark resource of
+--spark-resource. Without --queue it claims only partitions whose placement has no queue; without --spark-resource, only
+partitions whose placement has no Spark resource. Partitions that have neither can be read by every worker and executor.
 """
 
 import argparse
@@ -24,8 +25,8 @@ if TYPE_CHECKING:
 
 def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
     parser = batch_parser("copying", "Run one batch of a copy run.")
-    parser.add_argument("--queue", help="Airflow queue that the log dirs of its partitions name")
-    parser.add_argument("--spark-resource", help="Spark resource that the log dirs of its partitions name")
+    parser.add_argument("--queue", help="claim only partitions of log dirs with this `queue`")
+    parser.add_argument("--spark-resource", help="claim only partitions of log dirs with this `spark_resource`")
     return parser.parse_args(arguments)
 
 

@@ -12,8 +12,9 @@
 
 A: the next driver, or an undo. If neither comes, the DAG `tiering_handover_watch` reports the handover.
 If `guards`, `watch` or `retention` finds a config that was set from outside, this value replaces the old value in the
-database, so that it is the value that is restored; the config is overridden again. `recheck` and `switch` stop the
-handover instead if such a value is a limit. While the overrides are in force, retention deletes nothing of the topic on
+database, so that it is the value that is restored; the config is overridden again. `recheck` and `switch`
+instead stop the handover (state STOPPED) if one of the four configs limits retention, that is, if its value is 0 or
+more; they do not override it again. While the overrides are in force, retention deletes nothing of the topic on
 any tier: total retention is unlimited, and local retention follows total retention.
 """
 
@@ -114,7 +115,7 @@ def restore_overrides(run: HandoverRun, keys: Collection[str], *, is_off: bool =
     set_by_others = [override for override in left if run.handover.step is not HandoverStep.LOCAL_RETENTION]
     configs = run.ports.brokers.topic_configs(run.handover.topic)
     if is_off and _own_value(configs, REMOTE_STORAGE) == "true":
-        raise StateConflictError(f"{run.handover.topic}: remote storage was enabled meanwhile; --resume follows it")
+        raise StateConflictError(f"{run.handover.topic}: remote storage was enabled meanwhile; continue with --resume")
     changed = _changed_since(set_by_others, configs)
     if changed:
         run.ports.handovers.save_overrides(run.drive, changed)

@@ -115,7 +115,7 @@ def test_in_the_midst_of_an_undo_nothing_is_put_back_and_a_resumed_one_follows(w
             world.switch_by_hand()
 
     world.at = switch_while_undoing
-    with pytest.raises(StateConflictError, match="remote storage was enabled meanwhile; --resume follows it"):
+    with pytest.raises(StateConflictError, match="remote storage was enabled meanwhile; continue with --resume"):
         world.undo()
     assert world.configs["retention.bytes"] == "-1"
     assert world.handover.state is HandoverState.STOPPED

@@ -13,14 +13,16 @@ How one object is written, and what a crash leaves:
     5 remove the temporary name                     the complete object, whose name a power cut may still undo
     6 fsync the directory of the object             the object, durable
 
-The temporary file is in the directory of the object. A layout sets `staging_prefix` if another program walks through
-these directories and stops at such a name: then the temporary file is in the same directory below that prefix.
+The temporary file is in the directory of the object, unless the layout sets `staging_prefix`: then it is in the
+directory `<staging_prefix><directory of the object>`. A layout sets the prefix if another program reads the directories
+of objects and fails when it finds the name of a temporary file there.
 
 Every component of a path is opened relative to the component before it and without following symbolic links, so nothing
 inside the store can lead out of the store. The root itself may be a link, which a person chose. The root is held open
-from its first use on; every run first reads the marker, before it changes an object. If the path of the root names
-another directory later, every call is refused (see `tree`). `~` is not allowed in a key, so a temporary file is never
-taken for an object, nor an object for a temporary file.
+from its first use on. Before a run changes an object, it reads the store's marker, an object that names the database to
+which the store belongs (see `store_ownership`). If the path of the root names another directory later, every call is
+refused (see `tree`). `~` is not allowed in a key, so a temporary file is never taken for an object, nor an object for a
+temporary file.
 
 A listing divides all files into parts by key. Temporary files count as open uploads; directories and files that are not
 regular (links, sockets) are not listed.
@@ -80,7 +82,7 @@ MIN_FREE_BYTES: Final = 256 * MIB
 
 
 class FileObjectStore:
-    """An `ObjectStore` below `root`. The first write creates `root`, if it is missing and this object never used it.
+    """An `ObjectStore` below `root`. A write and `check_capacity` create `root` if this object never used it before.
 
     Args:
         staging_prefix: where temporary files are kept, with a slash at its end; empty: next to the objects.

@@ -360,7 +360,7 @@ def _one_history(evidence: HandoverEvidence) -> Iterator[Remark]:
 
 
 HISTORY_CHECKS: Final = (
-    NamedCheck("history-is-one", "all segments in the broker's log are of the source's history", _one_history, _ALWAYS),
+    NamedCheck("history-is-one", "archived offsets in the broker's log have that log's history", _one_history, _ALWAYS),
     NamedCheck("nothing-is-published-twice", "only the platform published, each offset once", _published_once, _ALWAYS),
     NamedCheck("nothing-changed-since", "offsets, leaders and epochs are those of the fence", _as_frozen, _LAST),
 )

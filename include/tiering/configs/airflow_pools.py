@@ -1,9 +1,9 @@
 """`Pools` through Airflow's REST API.
 
-GET   /pools                   returns sizes and usage of all pools in one answer
+GET   /pools                   returns sizes and usage of at most `[api] maximum_page_limit` pools (100 by default)
 PATCH /pools/NAME              needs all fields, so unchanged fields are sent with their current values
 GET   /eventLogs               returns who changed a pool, through the API or the admin page, which uses the API
-GET   /config/section/core/option/parallelism    answers 403 unless `[api] expose_config` is true
+GET   /config/section/core/option/parallelism    answers 403 if `[api] expose_config` is false
 """
 
 import json
@@ -32,9 +32,10 @@ class AirflowPools:
 
     @classmethod
     def at(cls, url: str, *, login_file: Path | None, token: str | None) -> Self:
-        """Return the pools of the API server at `url`, with the token, or without a token with the login in the file.
+        """Return the pools of the API server at `url`.
 
-        If both are None, every call raises AirflowApiError, except `close`, and `parallelism`, which returns None.
+        The token is used if there is one, otherwise the login in the file. If `token` and `login_file` are None, every
+        call raises AirflowApiError, except `close`, and `parallelism`, which returns None.
         """
 
         def open_api() -> AirflowApi:

@@ -66,7 +66,7 @@ class DynamicConfig:
         return None if self.quota is None else Scope(*self.quota, entity.entity_name)
 
     def canonical(self, text: str) -> str:
-        """Return the value as it is stored. Raises SettingError, with the accepted values, if the text is none."""
+        """Return the value as it is stored. Raises SettingError, with the accepted values, if `text` is not legal."""
         if self.setting is not None:
             return canonical_value(self.setting, text)
         digits = text.strip()
@@ -78,7 +78,10 @@ class DynamicConfig:
 
     @property
     def loosens(self) -> Loosens | None:
-        """The direction of a change that loosens this deletion limit; None if the config is no deletion limit."""
+        """The direction in which a change of this dynamic setting lets more be deleted without an approval, or sooner.
+
+        Settings without such a direction, and all other configs (also `DELETE_LIMIT`), have None.
+        """
         return None if self.setting is None else self.setting.loosens
 
     @property
@@ -116,8 +119,9 @@ def config_on(entity: ConfigEntity, name: str) -> DynamicConfig:
     """Return the config that has this name, or this alias, on this entity.
 
     Raises:
-        SettingError: the name is unknown (the message contains the nearest name, or all names if none is similar), or
-            the config may not be set on this entity (the message contains where it may be set).
+        SettingError: the name is unknown (the message contains the most similar name that may be set on this entity, or
+            all of them if none is similar), or the config may not be set on this entity (the message contains where it
+            may be set).
     """
     called = [config for config in all_configs() if name in _names(config)]
     for config in called:

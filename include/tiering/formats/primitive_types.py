@@ -15,12 +15,12 @@ The flexible encoding is read as leniently as the code that Kafka generates from
 | array           | uvarint count + 1, elements                                                       |
 | tagged fields   | uvarint count, each: uvarint tag, uvarint size, bytes; at the end of every struct |
 
-`Reader` also accepts what no encoder writes but brokers read: a uvarint in more bytes than necessary; excess bits in
-its fifth byte, which are dropped; a negative int32 that results from them, which as a length of nullable bytes means
-null; text that is not UTF-8; tags in any order. What at least one release refuses is refused: a negative count of
-tagged fields (refused by 4.4), a known tag with another size than that of its type (3.9 has no known tags). `Writer`
-writes the canonical form, but tagged fields in the order given. Source: behaviour of the classes that Kafka 3.9.2,
-4.3.1 and 4.4.0 generate from their message schemas.
+`Reader` also accepts what no encoder writes but brokers read: a uvarint in more bytes than necessary, up to 5; excess
+bits in its fifth byte, which are dropped; for nullable bytes a uvarint above 2^31, which means null; text that is not
+UTF-8; tags in any order. `Reader` refuses a negative count of tagged fields, because Kafka 4.4 refuses it. `Reader`
+also refuses a known tag whose size is not that of its type. No release compares this size: Kafka 3.9 has no known tags,
+and 4.x does not look at it. `Writer` writes the canonical form, but tagged fields in the order given. Source:
+behaviour of the classes that Kafka 3.9.2, 4.3.1 and 4.4.0 generate from their message schemas.
 """
 
 import struct

@@ -12,8 +12,9 @@ processes), in one transaction on the whole ledger row, and
 
 So the sum of shares never exceeds the quota, whatever the order of rounds. After a quota was lowered, the sum falls
 with every round until it is within the new quota. Shares follow demand (max-min fairness): a process that wants less
-than an equal part gets what it wants, and the others divide the rest equally. How much a process requests next depends
-on how much of its share it has used (`DemandMeter`).
+than an equal part gets what it wants, and the others divide the rest equally. If only one process wants more than 0, it
+may have all that is divided (`FILL`). How much a process requests next depends on how much of its share it has used
+(`DemandMeter`).
 
 **Liveness.** Each observer decides by its own monotonic clock which processes are dead (`Liveness`); no clock is
 compared with another. If a heartbeat has not changed for longer than the lease, the owner of the entry is dead, or has
@@ -152,7 +153,7 @@ def renewed(row: LedgerRow, worker_id: str, wanted: Mapping[Scope, float], heart
 
 
 def fair_part(total: float, demand: float, other_demands: Collection[float]) -> float:
-    """Return what max-min fairness gives to one of several demands; the total if it alone is above 0."""
+    """Return the part of `total` that max-min fairness gives to `demand`; all of it if only `demand` is above 0."""
     left, claims = total, sorted((*other_demands, demand))
     for index, claim in enumerate(claims):
         equal_part = left / (len(claims) - index)
@@ -245,7 +246,10 @@ _NEVER: Final = float("inf")
 
 
 class Grant(NamedTuple):
-    """Bytes that may move now, and how long the call waited for a quota, or until the quota was known."""
+    """Bytes that may move now, and the seconds that the call waited.
+
+    With 0 bytes the wait ended without a grant. If bytes are granted and no scope has a limit, the seconds are 0.
+    """
 
     size_bytes: int
     waited_seconds: float
@@ -273,7 +277,7 @@ class ScopePace:
         return not self.known or (self.pacer is not None and self.pacer.bytes_per_second <= 0)
 
     def set(self, bytes_per_second: float | None, now: float) -> None:
-        """Set the rate that the last round gave, None for no limit."""
+        """Set the rate, None for no limit, and mark it as known."""
         self.known = True
         if bytes_per_second is None:
             self.pacer = None
@@ -290,7 +294,8 @@ Stream = tuple[ScopePace, ...]
 class ProcessPacing:
     """The shares of this process. Thread-safe.
 
-    `starved` is set when a caller needs a scope whose rate is not known, has expired, or is 0. `hold` clears it.
+    `take` sets `starved` if the rate of a scope is not known, has expired, or is 0; `share` if the rate is not known or
+    has expired; `stream` if a rate is not known. `hold` clears it.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -338,8 +343,9 @@ class ProcessPacing:
         """Return the bytes a second to request from the ledger, by scope in use, and begin a new period.
 
         While a sender waits for a scope of which this process has no share, the use of the other scopes does not show
-        the demand there. Then each scope in which a sender waits requests the share that it holds, or an unlimited rate
-        if it holds none. Otherwise the process would lose one share while it waits for another, again and again.
+        the demand there. Then each scope in which a sender waits requests the share that it holds, an unlimited rate if
+        it holds none, or 0 if the scope has no limit. Otherwise the process would lose one share while it waits for
+        another, again and again.
         """
         with self._changed:
             now = self._clock.monotonic()
@@ -358,7 +364,10 @@ class ProcessPacing:
             }
 
     def reduce(self, shares: Mapping[Scope, float]) -> None:
-        """Lower rates to these shares, before the ledger gives the difference to other processes; raise none."""
+        """Lower rates to these shares, before the ledger gives the difference to other processes; raise no known rate.
+
+        A scope whose rate is not known gets its share as its rate here, before the new ledger row is committed.
+        """
         with self._changed:
             now = self._clock.monotonic()
             for scope, share in shares.items():

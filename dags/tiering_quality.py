@@ -9,16 +9,19 @@ and a rolling sample of all others, so that over time every segment is verified 
 * **ready** waits in the triggerer, without a worker or a pool slot, until the run can start: the schema, the store and
   at least one log dir (if any are set) are usable, and the size of the pool `remote_log_reader` is not 0. It does not
   wait for cluster metadata, nor for a pause of all topics to end. It fails at once if waiting cannot help.
-* **plan** first lets verdicts expire that are older than `tiering.verdict.max.age.ms`: their segments are still served,
-  but do not count as safe any more. Then it chooses the segments, and logs the cost in bytes, requests and time at the
-  fetch quota in force. If there is nothing to verify, or in a dry run, nothing is read from the store.
+* **plan** first changes each verdict PASSED that is older than `tiering.verdict.max.age.ms` to EXPIRED, except in a dry
+  run: these segments are still served, but do not count as safe any more. Then it chooses the segments, and logs the
+  cost in bytes, requests and time at the fetch quota in force. If there is nothing to verify, or in a dry run, no
+  segment is read.
 * **verify** is one Spark job in the pool `remote_log_reader`. Its tasks get shares of the segments of about equal size,
   and what they read is charged to the fetch quota. Verdicts are stored as the job goes on; a retry continues where the
   failed try ended.
 * **summary** evaluates the rules about whole partitions, and logs one line for each of the first 50 segments that
   failed, with a link to its line in the report.
 * **failed_segment** (for the first 20 segments that failed) and **outcome** fail if a segment failed. Such a segment is
-  kept, is not served, and stops its partition. The next run of `tiering_copy` copies it again if a broker still has it.
+  kept, is not served, and stops its partition: no new segment of it is copied, and its retention by time and size
+  waits, until the failed segment is copied again or given up. The next run of `tiering_copy` copies it again if a
+  broker still has it.
 
 Of what the platform stores about segments, this DAG changes only verdicts: a run may be stopped at any time.
 """
@@ -56,7 +59,7 @@ DEPTH = Param(
     enum=["deep", "shallow"],
     title="Depth",
     description_md="`deep` reads every byte, under the fetch quota. `shallow` checks lengths and "
-    "checksums, and reads manifests, indexes and both ends of each log: a few KiB for each segment.",
+    "checksums, and reads manifests, indexes and both ends of each log: about 17 KiB a segment, and its indexes.",
 )
 WHICH = Param(
     DUE,
@@ -73,7 +76,8 @@ SHARE = Param(
     minimum=0,
     maximum=1,
     title="Share of the rolling sample",
-    description_md="Share of all bytes, for example 0.05; used with `due`. Empty: `tiering.verify.share`.",
+    description_md="Share of all segments that is sampled in each `tiering.verify.period.ms`, for example 0.05; used "
+    "with `due`. Empty: `tiering.verify.share`.",
 )
 LIMIT_BYTES = Param(
     None,

@@ -433,7 +433,7 @@ def test_each_dag_fails_at_once_where_waiting_cannot_help(
     [
         ("GET .*_tiering-store.json", 403, "AccessDenied", "AccessDenied (403): check the credentials"),
         ("PUT .*_tiering-probe", 403, "QuotaExceeded", "QuotaExceeded (403): free space in bucket"),
-        ("PUT .*_tiering-probe", 503, "SlowDown", "SlowDown (503), and again after the last retry"),
+        ("PUT .*_tiering-probe", 503, "SlowDown", "SlowDown (503) to the last try: a later one may succeed"),
         ("POST .*delete", 403, "AccessDenied", "objects cannot be deleted"),
     ],
 )

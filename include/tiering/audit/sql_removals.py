@@ -173,7 +173,7 @@ class SqlRemovalStore(SqlDeletionRuns):
             ).rowcount
 
     def _settle_left(self, connection: Connection, run_id: str, author: str, now_ms: int) -> None:
-        begun = f"withdrawn by {author} during its removal: the next audit reports the object if it is left"
+        begun = f"withdrawn by {author} when its removal may have begun: the next audit reports the object if left"
         for left, outcome, message in (
             (
                 _ITEMS.settle_left.where(planned_removals.c.marked_for_deletion_at_ms.is_not(None)),

@@ -296,9 +296,10 @@ def count_out(connection: Connection, cluster_id: str, *segments: RemoteLogSegme
 def highest_finished_offset(
     connection: Connection, cluster_id: str, partition: TopicIdPartition, leader_epoch: int = PARTITION_TOTAL
 ) -> int | None:
-    """Return the highest end offset (inclusive) that was ever FINISHED under the epoch; None if there was none.
+    """Return the highest offset (inclusive) that FINISHED segments ever had under the epoch; None if they had none.
 
-    By default it is that of all epochs, which a decision to follow another history may have lowered.
+    For `PARTITION_TOTAL`, the default, it is the highest end offset that they ever had under any epoch, except that a
+    decision to follow another history may have lowered it.
     """
     key = key_of(cluster_id, partition) | {"of_epoch": leader_epoch}
     return connection.execute(_HIGHEST_FINISHED, key).scalar_one_or_none()
@@ -381,8 +382,8 @@ def learnt(
 
     After a decision, a source whose newest epoch is not later than the newest stored one may be an old leader's
     directory. From the lowest offset of any decision on, its epochs are either stored already or belong to a replaced
-    history, so those that are not stored are ignored. The epochs of a segment always count (`is_followed`): the segment
-    may be a copy that the store has of a followed history whose beginning the source has lost.
+    history, so those that are not stored are ignored. With `is_followed`, no epoch is ignored: `seen` then comes from a
+    segment, which may be older than the first epoch that the source of the followed history still has.
     """
     known = retention_state_of(connection, cluster_id, partition).leader_epochs
     found = merged(known, seen, seen_log_start)
@@ -397,7 +398,7 @@ def learnt(
 def follow_leader_epochs(
     connection: Connection, cluster_id: str, partition: TopicIdPartition, source: LeaderEpochs, from_offset: int
 ) -> None:
-    """Follow the source's leader epochs from the offset (inclusive) on. The caller has locked the partition."""
+    """Store the leader epochs that `followed` returns for the source. The caller has locked the partition."""
     known = retention_state_of(connection, cluster_id, partition).leader_epochs
     _store(connection, cluster_id, partition, followed(known, source, from_offset))
 

@@ -1,8 +1,8 @@
 """Requests to S3: configuration of the boto3 client, rate-limited bodies, and translation of errors.
 
 setting                                  why
-request_checksum_calculation             when required: otherwise botocore reads every body once more, for a CRC-32, and
-                                         our checksum is a CRC-32C
+request_checksum_calculation             when required: botocore adds a CRC-32 only if S3 requires a checksum and the
+                                         request has none; our bodies are sent with a CRC-32C
 payload_signing_enabled False            over plain http botocore would read the body for a SHA-256 too; the checksum
                                          header, which is signed, protects the body. Use https on untrusted networks:
                                          http does not encrypt
@@ -15,8 +15,8 @@ classic client, never CRT                CRT ignores an endpoint that is set, an
 a fixed User-Agent                       botocore would compose it for every request, in 10 % of the time of a small
                                          request
 
-botocore reads a body directly from a byte source. Messages of errors contain the error code and the place, never the
-message text of a server, which may repeat keys and signatures.
+botocore reads the body of an upload from a `PacedBody`, which reads the byte source in blocks. Messages of errors
+contain the error code and the place, never the message text of a server, which may repeat keys and signatures.
 """
 
 import contextlib
@@ -87,7 +87,7 @@ def s3_client(
     except (BotoCoreError, ValueError) as error:
         raise SettingError(
             f"S3 cannot be used as it is set ({type(error).__name__}): check remote_storage.endpoint_url,"
-            " remote_storage.region, AWS_PROFILE, AWS_REGION and the AWS configuration file"
+            " remote_storage.region, AWS_PROFILE, AWS_DEFAULT_REGION and the AWS configuration file"
         ) from error
 
 
@@ -321,7 +321,7 @@ def _of_answer(error: ClientError, place: str, bucket: str) -> RemoteStorageErro
     if code == "PreconditionFailed" or status == 412:
         return RemoteObjectExistsError(f"{answer}: the object exists already and is left as it is")
     if code in _UNAVAILABLE or status in (429, 500, 502, 503, 504):
-        return RemoteStorageUnavailableError(f"{answer}, and again after the last retry")
+        return RemoteStorageUnavailableError(f"{answer} to the last try: a later one may succeed")
     if code in _NOT_FOUND or status in (404, 416):
         return RemoteResourceNotFoundError(answer)
     return RemoteStorageError(answer)

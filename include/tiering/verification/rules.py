@@ -104,12 +104,7 @@ RULES: Final[tuple[Rule, ...]] = (
         "The bytes read from the log have the checksum that the store computed.",
         depths=_DEEP,
     ),
-    Rule(
-        ALL_OBJECTS_THERE,
-        _OBJECT,
-        IsZero("objects_missing"),
-        "Every object is in the store, with its bytes.",
-    ),
+    Rule(ALL_OBJECTS_THERE, _OBJECT, IsZero("objects_missing"), "Every object is in the store, with its bytes."),
     Rule("Q201", _SEGMENT, IsZero("offset_index_untrimmed"), "The offset index ends with its last entry."),
     Rule("Q202", _SEGMENT, IsZero("offset_index_disorder"), "Offsets and positions of the offset index ascend."),
     Rule("Q203", _SEGMENT, IsZero("offset_index_outside"), "The offset index stays inside the segment."),
@@ -127,7 +122,7 @@ RULES: Final[tuple[Rule, ...]] = (
         "Q214",
         _SEGMENT,
         IsZero("time_index_wrong_entries"),
-        "Every entry of the time index names an offset of the first batch with its timestamp; no earlier one is newer.",
+        "Every entry of the time index has the largest timestamp of its offset's batch; earlier batches are older.",
         depths=_DEEP,
     ),
     Rule(
@@ -138,7 +133,12 @@ RULES: Final[tuple[Rule, ...]] = (
     ),
     Rule("Q221", _SEGMENT, IsZero("transaction_index_untrimmed"), "The transaction index ends with its last entry."),
     Rule("Q222", _SEGMENT, IsZero("transaction_index_disorder"), "Abort markers of the transaction index ascend."),
-    Rule("Q223", _SEGMENT, IsZero("transaction_index_outside"), "Abort markers lie inside the segment."),
+    Rule(
+        "Q223",
+        _SEGMENT,
+        IsZero("transaction_index_outside"),
+        "Abort markers of the transaction index lie inside the segment, and transactions begin before them.",
+    ),
     Rule(
         "Q224",
         _SEGMENT,
@@ -176,7 +176,7 @@ RULES: Final[tuple[Rule, ...]] = (
         "Q241",
         _SEGMENT,
         IsZero("leader_epoch_differences"),
-        "The leader epoch history ends within the segment and agrees with the metadata.",
+        "No leader epoch of the stored history begins after the segment, and the history agrees with the metadata.",
     ),
     Rule(
         "Q242",
@@ -244,7 +244,7 @@ RULES: Final[tuple[Rule, ...]] = (
         "Q267",
         _SEGMENT,
         IsZero("log_unopened_batches"),
-        "Opened batches can be decompressed, and hold the records that their headers announce.",
+        "Every batch that is opened can be decompressed, and has the records that its header announces.",
         depths=_DEEP,
     ),
     Rule(
@@ -258,7 +258,7 @@ RULES: Final[tuple[Rule, ...]] = (
         "Q269",
         _SEGMENT,
         IsZero("log_thinned_batches"),
-        "No batch holds fewer records than offsets, as it does after compaction.",
+        "Every batch has as many records as offsets; after compaction a batch may have fewer.",
         Severity.WARNING,
         depths=_DEEP,
     ),

@@ -10,7 +10,7 @@ CATALOGUE: Final[Mapping[str, Sequence[Damage]]] = {
     "Batch header, not under the CRC": of_segments.OUTSIDE_OF_THE_CRC,
     "Batch header and records, the CRC left": of_segments.UNDER_THE_CRC,
     "Batch header and records, with a new CRC": of_segments.WITH_A_NEW_CRC,
-    "Batch header and records, told by the source's checksum alone": of_segments.BY_THE_CHECKSUM_ALONE,
+    "Batch header and records, found only by the source's checksum": of_segments.BY_THE_CHECKSUM_ALONE,
     "Order of batches": of_segments.ORDER_OF_BATCHES,
     "Length of the log": of_segments.LENGTH,
     "Offset index": of_segments.OFFSET_INDEX,

@@ -100,10 +100,10 @@ UNDER_THE_CRC: Final = (
 WITH_A_NEW_CRC: Final = (
     _damage("attributes: another codec", _COMPRESSED, flip("attributes", 7, signed=True), "Q267"),
     _damage("attributes: no codec", _COMPRESSED, flip("attributes", 4, signed=True), "Q267"),
-    _damage("attributes: a codec that is none", _COMPRESSED, flip("attributes", 1, signed=True), "Q266"),
-    _damage("attributes: a control batch", _PLAIN, flip("attributes", 32, signed=True), "Q266", "Q232"),
-    _damage("attributes: a marker no longer", _MARKER, flip("attributes", 32, signed=True), "Q232"),
-    _damage("attributes: a marker outside of a transaction", _MARKER, flip("attributes", 16, signed=True), "Q266"),
+    _damage("attributes: a codec that does not exist", _COMPRESSED, flip("attributes", 1, signed=True), "Q266"),
+    _damage("attributes: data with the control flag", _PLAIN, flip("attributes", 32, signed=True), "Q266", "Q232"),
+    _damage("attributes: a marker, no control flag", _MARKER, flip("attributes", 32, signed=True), "Q232"),
+    _damage("attributes: a marker, no transactional flag", _MARKER, flip("attributes", 16, signed=True), "Q266"),
     _damage("attributes: an unknown flag", _COMPRESSED, flip("attributes", 128, signed=True), "Q266"),
     _damage("last offset delta raised", _COMPRESSED, add("last offset delta", 1, signed=True), "Q264", "Q204"),
     _damage("last offset delta lowered", _COMPRESSED, add("last offset delta", -1, signed=True), "Q263", "Q266"),
@@ -135,10 +135,10 @@ BY_THE_CHECKSUM_ALONE: Final = tuple(
     Damage(f"{name}, with a new CRC", in_batch(number, change), "Q102")
     for name, number, change in (
         ("attributes: timestamps by the broker", _COMPRESSED, flip("attributes", 8, signed=True)),
-        ("attributes: not of the transaction around it", _COMPRESSED, flip("attributes", 16, signed=True)),
+        ("attributes: data of a transaction, no transactional flag", _COMPRESSED, flip("attributes", 16, signed=True)),
         ("attributes: a delete horizon", _COMPRESSED, flip("attributes", 64, signed=True)),
-        ("producer epoch in the midst of others", _PLAIN, add("producer epoch", 1, signed=True)),
-        ("base sequence in the midst of others", _PLAIN, add("base sequence", 1, signed=True)),
+        ("producer epoch of a batch that is not the producer's last", _PLAIN, add("producer epoch", 1, signed=True)),
+        ("base sequence of a batch that is not the producer's last", _PLAIN, add("base sequence", 1, signed=True)),
         ("records: a byte of a value", _PLAIN, _records(500, signed=True)),
         ("records: a byte of a compressed value", _COMPRESSED, _records(200, signed=True)),
     )
@@ -310,7 +310,7 @@ UNSEEN: Final = (
         depth=ANY,
     ),
     Damage(
-        "transaction index: dropped, manifest and metadata deny it; the transaction began in an earlier segment",
+        "transaction index with a transaction that began in an earlier segment: dropped, manifest and metadata deny it",
         _dropped_and_denied(VICTIM),
         depth=ANY,
     ),
@@ -374,7 +374,7 @@ ORDER_OF_BATCHES: Final = (
         "zeros for a batch", _batches(lambda b: [*b[:9], bytes(len(b[9])), *b[10:]]), "Q261", depth=DEEP, recorded=True
     ),
     Damage(
-        "zeros for a block", _log(lambda log: log[:8192] + bytes(4096) + log[12288:]), "Q262", depth=DEEP, recorded=True
+        "zeros over 4 KiB", _log(lambda log: log[:8192] + bytes(4096) + log[12288:]), "Q262", depth=DEEP, recorded=True
     ),
 )
 
@@ -382,12 +382,12 @@ _LENGTH: Final = ("Q101", "S203", "size-mismatch")
 
 LENGTH: Final = (
     Damage("cut within a batch", _log(lambda log: log[:-100]), *_LENGTH, "Q252"),
-    Damage("cut between batches, as it was while it was active", _batches(lambda b: b[:-1]), *_LENGTH, "Q252"),
+    Damage("cut between batches, as while the segment was active", _batches(lambda b: b[:-1]), *_LENGTH, "Q252"),
     Damage("cut to a header", _log(lambda log: log[:61]), *_LENGTH, "Q251", "Q252"),
     Damage("empty", _log(lambda _: b""), "Q106", *_LENGTH, "Q251", "Q252"),
     Damage("the first batch gone", _batches(lambda b: b[1:]), *_LENGTH, "Q251"),
     Damage("a zero tail, as preallocated", _log(lambda log: log + bytes(4096)), *_LENGTH),
     Damage("a batch of the next segment behind", _of_the_next_segment, *_LENGTH),
     Damage("a byte behind", _log(lambda log: log + b"\xff"), *_LENGTH),
-    Damage("of another partition, moved here, as long", _of_another_partition, "Q102", "Q252"),
+    Damage("that of another partition, its offsets adapted, cut to this length", _of_another_partition, "Q102", "Q252"),
 )

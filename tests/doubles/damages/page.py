@@ -13,40 +13,55 @@ from tests.doubles.source_tree import ROOT
 PAGE: Final = ROOT / "docs" / "quality-damages.md"
 
 _INTRODUCTION: Final = """\
-# Damage, and what tells of it
+# Damage, and the rules that find it
 
-`make docs` writes this from `tests/doubles/damages`. `tests/integration/test_damage_matrix.py` does {kinds} kinds of
-damage to remote copies of a real broker's segments, behind the platform's back: in a file store, and in an S3 server
-(versitygw), where what is put in the place of an object has a checksum of its own, and a right one. Each must be
-found by the rules of its row, at its depth and not before. 500 whole segments in files, more than 40 of them in S3 as
-well, must break no rule at either depth.
+`make docs` writes this page from `tests/doubles/damages`. `tests/integration/test_damage_matrix.py` does {kinds} kinds
+of damage to remote copies of a real broker's segments, without the platform's knowledge: in a file store, and in an S3
+server (versitygw), where an object that replaces another has a correct checksum of its own. The rules of a row must
+find the row's damage at the row's depth; a verification at a smaller depth must find nothing. At least 500 undamaged
+segments in the file store, and at least 40 in S3, must break no rule at either depth.
 
-Where a batch or its place is damaged, the metadata has the checksum of the *damaged* log: as if the source had been so
-when it was copied, or as after a rebuild. Only what bytes say of each other is left to find them by. Where the metadata
-has the source's checksum, each of them is another checksum or length as well: Q102 or Q101, level object, any depth.
+In the groups about batch headers, records and the order of batches, the metadata has the checksum of the *damaged* log,
+as if the source had been damaged before the copy, or as after a rebuild. Then a rule can find the damage only if the
+stored bytes contradict each other or the rest of the metadata. If the metadata has the source's checksum instead, a
+verification at either depth also finds another checksum (Q102) or another length (Q101) of the log. The group of damage
+that is found only by the source's checksum is done with the source's checksum in the metadata.
 
-Bytes that rot below a store are told by Q105, level object, depth deep: S3 answers with the checksum that it computed
-when the object arrived. A file store keeps none, so Q102 tells at any depth.
+Q105 (level object, depth deep) finds bytes that rot below an S3 store, because S3 answers with the checksum that it
+computed when the object arrived. A file store keeps no checksum, but computes it from the present bytes, so Q102 finds
+such bytes at either depth. This damage has a test of its own and no row.
 
-The level is that of the first rule, the one that says most; the others come with it, and more may. *Depth* is the least
-that must be read; *none*: no segment is wrong by itself, rows and a listing tell.
+The level is that of the first rule, which says most about the damage; the rules of the last column are broken as well,
+and others may be. *Depth* is the smallest depth at which a verification of segments finds the damage. *None*: each
+segment passes by itself, and the damage shows when the rows of the partition's segments are compared with a listing of
+the store, or with the log start, or with the log end or the leader epochs of the source. A size run that compares with
+the store evaluates the rules of level size, and an audit makes the findings of level audit; both have no depth.
 """
 
 _NOT_CAUGHT: Final = """\
-## What nothing tells of
+## What nothing finds
 
-The same tests make sure that these are still unseen, so that this page stays true. Harmless is what a broker might have
-written: readers search a little longer. What is unseen is either read by nobody, or lies before the segments that are
-looked at. The last group stands in the tables above as well: the source's checksum tells.
+The same tests assert that no rule finds these kinds of damage; if a rule finds one, its test fails. *Harmless*: a
+broker might have written the same; readers search a little longer, or an idle producer is forgotten earlier. *Unseen*:
+no rule compares the changed values with others, the changed values agree with each other, or the change is about
+offsets before the segments that a verification reads. The kinds of the last group are in the tables above as well: the
+source's checksum finds them where the metadata has it.
 """
 
 
 _NO_DAMAGE: Final = """\
 ## What is no damage
 
-A batch of a few KiB of which hundreds of MiB come out: any producer may send it, and its CRC-32C is right. Up to
-{mib} MiB or {records:,} records of it are checked; one that is larger is named by Q270, a warning. Its segment passes,
-is served, and can be handed over (`tests/scenarios/test_large_batches.py`).
+A batch of a few KiB may decompress to hundreds of MiB: any producer may send it, and its CRC-32C is right. At most
+{mib} MiB and at most {records:,} records of a batch are checked; Q270, a warning, names a batch that exceeds one of
+these limits. Its segment passes, is served, and can be handed over (`tests/scenarios/test_large_batches.py`).
+"""
+
+_OPENED: Final = """\
+Names without a number are kinds of an audit's findings. A verification *opens* a batch: it decompresses the batch and
+parses its records. It opens every batch that it reads until 1 MiB of records has come out. After that it opens only so
+many batches that about 1 byte of records comes out for each 64 bytes of the log. It opens no batch with a wrong CRC-32C
+or an unknown codec, and no further batch after one that could not be opened.
 """
 
 
@@ -75,13 +90,13 @@ def _cells(damage: Damage) -> Iterator[str]:
 
 
 def _rules() -> str:
-    """Those that this page names."""
+    """Return the table of the rules that this page names."""
     in_tables = {rule for damages in CATALOGUE.values() for damage in damages for rule in damage.rules}
-    named = sorted(in_tables | {NOT_OPENED})
+    named = sorted(in_tables | {"Q105", NOT_OPENED})
     rules = [RULES_BY_ID[rule] for rule in named if rule in RULES_BY_ID]
     rows = "".join(f"| {one.rule_id} | {level_of(one.rule_id)} | {one.severity} | {one.sentence} |\n" for one in rules)
     heads = "| rule | level | severity | what must hold |\n|---|---|---|---|\n"
-    return f"## Rules\n\nOther names are kinds of an audit's findings.\n\n{heads}{rows}"
+    return f"## Rules\n\n{_OPENED}\n{heads}{rows}"
 
 
 if __name__ == "__main__":

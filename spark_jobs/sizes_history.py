@@ -90,9 +90,8 @@ def _sweep(day: Path, running: Path) -> None:
         begun.unlink()
     merges = sorted(day.glob(f"{_MERGED}*{_SUFFIX}"), key=_run_at_ms)
     contained = [run for run in _runs(day) if merges and _run_at_ms(run) <= _run_at_ms(merges[-1])]
-    for file in (*merges[:-1], *contained):
-        if file != running:
-            file.unlink()
+    for file in {*merges[:-1], *contained} - {running}:
+        file.unlink()
 
 
 def _merge(day: Path) -> None:

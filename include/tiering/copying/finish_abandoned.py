@@ -26,8 +26,8 @@ A copy batch never begins to delete an abandoned copy that is whole: it finishes
 holds the copy lease, no other worker of this database continues the copy meanwhile.
 
     objects in the store   segment in the source               what the batch does with the copy
-    whole                  the same bytes, or deleted          finishes it if it continues what is copied, or replaces
-                                                               a failed segment; otherwise keeps it
+    whole                  the same bytes, fewer of them       finishes it if it continues what is copied, or replaces
+                           after compaction, or deleted        a failed segment; otherwise keeps it
     whole                  a different segment                 keeps it
     in parts               the same offsets and size           claims the store, then abandons the copy: the segment
                                                                is copied again
@@ -75,15 +75,17 @@ def abandoned_copies_of(metadata: RemoteLogMetadata, partition: TopicIdPartition
 def continuing_copies(
     metadata: RemoteLogMetadata,
     partition: TopicIdPartition,
-    highest_copied_offset: int,
+    highest_copied_offset: int | None,
     following_offset: int,
     is_whole: Callable[[SegmentRow], bool],
 ) -> list[PlannedSegment]:
-    """Return the whole abandoned copies that continue what is copied; the source no longer has their offsets.
+    """Return the whole abandoned copies that continue what is copied; the source no longer has all of their records.
 
-    Only copies of the history that is followed now count. `highest_copied_offset` is inclusive. `following_offset` is
-    the first offset that the source still has above it.
+    Only copies of the history that is followed now count. `highest_copied_offset` is inclusive; if it is
+    None, no copy continues anything. `following_offset` is the first offset above it that the source still has whole.
     """
+    if highest_copied_offset is None:
+        return []
     found, next_offset = [], highest_copied_offset + 1
     history = newest_history(metadata.divergences(partition))
     for row in abandoned_copies_of(metadata, partition):
@@ -234,7 +236,7 @@ class AbandonedCopies:
     def _opened(
         self, stack: ExitStack, replica_id: ReplicaId, attempt: RemoteLogSegmentMetadata, *, replaces: bool
     ) -> OpenSegment | None:
-        """Open the source's segment; None if it is gone.
+        """Open the source's segment; None if it is gone, or has lost records of the copy to compaction.
 
         Also None if the copy replaces a failed segment and the source has no eligible segment of these offsets.
 
@@ -251,7 +253,7 @@ class AbandonedCopies:
                 return None
             raise
         is_other = not opened.segment.eligible or opened.segment.end_offset != attempt.end_offset
-        return None if replaces and is_other else opened
+        return None if _was_compacted(opened, attempt) or (replaces and is_other) else opened
 
     def _objection(
         self,
@@ -300,6 +302,16 @@ def _is_same(opened: OpenSegment, row: SegmentRow) -> bool:
     if not _has_offsets_of(opened, row.metadata) or opened.segment.leader_epochs != row.metadata.segment_leader_epochs:
         return False
     return opened.fingerprint.as_text() == row.source_fingerprint or opened.check().data.log_crc32c == row.log_crc32c
+
+
+def _was_compacted(opened: OpenSegment, attempt: RemoteLogSegmentMetadata) -> bool:
+    """Return whether the source's segment lost records of the copy to compaction, so that only the copy has them all.
+
+    The segment has the copy's offsets under the same leader epochs, each of which has one history, and fewer bytes.
+    """
+    segment, offsets = opened.segment, (attempt.start_offset, attempt.end_offset + 1)
+    is_smaller = segment.size_bytes < attempt.segment_size_bytes and segment.end_offset >= attempt.end_offset
+    return is_smaller and segment.leader_epochs.range(*offsets) == attempt.segment_leader_epochs.range(*offsets)
 
 
 def _is_planned(planned: PlannedSegment, attempt: RemoteLogSegmentMetadata) -> bool:

@@ -86,8 +86,8 @@ def plan_copy(
     segments of the partition are planned. If a failed segment that would be copied again lacks objects in the store,
     and there is `doubt` whether that is the right store, nothing of the partition is planned.
 
-    If the source no longer has the next offsets, or the records of a failed segment, abandoned copies of them that are
-    whole (`is_whole`) are planned, to be finished.
+    If the source no longer has all records of the next offsets, or those of a failed segment, abandoned copies of them
+    that are whole (`is_whole`) are planned, to be finished.
 
     `now_ms` is the database's clock; `retentions` holds the retention that is set on topics, by topic name. If nothing
     of a partition was ever copied, the copy begins after the segments that expiration would delete immediately; see
@@ -104,12 +104,13 @@ def plan_copy(
     for replica in report.replicas:
         if not replica.chosen:
             continue
-        highest = metadata.highest_copied_offset(replica.topic_id_partition)
+        partition = replica.topic_id_partition
+        highest = metadata.highest_copied_offset(partition)
         pending = next_segments(replica, highest, metadata)
         following = _following(replica, pending, highest)
         divergence = held_by_divergence(replica, highest, metadata)
         divergence = divergence if divergence is not None and _may_copy(replica, metadata, registry) else None
-        copies = before_divergence(failed.get(replica.topic_id_partition, ()), divergence)
+        copies = before_divergence(failed.get(partition, ()), divergence)
         again = Replacements()
         if copies and _may_copy(replica, metadata, registry):
             again = without_doubtful(replacements_of(replica, report, copies, metadata, max_new_copies), copies, doubt)
@@ -124,7 +125,10 @@ def plan_copy(
                 to_copy += new
                 held_back += waits
             elif refusal.hole is not None and (
-                left := _whole_abandoned_copies(replica, following, highest, metadata, is_whole)
+                # Compacted segments are still there, without all of their records.
+                left := continuing_copies(
+                    metadata, partition, highest, max(following.base_offset, refusal.hole.last + 1), is_whole
+                )
             ):
                 to_copy += left
             else:
@@ -213,18 +217,6 @@ def _with_whole_abandoned_copies(
         return again
     left = replacement_copies(metadata, replica.topic_id_partition, [copy.metadata for copy in copies], is_whole)
     return Replacements(tuple(left)) if left else again
-
-
-def _whole_abandoned_copies(
-    replica: Replica,
-    following: LogSegment,
-    highest: int | None,
-    metadata: RemoteLogMetadata,
-    is_whole: Callable[[SegmentRow], bool],
-) -> list[PlannedSegment]:
-    if highest is None:
-        return []
-    return continuing_copies(metadata, replica.topic_id_partition, highest, following.base_offset, is_whole)
 
 
 def _may_copy(replica: Replica, metadata: RemoteLogMetadata, registry: TopicRegistry) -> bool:

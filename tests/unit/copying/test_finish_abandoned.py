@@ -265,6 +265,22 @@ def test_a_whole_copy_of_other_bytes_stays_beside_the_new_one(world, orders):
     assert world.objects() == 4 * 3
 
 
+@pytest.mark.parametrize("epoch", [0, 1])
+def test_only_the_history_of_a_whole_copy_may_have_lost_records_to_compaction(world, orders, epoch):
+    """The plan names the copy, because no segment of the source can be copied in its place any more."""
+    left = left_at(world, orders, CopyStep.VERIFIED).metadata
+    first, second, third = world.source.replicas[orders].segments
+    cleaned = replace(second, size_bytes=400, reason=IneligibleReason.COMPACTED_SEGMENT)
+    cleaned = replace(cleaned, leader_epochs=LeaderEpochs.of([(epoch, 10)]))
+    world.source.change(orders, segments=(first, cleaned, third), was_compacted=True)
+    world.source.generation = 2
+    world.plan("next")
+    world.batch("next", "next/0")
+    stays = [row.metadata for row in abandoned_copies_of(world.metadata, orders.topic_id_partition)]
+    assert stays == ([] if epoch == 0 else [left])
+    assert (ids(world, orders).get(10) == left.remote_log_segment_id) == (epoch == 0)
+
+
 def test_a_whole_copy_stays_while_the_source_may_not_be_copied(world, orders):
     left = left_at(world, orders, CopyStep.VERIFIED).metadata
     first, second, third = world.source.replicas[orders].segments

@@ -354,8 +354,8 @@ class ActiveGuards:
         return (
             f"nothing expires while the guard {first.guard} is active, since {format_utc(first.raised_at_ms)}: an audit"
             f" found that {first.sentence}. Restore the database's dynamic configs and adopt or accept the lost"
-            " segments; then an audit without objections clears it. ./tiering take-over-store shows the retention"
-            ' settings that this database has now (docs/runbook.md, "The database was restored from a backup")'
+            " segments; then a ./tiering audit without objections clears it. ./tiering take-over-store shows the"
+            ' retention settings in this database now (docs/runbook.md, "The database was restored from a backup")'
         )
 
     def require_expiration_allowed(self) -> None:

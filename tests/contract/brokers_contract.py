@@ -102,6 +102,8 @@ class BrokersContract:
         old = TopicIdPartition(world.create_topic(name), 0, name)
         world.delete_topic(name)
         new = TopicIdPartition(world.create_topic(name), 0, name)
+        # Right after its election a leader may still say that it does not lead.
+        wait_until(lambda: new in world.brokers.partition_offsets([new]).offsets, "the new topic is led")
         answer = world.brokers.partition_offsets([old, new])
         assert answer.of(new).high_watermark == 0
         assert isinstance(answer.refused[old], UnknownTopicError)

@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cached_property, partial
 from typing import Any, Final
-from urllib.parse import unquote, urlsplit
 
 from include.tiering.app.adapters import Adapters
 from include.tiering.audit.record import ActiveGuards
@@ -39,6 +38,7 @@ from include.tiering.runs.database_clock import ClockBounds, ClockGuard
 from include.tiering.segments.sql import SqlRemoteLogMetadata
 from include.tiering.segments.topics import TopicLifecycle
 from include.tiering.settings import TieringSettings, load_settings
+from include.tiering.settings.remote_storage import split_storage_url
 from include.tiering.sizes.service import SizeService
 from include.tiering.verification.service import VerificationService
 
@@ -464,8 +464,8 @@ class App:
 
 def _store_properties(settings: TieringSettings) -> StoreProperties:
     remote = settings.remote_storage
-    parts = urlsplit(remote.required_url())
-    directory = unquote(parts.path) if parts.scheme == "file" else None
+    parts = split_storage_url(remote.required_url())
+    directory = parts.path if parts.scheme == "file" else None
     wants = remote.layout == "aiven" and bool(remote.custom_metadata_fields_include)
     return StoreProperties(remote.layout, directory, wants)
 

@@ -290,9 +290,7 @@ class MistakeEvents(EventSource):
         """That of the database's host, for a while."""
         scheduler = self._world.scheduler
         if not scheduler.database_ahead_ms:
-            off_ms: Any = self._choices.pick(_OFF_MS)
-            scheduler.database_ahead_ms = off_ms
-            self._tell("the database's clock goes wrong", "", f"by {off_ms // _HOUR_MS} hours")
+            self._put_the_clock_off(self._choices.pick(_OFF_MS))
 
     def clock_jumps_before_a_run(self) -> None:
         """Topics keep a month, by which nothing is old; a host comes up with a clock that is a year ahead, and the next
@@ -300,8 +298,7 @@ class MistakeEvents(EventSource):
         scheduler = self._world.scheduler
         if not scheduler.database_ahead_ms:
             self._set(self._topics(), _MONTH_MS)
-            scheduler.database_ahead_ms = _FAR_AHEAD_MS
-            self._tell("the database's clock goes wrong", "", f"by {_FAR_AHEAD_MS // _HOUR_MS} hours")
+            self._put_the_clock_off(_FAR_AHEAD_MS)
             self._runs.start_expire_run()
 
     def copiers_die_under_a_clock_that_is_ahead(self) -> None:
@@ -309,8 +306,7 @@ class MistakeEvents(EventSource):
         set right, so that their leases end further in the future than a lease may last."""
         world = self._world
         if not world.scheduler.database_ahead_ms:
-            world.scheduler.database_ahead_ms = _FAR_AHEAD_MS
-            self._tell("the database's clock goes wrong", "", f"by {_FAR_AHEAD_MS // _HOUR_MS} hours")
+            self._put_the_clock_off(_FAR_AHEAD_MS)
             self._runs.start_copy_run()
             return
         copiers = world.alive("copier")
@@ -319,6 +315,10 @@ class MistakeEvents(EventSource):
             world.scheduler.kill(process)
         if copiers:
             self.clock_is_mended()
+
+    def _put_the_clock_off(self, off_ms: Any) -> None:
+        self._world.scheduler.database_ahead_ms = off_ms
+        self._tell("the database's clock goes wrong", "", f"by {off_ms // _HOUR_MS} hours")
 
     def clock_is_mended(self) -> None:
         """And what it dated while it was ahead is told about, as the refusals say."""
@@ -382,14 +382,8 @@ class MistakeEvents(EventSource):
         return sorted({*self._world.cluster.names.values(), "orders"})
 
     def _set(self, topics: Sequence[str], retention_ms: Any, retention_bytes: int | None = None) -> None:
-        limits = {"retention.ms": retention_ms, "retention.bytes": retention_bytes}
-        changes = {name: None if value is None else str(value) for name, value in limits.items()}
         for topic in topics:
-            self._world.admin_configs.alter(ConfigEntity(EntityType.TOPICS, topic), changes, author="operator")
-            history = (self._world.scheduler.now_ms, topic, retention_ms, retention_bytes)
-            self._world.settings_history.append(history)
-            said = f"retention.ms {retention_ms}, retention.bytes {retention_bytes}"
-            self._tell("retention is changed", topic, said)
+            self._set_retention(topic, retention_ms, retention_bytes)
 
     def _pause_and_set(self, topics: Sequence[str], retention_ms: Any) -> None:
         self._world.admin_work.pause(None, author="operator")

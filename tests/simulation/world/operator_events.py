@@ -43,14 +43,7 @@ class OperatorEvents(EventSource):
         retention_bytes: Any = self._choices.pick(_FEW_BYTES if by_size else _RETENTION_BYTES)
         if retention_bytes == _CLOSE:
             retention_bytes = self._close_to_what_is_there(topic)
-        entity = ConfigEntity(EntityType.TOPICS, topic)
-        changes = {
-            "retention.ms": None if retention_ms is None else str(retention_ms),
-            "retention.bytes": None if retention_bytes is None else str(retention_bytes),
-        }
-        self._world.admin_configs.alter(entity, changes, author="operator")
-        self._world.settings_history.append((self._world.scheduler.now_ms, topic, retention_ms, retention_bytes))
-        self._tell("retention is changed", topic, f"retention.ms {retention_ms}, retention.bytes {retention_bytes}")
+        self._set_retention(topic, retention_ms, retention_bytes)
 
     def log_start_rises_into_a_local_segment(self) -> None:
         """Records of a segment that is not remote are deleted, all but its first ones stay in its file, and an
@@ -91,11 +84,7 @@ class OperatorEvents(EventSource):
         self._expire_close_to(log.partition.topic)
 
     def _expire_close_to(self, topic: str) -> None:
-        retention_bytes = self._close_to_what_is_there(topic)
-        changes = {"retention.ms": None, "retention.bytes": str(retention_bytes)}
-        self._world.admin_configs.alter(ConfigEntity(EntityType.TOPICS, topic), changes, author="operator")
-        self._world.settings_history.append((self._world.scheduler.now_ms, topic, None, retention_bytes))
-        self._tell("retention is changed", topic, f"retention.bytes {retention_bytes}")
+        self._set_retention(topic, None, self._close_to_what_is_there(topic))
         self._runs.start_expire_run()
 
     def _close_to_what_is_there(self, topic: str) -> int:

@@ -1,6 +1,6 @@
 """Copies that are made again, and forms in which they are made."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from include.tiering.remote_storage.layouts.aiven_form import AivenForm
 from include.tiering.remote_storage.layouts.key_ring import KeyRing
 from include.tiering.remote_storage.location import open_storage
 from include.tiering.runs.contract import SegmentOutcome
-from tests.doubles.deployment import Crash, World, copy_world, crash, lose_the_answer
+from tests.doubles.deployment import Crash, World, crash, lose_the_answer
 from tests.doubles.key_pairs import key_files
 from tests.doubles.present import present
 from tests.doubles.storage_decorators import Lies, LyingStorage
@@ -26,12 +26,6 @@ from tests.doubles.storage_decorators import Lies, LyingStorage
 FINISHED = RemoteLogSegmentState.COPY_SEGMENT_FINISHED
 DELETING = RemoteLogSegmentState.DELETE_SEGMENT_STARTED
 THREE, FOUR = [(0, 9), (10, 19), (20, 29)], [(0, 9), (10, 19), (20, 29), (30, 39)]
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
-    with copy_world(tmp_path) as world:
-        yield world
 
 
 @pytest.fixture

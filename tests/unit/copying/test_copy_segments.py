@@ -1,8 +1,6 @@
 """One batch against a source in memory, a real file store and a real SQLite database."""
 
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,16 +14,10 @@ from include.tiering.model.segments import RemoteLogSegmentState, Uuid
 from include.tiering.remote_storage.contract import ObjectKind
 from include.tiering.runs.batch import BatchEnd
 from include.tiering.runs.contract import SegmentOutcome
-from tests.doubles.deployment import Crash, World, copy_world, crash, lose_the_answer
+from tests.doubles.deployment import Crash, World, crash, lose_the_answer
 from tests.doubles.storage_decorators import Lies, LyingStorage, RecordingStorage
 
 FINISHED = RemoteLogSegmentState.COPY_SEGMENT_FINISHED
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
-    with copy_world(tmp_path) as world:
-        yield world
 
 
 THREE = [(0, 9), (10, 19), (20, 29)]

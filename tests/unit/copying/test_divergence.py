@@ -3,7 +3,6 @@ decides, whatever the source's log start does later."""
 
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,19 +18,13 @@ from include.tiering.segments.contract import SegmentRow
 from include.tiering.segments.sql import SqlRemoteLogMetadata
 from include.tiering.verification.suites import PARTITION_RULES
 from include.tiering.verification.verify_partitions import verify_partitions
-from tests.doubles.deployment import World, copy_world
+from tests.doubles.deployment import World
 from tests.doubles.plain_evaluator import PlainEvaluator
 from tests.doubles.segments import delete
 
 DIVERGES_AT, LAST_COPIED = 35, 69
 NEW_BASES = (0, 10, 20, 30, 40, 52, 65, 78, 91)
 """Where the new leader's log rolled; its last segment is active."""
-
-
-@pytest.fixture
-def world(tmp_path: Path):
-    with copy_world(tmp_path) as world:
-        yield world
 
 
 @pytest.fixture

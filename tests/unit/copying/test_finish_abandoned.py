@@ -1,6 +1,5 @@
 """What becomes of copies that were never finished: a source in memory, a real file store, a real SQLite database."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,19 +19,13 @@ from include.tiering.remote_storage.contract import ObjectKind, RemoteStorage
 from include.tiering.runs.contract import SegmentOutcome
 from include.tiering.segments.contract import SegmentRow
 from include.tiering.segments.stored_copies import WholeCopy
-from tests.doubles.deployment import Crash, World, copy_world, crash
+from tests.doubles.deployment import Crash, World, crash
 from tests.doubles.quotas import SameLimiter
 from tests.doubles.storage_decorators import StorageDecorator
 
 FINISHED = RemoteLogSegmentState.COPY_SEGMENT_FINISHED
 STARTED = RemoteLogSegmentState.COPY_SEGMENT_STARTED
 SENT_WHOLE = [CopyStep.SENT, CopyStep.VERIFIED, CopyStep.RECHECKED]
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
-    with copy_world(tmp_path) as world:
-        yield world
 
 
 @pytest.fixture
@@ -54,6 +47,15 @@ def ids(world: World, orders: ReplicaId) -> dict[int, RemoteLogSegmentId]:
     """FINISHED ones by start offset."""
     rows = world.metadata.list_segments(orders.topic_id_partition)
     return {row.metadata.start_offset: row.metadata.remote_log_segment_id for row in rows if row.metadata.is_finished}
+
+
+def copied_and_failed(world: World, orders: ReplicaId) -> RemoteLogSegmentId:
+    """All is copied, and the second segment fails its verification."""
+    world.plan("first")
+    world.batch("first", "first/0")
+    failed = ids(world, orders)[10]
+    world.metadata.record_verdict(failed, Verdict.FAILED, detail="Q102: other bytes")
+    return failed
 
 
 def broker_deletes_up_to(world: World, orders: ReplicaId, offset: int) -> None:
@@ -137,10 +139,7 @@ def test_a_whole_copy_of_another_history_stays_when_its_source_is_gone(world, or
 
 
 def test_a_whole_replacement_is_finished_when_no_source_can_replace_the_failed_one_any_more(world, orders):
-    world.plan("first")
-    world.batch("first", "first/0")
-    failed = ids(world, orders)[10]
-    world.metadata.record_verdict(failed, Verdict.FAILED, detail="Q102: other bytes")
+    failed = copied_and_failed(world, orders)
     left = left_at(world, orders, CopyStep.VERIFIED).metadata
     broker_deletes_up_to(world, orders, 19)
     world.plan("next")
@@ -154,10 +153,7 @@ def test_a_whole_replacement_is_finished_when_no_source_can_replace_the_failed_o
 )
 def test_a_whole_replacement_is_finished_where_the_source_has_its_offsets_in_another_segment(world, orders, reason):
     """Another broker leads by now, whose segments begin and end elsewhere: nothing there can replace the failed one."""
-    world.plan("first")
-    world.batch("first", "first/0")
-    failed = ids(world, orders)[10]
-    world.metadata.record_verdict(failed, Verdict.FAILED, detail="Q102: other bytes")
+    failed = copied_and_failed(world, orders)
     left = left_at(world, orders, CopyStep.SENT).metadata
     first, second, third = world.source.replicas[orders].segments[:3]
     longer = replace(second, end_offset=third.end_offset, size_bytes=second.size_bytes + third.size_bytes)
@@ -171,10 +167,7 @@ def test_a_whole_replacement_is_finished_where_the_source_has_its_offsets_in_ano
 
 @pytest.mark.parametrize("reason", [IneligibleReason.CORRUPT, IneligibleReason.COMPACTED_SEGMENT], ids=str)
 def test_a_whole_replacement_is_finished_where_the_source_has_spoilt_the_segment(world, orders, reason):
-    world.plan("first")
-    world.batch("first", "first/0")
-    failed = ids(world, orders)[10]
-    world.metadata.record_verdict(failed, Verdict.FAILED, detail="Q102: other bytes")
+    copied_and_failed(world, orders)
     left = left_at(world, orders, CopyStep.SENT).metadata
     first, second, third = world.source.replicas[orders].segments[:3]
     world.source.change(orders, segments=(first, replace(second, reason=reason), third))

@@ -59,7 +59,8 @@ class SlowExpiration:
         return len(self.deletions) > before
 
     def _visit_lineage(self) -> None:
-        visited = []
+        visited: list[Segment] = []
+        is_kept = False
         for epoch in sorted(self._epochs()):
             for segment in self._listed(self._alive()):
                 if segment in visited or epoch not in dict(segment.segment_leader_epochs):
@@ -67,10 +68,13 @@ class SlowExpiration:
                 visited.append(segment)
                 if self._is_live(segment):
                     return
-                if (reason := self._breach(segment)) is not None:
+                reason = self._breach(segment)
+                if is_kept and reason != "log start":
+                    continue
+                if reason is not None:
                     self.deletions.append((segment, reason))
                 elif self._is_within(segment):
-                    return
+                    is_kept = True
 
     def _breach(self, segment: Segment) -> str | None:
         if self._is_below(segment):

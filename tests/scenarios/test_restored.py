@@ -112,6 +112,33 @@ def test_what_a_backup_has_forgotten_is_adopted_and_not_copied_again(tmp_path: P
     archive.require_no_other_objects()
 
 
+# A backup is made after a plan of expiration was approved and before it is carried out: it is of the database that
+# planned last, and names as FINISHED what is deleted afterwards.
+
+
+def test_a_backup_from_between_the_approval_and_the_deletion_is_refused(tmp_path: Path) -> None:
+    archive = Archive.of(tmp_path)
+    database, backup = tmp_path / "metadata.sqlite", tmp_path / "backup.sqlite"
+    archive.copy()
+    archive.set(retention_bytes=0)
+    with archive.open() as app:
+        plan = app.expiration.plan("expire-1")
+        app.expiration.apply_limits("expire-1")
+        app.expiration.approve("expire-1", plan.plan_hash, author="admin")
+        _copy(database, backup)
+        assert app.expiration.run_batch("expire-1", "expire-1/0").failed == ()
+        assert app.ownership.objection() is None
+    assert not any(archive.left().values())
+    _copy(backup, database)
+    assert sum(map(len, archive.left().values())) == plan.segments
+    with archive.open() as app:
+        assert "another database has used store" in str(app.ownership.objection())
+        with pytest.raises(ForeignStoreError, match="another database has used store"):
+            app.expiration.run_batch("expire-1", "expire-1/1")
+        with pytest.raises(ForeignStoreError, match="another database has used store"):
+            app.copying.plan("copy-2")
+
+
 # A database is set back to the middle of a copy, and the broker has deleted meanwhile what was copied. For the
 # restored database the copy was never finished, and its complete objects are all that there is of its offsets.
 

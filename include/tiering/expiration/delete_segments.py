@@ -1,13 +1,15 @@
 """Delete segments of one partition, group by group: the protocol, its crash table, and the batch that carries it out.
 
 An orphan object is tolerable, a dangling reference never is. So the log start is raised first and the metadata says
-DELETE_SEGMENT_STARTED, which no reader is served from, before the first object is deleted. The log start is raised for
-each group, only to the end of that group, because it can never be lowered: if the run is withdrawn, or the plan no
-longer holds after a pause, the groups that were not begun keep their records.
+DELETE_SEGMENT_STARTED, which no reader is served from, before the first object is deleted. In a backup of the database
+from before this the segments are still FINISHED, so the store is claimed in between: from then on it refuses such a
+backup. The log start is raised for each group, only to the end of that group, because it can never be lowered: if the
+run is withdrawn, or the plan no longer holds after a pause, the groups that were not begun keep their records.
 
     step             done when it is reached                 a crash right after it leaves         cleaned up by
     LOG_START        log start after the group, an event     a log start that hides the group      A
     DELETE_STARTED   up to 333 segments DELETE_STARTED       these rows, all objects               A
+    (claimed)        the store's generation raised           these rows, all objects               A
     OBJECTS_DELETED  their objects gone                      these rows                            A
     DELETE_FINISHED  the same segments DELETE_FINISHED       tombstones; the plan says PLANNED     B
     RECORDED         outcomes stored with the plan           nothing                               -
@@ -71,7 +73,6 @@ SEGMENTS_PER_GROUP: Final = 333
 
 _DELETING: Final = RemoteLogSegmentState.DELETE_SEGMENT_STARTED
 _GONE: Final = RemoteLogSegmentState.DELETE_SEGMENT_FINISHED
-_FOUND_GONE: Final = "was gone already"
 _log: Final = get_logger(__name__)
 
 
@@ -115,7 +116,10 @@ class DeletedGroup:
 
 @dataclass(frozen=True, slots=True)
 class SegmentDeleter:
-    """Deletes groups of segments. Each method may raise LeaseLostError and MetadataUnavailableError."""
+    """Deletes groups of segments. Each method may raise LeaseLostError and MetadataUnavailableError.
+
+    `claim` raises the store's generation, see `StoreOwnership.claim`.
+    """
 
     storage: RemoteStorage
     metadata: RemoteLogMetadata
@@ -124,6 +128,7 @@ class SegmentDeleter:
     work: WorkStore
     clock: Clock
     observe: DeleteObserver
+    claim: Callable[[], object]
 
     def begin(
         self, lease: PartitionLease, planned: PlannedExpiration
@@ -137,7 +142,7 @@ class SegmentDeleter:
         partition = planned.topic_id_partition
         rows = {row.metadata.remote_log_segment_id: row for row in self.metadata.list_segments(partition)}
         gone = [deletion for deletion in planned.deletions if deletion.segment_id not in rows]
-        self._record(lease, gone, DeletionOutcome.DELETED, _FOUND_GONE)
+        self._record(lease, gone, DeletionOutcome.DELETED, "was gone already")
         is_copying = self.work.holder(partition, LeaseRole.COPY) is not None
         pending: list[PendingDeletion] = []
         for deletion in planned.deletions:
@@ -152,8 +157,7 @@ class SegmentDeleter:
 
     def is_ours(self, lease: PartitionLease, planned: Iterable[PlannedDeletion]) -> bool:
         """Return whether the platform still owns the topic; if not, record all of `planned` as skipped."""
-        owner = self.registry.owner(lease.fence.topic_id_partition.topic_id)
-        if owner is TopicOwner.PLATFORM:
+        if (owner := self.registry.owner(lease.fence.topic_id_partition.topic_id)) is TopicOwner.PLATFORM:
             return True
         self._record(lease, planned, DeletionOutcome.SKIPPED, f"the topic's owner is now: {owner}")
         return False
@@ -162,10 +166,10 @@ class SegmentDeleter:
         """Record the outcome SKIPPED for planned deletions that are not carried out."""
         self._record(lease, kept, DeletionOutcome.SKIPPED, why)
 
-    def hold(self, lease: PartitionLease, held: Sequence[DeletionItem]) -> None:
-        """Record deletions that are not carried out because no other copy is proved to have the offsets."""
-        if held:
-            self.deletions.record_outcomes(lease, held)
+    def record(self, lease: PartitionLease, items: Sequence[DeletionItem]) -> None:
+        """Record outcomes; without any, nothing is written."""
+        if items:
+            self.deletions.record_outcomes(lease, items)
 
     def delete(
         self, lease: PartitionLease, group: Sequence[PendingDeletion], *, log_start_offset: int, history: int
@@ -177,6 +181,7 @@ class SegmentDeleter:
 
         Raises:
             HistoryChangedError: since the plan was checked, a decision changed the followed history; nothing was done.
+            ForeignStoreError: the store belongs to another database; the group stays DELETE_SEGMENT_STARTED.
             RemoteStorageError: the store failed; the whole group stays DELETE_SEGMENT_STARTED, and some of its objects
                 may be deleted.
         """
@@ -188,6 +193,9 @@ class SegmentDeleter:
         ids = {segment.remote_log_segment_id for segment in begun}
         # The segments have their earlier states: for a FINISHED attempt the store need not list unfinished uploads.
         found = [segment for segment in segments if segment.remote_log_segment_id in ids]
+        if found:
+            # A backup from before DELETE_STARTED has these segments as FINISHED: from now on the store refuses it.
+            self.claim()
         failures = {failure.segment_id: failure for failure in self.storage.delete_log_segments(found)} if found else {}
         self.observe(DeleteStep.OBJECTS_DELETED, partition, first)
         clean = [segment for segment in begun if segment.remote_log_segment_id not in failures]
@@ -218,9 +226,7 @@ class SegmentDeleter:
 
     def leave(self, lease: PartitionLease, failed: Iterable[FailedDeletion]) -> None:
         """Record the failures that this run does not retry."""
-        items = [failure.item for failure in failed if not failure.retriable]
-        if items:
-            self.deletions.record_outcomes(lease, items)
+        self.record(lease, [failure.item for failure in failed if not failure.retriable])
 
     def _record(
         self,
@@ -229,9 +235,7 @@ class SegmentDeleter:
         outcome: DeletionOutcome,
         message: str | None,
     ) -> None:
-        items = [DeletionItem(deletion, outcome, message=message) for deletion in planned]
-        if items:
-            self.deletions.record_outcomes(lease, items)
+        self.record(lease, [DeletionItem(deletion, outcome, message=message) for deletion in planned])
 
 
 def _changed(planned: PlannedDeletion, row: SegmentRow, *, is_copying: bool) -> str | None:
@@ -416,7 +420,7 @@ class DeleteBatch:
             except UnprovedReplacementError as error:
                 for_partition(_log, lease.fence.topic_id_partition).warning("%s", error)
                 held[planned] = DeletionItem(planned, DeletionOutcome.SKIPPED, type(error).__name__, str(error))
-        self._deleter.hold(lease, list(held.values()))
+        self._deleter.record(lease, list(held.values()))
         self._held.extend(held.values())
         return [pending for pending in group if pending[0] not in held]
 

@@ -7,9 +7,11 @@ The rules are those of Kafka's expiration task; if brokers changed a rule, the n
 2. *Abandoned copies* next: COPY_SEGMENT_STARTED, no live copy lease of the partition, and no event of the copy for
    `abandoned_copy_expiry_ms`. A broker has no such rule. `copying.finish_abandoned` lists all rules for such copies.
 3. A scan: leader epochs ascending, the segments of each by start offset, each segment once (KAFKA-15479). It stops at
-   a segment under live work, and at the first segment within the lineage that breaches no limit. Segments of a history
-   that a decision replaced (`RetentionInput.left`) count as outside the lineage. A segment outside the lineage does not
-   stop the scan, and of the conditions below only *log start* applies to it. Conditions for each segment, in order:
+   a segment under live work. After the first segment within the lineage that breaches no limit, only *log start* still
+   applies: a broker stops there, but a short segment that begins inside a longer one may be wholly below the log start
+   although the longer one is not. Segments of a history that a decision replaced (`RetentionInput.left`) count as
+   outside the lineage. A segment outside the lineage does not end the other conditions for the segments after it; to
+   itself only *log start* applies. Conditions for each segment, in order:
    a. *log start*: wholly below it, and of no later epoch than that of the log start;
    b. *time*: within the lineage, largest timestamp < now - retention.ms (strictly: KAFKA-20091; only if that is not
       negative: KAFKA-17995);
@@ -23,8 +25,8 @@ The rules are those of Kafka's expiration task; if brokers changed a rule, the n
 
 The total is local-only bytes plus FINISHED segments within the lineage that are not wholly below the log start, each
 once. Unfinished copies (COPY_SEGMENT_STARTED) never count (KAFKA-17062), so size is no reason to delete them either. A
-copy that is not yet abandoned, is within the lineage, and that neither log start nor time breaches, stops the scan, as
-in a broker.
+copy that is not yet abandoned, is within the lineage, and that neither log start nor time breaches, ends time and size
+for the segments after it, as in a broker.
 
 The log start and the leader epochs are the ARCHIVE'S: the decided log start and the epochs merged over time, not what a
 broker still has. A raised log start or a truncated epoch cache of a broker is no input and no reason.
@@ -84,14 +86,15 @@ class _Scan:
 
     def decisions(self) -> list[DeletionDecision]:
         found = []
+        is_kept = False
         for segment in self._visited():
             if self._is_worked_on(segment):
                 break
-            decision = self._decision(segment)
+            decision = self._by_log_start(segment) if is_kept else self._decision(segment)
             if decision is not None:
                 found.append(decision)
-            elif self._holds(segment):
-                break
+            else:
+                is_kept = is_kept or self._holds(segment)
         return [*found, *self._unreferenced()]
 
     def _visited(self) -> Iterator[RemoteLogSegmentMetadata]:
@@ -105,16 +108,16 @@ class _Scan:
             yield from segments
 
     def _decision(self, segment: RemoteLogSegmentMetadata) -> DeletionDecision | None:
-        if self._is_below_log_start(segment):
-            return _decision(
-                segment,
-                DeletionReason.LOG_START,
-                end_offset=segment.end_offset,
-                log_start_offset=self._log_start_offset,
-            )
-        if not self._holds(segment):
-            return None
+        decision = self._by_log_start(segment)
+        if decision is not None or not self._holds(segment):
+            return decision
         return self._by_time(segment) or self._by_size(segment)
+
+    def _by_log_start(self, segment: RemoteLogSegmentMetadata) -> DeletionDecision | None:
+        if not self._is_below_log_start(segment):
+            return None
+        numbers = {"end_offset": segment.end_offset, "log_start_offset": self._log_start_offset}
+        return _decision(segment, DeletionReason.LOG_START, **numbers)
 
     def _by_time(self, segment: RemoteLogSegmentMetadata) -> DeletionDecision | None:
         if self._cut_off_ms is None or _timestamp_ms(segment) >= self._cut_off_ms:

@@ -144,9 +144,8 @@ class ExpirationService:
         clocks = self._clocks()
         clocks.require()
         planned = self._deletions.plan(run_id)
-        now = self._decide(
-            self._planner(clocks), run_id, [partition.topic_id_partition for partition in planned], clocks
-        )
+        partitions = [partition.topic_id_partition for partition in planned]
+        now = self._decide(self._planner(clocks), run_id, partitions, clocks)
         return withdrawn(planned, now, self._metadata)
 
     def apply_limits(self, run_id: str, *, dry_run: bool = False) -> DeletionLimitReport:
@@ -221,7 +220,14 @@ class ExpirationService:
         clocks.require()
         loop = deletion_loop(self._work, self._clock, settings, run_id, batch_id, pool=pool, parent_alive=parent_alive)
         deleter = SegmentDeleter(
-            self._storage(), self._metadata, self._registry, self._deletions, self._work, self._clock, self._observe
+            self._storage(),
+            self._metadata,
+            self._registry,
+            self._deletions,
+            self._work,
+            self._clock,
+            self._observe,
+            self._ownership.claim,
         )
         result = DeleteBatch(
             deleter,
@@ -317,6 +323,4 @@ class ExpirationService:
 
     def _scan_of(self, topics: Collection[str]) -> ScanReport | None:
         """Scan the topics; None without topics or without configured log directories."""
-        if not topics or not self._log_dirs.are_configured:
-            return None
-        return self._log_dirs.scan(topics)
+        return self._log_dirs.scan(topics) if topics and self._log_dirs.are_configured else None

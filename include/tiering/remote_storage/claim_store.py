@@ -1,8 +1,9 @@
 """Raise the generation of a store, which proves that this database owns it and no copy of the database; move a store.
 
-Every run that plans copies or deletions raises the generation before it stores its plan; a dry run does not. Each new
-generation has a random token. If a copy of the database raises the generation too, its marker has another token, and
-one of the two databases is refused.
+Every run that plans copies or deletions raises the generation before it stores its plan; a dry run does not. A batch of
+an expiration raises it again for each group, before it deletes the first object. Each new generation has a random
+token. If a copy of the database raises the generation too, its marker has another token, and one of the two databases
+is refused.
 
     step            done when it is reached               a crash right after it leaves       who continues
     (begun)         nothing                               the previous generation             -

@@ -4,8 +4,10 @@ person lets the other one take over. So does one that was restored from a backup
 What is asked is who planned and who wrote, not which numbers a marker holds.
 """
 
+import re
 from typing import TYPE_CHECKING, Any, Final
 
+from include.tiering.model.segments import Uuid
 from include.tiering.remote_storage.store_ownership import MARKER_KEY, marker_from_bytes
 from tests.simulation.kernel.scheduler import Process
 from tests.simulation.world.object_store import StoreState
@@ -17,7 +19,9 @@ if TYPE_CHECKING:
 _PENDING: Final = "SELECT pending_token FROM stores WHERE pending_token IS NOT NULL"
 _TOKENS: Final = "SELECT generation_token, pending_token FROM stores"
 _PLANS: Final = frozenset({"work.save_plan", "deletions.save_plan", "removals.save_plan"})
+_SEGMENT_ID: Final = re.compile(r"-([\w-]{22})\.")
 BEHIND: Final = "a database that is behind writes nothing"
+STILL_NAMED: Final = "no backup that would be accepted names what is deleted"
 
 
 class Ownership:
@@ -39,6 +43,8 @@ class Ownership:
         """Tokens of generations that were pending when the database was copied: its copies may go on with them, too."""
         self._old_copies: set[tuple[Side, int]] = set()
         """Which database was let go on with which other place."""
+        self._backups: list[tuple[int, set[Uuid]]] = []
+        """What each copy of the rightful database knows to be in the store, and its last use."""
         self._uses = 0
         self.last_use = 0
         """Of the rightful database: which of all uses of the store."""
@@ -59,6 +65,7 @@ class Ownership:
 
     def backed_up(self) -> None:
         self._shared.update(token for (token,) in self._world.db.rows(_PENDING))
+        self._backups.append((self.last_use, self._world.side.finished_ids()))
 
     def joined(self) -> None:
         """There is one again."""
@@ -105,10 +112,18 @@ class Ownership:
         if process is None or process.side is None or key == MARKER_KEY:
             return
         since = self._behind.get(process.side)
+        if what == "deletes" and since is None and process.side is self._world.side:
+            self._require_unnamed(key, process)
         if since is None or (process.side in self._only_later_ones and process.began_step < since):
             return
         if self._marker_read.get(process, since) >= since:
             self._watch.broken(BEHIND, f"{process.name} of {process.side} {what} {key}")
+
+    def _require_unnamed(self, key: str, process: Process) -> None:
+        found = _SEGMENT_ID.search(key)
+        accepted = [finished for last_use, finished in self._backups if last_use == self.last_use]
+        if found is not None and any(Uuid.parse(found[1]) in finished for finished in accepted):
+            self._watch.broken(STILL_NAMED, f"{process.name} deletes {key}")
 
     def _planned(self, process: Process) -> None:
         side = process.side

@@ -12,7 +12,7 @@ from include.tiering.model.retention import DeletionReason
 from include.tiering.runs.deletion_run import DeletionRun
 from include.tiering.segments import sql_rows
 from include.tiering.segments.topics import TopicWatch
-from tests.simulation.mutants.mutant import Call, Instead, Mutant, Mutants, Patch, otherwise, said, unasked
+from tests.simulation.mutants.mutant import Call, Instead, Mutant, Mutants, Patch, nothing, otherwise, said, unasked
 
 EXPIRING = Mutants()
 
@@ -41,6 +41,18 @@ def _objects_first() -> list[Patch]:
     def delete(self: Any, lease: Any, group: Any, **rest: Any) -> Any:
         self.storage.delete_log_segments([segment for _, segment in group])
         return _deletes(self, lease, group, **rest)
+
+    return [(SegmentDeleter, "delete", delete)]
+
+
+@EXPIRING.breaks(
+    "deleted-unclaimed",
+    "the store is claimed before the first object of a group is deleted",
+    "the store is not claimed",
+)
+def _deleted_unclaimed() -> list[Patch]:
+    def delete(self: Any, lease: Any, group: Any, **rest: Any) -> Any:
+        return _deletes(replace(self, claim=nothing), lease, group, **rest)
 
     return [(SegmentDeleter, "delete", delete)]
 

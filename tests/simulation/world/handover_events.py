@@ -87,6 +87,7 @@ class HandoverEvents(EventSource):
 
         def body(app: Any, process: Process) -> None:
             log_starts = app.publication._log_starts(topic, None)
+            app.ownership.claim()
             published = publish_partitions(
                 app.adapters.publisher,
                 log_starts,

@@ -12,6 +12,7 @@ from sqlalchemy import Engine
 
 from include.tiering.errors import (
     ApprovalRequiredError,
+    ForeignStoreError,
     RemoteStorageUnavailableError,
     RunWithdrawnError,
     StateConflictError,
@@ -90,6 +91,7 @@ class World(Deployment):
         self.segments_per_group = 333
         self.number = 0
         self.check: PlanCheck = StillPlanned
+        self.claim: Callable[[], object] = lambda: None
 
     def copied(
         self, partition: TopicIdPartition, count: int = 3, *, state: RemoteLogSegmentState = FINISHED
@@ -126,7 +128,14 @@ class World(Deployment):
 
     def batch(self, run_id: str = "run", *, max_seconds: float = 600.0) -> DeleteResult:
         deleter = SegmentDeleter(
-            self.storage, self.metadata, self.registry, self.deletions, self.work, self.clock, self.reached
+            self.storage,
+            self.metadata,
+            self.registry,
+            self.deletions,
+            self.work,
+            self.clock,
+            self.reached,
+            self.claim,
         )
         return DeleteBatch(
             deleter,
@@ -241,6 +250,26 @@ class TestWhatGoes:
         seen: list[list[RemoteLogSegmentState]] = []
         world.batch()
         assert seen == [[FINISHED] * 3]
+
+    def test_the_store_is_claimed_between_the_rows_and_the_objects_of_each_group(self, world):
+        segments, seen = world.copied(ORDERS, 3), []
+        world.plan(segments)
+        world.segments_per_group = 2
+        world.claim = lambda: seen.append((world.states(*segments), world.objects()))
+        world.batch()
+        assert seen == [([DELETE_STARTED] * 2 + [FINISHED], 9), ([DELETE_FINISHED] * 2 + [DELETE_STARTED], 3)]
+
+    def test_a_store_that_cannot_be_claimed_loses_no_object(self, world):
+        segments = world.copied(ORDERS, 2)
+        world.plan(segments)
+
+        def refuse() -> None:
+            raise ForeignStoreError("another database has used the store")
+
+        world.claim = refuse
+        assert [one.item.error for one in world.batch().failed] == ["ForeignStoreError"] * 2
+        assert world.states(*segments) == [DELETE_STARTED] * 2
+        assert world.objects() == 6
 
     def test_nothing_without_a_release(self, world):
         world.plan(world.copied(ORDERS), released=False)

@@ -67,6 +67,16 @@ def test_a_raised_log_start_takes_what_lies_wholly_below_it() -> None:
     assert outcome.decisions[0].text == "log start: end_offset 9, log_start_offset 25"
 
 
+def test_a_log_start_takes_a_segment_that_begins_inside_one_that_stays() -> None:
+    """A copy that failed, and is kept by nothing, beside a longer one of the same start offset."""
+    segments = (remote_segment(0, 0, 3), remote_segment(1, 0, 2), remote_segment(2, 4, 9))
+    outcome = decide_deletions(retention_input(segments, log_start_offset=3))
+    assert named(outcome) == [(0, 2, "log start")]
+    assert outcome.log_start_offset == 3
+    live = frozenset({segments[0].remote_log_segment_id})
+    assert named(decide_deletions(retention_input(segments, log_start_offset=3, under_live_work=live))) == []
+
+
 def test_what_the_log_start_takes_is_no_reason_to_delete_more_by_size() -> None:
     outcome = decide_deletions(retention_input(row(4), log_start_offset=20, retention_bytes=20))
     assert named(outcome) == [(0, 9, "log start"), (10, 19, "log start")]

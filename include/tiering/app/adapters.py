@@ -280,7 +280,7 @@ class Adapters:
 
     @cached_property
     def storage(self) -> GuardedStorage:
-        """The remote store. It refuses every change unless this database accepts the store's marker."""
+        """The remote store. It refuses changes if this database does not accept the store's marker."""
         return self.unguarded_storage.guarded(self.stores.generations.accepted, self.clock, self.place)
 
     @cached_property
@@ -314,7 +314,7 @@ class Adapters:
 
     @cached_property
     def cluster_metadata(self) -> ClusterMetadata:
-        """Cluster metadata from the brokers, or without bootstrap servers from the metadata log in a log directory."""
+        """Cluster metadata from the brokers; without bootstrap servers from a log directory's metadata log, if any."""
         paths = [log_dir.path for log_dir in self.settings.log_dirs]
         has_log = MetadataLog.is_in(paths)
         if self.has_brokers:
@@ -346,10 +346,7 @@ class Adapters:
         return KafkaBrokers(self.client_config(), self.clock)
 
     def client_config(self) -> dict[str, str | int]:
-        """Return the config of a reading librdkafka client, with the platform's principal. Raises SettingError.
-
-        It contains secrets.
-        """
+        """Return the config of all librdkafka clients but the publisher's. Contains secrets; raises SettingError."""
         check_connection(self.settings.cluster, "cluster")
         return dict(librdkafka_config(self.settings.cluster))
 
@@ -415,7 +412,7 @@ class Adapters:
 
     @cached_property
     def quota_ledger(self) -> QuotaLedger:
-        """The ledger for commands: it waits longer for the row lock of the ledger than workers do."""
+        """The ledger for commands: it waits longer for the ledger's lock than workers do."""
         return AnnouncingLedger(SqlLedgerStore(self._patient_ledger_engine, self.cluster_id), self.clock)
 
     @cached_property
@@ -449,7 +446,7 @@ class Adapters:
         return self.stores.seen_cluster_metadata.were_known()
 
     def _metadata_was_known(self) -> bool:
-        """Return whether cluster metadata was read before this process first checked; False if the database fails."""
+        """Return whether cluster metadata was read before this process first checked; False without the database."""
         with suppress(MetadataUnavailableError):
             return self._were_known
         return False

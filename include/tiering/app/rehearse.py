@@ -1,7 +1,7 @@
 """Rehearse a handover: a sample of the topic on a throw-away broker, with a separate app.
 
-Of the deployment, only bytes of its log directories and the topic's configs are read. Database, store and quotas of the
-rehearsal are in a temporary directory, and a separate app with settings for them runs the handover.
+The deployment's log directories and cluster metadata are only read. Database, store and quotas of the rehearsal are in
+a temporary directory, and a separate app with settings for them runs the handover.
 
     step        a crash right after it leaves                        cleaned up by
     sampled     nothing                                              -
@@ -78,7 +78,7 @@ class Watcher:
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    """The records that consumers received from one partition: `plain` as read_uncommitted, `committed` as such."""
+    """What consumers received from one partition: `plain` by read_uncommitted, `committed` by read_committed."""
 
     offsets: PartitionOffsets
     plain: SegmentDigests
@@ -99,7 +99,7 @@ def rehearse_on(
     Args:
         broker: the throw-away broker.
         samples: the copied partitions.
-        configs: the known configs of the topic.
+        configs: the topic's known `RETENTION_CONFIGS`.
         watcher: receives the progress.
         kafka_version: for the report.
 
@@ -253,7 +253,7 @@ def _copied_twice(remote_dir: Path, sample: PartitionSample) -> tuple[int, ...]:
 
 
 RETENTION_CONFIGS: Final = ("retention.ms", "retention.bytes", "local.retention.ms", "local.retention.bytes")
-"""The configs that affect a topic's records while there are no producers: the rehearsed topic gets them, too."""
+"""The configs that affect a topic's records while there are no producers: the rehearsed topic gets the known ones."""
 _PREFIX: Final = "tiering-rehearsal-"
 
 

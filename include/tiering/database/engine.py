@@ -47,7 +47,7 @@ def open_engine(
 
     The function does not connect, but creates the SQLite file if it is absent. `patience_ms` limits each wait for a
     lock; if it is below the default, PostgreSQL must also complete each statement within that time. Without `durable`,
-    a power failure may lose the last commits to SQLite. The engine's errors and logs show neither passwords nor values.
+    a power failure may lose the last commits to SQLite, or damage its file. Errors and logs show no parameters.
 
     Raises:
         SettingError: the URL is none of these, or the SQLite file cannot be kept private on a local disk.
@@ -117,10 +117,10 @@ def _open_sqlite(url: URL, clock: Clock, patience_ms: int, durable: bool) -> Eng
 
 
 def _begin(connection: Connection) -> None:
-    """Begin a transaction. Readers never wait; writers take the lock at once, so that none fails half way.
+    """Begin a transaction. A writer takes the write lock now, so that it does not fail half way.
 
-    The statement goes to the driver directly: executing it through SQLAlchemy would take a quarter of the time of a
-    short transaction.
+    The statement goes to the driver directly: through SQLAlchemy it would take a quarter of the time of a short
+    transaction.
     """
     options: Any = connection.get_execution_options()
     statement = "BEGIN IMMEDIATE" if options.get(WRITES) else "BEGIN"

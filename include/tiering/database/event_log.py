@@ -6,14 +6,13 @@ committed or neither is. Events are only appended, never changed or deleted. The
 
 **Kinds** are the members of `EventKind`, with the subject of each; a new kind is a new member.
 
-**Writers** call `record_event`. They are the SQL stores (`sql_*.py`, `store.py`) of `segments`, `runs`, `configs` and
-the use cases, and `store_identity`. The author is a person, as named by the command line, Airflow or Airflow's log. If
-the platform decided by itself, the author is the name of the deciding part, such as `plan`, or the id of a batch.
+**Writers** are SQL stores, which call `record_event`. The author is usually a person, as named by the command line,
+Airflow or Airflow's log. If the platform decided by itself, the author is the name of the deciding part, such as
+`plan`, or the id of a batch.
 
-**Readers** are people: no command lists events, so they select from the table. The platform itself reads the table for
-two purposes only. `newest_event_ms` returns the time of the newest event: while the database's clock is earlier than
-that time by more than a second, nothing may be deleted. `SeenClusterMetadata` in `store_identity` checks whether the
-platform has ever read cluster metadata with this database.
+**Readers** are people: no command lists events, so they select from the table. The platform itself reads only the time
+of the newest event (`newest_event_ms`), to compare the clock with it before deletions and to show it at a take-over,
+and whether cluster metadata was ever read with this database (`SeenClusterMetadata` in `store_identity`).
 """
 
 from enum import StrEnum

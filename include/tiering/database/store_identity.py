@@ -3,8 +3,7 @@
 **Store identity** is what the store's marker object must contain before a write or delete. The row is written before
 the marker object is created. Afterwards both change together: the new generation is pending in the row while the marker
 is replaced (`claim_store`). A database that was restored or cloned differs from the marker as soon as the database in
-use has claimed the store, as plans that change data do; a database with another bucket differs at once. A database that
-differs is refused.
+use has claimed the store. A database that differs is refused.
 
 **Rebuild**: from the beginning of a rebuild until its last step, the row also records that the database is being
 rebuilt from the store. Meanwhile only the rebuild may use the database: objects whose metadata is not rebuilt yet would
@@ -142,7 +141,7 @@ class StoreIdentities(ClusterStore):
     def create(self, store_id: Uuid, token: Uuid | None = None, place: StorePlace | None = None) -> AcceptedMarkers:
         """Record this store with generation 1 unless an identity is recorded; return the recorded identity.
 
-        A token or place that is None stays unrecorded, as in earlier versions, until the generation is raised.
+        A token or place that is None stays unrecorded, as in earlier versions.
         """
         with writing(self._engine) as connection:
             values = {

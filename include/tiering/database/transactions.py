@@ -6,33 +6,33 @@ time.
 **Time**: the database's clock dates leases, verdicts and tombstones, so that no worker's clock matters. With PostgreSQL
 this is the server's clock, with SQLite the clock of the host on which all processes that use the file run.
 
-**Statements** run on both SQLite and PostgreSQL. Most are built once and executed with parameters, because building a
-statement takes several times as long as executing it. Statements executed for every segment use `in_partition`.
+**Statements**: most are built once and executed with parameters, because building a statement takes several times as
+long as executing it.
 
-**Locks** are always taken in the same order: leases, partitions, segments, size_counters. A partition's row is locked
-before any row below it changes. Rows of topics and partitions are created when first needed.
+**Locks** are taken in this order: leases, partitions, segments, size_counters. A partition's row is locked before a
+segment of the partition changes its state. Rows of topics and partitions are created when first needed.
 
-**Ids to be removed**: no segment may begin under an id whose objects an audit removes. The audit that marks an id for
-removal and the copy that begins a segment under that id both lock the partition's row first, so the second of them sees
-the change of the first.
+**Ids to be removed**: no segment may begin under an id whose objects are removed as orphans. The removal that marks an
+id and the copy that begins a segment under that id both lock the partition's row first, so the second of them sees the
+change of the first.
 
-**Fencing tokens** are unique, even if the database is restored from a backup. A token is a time in milliseconds and, in
-its lowest bits, a random number. The time is the database's time. If the token would then not be higher than the
-previous token, the time is that of the previous token plus 1 ms. So the tokens of a partition and role ascend. While
-the clock goes forward, they also ascend across a restore, which brings back earlier rows. If the clock was set back as
-well, the same time may be used before and after the restore. Then the random bits distinguish the two holders: a fence
-checks whether a token equals the newest token, not whether it is lower.
+**Fencing tokens** of a partition and role ascend. A token is a time in milliseconds and, in its lowest bits, a random
+number. The time is the database's time. If the token would then not be higher than the previous token, the time is that
+of the previous token plus 1 ms. A restore from a backup brings back earlier rows; if the clock goes forward, tokens
+ascend across the restore as well. If the clock was set back, the same time may be used before and after the restore.
+Then the random bits distinguish the two holders (they are equal in one of 65,536 cases): a fence checks whether a token
+equals the newest token, not whether it is lower.
 
 **Live leases**: a lease that ends more than its length and `LEASE_MARGIN_MS` in the future was taken, or renewed, while
-the clock was ahead. It counts as no lease: otherwise its partition would be blocked until that time. Once another batch
-has claimed the partition, the fencing token of the earlier holder is refused.
+the clock was ahead. It counts as no lease: otherwise its partition would be blocked until that time. Once the partition
+has been claimed again in the same role, the fencing token of the earlier holder is refused.
 
 **Fences**: the right to change a partition in a role is checked inside the transaction of the change. A token is valid
 until a later claim of the partition in the same role is made, or its lease is given back or ended by a withdrawal. It
-stays valid after the lease has expired: until another batch claims the partition in this role, no other batch works on
-it in this role, so the late change does no harm. From the next claim on, the token is always refused. The lease's row
-stays locked until the transaction ends, so a claim waits for a running change, and no change overlaps a claim. Leases
-in other roles do not count: if holders of two roles want to change the same segment, the segment's state decides.
+stays valid after the lease has expired: until the next claim in this role, no other batch works on the partition in
+this role, so the late change does no harm. From the next claim on, the token is refused. The lease's row stays locked
+until the transaction ends, so a claim waits for a running change, and no change overlaps a claim. Leases in other roles
+do not count: if holders of two roles want to change the same segment, the segment's state decides.
 """
 
 import secrets
@@ -71,16 +71,14 @@ from include.tiering.model.segments import RemoteLogSegmentId, TopicIdPartition,
 
 _UNDEFINED_TABLE_OR_COLUMN: Final = ("42P01", "42703")
 _NORMAL: Final = 1
-"""SQLite's highest `synchronous` at which a commit does not wait for the disk."""
+"""The highest `synchronous` of SQLite at which a commit to the write-ahead log does not wait for the disk."""
 
 
 @contextmanager
 def reading(engine: Engine) -> Iterator[Connection]:
     """Begin a read transaction: a single snapshot on SQLite; on PostgreSQL each statement sees all earlier commits.
 
-    Raises:
-        MetadataUnavailableError: the database is locked, unreachable, or without the tables.
-        RemoteMetadataError: any other error of the database.
+    Raises as `writing`.
     """
     with _typed_errors(engine), engine.connect() as connection, connection.begin():
         yield connection
@@ -94,8 +92,9 @@ def writing(engine: Engine, *, durable: bool = True) -> Iterator[Connection]:
     it. Use this only for data that can be determined again.
 
     Raises:
-        MetadataUnavailableError: the database is locked, unreachable, or without the tables.
-        RemoteMetadataError: any other error of the database.
+        MetadataUnavailableError: the database is locked, unreachable or without the tables, or its driver reports
+            another operational error, such as a full disk.
+        RemoteMetadataError: any other error of the driver.
     """
     with _typed_errors(engine), engine.connect() as connection:
         marked = connection.execution_options(**{WRITES: True})
@@ -133,7 +132,7 @@ def _typed_errors(engine: Engine) -> Iterator[None]:
 
 
 def _describe(engine: Engine, error: SQLAlchemyError) -> str:
-    """Return the database's URL and the first line of the driver's message, without SQL, values or password."""
+    """Return the database's URL and the first line of the driver's message, both without the URL's password."""
     cause = error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
     first_line = next(iter(str(cause).strip().splitlines()), type(cause).__name__)
     password = engine.url.password
@@ -154,7 +153,7 @@ def database_now_ms(connection: Connection) -> int:
 
 
 class ClusterStore:
-    """A store of one cluster in one database. Every call of its public methods is one transaction."""
+    """A store of one cluster in one database."""
 
     def __init__(self, engine: Engine, cluster_id: str, *, now_ms: NowMs = database_now_ms) -> None:
         self._engine = engine
@@ -163,7 +162,7 @@ class ClusterStore:
 
     @contextmanager
     def _writing(self, *, durable: bool = True) -> Iterator[tuple[Connection, int]]:
-        """Begin a write transaction, and return it with the database's time in UTC milliseconds."""
+        """Begin a write transaction; yield its connection and the database's time in UTC milliseconds."""
         with writing(self._engine, durable=durable) as connection:
             yield connection, self._now_ms(connection)
 
@@ -214,7 +213,7 @@ def _upsert(dialect_name: str, table: Table, changed: Sequence[str]) -> sqlite.I
 
 
 def serialise_writers(connection: Connection, what: str) -> None:
-    """Block other transactions with the same `what` until this one ends; SQLite has one writer in any case."""
+    """Block other calls with the same `what` until this transaction ends; SQLite has one writer in any case."""
     if connection.dialect.name == "postgresql":
         connection.execute(select(func.pg_advisory_xact_lock(func.hashtextextended(what, 0))))
 
@@ -327,7 +326,7 @@ _STEP: Final = 1 << TOKEN_RANDOM_BITS
 
 
 def draw_token(now_ms: int) -> int:
-    """Return a token with this time and random bits: that of the first claim of a partition in a role."""
+    """Return a token with this time and random bits. The first claim of a partition in a role gets it unchanged."""
     return now_ms * _STEP + secrets.randbits(TOKEN_RANDOM_BITS)
 
 

@@ -33,8 +33,8 @@ _OF_TIERED_STORAGE: Final = re.compile(r"(follower\.fetch\.last\.tiered|log\.loc
 class BrokerConfigChange:
     """One config on one broker, before and after the change.
 
-    `taken`: the broker shows the change, or `hidden` is set. `error`: why the new value could not be read; empty if it
-    was read. `hidden`: the default of all brokers was changed, but this broker has a value of its own that stays in
+    `taken`: the broker shows the change, or `hidden` is set. `error`: why the new value could not be read, or empty.
+    `hidden`: the default of all brokers was changed, but this broker has a value of its own that stays in
     force.
     """
 
@@ -101,7 +101,7 @@ def check_broker_configs(
 ) -> Mapping[int, Mapping[str, BrokerConfig]]:
     """Check a change; return the present configs of each broker that it is about, by id. Nothing is changed.
 
-    Raises as `alter_broker_configs`, which also lets the brokers validate the values.
+    Raises as `alter_broker_configs`. The values are not validated.
     """
     if entity.entity_type is not EntityType.BROKERS:
         raise SettingError(f"configs of {entity} exist only on this platform: --target brokers is for brokers")
@@ -150,7 +150,7 @@ def _seen(
     clock: Clock,
     wait_seconds: float,
 ) -> list[BrokerConfigChange]:
-    """Read the configs of every broker until the broker shows the change, for at most `wait_seconds` in all."""
+    """Read the configs of every broker once, then until it shows the change or `wait_seconds` in all are over."""
     deadline = clock.monotonic() + wait_seconds
     changes: list[BrokerConfigChange] = []
     for broker_id, old in before.items():
@@ -225,7 +225,7 @@ def present_broker_configs(listings: Sequence[BrokerListing]) -> Presentation:
 
 
 def present_broker_alteration(altered: AlteredBrokerConfigs) -> Presentation:
-    """Present a change. The result is not `ok` if a broker neither shows the change nor keeps a value of its own."""
+    """Present a change. The result is not `ok` if a change was not `taken`, except in a dry run."""
     return Presentation(
         lambda: {
             "entity_type": str(altered.entity.entity_type),
@@ -250,7 +250,7 @@ def together(platform: Presentation, brokers: Presentation) -> Presentation:
 
 
 def broker_alteration_words(altered: AlteredBrokerConfigs) -> str:
-    """Return in one line what was changed where, and which brokers do not show it or keep their own value."""
+    """Return in one line what was changed where, and on which brokers it is not in force."""
     names = ", ".join(altered.requested)
     where = "the default of all brokers" if altered.entity.is_default else str(altered.entity)
     if altered.dry_run:

@@ -43,12 +43,12 @@ class Cause(Reason):
 
     @property
     def tiers(self) -> bool:
-        """Whether the partition is tiered, or will be without intervention."""
+        """Whether the partition is tiered or being copied, or only waits for a run or a roll."""
         return self in _TIERS
 
     @property
     def is_finding(self) -> bool:
-        """Whether an obstacle keeps an existing partition from being tiered."""
+        """Whether the line is a finding: an obstacle or an open handover."""
         return not self.tiers and self is not Cause.DELETED
 
 
@@ -259,7 +259,7 @@ def _segments(number: int) -> str:
 
 
 def _quota(evidence: Evidence, planned: PlannedPartition) -> str:
-    """Return the lowest quota of a partition, who shares it, and the shortest time for its bytes; empty if no quota."""
+    """Return a partition's lowest quota, how many workers share it, and the least time needed; empty without quota."""
     limits = [
         (quota, scope)
         for scope in copy_scopes(planned.replica_id.broker_id, evidence.topic)
@@ -305,7 +305,7 @@ _ADVICE: Final[Mapping[IneligibleReason, str]] = {
 
 
 def diagnose_handovers(open_handovers: Iterable[Handover]) -> tuple[Diagnosis, ...]:
-    """Return one line per open handover: its step, and what it waits for."""
+    """Return one line per open handover: its state and step, and its detail."""
     return tuple(
         Diagnosis(
             open_handover.topic,
@@ -341,8 +341,7 @@ def _said(found: Diagnosis, failed: Mapping[TopicIdPartition, Sequence[FailedCop
 def present_doctor(topic: str, diagnoses: Sequence[Diagnosis]) -> Presentation:
     """Present the diagnoses.
 
-    The result is `ok` if no line has a finding: every partition that was not deleted is tiered, and no handover is
-    open.
+    The result is `ok` if no line is a finding (`Cause.is_finding`).
     """
     findings = [diagnosis for diagnosis in diagnoses if diagnosis.cause.is_finding]
     is_there = any(diagnosis.cause is not Cause.DELETED for diagnosis in diagnoses)

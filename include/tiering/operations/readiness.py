@@ -1,8 +1,8 @@
 """The checks before a run starts, and the partitions that it may work on (like KIP-1105's isReady).
 
 A partition is ready if its metadata is complete, its leader's replica is found in a readable log directory, cluster
-metadata does not contradict it, no broker owns the topic and no handover is under way, it is neither stopped nor
-paused, and the plan of a copy does not hold it back until a person decides (`_obstacles_of_plan` has the exceptions).
+metadata does not contradict it, its topic is owned by the platform or by no one, it is neither stopped nor paused, and
+the plan of a copy does not hold it back until a person decides (`_obstacles_of_plan` has the exceptions).
 For deletions fewer of these conditions apply. A partition that is not ready waits alone: the others are processed. No
 run waits for partitions of deleted topics.
 
@@ -79,7 +79,7 @@ class PartitionReadiness:
 
     @property
     def waits(self) -> bool:
-        """Whether it is not ready and may become ready."""
+        """Whether the partition is not ready, and its topic was not deleted."""
         return self.reason not in (None, NotReady.DELETED)
 
     def __str__(self) -> str:
@@ -166,7 +166,7 @@ def partition_readiness(
 
 
 def unread_partitions(unread: Mapping[TopicIdPartition, str]) -> tuple[PartitionReadiness, ...]:
-    """Return the partitions of `unread`. Sizes, quality runs and audits leave them out until their records are read."""
+    """Return the partitions of `unread`."""
     return tuple(PartitionReadiness(partition, NotReady.UNREAD, why) for partition, why in unread.items())
 
 
@@ -201,8 +201,8 @@ def _obstacles_of_metadata(
 def _obstacles_of_plan(partition: TopicIdPartition, metadata: RemoteLogMetadata, plan: CopyPlan) -> Iterator[Obstacle]:
     """Yield the obstacles to copying a partition.
 
-    A partition with planned segments is ready even if later segments are held back. A stopped partition is ready only
-    if the plan copies failed segments again and holds none back for a person.
+    A partition that is not stopped and has planned segments is ready even if others are held back. A stopped partition
+    is ready only if the plan copies failed segments again and holds none back for a person.
     """
     held_back = [held for held in plan.held_back if held.topic_id_partition == partition and held.needs_a_person]
     planned = [planned for planned in plan.partitions if planned.replica_id.topic_id_partition == partition]
@@ -230,9 +230,9 @@ def _is_deleted(
 ) -> bool:
     """Return whether the topic of a partition was deleted.
 
-    The topic was deleted if the scan found it removed. It was also deleted if the cluster metadata lack its id, and the
-    deletion is recorded here or in the cluster metadata, or another topic has its name now. If the cluster metadata are
-    unavailable, only the scan and the deletion that is recorded here count.
+    The topic was deleted if the scan found it removed. It was also deleted if the cluster metadata lack its id, and one
+    of these holds: `deletions` has it, the cluster metadata record its deletion, or another topic has its name now. If
+    the cluster metadata are unavailable, only the scan and `deletions` count.
     """
     if IneligibleReason.TOPIC_REMOVED in _reasons(replicas):
         return True
@@ -264,7 +264,7 @@ def _reasons(replicas: Iterable[Replica]) -> set[IneligibleReason]:
 def _in_cluster_metadata(
     report: ScanReport, scope: RunScope, cluster_metadata: ClusterMetadata
 ) -> Mapping[TopicIdPartition, PartitionMetadata]:
-    """Return the partitions of the cluster; none if its metadata cannot be read, which the scan has reported."""
+    """Return the partitions of the cluster; none if its metadata cannot be read."""
     try:
         return partitions_of_cluster(report, scope, cluster_metadata)
     except ClusterMetadataError:

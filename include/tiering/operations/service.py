@@ -1,7 +1,7 @@
 """Whether a run can start, which partitions are ready, and why a topic is not tiered.
 
 `DeploymentChecks` check the schema, the store, log directories, cluster metadata, pauses, handovers, leases and the
-pool before a run starts. `OperationsService` is what the commands `ready` and `doctor` call.
+pool before a run starts. `OperationsService` evaluates readiness and diagnoses topics.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -170,7 +170,7 @@ class DeploymentChecks:
         )
 
     def _check_log_dirs(self) -> str:
-        """Check the log directories. An unreadable one delays its partitions; if all are unreadable, this fails."""
+        """Check the log directories. Unreadable ones delay their partitions; the check fails if all are unreadable."""
         unreadable: list[SourceError] = []
         seen: list[DirIdentity] = []
         for log_dir in configured_log_dirs(self._settings):
@@ -214,7 +214,7 @@ class DeploymentChecks:
         return f"paused topics: {', '.join(sorted(paused))}" if paused else "nothing is paused"
 
     def _check_handovers(self) -> str:
-        """Return the open handovers.
+        """Describe the open handovers.
 
         Raises:
             HandoverForgottenError: a handover has made no progress for too long. Other work goes on; only the retention
@@ -396,7 +396,7 @@ class OperationsService:
         return with_left_damage(found, failed)
 
     def _unfinished_transactions(self, replica: Replica) -> Sequence[UnfinishedTransaction]:
-        """Return open transactions from the leader and the coordinators; from the log if the brokers give none.
+        """Return open transactions from the leader and the coordinators; from the log if the brokers cannot be asked.
 
         The result is empty if the log cannot be read, for example because the replica has disappeared.
         """

@@ -54,17 +54,17 @@ class SetUpService:
     def migrate(self) -> StoreMarker:
         """Upgrade the schema, create the identity of the store, write its marker; in this order. Idempotent.
 
-        If an earlier version of the platform recorded no token of the generation or no place of the store, what is
-        missing is recorded now, and the generation is raised.
-        The place can be changed this way as long as the database has no segment in any state.
+        If an earlier version recorded no token of the generation or no place of the store, what is missing is recorded
+        now, and the generation is raised. The place can be changed this way as long as the database has no segment in
+        any state.
 
         Raises:
             ForeignStoreError: the store belongs to another database, which may be lost; or the database has segments,
                 and the store has no marker, the settings name another place than the recorded one, or no place is
                 recorded and every segment that could be checked is missing or differs at the place of the settings.
             MetadataUnavailableError: the metadata are being rebuilt.
-            SettingError: the log dirs belong to another cluster than the database; or there are neither log dirs nor
-                bootstrap servers, and the database serves no cluster yet.
+            SettingError: the log dirs are another cluster's; there are neither log dirs nor bootstrap servers, and the
+                database serves no cluster yet; or the schema is of an unknown version.
             SourceError: the first log dir cannot be read.
         """
         engine = self._engine()

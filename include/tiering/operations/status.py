@@ -34,7 +34,7 @@ class Activity:
 
 
 def present_status(settings: TieringSettings, activity: Activity | None, unavailable: str = "") -> Presentation:
-    """Present the status. If the database does not answer, `activity` is None and `unavailable` says why."""
+    """Present the status. If `activity` is None, `unavailable` says why it cannot be read."""
     if activity is None:
         summary = f"activity is unknown: {unavailable}"
     else:

@@ -48,9 +48,9 @@ class DeletesBy:
     """The retention, limits and pauses of a database; in a restored database they are those of the backup.
 
     Attributes:
-        retentions: by topic, where a dynamic config limits it.
+        retentions: by topic, where it is limited.
         limits: the deletion limits in force.
-        paused: names of paused topics.
+        paused: names of paused topics, or `ALL_TOPICS`.
         newest_event_ms: time of the last event or lease; None without both. Later decisions are not in this database.
     """
 

@@ -48,7 +48,7 @@ def upgrade(engine: Engine) -> None:
 
 
 def current_revision(engine: Engine) -> str | None:
-    """Return the revision of the schema; None for a database without the tables of this schema."""
+    """Return the revision of the schema; None if the database records none."""
     with reading(engine) as connection:
         return _revision(connection)
 

@@ -22,7 +22,7 @@ stores: Final = Table(
     metadata,
     cluster_key(),
     Column("store_id", UUID_TEXT, nullable=False),
-    Column("generation", Integer, nullable=False, comment="raised when this database claims or moves the store"),
+    Column("generation", Integer, nullable=False, comment="raised by each claim, move or take-over"),
     Column("created_at_ms", BigInteger, nullable=False),
     Column(
         "rebuilding_since_ms",

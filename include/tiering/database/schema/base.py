@@ -1,7 +1,6 @@
 """What all tables share: constraint names, key columns, column types.
 
-Times are in UTC milliseconds and sizes in bytes. A UUID is stored as the 22 characters that Kafka prints. Text from
-outside has no control characters and a limited length (`database.transactions.stored_text`).
+Times are in UTC milliseconds and sizes in bytes. A UUID is stored as the 22 characters that Kafka prints.
 """
 
 from typing import Any, Final

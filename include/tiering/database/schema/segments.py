@@ -54,7 +54,7 @@ partitions: Final = Table(
         comment="why only replacements may finish: a failed segment; null: not stopped",
     ),
     ForeignKeyConstraint(["cluster_id", "topic_id"], ["topics.cluster_id", "topics.topic_id"]),
-    comment="this row is locked before any segment of the partition changes",
+    comment="this row is locked before a segment's state changes",
 )
 
 skipped_offsets: Final = Table(

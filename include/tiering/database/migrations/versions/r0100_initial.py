@@ -58,7 +58,7 @@ def _create_segments() -> None:
     index("ix_topics_name", "topics", "cluster_id name")
     create(
         "partitions",
-        "this row is locked before any segment of the partition changes",
+        "this row is locked before a segment's state changes",
         PARTITION,
         *partition_key(),
         column("log_start_offset", LONG, "the platform's; remote records below it expire"),
@@ -272,7 +272,7 @@ def _create_administration() -> None:
         "cluster_id",
         column("cluster_id", TEXT),
         column("store_id", UUID),
-        column("generation", INT, "raised when this database claims or moves the store"),
+        column("generation", INT, "raised by each claim, move or take-over"),
         column("created_at_ms", LONG),
         column(
             "rebuilding_since_ms",

@@ -1,13 +1,13 @@
 """A queue bounded by requests and by bytes (as KIP-72 adds `queued.max.bytes` to `queued.max.requests`).
 
-The weight of an item is the number of bytes that it will hold in memory. The weight counts from `put` until the
-consumer is `done` with the item. So the byte bound also covers items that consumers hold, which would not be counted if
-`get` released the weight. While less than `max_bytes` is held, an item of any weight can enter, so that
+An item's weight, in bytes, counts from when the item enters the queue until the consumer is `done` with the item. So
+the byte bound also covers items that consumers hold. While less than `max_bytes` is held, the byte bound lets an item
+of any weight enter, so that
 
     held bytes  <=  max_bytes - 1 + the largest weight
 
-and an item heavier than the whole bound still passes. A request counts towards `max_requests` only while it waits in
-the queue; consumers serve at most one request each.
+and an item heavier than the whole bound still passes. An item counts towards `max_requests` only while it waits in the
+queue.
 """
 
 import threading
@@ -27,7 +27,7 @@ Wait = Callable[[threading.Condition, float | None], bool]
 
 
 class Taken(Generic[T]):
-    """An item that a consumer took. Its weight counts until `done`, or the end of its `with` block."""
+    """An item of the queue. Once it is taken, its weight counts until `done`, or the end of its `with` block."""
 
     __slots__ = ("_queue", "item", "weight_bytes")
 
@@ -101,7 +101,7 @@ class ByteBoundedQueue(Generic[T]):
         Raises:
             ValueError: the weight is negative.
             QueueFullError: there was no space within this time.
-            QueueClosedError: the queue was closed before there was space.
+            QueueClosedError: the queue was closed before the item entered.
         """
         if weight_bytes < 0:
             raise ValueError(f"an item cannot weigh {weight_bytes} bytes")

@@ -1,13 +1,14 @@
 """Contract of quotas: the limiters that senders and readers call before bytes move, and the ledger of quotas.
 
-A quota limits a kind of traffic at one of four levels. Every byte is charged to the quotas of all levels that its kind
-has, to a client's only if a client reads it. A level without a quota sets no limit.
+A quota limits a kind of traffic at one of four levels. A limiter charges each byte to the quotas of all levels of its
+kind, to a client's only if a client reads it. A level without a quota sets no limit.
 
     copy    total | broker | topic              uploads, their retries
     fetch   total | broker | topic | client     read-backs, fetches, restores
-    delete  total                               requests that delete objects, not bytes
+    delete  total                               delete requests of expiration and orphan removal
 
-The broker of a copy is the broker whose log dir is read; the broker of a fetch is the broker that had the segment.
+The broker of a copy is the broker whose log dir is read. The broker of a fetch is the broker that had the segment; for
+the digests of a handover the id is 0.
 
 A delete request is paced like `UNITS_PER_REQUEST` bytes. Rates are granted in slices of 10 ms, and a slice has whole
 units: in these units even a rate of 1 request a second can be divided into such slices.
@@ -97,13 +98,13 @@ Otherwise it raises SendingStoppedError or LeaseLostError."""
 
 
 class ByteLimiter(Protocol):
-    """Grants bytes. The process that sends or reads bytes takes a grant before, also for a retry."""
+    """Grants bytes to the process that sends or reads them; a retry needs new grants."""
 
     @property
     def waited_seconds(self) -> float:
-        """Seconds that callers of `take` have waited for a quota since this limiter was made.
+        """Seconds that all grants of this limiter had to wait. Never decreases.
 
-        Never decreases. Time in which work was paused does not count.
+        Time in which work was paused does not count.
         """
         ...
 
@@ -119,7 +120,7 @@ class ByteLimiter(Protocol):
 
         Raises:
             SendingStoppedError: work is paused for long, or was cancelled.
-            LeaseLostError: another worker owns the partition now.
+            LeaseLostError: the lease ran out, or its renewal was refused.
         """
         ...
 
@@ -156,7 +157,7 @@ class RequestsAsBytes:
 
 
 class QuotaObserver(Protocol):
-    """Receives what limiters do, some hundred times a second from several threads: it must be cheap and never raise.
+    """Receives reports some hundred times a second from several threads: it must be cheap and never raise.
 
     For the kind DELETE all numbers of bytes are units, see `QuotaKind.units`.
     """
@@ -166,7 +167,7 @@ class QuotaObserver(Protocol):
         ...
 
     def throttled(self, kind: QuotaKind, topic: str, size_bytes: int, seconds: float) -> None:
-        """Record that a grant of `size_bytes`, which `granted` also reports, had to wait this long for a quota.
+        """Record that a grant of `size_bytes`, which `granted` also reports, had to wait this long.
 
         A read that was refused with a throttle time is recorded too: with the bytes that it requested, which were not
         granted, and with the throttle time as `seconds`.
@@ -196,7 +197,7 @@ class Quotas(Protocol):
     def share(self, scope: Scope) -> float | None:
         """Return the bytes a second that this process may move in a scope now.
 
-        None means no limit; 0 means that its share is not known yet, or that it has none.
+        None means no limit; 0 means that it has no share, or that its share is not known or has expired.
         """
         ...
 
@@ -237,19 +238,19 @@ class QuotasInForce:
 
 @dataclass(frozen=True, slots=True)
 class QuotaWorker:
-    """A live process that holds shares, and the version of the configs that it uses."""
+    """A process with an entry in the ledger, and the configs' version of that entry."""
 
     worker_id: str
     version: int
 
 
 class QuotaLedger(Protocol):
-    """The shared ledger of quotas and of the live processes' shares, as far as a change of quotas uses it."""
+    """The shared ledger of quotas and shares, as far as commands use it."""
 
     def announce(self, quotas: QuotasInForce) -> None:
         """Put quotas in force, unless a newer version is.
 
-        Running workers use them from their next round with the ledger, which follows within about 0.6 s.
+        Running workers use them from their next successful round with the ledger; rounds begin about every 0.6 s.
 
         Raises:
             MetadataUnavailableError: the ledger cannot be changed.
@@ -257,7 +258,7 @@ class QuotaLedger(Protocol):
         ...
 
     def in_force(self) -> QuotasInForce:
-        """Return the quotas in force; before the first announcement they have version 0 and set no limit.
+        """Return the quotas in force; in a new ledger they have version 0 and set no limit.
 
         Raises:
             MetadataUnavailableError: the ledger cannot be read.
@@ -267,8 +268,8 @@ class QuotaLedger(Protocol):
     def workers(self) -> tuple[QuotaWorker, ...]:
         """Return the processes with an entry.
 
-        A process that died is returned until its heartbeat has stood still for longer than a lease: between two calls
-        of this method, or between two rounds of another process.
+        A process that died is returned until calls on this object, or the rounds of another process, have seen its
+        heartbeat stand still for longer than a lease.
 
         Raises:
             MetadataUnavailableError: the ledger cannot be read.

@@ -24,8 +24,8 @@ class FetchAdmission:
     """Admits reads by the windows of one process. Thread-safe.
 
     `share` returns the bytes a second that this process may move in a scope now: None without a limit, less than 1
-    while its share is not known. Each reader gets the largest throttle time of its scopes. So a reader that tries
-    without pause uses up the quota of its own client scope, and leaves the wider scopes to others.
+    while its share is not known. Each reader gets the largest throttle time of its scopes. A refused read is not
+    recorded. So a client above its own quota that tries without pause leaves the wider scopes to others.
     """
 
     def __init__(

@@ -78,7 +78,7 @@ class QuotaTally:
             self._throttle_times = {kind: ThrottleTimes() for kind in QuotaKind}
 
     def clear_windows(self) -> None:
-        """Set rates and throttle times to 0 until the next grant; counts that were not drained stay."""
+        """Set rates and throttle times to 0 until the next report; counts that were not drained stay."""
         self.measure_over(self._lengths)
 
     def granted(self, kind: QuotaKind, topic: str, size_bytes: int) -> None:
@@ -131,8 +131,8 @@ TOPIC_BYTES_IN: Final = Metric(
     "tiering_topic_bytes_in",
     MetricKind.COUNTER,
     ("topic", "meter"),
-    "Bytes of the `.log` files of segments that topic quotas decided about (meter io), and of those of them with each "
-    "result: accepted, error, throttled.",
+    "Bytes of the `.log` files of segments about which topic quotas decided (meter io), and of those with each result "
+    "(meters accepted, error, throttled).",
 )
 TOPIC_RECORDS_IN: Final = Metric(
     "tiering_topic_records_in",

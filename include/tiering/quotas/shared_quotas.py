@@ -9,10 +9,10 @@ A thread of each process, `AllocationRenewer`, renews the process's entry in the
     4 raise the own rates       as after 3
 
 A process lowers a rate before the row with its lower share is committed (step 2), because another process may take the
-difference afterwards, and raises a rate only after the row with its higher share is committed (step 4). So the sum of
-the rates in use never exceeds the sum of the shares in the row. A round that fails raises no rate, and rates that step
-2 lowered stay lowered, because after an error in the commit it is unknown whether the row changed. All rates expire if
-no later round succeeds in time.
+difference afterwards, and raises a known rate only after the row with its higher share is committed (step 4). A rate
+that is not known is set in step 2. A round that fails raises no known rate, and rates that step 2 lowered stay lowered,
+because after an error in the commit it is unknown whether the row changed. All rates expire if no later round succeeds
+in time.
 
 `SqlLedgerStore` has one row per cluster; a round costs two statements. On PostgreSQL the row is in the platform's
 database and is locked while a round reads and writes it. On SQLite the row is in a separate file next to the database
@@ -77,8 +77,8 @@ class LedgerStore(Protocol):
     def exchange(self, change: LedgerRowChange) -> LedgerRow:
         """Replace the row by the result of `change`, in one transaction; return the new row.
 
-        If `change` returns the row object that it got, the row need not be written. `change` is called once, while no
-        other process reads or writes the row.
+        If `change` returns the row object that it got, the row need not be written. `change` is called at most once,
+        while no other `exchange` reads or writes the row.
 
         Raises:
             MetadataUnavailableError: the row was not changed, or it is unknown whether it was.
@@ -121,17 +121,17 @@ _EARLY_ROUND_SECONDS: Final = 0.2
 """Time between two rounds while a sender waits for a share (`starved`).
 
 It is longer if rounds would otherwise be more frequent than one in `_MEAN_SECONDS` on average. Three such rounds take
-exactly one `PERIOD_SECONDS`, in which every other process has one regular round and reduces its share."""
+one `PERIOD_SECONDS`, in which every other process has a regular round and can reduce its share."""
 
 _MEAN_SECONDS: Final = 0.55
 _ROUNDS_AHEAD: Final = 3
 
 RELOAD_SECONDS: Final = 10.0
-"""Time between two reads of the stored quotas: a read puts changes in force that were stored but not announced."""
+"""Shortest time between two reads of the stored quotas, which put changes in force that were not announced."""
 
 
 class AllocationRenewer:
-    """Renews the entry of this process from `start` to `close`. `stored_quotas` reads them from the dynamic configs."""
+    """Renews the entry of this process from `start` to `close`. `stored_quotas` reads the dynamic configs."""
 
     def __init__(
         self,
@@ -312,7 +312,7 @@ def ledger_row_to_text(row: LedgerRow) -> str:
 
 
 def ledger_row_from_text(text: str) -> LedgerRow:
-    """Parse the text of a ledger row. Raises RemoteMetadataError for text that no version of this platform wrote."""
+    """Parse the text of a ledger row. Raises RemoteMetadataError for any other text."""
     try:
         document = json.loads(text)
         quotas = {Scope.parse(scope): int(quota) for scope, quota in document["quotas"].items()}
@@ -340,7 +340,7 @@ def _allocations_from_json(document: Mapping[str, Any]) -> dict[Scope, Allocatio
 
 
 PATIENCE_MS: Final = 500
-"""The longest wait for the ledger's lock and, on PostgreSQL, for each statement.
+"""The longest wait of a round for the ledger's lock and, on PostgreSQL, for each statement.
 
 Shares expire `LEASE_SECONDS` after their round began, so a longer wait would be of no use."""
 
@@ -377,7 +377,7 @@ class SqlLedgerStore:
 
 
 def open_ledger_engine(metadata_url: str, clock: Clock, *, patience_ms: int = PATIENCE_MS) -> Engine:
-    """Return the engine for the ledger of this metadata database, with the short time limits that rounds need.
+    """Return the engine for the ledger of this metadata database, by default with the short time limits of rounds.
 
     For SQLite, first create the ledger's table in a separate file, if it is absent.
 

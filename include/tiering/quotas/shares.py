@@ -1,17 +1,17 @@
 """Shares of quotas: the rule by which processes divide a quota, and the pacing of a process within its shares.
 
-This module reads and writes no database; `shared_quotas` does. The rule and the liveness read no clock: they get the
-time as an argument. The pacing lets threads wait, by the clock that it is given.
+This module reads and writes no database; `shared_quotas` does. Only `ProcessPacing` reads a clock, and lets threads
+wait.
 
-**The rule.** Every process that sends holds a share of the quota of each scope that it uses. The rule that bounds the
-sum of the shares needs no clock and no leader: a process changes only its own share (and removes entries of dead
-processes), in one transaction on the whole ledger row, and
+**The rule.** Every process holds a share, perhaps 0, of the quota of each scope that it uses. The rule that bounds the
+sum of the shares needs no clock and no leader: of the shares, a process changes only its own (and removes entries of
+dead processes), in one transaction on the whole ledger row, and
 
 * a share may always shrink to the fair share,
 * a share grows only by what no live entry holds.
 
-So the sum of shares never exceeds the quota, whatever the order of rounds. After a quota was lowered, the sum falls
-with every round until it is within the new quota. Shares follow demand (max-min fairness): a process that wants less
+So the sum of shares exceeds a quota only after the quota was lowered, whatever the order of rounds. Then the sum falls
+with the rounds until it is within the new quota. Shares follow demand (max-min fairness): a process that wants less
 than an equal part gets what it wants, and the others divide the rest equally. If only one process wants more than 0, it
 may have all that is divided (`FILL`). How much a process requests next depends on how much of its share it has used
 (`DemandMeter`).
@@ -20,17 +20,17 @@ may have all that is divided (`FILL`). How much a process requests next depends 
 compared with another. If a heartbeat has not changed for longer than the lease, the owner of the entry is dead, or has
 stopped sending because its lease has run out. Steps of wall clocks, including the database server's, have no effect.
 
-**`Pacer`** spreads bytes over time at a rate; it gets the time as an argument. A byte at the rate r takes 1/r s. It
-stores the time at which the next byte may leave; each grant adds the time that its bytes take. A sender that was
-delayed may catch up by at most `CATCH_UP_SECONDS`; what it did not use before is lost. So any T seconds carry at most
-r x (T + CATCH_UP_SECONDS + SLICE_SECONDS), including the first.
+**`Pacer`** spreads bytes over time at a rate. A byte at the rate r takes 1/r s. The pacer stores the time at which the
+next byte may leave; each grant adds the time that its bytes take. A sender that was delayed may catch up by at most
+`CATCH_UP_SECONDS`; what it did not use before is lost. So any T seconds at a constant r of 100 bytes/s or more carry at
+most r x (T + CATCH_UP_SECONDS + SLICE_SECONDS), including the first.
 
-**`ProcessPacing`** holds this process's shares of all scopes. `AllocationRenewer` sets the rates and the time at which
-they expire; limiters take bytes. A grant needs rates of all of its scopes that have not expired. If the rounds with the
-ledger fail until the rates expire, no byte is granted, even in scopes without a limit, because a quota may have been
-set meanwhile.
+**`ProcessPacing`** holds this process's shares. `AllocationRenewer` sets the rates and the time at which all of them
+expire; limiters take bytes. A grant needs a known, unexpired rate of each of its scopes. If the rounds with the ledger
+fail until the rates expire, no byte is granted, even in scopes without a limit, because a quota may have been set
+meanwhile.
 
-**`ScopedLimiter`** is the `ByteLimiter` of one stream: it waits until all scopes of the stream grant.
+**`ScopedLimiter`**, the `ByteLimiter` of one stream, waits until all scopes of the stream grant.
 """
 
 import threading
@@ -56,7 +56,7 @@ This is enough to detect growth, and too little to deprive busy senders."""
 
 @dataclass(slots=True)
 class DemandMeter:
-    """The use of a scope by a process since its last round with the ledger. `waiting` counts the waiting senders."""
+    """The use of a scope by this process since the last call of `wanted`. `waiting` counts the waiting senders."""
 
     used_bytes: int = 0
     waiting: int = 0
@@ -65,13 +65,13 @@ class DemandMeter:
     def wanted(self, seconds: float, share: float, quota: float) -> float:
         """Return the bytes a second to request, and begin a new period.
 
-        This is 0 if the last two periods were idle, and `UNLIMITED_DEMAND` if the share was the limit. The faster of
-        the last two periods counts, because a sender may pause between two segments.
+        This is `UNLIMITED_DEMAND` if a sender waits and the share was the limit (`_FULL_USE`). Otherwise the faster of
+        the last two periods counts, because a sender may pause between two segments; 0 if both were idle.
 
         Args:
             seconds: the length of the period that ends now.
-            share: the share held in it, in bytes a second.
-            quota: the quota of the scope, in bytes a second.
+            share: the share held now, in bytes a second.
+            quota: the quota of the scope, in bytes a second; 0 if it has none.
         """
         rate = self.used_bytes / seconds if seconds > 0 else 0.0
         usual_rate, self._last_rate, self.used_bytes = max(rate, self._last_rate), rate, 0
@@ -196,7 +196,7 @@ class Liveness:
 
 
 SLICE_SECONDS: Final = 0.010
-"""A grant is at most this much of the rate, so that a change of the rate takes effect at once."""
+"""A limited grant is at most this much of the rate (at least 1 byte), so that a change takes effect soon."""
 
 CATCH_UP_SECONDS: Final = 0.030
 """How much lost time a sender may catch up: about the pauses that every upload has.
@@ -212,7 +212,7 @@ class Pacer:
     free_at: float
 
     def wait_seconds(self, now: float) -> float:
-        """Seconds until the next grant; infinite at rate 0."""
+        """Seconds until the next grant is possible; infinite at rate 0."""
         return max(0.0, self.free_at - now) if self.bytes_per_second > 0 else float("inf")
 
     def slice_bytes(self) -> int:
@@ -224,9 +224,9 @@ class Pacer:
         self.free_at = max(self.free_at, now - CATCH_UP_SECONDS) + size_bytes / self.bytes_per_second
 
     def change(self, bytes_per_second: float, now: float) -> None:
-        """Continue at another rate: the next grant waits for bytes already granted ahead of time, at the new rate.
+        """Continue at another rate, at which the next grant first waits for the bytes already granted ahead of time.
 
-        It waits at most for a slice, so a change of the rate causes neither a long pause nor a burst.
+        For these it waits at most for one slice, so a change of the rate (not to 0) causes no long pause.
         """
         pending_bytes = max(0.0, self.free_at - now) * self.bytes_per_second
         self.bytes_per_second = bytes_per_second
@@ -235,12 +235,12 @@ class Pacer:
 
 
 FORGET_SECONDS: Final = 30.0
-"""After this time without a sender, a scope is no longer requested from the ledger."""
+"""A scope that was not used for longer than this is no longer requested from the ledger."""
 
 _SHORTEST_WAIT_SECONDS: Final = 0.018
-"""A shorter wait is not worth it: a wake-up costs more than a grant.
+"""Shorter waits are lengthened to this: a wake-up costs more than a grant.
 
-Bytes that become due during the wait are granted together."""
+Bytes that become due meanwhile are granted without another wait."""
 
 _NEVER: Final = float("inf")
 
@@ -259,7 +259,7 @@ class Grant(NamedTuple):
 class ScopePace:
     """A scope in this process, last used at `asked_at`.
 
-    `known` says whether the last round gave a rate; if it did and `pacer` is None, the scope has no limit.
+    `known` says whether a rate was set, perhaps expired; if `known` and `pacer` is None, the scope has no limit.
     """
 
     asked_at: float
@@ -329,7 +329,7 @@ class ProcessPacing:
             return self._grant(stream, wanted_bytes, began, now)
 
     def share(self, scope: Scope) -> float | None:
-        """Return the bytes a second that this process may move in a scope now; None: no limit, 0: none or not known."""
+        """Return the rate of a scope in bytes a second; None: no limit, 0: no share, not known or expired."""
         with self._changed:
             now = self._clock.monotonic()
             pace = self._pace(scope, now)
@@ -342,8 +342,8 @@ class ProcessPacing:
     def wanted(self, quotas: QuotasInForce) -> dict[Scope, float]:
         """Return the bytes a second to request from the ledger, by scope in use, and begin a new period.
 
-        While a sender waits for a scope of which this process has no share, the use of the other scopes does not show
-        the demand there. Then each scope in which a sender waits requests the share that it holds, an unlimited rate if
+        While a sender waits for a scope of which this process has no share, its use of other scopes does not show its
+        demand for them. Then each scope in which a sender waits requests the share that it holds, an unlimited rate if
         it holds none, or 0 if the scope has no limit. Otherwise the process would lose one share while it waits for
         another, again and again.
         """
@@ -377,7 +377,7 @@ class ProcessPacing:
             self._changed.notify_all()
 
     def hold(self, rates: Mapping[Scope, float | None], valid_until: float) -> None:
-        """Replace all rates, None for no limit; scopes that are absent become unknown.
+        """Replace all rates, None for no limit; rates of absent scopes become unknown.
 
         The rates expire at the monotonic second `valid_until`.
         """

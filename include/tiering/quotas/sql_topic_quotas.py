@@ -1,8 +1,8 @@
 """Topic quotas over meters in SQL, shared by all workers of all hosts.
 
 Every decision is one transaction that locks all meters of a broker. It applies the ticks that have passed by the
-database's clock, decides, and counts the segment for its topic and for the broker. So concurrent processes count no
-segment twice and lose none. A topic whose last call of `admit` is more than an hour ago (`SHARING_MS`) keeps its
+database's clock, decides, and counts the segment for its topic and for the broker. So concurrent processes lose no
+counts. A topic whose last call of `admit` is more than an hour ago (`SHARING_MS`) keeps its
 counts, but has no share of the total.
 
 | a worker dies                                  | what it leaves                                                |
@@ -195,7 +195,7 @@ class SqlTopicQuotas:
     def _opened(self, broker_id: int, topic: str) -> Iterator["_OpenMeters"]:
         """Yield the meters of the broker and of the topic, with all ticks up to now, and write them at the end.
 
-        Other processes that change meters of this broker wait meanwhile.
+        Other transactions that change meters of this broker wait meanwhile.
         """
         with writing(self._engine, durable=False) as connection:
             serialise_writers(connection, f"topic meters of broker {broker_id} of {self._cluster_id}")
@@ -215,7 +215,7 @@ class SqlTopicQuotas:
         total = configs.total(broker_id)
         total_rate = opened.meters[ALL_TOPICS_OF_BROKER].bytes_in_per_second
         topic_rate = opened.meters[topic].bytes_in_per_second
-        # No topic is refused while the total is not exceeded: then the topic's threshold need not be computed.
+        # The topic's threshold is computed only if the total is exceeded and the topic's rate is above 0.
         if total is None or not is_refused(total_rate, total, topic_rate, 0):
             return None
         threshold = self._threshold(opened, configs, total, broker_id, topic)

@@ -16,17 +16,17 @@ Topics without an explicit threshold that had a call of `admit` in the last hour
 thresholds leave of the total. No topic is refused while the total is not exceeded. While it is exceeded, topics above
 their own threshold are refused.
 
-Four kinds of meters, each in bytes and records, measure what a topic, or all topics of a broker, brought in. Each is
-the one-minute meter of Kafka's brokers, as arithmetic: an exponentially weighted moving average with ticks of 5 s. At a
-tick the count since the last tick becomes a rate, and the average moves towards it:
+Four kinds of meters, each in bytes and records, count the segments of a topic of a broker, or of all its topics. Each
+is the one-minute meter of Kafka's brokers: an exponentially weighted moving average with ticks of 5 s. At a tick the
+count since the last tick becomes a rate, and the average moves towards it:
 
     first tick     rate  = count / 5 s                                 before it the rate is 0
     later ticks    rate += alpha x (count / 5 s - rate)                alpha = 1 - e^(-5/60)
     idle ticks     the same with count 0: rate x e^(-5/60) each
 
 No process has to run at a tick. The next use of the meter applies all ticks since the last use: the first of them has
-the count, the others are idle, so any gap costs one exponentiation. Ticks fall at whole multiples of 5 s after the
-meter was made; a count in the same millisecond as a tick belongs to the next tick.
+the count, the others are idle, so any gap costs one exponentiation. Ticks fall every 5 s after the meter was made (or
+the clock set back); a count in the same millisecond as a tick belongs to the next tick.
 """
 
 import math
@@ -50,7 +50,7 @@ class EwmaMeter:
     """Counts events: how many in all (`count`), and how many a second recently (`per_second`).
 
     `uncounted` is the part of `count` since the last tick; `rate` is None before the first tick. `last_tick_ms` is a
-    time of the clock that all users of this meter share; before the first tick it is when the meter was made.
+    time of the clock that all users of this meter share, at first when the meter was made.
     """
 
     last_tick_ms: int
@@ -94,7 +94,7 @@ class EwmaMeter:
 class MeterKind(StrEnum):
     """Kinds of meters. IO counts every attempt when `admit` is called, and another kind counts its result.
 
-    So IO is higher than the sum of the other kinds by the attempts in progress and those of workers that were killed.
+    So IO is higher than the sum of the other kinds by the attempts whose result was not counted, or not yet.
     """
 
     IO = "io"
@@ -154,7 +154,7 @@ class TopicMeters:
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """A segment that may be copied. It is not `metered`, that is not counted, if topic quotas were off at admission."""
+    """A segment that may be copied. `metered` says whether it is counted: not if topic quotas were off."""
 
     broker_id: int
     topic: str
@@ -167,8 +167,8 @@ class Admission:
 class TopicUsage:
     """What a topic brings in through a broker, and its threshold in bytes a second.
 
-    `explicit` says whether the threshold was set for the topic. If not, it is an equal share of the rest of the total;
-    it is None if the broker has no total, or if the topic has no share because its last call of `admit` is too old.
+    `explicit` says whether the threshold was set for the topic. If not, the threshold is an equal share of the rest of
+    the total; None if the broker has no total, or if the topic's last call of `admit` is too old.
     """
 
     topic: str
@@ -204,7 +204,7 @@ class TopicQuotas(Protocol):
         """Admit a segment of a topic (by name) from this broker's log dirs; call `accepted` or `failed` afterwards.
 
         Raises:
-            QuotaExceededError: the broker's total and the topic both exceed their thresholds; try again later.
+            QuotaExceededError: the rates of the broker and of the topic exceed their thresholds; try again later.
             MetadataUnavailableError: the meters cannot be read or changed.
         """
         ...
@@ -250,7 +250,7 @@ def check_thresholds(total: int | None, explicit: Mapping[str, int]) -> None:
     """Check that the explicit thresholds fit into the total of a broker.
 
     Call this before a topic's threshold is added or raised, and before a total is set or lowered; if brokers have
-    totals of their own, call it for each total. Without a total any explicit thresholds fit.
+    totals of their own, call it for each total. Without a total, any thresholds of 0 or more fit.
 
     Raises:
         SettingError: a threshold or the total is negative, or the sum of the thresholds exceeds the total; contains the
@@ -306,7 +306,7 @@ def _exceeds(rate: float, threshold: Fraction | int | None) -> bool:
 
 
 def _named(explicit: Mapping[str, int]) -> str:
-    """Return the topics with the largest thresholds, each with its threshold, and the number of the other topics."""
+    """Return up to `_MOST_NAMED` topics, each with its threshold, and the number of the other topics."""
     ordered = sorted(explicit.items(), key=lambda item: (-abs(item[1]), item[0]))
     named = [f"{topic} {value}" for topic, value in ordered[:_MOST_NAMED]]
     return ", ".join(named) + (f" and {len(ordered) - _MOST_NAMED} more" if len(ordered) > _MOST_NAMED else "")

@@ -1,22 +1,23 @@
 """Kafka's sampled statistic, the rate of a quota window and its throttle time, and recent throttle times. No clock.
 
-All results equal those of Kafka's brokers to the millisecond.
+Results equal those of Kafka's brokers to the millisecond, apart from `INACTIVE_MS`.
 
-**`SampledStat`** is a ring of samples that are reset in order. A recorded value goes into the current sample; when that
+**`SampledStat`** is a ring of samples. A recorded value goes into the current sample; when that
 is `sample_ms` old or older, the next place of the ring becomes the current sample and begins empty. The ring has
 `samples` + 1 places: the additional sample overlaps the far end of the window. Before a measurement, a sample without
 an event for `samples` x `sample_ms` is reset, whatever its content, and counts as begun now. So a result depends on the
 times of earlier measurements, as it does in Kafka.
 
-A clock that steps back has the same effect as in Kafka. The current sample continues to be filled, because its age is
-negative, and its last event gets the earlier time. No sample is reset until the clock is a whole window past the
-sample's last event. A step forward by the window or more resets all samples at the next measurement. Not thread-safe.
+A clock that steps back has the same effect as in Kafka. The current sample continues to be filled, even at a negative
+age, and its last event gets the earlier time. No measurement resets a sample until the clock is a whole window past the
+sample's last event. After a step forward by the window or more, the next measurement resets all earlier samples. Not
+thread-safe.
 
 **`QuotaWindow`** is `RLMQuotaManager` of Kafka 3.9 and later: its rate is the sum of the samples, divided by the time
 since the oldest of them began, which counts as at least `sample_ms`. The window is not padded to its full length: with
 samples of 1 s, ten bytes in the first millisecond are ten bytes a second. The throttle time is how much longer that
-time would have to be for the rate to equal the quota. The window only measures. It enforces no rate, as the limiter
-does, and after a throttle time the rate need not be within the quota:
+time would have to be for the rate to equal the quota. Unlike a limiter, the window enforces no rate, and after a
+throttle time the rate need not be within the quota:
 
 * a sample is reset one window after its last event, whatever its content, so a segment larger than quota x window
   delays later ones for one window only;
@@ -75,7 +76,7 @@ class SampledStat:
         sample.last_event_ms = now_ms
 
     def measured(self, now_ms: int) -> Sequence[Sample]:
-        """Reset the samples that are over, and return all samples; none before the first `record` or `age_ms`."""
+        """Reset samples without an event in the window; return all samples, none before `record` or `age_ms`."""
         for sample in self._ring:
             if now_ms - sample.last_event_ms >= self._expire_ms:
                 sample.begin(now_ms)
@@ -99,14 +100,14 @@ class SampledStat:
 
 
 INACTIVE_MS: Final = 3_600_000
-"""A window without a record for longer than this is reset at its next use. Kafka resets it up to 30 s later."""
+"""A window without a record for longer than this is reset at its next use. Kafka removes it up to 30 s later."""
 
 UNLIMITED: Final = 2**63 - 1
 """Kafka's value of a quota that limits nothing."""
 
 
 class QuotaWindow:
-    """The bytes of one kind of traffic in a sampled window. Times are milliseconds of any one clock.
+    """Bytes in a sampled window. Times are milliseconds of any one clock.
 
     A quota is in bytes a second, 1 or more; None and `UNLIMITED` stand for no limit.
     """
@@ -132,7 +133,7 @@ class QuotaWindow:
         return quota is not None and self.rate(now_ms) > _valid(quota)
 
     def throttle_ms(self, quota: int | None, now_ms: int) -> int:
-        """Return for how many ms Kafka would hold the next request, rounded half up; 0 for a rate within the quota."""
+        """Return Kafka's throttle time in ms, rounded half up; 0 without a quota or for a rate within it."""
         recorded, elapsed_ms = self._measure(now_ms)
         rate = recorded / (elapsed_ms / 1000)
         if quota is None or rate <= _valid(quota):
@@ -168,14 +169,14 @@ def _rounded(value: float) -> int:
 
 THROTTLE_SAMPLES: Final = 2
 THROTTLE_SAMPLE_MS: Final = 30_000
-"""Kafka's `metrics.num.samples` and `metrics.sample.window.ms`."""
+"""Kafka's defaults of `metrics.num.samples` and `metrics.sample.window.ms`."""
 
 
 class ThrottleTimes(SampledStat):
     """Throttle times of one kind of traffic, recorded after a wait or for a refused read.
 
-    Times are milliseconds of any one clock. After `samples` x `sample_ms` without a throttle time, the average
-    and the maximum are None; Kafka reports NaN.
+    Times are milliseconds of any one clock. If there was none for `samples` x `sample_ms`, the average and the
+    maximum are None; Kafka reports NaN.
     """
 
     def __init__(self, samples: int = THROTTLE_SAMPLES, sample_ms: int = THROTTLE_SAMPLE_MS) -> None:

@@ -88,7 +88,7 @@ def audit(
         results: list[RemovalResult] = []
         interrupt = Interrupt()
         if delete_orphans:
-            # Only a removal changes something, so only a removal has to end cleanly after a signal.
+            # Only a removal changes the store, so only it has to end cleanly after a signal.
             with interrupt:
                 removal, results = _remove(
                     app, run_id, interrupt, old_versions=old_versions, approve=approve, approve_plan=approve_plan

@@ -1,7 +1,7 @@
 """What all commands share: options, opening the app, showing a result, and exit codes.
 
-Most commands that delete, or record a decision that cannot be undone, ask a person first. Without a terminal they do
-nothing unless `--approve` is given.
+Most commands that delete, or record a decision that cannot be undone, ask a person first. Without a terminal they
+refuse unless `--approve` is given.
 
 A `Session` is one invocation of the command line: it holds the global options, and opens the app with their settings.
 
@@ -51,7 +51,7 @@ Topics = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="Write one JSON document instead of tables.")]
 LimitBytes = Annotated[
     int | None,
-    typer.Option("--limit-bytes", min=1, help="Take at most this many bytes, in whole segments.", metavar="BYTES"),
+    typer.Option("--limit-bytes", min=1, help="Most bytes, in whole segments; one is always taken.", metavar="BYTES"),
 ]
 
 

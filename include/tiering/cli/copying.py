@@ -57,8 +57,8 @@ def scan(
 def plan(ctx: typer.Context, topic: Topics = None, limit_bytes: LimitBytes = None, as_json: Json = False) -> None:
     """Show which segments a copy would take now, most urgent partition first, and which partitions wait.
 
-    Nothing is sent. Nothing is stored, except a log divergence that is seen for the first time. The topics are those
-    of --topic, or else those of the setting topics.include.
+    Nothing is sent. Nothing is stored, except a log divergence that is found. The topics are those of --topic, or else
+    those of the setting topics.include.
     """
     with session_of(ctx).opened(topic) as app:
         require_topics(app.settings)
@@ -107,7 +107,7 @@ def _copy_all(app: "App", plan: "CopyPlan", interrupt: Interrupt) -> "list[Batch
 
 
 def _code(plan: "CopyPlan", results: "list[BatchResult]") -> ExitCode:
-    """Return RETRY if every failure may pass, else FINDINGS."""
+    """Return RETRY if only retriable failures occurred, else FINDINGS."""
     failed = [failure for result in results for failure in result.failed]
     if failed and all(failure.retriable for failure in failed) and not plan.errors:
         return ExitCode.RETRY

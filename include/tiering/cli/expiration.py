@@ -58,17 +58,17 @@ def expire(
     """Delete the remote segments that expire, of topics that this platform owns.
 
     What expires depends on the platform's own log start, leader epochs and retention: `retention.ms` and
-    `retention.bytes` of `./tiering configs --entity-type topics`. If they are not set, nothing expires; the brokers'
-    retention is not used. Abandoned copies are deleted too, and interrupted deletions are continued. The archive of a
-    topic that was deleted in the cluster stays, unless `tiering.on.topic.delete` says otherwise. At the end, metadata
-    of segments that were deleted longer ago than `tiering.tombstone.ms` is removed.
+    `retention.bytes` of `./tiering configs --entity-type topics`. If they are not set, nothing expires by age or size;
+    the brokers' retention is not used. Abandoned copies are deleted too, and interrupted deletions are continued. The
+    archive of a topic that was deleted in the cluster stays, unless `tiering.on.topic.delete` says otherwise. At the
+    end, metadata of segments that were deleted longer ago than `tiering.tombstone.ms` is removed.
 
     The command asks before it deletes. Without a terminal, or if the deletion limits require an approval (for example,
     it would delete a larger share of a topic than `tiering.expiration.max.share`), it needs --approve, or
     --approve-plan with the hash that --dry-run shows.
 
     --withdraw cancels a plan permanently: a running batch stops before its next group of segments, and the run can
-    never be approved again. With --withdraw the command does not ask, and says how many segments were already deleted.
+    never be approved again. This option asks nothing, and says how many segments were deleted.
     """
     if dry_run + approve + (approve_plan is not None) + (withdraw is not None) > 1:
         raise SettingError("--dry-run, --approve, --approve-plan and --withdraw exclude each other")
@@ -170,7 +170,7 @@ def _run(app: "App", plan: "ExpirationPlan", limit_report: "DeletionLimitReport"
 
 
 def _code(results: "list[DeleteResult]") -> ExitCode:
-    """Return RETRY if every failure may pass, else FINDINGS."""
+    """Return RETRY if only retriable failures occurred, else FINDINGS."""
     failed = [failure for result in results for failure in result.failed]
     if failed and all(failure.retriable for failure in failed):
         return ExitCode.RETRY

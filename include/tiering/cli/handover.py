@@ -98,14 +98,14 @@ def handover(
     (the old values are stored first), copy, quality check, your approval, fence, checks once more, publication,
     remote.storage.enable, watch, change of owner, retention as it was, and local retention lowered in steps while
     records that are only remote are consumed and compared. A check that fails stops the handover, and its text says
-    what to do. Nearly all checks come before remote.storage.enable is set.
+    what to do.
 
     The command asks before the topic leaves the platform; without a terminal it needs --approve, or --approve-plan with
     the hash that is shown. Until the first record is published, --undo restores everything. See docs/handover.md.
 
     --rehearse needs Java and the topic's log directories: it copies each partition's newest segments into a temporary
-    directory (in TMPDIR, with space for three times their size), starts a broker there, hands the topic over to it and
-    compares what consumers read before and afterwards. The real brokers, store and database stay as they are.
+    directory (in TMPDIR, with space for three times their size and 64 MiB), starts a broker there, hands the topic over
+    to it and compares what consumers read before and afterwards. The real brokers, store and database stay as they are.
 
     Exit codes: 0 handed over, 1 refused or waiting for you, 3 worth trying again with --resume.
     """
@@ -270,7 +270,7 @@ def _view(app: "App", handover: "Handover", refusal: str | None) -> "HandoverVie
 
 
 def _finish(view: "HandoverView", *, as_json: bool) -> None:
-    """Show the result. If it is not `ok`, exit with RETRY if it waits, unless a person has to act, else FINDINGS."""
+    """Show the result. If it is not `ok`, exit with RETRY if the handover waits and not for a person, else FINDINGS."""
     from include.tiering.handover.report import present_handover
     from include.tiering.handover.rules import HandoverState
 

@@ -36,12 +36,11 @@ if TYPE_CHECKING:
 def ready(ctx: typer.Context, topic: Topics = None, as_json: Json = False) -> None:
     """Check what a run needs, and name the partitions that wait, with the reasons; a run copies the other partitions.
 
-    A run needs the database, remote storage with this database's marker, log directories and cluster metadata. There
-    must be no pause, no handover that nobody continues, and no lease from a clock that was ahead.
+    A run needs the database, remote storage with this database's marker, log directories and cluster metadata, and no
+    pause of all topics. Forgotten handovers, and leases from a clock that was ahead, are only shown.
 
     The exit code is 0 if a run can start, 3 if waiting can help, and 1 if a person has to act. With --topic every
-    partition of that topic must be ready; without this option one partition is enough. The command writes small objects
-    to the store and deletes them.
+    partition of these topics must be ready. The command writes small objects to the store and deletes them.
     """
     from include.tiering.copying.run_scope import RunScope
 
@@ -65,8 +64,8 @@ def doctor(
 ) -> None:
     """Say for each partition of a topic, in one line, why it is not tiered and what to do.
 
-    The exit code is 0 if every partition is tiered, else 1. No run is planned and nothing is copied. Like `ready`, the
-    command writes small objects to the store and deletes them.
+    The exit code is 1 if an obstacle is found or a handover is open, else 0. No plan is stored and nothing is copied.
+    Like `ready`, the command writes small objects to the store and deletes them.
     """
     if not is_legal_topic_name(topic):
         raise SettingError(f"{topic!r} is no topic: 1 to 249 of letters, digits, '.', '_' and '-'")
@@ -173,9 +172,9 @@ def take_over_store(ctx: typer.Context, approve: Approve = False, as_json: Json 
 
     The command audits the store first and shows the differences to this database: `adoptable` copies that the database
     does not know, which `./tiering adopt` adopts, and each missing object of a segment as `dangling-reference`.
-    It also shows the retention, deletion limits and pauses by which this database would delete, and the time of the
-    newest event in it. Then it asks, and raises the store's generation. From then on the other database is refused. If
-    the store has copies of a later history than this database, the divergence is recorded; see `./tiering plan`.
+    It also shows the retention, deletion limits and pauses in this database, and the time of its newest event. Then it
+    asks, unless this database owns the store, and raises the store's generation. From then on the other database is
+    refused. If the store has copies of a later history, the divergence is recorded; see `./tiering plan`.
 
     The store must have the identity that this database records; its generation may differ. For another store use
     `./tiering rebuild`. Without a terminal the command needs --approve.
@@ -211,8 +210,8 @@ def relocate_store(ctx: typer.Context, approve: Approve = False, as_json: Json =
     Move the objects first, then set `remote_storage.url`, `layout` and `key_prefix` to where they are. This command
     checks objects, lengths and checksums of segments there: the oldest and the newest of each partition, and others up
     to at least 200 in all, if there are so many. If one segment is missing or different, nothing is changed. Until the
-    command has succeeded, other commands that use the store are refused. The command asks first; without a terminal it
-    needs --approve.
+    command has succeeded, other commands that change the store are refused. The command asks first; without a terminal
+    it needs --approve.
     """
     with session_of(ctx).opened() as app:
         planned, marker = app.store_owner.plan_relocation(), None

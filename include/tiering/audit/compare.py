@@ -71,7 +71,7 @@ def classify_segment(
 def classify_uploads(
     known: Sequence[AuditedSegment], uploads: Sequence[ListedUpload], context: AuditContext
 ) -> AuditOutcome:
-    """Report abandoned uploads, which all name the same segment id, or none.
+    """Report abandoned uploads, of one segment id or of keys without one.
 
     An upload is passed over if it is younger than the age guard, if its partition has a live lease, or if brokers tier
     its topic or take it over.

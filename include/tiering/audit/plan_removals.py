@@ -56,7 +56,7 @@ class PlannedRemoval:
 class RemovalOutcome(StrEnum):
     """The outcome of a planned removal.
 
-    PLANNED: not done yet, or failed in a way that may pass. GONE: the object was absent before its removal. KEPT: not
+    PLANNED: not done yet, or failed in a way that may pass. GONE: the orphan was absent when checked again. KEPT: not
     removed, because the store differs from the plan, the metadata has its segment now, the topic has another owner, the
     run was withdrawn, or it is a delete marker and another removal under its key was not done. FAILED: the store
     refused the removal, the removals of its group failed together for good, or the run was withdrawn when a batch may

@@ -45,7 +45,7 @@ from include.tiering.segments.topics import Owners
 from include.tiering.telemetry import for_partition, get_logger
 
 ATTEMPTS_PER_GROUP: Final = 333
-"""Segment ids per group. With three objects each they have 999 keys; a store deletes up to 1,000 in one request."""
+"""Segment ids per group. With three objects each they have 999 keys, which S3 deletes in one request."""
 
 _OURS: Final = (TopicOwner.PLATFORM, TopicOwner.NONE)
 _CHECKS_AT_ONCE: Final = 8

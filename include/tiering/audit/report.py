@@ -312,7 +312,7 @@ def removal_question(
         *_topics_asked_about(plan, limit_report),
         "",
         "Each object is checked again before its removal: if it was written again or has metadata by then, it stays.",
-        "**Approve** removes exactly this plan. **Reject**, or no answer in time, removes nothing.",
+        "**Approve** releases exactly this plan. **Reject**, or no answer in time, removes nothing.",
     ]
     return ApprovalQuestion(
         f"Remove {what} without metadata? Plan {limit_report.plan_hash[:_SHORT_HASH]}", "\n".join(lines)

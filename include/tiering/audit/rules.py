@@ -2,13 +2,13 @@
 
 *By the key, also old versions.* The key is the marker's or a write check's, or names a segment id, or none.
 
-*A segment id that the metadata has.* Its objects are never orphans, whatever the segment's state. A FINISHED segment
-must have all its required objects, with the right lengths; a segment that is being copied or deleted may have any of
-them; no other key may name its id.
+*A segment id that the metadata has, not as a tombstone.* Its objects are never orphans. A FINISHED segment must have
+all its required objects, with the right lengths; a segment that is being copied or deleted may have any of them; no
+other key may name its id.
 
-*A segment id that the metadata lacks, or has as a tombstone.* A row is written before the first object of its segment,
-and stays as a tombstone long after the last object is deleted. So an object of an unknown id is of no copy that is
-about to get a row. It is from before a restore or loss of the database, from a late write, or from another writer.
+*A segment id that the metadata lacks, or has as a tombstone.* The platform writes a row before the first object of its
+segment, and keeps it as a tombstone long after the last object is deleted. So an object of an unknown id is of no copy
+that is about to get a row. It is from before a restore or loss of the database, a late write, or another writer.
 """
 
 import re
@@ -342,11 +342,11 @@ def _classify_brokers(
     partition: PartitionText,
     context: AuditContext,
 ) -> list[AuditFinding] | PassedOver:
-    """Classify objects of an unknown segment id in a topic that brokers tier.
+    """Classify objects of an unknown segment id in a topic that brokers tier or take over.
 
     A broker writes a record before a segment's first object, and another after it deleted the last. So objects without
-    a record, or whose segment is recorded as deleted, are foreign if all records were read, and if objects and
-    tombstones last changed at least the age guard before the listing and before the end of the records was determined.
+    a record, or whose segment is recorded as deleted, are foreign if all records were read, and objects and
+    tombstones last changed at least the age guard before the listing, and before the records' end was determined.
     """
     read_ms = context.brokers_read_ms.get(partition)
     if topic.owner is not TopicOwner.BROKER or read_ms is None or partition in context.unread:

@@ -58,7 +58,7 @@ class AuditService:
 
     Args:
         listing: returns the current listing of the store.
-        inventory: returns the listing of an S3 Inventory, by the key of its manifest.json.
+        inventory: returns the listing of an S3 Inventory, by its manifest.json.
         orphans: returns access to objects without metadata, for reading and removing them.
         effective: the settings overridden by the current dynamic configs.
         clocks: returns a guard that compares the clocks from its creation on.
@@ -109,7 +109,7 @@ class AuditService:
         self._observe = observe
 
     def listing_of(self, inventory: str | None) -> ObjectListing[Any]:
-        """Return the store's listing, or that of an S3 Inventory; `inventory` is the key of its manifest.json."""
+        """Return the store's listing, or that of the S3 Inventory with this manifest.json (a path or URL)."""
         return self._listing() if inventory is None else self._inventory(inventory)
 
     def moment(self, properties: ListingProperties, began_at_ms: int) -> AuditMoment:
@@ -189,8 +189,8 @@ class AuditService:
     def conclude(self, seen: SeenByAudit) -> AuditReport:
         """Check findings again, evaluate the guards and record an audit; see `AuditEnd`.
 
-        Unless CLOCK_DISAGREES raised an objection, audits (except the last), findings and removals that ended are then
-        deleted, once they are older than tombstones are kept.
+        Unless CLOCK_DISAGREES raised an objection, audits (except the last), findings and removals are then deleted if
+        they ended longer ago than `tiering.tombstone.ms`.
         """
         seen = self._believed_of_brokers(seen)
         report = AuditEnd(
@@ -271,7 +271,7 @@ class AuditService:
         return plan
 
     def stored_removals(self, run_id: str, audit_run_id: str) -> RemovalPlan:
-        """Return a stored plan. Raises StateConflictError if there is none."""
+        """Return a stored plan's removals. Raises StateConflictError without one."""
         self._removals.run(run_id)
         return RemovalPlan(run_id, audit_run_id, tuple(item.planned for item in self._removals.items(run_id)))
 
@@ -354,7 +354,7 @@ class AuditService:
 
 
 def covered_kinds(properties: ListingProperties) -> frozenset[FindingKind]:
-    """Return the kinds of findings that such a listing can show."""
+    """Return the kinds of findings that the listing can show."""
     hidden: set[FindingKind] = set()
     if not properties.shows_versions:
         hidden |= {FindingKind.OLD_VERSION, FindingKind.DELETE_MARKER}

@@ -72,7 +72,7 @@ class AirflowApi:
         """GET a path, which starts with a slash and is appended to `/api/v2`.
 
         Raises:
-            AirflowApiError: Airflow refused the request (contains the beginning of its answer), or answered no JSON.
+            AirflowApiError: Airflow refused the request or the login, or answered no JSON.
             AirflowApiUnavailableError: Airflow did not answer, or answered with status 502, 503 or 504.
         """
         return self._request("GET", path, params=query)

@@ -2,7 +2,7 @@
 
 Quotas, thresholds, other limits, retention and sizes of pools are declared here, dynamic settings in `settings/`. The
 values are rows of one table, except sizes of pools, which Airflow stores. A dynamic setting applies to the whole
-cluster, so it is set on the default of the brokers; the same is so for the size of a pool.
+cluster, so it is set on the default of the brokers, as is the size of a pool.
 """
 
 import re
@@ -25,7 +25,7 @@ TOTAL_COPY_QUOTA: Final = "tiering.copy.total.max.bytes.per.second"
 TOTAL_FETCH_QUOTA: Final = "tiering.fetch.total.max.bytes.per.second"
 NARROW_COPY_QUOTA: Final = "tiering.copy.max.bytes.per.second"
 NARROW_FETCH_QUOTA: Final = "tiering.fetch.max.bytes.per.second"
-"""The last two names are quotas of a topic; the name of the fetch quota is also the quota of a client."""
+"""The last two names are quotas of a topic; this name is also that of a client's fetch quota."""
 
 DELETE_RATE: Final = "tiering.delete.max.requests.per.second"
 MOST_DELETE_REQUESTS: Final = 1_000_000

@@ -173,7 +173,7 @@ class EffectiveConfigs:
         return with_dynamic(self._settings, self._store.of_entity(ALL_BROKERS))
 
     def topic_retentions(self) -> dict[str, TopicRetention]:
-        """Return the retention of each topic that has a config of its own, by name; "" if the default has one."""
+        """Return the retention of each topic with a config of its own, by name; "" is the default's, if any."""
         return {
             entity.entity_name: TopicRetention.of(configs)
             for entity, configs in self._store.snapshot().values.items()

@@ -17,7 +17,7 @@ EXPIRATION_POOL: Final = "remote_log_expiration"
 READER_POOL: Final = "remote_log_reader"
 
 BATCH_SLOTS: Final = 1
-"""The slots that a batch takes. A pool with fewer slots (but more than 0) is refused: no batch would ever start."""
+"""The slots that a batch takes. `resize_pools` refuses fewer, except 0: no batch would ever start."""
 UNLIMITED_SLOTS: Final = 2**31 - 1
 """The slots of a pool without a limit."""
 UNKNOWN_AUTHOR: Final = "unknown"

@@ -93,7 +93,7 @@ def present_alteration(altered: AlteredConfigs) -> Presentation:
 
 
 def alteration_words(altered: AlteredConfigs) -> str:
-    """Return a line: what was changed, which workers use it, and, if the store was not claimed, a warning why."""
+    """Return a line: the change, its effect on workers or pools, and a warning if the store was not claimed."""
     words = _taken_words(altered)
     return words if altered.not_claimed is None else f"{words}; {unclaimed_words(altered.not_claimed)}"
 

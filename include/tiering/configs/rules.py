@@ -114,7 +114,7 @@ def quotas_in_force(snapshot: ConfigSnapshot) -> QuotasInForce:
 
 
 def _check_clients(values: ConfigValues) -> None:
-    """Check that each fetch quota that is set for clients is below each that is set for brokers, defaults included."""
+    """Check that each fetch quota set for clients is below each limited one set for brokers, defaults included."""
     brokers = numbers_of(values, EntityType.BROKERS, FETCH_QUOTA)
     clients = numbers_of(values, EntityType.CLIENTS, NARROW_FETCH_QUOTA)
     if not brokers or not clients:

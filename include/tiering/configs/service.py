@@ -6,9 +6,9 @@ A change of configs, `alter_configs`:
 |---|---|---|
 | check | nothing | |
 | store values and history, one transaction | stored; quotas not in force | a worker (within 10 s), or any change |
-| announce | changed quotas are in force from each worker's next round | |
-| claim the store | a backup of the database from before the change is not refused | the same change, or the next plan |
-| wait | the same as before this step, because waiting changes nothing | |
+| announce | quotas in force from each worker's next round; store not claimed | the same change, or the next plan |
+| claim the store | a backup of the database from before the change is refused | |
+| wait | the same, because waiting changes nothing | |
 
 Every change announces all quotas, with the version of the values that they come from; the ledger keeps the newest. So
 changes may overlap, be repeated, or be interrupted, and the quotas in force are never older than those announced.

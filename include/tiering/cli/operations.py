@@ -187,7 +187,7 @@ def take_over_store(ctx: typer.Context, approve: Approve = False, as_json: Json 
         refusal = _refusal_to_take_over(planned, approve=approve, as_json=as_json)
         if refusal is None:
             marker = app.store_owner.take_over(planned.found, author=author())
-            # If the store has a later history than the metadata, it is recorded before anything is copied after it.
+            # If the store has a later history than the metadata, this is recorded before anything more is copied.
             app.recovery.plan_adoption()
     from include.tiering.operations.store_owner import present_take_over
 

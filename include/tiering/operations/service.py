@@ -275,7 +275,6 @@ class OperationsService:
         topic_quotas: opens the topic quotas.
         effective: returns the settings with the present dynamic configs over them.
         mirror_pools: reads the sizes of Airflow's pools and stores them.
-        clock: the clock of this process.
     """
 
     def __init__(
@@ -325,7 +324,7 @@ class OperationsService:
                 pool, readiness is evaluated for copies. Work of the expiration and reader pools needs fewer checks. For
                 the reader pool the result has only the partitions whose metadata records are not all read.
             scope: which partitions the run takes; a scope without topics means those of `topics.include`, for
-                expiration all archived topics.
+                expiration all archived topics. The reader pool ignores it.
         """
         checks = run_checks(
             self._checks.probes(pool, needs_log_dirs=pool not in _DOES_WITHOUT),

@@ -116,7 +116,7 @@ segments: Final = Table(
     Column("log_crc32c", BigInteger, comment="of the .log, as verified before the copy"),
     Column("source_fingerprint", Text, comment="equal texts: the same source bytes"),
     Column("run_id", Text, comment="of the lease under which the attempt began"),
-    Column("fencing_token", BigInteger, nullable=False, comment="of the last change"),
+    Column("fencing_token", BigInteger, nullable=False, comment="of the last fenced change"),
     Column("started_at_ms", BigInteger, nullable=False),
     Column("finished_at_ms", BigInteger),
     Column("delete_started_at_ms", BigInteger),

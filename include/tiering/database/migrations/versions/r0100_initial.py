@@ -124,7 +124,7 @@ def _create_segments() -> None:
         column("log_crc32c", LONG, "of the .log, as verified before the copy", null=True),
         column("source_fingerprint", TEXT, "equal texts: the same source bytes", null=True),
         column("run_id", TEXT, "of the lease under which the attempt began", null=True),
-        column("fencing_token", LONG, "of the last change"),
+        column("fencing_token", LONG, "of the last fenced change"),
         column("started_at_ms", LONG),
         column("finished_at_ms", LONG, null=True),
         column("delete_started_at_ms", LONG, null=True),

@@ -42,8 +42,8 @@ _COMPLETE: Final = (FindingKind.ADOPTABLE, FindingKind.DUPLICATE)
 class SeenByAudit:
     """What an audit saw.
 
-    `began_at_ms` is the database's time before the listing. `seen_at_ms` is set for a listing that was taken earlier,
-    such as an inventory, which certainly shows all changes before this time; it is None for a current listing.
+    `began_at_ms` is the database's time before the listing. All changes before `seen_at_ms` are certainly in a listing
+    that was taken earlier, such as an inventory; it is None for a current listing.
     `objects` counts current objects, `rows` segments in every state. `listing_ended_ms` and `rows_began_ms` are by this
     process's monotonic clock, so they can be compared only with each other. `covers` are the kinds of findings that
     this source can show.

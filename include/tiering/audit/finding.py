@@ -1,6 +1,6 @@
 """The findings of an audit, and the input for them: segments and topics of the metadata, live leases, and times.
 
-Each finding is about one object, version, upload or segment; `FindingKind` says which it is for each kind.
+Each finding is about one object, version, key, upload, segment or copy, as `FindingKind` says.
 """
 
 from collections import Counter

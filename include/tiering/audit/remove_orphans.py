@@ -187,7 +187,7 @@ def by_attempt(planned: Sequence[PlannedRemoval]) -> list[Attempt]:
 def _changed(planned: Sequence[PlannedRemoval], found: Mapping[str, SeenObject]) -> str | None:
     """Return why a segment id must be kept, None if it may be removed.
 
-    It is kept if an object was written again, is not in the plan, or is an old version that became current again.
+    The id is kept if an object was written again, is not planned, or is an old version that became current again.
     """
     orphans = {removal.key: removal for removal in planned if removal.kind is FindingKind.ORPHAN}
     versions = {
@@ -313,7 +313,7 @@ class RemovalBatch:
     def _remove(self, lease: PartitionLease, group: Sequence[PlannedRemoval]) -> bool:
         """Remove a group; return whether the batch continues with this partition.
 
-        It does not after an error, nor while a failed removal may succeed later.
+        It does not continue after an error, or if a failed removal may succeed later.
         """
         partition = lease.fence.topic_id_partition
         with self._loop.setting_aside(partition, lambda error: self._give_up(lease, group, error)):

@@ -1,4 +1,4 @@
-"""Classify an object in the store by its key, by the segment in the metadata, or without one. Only manifests are read.
+"""Classify an object in the store by its key and by the metadata of its segment, if any. Only manifests are read.
 
 *By the key, also old versions.* The key is the marker's or a write check's, or names a segment id, or none.
 
@@ -59,7 +59,7 @@ def needs_metadata(listed: ListedObject) -> bool:
 
 
 def classify_by_key(listed: ListedObject, layout: SegmentLayout) -> AuditFinding | None:
-    """Return the finding about an object or version that can be made without the metadata; None if there is none."""
+    """Return the finding about an object or version that needs no metadata; None if there is none."""
     if is_marker_or_probe(listed.key):
         return None  # each plan replaces the marker, and write checks delete their object: old versions are normal
     if not listed.is_latest:

@@ -235,7 +235,7 @@ class AuditService:
         return replace(seen, findings=kept, passed_over=passed_over)
 
     def findings(self, run_id: str) -> Sequence[RecordedFinding]:
-        """Return this audit's findings in their current state. Raises StateConflictError if it is not the last one."""
+        """Return this audit's findings as they are now. Raises StateConflictError unless this audit is the last."""
         return self._audits.seen_by(run_id, tuple(FindingKind))
 
     def plan_removals(self, run_id: str, audit_run_id: str, *, with_versions: bool = False) -> RemovalPlan:

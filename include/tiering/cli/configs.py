@@ -114,7 +114,7 @@ def configs(
 def _altered(
     app: "App", entity: "ConfigEntity", changes: dict[str, str | None], target: Target, *, dry_run: bool
 ) -> "Presentation":
-    """Change the configs. For both targets, let the brokers validate the change first, and change them last."""
+    """Change the configs. For both targets, let the brokers validate the change first, and change theirs last."""
     from include.tiering.configs.report import present_alteration
     from include.tiering.operations.broker_configs import present_broker_alteration, together
 

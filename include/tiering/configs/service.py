@@ -104,7 +104,7 @@ def alter_configs(
     Raises:
         SettingError: a name, value or entity is invalid by itself.
         ConfigRefusedError: the change breaks a rule together with the other values.
-        MetadataUnavailableError: the database is unreachable. The change may have been stored; repeat it.
+        MetadataUnavailableError: the database is unreachable. The change may have been stored; repeat the call.
     """
     checked = checked_changes(entity, changes, stored=store.of_entity(entity))
 
@@ -168,7 +168,7 @@ def resize_pools(
             no such pool.
         AirflowApiError: Airflow refused, or this login has no permission.
         AirflowApiUnavailableError: Airflow did not answer.
-        MetadataUnavailableError: the database is unreachable. Airflow's pools may have been resized; repeat it.
+        MetadataUnavailableError: the database is unreachable. Airflow's pools may have been resized; repeat the call.
     """
     sizes = {_POOL_OF_CONFIG[name]: _slots(name, value) for name, value in checked_changes(entity, changes).items()}
     before = mirror_pools(pools, mirror)
@@ -233,7 +233,7 @@ class ConfigService:
 
     Args:
         ledger: returns the ledger, which announces changed quotas and shows which running workers use them.
-        claim: claims the remote store, so that a copy of the database from before a change can no longer use the store;
+        claim: claims the remote store, so that a copy of the database from before a change is refused;
             returns why the claim failed, None if it succeeded.
     """
 

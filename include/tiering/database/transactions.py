@@ -20,8 +20,8 @@ change of the first.
 number. The time is the database's time. If the token would then not be higher than the previous token, the time is that
 of the previous token plus 1 ms. A restore from a backup brings back earlier rows; if the clock goes forward, tokens
 ascend across the restore as well. If the clock was set back, the same time may be used before and after the restore.
-Then the random bits distinguish the two holders (they are equal in one of 65,536 cases): a fence checks whether a token
-equals the newest token, not whether it is lower.
+Then the random bits distinguish the two holders (equal in one of 65,536 cases): a fence checks whether a token equals
+the newest token, not whether it is lower.
 
 **Live leases**: a lease that ends more than its length and `LEASE_MARGIN_MS` in the future was taken, or renewed, while
 the clock was ahead. It counts as no lease: otherwise its partition would be blocked until that time. Once the partition
@@ -380,7 +380,7 @@ class FenceHolder:
 
 
 def hold_fence(connection: Connection, cluster_id: str, fence: Fence) -> FenceHolder:
-    """Lock the partition's lease in the role of `fence`, and check that it has the newest token.
+    """Lock the partition's lease in the role of `fence`, and check that the fence has the newest token.
 
     Raises:
         LeaseLostError: a later claim was made, the lease was given back or ended by a withdrawal, or there was never a

@@ -324,7 +324,7 @@ class OperationsService:
                 pool, readiness is evaluated for copies. Work of the expiration and reader pools needs fewer checks. For
                 the reader pool the result has only the partitions whose metadata records are not all read.
             scope: which partitions the run takes; a scope without topics means those of `topics.include`, for
-                expiration all archived topics. The reader pool ignores it.
+                expiration all archived topics. The reader pool ignores the scope.
         """
         checks = run_checks(
             self._checks.probes(pool, needs_log_dirs=pool not in _DOES_WITHOUT),
@@ -395,7 +395,7 @@ class OperationsService:
         return with_left_damage(found, failed)
 
     def _unfinished_transactions(self, replica: Replica) -> Sequence[UnfinishedTransaction]:
-        """Return open transactions from the leader and the coordinators; from the log if the brokers cannot be asked.
+        """Return open transactions from the leader and the coordinators; without an answer of theirs, from the log.
 
         The result is empty if the log cannot be read, for example because the replica has disappeared.
         """

@@ -1,4 +1,4 @@
-"""Take over the store from another database, or move it to another place; with the reports for a person."""
+"""Take over the store from another database, or move it to another place; with the reports."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -103,7 +103,7 @@ class Relocation:
 
 
 def present_take_over(planned: TakeOver, marker: StoreMarker | None, refusal: str | None) -> Presentation:
-    """Present a take-over. It is not `ok` if it was refused; findings of the audit are only shown."""
+    """Present a take-over. The result is not `ok` if the take-over was refused; findings are only shown."""
     audit = present_audit(AuditRun(planned.audit.record, planned.findings, planned.audit.tally))
     return Presentation(
         lambda: _take_over_document(planned, marker, refusal, audit.document()),
@@ -122,7 +122,7 @@ def take_over_question(planned: TakeOver) -> str:
 
 
 def present_relocation(planned: Relocation, marker: StoreMarker | None, refusal: str | None) -> Presentation:
-    """Present a move of the store. It is not `ok` if it was refused."""
+    """Present a move of the store. The result is not `ok` if the move was refused."""
     return Presentation(
         lambda: _relocation_document(planned, marker, refusal),
         lambda: (),
@@ -277,8 +277,8 @@ class StoreOwnerService:
     def plan_take_over(self, run_id: str, *, on_listed: Callable[[int], None] = ignore) -> TakeOver:
         """Compare both markers and audit the store against this database. Nothing in the store is changed.
 
-        In the database, the audit is recorded. It may also ingest the brokers' records, set or clear guards of the
-        audit, and delete audits, findings and removals that ended longer ago than tombstones are kept.
+        In the database, the audit is recorded. The audit may also ingest the brokers' records, set or clear guards of
+        the audit, and delete audits, findings and removals that ended longer ago than tombstones are kept.
 
         Raises:
             ForeignStoreError: the store has no marker, or that of another store.

@@ -179,10 +179,10 @@ def skip(
     again.
 
     With --follow-source-from you decide about a log divergence. After an unclean leader election the source has other
-    records under offsets that are already remote; `plan` and `doctor` name the offsets, and nothing of the partition is
-    copied until a person decides. From OFFSET on the archive then follows the source. Nothing is deleted: segments that
-    are remote from OFFSET on stay under their leader epochs. `fetch --offset` reads them only together with --epoch,
-    and they expire by the ordinary rules.
+    records under offsets that are remote; `plan` and `doctor` name the offsets, and nothing of the partition is copied
+    until a person decides. From OFFSET on the archive follows the source. Nothing is deleted: remote segments of the
+    other history stay under their leader epochs. `fetch --offset` reads them from OFFSET on only with --epoch, and
+    those that reach OFFSET do not expire by age or size.
 
     The command asks before it records anything; without a terminal it needs --approve. If there is nothing to skip, the
     command says so. It also shows earlier decisions.

@@ -97,11 +97,12 @@ def handover(
     There are thirteen steps, and --resume repeats a step that was interrupted: checks, retention overrides on the topic
     (the old values are stored first), copy, quality check, your approval, fence, checks once more, publication,
     remote.storage.enable, watch, change of owner, retention as it was, and local retention lowered in steps while
-    records that are only remote are consumed and compared. A check that fails stops the handover, and its text says
-    what to do.
+    records that are only remote are consumed and compared. A refused check stops the handover, and its text says what
+    to do.
 
     The command asks before the topic leaves the platform; without a terminal it needs --approve, or --approve-plan with
-    the hash that is shown. Until the first record is published, --undo restores everything. See docs/handover.md.
+    the hash that is shown. Until the first record is published, --undo restores the topic's configs and owner. See
+    docs/handover.md.
 
     --rehearse needs Java and the topic's log directories: it copies each partition's newest segments into a temporary
     directory (in TMPDIR, with space for three times their size and 64 MiB), starts a broker there, hands the topic over

@@ -46,11 +46,11 @@ def fetch(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Read the records of a partition back from remote storage, without a broker.
+    """Read a partition's records from remote storage, without a broker.
 
-    The command writes one file per segment into DIR/TOPIC-PARTITION, named as on a broker. A file appears only when its
-    length and CRC-32C are those of the source. Segments that have not passed `verify` are named and left out (exit
-    code 1).
+    One file per segment is written into DIR/TOPIC-PARTITION, named as on a broker. A file appears only when its length,
+    and its CRC-32C if known, are those of the source. Segments that have not passed `verify` are named and left out
+    (exit code 1).
 
     With --offset it writes one file FIRST-LAST.batches of whole record batches in the broker's format, beginning with
     the batch that contains the offset. The first batch is written even if it is larger than --max-bytes. If the fetch

@@ -32,7 +32,7 @@ def rebuild(
     `./tiering migrate` is not needed. You can interrupt the command at any time and start it again: it then continues.
     No other command can use the database before the rebuild is complete.
 
-    Every complete copy becomes a FINISHED segment without a verdict; run `./tiering verify` next. Copies that are not
+    Complete copies become FINISHED segments without a verdict; run `./tiering verify` next. Copies that are not
     complete, or that contradict others, are named and left where they are (exit code 1); holes are named too. The end
     of the output lists the data that no manifest contains (verdicts, log starts, owners, retention, ...), with the
     values that are used instead.
@@ -83,10 +83,10 @@ def adopt(
 ) -> None:
     """Adopt complete copies that are in the store but not in the metadata, for example after a restore from a backup.
 
-    A copy is adopted if its manifest, its keys and the lengths of its objects agree, and if it continues the
-    partition's metadata: no offset twice, no offset missing without a decision (`./tiering skip`), and leader epochs
-    that do not fall. Any other copy is refused with the reason, and stays where it is. A copy is never adopted if this
-    database has deleted a segment with its id.
+    A copy is adopted only if its manifest, keys and the lengths of its objects agree, and it continues the partition's
+    metadata: no offset twice, no offset missing without a decision (`./tiering skip`), and leader epochs that do not
+    fall. Any other copy is refused with the reason, and stays where it is. A copy is never adopted while this database
+    has a tombstone with its id.
 
     An adopted copy is FINISHED without a verdict: it is not served before `./tiering verify` has passed it. Author and
     time go to the event log. The command asks first; without a terminal it needs --approve.

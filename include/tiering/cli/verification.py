@@ -76,24 +76,25 @@ def verify(
     """Verify copied segments against the store, and record a verdict for each.
 
     Without --share, --older-than-days, --failed or --all the command takes the segments that need a verdict: never
-    verified, failed before, or with a verdict that has expired or is about to (`tiering.verdict.max.age.ms`). If you
-    give several of these flags, it takes the segments of all of them. With --limit-bytes the most urgent come first.
+    verified, failed before, or with a verdict that has expired or is about to (`tiering.verdict.max.age.ms`). With
+    several of these flags it takes the segments of all. With --limit-bytes the most urgent come first.
 
     `--depth shallow` reads lengths and checksums from the store, the manifest, the indexes and both ends of the log;
     `deep` reads every byte, under the fetch quota. The command says how much it will read before it starts. If it runs
-    every day with `--share 0.05`, it takes another twentieth each day (`tiering.verify.period.ms`), so that each
-    segment is verified once in twenty days.
+    every day with `--share 0.05`, it takes another twentieth each day (`tiering.verify.period.ms`), each segment once
+    in twenty days.
 
     The partitions of these segments are also checked as a whole for holes, overlaps and falling leader epochs. A
     segment that fails is kept, named and not served, and its partition stops (exit code 1). A failure that a deep
-    verification found is cleared only by another deep verification. You can interrupt the command at any time: it
-    stores the verdicts while it runs.
+    verification found is cleared only by another deep verification. You can interrupt the command: it stores verdicts
+    while it runs.
 
-    The command stops without a verdict about missing segments in four cases: all segments that it checks are missing;
-    all of a partition are; more of one partition are than `tiering.verify.max.missing.segments`; or more in all are
-    than `tiering.verify.max.missing.total`. Then this is probably not the right store. Segments that failed as missing
-    before count as well, until they are replaced or given up. If the objects are really lost, use `--missing-is-real`:
-    the command then shows the numbers and asks (without a terminal it needs --approve), and your name is recorded.
+    The command stops without a verdict about missing segments if this is probably not the right store: all of several
+    checked segments are missing; all of several of a partition are; more of one partition are than
+    `tiering.verify.max.missing.segments`; more in all are than `tiering.verify.max.missing.total`; or the only checked
+    segment is missing, and one that passed is incomplete too. Segments that failed as missing before count as well,
+    until they are replaced or given up. If the objects are lost, use `--missing-is-real`: the command shows the numbers
+    and asks (without a terminal it needs --approve), and your name is recorded.
     """
     selects = share is not None or older_than_days is not None or failed or everything
     if approve and not missing_is_real:

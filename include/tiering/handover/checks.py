@@ -53,9 +53,9 @@ class LeaderReplica:
     """The partition's replica that was read from a log directory: the leader's, unless the leadership is moving.
 
     `broker_id` is the broker of the replica. `active_base` is the first offset of the active segment. Everything below
-    `recovery_point` (exclusive) was flushed. `waiting` has the rolled segments that are not remote yet, each with its
-    first offset and the reason why it cannot be copied now (None if it can). `bytes_per_second` is the rate at which
-    producers append to the partition.
+    `recovery_point` (exclusive) was flushed. `waiting` has the rolled segments that the platform has not copied, each
+    with its first offset and the reason why it cannot be copied now (None if it can). `bytes_per_second` is the rate at
+    which producers append.
     """
 
     broker_id: int
@@ -70,7 +70,7 @@ class LeaderReplica:
 class SeededSegment:
     """A FINISHED segment that is to be handed over.
 
-    `broken` are the rules that the segment failed, with their messages; if none are stored, the detail of its verdict.
+    `broken` are the rules that a FAILED segment broke, with messages; if none are stored, the detail of its verdict.
     `passed_deep`: the segment passed a verification that read every byte, and failed none since.
     """
 
@@ -95,10 +95,10 @@ class PublishedSegment:
 class MetadataTopicState:
     """`__remote_log_metadata` on this cluster.
 
-    `unreadable`: position and reason of records at which brokers stop reading, at most ten. `published`: segments of
-    the topic that is handed over, from all writers, that are not deleted. `removed`: segments of that topic that
-    another writer published and deleted again. Brokers keep the highest offset that they read from the records of these
-    segments, and do not lower it after the deletion.
+    `unreadable`: position and reason of at most ten records, in metadata partitions of the topic that is handed over,
+    at which brokers stop reading. `published`: segments of that topic, from all writers, that are not deleted.
+    `removed`: segments of that topic that another writer published and deleted again. After the deletion brokers keep
+    the highest offset that they read from the records of these segments.
     """
 
     configs: Mapping[str, str]
@@ -136,7 +136,7 @@ class StoreProperties:
 class HandoverPartition:
     """The evidence about one partition.
 
-    If no broker reports the offsets, `offsets` and `replica` are None and `seed` is empty. `replica` is also None if no
+    If the leader reports no offsets, `offsets` and `replica` are None and `seed` is empty. `replica` is also None if no
     readable log directory has it. `problem` says why, if that is known. `histories` is a sentence in two cases: a log
     divergence is undecided; or the platform archived offsets of a history that the source has left since, and the
     broker's log still has these offsets. Otherwise it is empty.
@@ -179,8 +179,8 @@ class HandoverEvidence:
     the old values. `leases` are sentences about batches of other runs that still have a lease to copy or delete.
     `frozen` are the decided offsets by partition; it is empty before the first quality check that passed.
     `hold_seconds`: the free space on the disks must suffice for the records that producers append in this time.
-    `local_target_bytes`: local.retention.bytes at the end of the handover, in bytes; -1 if neither the handover nor the
-    old config sets a limit.
+    `local_target_bytes`: local.retention.bytes at the end of the handover; negative if neither the handover nor the old
+    config sets a limit.
     """
 
     topic: str

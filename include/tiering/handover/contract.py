@@ -4,8 +4,8 @@ A handover is independent of the process that drives it. Its step, the old value
 and the offsets that it seeds are stored before anything depends on them. One process drives it at a time, under a lease
 by the database's clock. The driver shows the token of that lease with every change that it makes to the handover.
 
-A handover is forgotten if no process continues it for too long while it is not parked and configs of its topic may
-have values that only a handover needs, or while it is parked. The platform copies nothing of the topic of a parked
+A handover is forgotten if no process continues it for too long while it is parked, or while configs of its topic may
+have values that only a handover needs. The platform copies nothing of the topic of a parked
 handover, but its brokers delete records by retention, including records that were never copied.
 """
 
@@ -33,10 +33,10 @@ class LocalRetention:
 class Handover:
     """One handover of one topic. Times are the database's.
 
-    Until the handover ends, `step` is the next step, or the step to be repeated. `detail` is the text of the last
-    change of step or state, which says why the handover waits or stopped; it may be empty. `plan_hash` is the hash of
-    the plan that was proposed for approval; `approval` is None until a person approves that plan. `driven_until_ms` is
-    the end (exclusive) of the newest lease to drive the handover, 0 before the first lease and after the newest one was
+    While ACTIVE or STOPPED, `step` is the next step, or the step to be repeated. `detail` is the text of the last
+    change of step or state, such as why the handover stopped; it may be empty. `plan_hash` is the hash of the plan that
+    was proposed for approval; `approval` is None until a person approves that plan. `driven_until_ms` is the end
+    (exclusive) of the newest lease to drive the handover, 0 before the first lease and after the newest one was
     released.
     """
 
@@ -79,9 +79,9 @@ class SeededPartition:
     """The offsets of one partition that are handed over, both ends inclusive.
 
     If none are handed over, `end_offset` is `start_offset` - 1. `log_start_offset`, `leader` and `leader_epoch` are the
-    broker's values when the offsets were decided; a resume at the step `watch` replaces `log_start_offset`. Records
-    below `compared_offset` (exclusive) were compared, unless they were below the log start or in a batch that is too
-    large to decode: brokers served them from remote storage as they had been copied.
+    broker's values when the offsets were decided; a resume at the step `watch` replaces `log_start_offset`. Of the
+    records below `compared_offset` (exclusive), brokers served those from the log start on, in batches small enough to
+    decode, from remote storage as they had been copied.
     """
 
     topic_id_partition: TopicIdPartition
@@ -294,8 +294,8 @@ PERSON_MS: Final = 24 * 60 * 60 * 1000
 class ForgottenHandover:
     """A handover without progress.
 
-    `since_ms`: time of the handover's last change, or of the end of its last lease if that is later and the lease was
-    not released, by the database's clock; at most the present time.
+    `since_ms`: time of its last change of step, state or plan, or of the end of its last lease if that is later and the
+    lease was not released; at most the present time.
     """
 
     handover: Handover
@@ -304,7 +304,7 @@ class ForgottenHandover:
 
 
 def forgotten_handovers(open_handovers: Iterable[Handover], now_ms: int) -> list[ForgottenHandover]:
-    """Return handovers that suspend the topic's retention or copies and have made no progress for too long.
+    """Return handovers without a driver that may suspend retention or copies and made no progress for too long.
 
     Too long means more than PERSON_MS if the handover is stopped, is parked or is at the step `approval`, otherwise
     more than ALONE_MS.

@@ -15,8 +15,8 @@ above the high watermark or the last stable offset are left to the broker, which
 **Quality check and approval**: the segments are read back and checked, then a person is asked to approve.
 
     step        done when it is reached                  a crash right after it leaves       cleaned up by
-    verified    every segment has a verdict, of a deep   verdicts                            the next try reads only the
-                verification if handovers require it                                         other segments
+    verified    every segment has a verdict, of a deep   verdicts                            the next try reads those
+                verification if handovers require it                                         that did not pass
     decided     the offsets of each partition are        the stored offsets                  the next try replaces them
                 stored
     proposed    the plan's hash is stored                a plan that waits for an approval   the next try: the same plan
@@ -33,10 +33,10 @@ above the high watermark or the last stable offset are left to the broker, which
     decided     offsets, log start, leader and epoch     the stored values                   the next try replaces them
                 are stored
 
-A batch that works on the topic checks the owner before its next FINISHED, abandons its attempt and releases its lease;
+A batch that copies the topic checks the owner before its next FINISHED, abandons its attempt and releases its lease;
 the lease of a batch that died expires. Segments that were copied after the plan was decided are verified and handed
-over too; the step `recheck` stops the handover if one of them failed. If the present segments up to the
-approved end offsets are not the approved segments, the present segments are checked and a person has to approve again.
+over too; the step `recheck` stops the handover if one of them failed. If the present plan, with segments up to the
+approved end offsets, is not the approved one, the segments are checked and a person has to approve again.
 """
 
 import hashlib
@@ -142,10 +142,7 @@ def check_quality(run: HandoverRun) -> StepResult:
 
 
 def verified(run: HandoverRun) -> HandoverEvidence:
-    """Verify segments without a sufficient verdict, then return the evidence.
-
-    Raises RemoteStorageUnavailableError, and the errors of `gather`.
-    """
+    """Verify segments without a sufficient verdict, then return the evidence."""
     evidence = evidence_of(run)
     deep = run.ports.limits.verify_deep
     wanted: dict[TopicIdPartition, frozenset[RemoteLogSegmentId]] = {}
@@ -247,7 +244,7 @@ def fence_off(run: HandoverRun) -> StepResult:
     evidence = verified(run)
     overrides = ports.handovers.overrides(handover.handover_id)
     if plan_hash(handover, evidence.partitions, run.seed, overrides) != handover.plan_hash:
-        detail = "the present segments are not the approved ones: the present ones are checked and proposed"
+        detail = "the present plan is not the approved one: the present segments are checked and proposed"
         return StepResult(StepEnd.DONE, detail, HandoverStep.QUALITY_CHECK)
     ports.handovers.save_seed(run.drive, seed_of(evidence))
     for seeded in run.seed:
@@ -282,7 +279,7 @@ def recheck(run: HandoverRun) -> StepResult:
     """Evaluate the checks with present values for the last time before the publication.
 
     If no check refuses, and the first one that waits is `nothing-changed-since` (the log start or leader of a partition
-    changed since the step `fence`, or no offsets were decided for it), that step is repeated.
+    changed since the step `fence`, or no offsets were decided for it), `fence` is repeated.
     """
     evidence = evidence_of(run)
     result = evaluate_checks(run, HandoverStep.RECHECK, evidence)

@@ -22,7 +22,7 @@ Undo:
     ended       UNDONE or PARKED                         nothing                             -
 
 A publisher checks the owner in the transaction that stores each record before it is sent. So after `owner` no record
-can be added, and `checked` finds every record that a publisher stored until then. Two answers of a single broker are
+can be stored, and `checked` finds every record that a publisher stored until then. Two answers of a single broker are
 not trusted, because a broker may lag behind the controller: that remote storage is off although the switch may have
 been requested, and that there is no such topic. Both answers are verified with the controller, by requests that the
 controller only validates.
@@ -134,8 +134,7 @@ def undo_handover(
 
     Raises:
         LeaseLostError: another process drives the handover.
-        StateConflictError: the handover has ended, or nothing can be undone any more; the text says why.
-        BrokersError: the brokers do not answer, or refuse a change.
+        StateConflictError, BrokersError: as `undo`.
     """
     with _driving(ports, handover_id, driver, on_message) as run:
         return undo(run)
@@ -284,7 +283,7 @@ def _topic(ports: HandoverPorts, handover: Handover) -> TopicMetadata | None:
 
 
 def _is_switched(ports: HandoverPorts, handover: Handover) -> bool:
-    """Return whether remote storage is on according to the controller; False before the step `switch`, unasked."""
+    """Return whether remote storage is on according to the controller; always False before the step `switch`."""
     if is_before(handover.step, HandoverStep.SWITCH):
         return False
     try:

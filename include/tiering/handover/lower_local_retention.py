@@ -1,8 +1,8 @@
 """The last step: lower local retention in small steps, and compare the records that are only remote after each step.
 
     step        done when it is reached                  a crash right after it leaves       cleaned up by
-    lowered     local.retention.bytes is at a level      a level above the final one, to     the next try, from the
-                                                         which brokers delete                bytes that it finds
+    lowered     local.retention.bytes is at a level      a level, down to which brokers      the next try, from the
+                                                         delete                              bytes that it finds
     compared    the records that consumers receive from  the same                            the next try, after the
                 remote-only segments were compared                                           last compared offset
     final       both configs have the requested or       nothing                             -
@@ -72,10 +72,10 @@ def final_configs(run: HandoverRun) -> dict[str, str | None]:
 
 
 def _levels(run: HandoverRun, final: Mapping[str, str | None]) -> Sequence[int]:
-    """Return the values of local.retention.bytes to set one after another; none if brokers would delete nothing.
+    """Return the values of local.retention.bytes to set one after another; none without a limit of local retention.
 
-    They fall from the largest number of local bytes of any partition to the largest number that a partition keeps.
-    Values above retention.bytes are left out, because Kafka refuses them.
+    They fall from below the largest number of local bytes of any partition to the largest number that a partition
+    keeps. Values above retention.bytes are left out, because Kafka refuses them.
     """
     limit_ms, limit_bytes = (_limit(run, key, final.get(key)) for key in (LOCAL_MS, LOCAL_BYTES))
     if limit_ms < 0 and limit_bytes < 0:
@@ -120,7 +120,7 @@ def _settle_and_compare(run: HandoverRun, level: int | None) -> StepResult | Non
 
 
 def compare_remote_only(run: HandoverRun) -> StepResult | None:
-    """Compare once the records of each seeded segment that is not on the leader's disk any more.
+    """Compare the records of each seeded segment that is remote only and was not compared yet.
 
     Returns:
         STOP after a difference; None if all compared records are equal.

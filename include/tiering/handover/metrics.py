@@ -17,7 +17,7 @@ HANDOVERS_FORGOTTEN: Final = Metric(
     "tiering_handovers_forgotten",
     MetricKind.GAUGE,
     (),
-    "Handovers without progress for too long while they suspend the retention or the copies of their topic.",
+    "Handovers without progress for too long that may suspend the retention or the copies of their topic.",
 )
 
 HANDOVER_METRICS: Final = (HANDOVERS, HANDOVERS_FORGOTTEN)

@@ -1,7 +1,7 @@
 """All checks of a handover, and the pitfalls that they cover.
 
 A pitfall is a mistake that is possible when segments are published for brokers. It names the checks that find the
-mistake, or says why no check can. `docs/handover-checks.md` is generated from the checks and the pitfalls.
+mistake, or says why none does reliably. `docs/handover-checks.md` is generated from the checks and the pitfalls.
 """
 
 from dataclasses import dataclass

@@ -120,7 +120,7 @@ def switch_on(run: HandoverRun) -> StepResult:
 
 
 def _is_limited(configs: Mapping[str, BrokerConfig], key: str) -> bool:
-    """Return whether the config is a limit. -1 is none, nor is -2: it means total retention, which is checked, too."""
+    """Return whether the config is a limit. -1 means none; -2 means total retention, which is checked, too."""
     return _value(configs, key).isdigit()
 
 

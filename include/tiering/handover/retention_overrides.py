@@ -69,7 +69,7 @@ def hold_overrides(run: HandoverRun) -> None:
     """Set overrides again that were changed from outside, by a person or a tool, and store the changed values.
 
     Restored configs stay as they are. A config that needed no override until now gets one if its value has changed. If
-    no override is stored, because `guards` needed none or remote storage was enabled by hand before it, none is set.
+    no override is stored, because `guards` needed none or was never run, none is set.
 
     The values are read from one broker. If that broker lags behind, an older value may be stored in place of the
     newest.

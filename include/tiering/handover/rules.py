@@ -10,8 +10,8 @@ Up to `recheck` (inclusive) the only effect outside the platform is changed conf
 the first published record on, the brokers' metadata topic contains the platform's segments, and brokers do not lower
 the highest offset that they read there. From the switch on, the brokers copy and expire the topic.
 
-Local retention deletes segments as Kafka's local log deletion does with remote copying enabled: the oldest first, while
-the bytes above the limit are at least the segment's size, and only segments that are remote already.
+Local retention by size deletes as Kafka's does with remote copying enabled: the oldest segments first, while the bytes
+above the limit are at least the segment's size, and only segments that are remote already.
 """
 
 from collections.abc import Sequence
@@ -46,8 +46,8 @@ _FOLLOWING: Final = dict(pairwise(STEPS))
 class HandoverState(StrEnum):
     """The state of a handover.
 
-    ACTIVE: its driver runs the next step, or waits. STOPPED: a check refused, a step found that a person has to act, or
-    a step or an undo failed with an error that a repetition does not remove; a person resumes it. UNDOING: it is being
+    ACTIVE: a driver runs the next step, or it waits. STOPPED: a check refused, a step found that a person has to act or
+    failed with an error that is not retriable, or an undo cannot continue; a person resumes it. UNDOING: it is being
     undone. PARKED: it was undone as far as possible, its published records stay (see `undo_of`), and it can be resumed.
     UNDONE and DONE: it has ended.
     """

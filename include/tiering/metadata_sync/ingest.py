@@ -60,8 +60,8 @@ class IngestedPartition:
         records: number of records that the run read up to `next_offset`. `outcomes` counts them by their effect, except
             records of the first two states of a partition's deletion.
         holes: number of offsets without a record among those that the run passed.
-        ends_in_a_hole: whether the run reached the end, and found no record at the last offset. A broker that starts
-            then is not ready until another record is appended.
+        ends_in_a_hole: whether the run passed the last offset, and found no record there. A broker that starts then is
+            not ready until another record is appended.
         stopped: why reading stopped, if a person has to act; otherwise None.
         failed: why reading stopped, if the next run may succeed without a person; otherwise None.
     """
@@ -155,7 +155,7 @@ class Ingester:
     on_progress: Callable[[int, int, int], None] = _ignore_progress
 
     def run(self) -> IngestReport:
-        """Read every partition up to its present end, unless it is or becomes stopped.
+        """Read every partition up to its present end, or until reading stops or fails.
 
         Raises:
             MetadataTopicReplacedError: the topic was created again, or got more partitions, since it was read;

@@ -3,14 +3,14 @@
 At every moment remote storage could be enabled on the brokers with the records that the topic has: segments from the
 broker's log start on, ascending, without a gap, each STARTED and then FINISHED before the next one is STARTED. So:
 
-- the first segment that is sent contains the broker's log start: at the switch a broker raises its log start to the
-  start of the first segment that it finds, and deletes what is below;
+- the first published segment begins at or below the broker's log start: at the switch a broker raises its log start to
+  the start of the first segment that it finds, and deletes what is below;
 - ends ascend strictly: if a later record finished a segment with the same start and a lower end, the brokers' cache
   would list the earlier one under no epoch, and no expiration would ever find it;
 - the list ends before a gap, and before a segment whose verdict is not PASSED; later segments wait.
 
 Segments that the platform is deleting or does not have any more are deleted in the topic, lowest first, before anything
-is added, and so are segments that failed before they were FINISHED in the topic. No other segment is ever withdrawn:
+is added, and so are segments that failed before they were FINISHED in the topic. No other segment is withdrawn:
 brokers keep the highest offset that was FINISHED under each epoch, even if it is deleted later, and would treat local
 segments up to that offset as tiered.
 """
@@ -48,7 +48,7 @@ _DELETE_FINISHED = RemoteLogSegmentState.DELETE_SEGMENT_FINISHED
 
 @dataclass(frozen=True, slots=True)
 class Announced:
-    """A segment as the topic has it. `state` is its present state; `metadata` still has that of its first record."""
+    """A segment as the topic has it. `state` is its present state; `metadata.state` stays that of STARTED."""
 
     metadata: RemoteLogSegmentMetadata
     state: RemoteLogSegmentState
@@ -81,7 +81,7 @@ class PublicationPlan:
         highest_recorded_end_offset: the highest end for which the journal (a pending record included) or these steps
             have a FINISHED record; None without any. Brokers treat everything up to this offset as tiered, even if it
             was deleted.
-        withheld: where and why the list ends before the last segment; None if it does not.
+        withheld: where and why the list ends before the last FINISHED segment; None if it does not.
         refused: why nothing may be sent at all; None if it may.
     """
 
@@ -236,7 +236,7 @@ def _addition(segment: RemoteLogSegmentMetadata) -> Iterator[PublicationStep]:
 def _additions(
     live: Sequence[RemoteLogSegmentMetadata], fresh: Sequence[SegmentRow], log_start_offset: int
 ) -> tuple[list[RemoteLogSegmentMetadata], Withheld | None]:
-    """Return the segments that continue `live`, or without any begin at the log start; and why later ones wait."""
+    """Return the segments that continue `live` (or, without any, reach the log start), and why later ones wait."""
     end_offset = max([log_start_offset - 1, *(segment.end_offset for segment in live)])
     finished = [row for row in fresh if row.metadata.state is _FINISHED]
     added: list[RemoteLogSegmentMetadata] = []

@@ -22,10 +22,10 @@ Each partition has one writer: a lease of the role PUBLISH is checked in each tr
 writer that was suspended for longer than its lease sends nothing more. If a writer stored a record more than
 SEND_WITHIN_MS ago, it does not send that record, as a successor may not wait for it any more.
 
-The records that are read back are compared with the journal. Every record of the metadata partition is checked: a
-record about the user partition must be the pending one, or one of the journal that arrived a second time (a request
-that a broker processed late). Such a repetition does no harm, unless it is the STARTED record of a segment that was
-deleted since. Any other record about the user partition was written by another writer.
+The records that are read back are compared with the journal. Every record from `next_offset` on is checked: a record
+about the user partition must be the pending one, or one of the journal that arrived a second time (a request that a
+broker processed late). Such a repetition does no harm, unless it is the STARTED record of a segment that
+was deleted since. Any other record about the user partition was written by another writer.
 """
 
 from collections.abc import Callable, Mapping
@@ -91,8 +91,8 @@ PublishProgress = Callable[[int, int], None]
 class Published:
     """The result of a publication: the executed `plan`, and the number of its records.
 
-    `repeated` is the number of the platform's records that were found in the topic a second time before this
-    publication sent anything; they do no harm.
+    `repeated` is the number of the platform's records that this publication, before it sent anything, found in the
+    topic a second time; they do no harm.
     """
 
     plan: PublicationPlan

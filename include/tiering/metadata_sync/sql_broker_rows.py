@@ -396,7 +396,7 @@ def _shape(metadata: RemoteLogSegmentMetadata) -> tuple[Any, ...]:
 
 
 def _differences(row: SegmentRow, published: RemoteLogSegmentMetadata) -> Iterator[str]:
-    """Yield differences between the brokers' records about a segment of the platform and its own metadata."""
+    """Yield differences between the brokers' records about a segment of the platform and our metadata."""
     ours = row.metadata
     segment = f"our segment {ours.remote_log_segment_id.id}"
     if _shape(ours) != _shape(published):

@@ -29,7 +29,7 @@ def audit(
         bool, typer.Option("--delete-orphans", help="Plan to remove objects and open uploads without metadata.")
     ] = False,
     old_versions: Annotated[
-        bool, typer.Option("--old-versions", help="With --delete-orphans: also their old versions and delete markers.")
+        bool, typer.Option("--old-versions", help="With --delete-orphans: also old versions and delete markers.")
     ] = False,
     approve: Approve = False,
     approve_plan: Annotated[

@@ -266,8 +266,8 @@ DELETE_LIMIT: Final = DynamicConfig(
     f"integer, 0 (unlimited) to {MOST_DELETE_REQUESTS}",
     "requests a second",
     "unlimited",
-    "Limits all requests of expiration and of orphan removal that delete objects, up to 999 objects each. They never "
-    "wait for a copy quota.",
+    "Limits the groups of up to 333 segments that expiration and orphan removal delete, usually one request each. They "
+    "never wait for a copy quota.",
     (QuotaKind.DELETE, QuotaLevel.TOTAL),
     at_least=0,
     at_most=MOST_DELETE_REQUESTS,

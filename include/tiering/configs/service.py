@@ -5,7 +5,7 @@ A change of configs, `alter_configs`:
 | step | what a crash after it leaves | who repairs it |
 |---|---|---|
 | check | nothing | |
-| store values and history, one transaction | stored; quotas not in force | a worker (within 10 s), or any change |
+| store values and history, one transaction | stored; quotas not in force | a worker (about 10 s), or any change |
 | announce | quotas in force from each worker's next round; store not claimed | the same change, or the next plan |
 | claim the store | a backup of the database from before the change is refused | |
 | wait | the same, because waiting changes nothing | |

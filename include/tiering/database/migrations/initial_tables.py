@@ -1,4 +1,4 @@
-"""Tables of the first migration: those of runs, audits and handovers, and the functions that create each table.
+"""Tables of the first migration: those of runs, audits and handovers, and the functions that create a table.
 
 The current schema is `database.schema`. This module stays as it is, so that a new database goes through the same steps
 as an upgraded database.
@@ -59,7 +59,7 @@ def index(name: str, table: str, columns: str, where: str | None = None) -> None
 
 
 def create_runs() -> None:
-    """Create the tables of runs, their plans, leases and batches."""
+    """Create the tables of runs, batches, pauses and pools."""
     create(
         "runs",
         None,
@@ -253,7 +253,7 @@ def create_runs() -> None:
 
 
 def create_audits() -> None:
-    """Create the tables of audits and their findings."""
+    """Create the tables of audits, findings and guards."""
     create(
         "audits",
         "audits that have ended",

@@ -163,7 +163,7 @@ def _held_back(plan: CopyPlan) -> tuple[str, ...]:
 
 
 _BLOCK_BYTES = 32 * MIB
-"""Size in bytes of the largest record batch that is decoded."""
+"""Size in bytes of the largest stored batch that is decoded."""
 
 
 def stored_digest(

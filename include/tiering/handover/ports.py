@@ -203,7 +203,7 @@ class PlatformActions(Protocol):
         ...
 
     def abandon_empty_copies(self, fence: Fence) -> None:
-        """Abandon unfinished copies of the leased partition that have no objects in the store."""
+        """Abandon the partition's unfinished copies without an object, and those whose deletion has begun."""
         ...
 
     def publish(self, seeded: SeededPartition) -> None:
@@ -232,7 +232,7 @@ class PlatformActions(Protocol):
     def free_bytes(self, broker_id: int) -> int | None:
         """Return the free bytes of the fullest log directory of a broker that can be read from here; None without one.
 
-        If the setting `tiering.handover.free.bytes` is not -1, it is returned instead.
+        If `tiering.handover.free.bytes` is set (not -1), it is returned instead.
         """
         ...
 

@@ -1,6 +1,6 @@
-"""The result of a handover that is rehearsed on a throw-away broker, and its report, without I/O.
+"""The result of a handover rehearsed on a throw-away broker, and its report, without I/O.
 
-The records that consumers get of a sample before the handover and after it are compared segment by segment.
+The records that consumers get of a sample before the copy and after the handover are compared segment by segment.
 """
 
 from bisect import bisect_right

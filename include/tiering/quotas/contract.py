@@ -4,7 +4,7 @@ A quota limits a kind of traffic at one of four levels. A limiter charges each b
 kind, to a client's only if a client reads it. A level without a quota sets no limit.
 
     copy    total | broker | topic              uploads, their retries
-    fetch   total | broker | topic | client     read-backs, fetches, restores
+    fetch   total | broker | topic | client     read-backs, fetches
     delete  total                               delete requests of expiration and orphan removal
 
 The broker of a copy is the broker whose log dir is read. The broker of a fetch is the broker that had the segment; for

@@ -1,7 +1,7 @@
 """What all stores share: transactions, the time, statements, and locks of partitions.
 
-**Transactions** raise the errors of `include.tiering.errors`. Keep write transactions short: SQLite has one writer at a
-time.
+**Transactions** turn the driver's errors into those of `include.tiering.errors`. Keep write transactions short: SQLite
+has one writer at a time.
 
 **Time**: the database's clock dates leases, verdicts and tombstones, so that no worker's clock matters. With PostgreSQL
 this is the server's clock, with SQLite the clock of the host on which all processes that use the file run.

@@ -50,7 +50,7 @@ def _has_remote_storage(evidence: HandoverEvidence) -> Iterator[Remark]:
     for broker in evidence.brokers:
         if not broker.remote_storage_system:
             yield Remark(
-                f"broker {broker.broker_id} has remote.log.storage.system.enable=false",
+                f"remote.log.storage.system.enable is not true on broker {broker.broker_id}",
                 "set it to true in server.properties, with the storage manager's settings, and restart the broker",
             )
     if not evidence.brokers:
@@ -213,9 +213,8 @@ def _retention_bytes_override(evidence: HandoverEvidence) -> Iterator[Remark]:
     if (limit := evidence.limit("retention.bytes")) != UNLIMITED:
         yield Remark(
             f"retention.bytes is {limit}",
-            "a person or another tool replaced the override of the handover. At the switch, brokers before 4.3.2 count"
-            " bytes that are both local and remote twice, and delete records that are within retention.bytes."
-            f" {_UNDO}",
+            "a person or tool set it after the step guards. At the switch, brokers before 4.3.2 count bytes"
+            f" that are both local and remote twice, and delete records that are within retention.bytes. {_UNDO}",
         )
 
 
@@ -223,7 +222,7 @@ def _retention_ms_override(evidence: HandoverEvidence) -> Iterator[Remark]:
     if (limit := evidence.limit("retention.ms")) != UNLIMITED:
         yield Remark(
             f"retention.ms is {limit}",
-            f"a person or another tool replaced the override of the handover. {_UNDO}",
+            f"a person or tool set it after the step guards. {_UNDO}",
         )
 
 

@@ -17,7 +17,7 @@ in time.
 `SqlLedgerStore` has one row per cluster; a round costs two statements. On PostgreSQL the row is in the platform's
 database and is locked while a round reads and writes it. On SQLite the row is in a separate file next to the database
 file, so that rounds never wait for a commit that must reach the disk. What a power failure loses of this file, the next
-rounds write again.
+rounds write again; delete a file that it damaged.
 
 The content of the row is JSON text, short because every process reads and writes it about twice a second:
 

@@ -36,11 +36,13 @@ holds the copy lease, no other worker of this database continues the copy meanwh
     any, and the deletion  any                                 abandons it
     of the copy has begun
 
-*Whole* means that lengths and checksums match, *in parts* that an object is missing. If the copy replaces a failed
-segment, a segment in the source that has another end or is not eligible counts as deleted. Expiration deletes a copy
-that was kept by its rule above: for example once the copy is below the log start, another copy of its offsets has
-passed verification, or a person has decided to skip them. If the source has lost the whole partition, `./tiering adopt`
-finishes the copies that are whole.
+*Whole* means that lengths and checksums match, *in parts* that an object is missing. Two kinds of segments in the
+source count as deleted, because nothing can be copied from them in the place of the copy: for a copy that the plan
+names, a segment with another end; for a copy that replaces a failed segment, also one that is not eligible or has other
+leader epochs (which begin at the log start if it lies inside the segment). Expiration deletes a copy that was kept by
+its rule above: for example once the copy is below the log start, another copy of its offsets has passed verification,
+or a person has decided to skip them. If the source has lost the whole partition, `./tiering adopt` finishes the copies
+that are whole.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -201,7 +203,7 @@ class AbandonedCopies:
             as_planned = next((segment for segment in planned if _is_planned(segment, attempt)), None)
             try:
                 failed = None if as_planned is None else self.copier.failed(attempt.topic_id_partition, as_planned)
-                opened = self._opened(stack, replica_id, attempt, replaces=failed is not None)
+                opened = self._opened(stack, replica_id, attempt, as_planned)
             except (SourceChangedError, StateConflictError) as error:
                 return str(error)
             if self._is_to_be_sent_again(row, opened):
@@ -211,9 +213,8 @@ class AbandonedCopies:
             why = fault or self._objection(row, opened, replica_id, planned, failed)
             if why is None:
                 self.copier.observe(CopyStep.VERIFIED, attempt.topic_id_partition, attempt.start_offset)
-                sent_bytes = sum(
-                    stored_object.size_bytes for stored_object in self.copier.storage.stat_log_segment(attempt)
-                )
+                stored = self.copier.storage.stat_log_segment(attempt)
+                sent_bytes = sum(stored_object.size_bytes for stored_object in stored)
                 supersedes = None if failed is None else failed.remote_log_segment_id
                 try:
                     self.copier.finish(attempt, opened, sent_bytes, supersedes=supersedes, fence=fence, limiter=limiter)
@@ -234,16 +235,19 @@ class AbandonedCopies:
         return self.whole.is_in_parts(row)
 
     def _opened(
-        self, stack: ExitStack, replica_id: ReplicaId, attempt: RemoteLogSegmentMetadata, *, replaces: bool
+        self, stack: ExitStack, replica_id: ReplicaId, attempt: RemoteLogSegmentMetadata, planned: PlannedSegment | None
     ) -> OpenSegment | None:
         """Open the source's segment; None if it is gone, or has lost records of the copy to compaction.
 
-        Also None if the copy replaces a failed segment and the source has no eligible segment of these offsets.
+        If the copy is `planned`, also None if the source's segment ends elsewhere. If it is planned as the replacement
+        of a failed segment, also None unless the source's segment is eligible and has the copy's leader epochs; those
+        differ, for example, if the source's log start lies inside the segment.
 
         Raises:
             SourceChangedError: the segment has changed or is the active one, and the copy replaces no failed segment.
             SourceError: the source cannot be read.
         """
+        replaces = planned is not None and planned.supersedes is not None
         try:
             opened = stack.enter_context(self.copier.source.open_segment(replica_id, attempt.start_offset))
         except SourceVanishedError:
@@ -252,8 +256,11 @@ class AbandonedCopies:
             if replaces:
                 return None
             raise
-        is_other = not opened.segment.eligible or opened.segment.end_offset != attempt.end_offset
-        return None if _was_compacted(opened, attempt) or (replaces and is_other) else opened
+        segment = opened.segment
+        is_other = planned is not None and segment.end_offset != attempt.end_offset
+        if replaces:
+            is_other |= not segment.eligible or segment.leader_epochs != attempt.segment_leader_epochs
+        return None if is_other or _was_compacted(opened, attempt) else opened
 
     def _objection(
         self,
@@ -279,9 +286,7 @@ class AbandonedCopies:
             if missing := not_skipped(highest + 1, attempt.start_offset - 1, decisions):
                 return f"offsets {missing[0]} would be left out"
         if opened is None:
-            if planned[0].base_offset <= attempt.end_offset and not any(
-                _is_planned(segment, attempt) for segment in planned
-            ):
+            if planned[0].base_offset <= attempt.end_offset and not any(_is_planned(each, attempt) for each in planned):
                 return f"the source has its offsets in the segment at {planned[0].base_offset}"
             return other_history(metadata, attempt)
         try:
@@ -292,9 +297,8 @@ class AbandonedCopies:
 
 
 def _has_offsets_of(opened: OpenSegment, attempt: RemoteLogSegmentMetadata) -> bool:
-    segment = opened.segment
-    offsets, size_bytes = (segment.base_offset, segment.end_offset), segment.size_bytes
-    return (offsets, size_bytes) == ((attempt.start_offset, attempt.end_offset), attempt.segment_size_bytes)
+    wanted = (attempt.start_offset, attempt.end_offset, attempt.segment_size_bytes)
+    return (opened.segment.base_offset, opened.segment.end_offset, opened.segment.size_bytes) == wanted
 
 
 def _is_same(opened: OpenSegment, row: SegmentRow) -> bool:

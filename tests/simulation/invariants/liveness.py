@@ -160,7 +160,7 @@ class Closing:
                 world.scheduler.kill(process)
         world.places.comes_back()
         world.places.settings = world.places.right
-        world.store.hidden, world.store.hides_all_since = frozenset(), None
+        world.store.show_all(world.scheduler.steps)
         if world.tempers.mistakes:
             mistakes = MistakeEvents(world, self._runs)
             mistakes.clock_is_mended()

@@ -98,7 +98,10 @@ class OnlyCopy:
         if any(is_due(self._watch, row, (retention_ms, None), 0) for retention_ms, _ in limits):
             self._past_their_time.add(row.segment_id)
             return
-        is_seen = row.key("log") in self._world.store.objects and row.key("log") not in self._world.store.hidden
+        store = self._world.store
+        # What was denied when the process asked may be shown again before it acts.
+        is_seen = row.key("log") in store.objects and row.key("log") not in store.hidden
+        is_seen = is_seen and (process is None or store.shown_step <= process.began_step)
         nowhere = self._nowhere(row)
         if (
             is_seen

@@ -43,8 +43,8 @@ class Ownership:
         """Tokens of generations that were pending when the database was copied: its copies may go on with them, too."""
         self._old_copies: set[tuple[Side, int]] = set()
         """Which database was let go on with which other place."""
-        self._backups: list[tuple[int, set[Uuid]]] = []
-        """What each copy of the rightful database knows to be in the store, and its last use."""
+        self._backups: list[tuple[set[str | None], set[Uuid]]] = []
+        """Of each copy of the rightful database the tokens that it accepts, and what it knows to be in the store."""
         self._uses = 0
         self.last_use = 0
         """Of the rightful database: which of all uses of the store."""
@@ -54,9 +54,12 @@ class Ownership:
 
     def is_refused(self, side: Side) -> bool:
         """What a person sees: the marker has a token that this database does not know."""
-        marker = self._world.store.objects.get(MARKER_KEY)
-        token = None if marker is None else marker_from_bytes(marker).token
+        token = self._token()
         return token is not None and not any(token in row for row in side.db.rows(_TOKENS))
+
+    def _token(self) -> str | None:
+        marker = self._world.store.objects.get(MARKER_KEY)
+        return None if marker is None else marker_from_bytes(marker).token
 
     def split(self) -> None:
         """Another database is a copy of the rightful one as of now."""
@@ -65,7 +68,8 @@ class Ownership:
 
     def backed_up(self) -> None:
         self._shared.update(token for (token,) in self._world.db.rows(_PENDING))
-        self._backups.append((self.last_use, self._world.side.finished_ids()))
+        tokens = {token for row in self._world.db.rows(_TOKENS) for token in row}
+        self._backups.append((tokens, self._world.side.finished_ids()))
 
     def joined(self) -> None:
         """There is one again."""
@@ -121,7 +125,8 @@ class Ownership:
 
     def _require_unnamed(self, key: str, process: Process) -> None:
         found = _SEGMENT_ID.search(key)
-        accepted = [finished for last_use, finished in self._backups if last_use == self.last_use]
+        token = self._token()
+        accepted = [finished for tokens, finished in self._backups if token in tokens - {None}]
         if found is not None and any(Uuid.parse(found[1]) in finished for finished in accepted):
             self._watch.broken(STILL_NAMED, f"{process.name} deletes {key}")
 

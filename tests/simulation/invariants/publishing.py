@@ -41,6 +41,8 @@ class Publishing:
         self._values: set[bytes] = set()
         self._foreign: dict[Place, int] = {}
         """The first offset at which a broker wrote about a partition."""
+        self._held_at_intent: dict[Place, Process | None] = {}
+        """Who wrote the last record down, if it had the lease then."""
         self._read_to: dict[tuple[Process, int], int] = {}
         self._passed: dict[tuple[Process, Place], frozenset[str]] = {}
         """What had passed when a process looked last."""
@@ -63,6 +65,8 @@ class Publishing:
         owner = self._world.db.rows(_OWNER, str(partition.topic_id))
         if not owner or owner[0][0] != "handing-over":
             self._watch.broken("only topics that are being handed over are published", f"{partition}: {owner}")
+        newest = self._watch.leases.newest(partition, LeaseRole.PUBLISH)
+        self._held_at_intent[_place(partition)] = process if newest is process else None
 
     def have_others_written(self, topic_id: str) -> bool:
         """About some partition of the topic."""
@@ -126,7 +130,9 @@ class Publishing:
     def _require_lease(self, said: Any, place: Place, process: Process) -> None:
         partition = TopicIdPartition(Uuid.parse(place[0]), place[1], said.segment_id.partition.topic)
         newest = self._watch.leases.newest(partition, LeaseRole.PUBLISH)
-        if newest is not process and not self._watch.foreign_history:
+        # Another start of the same batch may take the lease right before the record is sent. It reads first what was
+        # written down, and the record is that one as long as it has written down none.
+        if process not in (newest, self._held_at_intent.get(place)) and not self._watch.foreign_history:
             who = "nobody" if newest is None else newest.name
             self._watch.broken(
                 "a partition has one publisher", f"{partition}: {process.name} sends, {who} has the lease"

@@ -114,7 +114,7 @@ class MistakeEvents(EventSource):
         if since is not None and self._world.scheduler.steps < since + _HIDDEN_STEPS:
             return
         if store.hidden:
-            store.hidden, store.hides_all_since = frozenset(), None
+            store.show_all(self._world.scheduler.steps)
             self._tell("what was hidden is seen again", "")
             return
         keys = [key for key in store.objects if key != MARKER_KEY]

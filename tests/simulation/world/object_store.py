@@ -97,6 +97,8 @@ class StoreState:
     """Keys that are there, and that answers deny for a while."""
     hides_all_since: int | None = None
     """The step from which on it denies all that it had then."""
+    shown_step: int = -1
+    """The step at which it last showed again what it had hidden."""
     full: bool = False
     begun: int = 0
     """Uploads so far."""
@@ -104,6 +106,10 @@ class StoreState:
     def seen(self, key: str) -> bytes | None:
         """As answers say."""
         return None if key in self.hidden else self.objects.get(key)
+
+    def show_all(self, step: int) -> None:
+        if self.hidden:
+            self.hidden, self.hides_all_since, self.shown_step = frozenset(), None, step
 
     def begin(self, key: str, process: Process | None, *, listed: bool, now_ms: int) -> Upload:
         self.begun += 1

@@ -176,6 +176,19 @@ def test_a_whole_replacement_is_finished_where_the_source_has_spoilt_the_segment
     assert ids(world, orders)[10] == left.remote_log_segment_id
 
 
+def test_a_whole_replacement_is_finished_where_the_log_start_lies_inside_the_segment(world, orders):
+    """The source's leader epochs begin at its log start then, so it has no segment that can replace the failed one."""
+    copied_and_failed(world, orders)
+    left = left_at(world, orders, CopyStep.SENT).metadata
+    first, second, third = world.source.replicas[orders].segments[:3]
+    (epoch, _), *_ = second.leader_epochs
+    cut = replace(second, leader_epochs=LeaderEpochs.of([(epoch, 15)]))
+    world.source.change(orders, segments=(first, cut, third))
+    world.plan("next")
+    assert world.batch("next", "next/0").failed == ()
+    assert ids(world, orders)[10] == left.remote_log_segment_id
+
+
 def test_parts_are_abandoned_only_by_the_database_that_owns_the_store(world, orders):
     """A copy of this one may have a live worker that is sending them."""
     left = left_at(world, orders, CopyStep.SENT).metadata
@@ -272,6 +285,18 @@ def test_only_the_history_of_a_whole_copy_may_have_lost_records_to_compaction(wo
     stays = [row.metadata for row in abandoned_copies_of(world.metadata, orders.topic_id_partition)]
     assert stays == ([] if epoch == 0 else [left])
     assert (ids(world, orders).get(10) == left.remote_log_segment_id) == (epoch == 0)
+
+
+def test_a_whole_copy_is_finished_where_compaction_merged_its_segment_with_the_next_one(world, orders):
+    """The merged segment ends elsewhere, and has as many bytes as the copy."""
+    left = left_at(world, orders, CopyStep.VERIFIED).metadata
+    first, second, third = world.source.replicas[orders].segments
+    merged = replace(second, end_offset=third.end_offset, reason=IneligibleReason.COMPACTED_SEGMENT)
+    world.source.change(orders, segments=(first, merged), was_compacted=True)
+    world.source.generation = 2
+    world.plan("next")
+    world.batch("next", "next/0")
+    assert ids(world, orders)[10] == left.remote_log_segment_id
 
 
 def test_a_whole_copy_stays_while_the_source_may_not_be_copied(world, orders):

@@ -2,7 +2,7 @@
 
 This DAG is the form of `./tiering configs --alter`. A run sets or removes one config of one entity. The change is
 checked together with all other values, and stored with the name of the user who triggered the run. Running copies
-apply it within half a second.
+apply it within a second.
 
 * **Entity type** is `brokers`, `topics` or `clients`. **Entity name** names one of them: a broker id, a topic or a
   client id. With **Default** the value holds for all entities of the type that have no value of their own.

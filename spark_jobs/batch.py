@@ -8,7 +8,7 @@ and when each stage began (UTC milliseconds). If SPARK_REMOTE is set, the same t
 whose Python must find the library; after its client was killed the task ends there only when the server abandons the
 operation.
 
-Exit codes: 0 the batch is done; 1 a failed segment or an error that a retry cannot cure; 2 a wrong setting; 3 retry.
+Exit codes: 0 nothing failed; 1 an error that a retry cannot cure, also of one segment; 2 a wrong setting; 3 retry.
 """
 
 import argparse

@@ -11,7 +11,7 @@ from pathlib import Path, PurePosixPath
 from typing import Final
 
 TEST_FOLDERS: Final = frozenset({"tests", "benchmarks"})
-"""Folders whose code is not part of the product. Only their lines are counted."""
+"""Folders that are not part of the product. Only their files and lines are counted."""
 
 _LIBRARY: Final = "include"
 _BLOCKS: Final = ("body", "orelse", "finalbody", "handlers", "cases")
@@ -109,7 +109,7 @@ def read_project(root: Path, *, with_tests: bool = True) -> Project:
 
     Args:
         root: the checkout.
-        with_tests: whether tests and benchmarks are read, too. Most files are tests, and to parse them is slow.
+        with_tests: whether tests and benchmarks are read, too. Most files are tests, and parsing is slow.
     """
     folders = sorted(path.name for path in root.iterdir() if path.is_dir() and not path.name.startswith("."))
     wanted = [folder for folder in folders if with_tests or folder not in TEST_FOLDERS]

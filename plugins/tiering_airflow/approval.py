@@ -1,7 +1,7 @@
 """Approval of a plan by a user in Airflow; the answer is stored in the platform's own database.
 
-In Airflow more users may write XComs and set states of tasks than may approve a deletion. But only the assigned users
-can write Airflow's record of the answer, and only Airflow passes that record to the task that asked. So that task,
+In Airflow more users may write XComs and set states of tasks than may approve a deletion. But only users who may answer
+write Airflow's record of the answer, and only Airflow passes that record to the task that asked. So that task,
 `PlanApprovalOperator`, stores the answer itself, and the task that releases the plan reads the answer from the
 database: an XCom does not count, and an approval task that a user marked as successful has stored no answer.
 """

@@ -12,7 +12,7 @@ These options concern Airflow only; everything about Kafka and remote storage is
 | handover_watch_schedule | `*/10 * * * *` | when `tiering_handover_watch` runs (UTC), if brokers are set |
 | ingest_schedule | `*/5 * * * *` | when `tiering_ingest` runs, if brokers are set (UTC); empty: only when triggered |
 | quality_schedule | `30 2 * * *` | when `tiering_quality` runs (UTC); empty: only when triggered |
-| sizes_schedule | `0 * * * *` | when `tiering_remote_log_sizes` runs (UTC) besides updates of its asset; empty: never |
+| sizes_schedule | `0 * * * *` | when `tiering_remote_log_sizes` runs (UTC) besides updates of its asset |
 | api_login_file | `$AIRFLOW_HOME/tiering-api-login.json` | login that reads pool sizes, readable by its owner only |
 | work_dir | `$AIRFLOW_HOME/tiering` | scratch space of Spark jobs and the packed library |
 | audit_dir | `audit` in work_dir | listing and findings of the last audit; Spark's executors need access to it |

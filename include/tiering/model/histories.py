@@ -1,7 +1,6 @@
 """Skipped offsets, lineage, log divergences and histories: which offsets an archive holds, and of which history.
 
-*Skipped offsets* are offsets that the source lost before they were copied. A decision permits the gap; it does not
-prove that there is one. If the source has the offsets after all, they are copied and served.
+*Skipped offsets* are offsets that a decision allows to be missing from the archive; they may be there nevertheless.
 
 *Lineage* distinguishes segments of the current log from segments of a branch that a leader change truncated.
 Source: Kafka's remote log manager: the leader epoch filter of an expiration run, and the test whether a segment lies
@@ -9,9 +8,9 @@ within the leader's epochs.
 
 *Divergence*: the source's log no longer continues what was archived. After an unclean leader election the source has
 other records at offsets that are remote already. This is a property of the archive and stays true after the source has
-deleted those offsets. So it is recorded when it is first seen. While any of them are remote, the partition waits until
-a person decides from which offset on the archive follows the source. From that offset on, the history that was followed
-before is the *replaced* history: the decision replaced it by the source's.
+deleted those offsets. So it is recorded when it is first seen. While any of these offsets are remote, the partition
+waits until a person decides from which offset on the archive follows the source. From that offset on, the history that
+was followed before is the *replaced* history: the decision replaced it by the source's.
 
 Each decision begins a *history*: history 0 was archived before any decision, the others have the number of their
 divergence. An offset belongs to the newest history that begins at or below it. From the
@@ -89,7 +88,7 @@ def decision_about(offset: int, decisions: Sequence[SkippedOffsets]) -> SkippedO
 
 
 def with_records(history: LeaderEpochs) -> LeaderEpochs:
-    """Return the history without epochs that have no record: the highest epoch of each start offset stays."""
+    """Return the history with only the highest epoch of each start offset: the others have no record."""
     entries = history.entries
     kept = tuple(entry for entry, after in pairwise(entries) if entry.start_offset != after.start_offset)
     return LeaderEpochs(kept + entries[-1:])
@@ -434,8 +433,8 @@ def missing_offsets(
 def unexplained_overlap(previous: RemoteLogSegmentMetadata | None, current: RemoteLogSegmentMetadata) -> int:
     """Return the number of offsets that both segments hold; 0 if a leader change explains them.
 
-    Replicas roll at different offsets: the first segment copied from a new leader is copied whole and begins before the
-    previous one's end. That segment has another broker id or a later leader epoch, and it has new offsets.
+    Replicas roll at different offsets: the first segment copied from a new leader is copied whole and may begin before
+    the previous one's end. The new segment has another broker id or a later leader epoch, and it has new offsets.
     """
     if previous is None or current.start_offset > previous.end_offset:
         return 0

@@ -1,15 +1,15 @@
 """The leader epoch history of a partition: which epoch wrote from which offset on, and how an archive merges it.
 
 A broker deletes the beginning of its history when its log start moves, and adds new epochs at the end. An archive
-outlives its brokers, so it keeps every entry that it ever saw. If two entries contradict each other, these rules
-decide, in whatever order the entries were seen:
+keeps entries that brokers have deleted. If two entries contradict each other, these rules decide, in whatever order the
+entries were seen:
 
 - *One epoch, two starts*: the lower start is kept. Usually the other source had deleted the beginning of that epoch,
   which is no contradiction.
 - *A later epoch with a lower start*: the later epoch is kept. Records were truncated and their offsets were written
   again under it, and consumers read these records today. This is a contradiction: the earlier entry leaves the history,
-  and segments archived under it are outside the lineage from then on. They are kept until the log start has passed
-  them, and no longer count in the size that is compared with retention.bytes.
+  and segments archived under it are outside the lineage from then on. They no longer expire by age or size, nor
+  count in the size that is compared with retention.bytes.
 
 The merged history consists of the entries that no other entry displaces. Therefore merging is commutative, associative
 and idempotent, and an epoch does not leave the history because a broker has deleted it. Merging deletes no segment.
@@ -75,7 +75,7 @@ class LeaderEpochs:
         return found
 
     def end_offset_of(self, epoch: int, log_end_offset: int) -> int | None:
-        """Return the end offset (exclusive) of `epoch`: the next entry's start or the log end; None without it."""
+        """Return the end offset (exclusive) of `epoch`: the next start, or the log end; None without the epoch."""
         for entry, after in pairwise(self.entries):
             if entry.epoch == epoch:
                 return after.start_offset
@@ -141,7 +141,7 @@ def merged(known: LeaderEpochs, seen: LeaderEpochs, seen_log_start: int) -> Merg
     - a later epoch with a lower start, as above;
     - an epoch that is not the first of `seen` and starts there above the known start: the lower start is kept (a start
       in `seen` below the known start is no contradiction: the known entry may come from a truncated cache);
-    - a known epoch that has records from `seen_log_start` on and is missing in `seen`, although `seen` has a later
+    - a known epoch that has records where `seen` is complete and is missing in `seen`, although `seen` has a later
       epoch: the known epoch is kept, because another source has had it.
     """
     history: list[LeaderEpochEntry] = []

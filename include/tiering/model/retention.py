@@ -46,7 +46,7 @@ class RetentionInput:
             outside the lineage because of the log end.
         local_only_bytes: bytes in a broker's log directory that are not remote, including the active segment; each byte
             counts once. None counts as 0, so that fewer segments are deleted; with `retention_bytes` it is reported.
-        retention_ms, retention_bytes: 0 or above; None keeps for ever.
+        retention_ms, retention_bytes: 0 or above; None: no limit.
         abandoned_copy_expiry_ms: an unfinished copy without a live lease is abandoned this long after its last event.
         under_live_work: unfinished copies of a partition on which a batch has a live lease to copy: they never expire.
             The scan stops at each of them, even below the log start, as long as one of its leader epochs is in the

@@ -12,7 +12,7 @@ from include.tiering.units import GIB
 
 @dataclass(frozen=True, slots=True)
 class EpochSize:
-    """Bytes and segments of one leader epoch; a segment that spans epochs counts in each of them."""
+    """Bytes and segments of one leader epoch; a segment that spans epochs counts in each."""
 
     leader_epoch: int
     size_bytes: int
@@ -109,8 +109,8 @@ def _state_size(state: RemoteLogSegmentState, segments: list[RemoteLogSegmentMet
 class PartitionLag:
     """Segments of a partition that wait for a copy or a deletion. `seconds` is 0 if the time is unknown.
 
-    For copies, `seconds` counts from the newest record of the first waiting segment; for deletions, from the oldest
-    decision.
+    For copies, `seconds` counts from the newest record of the first waiting segment; for deletions, from the first
+    plan or beginning.
     """
 
     topic_id_partition: TopicIdPartition
@@ -123,7 +123,7 @@ OBJECTS_PER_SEGMENT: Final = 3
 """Log, indexes and manifest of the aiven layout; each is written by one request (a large log by more), read by one."""
 
 SEGMENTS_PER_DELETE: Final = 333
-"""Objects are deleted in requests of up to 999 keys, three for each segment in the aiven layout."""
+"""Objects are deleted in requests of up to 999 keys, three per segment in the aiven layout."""
 
 _PER_REQUESTS: Final = 1000
 

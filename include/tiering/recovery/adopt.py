@@ -333,7 +333,7 @@ class Adoption:
         """Adopt what was planned. If a copy is refused, so is the rest of its partition; other partitions continue.
 
         Raises:
-            RemoteStorageUnavailableError, MetadataUnavailableError: copies that were already adopted stay adopted.
+            TieringError: it is retriable; copies already adopted stay adopted.
         """
         if not plan.partitions:
             return AdoptionReport((), plan.refused)

@@ -35,7 +35,7 @@ NOT_IN_MANIFESTS: Final = (
     ("failed segments that were given up, or superseded", "decided again for segments that fail again"),
     ("when a segment was FINISHED", "its copy began at the time in its manifest, and was FINISHED by this rebuild"),
     ("runs, plans, leases, fencing tokens, source fingerprints", "none: they start again"),
-    ("tombstones, the event log (except this rebuild), audit findings, size history in the database", "empty"),
+    ("tombstones, the event log (except this rebuild), audit findings, handovers", "empty"),
 )
 """Content of a database that is not in the store's manifests, and the value that it has after a rebuild."""
 

@@ -1,9 +1,9 @@
 """All settings: their sections, the table of them, and dynamic configs applied to loaded settings.
 
 A field of a section is a setting, declared with its type, default, bounds and description, here and in `connections`,
-`operational`, `remote_storage` and `use_cases`. The name of a deployment setting is `<section>.<field>`. A setting of a
-`DynamicSection` has a name like Kafka's configs, with dots for underscores: the field `copier.batch_max_seconds` is the
-setting `tiering.copier.batch.max.seconds`.
+`operational`, `remote_storage` and `use_cases`. Its name is `<section>.<field>`, except `log_dirs` and settings of a
+`DynamicSection`, which are named like Kafka's configs, with dots: the field `copier.batch_max_seconds` is the setting
+`tiering.copier.batch.max.seconds`.
 
 The table (`all_settings`) has each setting's names, environment name, accepted values as text, default and description.
 Dynamic settings may be changed while jobs run; a dynamic config overrides all other sources. This module does not store

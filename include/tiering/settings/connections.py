@@ -70,7 +70,7 @@ class ConnectionSettings(Section):
         default=None,
         ge=LEAST_TIMEOUT_MS,
         le=MOST_INT,
-        description="How long brokers may take for one answer, in milliseconds, the connection included.",
+        description="Milliseconds that brokers may take for one answer, the connection included.",
     )
 
 
@@ -91,12 +91,12 @@ class ClusterSettings(ConnectionSettings):
         default=DEFAULT_TIMEOUT_MS,
         ge=LEAST_TIMEOUT_MS,
         le=MOST_INT,
-        description="How long brokers may take for one answer, in milliseconds, the connection included.",
+        description="Milliseconds that brokers may take for one answer, the connection included.",
     )
 
 
 class MetadataTopicSettings(ConnectionSettings):
-    """The principal that writes `__remote_log_metadata`. Unset settings are taken from `cluster`."""
+    """The principal that writes `__remote_log_metadata`; see `publisher_connection`."""
 
     bootstrap_servers: Servers | None = Field(
         default=None,
@@ -133,7 +133,7 @@ def publisher_connection(cluster: ConnectionSettings, publisher: ConnectionSetti
 
 
 def check_connection(connection: ConnectionSettings, section: str) -> None:
-    """Check that login, certificate and protocol belong together, and that the files can be used.
+    """Check that login and protocol belong together; with TLS, also certificate, key and the files.
 
     Raises:
         SettingError: they do not, or a file cannot be used. The message names the setting below `section`, or the

@@ -1,4 +1,4 @@
-"""Operational settings, named in Kafka's style. Dynamic settings may be changed while jobs run."""
+"""Operational settings, named in Kafka's style."""
 
 from typing import Annotated, Final
 
@@ -28,7 +28,7 @@ class CopierSettings(DynamicSection):
 
     batch_max_seconds: int = operational(
         600,
-        "A copy batch begins no further segment after this time; the next run takes the rest.",
+        "A copy batch begins no further segment after this time; other batches take the rest.",
         unit="seconds",
         at_least=1,
     )
@@ -138,8 +138,8 @@ class ExpirationSettings(DynamicSection):
     max_share: float = operational(
         0.2,
         "Largest share of a topic's remote bytes that expiration deletes within 24 hours without an approval, unless "
-        "these are at most `tiering.expiration.min.bytes`: planned and deleted bytes of that time, divided by what "
-        "would be stored without either.",
+        "the bytes are at most `tiering.expiration.min.bytes`. The share is planned and deleted bytes of that time, "
+        "divided by what would be stored without these deletions.",
         unit="share",
         at_least=0,
         at_most=1,
@@ -173,7 +173,7 @@ class ExpirationSettings(DynamicSection):
     )
     batch_max_seconds: int = operational(
         600,
-        "A batch of expiration or orphan removal begins no further group after this time; a later run takes the rest.",
+        "A batch of expiration or orphan removal begins no further group after this time; others take the rest.",
         unit="seconds",
         at_least=1,
     )
@@ -193,7 +193,7 @@ class ClockSettings(DynamicSection):
     max_difference_ms: int = operational(
         300_000,
         "Largest difference between the database's clock and the clocks of the worker and the remote store. If one "
-        "differs more, expirations and removals of orphans delete nothing.",
+        "differs by over a second more, expirations and removals of orphans delete nothing.",
         unit="milliseconds",
         at_least=5_000,
         at_most=MOST_LONG,

@@ -52,7 +52,7 @@ def split_storage_url(url: str) -> SplitResult:
 
 
 def _check_url(url: Any) -> Any:
-    """Check the URL and drop trailing slashes. In settings, hosts of file URLs and backslashes are refused, too."""
+    """Check the URL and drop trailing slashes. Hosts of file URLs, backslashes and control characters are refused."""
     if not isinstance(url, str):
         return url
     parts = split_storage_url(url)
@@ -140,7 +140,7 @@ class RemoteStorageSettings(Section):
         "those of the brokers do. Unset: they do not get it. No reader needs it.",
     )
     access_key_id: str | None = Field(
-        default=None, description="S3 access key. Unset: the AWS SDK's own credential chain."
+        default=None, description="S3 access key. Unset: the AWS SDK's credential chain."
     )
     secret_access_key: SecretStr | None = Field(
         default=None, description="S3 secret key that belongs to the access key."

@@ -1,6 +1,6 @@
 """Settings of single use cases: audits, verdicts and their verification, handovers, data docs, sizes and prices.
 
-Settings of audits, verdicts, verification and handovers may be changed while jobs run.
+Settings of a `DynamicSection` may be changed while jobs run.
 """
 
 from decimal import Decimal
@@ -30,8 +30,8 @@ class AuditSettings(DynamicSection):
     min_age_ms: int = operational(
         _DAY_MS,
         "An audit neither reports nor removes objects without metadata and open uploads that are younger than this; it "
-        "reports complete copies without metadata at any age. This is only an additional safeguard: copies in progress "
-        "are in the metadata.",
+        "reports complete copies without metadata at any age. An additional safeguard: copies in progress are in the "
+        "metadata.",
         unit="milliseconds",
         at_least=0,
         at_most=MOST_LONG,
@@ -76,7 +76,7 @@ class VerifySettings(DynamicSection):
     )
     max_bytes: int = operational(
         1_099_511_627_776,
-        "Most bytes that a run of `tiering_quality` plans to read; the next run takes the rest.",
+        "Most bytes that a run of `tiering_quality` plans to read, but at least one segment; later runs take the rest.",
         unit="bytes",
         at_least=1,
         at_most=MOST_LONG,
@@ -172,7 +172,7 @@ class DataDocsSettings(Section):
         "Airflow's workers write it, its API server reads it. Unset: `data-docs` in Airflow's `[tiering] work_dir`.",
     )
     keep_runs: int = Field(default=200, ge=1, le=100_000, description="Most runs of each DAG to keep pages of.")
-    keep_days: int = Field(default=90, ge=1, le=36_500, description="Days for which a run's page is kept.")
+    keep_days: int = Field(default=90, ge=1, le=36_500, description="Days after which a DAG's next run removes a page.")
 
 
 Price = Annotated[str, BeforeValidator(check_price)]
@@ -192,9 +192,9 @@ class SizesSettings(Section):
 
 
 class PricesSettings(Section):
-    """Prices of remote storage, for estimates of costs."""
+    """Prices of remote storage."""
 
-    currency: str = Field(default="USD", pattern=r"^[A-Za-z]{1,10}$", description="Name of the currency of all prices.")
+    currency: str = Field(default="USD", pattern=r"^[A-Za-z]{1,10}$", description="Currency of all prices.")
     gib_month: Price | None = Field(
         default=None, description="Price of storing 1 GiB for a month. Unset: this cost is not estimated."
     )

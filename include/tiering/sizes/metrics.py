@@ -40,25 +40,25 @@ SIZE_DIFFERENCES: Final = Metric(
     "tiering_remote_log_size_differences",
     MetricKind.GAUGE,
     (),
-    "Findings of the last size run: partitions whose counters, rows or objects do not agree.",
+    "Findings of the last size run: differences between counters, rows and objects.",
 )
 COPY_LAG_BYTES: Final = Metric(
     "RemoteCopyLagBytes",
     MetricKind.GAUGE,
     ("topic",),
-    "Bytes of rolled segments that are not remote yet, computed from the log dirs and the rows.",
+    "Bytes of rolled segments that wait for a copy, computed from the log dirs and the rows.",
 )
 COPY_LAG_SEGMENTS: Final = Metric(
     "RemoteCopyLagSegments",
     MetricKind.GAUGE,
     ("topic",),
-    "Rolled segments that are not remote yet.",
+    "Rolled segments that wait for a copy.",
 )
 COPY_LAG_SECONDS: Final = Metric(
     "tiering_remote_copy_lag_seconds",
     MetricKind.GAUGE,
     ("topic",),
-    "Age in seconds of the oldest rolled segment that is not remote yet, by its newest record; 0 if there is none.",
+    "Seconds since the newest record of the first rolled segment that waits for a copy; 0 if none waits or unknown.",
 )
 OUT_OF_SIGHT: Final = Metric(
     "tiering_remote_copy_out_of_sight_partitions",

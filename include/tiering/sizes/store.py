@@ -81,7 +81,7 @@ class SqlRemoteLogSizes(ClusterStore):
         """Return a row for each partition with segments in DELETE_SEGMENT_STARTED.
 
         The counters find these partitions, so rows of other partitions are not read. Superseded segments are left out,
-        because their deletion is delayed on purpose; they count once a plan deletes them.
+        because their deletion is delayed on purpose; `_planned` counts them.
         """
         counters = size_counters.c
         busy = select(counters.topic_id, counters.partition).where(

@@ -87,7 +87,7 @@ class HandoverStepOperator(BaseOperator):
 
 
 class AskApprovalOperator(BaseBranchOperator):
-    """Branches to `APPROVAL_TASK_ID`, where a person decides about the plan; if it is approved, to `AGREED_TASK_ID`."""
+    """Branches to `APPROVAL_TASK_ID`, where a person decides about the plan; to `AGREED_TASK_ID` if one has already."""
 
     template_fields: Sequence[str] = ("handover_id",)
 

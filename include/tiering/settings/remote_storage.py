@@ -140,7 +140,7 @@ class RemoteStorageSettings(Section):
         "those of the brokers do. Unset: they do not get it. No reader needs it.",
     )
     access_key_id: str | None = Field(
-        default=None, description="S3 access key. Unset: the AWS SDK's credential chain."
+        default=None, description="S3 access key. Unset: the AWS SDK's own credential chain."
     )
     secret_access_key: SecretStr | None = Field(
         default=None, description="S3 secret key that belongs to the access key."

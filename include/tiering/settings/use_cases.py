@@ -29,8 +29,8 @@ class AuditSettings(DynamicSection):
 
     min_age_ms: int = operational(
         _DAY_MS,
-        "An audit neither reports nor removes objects without metadata and open uploads that are younger than this; it "
-        "reports complete copies without metadata at any age. An additional safeguard: copies in progress are in the "
+        "An audit leaves out open uploads, unfinished copies, and objects of segment ids without metadata that are "
+        "younger than this; it reports complete copies without metadata at any age. Copies in progress are in the "
         "metadata.",
         unit="milliseconds",
         at_least=0,

@@ -4,13 +4,13 @@
                                                                    \\-> approval -^
         -> switch -> watch -> take-over -> retention -> local-retention -> outcome
 
-After a handover the brokers serve, copy and expire the topic by themselves (Kafka's tiered storage), including all
-segments that this platform has copied. Each task runs one step, except **ready**, **begin**, **ask**, **approval**,
+After a handover the brokers serve, copy and expire the topic (Kafka's tiered storage), including segments that this
+platform has copied. Each task runs one step, except **ready**, **begin**, **ask**, **approval**,
 **agreed** and **outcome**; the log of a step's task shows the checklist. If a run died, waits or was refused, trigger
 another run for the same topic: it continues where the last one ended. `./tiering handover TOPIC --resume` does the
 same, and `--undo` goes back as far as possible.
 
-* **ready** waits in the triggerer until schema, store and log dirs are usable and the size of the pool
+* **ready** waits in the triggerer until schema, store and a log dir (if any is set) are usable and the size of the pool
   `remote_log_reader` is not 0. **begin** starts the handover, or resumes the handover of this topic that has not ended.
 * **preconditions** makes all checks that are possible before anything is changed.
 * **guards** stores the topic's retention configs and sets retention overrides: on the brokers, nothing of the topic
@@ -29,10 +29,10 @@ same, and `--undo` goes back as far as possible.
   `remote.storage.enable=true`.
 * **watch** waits until the brokers have read all published metadata, and checks that their log start offset is
   unchanged.
-* **take-over** makes the brokers the owner of the topic. **retention** restores its retention configs.
+* **take-over** makes the brokers the owner of the topic. **retention** restores its total retention.
 * **local-retention** lowers the local retention level by level. At each level, records that are only remote now are
   consumed and compared with what was copied.
-* **outcome** fails the run if the topic is not handed over at the end of the run.
+* **outcome** fails the run if the topic is not handed over.
 
 If a person switches remote storage on during the handover, the run detects that, copies and publishes nothing more, and
 continues at **watch**. For each step, a table at the head of its module in `include/tiering/handover/` says what a

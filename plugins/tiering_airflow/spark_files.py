@@ -1,7 +1,7 @@
 """Files of a Spark job: the library as one zip file for `--py-files`, and a directory of its own.
 
-The zip has the same bytes for the same sources. Each module is packed as source and as bytecode, which an interpreter
-does not compare with the source (times in the zip are fixed), so a job does not compile the library at every start. An
+The zip has the same bytes for the same sources and interpreter. Each module is packed as source and as bytecode, which
+an interpreter does not compare with the source (times in the zip are fixed), so jobs do not compile the library. An
 interpreter of another version uses the source.
 
 The directory is the job's java.io.tmpdir, spark.local.dir and TMPDIR.

@@ -1,8 +1,7 @@
 """Select the complete copies in a store that make up a partition's log, when no metadata is left.
 
-A manifest is written last, so a copy with a manifest and all its objects is a whole copy of records that passed their
-check. The objects do not show whether the copy was ever FINISHED, was given up, or was about to be deleted. These rules
-decide instead:
+A manifest is written last, so a copy with a manifest and all its objects is whole. The objects do not show whether the
+copy was ever FINISHED, was given up, or was about to be deleted. These rules decide instead:
 
 - *Contradicting leader epochs* belong to several histories, which `recovered_histories` separates. The newest history
   is followed, and segments that it replaced stay remote under their own leader epochs, as after a decision

@@ -229,14 +229,14 @@ class AbandonedCopySettings(DynamicSection):
 
 
 class SupersededSettings(DynamicSection):
-    """How long a failed segment that was copied again is kept, and how often a failed segment is copied again."""
+    """How long a replaced failed segment is kept, and how often offsets are copied again."""
 
     prefix = "tiering.superseded"
 
     hold_ms: int = operational(
         SUPERSEDED_HOLD_MS,
-        "How long the objects of a failed segment are kept as evidence after a new copy replaced it; then expiration "
-        "deletes them.",
+        "Least time for which the objects of a failed segment are kept after a new copy replaced it; then expiration "
+        "may delete them.",
         unit="milliseconds",
         at_least=0,
         at_most=MOST_LONG,

@@ -46,8 +46,8 @@ class VerdictSettings(DynamicSection):
 
     max_age_ms: int = operational(
         90 * _DAY_MS,
-        "A segment that passed its last verification longer ago is still served, but does not count as safe until it "
-        "is verified again. `tiering_quality` verifies it after nine tenths of this time.",
+        "A plan of verifications sets older PASSED verdicts to EXPIRED: the segments are still served, but not safe "
+        "until they are verified again. `tiering_quality` verifies them after nine tenths of this time.",
         unit="milliseconds",
         at_least=60_000,
         at_most=MOST_LONG,

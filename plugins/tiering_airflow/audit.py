@@ -80,7 +80,7 @@ class AuditOperator(SparkJobOperator):
 
 
 class AuditFindingsOperator(BaseOperator):
-    """Logs the first 200 open and accepted findings of the audit; returns how many findings there are of each kind."""
+    """Logs the first 200 open and accepted findings of the audit; returns how many there are of each kind."""
 
     template_fields: Sequence[str] = ("audit_run_id",)
 
@@ -199,7 +199,7 @@ class RemovalReleaseOperator(BaseOperator):
         self.planned_run_id = planned_run_id
 
     def execute(self, context: "Context") -> None:
-        """Raise ApprovalRequiredError or AnswerRefusedError."""
+        """Raise ApprovalRequiredError, AnswerRefusedError or RunWithdrawnError."""
         with TieringHook().open() as app:
             plan_hash = app.adapters.stores.removals.run(self.planned_run_id).plan_hash
             author = approved_by(app, context, subject=self.planned_run_id, plan_hash=plan_hash)

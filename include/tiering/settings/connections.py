@@ -115,8 +115,8 @@ class MetadataTopicSettings(ConnectionSettings):
         default=DEFAULT_SETTLE_MS,
         ge=0,
         le=MOST_INT,
-        description="How long a record of a publisher that died may still arrive, in milliseconds: the next publisher "
-        "of the partition waits for this time before it reads the topic.",
+        description="Milliseconds after which a pending record of a publisher that died can no longer arrive: the "
+        "partition's next publisher waits until then before it reads the topic.",
     )
 
 

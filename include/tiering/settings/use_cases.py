@@ -194,7 +194,7 @@ class SizesSettings(Section):
 class PricesSettings(Section):
     """Prices of remote storage."""
 
-    currency: str = Field(default="USD", pattern=r"^[A-Za-z]{1,10}$", description="Currency of all prices.")
+    currency: str = Field(default="USD", pattern=r"^[A-Za-z]{1,10}$", description="Currency of the prices.")
     gib_month: Price | None = Field(
         default=None, description="Price of storing 1 GiB for a month. Unset: this cost is not estimated."
     )

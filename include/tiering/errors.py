@@ -1,4 +1,4 @@
-"""All errors of the library, below a common root; `retriable` says whether a retry can help.
+"""The errors of the library, below a common root; `retriable` says whether a retry alone can help.
 
 TieringError
 |-- SettingError                     a setting or argument is wrong: exit code 2
@@ -10,23 +10,23 @@ TieringError
 |   `-- BatchTooLargeError           a batch is larger than the limit; perhaps no damage
 |-- SourceError                      a file or replica of a log source (path, position)
 |   |-- SourceUnreadableError        permission, I/O error, not a regular file or not a directory
-|   |-- SourceVanishedError          not there (any more), or of another topic (retriable)
+|   |-- SourceVanishedError          not found, or of another topic id        (retriable)
 |   |-- SourceChangedError           changed since it was listed or checked  (retriable)
-|   |-- CorruptFileError             a file breaks its format, or is missing
+|   |-- CorruptFileError             a file breaks its format, or a file or offsets are missing
 |   |-- CompactedSegmentError        compaction removed offsets; no damage
 |   `-- HostileNameError             a name that no broker writes, or a symbolic link
-|-- ClusterMetadataError             cluster metadata is unknown or contradicts itself
+|-- ClusterMetadataError             cluster metadata is unknown, or sources contradict each other
 |   `-- BrokersError                 a request to the brokers failed
 |       |-- BrokersUnavailableError  no answer in time, or a state that passes  (retriable)
 |       |-- BrokersLoginError        TLS or SASL failed
 |       |-- BrokersForbiddenError    logged in, but not authorised for this
 |       |-- BrokersRefusedError      a request that is invalid or not supported, or an unusable response
-|       |-- UnknownTopicError        no such topic or partition, or its name belongs to another topic id
+|       |-- UnknownTopicError        topic or partition not found, or its name belongs to another topic id
 |       `-- ForeignClusterError      the brokers are of another cluster than the database
 |-- RemoteStorageError               a remote object or the store
 |   |-- RemoteResourceNotFoundError
 |   |-- RemoteObjectExistsError      If-None-Match: the key exists already
-|   |-- RemoteChecksumError          bytes that were sent or stored are not those expected
+|   |-- RemoteChecksumError          bytes that were sent, stored or fetched are not those expected
 |   |-- RemoteStorageFullError
 |   |-- RemoteAccessDeniedError      access is denied, perhaps to an object that exists
 |   |-- RemoteStoreMissingError      no such bucket
@@ -41,7 +41,7 @@ TieringError
 |   |-- IllegalTransitionError       not an edge of the segment state machine
 |   |-- StateConflictError           the database has another state than the caller expected
 |   |   `-- HistoryChangedError      another history is followed than the caller read (retriable)
-|   |-- UnknownSegmentError          no such remote log segment id
+|   |-- UnknownSegmentError          no such segment
 |   |-- OffsetOutOfRangeError        below the log start, or no served segment holds this offset
 |   `-- MetadataUnavailableError     database locked, unreachable, not migrated or being rebuilt (retriable)
 |-- MetadataTopicError               the topic __remote_log_metadata of a cluster
@@ -58,10 +58,10 @@ TieringError
 |-- QueueClosedError                 `put` to a closed queue, or `get` from a closed and empty one
 |-- AirflowApiError                  no login for Airflow's REST API, or it refused a request
 |   `-- AirflowApiUnavailableError   no answer, or Airflow says unavailable (retriable)
-|-- LeaseLostError                   the lease of a partition has ended or is another's (retriable)
+|-- LeaseLostError                   a lease has ended or is another's           (retriable)
 |-- LeaseAheadError                  a lease ends further ahead than it may last and is ignored
 |-- QuotaExceededError               a topic brings in more than its threshold  (retriable)
-|-- ApprovalRequiredError            a plan that deletes needs an approval and has none
+|-- ApprovalRequiredError            a plan that deletes was not released
 |-- RunWithdrawnError                a run that deletes was withdrawn, and is never released again
 |-- DatabaseSetBackError             an audit found that the database was set back: no segment expires
 |-- AnswerRefusedError               a person's answer about a plan does not count
@@ -127,7 +127,7 @@ class QueueClosedError(TieringError):
 
 
 class AirflowApiError(TieringError):
-    """There is no usable login for Airflow's REST API, it refused a request, or the answer was not from Airflow."""
+    """There is no usable login for Airflow's REST API, it refused a request, or the answer was not Airflow's."""
 
 
 class AirflowApiUnavailableError(AirflowApiError):
@@ -137,13 +137,13 @@ class AirflowApiUnavailableError(AirflowApiError):
 
 
 class LeaseLostError(TieringError):
-    """The lease of a partition was not renewed in time, or another worker has it: stop at once, change nothing."""
+    """A lease was not renewed in time or was released, or another worker has it: stop at once, change nothing."""
 
     retriable = True
 
 
 class LeaseAheadError(TieringError):
-    """A stored lease ends later than its length allows, because a clock was ahead when it was stored. It is ignored."""
+    """A stored lease ends later than its length allows, because a clock is or was wrong. The lease is ignored."""
 
 
 class QuotaExceededError(TieringError):
@@ -174,7 +174,7 @@ class QuotaExceededError(TieringError):
 
 
 class ApprovalRequiredError(TieringError):
-    """A plan that deletes needs an approval (for an orphan removal, or above a deletion limit) and has none."""
+    """A plan that deletes was not released: by an approval or, for an expiration, by the deletion limits."""
 
 
 class RunWithdrawnError(TieringError):
@@ -186,7 +186,7 @@ class DatabaseSetBackError(TieringError):
 
 
 class AnswerRefusedError(TieringError):
-    """An answer does not count: the user may not give it, it is about another plan, or its time is impossible."""
+    """An answer does not count: its user is unknown or not an approver, or its plan or time is wrong."""
 
 
 class LimitRefusedError(TieringError):
@@ -207,7 +207,7 @@ class ClockBehindError(ClockDisagreesError):
 
 
 class UnprovedReplacementError(TieringError):
-    """A superseded or abandoned copy is kept: what replaces it is not verified to be complete and correct."""
+    """A superseded or abandoned copy is kept: its replacement is not proved whole, or the store is in doubt."""
 
 
 class DataDocsError(TieringError):
@@ -219,13 +219,13 @@ class RuleEvaluationError(TieringError):
 
 
 class SendingStoppedError(TieringError):
-    """Sending was stopped from outside (pause, shutdown, parent process gone)."""
+    """Sending is stopped from outside (pause, shutdown, parent process gone)."""
 
     retriable = True
 
 
 class FormatError(TieringError):
-    """Bytes break a format at byte `position` of the buffer or file. `message` has the broken rule and its numbers."""
+    """Bytes break a format at byte `position` (0 if it is not known). `message` has the broken rule and its numbers."""
 
     def __init__(self, message: str, position: int = 0) -> None:
         super().__init__(f"{message} (at byte {position})")
@@ -245,8 +245,8 @@ class SourceError(TieringError):
     """A file or replica of a log source could not be used.
 
     Attributes:
-        path: the file or directory, only for the message; do not open it again.
-        position: byte in that file; None if no position is known or the whole file or directory is meant.
+        path: names the file, directory, replica or segment for the message; do not open it.
+        position: byte in that file; None if no position is known or all of it is meant.
         message: what was expected and what was found.
     """
 
@@ -263,7 +263,7 @@ class SourceUnreadableError(SourceError):
 
 
 class SourceVanishedError(SourceError):
-    """The file, directory or segment does not exist (any more), or belongs to another topic id now."""
+    """The file, directory or segment was not found, or belongs to another topic id now."""
 
     retriable = True
 
@@ -275,7 +275,7 @@ class SourceChangedError(SourceError):
 
 
 class CorruptFileError(SourceError):
-    """A file of the source breaks its format, or a file or an entry that must exist is missing."""
+    """A file of the source breaks its format, or a file, an entry or offsets are missing."""
 
 
 class CompactedSegmentError(SourceError):
@@ -287,7 +287,7 @@ class HostileNameError(SourceError):
 
 
 class ClusterMetadataError(TieringError):
-    """The metadata of the cluster is unknown, or contradicts itself or a log directory; no decision is based on it."""
+    """Cluster metadata is unknown, or metadata, log directories and settings contradict each other."""
 
 
 class BrokersError(ClusterMetadataError):
@@ -295,13 +295,13 @@ class BrokersError(ClusterMetadataError):
 
 
 class BrokersUnavailableError(BrokersError):
-    """No broker answered in time, or the brokers are in a state that passes, such as the election of a leader."""
+    """A broker does not answer in time, or is in a state that passes, such as the election of a leader."""
 
     retriable = True
 
 
 class BrokersLoginError(BrokersError):
-    """TLS or SASL failed: a certificate, a user or password, or a protocol that the listener does not use."""
+    """TLS or SASL failed: for example, a certificate, a user or password, or a mechanism that is not enabled."""
 
 
 class BrokersForbiddenError(BrokersError):
@@ -313,7 +313,7 @@ class BrokersRefusedError(BrokersError):
 
 
 class UnknownTopicError(BrokersError):
-    """There is no such topic or partition, or the topic's name belongs to another topic id."""
+    """The topic or partition was not found, or the topic's name belongs to another topic id."""
 
 
 class ForeignClusterError(BrokersError):
@@ -321,11 +321,11 @@ class ForeignClusterError(BrokersError):
 
 
 class MetadataTopicError(TieringError):
-    """An error of the topic with the brokers' remote log metadata; the message names the partition and the reason."""
+    """An error of the topic with the brokers' remote log metadata."""
 
 
 class MetadataTopicUnavailableError(MetadataTopicError):
-    """The brokers did not answer in time, or there is no leader. A record that was being sent may be in the topic."""
+    """No answer in time, no leader, or another error that may pass. A record being sent may be in the topic."""
 
     retriable = True
 
@@ -351,11 +351,11 @@ class PublicationError(TieringError):
 
 
 class PublicationRefusedError(PublicationError):
-    """A record would break a rule that brokers or consumers rely on: it was not sent; earlier ones may have been."""
+    """A rule forbids the next record: that record was not sent; earlier ones may have been."""
 
 
 class ForeignRecordError(PublicationError):
-    """Another writer wrote about a partition that we publish, or published records are missing: no more are sent."""
+    """Another writer wrote about a published partition, or records are missing or poison: no more are sent."""
 
 
 class HandoverForgottenError(TieringError):
@@ -367,23 +367,23 @@ class RemoteStorageError(TieringError):
 
 
 class RemoteResourceNotFoundError(RemoteStorageError):
-    """There is no object under this key, or the object lacks the requested bytes."""
+    """The object, the index or the requested bytes are not in the store."""
 
 
 class RemoteObjectExistsError(RemoteStorageError):
-    """A conditional write found an existing object."""
+    """A write that must not overwrite found an object."""
 
 
 class RemoteChecksumError(RemoteStorageError):
-    """The length or the CRC-32C of bytes that were sent, stored or fetched is not that of the source."""
+    """Bytes that were sent, stored or fetched have a wrong length or CRC-32C, or break their format."""
 
 
 class RemoteStorageFullError(RemoteStorageError):
-    """No space left, or a storage quota is exhausted."""
+    """Too little free space, or an exhausted storage quota."""
 
 
 class RemoteStoreMissingError(RemoteStorageError):
-    """There is no such bucket. A bucket created now would be empty, without our marker and without copied segments."""
+    """There is no such bucket. A bucket created now would be empty, without our marker and copied segments."""
 
 
 class RemoteAccessDeniedError(RemoteStorageError):
@@ -391,37 +391,37 @@ class RemoteAccessDeniedError(RemoteStorageError):
 
 
 class RemoteStorageUnavailableError(RemoteStorageError):
-    """The store did not answer, reported an error that passes, or told the client to slow down."""
+    """The store did not answer, reported an error that may pass, or other requests were faster."""
 
     retriable = True
 
 
 class ObjectKeyError(RemoteStorageError):
-    """A key that this layout would never write, or a name that would lead out of the prefix."""
+    """A key that the layout never writes, that leads out of the prefix, or that is too long."""
 
 
 class SegmentKeyError(SettingError):
-    """A segment is encrypted for a key pair that is missing here. That says nothing about the stored bytes."""
+    """A segment is encrypted for a private key that is missing here. That says nothing about the stored bytes."""
 
 
 class StoredChunkError(RemoteStorageError):
-    """A stored part of a segment is changed, truncated, encrypted with another key, or larger than is read."""
+    """A stored part of a segment is changed, truncated, encrypted with another key, or exceeds a limit."""
 
 
 class CustomMetadataTooLargeError(RemoteStorageError):
-    """The custom metadata exceeds the brokers' limit: they would delete the copy and stop copying the partition."""
+    """The custom metadata exceeds the brokers' limit: a broker deletes such a copy and stops copying the partition."""
 
 
 class StoreInDoubtError(RemoteStorageError):
-    """More segments lack objects than single losses explain, or a witness is not whole: it may be the wrong store."""
+    """Too many segments lack objects, or a verified one is not whole either: the store may be the wrong one."""
 
 
 class ForeignStoreError(RemoteStorageError):
-    """The store's marker, location or directory is not this database's: no object is written or deleted."""
+    """The store's marker, location or directory is not this database's: no further object is written or deleted."""
 
 
 class StorePlaceUnknownError(ForeignStoreError):
-    """The database lacks the location of the keys: until `./tiering migrate` records it, no object is written."""
+    """The database lacks the location of the keys; `./tiering migrate` records it."""
 
 
 class RemoteMetadataError(TieringError):
@@ -443,7 +443,7 @@ class HistoryChangedError(StateConflictError):
 
 
 class UnknownSegmentError(RemoteMetadataError):
-    """No segment with this remote log segment id."""
+    """No segment has this id, or these offsets."""
 
 
 class OffsetOutOfRangeError(RemoteMetadataError):
@@ -457,7 +457,7 @@ class MetadataUnavailableError(RemoteMetadataError):
 
 
 class RehearsalError(TieringError):
-    """A handover cannot be rehearsed. Only the rehearsal's own directory and the directory of the jars were written."""
+    """A handover cannot be rehearsed."""
 
 
 class KafkaMissingError(RehearsalError):
@@ -465,7 +465,7 @@ class KafkaMissingError(RehearsalError):
 
 
 class RehearsalSpaceError(RehearsalError):
-    """The temporary directory has no space for what would be copied into it."""
+    """The temporary directory has too little space for a rehearsal."""
 
 
 class BrokerProcessError(RehearsalError):

@@ -1,4 +1,4 @@
-"""Raise the generation of a store, which proves that this database owns it and no copy of the database; move a store.
+"""Raise the generation of a store, which proves that this database, and no copy of it, owns the store; move a store.
 
 Every run that plans copies or deletions raises the generation before it stores its plan; a dry run does not. A batch of
 an expiration raises it again for each group, before it deletes the first object. Each new generation has a random
@@ -19,16 +19,15 @@ The write of the marker is atomic in the store (for files see `remote_storage.fi
 store inside a database transaction. All processes of this database see the same pending generation, so each process may
 complete a generation that another process began, and both of them succeed. A copy of the database that was made while a
 generation was pending has the same pending generation, so its completion does not tell the two databases apart:
-therefore a process continues until it has completed a generation whose token it drew itself.
+therefore a claim continues until it has completed a generation whose token it drew itself.
 
 A move changes the recorded place of a store's keys to another place, to which the objects were moved before:
 
     step            what is in force                      who continues after a crash
-    PENDING_STORED  the old place; the new place is       the next move to the same place (to any place, if the URL is
-                    pending, with the next generation     the same); a run that plans is refused, unless the settings
-                                                          name the new place and the URL is the same
+    PENDING_STORED  the old place; the new place is       the next move to the same place; or a run that plans, if the
+                    pending, with the next generation     settings name the new place, and its URL is the old one
     (left raised)   no place; the marker of the old       the next move to the same place; this step is done only if
-                    place has the pending generation      the URL of the new place differs
+                    place has the pending generation      the URLs differ and the old place has a marker
     MARKER_WRITTEN  the new place; its marker has the     as after PENDING_STORED
                     pending generation
     SETTLED         the new place                         -
@@ -123,7 +122,7 @@ class StoreClaim:
     observe: Callable[[ClaimStep], None]
 
     def raise_generation(self, *, first_place: bool = False) -> StoreMarker:
-        """Raise the generation, and return the marker that the store has then.
+        """Raise the generation, and return the database's marker afterwards.
 
         Args:
             first_place: if the database has no place, record that of the settings, at which the caller has checked
@@ -151,8 +150,8 @@ class StoreClaim:
         """Make this database the owner of the store, whose marker is `found`, with the next generation.
 
         If `found` is this database's marker already, the generation is raised as usual. A crash leaves the store with
-        its previous owner or with this database; the next call continues. If the database has no place, and a `found`
-        of another database has none either, no place is recorded.
+        its previous owner or with this database; the next call continues. If neither the database nor a foreign `found`
+        has a place, none is recorded.
 
         Raises:
             ForeignStoreError: `found` is the marker of another store, the settings name another place, or the marker

@@ -5,8 +5,8 @@ delete an absent object is no error. Only the layout builds and parses keys of s
 the limiter before it is sent.
 
 While a mirror or a restore of the store is under way, an object of a segment may be missing, or may have 0 bytes,
-because its content is still to come. Such an object cannot be told from an object that was lost. Neither counts as
-damage, because nothing shows that the object ever had wrong content. An object with wrong bytes is damage.
+because its content is still to come. Such an object cannot be told from an object that was lost. In both cases the
+object counts as absent, unless its kind may be empty. An object with wrong bytes is damaged.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -94,7 +94,7 @@ class SegmentObject:
 
 @dataclass(frozen=True, slots=True)
 class DeleteFailure:
-    """One object that could not be deleted, or whose open upload could not be removed.
+    """One object that may not have been deleted, or whose open upload may not have been removed.
 
     Objects of the request for which there is no `DeleteFailure` were deleted or were absent.
     """
@@ -108,8 +108,8 @@ class DeleteFailure:
 class SegmentReader(Protocol):
     """Objects of one segment, for callers that read most of them.
 
-    Nothing is read before a method needs it; every object except the log is read once, whole (again only after a
-    retriable error). All bytes are charged before they are read.
+    Nothing is read before a method needs it. An object other than the log is read whole, at most once (again only
+    after a retriable error). All bytes are charged before they are read.
     """
 
     @property
@@ -181,10 +181,10 @@ class RemoteStorage(Protocol):
             RemoteChecksumError: the bytes or their number differ from what `data` and `metadata` say.
             RemoteStorageFullError: the store has no space.
             RemoteStorageUnavailableError: the store cannot be reached now.
-            ForeignStoreError: the marker was checked, and is not one of the expected markers.
+            ForeignStoreError: the marker was checked and is not expected, or the store's directory was replaced.
             RemoteStorageError: the store refused a request for another reason.
             SettingError: the encryption key pair cannot be used, or the log has more chunks than readers accept.
-            SourceChangedError: the layout reads the log to transform it, and it differs from what the check pass read.
+            SourceChangedError: the log, read to be transformed, differs from what the check pass read.
             SourceError: `data` could not be read.
             SendingStoppedError, LeaseLostError: raised by the limiter.
         """
@@ -236,7 +236,7 @@ class RemoteStorage(Protocol):
             ValueError: not 0 <= start <= end < segment size.
             RemoteResourceNotFoundError: the log or the manifest is absent, or the log ends too early.
             RemoteStorageError: the manifest cannot be used.
-            SegmentKeyError, StoredChunkError: the stored log cannot be decrypted or decompressed.
+            SettingError, StoredChunkError: the stored log cannot be decrypted or decompressed.
         """
         ...
 
@@ -246,7 +246,7 @@ class RemoteStorage(Protocol):
         Raises:
             RemoteResourceNotFoundError: the object or the manifest is absent, the object is too short, or the segment
                 has no transaction index.
-            RemoteStorageError, SegmentKeyError, StoredChunkError: as `fetch_log_segment`.
+            RemoteStorageError, SettingError, StoredChunkError: as `fetch_log_segment`.
         """
         ...
 
@@ -266,7 +266,7 @@ class RemoteStorage(Protocol):
         """Remove every object, open upload and temporary file of these attempts. Absent objects are no error.
 
         A bucket deletes up to 999 objects in one request. Open uploads are not searched for a segment whose metadata
-        have the state COPY_SEGMENT_FINISHED, because such a segment has none.
+        have the state COPY_SEGMENT_FINISHED.
         """
         ...
 
@@ -289,7 +289,7 @@ class RemoteStorage(Protocol):
     def check_marker(self) -> None:
         """Read the store's marker now, and check that it is one of the expected markers.
 
-        A storage that was opened without expected markers checks nothing.
+        A storage that was opened without expected markers reads nothing.
 
         Raises:
             ForeignStoreError: there is no marker or an unexpected one, or the settings name another place.
@@ -340,9 +340,9 @@ class RemoteStorage(Protocol):
         ...
 
     def check_writable(self) -> None:
-        """Check that objects can be written, read back and removed, and that new segments can be encrypted.
+        """Check that an object can be written unchanged and removed.
 
-        Free space is checked too, if the store shows it; encryption, if the settings demand it.
+        Free space is checked too, if the store shows it; the key pair, if new segments are encrypted.
 
         Raises:
             SettingError: the encryption key pair for new segments cannot be used.

@@ -31,7 +31,7 @@ _LAYOUTS: Final = (AivenLayout.name, LocalTieredStorageLayout.name)
 
 @dataclass(frozen=True, slots=True)
 class FileLocation:
-    """An absolute directory. It is the brokers' `storage.root`: nothing of it is part of their keys or `key.prefix`."""
+    """An absolute directory. No part of it is in keys; Aiven's plugin has it as `storage.root`."""
 
     root: Path
     prefix: ClassVar[str] = ""

@@ -65,7 +65,7 @@ class ObjectEntry:
 
 @dataclass(frozen=True, slots=True)
 class OpenUpload:
-    """A write that has not become an object: under way, or left by a dead process.
+    """An unfinished write: under way, or left behind.
 
     `token` is opaque to callers (a multipart upload id, or the name of a temporary file).
     """
@@ -76,7 +76,7 @@ class OpenUpload:
 
 @dataclass(frozen=True, slots=True)
 class KeyFailure:
-    """One key of a delete request whose object the store did not delete, or that was refused as a key."""
+    """One key of a delete request whose object may not have been deleted, or that was refused."""
 
     key: str
     message: str
@@ -171,7 +171,7 @@ class ObjectStore(Protocol):
     def read(self, key: str, first: int = 0, last: int | None = None, *, limiter: ByteLimiter) -> Iterator[bytes]:
         """Read bytes `first` to `last` (both inclusive; None = the end) in blocks.
 
-        No request is sent before the first block is consumed. Each block is charged to `limiter` before it is read.
+        No request is sent before the first block is requested. Each block is charged to `limiter` before it is read.
 
         Raises (with the first block):
             RemoteResourceNotFoundError: no such object, or it ends before `first` or `last`.
@@ -197,11 +197,11 @@ class ObjectStore(Protocol):
         ...
 
     def list_open_uploads(self, prefix: str = "") -> Iterator[OpenUpload]:
-        """List every write under `prefix` that is not an object yet, in no particular order."""
+        """List every unfinished write under `prefix`, in no particular order."""
         ...
 
     def abort_upload(self, upload: OpenUpload) -> None:
-        """Remove what an unfinished write has stored; do nothing if it is gone. A writer that is still alive fails."""
+        """Remove what an unfinished write has stored, so that its writer fails; do nothing if nothing is stored."""
         ...
 
     def clock_ms(self, key: str) -> int | None:
@@ -242,7 +242,7 @@ def checked_key(key: str) -> str:
 
 
 def checked_prefix(prefix: str) -> str:
-    """Return `prefix` if it is empty or the beginning of a legal key, with or without a slash at its end.
+    """Return `prefix` if it is empty or a legal key, with or without a slash at its end.
 
     Raises:
         ObjectKeyError: anything else.
@@ -277,7 +277,7 @@ class ListedObject(NamedTuple):
 
 
 class ListedUpload(NamedTuple):
-    """One write that has not become an object.
+    """One unfinished write.
 
     Attributes:
         upload_id: the same value as `token` of `OpenUpload`.
@@ -338,7 +338,7 @@ class ObjectListing(Protocol[PartT]):
         ...
 
     def open_uploads(self) -> Iterator[Sequence[ListedUpload]]:
-        """List all writes below the prefix that are not objects yet; nothing if the listing cannot show them."""
+        """List all unfinished writes below the prefix; nothing if the listing cannot show them."""
         ...
 
 
@@ -361,7 +361,7 @@ def cut(children: Callable[[str], Iterable[str]], wanted: int) -> tuple[KeyInter
 
     Args:
         children: returns the directories directly below a directory; each ends in a slash, and the root is "".
-            Directories that it leaves out make the intervals uneven, never incomplete.
+            Directories that are left out make the intervals uneven, never incomplete.
         wanted: the approximate number of intervals, 1 or more.
     """
     borders = list(islice(children(""), _MOST_BORDERS))

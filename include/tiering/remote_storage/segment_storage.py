@@ -14,7 +14,7 @@ A delete works in the opposite order: first open uploads, then the manifest, the
 bucket may remove the objects of one request in any order). A crash leaves a part of the objects; the metadata still
 say DELETE_SEGMENT_STARTED, so the delete is repeated.
 
-A reader reads one segment from front to back: small objects once and whole, the log in ranges, every byte charged.
+A reader reads the small objects of a segment once and whole, and its log in ranges; every byte is charged.
 """
 
 import os
@@ -60,8 +60,8 @@ COPY_TRUST_SECONDS: Final = 1.0
 class StoredSegmentReader:
     """A `SegmentReader` over a store and a layout.
 
-    If a read of an object other than the log failed, later calls raise the same error and do not read the object again.
-    Only after a retriable error they read it again.
+    If a read of an object other than the log failed with an error that is not retriable, later calls raise the same
+    error and do not read the object again.
     """
 
     def __init__(

@@ -19,10 +19,8 @@ of objects and fails when it finds the name of a temporary file there.
 
 Every component of a path is opened relative to the component before it and without following symbolic links, so nothing
 inside the store can lead out of the store. The root itself may be a link, which a person chose. The root is held open
-from its first use on. Before a run changes an object, it reads the store's marker, an object that names the database to
-which the store belongs (see `store_ownership`). If the path of the root names another directory later, every call is
-refused (see `tree`). `~` is not allowed in a key, so a temporary file is never taken for an object, nor an object for a
-temporary file.
+from its first use on. If the path of the root names another directory later, every call is refused (see `tree`). `~` is
+not allowed in a key, so no object has the name of a temporary file.
 
 A listing divides all files into parts by key. Temporary files count as open uploads; directories and files that are not
 regular (links, sockets) are not listed.
@@ -82,7 +80,7 @@ MIN_FREE_BYTES: Final = 256 * MIB
 
 
 class FileObjectStore:
-    """An `ObjectStore` below `root`. A write and `check_capacity` create `root` if this object never used it before.
+    """An `ObjectStore` below `root`, which `check_capacity` and writes without a version create before its first use.
 
     Args:
         staging_prefix: where temporary files are kept, with a slash at its end; empty: next to the objects.
@@ -317,7 +315,7 @@ class FileObjectStore:
             os.fsync(directory)
 
     def _files(self, prefix: str) -> Iterator[tuple[str, str, int]]:
-        """Yield (directory with its slash, name, bytes) of regular and temporary files that `prefix` may match."""
+        """Yield (directory with its slash, name, bytes) of regular files, temporary or not, that `prefix` may match."""
         pending = [checked_prefix(prefix).rpartition("/")[0]]
         while pending:
             directory = pending.pop()

@@ -1,8 +1,8 @@
 """Directories below one root, entered component by component so that no name or link leads out of the root; file I/O.
 
 The root is held open from its first use on. Every later use compares the held directory with the directory that the
-path names then: if the path names another directory (device, inode), or none, the disk was unmounted or replaced, and
-nothing is read, written or deleted. An operation under way continues in the directory that it opened; only a write
+path names then. If the path names another directory (device, inode) or none, as after an unmount, nothing is read,
+written or deleted. An operation under way continues in the directory that it opened; only a write
 compares the root again, before its file gets the final name. When the path names the held directory again, the store
 works again. If a root that was used before is missing, it is not created again.
 
@@ -50,8 +50,8 @@ _REGULAR: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 class FileTree:
     """A root directory. The root itself may be a symbolic link; links below it are not followed.
 
-    Every method raises ForeignStoreError if the root's path names another directory than it did at the first use. The
-    root stays open until this object is collected; a pickled copy opens the path again in the process that uses it.
+    Every method raises ForeignStoreError if the root's path no longer names the directory of its first use. The root
+    stays open until this object is collected; a pickled copy opens the path again in the process that uses it.
     """
 
     def __init__(self, root: Path) -> None:

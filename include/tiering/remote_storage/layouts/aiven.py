@@ -5,12 +5,12 @@
     suffix          content
     log             the segment file: byte for byte, or chunk by chunk compressed, encrypted, or both
     indexes         offset index, time index, producer snapshot, leader epochs, transaction index (if any), one after
-                    another; in an encrypted segment each of them is encrypted by itself
+                    another; in an encrypted segment each that is not empty is encrypted
     rsm-manifest    where each index and chunk is, and the metadata: written last, it marks the segment as complete
 
 Ids have 22 characters and may contain `-`, as topic names may, so only the fixed length of ids separates the parts of a
-key. The plugin prepends its setting `key.prefix` to keys unchanged. That setting must be the prefix of the store's URL
-with a slash at its end, followed by `AivenForm.key_prefix`: any characters after the last slash belong into the latter.
+key. The plugin prepends its setting `key.prefix` to keys unchanged. That setting must be the prefix in a bucket's URL
+with a slash at its end (nothing for a directory), followed by `AivenForm.key_prefix`.
 """
 
 import os

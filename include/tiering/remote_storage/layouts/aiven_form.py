@@ -8,8 +8,8 @@ read, its stored size is checked against its restored size, and its restored siz
 
 `TransformedLog` is a log as it is stored: compressed, encrypted, or both, chunk by chunk, while it is sent. A store
 needs length and checksum of an object before its first byte, and a request that is sent again needs its bytes again. So
-the log is read twice: once for length and checksum, then as it is sent. Initialisation vectors are chosen once, so both
-passes give the same bytes; a chunk whose source changed since the first pass is never sent. Stored chunks of up to
+the log is read for length and checksum first, then as it is sent. Initialisation vectors are chosen once, so all passes
+give the same bytes; a chunk whose source changed since the first pass is never sent. Stored chunks of up to
 `KEPT_BYTES` in all are kept in memory from the first pass, so small segments are read and compressed once. Memory use
 is `KEPT_BYTES` and a few chunks.
 """
@@ -84,7 +84,7 @@ class SegmentKeys(Protocol):
         """Return the cipher of a stored segment.
 
         Raises:
-            SegmentKeyError, SettingError: the key pair that the segment is encrypted for is not available.
+            SettingError: the key pair that the segment is encrypted for is not available.
             FormatError: the data key was wrapped for another key pair with this id, or was changed.
         """
         ...
@@ -98,7 +98,7 @@ class StoredForm:
     """Reads one segment by its manifest. `name` is for error messages.
 
     Raises:
-        SegmentKeyError: the key pair that the segment is encrypted for is not available.
+        SettingError: the key pair that the segment is encrypted for is not available.
         StoredChunkError: the data key was wrapped for another key pair with the same id, or was changed.
     """
 
@@ -165,7 +165,7 @@ class StoredForm:
         return stored
 
     def _require_bounded(self, chunk: Chunk) -> None:
-        """Refuse a chunk that is stored with more bytes than zstd ever makes of it, or is above `MAX_CHUNK_BYTES`."""
+        """Refuse a chunk above `MAX_CHUNK_BYTES`, or stored with more bytes than zstd and encryption make of it."""
         max_bytes = chunk.size_bytes + chunk.size_bytes // 128 + KIB + ENCRYPTION_OVERHEAD_BYTES
         if chunk.stored_size_bytes > max_bytes:
             raise StoredChunkError(
@@ -228,18 +228,18 @@ BROKERS_LIMIT_BYTES: Final = 128
 
 @dataclass(frozen=True, slots=True)
 class AivenForm:
-    """How segments are written; the attributes correspond to settings of the plugin, see docs/layouts.md.
+    """How segments are written; most attributes correspond to settings of the plugin, see docs/layouts.md.
 
     Attributes:
         chunk_size_bytes: how many bytes a broker requests at once: 1 to 2^30-1, and at most `MAX_CHUNK_BYTES` if
             segments are compressed or encrypted.
         compresses: whether the log is compressed, with zstd, chunk by chunk.
-        unless_compressed: compress a log only if its first batch is uncompressed.
+        unless_compressed: `compresses` applies only if the log's first batch is uncompressed.
         encrypts: whether segments are encrypted, for the active key pair.
-        custom_metadata: the fields that brokers store with a segment.
+        custom_metadata: the fields of custom metadata.
         custom_metadata_max_bytes: how many bytes of custom metadata brokers accept.
         key_prefix: prepended to every key of a segment as it is, inside the store's own prefix.
-        brokers_prefix: `key.prefix` of the brokers: the prefix of the store's URL, and `key_prefix`.
+        brokers_prefix: `key.prefix` of the brokers: the prefix of the store's URL, then `key_prefix`.
         with_txn_index_empty: manifests have the member `txnIdxEmpty`, which brokers from 4.0 on write; the plugin never
             reads it.
 

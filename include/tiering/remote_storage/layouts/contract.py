@@ -57,7 +57,7 @@ class SegmentKey:
 
 
 class SegmentLayout(Protocol):
-    """Objects of a remote log segment. Keys are relative to the store's prefix and legal in every store."""
+    """Objects of a remote log segment. Keys are relative to the store's prefix and pass `checked_key`."""
 
     @property
     def name(self) -> str:
@@ -85,7 +85,7 @@ class SegmentLayout(Protocol):
         ...
 
     def partition_prefix(self, partition: TopicIdPartition) -> str:
-        """Return the prefix that all keys of this partition's segments have, and no other key. It ends in a slash."""
+        """Return the prefix, ending in a slash, of all keys of this partition's segments and no other's."""
         ...
 
     def parse_key(self, key: str) -> SegmentKey:
@@ -101,7 +101,7 @@ class SegmentLayout(Protocol):
 
         Raises:
             RemoteChecksumError: metadata and data disagree about the segment's size.
-            SourceChangedError: the layout reads the log to transform it, and it differs from what the check pass read.
+            SourceChangedError: the log, read to be transformed, differs from what the check pass read.
             SettingError: the encryption key pair cannot be used, or the log has more chunks than readers accept.
         """
         ...
@@ -110,7 +110,7 @@ class SegmentLayout(Protocol):
         """Check the key pair for new segments, if they are encrypted.
 
         Raises:
-            SettingError: the public key cannot be used, or the private key, if it is here, does not match.
+            SettingError: a key cannot be used, or the private key, if it is here, does not match.
         """
         ...
 
@@ -136,7 +136,7 @@ class SegmentLayout(Protocol):
         Raises:
             RemoteStorageError: the manifest cannot be used.
             RemoteResourceNotFoundError: an object is absent or too short.
-            SegmentKeyError: the key pair that the segment is encrypted for is not available.
+            SettingError: the key pair that the segment is encrypted for is not available.
             StoredChunkError: the stored bytes differ from what the manifest says, or a chunk is too large to be read.
         """
         ...
@@ -171,7 +171,7 @@ def segment_key(pattern: re.Pattern[str], key: str, layout: str) -> SegmentKey:
     """Parse `key` by `pattern`, which has the groups of the patterns above and `kind`.
 
     Raises:
-        ObjectKeyError: the key does not match, or names an impossible topic, partition or offset.
+        ObjectKeyError: the key does not match, or has an impossible name, number or id.
     """
     matched = pattern.match(key)
     if matched is None:

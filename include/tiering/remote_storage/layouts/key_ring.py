@@ -6,7 +6,7 @@
 
 Source: Aiven's tiered-storage-for-apache-kafka 1.2, `security`.
 
-Key pairs are PEM files, read when they are first needed. One pair is active: new segments are encrypted for it. Each
+Key pairs are PEM files, read when they are first needed. New segments are encrypted for the active pair. Each encrypted
 segment names its pair. To rotate, add a pair and make it the active pair; keep the old pairs as long as segments name
 them. Group and others must have no permission on the file of a private key; the private key never leaves this module.
 """

@@ -5,9 +5,9 @@
     suffix                     content
     log                        the segment file, byte for byte
     index, timeindex           the offset index and the time index, trimmed
-    txnindex                   the transaction index; absent if the segment has no aborted transactions
+    txnindex                   the transaction index; absent if the broker wrote none
     leader_epoch_checkpoint    the history of leader epochs up to the end of the segment, as text
-    snapshot                   the producer snapshot at the next segment's first offset
+    snapshot                   the producer snapshot at end offset + 1
 
 No object marks a segment as complete, only the metadata do. So copies in a store of this layout cannot be adopted, nor
 can metadata be rebuilt from it. `log` is written first. A broker that walks through `kafka-tiered-storage` stops at any

@@ -7,7 +7,7 @@ payload_signing_enabled False            over plain http botocore would read the
                                          header, which is signed, protects the body. Use https on untrusted networks:
                                          http does not encrypt
 no Expect: 100-continue                  it costs one more round trip per object
-path style if an endpoint is set         names such as bucket.host resolve at AWS only
+path style if an endpoint is set         names such as bucket.host may not resolve
 standard retries, bounded                a body can be rewound and is charged again; retries must end
 no validation of parameters              all arguments are built and typed here; validation takes 3 % of the time of a
                                          small request
@@ -15,7 +15,7 @@ classic client, never CRT                CRT ignores an endpoint that is set, an
 a fixed User-Agent                       botocore would compose it for every request, in 10 % of the time of a small
                                          request
 
-botocore reads the body of an upload from a `PacedBody`, which reads the byte source in blocks. Messages of errors
+botocore reads the body of a `put` from a `PacedBody`, which reads the byte source in blocks. Messages of errors
 contain the error code and the place, never the message text of a server, which may repeat keys and signatures.
 """
 
@@ -71,7 +71,7 @@ def s3_client(
     """Create a client.
 
     Args:
-        endpoint_url: URL of an S3-compatible server; None: AWS.
+        endpoint_url: URL of an S3-compatible server; None: the SDK's.
         region: None: the region of the AWS configuration, or `DEFAULT_REGION` if that has none.
         credentials: None: boto3's credential chain (environment, profile, instance).
         max_attempts: tries of a request, the first included.
@@ -146,7 +146,7 @@ class SendingFailed(BaseException):
     """Carries an error of the source, the limiter or the callback through the HTTP client.
 
     botocore takes every Exception raised while it sends for a broken connection, wraps it and tries again. To end the
-    request at once, this class is therefore derived from BaseException. It never leaves this package.
+    request at once, this class is derived from BaseException. `translated` raises the carried error.
     """
 
     def __init__(self, cause: Exception) -> None:

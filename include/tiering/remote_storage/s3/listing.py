@@ -1,8 +1,8 @@
 """List all objects of a bucket below a prefix, in parts by key, with every version if the bucket keeps versions.
 
-A part is an interval of keys, listed without a delimiter: it starts with `start-after` or a key marker, and ends at the
-first key beyond it. The borders come from a listing of the "directories" (topic, then partition); keys outside of them,
-or in directories that are created later, belong to an interval, too. Several intervals need a server that lists in the
+A part is an interval of keys, listed without a delimiter: from `start-after` or a key marker to the first page with a
+key beyond the interval. The borders come from a listing of two levels of "directories"; keys outside of them, or in
+directories that are created later, belong to an interval, too. Several intervals need a server that lists in the
 order of keys, as S3 promises: a page with a key that precedes the page before it is an error.
 
 botocore signs requests, retries them and classifies errors, but does not parse pages: to turn a page of 1,000 keys into
@@ -106,7 +106,7 @@ def parse_page(body: bytes) -> ListPage:
 
     Raises:
         RemoteStorageError: the page is not XML, is truncated, or has a document type; an entry has no key; the number
-            of entries and directories is not `KeyCount`; or `IsTruncated` is missing.
+            of entries and directories is not `KeyCount`; or `IsTruncated` is no boolean.
     """
     page = ListPage()
     try:

@@ -1,8 +1,7 @@
 """Objects in an S3 bucket below one prefix.
 
-The store itself verifies every object: the CRC-32C of the whole object is sent with it, also in multipart uploads, and
-the store returns the checksum that it computed in its response to PutObject or HeadObject. botocore retries requests a
-bounded number of times.
+S3 itself verifies every object: the CRC-32C of the whole object is sent with it, also in multipart uploads, and S3
+returns the checksum that it computed in its response to PutObject or HeadObject.
 
 One object is written in one request, or in parts. The object appears whole or not at all. What a failure or a crash
 leaves:
@@ -11,12 +10,12 @@ leaves:
     PutObject, before its end             nothing                              -
     PutObject, response lost              the object; the retry gets 412,      not needed: `is_ours` compares size and
                                           because of our own first try         checksum, equal means success
-    CreateMultipartUpload, response lost  an open upload with unknown id       delete of the attempt lists and aborts it
+    CreateMultipartUpload, response lost  an open upload with unknown id       delete of the attempt, unless FINISHED
     any part, error                       an open upload, aborted at once      the delete, if the abort fails too
     any part, crash                       an open upload                       delete of the attempt
     Complete, response lost               the object; the retry gets 412       as PutObject
                                           or NoSuchUpload
-    Complete, all retries lost            the object or an open upload         delete of the attempt
+    all responses to a request lost       the object or an open upload         delete of the attempt
 
 botocore counts the retries. A 412 on the first try means that this call did not write the object, so it is an error
 even if the object has the same bytes.
@@ -75,8 +74,8 @@ class S3ObjectStore:
     """An `ObjectStore` in `bucket` below `prefix` (empty, or ending in a slash).
 
     Objects of more than `single_request_bytes` are sent in parts of `part_size_bytes` (5 MiB or more), or in larger
-    parts if there were more than 10,000. If `part_size_bytes` is a multiple of `RUNNING_CRC32C_STEP_BYTES` and the
-    running checksums are given, no part is read twice. A request is tried at most `max_attempts` times.
+    parts if there were more than 10,000. If the size of parts is a multiple of `RUNNING_CRC32C_STEP_BYTES` and the
+    running checksums are given, no part is read for its checksum. A request is tried at most `max_attempts` times.
     """
 
     def __init__(
@@ -149,7 +148,7 @@ class S3ObjectStore:
     def replace(self, key: str, content: bytes, *, version: str | None = None) -> bool:
         """Replace the object, with If-Match if a version is given.
 
-        Then the responses 404, 412, and 409 (S3's response to one of two concurrent requests) mean: not replaced.
+        Then the responses 404 (of the object), 412, and 409 (to one of two concurrent requests) mean: not replaced.
         """
         full_key = self._full_key(key)
         condition = {} if version is None else {"IfMatch": version}
@@ -231,7 +230,7 @@ class S3ObjectStore:
         abort(self._client, self._bucket, self._full_key(upload.key), upload.token)
 
     def clock_ms(self, key: str) -> int | None:
-        """Return the time in the `Date` header of the response to HeadObject; None without a usable header."""
+        """Return the time in the `Date` header of the response to HeadObject; None without object or usable header."""
         answer = self._head(key)
         date = None if answer is None else answer["ResponseMetadata"]["HTTPHeaders"].get("date")
         try:
@@ -334,7 +333,7 @@ class Upload:
         return answer is not None and full_object_crc32c(answer) == self.crc32c
 
     def in_parts(self, part_size_bytes: int) -> None:
-        """Send parts of equal size, of which the last may be shorter, one after another over one connection."""
+        """Send parts of equal size, of which the last may be shorter, one after another."""
         part_size_bytes = max(part_size_bytes, -(-self.body.size_bytes // MAX_PARTS))
         with translated("write", self.bucket, self.key):
             upload_id = self.client.create_multipart_upload(

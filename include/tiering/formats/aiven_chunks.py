@@ -243,7 +243,7 @@ def decompress_frame(frame: bytes | memoryview, *, max_bytes: int) -> bytes:
 
     Raises:
         FormatError: as for `frame_content_size_bytes`; or the content is larger than `max_bytes`, the frame is
-            damaged, or bytes follow that are no empty frame.
+            damaged, or more than empty frames follow.
     """
     size_bytes = frame_content_size_bytes(frame)
     if size_bytes > max_bytes:

@@ -136,8 +136,8 @@ class SegmentManifest:
     """A manifest.
 
     `encryption` is None if the objects are not encrypted. `metadata` is None if the manifest has no
-    `remoteLogSegmentMetadata`. Otherwise it has the state COPY_SEGMENT_STARTED and no custom metadata, as at the start
-    of the copy, because a manifest contains neither.
+    `remoteLogSegmentMetadata`. Otherwise its state is COPY_SEGMENT_STARTED, and it has no custom metadata: a manifest
+    contains neither.
     """
 
     chunk_index: ChunkIndex

@@ -83,7 +83,7 @@ class PartitionRecord:
 
 @dataclass(frozen=True, slots=True)
 class ConfigRecord:
-    """One config of a topic or broker; an empty `resource_name` means all brokers, a value of None removes the key."""
+    """One config of a resource; an empty broker name means all brokers, a value of None removes the key."""
 
     resource_type: int
     resource_name: str

@@ -6,7 +6,7 @@ An index has entries of a fixed size without gaps, possibly with zeros after the
 
     at  size  field
      0     4  relative offset   last offset of a batch - base offset of the segment
-     4     4  position          where that batch starts
+     4     4  position          where that batch, or before 4.x its append, starts
 
 From entry to entry, both fields ascend. The first batch is never indexed, so a small segment has an index of 0 bytes.
 
@@ -17,10 +17,10 @@ From entry to entry, both fields ascend. The first batch is never indexed, so a 
      8     4  relative offset   offset - base offset of the segment
 
 Timestamps ascend strictly, offsets never decrease. The last entry of a rolled segment has the segment's largest
-timestamp. The offset and time index of an active segment are preallocated with zeros; no real entry is all zero.
+timestamp. The offset and time index of an active segment are preallocated; zero entries at the end are unused.
 
-`.txnindex`: the aborted transactions whose ABORT marker is in this segment. If there is none, the file is
-absent.
+`.txnindex`: the aborted transactions whose ABORT marker is in this segment. Without any, the file is absent or
+empty.
 
     at  size  field
      0     2  version              0
@@ -42,9 +42,9 @@ Entries ascend by last offset. The records of a transaction may be in earlier se
       8      2  producer epoch
      10      4  last sequence              -1 = no data batch is retained
      14      8  last offset                -1 = no data batch is retained
-     22      4  offset delta               last batch's last - first sequence
+     22      4  offset delta               last batch's last - first offset
      26      8  timestamp
-     34      4  coordinator epoch          -1 = never wrote in a transaction
+     34      4  coordinator epoch          -1 = no marker was written so far
      38      8  current txn first offset   -1 = no open transaction
 
 `open_transactions` starts from a snapshot and applies the headers of the batches after it, as a broker does when it
@@ -107,7 +107,7 @@ OFFSET_ENTRY_BYTES: Final = _OFFSET_ENTRY.itemsize
 
 
 class OffsetPosition(NamedTuple):
-    """The batch whose last offset is `offset` starts at byte `position`; or the start of a segment, see `lookup`."""
+    """An entry of the index, or the start of a segment, see `lookup`; `offset` is absolute."""
 
     offset: int
     position: int
@@ -134,7 +134,7 @@ class OffsetIndex:
     def position_after(self, target_offset: int) -> int | None:
         """Return the position of the first entry with an offset > target; None if there is none.
 
-        The batch that holds the target does not begin after this position.
+        In an index of 4.x, the batch that holds the target does not begin after it.
         """
         found = int(np.searchsorted(self.offsets, target_offset, side="right"))
         return int(self.positions[found]) if found < len(self) else None
@@ -146,7 +146,7 @@ def trim_offset_index(data: bytes) -> bytes:
 
 
 def parse_offset_index(data: bytes, *, base_offset: int) -> OffsetIndex:
-    """Parse an index without zeros at its end. Raises FormatError if the length is not a multiple of an entry."""
+    """Parse an index up to its zero entries. Raises FormatError if the length is not a multiple of an entry."""
     entries = read_entries(trim_offset_index(data), _OFFSET_ENTRY)
     offsets = entries["relative_offset"].astype(np.int64) + base_offset
     return OffsetIndex(base_offset, offsets, entries["position"].astype(np.int64))
@@ -197,7 +197,7 @@ class TimeIndex:
 
 
 def timestamp_of(entry: bytes) -> int | None:
-    """Return the timestamp of one entry, None if it is all zero. Cheaper than parsing if one entry is needed."""
+    """Return the timestamp of one entry, None if it is all zero."""
     return int.from_bytes(entry[:8], "big", signed=True) if any(entry) else None
 
 
@@ -207,7 +207,7 @@ def trim_time_index(data: bytes) -> bytes:
 
 
 def parse_time_index(data: bytes, *, base_offset: int) -> TimeIndex:
-    """Parse an index without zeros at its end. Raises FormatError if the length is not a multiple of an entry."""
+    """Parse an index up to its zero entries. Raises FormatError if the length is not a multiple of an entry."""
     entries = read_entries(trim_time_index(data), _TIME_ENTRY)
     offsets = entries["relative_offset"].astype(np.int64) + base_offset
     return TimeIndex(base_offset, entries["timestamp"].astype(np.int64), offsets)
@@ -419,7 +419,7 @@ class Transactions:
     completed: tuple[CompletedTransaction, ...]
 
     def last_stable_offset(self, high_watermark: int) -> int:
-        """Return the first offset that a read_committed consumer cannot read, at most `high_watermark` (exclusive).
+        """Return the first offset that a read_committed consumer cannot read, at most the `high_watermark` itself.
 
         Like in a broker, a transaction counts as open if its marker is not below the high watermark. For a lower bound
         of the high watermark the result is a lower bound, too, if the snapshot's offset is at or below that bound.

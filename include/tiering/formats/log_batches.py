@@ -230,7 +230,7 @@ def find_log_end(source: ByteSource, *, base_offset: int, block_bytes: int = DEF
 
 
 _PLAIN_ATTRIBUTES: Final = frozenset(map(int, Codec))
-"""Attributes with a codec and no flag: such a batch needs no further check."""
+"""Attributes with a codec and no flag, which need no further check."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -371,8 +371,8 @@ class EpochGuard:
     """Compare the epochs of a segment's batches, in offset order, with the partition's leader epochs.
 
     `enter` need not be called for a batch of the current `epoch` whose last offset is below `end_offset`. The leader
-    epochs may begin after the segment, because a broker truncates them when the log start rises. Batches before their
-    first entry may have any epoch up to that of the first entry.
+    epochs may begin above the segment's first offset, because a broker truncates them when the log start rises. Batches
+    below the first entry may have any epoch up to its epoch.
     """
 
     def __init__(self, history: LeaderEpochs | None) -> None:

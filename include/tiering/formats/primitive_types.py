@@ -4,7 +4,7 @@ Each byte of a variable-length integer has 7 bits of the number, the lowest 7 bi
 if more bytes follow. `uvarint` is unsigned 32 bit (at most 5 bytes), `varint` and `varlong` are zig-zag encoded signed
 32 and 64 bit numbers (at most 5 and 10 bytes).
 
-The flexible encoding is read as leniently as the code that Kafka generates from its schemas reads it:
+`Reader` reads the flexible encoding almost as leniently as the code that Kafka generates from its schemas:
 
 | type            | bytes                                                                             |
 |-----------------|-----------------------------------------------------------------------------------|
@@ -19,7 +19,7 @@ The flexible encoding is read as leniently as the code that Kafka generates from
 bits in its fifth byte, which are dropped; for nullable bytes a uvarint above 2^31, which means null; text that is not
 UTF-8; tags in any order. `Reader` refuses a negative count of tagged fields, because Kafka 4.4 refuses it. `Reader`
 also refuses a known tag whose size is not that of its type. No release compares this size: Kafka 3.9 has no known tags,
-and 4.x does not look at it. `Writer` writes the canonical form, but tagged fields in the order given. Source:
+and 4.x ignores the size. `Writer` writes the canonical form, but tagged fields in the order given. Source:
 behaviour of the classes that Kafka 3.9.2, 4.3.1 and 4.4.0 generate from their message schemas.
 """
 

@@ -70,7 +70,7 @@ class Codec(IntEnum):
 
 
 class ControlType(IntEnum):
-    """The type of a control record: ABORT and COMMIT of transactions, the others above 0 of KRaft's metadata log.
+    """The type of a control record: ABORT and COMMIT of transactions, those from 2 on of KRaft's metadata log.
 
     UNKNOWN stands for every number that is not in this list.
     """
@@ -280,10 +280,9 @@ class WholeBatches:
     """Collect whole batches up to `max_bytes`, from the first one that contains or follows `next_offset`.
 
     The first batch is collected even if it is larger. The caller passes blocks to `feed`, beginning at the start of the
-    first batch to collect or of an earlier one. `missing_bytes` is the maximal number of further bytes that can be
-    used, as far as known; 0 if `full`. Before the first block of a segment the caller calls `begin`, after the last one
-    `end`. Batches that begin above `last_offset` (inclusive) are not collected. Memory: the collected batches, and the
-    incomplete batch at the end of the last block.
+    first batch to collect or of an earlier one. Before the first block of a segment the caller calls `begin`, after the
+    last one `end`. Batches that begin above `last_offset` (inclusive) are not collected. Memory: the collected batches,
+    and the incomplete batch at the end of the last block.
     """
 
     def __init__(self, next_offset: int, max_bytes: int, last_offset: int | None = None) -> None:
@@ -313,7 +312,7 @@ class WholeBatches:
         """Process the bytes that follow the last block.
 
         Raises:
-            FormatError: a batch is damaged; the position is that in the segment.
+            FormatError: a header, or a batch to collect, is damaged; the position is that in the segment.
             OldMagicError: a batch has magic 0 or 1.
         """
         skipped_bytes = min(self._skip_bytes, len(block))
@@ -341,7 +340,7 @@ class WholeBatches:
 
     @property
     def missing_bytes(self) -> int:
-        """The maximal number of further bytes that can be used; 0 if `full`."""
+        """The maximal number of further bytes that can be used, as far as known; 0 if `full`."""
         if self.full:
             return 0
         space_bytes = self._max_bytes - len(self.records) - len(self._pending)

@@ -1,11 +1,10 @@
 """Decompress the records of a batch, count and check them, or decode them as a consumer does.
 
 Compressed batches use gzip, snappy, LZ4 or Zstandard, as Kafka's clients write them. The decompressed size is limited,
-because a few bytes can decompress to gigabytes. A `Decompressor` returns all bytes at once and refuses a compressed
-batch that is larger than its limit; `PlainStream` returns larger batches in small pieces. Gzip data must be
-one member. LZ4 and Zstandard data are one frame (more are accepted); the library limits the window of Zstandard to 128
-MiB. Snappy data have one of two framings: a raw block (librdkafka), or the stream of snappy-java (Java clients,
-brokers):
+because a few bytes can decompress to gigabytes. A `Decompressor` returns all bytes at once, up to its limit;
+`PlainStream` returns larger batches in small pieces. Gzip data must be one member. LZ4 and Zstandard data are one frame
+(more are accepted); the library limits the window of Zstandard to 128 MiB. Snappy data have one of two framings: a raw
+block (librdkafka), or the stream of snappy-java (Java clients, brokers):
 
     at  size  field
      0     8  82 'SNAPPY' 00
@@ -23,9 +22,9 @@ A record:
     value                   length varint (-1: none) | bytes
     headers                 count varint | each: name length varint, name, value length varint (-1: none), value
 
-`check_records`, `read_records` and `read_record_pieces` count records and check their lengths, timestamp deltas and
-offset deltas. They do not read attributes, keys, values and headers. `records_of` returns the contents. Source: Kafka's
-DefaultRecord.
+`read_records` and `read_record_pieces` count records, check their lengths and offset deltas, and find the largest
+timestamp delta. They do not read attributes, keys, values and headers. `records_of` returns the contents.
+Source: Kafka's DefaultRecord.
 """
 
 import struct
@@ -61,7 +60,7 @@ _SNAPPY_MAX_COPIED_BYTES: Final = 64
 
 
 class Decompressor:
-    """Decompresses into one buffer of at most `max_bytes`, which is reused: a result is valid until the next call."""
+    """Decompresses at most `max_bytes` at once. A buffer is reused: a result is valid until the next call."""
 
     def __init__(self, max_bytes: int = MAX_RECORDS_BYTES, max_streamed_bytes: int = MAX_STREAMED_BYTES) -> None:
         self._max_bytes = max_bytes
@@ -278,7 +277,7 @@ class RecordsFound(NamedTuple):
 
 
 class OpenedBatch(NamedTuple):
-    """The result for a batch without a fault.
+    """The result for a batch in which no fault was found.
 
     Attributes:
         plain_bytes: the decompressed bytes.
@@ -293,8 +292,8 @@ def check_records(header: BatchHeader, payload: memoryview, decompressor: Decomp
     """Decompress a batch whose CRC is correct, and compare its records with its header.
 
     A compressed batch above the decompressor's `max_bytes` is decompressed in pieces, up to its `max_streamed_bytes`.
-    At most `MAX_RECORDS` records of a batch, and one more, are read. If a batch exceeds one of the last two limits, its
-    records are checked as far as they were read, and are not compared with the header.
+    At most `MAX_RECORDS` records of a batch, and one more, are read. A batch above `max_streamed_bytes`, or with more
+    than `MAX_RECORDS` records as its header says, is checked as far as read, and not compared with the header.
 
     Args:
         header: the header of the batch.
@@ -360,7 +359,7 @@ def read_records(plain: bytes, max_count: int) -> RecordsFound:
 
 
 def read_record_pieces(pieces: Iterable[bytes], max_count: int) -> RecordsFound:
-    """Do the same as `read_records` for records in pieces; no record is kept in memory as a whole.
+    """Do the same as `read_records` for records in pieces; a large record is never whole in memory.
 
     Raises:
         FormatError: as for `read_records`, or raised by the pieces.

@@ -17,8 +17,8 @@
                  custom metadata nullable bytes | state int8 | tags: 0 txn index empty, 1 byte
 
 Tag 0 is written only if its value is true.
-Source: Kafka's message schemas and records of real brokers. A value is refused if the decoder of any Kafka release
-refuses it.
+Source: Kafka's message schemas and records of real brokers. Every value that the decoder of a Kafka release refuses is
+refused.
 """
 
 from collections.abc import Callable
@@ -55,8 +55,8 @@ def decode(value: bytes) -> RemoteLogRecord:
     """Decode the record in `value`.
 
     Raises:
-        FormatError: the decoder of a Kafka release throws for this value; the position is that in `value`. A broker
-            that reads such a value stops reading remote log metadata.
+        FormatError: the decoder of a Kafka release throws for this value, or tag 0 has another size than 1 byte; the
+            position is that in `value`.
     """
     reader = Reader(value)
     frame_version = reader.short_uvarint("frame version")

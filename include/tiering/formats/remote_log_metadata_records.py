@@ -1,10 +1,10 @@
 """The values of the four kinds of records of `__remote_log_metadata`, and their conversion to the model of a segment.
 
-The values allow everything that Kafka's decoder accepts. The model does not accept all of it: an illegal topic name, a
+The values allow everything that Kafka's decoder accepts. The model refuses, for example, an illegal topic name, a
 negative partition, or epochs whose offsets fall. Unknown tagged fields are kept, in their order.
 
 A record that cannot describe a segment of a topic is refused when it is converted to the model (`metadata_of`,
-`update_of`). The decoder accepts it, because it does no harm to brokers.
+`update_of`). The decoder accepts such a record if brokers do.
 """
 
 from dataclasses import dataclass
@@ -53,7 +53,7 @@ class EpochEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentDescription:
-    """The common fields of records about a segment. Offsets are inclusive.
+    """The common fields of `SegmentRecord` and `SegmentSnapshotRecord`. Offsets are inclusive.
 
     Raises:
         ValueError: there is no epoch.

@@ -2,7 +2,7 @@
 
 TieringError
 |-- SettingError                     a setting or argument is wrong: exit code 2
-|   `-- SegmentKeyError              the key pair of an encrypted segment is missing
+|   `-- SegmentKeyError              the private key of an encrypted segment is missing
 |-- ConfigRefusedError               dynamic configs together break a rule
 |-- ConfigNotTakenError              running workers do not use a change yet  (retriable)
 |-- FormatError                      bytes break a format (position, message; no path)
@@ -401,7 +401,7 @@ class ObjectKeyError(RemoteStorageError):
 
 
 class SegmentKeyError(SettingError):
-    """A segment is encrypted for a private key that is missing here. That says nothing about the stored bytes."""
+    """A segment is encrypted, and its private key is missing here. That says nothing about the stored bytes."""
 
 
 class StoredChunkError(RemoteStorageError):

@@ -209,6 +209,9 @@ class AbandonedCopies:
             if self._is_to_be_sent_again(row, opened):
                 self.copier.abandon(attempt, fence)
                 return None
+            if failed and opened and opened.segment.leader_epochs != attempt.segment_leader_epochs:
+                # Nothing can be copied from it in the place of the failed segment.
+                opened = None
             fault = self.whole.fault(row)
             why = fault or self._objection(row, opened, replica_id, planned, failed)
             if why is None:
@@ -240,8 +243,7 @@ class AbandonedCopies:
         """Open the source's segment; None if it is gone, or has lost records of the copy to compaction.
 
         If the copy is `planned`, also None if the source's segment ends elsewhere. If it is planned as the replacement
-        of a failed segment, also None unless the source's segment is eligible and has the copy's leader epochs; those
-        differ, for example, if the source's log start lies inside the segment.
+        of a failed segment, also None if the source's segment is not eligible.
 
         Raises:
             SourceChangedError: the segment has changed or is the active one, and the copy replaces no failed segment.
@@ -256,10 +258,8 @@ class AbandonedCopies:
             if replaces:
                 return None
             raise
-        segment = opened.segment
-        is_other = planned is not None and segment.end_offset != attempt.end_offset
-        if replaces:
-            is_other |= not segment.eligible or segment.leader_epochs != attempt.segment_leader_epochs
+        is_other = planned is not None and opened.segment.end_offset != attempt.end_offset
+        is_other |= replaces and not opened.segment.eligible
         return None if is_other or _was_compacted(opened, attempt) else opened
 
     def _objection(

@@ -169,7 +169,8 @@ class Rows:
         """A whole copy may be all that is left of its offsets; so may parts, where the source has another segment."""
         keys = (other.key(suffix) for suffix in SUFFIXES)
         is_whole = all(key in self._world.store.objects for key in keys)
-        return other.state == STARTED and (is_whole or other.range != beside.range)
+        is_other = (other.range, other.size_bytes) != (beside.range, beside.size_bytes)
+        return other.state == STARTED and (is_whole or is_other)
 
     def _changed(
         self,

@@ -51,7 +51,7 @@ __all__ = [
 class Divergences(Protocol):
     """Log divergences, a part of `RemoteLogMetadata`.
 
-    While a divergence is open, a copy of its partition becomes FINISHED only if it supersedes a failed segment.
+    While a divergence is open, `update_segment` makes a copy FINISHED only if it supersedes a failed segment.
     """
 
     def divergences(self, partition: TopicIdPartition) -> Sequence[Divergence]:
@@ -79,8 +79,8 @@ class Divergences(Protocol):
             history: number of the newest history (`newest_history`) when the divergence was seen.
 
         Returns:
-            The divergence that is open now; None if no segment with its offsets is remote. Also None, and nothing is
-            recorded, if another history is the newest now, or if the topic's owner is neither PLATFORM nor NONE.
+            The divergence that is open now; None if none is, because nothing of it `is_remote`. Also None, and nothing
+            is recorded, if another history is the newest now, or if the topic's owner is neither PLATFORM nor NONE.
         """
         ...
 
@@ -97,9 +97,9 @@ class Divergences(Protocol):
         """Decide about an open divergence, with an event: the archive follows the source. Idempotent; deletes nothing.
 
         If segments were copied from the source's history before the divergence was detected, they begin the new
-        history, and `highest_copied_offset` stays as it is. Otherwise the next copy begins at `from_offset`: if
-        `highest_copied_offset` is at or above it, it is lowered to `from_offset` - 1, even if segments above that
-        offset are remote; if it is lower, the offsets above it and below `from_offset` that no decision covers are
+        history, and `highest_copied_offset` stays as it is. Otherwise the next copy begins at `from_offset`: a
+        `highest_copied_offset` at or above `from_offset` is lowered to `from_offset` - 1, even if segments above that
+        offset are remote. If `highest_copied_offset` is lower, the offsets between both that no decision covers are
         recorded as skipped. The partition's leader epochs become those that `leader_epochs.followed` returns.
 
         Args:
@@ -138,8 +138,8 @@ class RemoteLogMetadata(Divergences, Protocol):
             `highest_copied_offset` as of the same transaction.
 
         Raises:
-            IllegalTransitionError: `metadata` has another state, or its id is stored with other values, was deleted, or
-                is marked for deletion by an orphan removal.
+            IllegalTransitionError: `metadata` has another state, or its id is stored with other values or in another
+                state, or is marked for deletion by an orphan removal.
             LeaseLostError: the fence is not the newest one, or its lease was released.
         """
         ...
@@ -157,17 +157,18 @@ class RemoteLogMetadata(Divergences, Protocol):
         Segments become FINISHED in ascending order of end offsets: the end must be above `highest_copied_offset`. The
         start may be at or below it (after a leader change the new leader's segment that holds the next offset is copied
         whole). If a FAILED verdict has stopped the partition, or a divergence is open, only a copy that `supersedes` a
-        failed segment becomes FINISHED. Such a copy must have exactly the offsets and leader epochs of the failed
-        segment (epochs without a record are not compared), which becomes DELETE_SEGMENT_STARTED in the same
-        transaction, with an event. The order of end offsets is not checked for such a copy.
+        failed segment becomes FINISHED. That copy must have exactly the offsets and leader epochs of the failed segment
+        (epochs without a record are not compared). The failed segment becomes DELETE_SEGMENT_STARTED in the same
+        transaction, with an event. The order of end offsets is not checked then.
 
         Raises:
             UnknownSegmentError: the segment of the update does not exist, or the one that `supersedes` names does not.
             IllegalTransitionError: `expected` may not become the new state.
             LeaseLostError: the fence is not the newest one, or its lease was released.
-            StateConflictError: the state is not `expected`; a broker began the segment; FINISHED is out of order; the
-                partition is stopped; a divergence is open, or was decided after the copy began; or `supersedes` names a
-                segment that is not FINISHED, has not failed, or has another partition, offsets or leader epochs.
+            StateConflictError: the state is neither `expected` nor the new one; a broker began the segment; FINISHED is
+                out of order; the partition is stopped; a divergence is open; the copy is of an older history; or
+                `supersedes` names a segment that is not FINISHED, has not failed, or has another partition, offsets or
+                leader epochs.
         """
         ...
 
@@ -182,16 +183,16 @@ class RemoteLogMetadata(Divergences, Protocol):
         """Advance segments of the fence's partition to DELETE_SEGMENT_STARTED or DELETE_SEGMENT_FINISHED. Idempotent.
 
         Compare and set, in one transaction with hundreds of segments per statement: each segment must be in the state
-        that it is passed with, or already in `state`. A segment in another state stays unchanged and is not returned.
-        The same holds for a segment that is passed as FINISHED and was superseded, and for one that a broker began.
+        that it is passed with, or already in `state`. All others stay unchanged and are not returned: also a segment
+        that is passed as FINISHED and was superseded, one that a broker began, and one that is not stored.
 
         Returns:
             The segments that were advanced or already in `state`, in the order of `segments`, each with `state` and
             `event_timestamp_ms`.
 
         Raises:
-            IllegalTransitionError: `state` is neither of these two states, or may not follow the state with which one
-                of the segments is passed.
+            IllegalTransitionError: `state` is no state of a deletion, or may not follow the state with which one of the
+                segments is passed.
             LeaseLostError: the fence is not the newest one, or its lease was released.
         """
         ...
@@ -224,8 +225,8 @@ class RemoteLogMetadata(Divergences, Protocol):
 
         A given `fence` must be the newest one. `history` is the number of the newest history when the offset was
         decided; with None, for an offset that a person named, the history is not compared. If a decision has replaced
-        that history since, the offset may be the end of one of its segments, which does not apply to the records that
-        are followed now.
+        that history since, the offset may be the end of a replaced segment and does not apply to the records that are
+        followed now.
 
         Returns:
             The log start offset that holds afterwards.
@@ -284,8 +285,8 @@ class RemoteLogMetadata(Divergences, Protocol):
     def highest_copied_offset(self, partition: TopicIdPartition) -> int | None:
         """Return the highest end offset (inclusive) that was ever FINISHED under any epoch; None if there was none.
 
-        Deletions do not lower it. `follow_source` may lower it to the offset before the one from which the source is
-        followed: to -1 if that is offset 0.
+        Deletions do not lower it. A decision to follow another history may lower it to the offset before the
+        decision's: to -1 for a decision at offset 0.
         """
         ...
 
@@ -328,8 +329,7 @@ class RemoteLogMetadata(Divergences, Protocol):
     def stopped_reason(self, partition: TopicIdPartition) -> str | None:
         """Return which failed segment stops the partition, and why it failed; None if no segment stops it.
 
-        In a stopped partition only copies that supersede failed segments become FINISHED. An open divergence is not
-        considered here.
+        `update_segment` says what a stop prevents. An open divergence is not considered here.
         """
         ...
 
@@ -337,8 +337,8 @@ class RemoteLogMetadata(Divergences, Protocol):
         """Return whether the metadata of this partition is complete (KIP-1105).
 
         It is not complete while the database is unavailable or its schema is not at head. In a topic of the owner
-        BROKER it is complete only once the brokers' records about the partition are read, or if the metadata topic was
-        never read: see `MetadataIngestion.unread`.
+        BROKER, the brokers' records about the partition must also be read, if the metadata topic was ever read: see
+        `MetadataIngestion.unread`.
         """
         ...
 
@@ -346,7 +346,7 @@ class RemoteLogMetadata(Divergences, Protocol):
         """Store a verdict without any results of rules; a later verification may replace the verdict.
 
         A FINISHED segment whose verdict is FAILED stops its partition, unless the segment was given up or a later
-        history is followed from an offset at or below its last one. The times of a segment's verdicts ascend.
+        history is followed from the segment's last offset or below. The times of a segment's verdicts ascend.
 
         Raises:
             UnknownSegmentError: there is no such segment.
@@ -377,7 +377,7 @@ class RemoteLogMetadata(Divergences, Protocol):
         ...
 
     def verdict_totals(self) -> Sequence[VerdictTotal]:
-        """Return totals of FINISHED segments for every verdict, in the order of `Verdict`; an index has all of them."""
+        """Return totals of FINISHED segments for every verdict, in the order of `Verdict`."""
         ...
 
     def quality_results(self, segment_id: RemoteLogSegmentId) -> Sequence[QualityResult]:
@@ -394,7 +394,7 @@ class RemoteLogMetadata(Divergences, Protocol):
 
 
 class TopicRegistry(Protocol):
-    """The owners of one cluster's topics. The owner of a topic copies and expires its segments."""
+    """The owners and the names of one cluster's topics."""
 
     def owner(self, topic_id: Uuid) -> TopicOwner:
         """Return the topic's owner; NONE for a topic that is not registered."""
@@ -408,7 +408,7 @@ class TopicRegistry(Protocol):
         """Return the names of all topics that may still exist, by topic id.
 
         These topics have a segment that is not a tombstone, or they have an owner other than NONE and no recorded
-        deletion. If two ids have the same name, one topic was deleted and the other one is newer.
+        deletion. If several ids have the same name, at most one of these topics still exists.
         """
         ...
 

@@ -1,7 +1,7 @@
 """Segments that failed the quality check: not served, and kept until they pass, expire or are replaced by a new copy.
 
-A new copy is only possible while the source still has a segment of exactly these offsets. Otherwise the records are
-lost to the archive unless a later verification passes, and copies of the partition wait for that or for a decision.
+A new copy is only possible while the source still has a segment of exactly these offsets and leader epochs. Otherwise
+copies of the partition wait until a later verification passes, a person decides, or the segment expires.
 
 This module holds the values, the contract of their store, the report and the metrics.
 """
@@ -33,10 +33,10 @@ class FailedCopy:
             `MEMORY_MS`, by the database's clock, tombstones included.
         given_up: whether a person decided to continue without the segment; then it does not stop its partition.
         was_left: whether a later history is followed from an offset at or below the last offset of the segment
-            (`model.histories`), so that no source has the same records. Then the segment does not stop its partition
-            and needs no decision, because the offsets from there on belong to the later history.
-        lost_because: why no source can replace the segment, according to the last copy plan that chose a source of its
-            partition; None if that plan found no such reason.
+            (`model.histories`). Then the segment does not stop its partition and needs no decision, because the offsets
+            from there on belong to the later history.
+        lost_because: why the source that the last copy plan chose for the partition cannot replace the segment; None if
+            that plan found no such reason. Another replica may have the segment.
     """
 
     metadata: RemoteLogSegmentMetadata
@@ -58,7 +58,7 @@ class FailedCopy:
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """A failed segment that no new copy can replace: its offsets (inclusive), and the reason as a text for a person.
+    """A failed segment that the source cannot replace now: its offsets (inclusive), and the reason for a person.
 
     `in_source` means that the source still has the segment, but as many new copies failed as are permitted.
     """
@@ -95,7 +95,7 @@ class FailedCopies(Protocol):
         ...
 
     def note_losses(self, partition: TopicIdPartition, losses: Mapping[RemoteLogSegmentId, str]) -> None:
-        """Store which failed segments of the partition no source can replace, and why; clear the reason of the others.
+        """Store which failed segments of the partition the source cannot replace, and why; clear the others' reasons.
 
         Segments that were given up or have not failed stay as they are. If the segment that stops the partition is
         lost, the stored reason of the stop includes the loss from then on. Each new loss is an event. Idempotent.
@@ -135,7 +135,7 @@ def failed_copy_document(copy: FailedCopy) -> Document:
 
 
 def failed_copies_table(copies: Sequence[FailedCopy]) -> tuple[Table, ...]:
-    """Return a table of the failed segments, if there are any."""
+    """Return a table of the failed segments, if any."""
     names = TopicNames(copy.metadata.topic_id_partition for copy in copies)
     rows = tuple(
         (
@@ -152,14 +152,12 @@ def failed_copies_table(copies: Sequence[FailedCopy]) -> tuple[Table, ...]:
 
 def _next_step(copy: FailedCopy) -> str:
     if copy.was_left:
-        return (
-            "of a history that a decision replaced: it stops no partition; no source has it; it stays until it expires"
-        )
+        return "of a history that a decision replaced: it stops no partition; it stays until it expires"
     if copy.given_up:
         return "given up by decision; it stays until it expires"
     if copy.lost_because is not None:
         return f"lost: {copy.lost_because}; see ./tiering skip"
-    return "the next run copies it again, if the source still has the same segment"
+    return "the next run copies it again, if the source still has the same segment; not after too many failed copies"
 
 
 FAILED_SEGMENTS: Final = Metric(
@@ -174,7 +172,7 @@ LOST_OFFSETS: Final = Metric(
     "tiering_lost_offsets",
     MetricKind.GAUGE,
     ("topic", "decided"),
-    "Offsets of failed segments: under the value `no`, segments that no source can replace, as the last copy plan "
+    "Offsets of failed segments: under the value `no`, segments that the source cannot replace, as the last copy plan "
     "found; under `yes`, segments that were given up by decision.",
 )
 

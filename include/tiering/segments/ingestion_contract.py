@@ -7,7 +7,7 @@ even if a process dies.
 Segments have an origin. A segment that a broker began stays the broker's: the platform counts, verifies and audits it,
 and neither replaces nor deletes it. A segment that the platform began stays the platform's when brokers write records
 about it. The segment's state by these records is stored next to the platform's state of the segment. It is a finding if
-the records give the segment other offsets, bytes, timestamps or leader epochs, or if it is FINISHED by the records
+the records describe another segment (other offsets, size, leader epochs and so on), or if it is FINISHED by the records
 only. Once the topic's owner is BROKER, a deletion by brokers advances the platform's row to the same state of deletion
 (`take_over`).
 """
@@ -34,7 +34,7 @@ Such a partition stays stopped until it is read again, or until later bounds sho
 
 
 class RecordOutcome(StrEnum):
-    """Effect of a record. Only an APPLIED record changes anything; as in a broker, ingestion continues after each."""
+    """Effect of a record. Only an APPLIED record changes segments; after each outcome, ingestion continues."""
 
     APPLIED = "applied"
     UNKNOWN_SEGMENT = "unknown-segment"
@@ -64,7 +64,7 @@ class IngestPosition:
 
     Attributes:
         metadata_partition: number of the partition.
-        next_offset: everything below this offset was applied.
+        next_offset: the first offset that is not read yet.
         end_offset: end of the partition, exclusive.
         bounds_read_at_ms: when the bounds were read, by the database's clock.
         stopped: why nothing from `next_offset` on is applied; None if the partition is not stopped.
@@ -81,7 +81,7 @@ class IngestPosition:
 
     @property
     def lag_records(self) -> int:
-        """Number of offsets that are not applied yet; a few of them may hold no record."""
+        """Number of offsets below `end_offset` not read yet; some may hold no record."""
         return max(0, self.end_offset - self.next_offset)
 
     @property
@@ -91,7 +91,7 @@ class IngestPosition:
 
     @property
     def is_complete(self) -> bool:
-        """Whether all below `end_offset` is applied, and the partition is neither stopped nor being read again."""
+        """Whether all below `end_offset` is read, and the partition is neither stopped nor being read again."""
         return self.lag_records == 0 and self.stopped is None and self.rereading_to is None
 
 
@@ -226,7 +226,7 @@ class MetadataIngestion(Protocol):
         """Reset every position to the topic's current beginning, with an event.
 
         Each segment's state by the brokers' records is cleared, and set again when the records are read again.
-        A user partition in a topic that brokers own is not ready (`RemoteLogMetadata.is_ready`) until its metadata
+        A user partition in a topic that brokers own is not ready (`RemoteLogMetadata.is_ready`) before its metadata
         partition is read to the end that it has at this call. The `apply` that reaches this end removes the brokers'
         segments that no record named, and reports those that were not deleted. If a metadata partition is empty, this
         call removes them. The platform's segments stay.
@@ -264,5 +264,5 @@ class MetadataIngestion(Protocol):
         ...
 
     def outcomes(self) -> Mapping[int, Mapping[RecordOutcome, int]]:
-        """Count records by outcome since the topic was read from its beginning, by metadata partition."""
+        """Count records by outcome since the last `read_again`, by metadata partition."""
         ...

@@ -4,13 +4,13 @@
 `RemoteLogMetadata`.
 
 Each call of `SqlSegments` is one transaction. Its changes of a segment's state require the fence of the segment's
-partition (`sql_changes`). A tombstone's state never changes.
+partition (`sql_changes`). They change no tombstone's state.
 
 Lookups work as in Kafka's own metadata cache, with one exception. While a segment is FINISHED, lookups return it for
 [start, end] of each of its leader epochs, both inclusive. Segments overlap after a leader change (the new leader's
 segment that holds the next offset is copied whole) and when a longer copy covers shorter ones. Then the segment with
 the highest end is returned; usually it became FINISHED last, because FINISHED ends ascend. The exception: Kafka forgets
-covered segments; here they are returned again once the covering copy is deleted.
+covered segments; here they are returned again once the covering copy's deletion begins.
 
 | step of removing tombstones             | a crash after it leaves                      |
 |-----------------------------------------|----------------------------------------------|
@@ -285,7 +285,7 @@ class _Found(NamedTuple):
 def _may_advance(segment: RemoteLogSegmentMetadata, found: _Found | None, target: RemoteLogSegmentState) -> bool:
     """Return whether the stored segment is in the state with which it was passed, or in the target state already.
 
-    Return False as well if a new copy superseded the segment after it was read as FINISHED, or if a broker began it.
+    Return False as well if a new copy superseded the segment after it was read as FINISHED, or a broker began it.
     """
     if found is None or not found.is_ours or found.state not in (segment.state, target):
         return False

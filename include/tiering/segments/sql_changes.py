@@ -283,7 +283,7 @@ def require_supersedable(old: SegmentRow, new: SegmentRow) -> None:
 def record_superseding(
     connection: Connection, cluster_id: str, old: SegmentRow, new: SegmentRow, *, author: str, now_ms: int
 ) -> None:
-    """Record the event with the checksums of both logs, as far as known; if they differ, so did the source's bytes."""
+    """Record the event with the checksums of both logs, as far as known."""
     partition = new.metadata.topic_id_partition
     offsets = f"{new.metadata.start_offset}..{new.metadata.end_offset}"
     detail = (

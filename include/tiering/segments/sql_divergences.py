@@ -4,9 +4,8 @@ Recording a divergence and recording a decision are one transaction each: the ow
 the stored state is compared, rows and event are written. A crash before the commit leaves nothing, a crash after it the
 whole change; if the call is repeated, it finds that change.
 
-No lease is taken. The change of a segment to FINISHED locks the same partition row. Unless the segment supersedes a
-failed one, this change is refused while a divergence is open, and if the copy began before a decision, because its
-bytes may belong to the replaced history.
+No lease is taken. The change of a segment to FINISHED locks the same partition row. This change is refused while a
+divergence is open, and if the segment is not of the newest history. A segment that supersedes a failed one is exempt.
 
 `is_continued` runs before each copy of a segment, so it is a single statement.
 """
@@ -228,10 +227,10 @@ def divergences_of(connection: Connection, cluster_id: str, partition: TopicIdPa
 
 
 def require_one_history(connection: Connection, cluster_id: str, partition: TopicIdPartition, history: int) -> None:
-    """Check that no divergence is open and that no decision was recorded since a copy of this history began.
+    """Check that no divergence is open and that this history is the newest.
 
     Raises:
-        StateConflictError: a divergence is open, or such a decision was recorded.
+        StateConflictError: a divergence is open, or a newer history is followed.
     """
     found = divergences_of(connection, cluster_id, partition)
     undecided = open_divergence(found)
@@ -264,9 +263,9 @@ def add_decided(
     seen: SeenDivergence,
     followed: Followed,
 ) -> None:
-    """Store a divergence together with its decision, with an event, before segments of its history are added.
+    """Store a divergence and its decision, with an event; lower the archive's end below the decision's offset.
 
-    The caller has locked the partition.
+    The caller has locked the partition, and adds the segments of the new history afterwards.
     """
     values = _values(seen) | _decision(followed) | {"seen_at_ms": followed.decided_at_ms}
     connection.execute(insert(divergences).values(**_key(cluster_id, partition, number), **values))
@@ -324,8 +323,8 @@ def _still_serves(connection: Connection, key: dict[str, Any], decided: Mapping[
 def _both(seen_divergence: SeenDivergence, other: SeenDivergence) -> SeenDivergence:
     """Combine the divergence as first seen with a later observation.
 
-    If one of the two observers is the store, `seen_by` is the observer of the lower first offset; for equal offsets it
-    is the store, because it has copies from there on. Otherwise `seen_by` is the first observer.
+    If an observer is the store, `seen_by` is the observer of the lower first offset; for equal offsets it is the store,
+    because the store has copies from there on. Otherwise `seen_by` is the first observer.
     """
     first_seen = min(seen_divergence, other, key=lambda each: (each.offsets.first, each.seen_by is not SeenBy.STORE))
     return SeenDivergence(

@@ -116,7 +116,7 @@ def record_bounds(
 ) -> str | None:
     """Record bounds; see `MetadataIngestion.record_bounds`.
 
-    Return why every position was stopped; None if the topic is the same as before, even if single positions were
+    Return why every position was stopped; None if the topic is the first or the same, even if single positions were
     stopped.
     """
     known = topic_read(connection, cluster_id)
@@ -240,7 +240,7 @@ def _begin(
     }
     connection.execute(insert(metadata_positions), values)
     if seen.begin:
-        detail = f"it begins at offset {seen.begin}: the records before it are lost, for brokers as well"
+        detail = f"it begins at offset {seen.begin}: the records before it are lost, also for new brokers"
         record_ingestion(connection, cluster_id, f"{METADATA_TOPIC}-{number}", detail, now_ms)
 
 
@@ -258,7 +258,7 @@ def _position_of(row: Row[Any]) -> IngestPosition:
 _TOMBSTONE: Final = int(RemoteLogSegmentState.DELETE_SEGMENT_FINISHED)
 _DELETED: Final = (RemoteLogSegmentState.DELETE_SEGMENT_STARTED, RemoteLogSegmentState.DELETE_SEGMENT_FINISHED)
 _SAME_TOPIC: Final = and_(topics.c.cluster_id == segments.c.cluster_id, topics.c.topic_id == segments.c.topic_id)
-# These are the conditions of the partial indexes, word for word: SQLite uses such an index for no other wording.
+# These repeat the conditions of the partial indexes word for word, so that SQLite uses these indexes.
 _OF_BROKERS: Final = text("origin = 'broker'")
 _BEHIND_BROKERS: Final = text("origin = 'platform' AND broker_state > state")
 _IN_ORDER: Final = (segments.c.topic_id, segments.c.partition, segments.c.segment_key)

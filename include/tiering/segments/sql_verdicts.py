@@ -13,9 +13,8 @@ Two verifications of the same segment are recorded one after the other: the seco
 result of a rule for a segment replaces the previous one.
 
 A partition is stopped exactly while it has a FINISHED segment with the verdict FAILED that was neither given up nor
-*left*. A segment is left if a person decided that the archive follows a later history of the source from an offset at
-or below the segment's last offset (`model.histories`). No source can replace such a segment, and from that offset on
-the archive has the records of the later history.
+*left*. A segment is left if, by a decision, the archive follows a later history of the source from an offset at or
+below the segment's last offset (`model.histories`): from the decision's offset on, the later history is archived.
 """
 
 from collections.abc import Sequence

@@ -6,8 +6,8 @@
   empty, the store's marker is checked, and then the witness: a segment that passed verification, of the same partition
   if there is one. If the witness is whole (every object, the log in its full length, its own manifest), the store is
   the right one and the segment is lost. Otherwise the store is in doubt: for example, a mirror that is still being
-  filled may lack objects of every segment. If no segment has passed, there is no witness, and the segment counts as
-  lost. Marker and witness are checked once for each partition.
+  filled may lack objects of every segment. If no other segment has passed, there is no witness, and the segment counts
+  as lost. Marker and witness are checked once for each partition.
 - `prove_place` checks segments of every partition before the location of a store changes or is first recorded.
 """
 
@@ -96,13 +96,12 @@ class WholeCopy:
     def fault(self, row: SegmentRow) -> str | None:
         """Return why the segment's copy is not whole and correct; None if it is. The text follows the segment's name.
 
-        The log must have the length and the CRC-32C that were read from the source. A manifest, if the layout has one,
-        must match the metadata and give the length of the indexes. A log that was compressed or encrypted on its way is
-        read back.
+        The log must have the length and the CRC-32C in the row. A manifest, if the layout has one, must match the
+        metadata and give the length of the indexes. A log that was compressed or encrypted on its way is read back.
 
         Raises:
-            RemoteStorageError: the store failed with a retriable error. Its other errors, and a missing key pair, are
-                returned as a fault.
+            RemoteStorageError: the store failed with a retriable error. Its other errors, and a missing private key,
+                are returned as a fault.
             SendingStoppedError, LeaseLostError: from the limiter.
         """
         try:
@@ -293,10 +292,10 @@ def prove_place(storage: RemoteStorage, metadata: RemoteLogMetadata, *, read_bac
     Segments that failed verification are left out. The order is that of start offsets; see `ALL_OF` for the number.
 
     Args:
-        storage: the store at its new location.
+        storage: the store at the location to check.
         metadata: the segments that it should have.
-        read_back: whether the objects of a store that keeps no checksums are read, to compute them. If not, only the
-            length of the log is compared there.
+        read_back: whether the objects of a store that keeps no checksums are read, to compute them. If not, the log's
+            length alone is compared there.
 
     Raises:
         RemoteStorageError: the store does not answer, or refuses a request.

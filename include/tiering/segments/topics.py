@@ -1,11 +1,11 @@
 """Topics with remote segments: whether they were deleted or created again, which topic a name means, and their owners.
 
-**Deletions.** A topic exists, is deleted, is tiered by the broker, or its name belongs to another topic. An archive
-outlives its topic. Only positive evidence counts as a deletion, never absence: a topic that no metadata mentions may be
-on a disk that is not mounted. A deletion is recorded when it is first seen, with the evidence and the time, because the
-metadata log loses the evidence with its next snapshot. The setting `tiering.on.topic.delete` decides what follows:
-nothing, or all remote segments are deleted after a number of days, with an approval. If the cluster has the topic
-again, the record is withdrawn. While the cluster cannot be read, no new plan includes the segments.
+**Deletions.** An archive may outlive its topic. Only positive evidence counts as a deletion, never absence: a topic
+that no metadata mentions may be on a disk that is not mounted. A deletion is recorded when it is first seen, with the
+evidence and the time, because the metadata log loses the evidence with its next snapshot. The setting
+`tiering.on.topic.delete` decides what follows: nothing, or all remote segments are deleted after a number of days, with
+an approval. If the cluster has the topic again, the record is withdrawn. While the cluster cannot be read, no new plan
+deletes segments for this reason.
 
 **Names.** A name is only a label: the configuration of a name applies to the topic that has the name now. For a topic
 id, its name is *taken* if the cluster gives the name to another topic id. If several topics that may still exist by
@@ -322,7 +322,7 @@ class SeenOwners:
 
     A topic that brokers tier now has the owner BROKER, even if no plan has recorded that yet, unless it is being handed
     over. Metadata of another cluster, or metadata that cannot be refreshed, corrects nothing; an error when the topic
-    is read is raised. These owners are used before deletions that the registry alone would allow.
+    is read is raised.
     """
 
     registry: Owners

@@ -47,8 +47,8 @@ class SegmentRow:
         superseded_by: id of the new copy of the same offsets that replaced the segment; None without such a copy.
         delete_started_at_ms: when the deletion began, by the database's clock; None before. In a broker's segment the
             times of its states are the broker's own, but none of them is in the future of the database's clock.
-        broker_state: the segment's state by the records of the brokers' metadata topic; None if no record about it was
-            applied (yet).
+        broker_state: the segment's state by the records of the brokers' metadata topic; None if the current reading
+            applied no record about it (yet).
         history: number of the history that the segment belongs to (`model.histories`): 0, or that of the divergence
             whose decision began the history.
     """
@@ -72,7 +72,7 @@ class SegmentRow:
 class PartitionRetentionState:
     """Log start and leader epochs of a partition's remote log, as stored by the platform; brokers may have lost them.
 
-    Nothing below `log_start_offset` is served; this offset only rises. `leader_epochs` is the history merged over time.
+    Nothing below `log_start_offset` is served; this offset only rises. See `model.leader_epochs` for the merging.
     """
 
     log_start_offset: int = 0

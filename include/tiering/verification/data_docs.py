@@ -12,7 +12,7 @@
     removed    old runs removed                           a list with links to removed runs   the next publication
     listed     list put in place                          nothing                             -
 
-"The same run" is its next attempt; "age" means that a publication removes the directory once it is `keep_days` old.
+"The same run" is its next attempt; "age": a publication removes the directory if it is older than `keep_days` days.
 All files may be deleted at any time: verdicts and broken rules are in the platform's database.
 """
 

@@ -315,7 +315,7 @@ class Timestamps:
 class OffsetOrder:
     """Checks that offsets run from `start_offset` to `end_offset` (both inclusive), without gaps or repetitions.
 
-    A batch is misplaced if it is not wholly in the range, or begins at or below an offset of an earlier batch that is.
+    A batch is misplaced if it is not wholly in the range, or begins at or below an offset of an earlier batch in it.
     The offsets of a batch that is not wholly in the range do not count as found. With `begins_anywhere` the first batch
     may begin at any offset of the range, because the batches before it were not read.
     """
@@ -359,8 +359,8 @@ class OffsetOrder:
 class EpochOrder:
     """Checks that every batch has the leader epoch of its offsets in `leader_epochs`.
 
-    A batch with offsets of two entries is wrong. If the history was cut at its front, the epochs of batches before its
-    first entry must only not fall, and not exceed the epoch of that entry.
+    A batch with offsets of two entries is wrong. If the history was cut at its front, batches that end before its first
+    entry are wrong only if their epochs fall, or exceed that entry's epoch.
     """
 
     def __init__(self, leader_epochs: LeaderEpochs) -> None:

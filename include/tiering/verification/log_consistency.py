@@ -123,7 +123,7 @@ class _Ascending:
 
 
 MAX_PRODUCERS: Final = 250_000
-"""The most producers whose transactions are followed in one segment; no broker keeps so many for a partition."""
+"""The most producers whose transactions are followed in one segment."""
 
 
 class SegmentTransactions:

@@ -1,7 +1,7 @@
 """Take the measure of one segment through the storage contract.
 
 If an object is missing, cannot be parsed, or the store denies access to it, the columns that need it are None, with the
-reason as a remark. If the store does not answer, or the key pair of an encrypted segment is missing, there is no
+reason as a remark. If the store does not answer, or the private key of an encrypted segment is missing, there is no
 measure: the caller gets the error.
 """
 
@@ -36,11 +36,11 @@ def measure_segment(
     decisions: Sequence[SkippedOffsets] = (),
     depth: Depth = Depth.SHALLOW,
 ) -> SegmentMeasure:
-    """Measure a FINISHED segment; every byte is charged to `limiter` before it is read.
+    """Measure a FINISHED segment; bytes are charged to `limiter` before they are read.
 
-    Bytes that a shallow measure reads only to compute checksums that the store lacks are not charged.
+    Only bytes that a shallow measure reads to compute checksums that the store lacks are not charged.
 
-    `previous` is the FINISHED segment before it in the partition, None if there is none. `decisions` are decisions to
+    `previous` is the segment's FINISHED predecessor in the partition, None if it has none. `decisions` are decisions to
     skip offsets of the partition.
 
     If no checksum of the source was recorded, a deep measure uses the checksum of the bytes that it read instead. Each
@@ -48,7 +48,7 @@ def measure_segment(
 
     Raises:
         RemoteStorageUnavailableError: the store does not answer (retriable).
-        SegmentKeyError: the key pair of an encrypted segment is not available.
+        SegmentKeyError: the private key of an encrypted segment is not available.
         SendingStoppedError, LeaseLostError: from the limiter.
     """
     metadata = row.metadata
@@ -144,7 +144,7 @@ def _transaction_index_contradictions(index: bytes, row: SegmentRow) -> int:
 
     Brokers before 4.0 write metadata without the field `txn_index_empty`, so it is False here even if the index is
     empty. A segment that a broker copied has no recorded checksum, because only the platform records one. If a segment
-    without one has the value False, the result is 0, and only a deep measure compares the index with the batches.
+    without checksum has the value False, the result is 0, and only a deep measure compares index and batches.
     """
     is_unknown = row.log_crc32c is None and not row.metadata.txn_index_empty
     return 0 if is_unknown else int(bool(index) == row.metadata.txn_index_empty)

@@ -48,10 +48,10 @@ class SegmentMeasure:
             the copy. If no checksum was recorded, a deep measure has the checksum of the bytes that were read here.
         stored_log_size_bytes: length of the stored log; for a compressed or encrypted log the length of its decoded
             bytes, by its manifest.
-        stored_log_crc32c: checksum that the store computed over the log. If the store has none, or the log is
-            compressed or encrypted, a deep measure has the checksum of the (decoded) bytes that were read here. A
-            shallow measure has the source's checksum here if the log is compressed or encrypted.
-        objects_missing: objects that are not in the store, or wrongly have 0 bytes; None if the store refuses access.
+        stored_log_crc32c: checksum of the stored log: the store's, or one computed from its bytes if the store keeps
+            none. For a compressed or encrypted log a deep measure has the checksum of the decoded bytes, and a shallow
+            measure the source's checksum.
+        objects_missing: objects that are not in the store, or wrongly have 0 bytes; None if that is not known.
         objects_unlike_contents: objects other than the log whose stored length or checksum differs from what was read.
         manifest_differences: fields that differ between the manifest and the metadata.
         offset_index_outside: also counts entries at position 0, which no broker writes.
@@ -61,15 +61,15 @@ class SegmentMeasure:
         transaction_index_contradictions: 1 if only one of index and metadata says that the index is empty; 0 if the
             segment has no recorded checksum and the metadata do not say so, because old brokers never say so.
         producer_snapshot_beyond_end: producers whose last offset is after the segment.
-        leader_epoch_differences: entries that only one of the stored history and the metadata has, and entries of the
-            stored history that start after the segment's end.
+        leader_epoch_differences: entries within the segment that only one of the stored history and the metadata has,
+            and entries of the stored history that start after the segment's end.
         leader_epochs_outside: entries of the metadata that do not begin in [start, end].
         missing_offsets: offsets between the previous segment's end and this start, without a decision to skip them.
         unexplained_overlap: offsets that this segment and its predecessor both hold; 0 if this segment has new offsets
             and another broker or a later leader epoch.
         leader_epochs_back: by how many epochs this segment, at its first new offset, is below its predecessor's last.
-        leader_epochs_unlike_previous: entries that only one of the stored history and the metadata of the segment that
-            ends right before this one has.
+        leader_epochs_unlike_previous: entries that differ between the stored history and the predecessor's metadata, if
+            the predecessor ends right before this segment.
         batches_not_opened: batches above a limit of decompressed bytes or records; the part that was read is right.
         first_batch_faults, last_batch_faults: faults of all kinds in the batches at either end. Only shallow.
         read_log_crc32c: checksum of the bytes that were read. Like all columns below up to transaction_index_missing,
@@ -183,7 +183,7 @@ class PartitionMeasure:
         unexplained_overlap: offsets that a segment shares with the one before it, as for `SegmentMeasure`; duplicates
             are not counted again.
         leader_epoch_regressions: segments whose leader epoch is below that of their predecessor.
-        segments_above_log_end: segments with offsets above the end of the leader's log.
+        segments_above_log_end: segments with offsets at or above the leader's log end (exclusive).
         segments_below_log_start: segments wholly below the remote log start, which no reader gets.
         other_history: offsets of segments whose leader epochs there are not those of the partition's history, except
             offsets that a decision left to an older history, and segments wholly below the remote log start.

@@ -323,8 +323,8 @@ def plan_verification(
         depth: how deep the run reads segments.
         quotas: the fetch quotas, for the estimate of the run's duration.
         now_ms: the time by the database's clock.
-        max_age_ms: age at which PASSED verdicts expire.
-        limit_bytes: the most bytes to read, except that the most urgent segment is always planned; None: no limit.
+        max_age_ms: age above which PASSED verdicts expire.
+        limit_bytes: the most estimated bytes; the most urgent segment is planned even above it. None: no limit.
         needs_deep: called for chosen segments that failed; returns whether only a deep verification can clear the
             segment. It is then read deep, whatever `depth` is.
     """

@@ -157,7 +157,7 @@ class PartitionPresence:
     Attributes:
         found: checked, and in the store.
         missing: checked, not in the store, and without an earlier FAILED verdict.
-        stored: FINISHED without a FAILED verdict, checked or not; counted only if all checked segments are missing.
+        stored: FINISHED without a FAILED verdict, checked or not; only checked ones if `is_whole` cannot hold.
         before: failed as missing before, and neither replaced nor given up since.
     """
 

@@ -56,7 +56,7 @@ class AreEqual:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One rule. `sentence` says what is so if the rule holds; `depths` are those at which its columns are measured."""
+    """One rule. `sentence` says what is so if the rule holds; `depths` are those at which it is evaluated."""
 
     rule_id: str
     level: Level

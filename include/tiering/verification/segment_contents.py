@@ -105,7 +105,7 @@ class SegmentContents:
         return self._reader.index(index_type)
 
     def transaction_index(self) -> bytes:
-        """Return the transaction index; empty bytes if the segment has none."""
+        """Return the transaction index; empty bytes if it is not found."""
         try:
             return self._reader.index(IndexType.TRANSACTION)
         except RemoteResourceNotFoundError:

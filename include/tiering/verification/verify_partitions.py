@@ -42,7 +42,7 @@ from include.tiering.verification.rules import QualityFinding, RuleEvaluator, Se
 from include.tiering.verification.suites import findings_of_partition
 
 GROUP_PARTITIONS: Final = 100
-"""The most partitions that are evaluated together: they share the evaluator's fixed cost, and memory is bounded."""
+"""The most partitions that are evaluated together, to share the evaluator's fixed cost in bounded memory."""
 
 LogEnds = Callable[[Collection[str]], Mapping[TopicIdPartition, int]]
 """Returns the ends (exclusive) of the leaders' logs of these topics, for the logs that can be read."""
@@ -50,7 +50,7 @@ LogEnds = Callable[[Collection[str]], Mapping[TopicIdPartition, int]]
 
 @dataclass(frozen=True, slots=True)
 class PartitionReport:
-    """The result of one call. `failed` has the findings of critical rules, at most 100 per rule and partition."""
+    """The result of one call. `failed` is about critical rules. A rule has at most 100 findings per partition."""
 
     partitions: int
     failed: tuple[QualityFinding, ...]
@@ -127,10 +127,7 @@ def _record_divergence(
     divergences: Sequence[Divergence],
     retained: PartitionRetentionState,
 ) -> None:
-    """Record that histories diverge, or extend the open divergence: the partition waits for a decision.
-
-    Nothing is recorded if the topic's owner is neither PLATFORM nor NONE, or another history is the newest now.
-    """
+    """Record that histories diverge, or extend the open divergence; see `Divergences.record_divergence`."""
     finished = [
         row for row in rows if row.metadata.is_finished and row.metadata.end_offset >= retained.log_start_offset
     ]

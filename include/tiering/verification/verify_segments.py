@@ -12,10 +12,10 @@ verified any number of times.
     recorded  broken rules and verdict of each segment     results of some of the segments      the next call
               stored together, segment by segment
 
-The next call verifies all segments of the run again, or without a run every segment that has not passed: the same
-objects get the same verdict. If the store does not answer, the caller gets the error; results that are recorded stay,
-and no other verdict is given. The same holds for a store that is not this database's (a disk is not mounted, a URL is
-wrong), since every segment would fail there as missing. Measures of missing segments that were not FAILED before are
+The next call verifies all segments of the run again, or without a run every segment whose verdict is not PASSED. If the
+store does not answer, the caller gets the error; results that are recorded stay, and no other verdict is given. The
+same holds for a store that is not this database's (a disk is not mounted, a URL is wrong), since every segment would
+fail there as missing. Measures of missing segments that were not FAILED before are
 held back: they are evaluated and recorded at the end, if it is plausible that so many are lost: see `record_verdicts`.
 
 `verify_planned` verifies the segments that a run planned. They are measured in this process or by Spark tasks:
@@ -70,7 +70,7 @@ from include.tiering.verification.record_verdicts import (
 from include.tiering.verification.rules import QualityFinding, RuleEvaluator
 
 GROUP_SEGMENTS: Final = 500
-"""The most measures that are evaluated together, except those held back: they share the evaluator's fixed cost."""
+"""The most measures that are evaluated together, to share the evaluator's fixed cost; those held back may be more."""
 
 GROUP_BYTES: Final = GIB
 """About how many bytes each reading stream reads before verdicts are stored."""
@@ -175,7 +175,7 @@ def verify_segments(
     With `run_id` None, verify every FINISHED segment whose verdict is not PASSED.
 
     Raises:
-        RemoteStorageUnavailableError: the store does not answer (retriable).
+        RemoteStorageUnavailableError, SegmentKeyError: see `measure_segment`.
         ForeignStoreError: the store is not this database's; nothing was recorded for the group.
         StoreInDoubtError: the missing segments may not count as lost; nothing was recorded for those held back.
         RuleEvaluationError: a rule could not be applied; nothing was recorded for the group.
@@ -223,7 +223,7 @@ def _unpassed(metadata: RemoteLogMetadata) -> Iterator[Subject]:
 
 
 def _of_run(metadata: RemoteLogMetadata, run_id: str) -> Iterator[Subject]:
-    """Include segments without a verdict of runs that died before their quality check: they would never be served."""
+    """Include unverified segments of runs that died before their quality check, so that they can be served."""
     wanted: dict[TopicIdPartition, set[RemoteLogSegmentId]] = {}
     for row in (*metadata.segments_of_run(run_id), *metadata.unverified_segments()):
         segment_id = row.metadata.remote_log_segment_id
@@ -240,7 +240,7 @@ def subjects_of(
 
 
 def _finished(metadata: RemoteLogMetadata, partition: TopicIdPartition) -> Iterator[Subject]:
-    """Return FINISHED segments in the order of their copies: within one history, end offsets ascend.
+    """Return FINISHED segments by history and end offset, each with its predecessor.
 
     A segment wholly below the remote log start is no predecessor: such segments are about to be deleted, in any order.
     The log start is read after the list, because it is raised before segments expire: expired segments that the list
@@ -300,8 +300,8 @@ def verify_planned(
     `streams` is how many segments `measure_all` reads at the same time; `on_group` is called after a group is recorded.
 
     Raises:
-        RemoteStorageUnavailableError, ForeignStoreError, RuleEvaluationError: recorded results stay, the next call
-            verifies the rest.
+        RemoteStorageUnavailableError, SegmentKeyError, ForeignStoreError, RuleEvaluationError: recorded results stay,
+            the next call verifies the rest.
         StoreInDoubtError: the missing segments may not count as lost; nothing was recorded for those held back.
     """
     began = clock.monotonic()
@@ -358,8 +358,7 @@ def measure_in_process(measurer: Measurer, on_read: Callable[[int], None] = lamb
 def measure_planned(measurer: Measurer, planned: ToMeasure) -> SegmentMeasure | None:
     """Measure a planned segment; None if it is no longer FINISHED. A predecessor that is not FINISHED now is left out.
 
-    Raises:
-        RemoteStorageUnavailableError, ForeignStoreError
+    Raises as `Measurer.of`.
     """
     row = measurer.metadata.segment(planned.segment_id)
     if row is None or not row.metadata.is_finished:

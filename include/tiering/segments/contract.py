@@ -243,9 +243,9 @@ class RemoteLogMetadata(Divergences, Protocol):
         """Merge a leader's epoch cache into the partition's leader epochs; return every contradiction found.
 
         See `leader_epochs.merged`; after a decision to follow another history, epochs that may be of the replaced one
-        are ignored. An event is recorded if the stored epochs change and there are contradictions. The epochs of a
-        segment that becomes FINISHED need no call: `update_segment` merges them in its transaction, unless the segment
-        supersedes another one.
+        are ignored if `seen` has no newer epoch than the stored ones. An event is recorded if the stored epochs change
+        and there are contradictions. The epochs of a segment that becomes FINISHED need no call: `update_segment`
+        merges them in its transaction, unless the segment supersedes another one.
         """
         ...
 

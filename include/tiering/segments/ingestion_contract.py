@@ -66,7 +66,7 @@ class IngestPosition:
         metadata_partition: number of the partition.
         next_offset: the first offset that is not read yet.
         end_offset: end of the partition, exclusive.
-        bounds_read_at_ms: when the bounds were read, by the database's clock.
+        bounds_read_at_ms: when the bounds were recorded, by the database's clock.
         stopped: why nothing from `next_offset` on is applied; None if the partition is not stopped.
         rereading_to: offset (exclusive) up to which the partition is being read again; None if it is not being read
             again.

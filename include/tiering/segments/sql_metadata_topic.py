@@ -1,8 +1,8 @@
 """Positions in the metadata topic in SQL, and the changes that follow from having read it.
 
-Once every metadata partition is read or stopped, topics with live segments of brokers get the owner BROKER, and the
-platform's segments that brokers delete are advanced. Once a metadata partition is read again to its end, brokers'
-segments that no record named are removed.
+Once every metadata partition is read or stopped, `give_to_brokers` changes owners, and `follow_brokers` advances the
+platform's segments that brokers delete. Once a metadata partition is read again, `forget_unread` removes brokers'
+segments that no record named.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -294,8 +294,8 @@ def prove_place(storage: RemoteStorage, metadata: RemoteLogMetadata, *, read_bac
     Args:
         storage: the store at the location to check.
         metadata: the segments that it should have.
-        read_back: whether the objects of a store that keeps no checksums are read, to compute them. If not, the log's
-            length alone is compared there.
+        read_back: whether objects for which the store keeps no checksum are read, to compute it. If not, only the
+            length of such a log is compared.
 
     Raises:
         RemoteStorageError: the store does not answer, or refuses a request.

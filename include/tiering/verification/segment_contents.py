@@ -32,8 +32,8 @@ _T = TypeVar("_T")
 class SegmentContents:
     """The objects of a segment. If they could not be listed, every method that needs the list raises that error.
 
-    For a shallow measure of a store that keeps no checksums (a file system), listing the objects reads them to compute
-    their checksums. For a deep measure listing reads nothing; the measure reads the log once, later. Unless a method
+    For a shallow measure, listing reads the objects for which the store keeps no checksum (in a file system, all) to
+    compute it. For a deep measure listing reads nothing; the measure reads the log once, later. Unless a method
     says otherwise, it raises what the store raises. If the store does not answer the listing, the constructor raises
     that error.
     """

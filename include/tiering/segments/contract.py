@@ -79,8 +79,9 @@ class Divergences(Protocol):
             history: number of the newest history (`newest_history`) when the divergence was seen.
 
         Returns:
-            The divergence that is open now; None if none is, because nothing of it `is_remote`. Also None, and nothing
-            is recorded, if another history is the newest now, or if the topic's owner is neither PLATFORM nor NONE.
+            The divergence that is open now; None if none is, because `Divergence.is_remote` is False. Also None, and
+            nothing is recorded, if another history is the newest now, or if the topic's owner is neither PLATFORM nor
+            NONE.
         """
         ...
 
@@ -99,8 +100,9 @@ class Divergences(Protocol):
         If segments were copied from the source's history before the divergence was detected, they begin the new
         history, and `highest_copied_offset` stays as it is. Otherwise the next copy begins at `from_offset`: a
         `highest_copied_offset` at or above `from_offset` is lowered to `from_offset` - 1, even if segments above that
-        offset are remote. If `highest_copied_offset` is lower, the offsets between both that no decision covers are
-        recorded as skipped. The partition's leader epochs become those that `leader_epochs.followed` returns.
+        offset are remote. If `highest_copied_offset` is lower, the offsets above it and below `from_offset` that no
+        decision covers are recorded as skipped. The partition's leader epochs become those that
+        `leader_epochs.followed` returns.
 
         Args:
             partition: the partition.
@@ -159,7 +161,7 @@ class RemoteLogMetadata(Divergences, Protocol):
         whole). If a FAILED verdict has stopped the partition, or a divergence is open, only a copy that `supersedes` a
         failed segment becomes FINISHED. That copy must have exactly the offsets and leader epochs of the failed segment
         (epochs without a record are not compared). The failed segment becomes DELETE_SEGMENT_STARTED in the same
-        transaction, with an event. The order of end offsets is not checked then.
+        transaction, with an event. The order of end offsets is not checked for that copy.
 
         Raises:
             UnknownSegmentError: the segment of the update does not exist, or the one that `supersedes` names does not.

@@ -7,7 +7,7 @@ even if a process dies.
 Segments have an origin. A segment that a broker began stays the broker's: the platform counts, verifies and audits it,
 and neither replaces nor deletes it. A segment that the platform began stays the platform's when brokers write records
 about it. The segment's state by these records is stored next to the platform's state of the segment. It is a finding if
-the records describe another segment (other offsets, size, leader epochs and so on), or if it is FINISHED by the records
+the records describe the segment differently (offsets, size, leader epochs and so on), or if it is FINISHED by them
 only. Once the topic's owner is BROKER, a deletion by brokers advances the platform's row to the same state of deletion
 (`take_over`).
 """
@@ -264,5 +264,5 @@ class MetadataIngestion(Protocol):
         ...
 
     def outcomes(self) -> Mapping[int, Mapping[RecordOutcome, int]]:
-        """Count records by outcome since the last `read_again`, by metadata partition."""
+        """Count records by outcome since the topic's first reading or last `read_again`, by metadata partition."""
         ...

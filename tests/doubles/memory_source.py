@@ -8,10 +8,11 @@ from typing import Any
 
 import google_crc32c
 
-from include.tiering.errors import CorruptFileError, SourceChangedError, SourceVanishedError
+from include.tiering.errors import CompactedSegmentError, CorruptFileError, SourceChangedError, SourceVanishedError
 from include.tiering.kafka.log_dirs.contract import (
     BoundsQuality,
     CheckedSegment,
+    IneligibleReason,
     LogSegment,
     Replica,
     ReplicaId,
@@ -62,6 +63,8 @@ class MemoryOpenSegment:
         if (self._replica.topic_id_partition, self.segment.base_offset) in self._source.corrupt:
             self._found_corrupt = True
             raise CorruptFileError(f"{self._replica.replica_id}/{self.segment.base_offset}.log", "bad CRC-32C", 61)
+        if self.segment.reason is IneligibleReason.COMPACTED_SEGMENT:
+            raise CompactedSegmentError(f"{self._replica.replica_id}/{self.segment.base_offset}.log", "lacks offsets")
         data = self._source.log_bytes(self._replica.topic_id_partition, self.segment.base_offset)
         return CheckedSegment(
             data=LogSegmentData(

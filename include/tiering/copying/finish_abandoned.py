@@ -36,10 +36,10 @@ holds the copy lease, no other worker of this database continues the copy meanwh
     any, and the deletion  any                                 abandons it
     of the copy has begun
 
-*Whole* means that lengths and checksums match, *in parts* that an object is missing. Two kinds of segments in the
-source count as deleted, because nothing can be copied from them in the place of the copy: for a copy that the plan
-names, a segment with another end; for a copy that replaces a failed segment, also one that is not eligible or has other
-leader epochs (which begin at the log start if it lies inside the segment). Expiration deletes a copy that was kept by
+*Whole* means that lengths and checksums match, *in parts* that an object is missing. If the plan names
+the copy, a segment of the same history counts as deleted if its log start lies inside it, or if compaction merged it
+with later ones. If the copy replaces a failed segment, a segment in the source that has another end or is not eligible
+counts as deleted. Expiration deletes a copy that was kept by
 its rule above: for example once the copy is below the log start, another copy of its offsets has passed verification,
 or a person has decided to skip them. If the source has lost the whole partition, `./tiering adopt` finishes the copies
 that are whole.
@@ -52,7 +52,7 @@ from typing import Final
 
 from include.tiering.copying.copy_checks import require_no_divergence
 from include.tiering.copying.copy_segment import CopyStep, SegmentCopier
-from include.tiering.errors import SourceChangedError, SourceVanishedError, StateConflictError
+from include.tiering.errors import CompactedSegmentError, SourceChangedError, SourceVanishedError, StateConflictError
 from include.tiering.kafka.log_dirs.contract import OpenSegment, ReplicaId
 from include.tiering.model.histories import newest_history, not_skipped, with_records
 from include.tiering.model.ownership import Fence, SegmentOrigin
@@ -203,14 +203,13 @@ class AbandonedCopies:
             as_planned = next((segment for segment in planned if _is_planned(segment, attempt)), None)
             try:
                 failed = None if as_planned is None else self.copier.failed(attempt.topic_id_partition, as_planned)
-                opened = self._opened(stack, replica_id, attempt, as_planned)
+                opened = self._opened(stack, replica_id, attempt, replaces=failed is not None)
             except (SourceChangedError, StateConflictError) as error:
                 return str(error)
             if self._is_to_be_sent_again(row, opened):
                 self.copier.abandon(attempt, fence)
                 return None
-            if failed and opened and opened.segment.leader_epochs != attempt.segment_leader_epochs:
-                # Nothing can be copied from it in the place of the failed segment.
+            if opened and _lacks_records_of(opened, attempt, is_planned=as_planned is not None):
                 opened = None
             fault = self.whole.fault(row)
             why = fault or self._objection(row, opened, replica_id, planned, failed)
@@ -238,29 +237,24 @@ class AbandonedCopies:
         return self.whole.is_in_parts(row)
 
     def _opened(
-        self, stack: ExitStack, replica_id: ReplicaId, attempt: RemoteLogSegmentMetadata, planned: PlannedSegment | None
+        self, stack: ExitStack, replica_id: ReplicaId, attempt: RemoteLogSegmentMetadata, *, replaces: bool
     ) -> OpenSegment | None:
-        """Open the source's segment; None if it is gone, or has lost records of the copy to compaction.
+        """Open the source's segment; None if it is gone.
 
-        If the copy is `planned`, also None if the source's segment ends elsewhere. If it is planned as the replacement
-        of a failed segment, also None if the source's segment is not eligible.
+        Also None if the copy replaces a failed segment and the source has no eligible segment of these offsets.
 
         Raises:
             SourceChangedError: the segment has changed or is the active one, and the copy replaces no failed segment.
             SourceError: the source cannot be read.
         """
-        replaces = planned is not None and planned.supersedes is not None
         try:
             opened = stack.enter_context(self.copier.source.open_segment(replica_id, attempt.start_offset))
-        except SourceVanishedError:
-            return None
-        except SourceChangedError:
-            if replaces:
+        except (SourceVanishedError, SourceChangedError) as error:
+            if replaces or isinstance(error, SourceVanishedError):
                 return None
             raise
-        is_other = planned is not None and opened.segment.end_offset != attempt.end_offset
-        is_other |= replaces and not opened.segment.eligible
-        return None if is_other or _was_compacted(opened, attempt) else opened
+        is_other = not opened.segment.eligible or opened.segment.end_offset != attempt.end_offset
+        return None if replaces and is_other else opened
 
     def _objection(
         self,
@@ -308,14 +302,25 @@ def _is_same(opened: OpenSegment, row: SegmentRow) -> bool:
     return opened.fingerprint.as_text() == row.source_fingerprint or opened.check().data.log_crc32c == row.log_crc32c
 
 
-def _was_compacted(opened: OpenSegment, attempt: RemoteLogSegmentMetadata) -> bool:
-    """Return whether the source's segment lost records of the copy to compaction, so that only the copy has them all.
+def _lacks_records_of(opened: OpenSegment, attempt: RemoteLogSegmentMetadata, *, is_planned: bool) -> bool:
+    """Return whether the source's segment has the copy's offsets in the same history, but not all of their records.
 
-    The segment has the copy's offsets under the same leader epochs, each of which has one history, and fewer bytes.
+    Compaction may have removed some: then the segment has fewer bytes, or it was merged with later ones and ends later.
+    Or the source's log start lies inside the segment, where its leader epochs begin then. The last two are looked for
+    only if the plan names the copy. A segment that ends later is read whole for this.
     """
-    segment, offsets = opened.segment, (attempt.start_offset, attempt.end_offset + 1)
-    is_smaller = segment.size_bytes < attempt.segment_size_bytes and segment.end_offset >= attempt.end_offset
-    return is_smaller and segment.leader_epochs.range(*offsets) == attempt.segment_leader_epochs.range(*offsets)
+    segment, end_offset = opened.segment, attempt.end_offset + 1
+    first = max(attempt.start_offset, segment.leader_epochs.entries[0].start_offset)
+    epochs = segment.leader_epochs.range(first, end_offset)
+    if epochs != attempt.segment_leader_epochs.range(first, end_offset) or segment.end_offset < attempt.end_offset:
+        return False
+    if is_planned and segment.end_offset > attempt.end_offset:
+        try:
+            opened.check()
+        except CompactedSegmentError:
+            return True
+    is_cut = is_planned and first > attempt.start_offset and segment.end_offset == attempt.end_offset
+    return is_cut or segment.size_bytes < attempt.segment_size_bytes
 
 
 def _is_planned(planned: PlannedSegment, attempt: RemoteLogSegmentMetadata) -> bool:

@@ -106,9 +106,10 @@ def _is_due(planned: str, now: str | None) -> bool:
 
     An abandoned copy is deleted only after a proof (`ReplacementCheck.require_covered`), which a batch requires only if
     the plan has the reason ABANDONED_COPY. So a segment that was planned for another reason and is now due as an
-    abandoned copy waits for the next plan.
+    abandoned copy waits for the next plan. So does one that is now due because its topic was deleted: a plan with that
+    reason is never carried out without an approval.
     """
-    return now is not None and (now != DeletionReason.ABANDONED_COPY or planned == DeletionReason.ABANDONED_COPY)
+    return now == planned or now not in (None, DeletionReason.ABANDONED_COPY, DeletionReason.TOPIC_DELETED)
 
 
 def _may_stay(row: SegmentRow | None) -> bool:

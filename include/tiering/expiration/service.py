@@ -19,7 +19,7 @@ from include.tiering.expiration.plan import (
     plan_truncation,
     truncate,
 )
-from include.tiering.kafka.log_dirs.contract import LogSegment, LogSource, ReplicaId, ScanReport
+from include.tiering.kafka.log_dirs.contract import LogSegment, LogSource, ReplicaId
 from include.tiering.model.segments import TopicIdPartition, Uuid
 from include.tiering.quotas.contract import Quotas
 from include.tiering.remote_storage.contract import RemoteStorage
@@ -282,9 +282,8 @@ class ExpirationService:
         """
         clocks.require(with_store=False)
         partition = planned.topic_id_partition
-        retention = self._configs.retention_of(partition.topic)
         lifecycle_states = self._names.lifecycle_states([partition], clocks.now_ms(), needs_answer=False)
-        planner = self._planner_by({partition.topic: retention}, lifecycle_states)
+        planner = self._planner_by({partition.topic: self._configs.retention_of(partition.topic)}, lifecycle_states)
         history = planner.newest_history(partition)
         again = planner.plan_again(planned, now_ms=clocks.now_ms())
         return still_planned(planned, again, self._metadata, history=history, waits=planner.why_it_waits(partition))
@@ -311,7 +310,9 @@ class ExpirationService:
     def _decide(
         self, planner: ExpirationPlanner, run_id: str, partitions: Sequence[TopicIdPartition], clocks: ClockGuard
     ) -> ExpirationPlan:
-        report = self._scan_of(planner.topics_by_size(partitions))
+        # Without topics with a retention by size, or without configured log directories, nothing is scanned.
+        topics = planner.topics_by_size(partitions)
+        report = self._log_dirs.scan(topics) if topics and self._log_dirs.are_configured else None
         return planner.plan(run_id, partitions, report, now_ms=clocks.now_ms())
 
     def _size_doubts(self, replica_id: ReplicaId, segments: Sequence[LogSegment]) -> Mapping[int, str]:
@@ -320,7 +321,3 @@ class ExpirationService:
             return self._source().size_doubts(replica_id, segments)
         except SourceError as error:
             return {segment.base_offset: f"it cannot be read now: {error}" for segment in segments}
-
-    def _scan_of(self, topics: Collection[str]) -> ScanReport | None:
-        """Scan the topics; None without topics or without configured log directories."""
-        return self._log_dirs.scan(topics) if topics and self._log_dirs.are_configured else None

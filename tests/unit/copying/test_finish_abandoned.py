@@ -299,6 +299,24 @@ def test_a_whole_copy_is_finished_where_compaction_merged_its_segment_with_the_n
     assert ids(world, orders)[10] == left.remote_log_segment_id
 
 
+@pytest.mark.parametrize("history", [[(0, 0)], [(0, 0), (1, 15)]], ids=["the same history", "another history"])
+def test_a_planned_copy_stays_where_a_leader_has_its_offsets_in_a_longer_segment(world, orders, history):
+    """The plan named the segment of the leader before. All records of the copy are in the longer one, or others are."""
+    left = left_at(world, orders, CopyStep.VERIFIED).metadata
+    first, second, third = world.source.replicas[orders].segments
+    epochs = LeaderEpochs.of(history)
+    longer = replace(second, end_offset=25, size_bytes=1_600, leader_epochs=epochs.range(10, 26))
+    after = replace(third, base_offset=26, size_bytes=400, leader_epochs=epochs.range(26, 30))
+    world.source.change(orders, segments=(first, longer, after), leader_epochs=epochs)
+    world.source.generation = 2
+    world.batch()
+    assert world.offsets(orders) == [(0, 9)]
+    assert [row.metadata for row in abandoned_copies_of(world.metadata, orders.topic_id_partition)] == [left]
+    world.plan("next")
+    assert world.batch("next", "next/0").failed == ()
+    assert world.offsets(orders) == [(0, 9), (10, 25), (26, 29)]
+
+
 def test_a_whole_copy_stays_while_the_source_may_not_be_copied(world, orders):
     left = left_at(world, orders, CopyStep.VERIFIED).metadata
     first, second, third = world.source.replicas[orders].segments

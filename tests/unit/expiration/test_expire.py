@@ -194,14 +194,18 @@ class OneSegment:
         (DeletionReason.TIME, DeletionReason.ABANDONED_COPY, False),
         (DeletionReason.ABANDONED_COPY, DeletionReason.ABANDONED_COPY, True),
         (DeletionReason.ABANDONED_COPY, DeletionReason.TIME, True),
+        (DeletionReason.SIZE, DeletionReason.TOPIC_DELETED, False),
+        (DeletionReason.TOPIC_DELETED, DeletionReason.TOPIC_DELETED, True),
+        (DeletionReason.TOPIC_DELETED, DeletionReason.TIME, True),
+        (DeletionReason.TIME, None, False),
     ],
 )
-def test_what_is_due_only_as_an_abandoned_copy_waits_for_a_plan_that_says_so(
-    planned: DeletionReason, now: DeletionReason, goes: bool
+def test_what_is_due_only_as_an_abandoned_copy_or_with_its_topic_waits_for_a_plan_that_says_so(
+    planned: DeletionReason, now: DeletionReason | None, goes: bool
 ) -> None:
     """Only of such a one is proved that its offsets are elsewhere, by what the plan calls it."""
     before = PlannedExpiration(ORDERS, 0, 0, (planned_deletion(COPY, planned),))
-    again = replace(before, deletions=(planned_deletion(COPY, now),))
+    again = None if now is None else replace(before, deletions=(planned_deletion(COPY, now),))
     metadata: Any = OneSegment()
     checked = still_planned(before, again, metadata, history=0)
     assert (checked.planned.deletions, checked.kept) == ((before.deletions, ()) if goes else ((), before.deletions))

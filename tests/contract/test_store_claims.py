@@ -258,6 +258,23 @@ def test_of_two_that_take_a_store_over_at_once_nobody_is_wrong_about_it(
     assert identities.accepted().current == marker(storage)
 
 
+def test_a_take_over_that_has_not_ended_proves_nothing_to_another_worker(
+    identities: StoreIdentities, storage: SegmentStorage
+) -> None:
+    """The database was set back. A worker has proposed its generation when a person begins to take the store over."""
+    before = identities.accepted().current
+    newer = StoreMarker(before.cluster_id, before.store_id, before.generation + 3, "of another database", PLACE)
+    storage.replace_marker(before, newer, conditional=False)
+
+    def begin_to_take_over(step: ClaimStep) -> None:
+        if step is ClaimStep.PENDING_STORED:
+            identities.propose_over(newer, uuid(9), PLACE, author="me")
+
+    with pytest.raises(ForeignStoreError, match="another database has used store"):
+        claim_of(identities, storage, observe=begin_to_take_over).raise_generation()
+    assert marker(storage) == newer
+
+
 def test_nothing_is_written_where_there_is_no_marker(identities: StoreIdentities, tmp_path: Path) -> None:
     """Not even what finds out about conditions: a disk that is not mounted has no directory for it."""
     identities.create(uuid(1), uuid(2), PLACE)

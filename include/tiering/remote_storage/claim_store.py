@@ -195,8 +195,8 @@ class StoreClaim:
             The database's own marker afterwards.
 
         Raises:
-            ForeignStoreError: the generation is still pending, and the store has neither the pending marker nor the one
-                before it; or a move is pending, as for `raise_generation`.
+            ForeignStoreError: the store has neither the pending marker nor the one before it, and the generation was
+                not settled; or a move is pending, as for `raise_generation`.
         """
         pending = proposed.pending
         if pending is None:
@@ -210,7 +210,8 @@ class StoreClaim:
         if found == pending:
             return self._settled(pending)
         now = self.generations.accepted()
-        if now.pending == pending:
+        # A take-over of this database may have replaced the pending generation, and its end is not known yet.
+        if now.pending == pending or now.current.generation < pending.generation:
             raise ForeignStoreError(proposed.objection(found))
         return now.current
 

@@ -6,7 +6,7 @@ answer passes through an XCom, which users of Airflow can write.
 
 | step | what a crash after it leaves |
 |---|---|
-| put | a question that was not shown; nothing may be deleted |
+| put | a question that was not shown; nothing is deleted |
 | show | a question without an answer; the approval task starts again and shows the same question |
 | answer | the answer; the release task checks it each time it is started |
 
@@ -255,7 +255,7 @@ def approval_question(
         *_left_out(len(actions), "topic"),
         "",
         "The share: bytes planned (not counted before) and deleted in 24 hours, of those stored if none were deleted.",
-        "**Approve** deletes exactly this plan. **Reject**, or no answer in time, deletes nothing.",
+        "**Approve** deletes at most this plan. **Reject**, or no answer in time, deletes nothing.",
         "If a retention was shortened by mistake: reject, then correct it (`./tiering configs --entity-type topics`).",
     ]
     return ApprovalQuestion(f"Delete {what}? Plan {limit_report.plan_hash[:_SHORT_HASH]}", "\n".join(lines))

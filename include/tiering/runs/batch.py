@@ -2,8 +2,8 @@
 
 - The `BatchLoop` claims a partition under a lease, has its work done in groups, and gives the lease back.
 - The `CancellationToken` says, before every grant of a copy or delete quota, whether this worker may still send. The
-  heartbeat sets the token's state: a pause or the death of the parent process stops the sending within one heartbeat
-  (`BEAT_SECONDS`), a lost lease at the next renewal, which is due when a third of the lease has passed.
+  heartbeat sets the token's state: a pause or the death of the parent process stops the sending at the next heartbeat
+  (every `BEAT_SECONDS`), a lost lease at the next renewal, which is due when a third of the lease has passed.
 - `StopConditions` end the batch when its time is over, its pool has become too small, or its token was cancelled.
 - The `BatchHeartbeat` thread renews the lease, reports the progress, and polls for pauses and for the death of the
   parent process.
@@ -37,7 +37,7 @@ class CancellationToken:
     """Says whether work may continue; can be cancelled for good, or paused for a while.
 
     During a pause `check` waits for at most `pause_hold_seconds`, about as long as a store keeps an idle connection.
-    After that the caller gives up its attempt, and another attempt begins after the pause.
+    After that the caller gives up its attempt; another attempt may begin after the pause.
     """
 
     def __init__(self, clock: Clock, *, pause_hold_seconds: float = PAUSE_HOLD_SECONDS) -> None:
@@ -138,7 +138,7 @@ class StopConditions:
         return None
 
     def _is_surplus(self) -> bool:
-        """Return whether the live batches that began earlier take all slots; False for an unknown or negative size."""
+        """Return whether earlier live batches leave this live batch no slot; False for an unknown or negative size."""
         slots = self._work.pool_size(self._pool) if self._pool is not None else None
         if self._pool is None or slots is None or slots < 0:
             return False
@@ -146,10 +146,10 @@ class StopConditions:
 
 
 class BatchHeartbeat:
-    """Runs as long as the batch; cancels the token when the batch may not continue.
+    """Runs as long as the batch; makes the token refuse when the batch may not continue.
 
-    While the database is unreachable, the token allows sending until the lease has run out by this host's clock. From
-    then on it refuses, because another worker may hold the partition.
+    An unreachable database does not stop the sending until the lease has run out by this host's clock. From then on
+    the token refuses, because another worker may hold the partition.
     """
 
     def __init__(
@@ -212,8 +212,8 @@ class BatchHeartbeat:
     def on_lease_lost(self, lease: PartitionLease) -> None:
         """Cancel the batch if another process of the same batch holds the lease that this process has lost.
 
-        In that case the task was started again while this process only seemed dead. Unless this process stops, the two
-        processes take the lease from each other endlessly.
+        In that case the task was started again while this process only seemed dead. If both processes went on, they
+        would take the lease from each other endlessly.
         """
         fence, mine = lease.fence, (lease.run_id, lease.batch_id)
 
@@ -229,7 +229,7 @@ class BatchHeartbeat:
             self._planned_bytes += size_bytes
 
     def add_done(self, size_bytes: int) -> None:
-        """Count bytes as done that need not be sent."""
+        """Count bytes as done that were not sent."""
         self._done_bytes += size_bytes
 
     @contextmanager
@@ -423,9 +423,9 @@ class BatchLoop:
         return self.set_aside | self._throttled()
 
     def _wait_for_work(self, has_work: Callable[[], bool]) -> bool:
-        """Wait for a short time and return True if the loop should try to claim again; else return False at once.
+        """If planned work is left while a topic is paused or a partition throttled, wait briefly and return True.
 
-        It should while the run has planned work left and any topic is paused, or any partition throttled.
+        Otherwise return False at once.
         """
         is_held = bool(self._work.paused_topics() or self._throttled())
         if not is_held or not has_work():

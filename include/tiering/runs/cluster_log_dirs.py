@@ -59,9 +59,7 @@ class ClusterLogDirs:
 
         Raises:
             SettingError: `log_dirs` is empty, or the log dirs belong to another cluster than the database.
-            ForeignClusterError: the brokers belong to another cluster than the database.
-            MetadataUnavailableError: as for `require_cluster`.
-            BrokersError: as for `require_cluster`.
+            MetadataUnavailableError, BrokersError: as for `require_cluster`.
         """
         self.require_cluster()
         cluster_id, report = self._cluster_id(), self._source().scan(topics=topics)
@@ -84,9 +82,9 @@ class ClusterLogDirs:
         """Check that the brokers belong to the database's cluster; without bootstrap servers this is not checked.
 
         Raises:
-            MetadataUnavailableError: the database serves no cluster.
+            MetadataUnavailableError: the database cannot be read, or serves no cluster.
             ForeignClusterError: the brokers belong to another cluster than the database.
-            BrokersError: the brokers do not answer.
+            BrokersError: another error of the brokers.
         """
         expected = self._cluster_id()
         if self._brokers is not None and (found := self._brokers().cluster_id()) != expected:

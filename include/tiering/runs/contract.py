@@ -6,8 +6,8 @@ The database's clock decides when a lease ends. Each claim of a partition in one
 the claim before it, and a change under an older token has no effect. Runs that delete are in `deletion_run`.
 
 A lease is ignored, and blocks no claim, if it ends later than its own length and one minute (`LEASE_MARGIN_MS`) from
-now; a lease that is stored without a length is taken to be one hour long. Such a lease shows that the database's clock
-was wrong when it dated the lease, and that it may have dated other rows: `require_no_lease_ahead` reports the lease.
+now; a lease that is stored without a length is taken to be one hour long. An ignored lease shows that the database's
+clock was ahead when it dated the lease, or is behind now: `require_no_lease_ahead` reports the lease.
 """
 
 from collections.abc import Collection, Sequence
@@ -27,7 +27,7 @@ ALL_TOPICS: Final = "*"
 
 @dataclass(frozen=True, slots=True)
 class PlannedSegment:
-    """One rolled segment to copy. Offsets are inclusive.
+    """One segment to copy, or an abandoned copy to finish. Offsets are inclusive.
 
     `supersedes` is the id of the remote segment that the copy replaces, which has the same offsets and failed its
     verification; None for a first copy.
@@ -100,8 +100,8 @@ class LeaseHolder:
 class LeaseAhead:
     """A lease that is ignored, because it ends later than its length and `LEASE_MARGIN_MS` from now.
 
-    The database's clock was ahead when the lease was taken or renewed. No claim waits for the lease, and the next claim
-    replaces it. A topic that is not registered has its id as its name.
+    By the database's clock it was taken or renewed in the future. The next claim replaces the lease. A topic that is
+    not registered has its id as its name.
     """
 
     topic_id_partition: TopicIdPartition
@@ -114,7 +114,7 @@ AnyLease = TypeVar("AnyLease", bound=PartitionLease)
 
 @dataclass(frozen=True, slots=True)
 class LiveLease:
-    """A lease that blocks other claims now: its batch works on the partition, or ended without giving it back.
+    """A lease that blocks claims of other batches in its role now; its batch may have ended without releasing it.
 
     A topic that is not registered has its id as its name.
     """
@@ -137,8 +137,8 @@ class SegmentOutcome(StrEnum):
 class WorkItem:
     """A planned segment with its outcome.
 
-    `error` is the class name of a TieringError; `path` and `position` say where the error occurred. A segment that is
-    still PLANNED may have an error too: the reason that `record_left_reason` stored last.
+    `error` is the class name of a TieringError; `path` and `position` say where a SourceError occurred. The error of a
+    segment that is still PLANNED is the reason that `record_left_reason` stored last.
     """
 
     topic_id_partition: TopicIdPartition
@@ -156,9 +156,9 @@ class BatchProgress:
     """One report of a batch: the bytes that it has planned and done.
 
     A running batch reports about once a second, and more often until it has done any bytes. `pool` is None outside of
-    Airflow. Batch ids are unique in the cluster, not only in their run. `started_at_ms` and
-    `updated_at_ms` are the database's times of the batch's first report and of this report: the store sets them and
-    ignores the caller's values.
+    Airflow. Batch ids are unique in the cluster, not only in their run. `started_at_ms` and `updated_at_ms` are the
+    database's times of the batch's first report and of this report: the store sets both and ignores the caller's
+    values.
     """
 
     run_id: str
@@ -200,7 +200,7 @@ class WorkStore(Protocol):
 
         A partition can be claimed if planned segments are left, none has FAILED in this run, and no other batch of any
         run has a live lease to copy it. A batch also gets a partition under a live lease of the same run and batch id,
-        which shows that its process died and was started again. If the earlier process still lives, it loses the lease
+        which shows that the batch was started again. If its earlier process still lives, that process loses the lease
         and has to end, see `BatchHeartbeat.on_lease_lost`.
 
         Args:
@@ -226,7 +226,7 @@ class WorkStore(Protocol):
         ...
 
     def renew(self, lease: AnyLease, *, lease_ms: int) -> AnyLease:
-        """Prolong a lease of any role; an expired lease too, unless the partition was claimed again in this role.
+        """Prolong a lease of any role, even an expired one, until the partition is claimed again in this role.
 
         Raises:
             LeaseLostError: the lease was taken over, given back, or ended by a withdrawal of its run.

@@ -2,11 +2,11 @@
 
 The database's clock decides how old a segment or an orphan object is. If that clock is years ahead, everything looks
 old. So the database's clock is compared with this worker's clock and with the time in the remote store's answer, and it
-must not be before the time of an event that it dated itself. The store's time is left out if it cannot be
-read or is not wanted. On a single host all of these are the same clock, so the comparison finds nothing; there the
-deletion limit protects. While a batch runs, the database's clock must also advance as fast as this process's monotonic
-clock. Decisions by age use `ClockGuard.now_ms` instead of reading the database's time again, because its clock may jump
-right after the check; only tombstones are removed by the database's time itself.
+must not be before the time of an event that it dated itself. The store's time is left out if it cannot be read or is
+not wanted. On a single host these are one clock, so comparing them finds nothing; there the deletion limits protect.
+While a batch runs, the database's clock must also advance as fast as this process's monotonic clock. Decisions by age
+use `ClockGuard.now_ms` instead of reading the database's time again, because its clock may jump right after the check;
+but tombstones are removed by the database's time itself.
 """
 
 from collections.abc import Callable, Sequence
@@ -105,7 +105,7 @@ class ClockGuard:
         self._check(with_store=with_store)
 
     def _check(self, *, with_store: bool) -> tuple[int, float]:
-        """The database's time, and this process's monotonic time at that moment."""
+        """Check; return the database's time and this process's monotonic time then."""
         bounds = self._bounds()
         stored_ms = self._time_of_store() if with_store else None
         monotonic, database_ms = self._clock.monotonic(), self._deletions.now_ms()

@@ -2,15 +2,13 @@
 
 A mistake in a setting makes a plan like any other, except that it deletes much at once. So for each topic the bytes
 that a run would delete, without those counted when an earlier run began to delete them, are added to the bytes deleted
-within the last 24 hours. The sum is divided by the bytes that
-would be stored if neither were deleted, in any segment state; this is the topic's share. A topic that loses few bytes
-passes whatever its share. So a second limit applies to all topics together: how many bytes may be deleted in all of
-topics that pass in this way, and how many topics may lose everything. The database also computes the totals,
-independently of the plan; a difference stops the run as a large share does. So does a
-demand of the caller, such as for a deleted topic.
+within the last 24 hours. The sum is divided by the bytes that would be stored if neither were deleted, in any segment
+state; this is the topic's share. A topic that loses few bytes passes whatever its share. So two limits apply to all
+topics together: how many bytes may be deleted in all of topics that pass in this way, and how many topics may lose
+everything. The database also computes the totals, independently of the plan; a difference stops the run as a large
+share does. So does a demand of the caller, such as for a deleted topic.
 
-A run that was stopped is released by an approval of exactly its plan, which the plan's hash identifies. Another plan
-needs another approval.
+A run that was stopped is released by an approval of exactly its plan, which the plan's hash identifies.
 """
 
 from collections import defaultdict
@@ -33,10 +31,10 @@ class TopicAction:
 
     Attributes:
         planned_bytes: bytes that the plan deletes.
-        recent_bytes: bytes deleted within the window before the run.
+        recent_bytes: see `TopicTotals.recent_bytes`.
         remote_bytes: bytes stored now, without those that `recent_bytes` counts.
         begun_bytes: the part of `planned_bytes` that an earlier run began to delete and that was counted then.
-        unapproved_bytes: the part of `recent_bytes` that is in no approved plan.
+        unapproved_bytes: see `TopicTotals.unapproved_bytes`.
         loses_everything: see `TopicTotals.loses_everything`.
     """
 
@@ -110,7 +108,7 @@ def apply_deletion_limits(
     demands: Mapping[Uuid, str] = MappingProxyType({}),
     dry_run: bool = False,
 ) -> DeletionLimitReport:
-    """Apply the limits to a stored plan and record the result: a run that has none, and no approval, is not released.
+    """Apply the limits to a stored plan and record the result.
 
     Args:
         run_id: the run of the plan.
@@ -118,7 +116,7 @@ def apply_deletion_limits(
         limits: what may be deleted without an approval.
         author: who evaluates, for the event log.
         demands: topics that need an approval whatever their share, each with a sentence that says why.
-        dry_run: do not record the result. Then no batch can claim the run, unless a person approves it.
+        dry_run: do not record the result. Then only an approval by a person releases the run.
 
     Raises:
         StateConflictError: no such run was planned.
@@ -153,8 +151,8 @@ def excesses(actions: Iterable[TopicAction], limits: DeletionLimits) -> dict[Uui
 def total_excesses(actions: Sequence[TopicAction], limits: DeletionLimits) -> dict[str, frozenset[Uuid]]:
     """Return a sentence for each limit of all topics together that is exceeded, with the topics that exceed it.
 
-    Only topics of which the plan begins a deletion are returned; a limit without such a topic gives no sentence. Recent
-    deletions that were approved do not count towards `total_max_bytes`.
+    Only topics with `counted_bytes` are returned; a limit without such a topic gives no sentence. Recent deletions that
+    were approved do not count towards `total_max_bytes`.
     """
     whole = [action for action in actions if action.loses_everything]
     small = [

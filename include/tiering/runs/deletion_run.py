@@ -5,8 +5,8 @@ exactly this plan, which its hash identifies. Before that no batch can claim its
 released again and loses its leases. Batches of the run claim partitions, each under a lease in the role EXPIRE.
 
 If the planning of a run `RUN` is tried again, the later tries are runs with the ids `RUN.2`, `RUN.3` and so on, each
-with a plan of its own. If `RUN` itself ends in a dot and a number, the id of its first try is `RUN.1`, so that no two
-tries have the same id.
+with a plan of its own. If `RUN` itself ends in a dot and 1 to 9 digits, its first try is `RUN.1`, so that no two tries
+have the same id.
 """
 
 import hashlib
@@ -41,11 +41,11 @@ class PlannedDeletion:
 
 @dataclass(frozen=True, slots=True)
 class PlannedExpiration:
-    """The deletions of one partition in the order in which they are done, and its log start offset before and after.
+    """The deletions of one partition in planned order, and its log start offset before and after them.
 
     `local_bytes` are the bytes that only the broker had when this was planned, None if they are not known or were not
-    counted. Their offsets are higher than `local_behind_offset`, which was the highest remote offset then (-1: there
-    was none). `local_history` is the number of the leader epoch history that was followed then.
+    counted. Their offsets are above `local_behind_offset`, the `highest_copied_offset` then (-1: there was none).
+    `local_history` is the number of the history (`model.histories`) that was followed then.
     """
 
     topic_id_partition: TopicIdPartition
@@ -73,7 +73,7 @@ class DeletionOutcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class DeletionItem:
-    """A planned deletion with its outcome. `error` is the class name of a TieringError, `message` its text."""
+    """A planned deletion with its outcome. `error` is the class name of a TieringError, `message` is for people."""
 
     planned: PlannedDeletion
     outcome: DeletionOutcome
@@ -92,7 +92,7 @@ class Approval:
 
 @dataclass(frozen=True, slots=True)
 class Withdrawal:
-    """The decision of `author` that a run deletes nothing more."""
+    """The decision of `author` that a run begins no more deletions."""
 
     author: str
     withdrawn_at_ms: int
@@ -165,7 +165,7 @@ class TopicTotals:
             sets, although their reason is time, size or log start.
         begun_bytes: the part of `planned_bytes` that is already being deleted, not superseded, and was counted then: in
             the plan of another released run, or FINISHED before its deletion began within the window.
-        unapproved_bytes: the part of `recent_bytes` that is in no approved plan.
+        unapproved_bytes: the part of `recent_bytes` in no approved plan; plans of withdrawn runs do not count.
         planned_finished: the part of `planned_segments` that is FINISHED.
         finished_segments: segments that are FINISHED now, `planned_finished` included.
     """
@@ -207,7 +207,7 @@ class DeletionRuns(Protocol):
         """Store the result of the deletion limits, with an event.
 
         Raises:
-            StateConflictError: no such run was planned; or it was, and the database was restored since.
+            StateConflictError: no such run was planned, or a restore of the database removed it.
         """
         ...
 
@@ -223,9 +223,9 @@ class DeletionRuns(Protocol):
     def withdraw(self, run_id: str, *, author: str) -> DeletionRun:
         """Withdraw the run for good, with an event. Idempotent: the first withdrawal stays.
 
-        Nothing more of the run is deleted, and no approval releases it again. The same transaction ends all leases of
-        the run, so that a batch that still works on it can change nothing more, and stores an outcome for each deletion
-        that is still planned.
+        No further deletion of the run begins, and no approval releases it again. The same transaction ends all leases
+        of the run, so that its batches can change no more metadata, and stores an outcome for each deletion that is
+        still planned.
 
         Raises:
             StateConflictError: no such run.
@@ -255,10 +255,10 @@ class DeletionRuns(Protocol):
 class DeletionStore(DeletionRuns, Protocol):
     """Runs of one cluster that delete segments.
 
-    Claims take partitions first in which the plan found deletions that had begun, so that the work of a dead batch is
-    resumed before other deletions begin. A withdrawal marks planned deletions as SKIPPED, but as FAILED if they have
-    begun: a later run continues these, since a deletion that has begun cannot be undone. All get the error
-    RunWithdrawnError.
+    Claims first take partitions in which the plan found begun deletions, so that the work of a dead batch is resumed
+    before other deletions begin. A withdrawal gives planned deletions the error RunWithdrawnError and marks them as
+    SKIPPED, but begun deletions of segments that are not superseded as FAILED: a later run continues these, since they
+    cannot be undone.
     """
 
     def save_plan(self, run_id: str, expirations: Sequence[PlannedExpiration]) -> DeletionRun:
@@ -303,7 +303,7 @@ class DeletionStore(DeletionRuns, Protocol):
     def runs_with_work(self, *, since_ms: int) -> Sequence[str]:
         """Return the ids of runs planned at `since_ms` or later that have a planned deletion left, oldest first.
 
-        They include runs that will never be carried out: dry runs, and runs that were rejected.
+        They include runs that may never be carried out: dry runs, and runs that were rejected.
         """
         ...
 

@@ -3,14 +3,10 @@
 Each partition has one lease row for each role in which it was claimed; the row's token grows with every claim.
 
 A claim is one conditional statement on that row: it inserts the row, or takes it over if the lease has expired, was
-given back, is ignored, or belongs to the same batch. So exactly one of the batches that claim a partition at the same
-time gets the lease; the others find it taken and try the next partition.
+given back, is ignored, or belongs to the same batch. So at most one of the batches that claim a partition at the same
+time gets the lease; the others find it taken and try the next partition. `contract` says which leases are ignored.
 
-A lease that ends later than its length and `LEASE_MARGIN_MS` from now was taken, or renewed, while the database's clock
-was ahead. It is ignored, because otherwise its partition would be blocked until that time.
-
-No token is given twice, even after a restore from a backup or a step of the database's clock. So a worker that got its
-lease before the restore never holds the token of a worker that got its lease afterwards (`database.transactions`).
+`database.transactions` says how tokens stay distinct across a restore from a backup or a step of the database's clock.
 
 | a batch dies                  | what it leaves                 | what continues or cleans up                       |
 |-------------------------------|--------------------------------|---------------------------------------------------|

@@ -1,8 +1,8 @@
 """Runs that delete segments or orphan objects, in SQL: plan, approval, withdrawal, claims and outcomes.
 
-The row of a run holds the result of the deletion limits, and who withdrew the run; its approval is a row of another
-table. A withdrawal locks the row of the run before it ends the leases, and a claim reads the row under the same lock.
-So a batch that claims at the same moment either finds the run withdrawn, or loses its lease with the others.
+The row of a run holds the result of the deletion limits, and who withdrew the run; another table has its approval. A
+withdrawal locks the row of the run before it ends the leases, and a claim reads the row under the same lock. So a batch
+that claims at the same moment either finds the run withdrawn, or loses its lease with the others.
 
 The planned deletions of a run are rows of one table and are called its items. Runs that delete segments and runs that
 delete orphan objects share the statements about items (`PlannedItems`) and a part of their stores (`SqlDeletionRuns`).
@@ -14,8 +14,8 @@ deleted segments by their rows, and stored bytes by the counters that every stat
   not count again, if it is in DELETE_SEGMENT_STARTED, is not superseded, and either was FINISHED before a deletion that
   began within the window, or is in the plan of another released run.
 - A segment of the platform counts as deleted recently if its deletion began within the window. A superseded segment is
-  in DELETE_SEGMENT_STARTED from the moment of its new copy, so it counts when its objects are gone. A copy that was
-  never FINISHED counts if a run deleted it, but not if the copier removed its own abandoned copy.
+  in DELETE_SEGMENT_STARTED from its new copy on, so it counts if its objects were deleted within the window. A copy
+  that was never FINISHED counts if a run deleted it, not if the copier removed its own abandoned copy.
 - A run is released by an approval of its current plan, or by a result of the limits that needs no approval, until it is
   withdrawn. A run without a recorded result, such as a dry run, was not released by the limits.
 """
@@ -304,8 +304,8 @@ class SqlDeletionRuns(DatedStore, ABC):
             while candidates := self._candidates(connection, run_id, batch_id, passed_over, now_ms):
                 passed_over.update(candidates)
                 for partition in candidates:
-                    # Without a lease, or without a deletion that is left, roll the locks back: a claim holds no lock
-                    # while it waits for another.
+                    # Without a lease, or without a deletion that is left, roll back: a claim holds no lock of a
+                    # lease while it waits for another.
                     with connection.begin_nested() as savepoint:
                         fence = sql_batches.take(
                             connection,
@@ -354,7 +354,7 @@ class SqlDeletionRuns(DatedStore, ABC):
     def _record(self, lease: PartitionLease, statement: Update, outcomes: Sequence[Mapping[str, Any]]) -> None:
         """Store outcomes of items of the leased partition.
 
-        The commit does not wait for the disk: if a power failure undoes it, the next batch records the outcomes again.
+        The commit does not wait for the disk: if a power failure undoes it, the next batch settles the items again.
 
         Raises:
             LeaseLostError: the lease was taken over, given back, or ended by a withdrawal of the run.

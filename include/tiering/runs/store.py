@@ -122,7 +122,7 @@ class SqlWorkStore(SqlBatches):
 
     Every call is one transaction, dated by the database's clock. Commits of outcomes do not wait for the disk: if a
     power failure undoes the outcome of a segment, the next batch that claims its partition finds that the segment is
-    copied, or copies it again.
+    copied, or tries again.
     """
 
     def save_plan(self, run_id: str, partitions: Sequence[PlannedPartition]) -> None:

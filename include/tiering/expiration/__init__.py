@@ -1,1 +1,1 @@
-"""Delete what retention has passed."""
+"""Delete segments that have expired."""

@@ -8,10 +8,10 @@ retention, owner and clock keep must not be deleted because of earlier values. S
 counts, and each batch checks its partition when it takes it and after each pause.
 
 **The new copy.** A failed segment was superseded because of a verification. If the verification was misled (another
-disk, another prefix, a store that returned wrong data), the superseded objects are the intact ones, and the FINISHED
-row refers to nothing. So before the objects of a superseded segment are deleted, the new copy is checked once more:
-it has to exist, be whole and correct, and have passed. Without this proof the old objects stay, at the cost of storage.
-Only a superseded segment that is wholly below the log start is deleted without the check.
+disk, another prefix, a store that returned wrong data), the superseded objects may be the only intact ones. So before
+the objects of a superseded segment are deleted, the new copy is checked once more: it has to exist, be whole and
+correct, and have passed. Without this proof the old objects stay, at the cost of storage. Only a superseded segment
+that is wholly below the log start is deleted without the check.
 
 **Abandoned copies.** A copy that looks unfinished may be finished in reality: if the database was set back, the copy
 may have been finished after the backup, and may be the only copy of its offsets. So a copy that expires as abandoned is
@@ -42,7 +42,7 @@ WOULD_STAY = "it stays by the settings that hold now"
 class StillPlanned:
     """The part of a partition's plan that still holds, and the part that does not.
 
-    `planned` holds the deletions that are still planned, with a log start that keeps every kept segment. `kept` are the
+    `planned` holds the deletions that are still planned, with a log start not above the one due now. `kept` are the
     deletions that are not planned any more; `why` tells a person the reason. `history` is the number of the newest
     history (see `model/histories.py`), read before the rest of the current state.
     """
@@ -73,7 +73,7 @@ def still_planned(
 
     Args:
         planned: the rest of the partition's plan.
-        now: what would be planned of the partition; None if nothing would.
+        now: the result of `ExpirationPlanner.plan_again`.
         metadata: holds the current states of its segments.
         history: number of the newest history before `now` was planned.
         waits: why the partition does not expire now; empty if it does.
@@ -120,7 +120,7 @@ def _may_stay(row: SegmentRow | None) -> bool:
 def withdrawn(
     approved: Iterable[PlannedExpiration], now: ExpirationPlan, metadata: RemoteLogMetadata
 ) -> list[PlannedDeletion]:
-    """Return approved deletions of segments that are still FINISHED and that `now` does not name, in their order.
+    """Return approved deletions of segments that were, and are, FINISHED and that `now` does not name, in order.
 
     Segments in other states are not returned: a batch checks those again, and deleted segments do not matter any more.
     """
@@ -179,10 +179,9 @@ class ReplacementCheck:
         verification, or was skipped by a recorded decision, and all of these segments are whole and correct.
 
         Raises:
-            UnprovedReplacementError: an offset of the copy is in no segment that passed and was not skipped; or a
-                segment with offsets of the copy is not whole or not correct; or the copy has no objects and the store
-                may be the wrong one.
-            RemoteStorageUnavailableError: the store does not answer (retriable).
+            UnprovedReplacementError: some offset of the copy neither was skipped nor is in a segment that passed; or
+                such a segment is not whole or not correct; or the copy has no objects and the store may be wrong.
+            RemoteStorageError: the store cannot be read, or is not this database's.
         """
         segment_id, partition = abandoned.remote_log_segment_id, abandoned.topic_id_partition
         if self.metadata.retention_state(partition).log_start_offset > abandoned.end_offset:

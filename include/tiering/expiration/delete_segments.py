@@ -1,22 +1,22 @@
 """Delete segments of one partition, group by group: the protocol, its crash table, and the batch that carries it out.
 
 An orphan object is tolerable, a dangling reference never is. So the log start is raised first and the metadata says
-DELETE_SEGMENT_STARTED, which no reader is served from, before the first object is deleted. In a backup of the database
-from before this the segments are still FINISHED, so the store is claimed in between: from then on it refuses such a
-backup. The log start is raised for each group, only to the end of that group, because it can never be lowered: if the
-run is withdrawn, or the plan no longer holds after a pause, the groups that were not begun keep their records.
+DELETE_SEGMENT_STARTED, which no reader is served from, before the first object is deleted. In an earlier backup of the
+database the segments are still FINISHED, so the store is claimed in between: from then on it refuses such a backup. The
+log start is raised for each group, only to the end of that group, because it can never be lowered: if the run is
+withdrawn, or the plan no longer holds after a pause, later groups keep their records above it.
 
     step             done when it is reached                 a crash right after it leaves         cleaned up by
     LOG_START        log start after the group, an event     a log start that hides the group      A
-    DELETE_STARTED   up to 333 segments DELETE_STARTED       these rows, all objects               A
-    (claimed)        the store's generation raised           these rows, all objects               A
+    DELETE_STARTED   up to 333 segments DELETE_STARTED       these rows, their objects             A
+    (claimed)        the store's generation raised           these rows, their objects             A
     OBJECTS_DELETED  their objects gone                      these rows                            A
     DELETE_FINISHED  the same segments DELETE_FINISHED       tombstones; the plan says PLANNED     B
     RECORDED         outcomes stored with the plan           nothing                               -
 
 A: the next holder of the partition's expiration lease: it carries out the rest of the same plan, begun deletions
-   first. If the run has no further batch, the next run does it: its plan names every unfinished delete of any run, and
-   FINISHED segments below the log start.
+   first. If the run has no further batch, the next run does: its plan names unfinished deletes of any run, and FINISHED
+   segments below the log start.
 B: the next holder of the expiration lease, when it finds the segment deleted (outcome DELETED).
 A superseded segment is in DELETE_STARTED already before a plan names it. Its objects stay in the store until a batch
 carries out a plan that names it.
@@ -69,7 +69,7 @@ from include.tiering.segments.stored_copies import WholeCopy
 from include.tiering.telemetry import for_partition, get_logger
 
 SEGMENTS_PER_GROUP: Final = 333
-"""Three objects each make 999 keys, which a store takes in one request."""
+"""Three objects each (layout aiven) make 999 keys; S3 takes 1000 in a request."""
 
 _DELETING: Final = RemoteLogSegmentState.DELETE_SEGMENT_STARTED
 _GONE: Final = RemoteLogSegmentState.DELETE_SEGMENT_FINISHED
@@ -80,7 +80,7 @@ class DeleteStep(StrEnum):
     """Named points of the protocol, in order; each is reported after it is done.
 
     The offset that is reported is the start offset of the first segment of the group; for LOG_START, the offset to
-    which the group raises the log start unless that is higher already.
+    which the group raises a lower log start.
     """
 
     LOG_START = "log start raised"
@@ -92,7 +92,7 @@ class DeleteStep(StrEnum):
 
 DeleteObserver = Callable[[DeleteStep, TopicIdPartition, int], None]
 PendingDeletion = tuple[PlannedDeletion, RemoteLogSegmentMetadata]
-"""A planned deletion with its segment's current metadata."""
+"""A planned deletion with its segment's metadata as `begin` read them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +108,7 @@ class FailedDeletion:
 
 @dataclass(frozen=True, slots=True)
 class DeletedGroup:
-    """Outcomes of a group. Both are empty if every segment of it had changed since it was planned."""
+    """Outcomes of a group. Segments in neither tuple had changed since they were planned."""
 
     deleted: tuple[PlannedDeletion, ...]
     failed: tuple[FailedDeletion, ...]
@@ -194,7 +194,7 @@ class SegmentDeleter:
         # The segments have their earlier states: for a FINISHED attempt the store need not list unfinished uploads.
         found = [segment for segment in segments if segment.remote_log_segment_id in ids]
         if found:
-            # A backup from before DELETE_STARTED has these segments as FINISHED: from now on the store refuses it.
+            # From now on the store refuses a backup that has these segments as FINISHED.
             self.claim()
         failures = {failure.segment_id: failure for failure in self.storage.delete_log_segments(found)} if found else {}
         self.observe(DeleteStep.OBJECTS_DELETED, partition, first)
@@ -239,7 +239,7 @@ class SegmentDeleter:
 
 
 def _changed(planned: PlannedDeletion, row: SegmentRow, *, is_copying: bool) -> str | None:
-    """Return why a planned segment is not deleted; None if it is."""
+    """Return why a planned segment is not deleted; None if it may be."""
     state = row.metadata.state
     if row.superseded_by is not None and planned.reason != DeletionReason.SUPERSEDED:
         return f"was superseded by {row.superseded_by}: its objects are held"
@@ -257,8 +257,7 @@ def _failed(planned: PlannedDeletion, failures: Mapping[RemoteLogSegmentId, Dele
 class DeleteResult:
     """What one batch did. Planned segments in none of the tuples were skipped, or are still planned.
 
-    `held` are superseded segments and abandoned copies whose objects stay because no other copy is proved to have their
-    offsets.
+    `held` are superseded segments and abandoned copies whose deletion `ReplacementCheck` forbids.
     """
 
     deleted: tuple[PlannedDeletion, ...]
@@ -409,7 +408,7 @@ class DeleteBatch:
                 self._loop.set_aside.add(partition)
 
     def _proved(self, lease: PartitionLease, group: Sequence[PendingDeletion]) -> Sequence[PendingDeletion]:
-        """Return the group without the segments whose deletion `ReplacementCheck` forbids, and record those as held."""
+        """Return the group without the segments whose deletion `ReplacementCheck` forbids; record those as SKIPPED."""
         held: dict[PlannedDeletion, DeletionItem] = {}
         for planned, segment in group:
             try:

@@ -37,7 +37,7 @@ def count_deleted(recorder: PrometheusRecorder, topic: str, *, deleted: int, fai
 
 
 def count_held(recorder: PrometheusRecorder, topic: str, segments: int) -> None:
-    """Count superseded segments and abandoned copies that stay: no other copy is proved to have their offsets."""
+    """Count superseded segments and abandoned copies that a batch kept."""
     recorder.add(SUPERSEDED_HELD, segments, topic)
 
 

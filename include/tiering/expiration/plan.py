@@ -1,11 +1,11 @@
-"""The expiration plan: the retention decisions about every partition of topics that the platform owns.
+"""The expiration plan: the retention decisions about partitions of topics that the platform owns.
 
 Log start, leader epochs, segments in any state and retention are the platform's own values, from SQL. Two inputs come
 from brokers: the states of topics in the cluster (deleted, tiered by brokers, name taken by another topic), and, only
-for topics with a retention.bytes, the bytes that are not remote yet. If these bytes are unknown or implausible, they
-count as 0, which deletes less, and the plan says so. Segments that a broker began neither expire here nor count, in
-topics of any owner. Planning changes nothing; the caller stores the plan, and each batch reads the owner of the topic
-and the state of every segment again.
+for topics with a retention.bytes, the bytes that are not remote yet. Bytes that are unknown or implausible count as 0,
+which deletes less, and the plan says so. Segments that a broker began neither expire here nor count, in topics of any
+owner. Planning changes nothing; the caller stores the plan, and each batch reads the owner of the topic and the state
+of every segment again.
 
 The beginning of a partition can also be deleted by decision: `plan_truncation` shows the effect, `truncate` raises the
 archive's log start, and the next plan names the segments below it.
@@ -213,7 +213,7 @@ class ExpirationPlanner:
         )
 
     def why_it_waits(self, partition: TopicIdPartition) -> str:
-        """Return why segments of the partition are kept now even if they are past retention; empty if none is."""
+        """Return why segments of the partition are kept now; empty if only retention decides."""
         return "; ".join(f"{reason}: {detail}" for reason, detail in self._waits(partition))
 
     def _waits(self, partition: TopicIdPartition) -> Iterator[tuple[Waits, str]]:
@@ -344,7 +344,7 @@ def _held(partition: TopicIdPartition, given: RetentionInput, outcome: Retention
 def _current_replicas(report: ScanReport | None) -> Mapping[TopicIdPartition, Replica]:
     """Return the chosen replicas, except of partitions in which another replica has a later leader epoch.
 
-    There the cluster metadata is old, and the records of the chosen replica may be lost already.
+    There the cluster metadata may be old, and the records of the chosen replica lost.
     """
     chosen: dict[TopicIdPartition, Replica] = {}
     latest: dict[TopicIdPartition, int] = {}
@@ -393,7 +393,7 @@ def plan_truncation(
     An offset below the log start counts as the log start, which is never lowered.
 
     Raises:
-        SettingError: the topic is not the platform's, or not all records before the offset are archived.
+        SettingError: the topic is not the platform's, or the offset is above the archive's end.
     """
     owner = registry.owner(partition.topic_id)
     if owner is not TopicOwner.PLATFORM:

@@ -44,7 +44,7 @@ class ExpireRun:
 
     @property
     def unproved(self) -> list[DeletionItem]:
-        """Superseded segments and abandoned copies that stay: no other copy is proved to have their offsets."""
+        """Superseded segments and abandoned copies whose deletion `ReplacementCheck` forbade."""
         return [item for item in self.of(DeletionOutcome.SKIPPED) if item.error == UnprovedReplacementError.__name__]
 
     @property

@@ -1,9 +1,9 @@
 """Which remote log segments of a partition expire, in which order, and where the log starts afterwards. Pure.
 
-The rules are those of Kafka's expiration task; if brokers changed a rule, the newest version applies:
+The rules are those of Kafka's expiration task, in the newest version, with the differences named here:
 
 1. *Unfinished deletes* first, at any offset (KAFKA-17428). A failed segment that a new copy replaced is among them as
-   *superseded*: its objects are kept for `superseded_hold_ms` as evidence, then it is deleted.
+   *superseded*: its objects are kept for `superseded_hold_ms` as evidence, then it expires.
 2. *Abandoned copies* next: COPY_SEGMENT_STARTED, no live copy lease of the partition, and no event of the copy for
    `abandoned_copy_expiry_ms`. A broker has no such rule. `copying.finish_abandoned` lists all rules for such copies.
 3. A scan: leader epochs ascending, the segments of each by start offset, each segment once (KAFKA-15479). It stops at
@@ -175,7 +175,7 @@ class _Scan:
         return segment.end_offset < self._log_start_offset
 
     def _excess(self) -> int:
-        """Return the bytes above the limit. If all segments together are within it, the lineage is not compared."""
+        """Return the bytes above the limit. If FINISHED and local bytes are within it, the lineage is not compared."""
         limit = self._given.retention_bytes
         finished = [segment for segment in self._segments if segment.is_finished]
         local_bytes = self._given.local_only_bytes or 0

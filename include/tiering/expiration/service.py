@@ -260,7 +260,7 @@ class ExpirationService:
         """Remove metadata of segments that were deleted longer ago than `tiering.tombstone.ms`; return their number.
 
         Some tombstones stay longer, see `RemoteLogMetadata.forget_tombstones`. Works in pages, each a transaction of
-        its own: a crash leaves the rest for the next call. If other clocks contradict the database's clock, nothing is
+        its own: a crash leaves the rest for the next call. If something contradicts the database's clock, nothing is
         removed, and a warning is logged.
         """
         try:

@@ -189,7 +189,7 @@ class SqlDeletionStore(SqlDeletionRuns):
         connection.execute(_ITEMS.settle_left.values(**skipped, **recorded), self._key_of(run_id))
 
     def _planned_runs(self) -> Select[str]:
-        """Return ids of planned runs, oldest first."""
+        """Select ids of planned runs, oldest first."""
         of_kind = and_(runs.c.cluster_id == self._cluster_id, runs.c.kind == self._kind)
         return select(runs.c.run_id).where(of_kind).order_by(runs.c.created_at_ms, runs.c.run_id)
 

@@ -1,9 +1,8 @@
 """The contract of a segment source: where rolled segments are read from.
 
 A source lists replicas with their segments (`scan`), reads one replica again (`replica`) and opens one segment for a
-copy (`open_segment`). A source is read-only: it never locks, writes, renames or deletes a file. If a file vanishes or
-changes while it is read, this is expected: it is listed again, left out, or reported as a `SourceError`.
-`source.LogDirSource` is the implementation.
+copy (`open_segment`). A source is read-only: it never locks, writes, renames or deletes a file. Files may vanish or
+change at any time, even while they are read. `source.LogDirSource` is the implementation.
 """
 
 import socket
@@ -24,8 +23,8 @@ from include.tiering.presentation import Document, Table
 class BoundsQuality(StrEnum):
     """How precise the offsets of a replica are.
 
-    EXACT: the leader returned the offsets. LOWER: they are lower bounds from checkpoints, which may be older than the
-    broker's offsets.
+    EXACT: the leader returned the high watermark and the last stable offset. LOWER: all offsets are from files, and may
+    be lower than the broker's.
     """
 
     EXACT = "exact"
@@ -35,10 +34,10 @@ class BoundsQuality(StrEnum):
 class IneligibleReason(Reason):
     """Why a segment may not be copied. An ineligible segment has one reason: the first that the evaluation finds.
 
-    COMPACTED concerns a topic. COMPACTED_SEGMENT concerns one segment of a topic whose cleanup.policy is `delete` now:
-    while the policy was different, the broker's log cleaner removed some or all of the segment's offsets. This is not
-    corruption, but the removed records can no longer be copied. Later segments are evaluated independently of it.
-    Waiting may remove a retriable reason. It does not remove any other reason.
+    COMPACTED concerns a topic. COMPACTED_SEGMENT concerns one segment of a topic whose cleanup.policy is without
+    `compact` now: earlier, the broker's log cleaner removed some or all of the segment's offsets. This is not
+    corruption, but the removed records can no longer be copied. A COMPACTED_SEGMENT does not affect later segments.
+    Waiting may remove a retriable reason.
     """
 
     INTERNAL_TOPIC = "internal-topic", "internal topic", True
@@ -110,11 +109,10 @@ class LogSegment:
     """One `.log` of a replica.
 
     Offsets are inclusive. `end_offset` is the successor's base - 1, or for the active segment the last offset in it
-    (base - 1 if it has no valid batch, or the directory is not live). `size_bytes` is the size of the `.log`. For an
-    active segment, which may be preallocated, it is only the size of the valid batches, if they could be read.
-    `max_timestamp_ms` is -1 if unknown. `batch_count` is None unless the segment was checked deeply. `reason` is None
-    exactly if the segment is eligible. `is_corrupt` is set for each segment in which damage was found, even if another
-    reason applies first.
+    (base - 1 if no valid batch was found, or the directory is not live). `size_bytes` is the size of the `.log`. For an
+    active segment, which may be preallocated, it is only the size of the valid batches, if they were read.
+    `max_timestamp_ms` is -1 if unknown. `batch_count` is None without a successful deep read. `reason` is None exactly
+    if the segment is eligible. `is_corrupt` says that the segment is damaged, even if another reason applies first.
     """
 
     base_offset: int
@@ -138,7 +136,7 @@ class Replica:
     """The current state of one replica.
 
     `log_end_offset`, `high_watermark`, `last_stable_offset` and `recovery_point` are exclusive ends;
-    `log_start_offset` is inclusive. `chosen` marks the replica that a copy may read (the leader's); only its segments
+    `log_start_offset` is inclusive. `chosen` marks the replica that a copy would read (the leader's); only its segments
     can be eligible. `segment_bytes` is the topic's segment.bytes, None if unknown. `was_compacted`: the topic is
     or was compacted, so its segments may lack offsets without being damaged.
     """
@@ -172,9 +170,9 @@ class Replica:
 class ScanError:
     """One item that could not be read, is damaged, or contradicts other files or the brokers.
 
-    `error` is the class name of a TieringError. `partition` is `topic-number` of the partition directory that contains
-    the item. It is empty for any other item of a log directory, and None if the error concerns the whole log directory
-    or all cluster metadata; if the metadata of one topic is wrong, it is one of the topic's partitions.
+    `error` is the class name of a TieringError. `partition` is `topic-number` of the item's partition directory. It is
+    empty for any other item of a log directory, and None if the error concerns the whole log directory or all cluster
+    metadata. If the metadata of one topic cannot be read, `partition` is one of the topic's partitions.
     """
 
     path: str
@@ -203,11 +201,10 @@ class ScanReport:
 class UnfinishedTransaction:
     """A transaction that is open below a replica's high watermark: no offset from `first_offset` on is stable.
 
-    `since_ms` is the start of the transaction by its coordinator's clock. If no coordinator returned the start, it is
-    the timestamp of the producer's newest batch in the partition. If it is read from the log directory (without a
-    connection to brokers, or if they do not answer), it is the timestamp of the transaction's first batch, or -1 if
-    that batch is not found. `transactional_id` is None if no coordinator returned it, and if read from the log
-    directory.
+    As the brokers return it, `since_ms` is the start of the transaction by its coordinator's clock. If no coordinator
+    returned the start, it is the timestamp of the producer's newest batch in the partition. As read from the log
+    directory, `since_ms` is the timestamp of the transaction's first batch, or -1 if that batch is not found, and
+    `transactional_id` is None. `transactional_id` is also None if no coordinator returned it.
     """
 
     producer_id: int
@@ -218,7 +215,7 @@ class UnfinishedTransaction:
 
 @dataclass(frozen=True, slots=True)
 class SourceFingerprint:
-    """Identify the bytes of one read: equal fingerprints of two reads mean that both read the same bytes.
+    """Identify the bytes of one read: two reads with equal fingerprints count as reads of the same bytes.
 
     `files` holds (name, device, inode, size in bytes, mtime in ns).
     """
@@ -252,7 +249,7 @@ class CheckedSegment:
 
 
 class OpenSegment(Protocol):
-    """All files of one rolled segment, opened together and kept open, so that they stay readable if deleted."""
+    """The files of one rolled segment, kept open: on a local file system they stay readable if deleted."""
 
     @property
     def segment(self) -> LogSegment:
@@ -282,14 +279,14 @@ class OpenSegment(Protocol):
     def recheck(self) -> None:
         """Check that the replica has not changed since it was opened.
 
-        Compared are the owner of the log directory, the directory's inode, the files (inode and size, for the `.log`
-        also the modification time), the successor, the topic id, the leader, the leader epoch, the epoch entries up to
-        the segment's end, and the reason not to copy the topic. The log start offset must not be above the segment's
-        last offset, and an earlier `check` must not have found damage or missing offsets.
+        Compared are the owner of the log directory, the partition directory's inode, the files (inode and size, for the
+        `.log` also the modification time), the successor, the topic id, the leader, the leader epoch, the epoch entries
+        up to the segment's end, and the reason not to copy the topic. The log start offset must not be above the
+        segment's last offset, and an earlier `check` must not have found damage or missing offsets.
 
         Raises:
-            SourceChangedError: something changed, cannot be read now, or `check` failed so; the message says what.
-            SourceVanishedError: the segment, its directory, or a checkpoint or metadata file there no longer exists.
+            SourceChangedError: something changed, cannot be read now, or `check` found damage or missing offsets.
+            SourceVanishedError: the `.log`, one of its directories, or a metadata file there no longer exists.
         """
         ...
 
@@ -304,12 +301,12 @@ class LogSource(Protocol):
 
         Args:
             topics: shell-style patterns (`*`) of topic names; None means all topics.
-            deep: read and check every batch. Otherwise the scan reads names, sizes, checkpoints, index entries,
-                producer snapshots, the ends of active segments, and batch headers that offsets or timestamps depend on.
+            deep: read and check every batch of live directories; otherwise only the batches on which offsets or
+                timestamps depend.
 
         Raises:
-            BrokersError: the source uses brokers, and they do not answer or refuse the request for offsets; other
-                refusals are in the report's `errors`.
+            BrokersError: the source uses brokers, and they cannot be reached; most other failures are in the report's
+                `errors`.
         """
         ...
 
@@ -317,18 +314,15 @@ class LogSource(Protocol):
         """Return the current state of one replica.
 
         Raises:
-            SourceVanishedError: it no longer exists, or its partition directory belongs to another topic id.
+            SourceVanishedError: no log directory that may be read holds it, or its partition directory belongs to
+                another topic id.
             SourceError: it cannot be read.
             ClusterMetadataError: the cluster metadata cannot be read.
         """
         ...
 
     def size_doubts(self, replica_id: ReplicaId, segments: Sequence[LogSegment]) -> Mapping[int, str]:
-        """Find segments whose file size cannot be the size of their batches.
-
-        Such a file is sparse, or has bytes after its last batch. Only batch headers are read, from the last entry of
-        the offset index on. A file that cannot be read, has another size than listed, or is too long to be checked, is
-        returned as well.
+        """Find segments whose file size is not, or may not be, the size of their batches; see `segment_checks`.
 
         Returns:
             An explanation by base offset; segments with a plausible size are absent.
@@ -347,10 +341,10 @@ class LogSource(Protocol):
             segments: rolled segments in offset order.
 
         Returns:
-            The segments before the first one that holds all of its offsets or is damaged.
+            The segments before the first one that holds all of its offsets, or whose headers show damage.
 
         Raises:
-            SourceVanishedError: as for `replica`.
+            SourceVanishedError: as for `replica`, or a `.log` no longer exists.
             SourceError: the replica cannot be read.
         """
         ...
@@ -359,8 +353,7 @@ class LogSource(Protocol):
         """Return the open transactions that limit the last stable offset of a replica, by ascending first offset.
 
         Raises:
-            SourceVanishedError: as for `replica`.
-            SourceError: the replica cannot be read.
+            SourceError, ClusterMetadataError: as for `replica`.
         """
         ...
 
@@ -368,7 +361,7 @@ class LogSource(Protocol):
         """Open all files of the rolled segment that starts at `base_offset`.
 
         Raises:
-            SourceVanishedError: there is no such segment.
+            SourceVanishedError: there is no such segment or replica.
             SourceChangedError: the segment is the active one, or its size is not the listed size.
             SourceUnreadableError: the replica or a file of the segment cannot be read; the message has the path, and
                 for the replica also the host.

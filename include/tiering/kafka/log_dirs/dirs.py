@@ -6,7 +6,7 @@ a directory id that no other directory of the broker has. Checkpoints are second
 offsets, so their offsets are lower bounds. A checkpoint stores offsets by partition name; `found_replica` decides
 whether such an offset belongs to the log that has the name now.
 
-**Partition directories**: names and sizes of the files in them, and the contents of the small ones.
+**Partition directories**: names and sizes of the files in them, and the contents of some.
 `replica_directory` opens the directory of a replica by its ids.
 
 Bytes that cannot be parsed become an error with the path of their file (`in_file`); only batches of magic 0 or 1 raise
@@ -207,7 +207,7 @@ def read_checkpoint(root: BrokerDirectory, name: str) -> Checkpoint:
 def in_file(path: str, offset_bytes: int = 0) -> Iterator[None]:
     """Turn a FormatError into a CorruptFileError of `path`; `offset_bytes` is added to its position.
 
-    An OldMagicError is not changed: such bytes are not damaged.
+    An OldMagicError is not changed: it may be no damage.
     """
     try:
         yield
@@ -227,9 +227,8 @@ def read_meta_properties(root: BrokerDirectory) -> MetaProperties:
 def last_index_entry(file: BrokerFile, entry_bytes: int) -> bytes | None:
     """Return the last of the index entries that are not all zero; None if there is no such entry.
 
-    The index of an active segment is preallocated: ten megabytes by default, nearly all zero. Entries ascend, and zeros
-    come only after them, so a binary search finds the last entry. The caller must check the entry, because the file may
-    be damaged.
+    The index of an active segment is preallocated: ten megabytes by default, mostly zero. Zeros come only after the
+    entries, so a binary search finds the last entry. The caller must check the entry, because the file may be damaged.
     """
     zeros = bytes(entry_bytes)
     low, high = 0, file.size_bytes // entry_bytes
@@ -278,8 +277,8 @@ class Listing:
 
     `logs` has at least one entry and ascends by base offset. `offsets` has, for each kind of file, the offsets in the
     file names. `refused` has the names of segment files and snapshots that are not regular files. `lost` has the base
-    offsets of segments of which an offset or time index exists, but not the `.log`. The listing has reported all of
-    both.
+    offsets of segments of which an offset or time index exists, but not the `.log`. `list_partition` has reported
+    `refused` and `lost`.
     """
 
     logs: tuple[LogFile, ...]
@@ -299,7 +298,7 @@ def list_partition(directory: BrokerDirectory, on_error: Callable[[SourceError],
     """List the files of a partition.
 
     Temporary names, names of deleted files, and names of other files without an offset are left out. Names that no
-    broker writes are reported and left out. Segment files that are not regular files are reported, too.
+    broker writes are reported and left out. Segment files that are not regular files are reported and listed.
 
     Raises:
         SourceVanishedError: a `.log` or the directory was removed during the call; the caller may list again.

@@ -28,7 +28,7 @@ from include.tiering.kafka.log_dirs.rules import Candidate, ReplicaBounds, is_re
 from include.tiering.model.segments import TopicIdPartition, Uuid
 
 Retention = Callable[[TopicMetadata | None], int | None]
-"""Returns the timestamp (ms, exclusive) below which a topic's segments are past retention; None = keep for ever."""
+"""Returns the timestamp (ms, exclusive) below which a topic's segments are past retention; None if none are."""
 
 
 def no_retention(_topic: TopicMetadata | None) -> None:
@@ -284,7 +284,7 @@ def _candidate(found: FoundSegment, has_leader_epoch: bool, *, was_compacted: bo
 
 
 _RESERVED_DIRECTORY_IDS: Final = 100
-"""Ids below this number mean that a directory is unassigned, lost or migrating (Kafka's DirectoryId)."""
+"""Ids below this number are reserved, e.g. for an unassigned or lost directory (Kafka's DirectoryId)."""
 
 
 def refusals(
@@ -292,10 +292,10 @@ def refusals(
 ) -> list[IneligibleReason | None]:
     """Return for each replica of a partition why it may not be read; None for at most one of them.
 
-    If a directory id is assigned on a broker, only that directory may be read; without an assigned id, two directories
-    of a partition are both refused. The leader is that of the metadata. If the metadata has no leader (a stopped
-    cluster), it is the in-sync replica (any assigned replica, if there is no ISR) with the highest (last leader epoch,
-    log end offset); of equal replicas, the first in the order of assignment. Without metadata all replicas are
+    If a directory id is assigned on a broker, only that directory may be read; without an assigned id, two live
+    directories of the broker are both refused. The leader is that of the metadata. If the metadata has no leader (a
+    stopped cluster), it is the in-sync replica (any assigned replica, if there is no ISR) with the highest (last leader
+    epoch, log end offset); of equal replicas, the first in the order of assignment. Without metadata all replicas are
     compared; of equal replicas, that of the lowest broker id leads.
     """
     reasons = [_own_reason(replica, replicas, partition_metadata) for replica in replicas]

@@ -3,7 +3,7 @@
 Brokers write these names in log directories and partition directories:
 
     <topic>-<partition>                          live replica, split at the last '-'
-    <topic>-<partition>.<32 hex digits>-delete   being deleted; the topic part may be shortened
+    <topic>-<partition>.<32 hex digits>-delete   being deleted; here and below, the topic may be shortened
     <topic>-<partition>.<32 hex digits>-stray    not assigned to this broker any more
     <topic>-<partition>.<32 hex digits>-future   being moved here from another directory
     <offset, 20 digits>.<kind>                   a file of a partition directory
@@ -15,10 +15,9 @@ directory that is held open, without following links, and the type of the opened
 be opened, listed or read, the error of the operating system becomes a `SourceError` with the path.
 
 Files that are read in bulk leave hardly anything in the page cache: blocks of one MiB that are not cached at all when a
-file is opened are dropped when it is closed. Until then they stay cached, because a segment is read twice: to check it
-and to send it. Pages that producers and consumers had in the cache stay there, as far as Linux reports them: from 6.5
-on (cachestat), to the owner of a file and to users that may write it. Without such a report, all pages of the file are
-dropped.
+file is opened are dropped when it is closed. They are not dropped earlier, because a segment is read twice: to check it
+and to send it. Pages that were cached before stay there, as far as Linux reports them: from 6.5 on (cachestat), to the
+owner of a file and to users that may write it. Without such a report, the pages of all blocks are dropped.
 
 Source of the names: Kafka's LogFileUtils and UnifiedLog.
 """
@@ -128,8 +127,8 @@ def is_passing(name: str) -> bool:
 def is_harmless(name: str) -> bool:
     """Return whether a name that is not a segment's file may be ignored in a partition directory.
 
-    Not harmless are names with characters that no broker uses, and names that have a segment file's suffix but do not
-    start with an offset.
+    Not harmless are names with characters that no broker uses, and names with a segment file's suffix (which
+    `parse_offset_file` has refused).
     """
     return _PLAIN.fullmatch(name) is not None and name.rpartition(".")[2] not in _KINDS
 

@@ -1,16 +1,14 @@
 """A replica as its files describe it, and the offsets that bound it. Pure.
 
-**Names.** The values of this module are made before replicas are compared with cluster metadata. A directory is not
-read for a copy if its name is not the name of the topic id in its `partition.metadata`. A topic is never renamed, so
-the id and the directory's name belong together. If they do not, one of them is wrong: a copy would archive the records
+**Names.** A directory is not read for a copy if its name is not the name of the topic id in its `partition.metadata`.
+A topic is never renamed, so with another name either the name or the id is wrong: a copy would archive the records
 under the id of another topic, possibly after records of that topic. Brokers shorten long names of directories that are
-being deleted or moved. A directory that is being deleted or moved is never read for a copy, and if its name is not the
-name of its topic id, no error is reported.
+not live. Directories that are not live are never read for a copy, and their wrong names are not reported.
 
 **Bounds** are offsets from the checkpoints of the log directory, or from the leader. Brokers write checkpoints by
 partition name, every few seconds (high watermarks) to every minute, and read them only when they load a log. If a topic
-was deleted and created again, its name denotes a new log, but until the next checkpoint the file has the offset of the
-old log. That offset may lie above everything that the new log has replicated, and above the end of the new log.
+was deleted and created again, its name denotes a new log, but until the next checkpoint the file may have the offset of
+the old log. That offset may lie above everything that the new log has replicated, and above the end of the new log.
 
 An offset of a checkpoint is not used, and the offset of this log is then unknown, in two cases:
 - It lies above the end of the log. Then it belongs to another log, or the end of the log is missing.
@@ -31,8 +29,8 @@ refused. These offsets are requested before the leader's directory is read. So t
 to the high watermark that the leader returned, and no leader epoch above the leader's. Otherwise the directory is old,
 a copy, or another broker's.
 
-Without a connection, the bounds are those of the checkpoints, if they belong to the log. Directories of followers show
-whether the leader's directory is old: no follower has a high watermark above the end of its leader's log.
+Without a connection, the bounds are those of the checkpoints, if they belong to the log. A follower's directory may
+show that the leader's directory is old (`ahead_of_leader`).
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -60,9 +58,9 @@ from include.tiering.model.segments import TopicIdPartition, Uuid
 class FoundSegment:
     """One `.log` with the offsets [base_offset, next_base_offset). `batch_count` is None unless every batch was read.
 
-    `first_missing_offset` is the first offset of a rolled segment that no batch holds; None if no offset is missing. It
-    is known for empty files and, after every batch was read, for all files. A log cleaner leaves files with missing
-    offsets; in a log that was never cleaned, a missing offset is damage.
+    `first_missing_offset` is the first offset of a rolled segment that no batch holds; None if no offset is known to be
+    missing. Without a deep read it is known only for empty files. A log cleaner leaves files with missing offsets; in a
+    log that was never cleaned, a missing offset is damage.
     """
 
     base_offset: int
@@ -78,7 +76,7 @@ class FoundSegment:
 
     @property
     def what_is_missing(self) -> str:
-        """Describe the missing offset of a log that was never compacted; empty if no offset is missing."""
+        """Describe the missing offset of a log that was never compacted; empty if none is known."""
         if self.first_missing_offset is None:
             return ""
         if not self.size_bytes:
@@ -94,9 +92,9 @@ def what_is_missing(first_missing_offset: int, base_offset: int, end_offset: int
 
 @dataclass(frozen=True, slots=True)
 class Doubt:
-    """Why the checkpoints do not provide the bounds of a replica.
+    """Why the checkpoints do not provide all bounds of a replica.
 
-    `what` is a sentence with the offsets. It is empty if one of the replica's `errors` states them already.
+    `what` is a sentence with the offset. It is empty if one of the replica's `errors` states the offset already.
     """
 
     reason: IneligibleReason
@@ -108,11 +106,12 @@ class FoundReplica:
     """A replica as it was read. Segments ascend.
 
     `log_start_offset` is inclusive. `log_end_offset`, `high_watermark`, `last_stable_offset` and `recovery_point` are
-    exclusive. As read from files, each of these five may be lower than the broker's own value.
+    exclusive. As read from files, these offsets may be lower than the broker's.
 
-    `checkpointed_log_start` is the log start in the broker's checkpoint; None if there is no entry, or the entry must
-    not be used; with the leader's offsets it is at least the leader's. If the broker tiers the topic, this log start
-    may lie below the first local segment. `cleaned`: the log cleaner has a checkpoint for the partition.
+    `checkpointed_log_start` is the log start in the broker's checkpoint; None if there is no entry, the entry must not
+    be used, or the directory is not live. With the leader's offsets it is at least the leader's. If the broker tiers
+    the topic, this log start may lie below the first local segment. `cleaned`: the log cleaner has a checkpoint for the
+    partition.
 
     `doubt` is set if an offset in a checkpoint must not be used; the bound is then the lowest possible.
     `errors` are those of single files.
@@ -154,18 +153,15 @@ class UnreadReplica:
 
 
 RecordedName = Callable[[Uuid], str | None]
-"""Returns the topic name that was stored for a topic id when its first segment was archived; None without one."""
+"""Returns the topic name that is stored in the database for a topic id; None without one."""
 
 
 def nothing_recorded(_topic_id: Uuid) -> None:
-    """Return None: no topic was archived."""
+    """Return None: no stored name is used."""
 
 
 def recorded_or_none(recorded: RecordedName) -> RecordedName:
-    """Cache names for one scan, and return None while the database is unavailable.
-
-    A scan does not need the database. A copy does: to open a segment, it needs the name again.
-    """
+    """Cache names for one scan, which does not need the database: while it is unavailable, return None."""
 
     @cache
     def name(topic_id: Uuid) -> str | None:
@@ -241,7 +237,7 @@ class LogOrigin:
 
     `created_ns` is the modification time of `partition.metadata`. `times_are_kept`: the files probably have the times
     that the broker gave them. `has_predecessor` returns whether the log directory holds the directory of an older log
-    of this name; it is called only if the checkpoint is newer than the log by less than `_SURELY_AFTER_NS`.
+    of this name.
     """
 
     created_ns: int
@@ -249,7 +245,7 @@ class LogOrigin:
     has_predecessor: Callable[[], bool]
 
     def is_newer_than(self, checkpoint: Checkpoint) -> bool:
-        """Return whether the checkpoint has the offset of an older log of this name; False if times are not kept."""
+        """Return whether the checkpoint may have the offset of an older log; False if times are not kept."""
         if not self.times_are_kept:
             return False
         if checkpoint.written_ns < self.created_ns:
@@ -299,7 +295,7 @@ def checkpointed_offsets(
         checkpoints: the checkpoints of the log directory.
         partition: topic and number.
         origin: when the log was created.
-        log_end: the log end offset (exclusive); None if it is not known because the active segment is damaged.
+        log_end: the log end offset (exclusive); None if it is not known.
     """
     known: list[int | None] = []
     doubts: list[Doubt] = []
@@ -336,7 +332,8 @@ def _older(what: str, file: str, offset: int) -> str:
 class BoundedReplica:
     """A replica with its final bounds.
 
-    If the bounds are unknown, `refusal` has the reason, and `finding` the details, unless `found.errors` has them.
+    If the bounds are not reliable, `refusal` has the reason. `finding` has the details, or is empty if `found.errors`
+    has them.
     """
 
     found: FoundReplica
@@ -351,16 +348,17 @@ def bounded(
     answer: OffsetsAnswer | None,
     replicas: Sequence[FoundReplica] = (),
 ) -> BoundedReplica:
-    """Give the leader's replica the offsets that the leader returned.
+    """Give the leader's replica the offsets that the leader returned, or refuse it if they do not fit.
 
-    Replicas of followers keep the bounds of their checkpoints, and so does every replica without a connection to
-    brokers. With a connection, a partition without metadata or a leader is refused.
+    Other replicas, and without a connection all replicas, keep the bounds of their files. Without a connection, a
+    replica is refused if its checkpoints are in doubt, or a follower is ahead of it. With a connection, all replicas of
+    a partition without metadata or a leader are refused.
 
     Args:
         found: the replica.
         partition_metadata: the metadata of its partition; None if unknown.
-        answer: the leaders' offsets, requested before the replica was read; None without a connection.
-        replicas: all replicas that were found of the partition.
+        answer: the leaders' offsets, requested before the replica was read; None without a connection or metadata.
+        replicas: the partition's replicas, without misnamed ones.
     """
     if answer is None:
         return _by_directories(found, partition_metadata, replicas)

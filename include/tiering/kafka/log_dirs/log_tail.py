@@ -1,13 +1,14 @@
 """The tail of a log: its end, its last stable offset, and the transactions that limit the last stable offset.
 
 The end of the active segment is found from the last entry of its offset index, if that entry is plausible: a batch must
-begin at its position, with a base offset not above the entry's offset, and the log must reach that offset. From that
-position on every batch is checked, as a broker's log recovery does. If the entry is not plausible or missing, and for a
-deep read, all batches of the segment are checked.
+begin at the entry's position, with a base offset not above the entry's offset, and the log must reach that offset. From
+there on batches are checked as in a broker's log recovery. If the entry is not plausible or missing, and for a deep
+read, all batches of the segment are checked.
 
 The last stable offset is computed below a high watermark. The newest readable producer snapshot at or below the high
-watermark lists the transactions that are open there; the headers of the later batches show which transactions began
-and ended after it. A snapshot above the high watermark would hide transactions whose markers are not replicated yet.
+watermark lists the transactions that are open there; the headers of the later batches show which transactions began and
+ended after the snapshot. A snapshot above the high watermark would hide transactions whose markers are not replicated
+yet.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -36,7 +37,7 @@ _TAIL_BLOCK_BYTES: Final = 32 * KIB
 
 @dataclass(frozen=True, slots=True)
 class ActiveEnd:
-    """The end of the active segment, and the offset of the last entry of its offset index (None without entries).
+    """The end of the active segment, and the offset of the last entry of its offset index (None if not readable).
 
     An entry at or above the log's end means that the log lost records, because the index is read before the size of the
     log, and brokers write the index after the log. `end.batch_count` counts all batches after a deep read; otherwise it
@@ -53,7 +54,7 @@ def find_active_end(directory: BrokerDirectory, base_offset: int, *, deep: bool)
     With a missing or wrong offset index, more of the `.log` is read; the log's end is found all the same.
 
     Raises:
-        OldMagicError: it begins with magic 0 or 1.
+        OldMagicError: the `.log` begins with magic 0 or 1.
         SourceError: the `.log` cannot be read, or an index is a symbolic link or becomes shorter.
     """
     entry = last_indexed(directory, base_offset)
@@ -78,7 +79,7 @@ def _last_indexed_timestamp(directory: BrokerDirectory, base_offset: int) -> int
 
 
 def last_indexed(directory: BrokerDirectory, base_offset: int) -> OffsetPosition | None:
-    """Return the last entry of the offset index without checking it against the log; None without one."""
+    """Return the last entry of the offset index without checking it against the log; None without a readable one."""
     try:
         with directory.file(offset_file(base_offset, FileKind.OFFSET_INDEX)) as index:
             entry = last_index_entry(index, indexes.OFFSET_ENTRY_BYTES)
@@ -113,7 +114,7 @@ def _end_from(log: BrokerFile, base_offset: int, entry: OffsetPosition) -> LogEn
 _CHEAP_REPLAY_BYTES: Final = 8 * MIB
 """Without `deep`, no batches after the snapshot are read if their `.log` files together are larger than this."""
 _OPEN_REPLAY_BYTES: Final = 256 * MIB
-"""The same limit if the snapshot has an open transaction: whether it ended decides which segments are eligible."""
+"""The limit if the snapshot has an open transaction: its end may decide which segments are eligible."""
 
 
 def find_last_stable_offset(
@@ -177,7 +178,7 @@ def _follow(
 def _newest_snapshot(
     directory: BrokerDirectory, listing: Listing, high_watermark: int, on_error: Callable[[SourceError], None]
 ) -> tuple[int, Sequence[ProducerEntry]]:
-    """Return offset and entries of the newest readable snapshot; without one, the first base offset and no entries."""
+    """Return offset and entries of the newest usable snapshot; without one, the first base offset and no entries."""
     offsets = listing.offsets[FileKind.PRODUCER_SNAPSHOT]
     for offset in sorted((offset for offset in offsets if offset <= high_watermark), reverse=True):
         try:
@@ -263,7 +264,7 @@ def _timestamp_at(directory: BrokerDirectory, listing: Listing, offset: int) -> 
 
 
 def _position_before(directory: BrokerDirectory, base_offset: int, offset: int, size_bytes: int) -> int:
-    """Return the position from which to look for `offset`; 0 if the offset index is missing or malformed."""
+    """Return the position from which to look for `offset`; 0 without a usable index entry."""
     try:
         data = directory.read(offset_file(base_offset, FileKind.OFFSET_INDEX), _MAX_INDEX_BYTES)
         with in_file("offset index"):

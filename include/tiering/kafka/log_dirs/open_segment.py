@@ -71,7 +71,7 @@ class OpenLogSegment:
 
     Args:
         opened: the replica when it was opened.
-        segment: the segment as the scan returned it.
+        segment: the segment as it was listed.
         files: the segment's files, held open by the caller.
         ownership_now: refreshes the cluster metadata and returns the current ownership; raises ClusterMetadataError if
             the metadata cannot be read.
@@ -226,9 +226,9 @@ class OpenLogSegment:
             raise self._changed("base offset of the successor", before, now)
 
     def _recheck_offsets(self) -> None:
-        """Compare the leader epochs up to the segment's end, and require that the log start is not above that end.
+        """Compare the leader epochs up to the segment's end; the log start must not be above its last offset.
 
-        During a copy the log start may rise, which removes epoch entries at the front. No other change of them is
+        During a copy the log start may rise, which cuts the leader epochs at the front. No other change of them is
         allowed.
         """
         end = self._segment.end_offset + 1

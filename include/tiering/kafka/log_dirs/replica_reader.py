@@ -3,7 +3,7 @@
 An error of one segment is reported, and the segment is marked. If an error makes the whole replica unusable (no topic
 id, no `.log`, an unreadable directory), `DirReader.replica` raises it, and `DirReader.replicas` returns an
 `UnreadReplica`. `with_leader_read_last` reads the leader's directory again if a follower's directory is ahead of it,
-because that directory may have been read later.
+because the follower's may have been read later.
 """
 
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -93,8 +93,8 @@ class DirReader:
     def replicas(self, topics: Collection[str] | None, *, deep: bool) -> Iterator[FoundReplica | UnreadReplica]:
         """Read the replicas whose topic matches a pattern, in the order of directory names.
 
-        A replica that cannot be read becomes an `UnreadReplica`. A directory that is being deleted or moved, and
-        vanishes, is left out.
+        A replica that cannot be read becomes an `UnreadReplica`. A directory that is not live is left out if it or a
+        file in it vanishes.
 
         Raises:
             SourceError: the log directory cannot be listed.
@@ -111,7 +111,7 @@ class DirReader:
                     yield UnreadReplica(self.identity, name, self._error_of(error, name))
 
     def replica(self, directory_name: str, name: PartitionDirectoryName, *, deep: bool = False) -> FoundReplica:
-        """Read one replica; if a file vanishes meanwhile, read it again. Its errors also go to `on_error`.
+        """Read one replica, again if a file vanishes meanwhile. The replica's errors also go to `on_error`.
 
         Raises:
             SourceError: it cannot be read.
@@ -170,7 +170,7 @@ def with_leader_read_last(
     The leader's directory is then read last. So a follower that is still ahead is not ahead because it was read later.
 
     Raises:
-        ClusterMetadataError: the topic's metadata may not be read.
+        ClusterMetadataError: the topic's metadata cannot be read.
     """
     partition = group[0].topic_id_partition
     topic = cluster_metadata.topic(partition.topic_id)
@@ -203,8 +203,8 @@ OnError = Callable[[SourceError], None]
 class PartitionReader:
     """Read partition directories of one log directory.
 
-    With `deep`, every batch of a live directory is read and checked, in rolled segments with all checks of a copy.
-    Otherwise only names, sizes, index entries and log ends are checked.
+    With `deep`, every batch of a live directory is read and checked, in rolled segments by `SegmentFiles.check`.
+    Otherwise batches of rolled segments are not checked.
     """
 
     root: BrokerDirectory
@@ -381,7 +381,7 @@ class PartitionReader:
     def _log_start(self, directory: BrokerDirectory, listing: Listing, epochs: LeaderEpochs, checkpoint: int) -> int:
         """Find the log start from the checkpoint, the first file and the leader epochs.
 
-        The checkpoint is up to a minute old, and has no entry if the log starts at its first file. Leader epochs are
+        The checkpoint may be a minute old, and has no entry if the log starts at its first file. Leader epochs are
         truncated immediately. A segment with an index but without its `.log` counts as a possible start of the log,
         because a broker does not delete a `.log` and leave its indexes.
 

@@ -11,7 +11,7 @@ index. The transaction index is compared with all aborted transactions that the 
   the entry's offset nor below the segment's base offset: then a scan from the position finds every record from the
   entry's offset on. (An entry of a broker before 4.x is about an append, which may have several batches: the position
   is that of the first batch, and the offset may be in a later batch.)
-- The last time index entry is correct if the batch that holds its offset has its timestamp as the largest.
+- The last time index entry is correct if the batch that holds its offset has the entry's timestamp as the largest.
 - The transaction index must have every aborted transaction whose begin and ABORT marker are known. Otherwise consumers
   with read_committed would get aborted records.
 """
@@ -47,8 +47,8 @@ _MAX_KNOWN: Final = 10_000
 class KnownTimestamps:
     """Cache the largest timestamps of rolled segments, which do not change.
 
-    A copy run reads the replica again for each segment that it copies, so the cache saves reads. The key is the
-    directory's device and inode, and the segment's base offset, next base offset, size and modification time.
+    The cache saves reads if a replica is read again. The key is the directory's device and inode, and the segment's
+    base offset, next base offset, size and modification time.
     """
 
     def __init__(self) -> None:
@@ -75,9 +75,8 @@ def read_rolled_segments(
 ) -> list[FoundSegment]:
     """Read all rolled segments of a partition.
 
-    An error of a segment is reported, and the segment is marked as corrupt; a segment with a batch of magic 0 or 1 is
-    only marked as such. `evaluate_replicas` decides whether a segment that lacks offsets is corrupt, because that
-    depends on the topic's configs.
+    An error of a segment is reported, and the segment is marked as corrupt; a segment in which a batch of magic 0 or 1
+    is found is only marked as such. `evaluate_replicas` decides whether a segment that lacks offsets is corrupt.
 
     Raises:
         SourceVanishedError: a file was removed after it was listed; the caller may list again.
@@ -265,8 +264,7 @@ class SegmentFiles:
         """Read and check every batch, every index and the producer snapshot.
 
         Raises:
-            CorruptFileError: a check failed; the error has the file of the first failure and, unless a transaction is
-                missing in the transaction index, its position.
+            CorruptFileError: a check failed; the error has the file of the first failure and, if known, its position.
             OldMagicError: a batch has magic 0 or 1.
             SourceError: a file cannot be read.
         """

@@ -1,16 +1,16 @@
 """Decide which segments may be copied and how many bytes exist only locally. Pure.
 
-Eligible are rolled segments of the leader's replica that lie below min(high watermark, last stable offset). Not
+Only rolled segments of the leader's replica that lie below min(high watermark, last stable offset) can be eligible. Not
 eligible are segments of compacted, internal or broker-tiered topics, segments wholly below the log start or past the
-retention that applies, and unflushed segments that are not on other replicas; `IneligibleReason` has all reasons.
-A corrupt segment blocks itself and, unless it is wholly below the log start, all later segments. A compacted segment
+retention that applies, and unflushed segments that are not replicated; `IneligibleReason` has all reasons.
+A corrupt segment that is not wholly below the log start blocks itself and all later segments. A compacted segment
 blocks only itself, because a person may have decided to skip its offsets. Earlier copies and recorded decisions are not
 considered here.
 
 Retention by size counts the bytes of a partition that exist only locally, and a higher count deletes more remote data.
 The file size alone is no evidence: a damaged file may be sparse, or longer than what was written. So a segment
 counts at most segment.bytes, and 0 if it is damaged or if its size cannot be the size of its batches. These rules make
-the count too low rather than too high, and every segment that counts as 0 is reported.
+the count too low rather than too high.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -74,9 +74,9 @@ def topic_refusal(
         topic: the topic's name on disk.
         topic_metadata: metadata of the topic id on disk; None if unknown.
         removed: this topic id was deleted, or its name belongs to another id now.
-        named: the user named the topic explicitly, which allows a copy without metadata.
-        cleaned: the broker's log cleaner has a checkpoint for a partition of the topic, which then counts as compacted
-            if its cleanup.policy is not known.
+        named: the user named the topic explicitly, which may allow a copy without metadata.
+        cleaned: a log cleaner has a checkpoint for the partition. If the topic's cleanup.policy is not known, the topic
+            then counts as compacted.
     """
     if topic in INTERNAL_TOPICS:
         return IneligibleReason.INTERNAL_TOPIC
@@ -147,10 +147,10 @@ MAX_SEGMENT_BYTES: Final = 2**31 - 1
 
 
 def local_only_segments(replica: Replica, highest_copied_offset: int | None, log_start_offset: int) -> list[LogSegment]:
-    """Return the segments wholly above the copied offsets and the log start, including the active segment.
+    """Return the segments wholly above the copied offsets and not below the log start, rolled or active.
 
     A segment that is partly remote counts as remote, and a segment that begins below the log start counts as deleted.
-    Both can only make the total of the local bytes too low, so that less is deleted.
+    These rules can only make the total of the local bytes too low, so that less is deleted.
 
     Args:
         replica: the replica.

@@ -3,14 +3,12 @@
 `find_size_doubts` checks whether the size of a `.log` can be the size of its batches. A broker ends a segment at its
 last batch and writes every byte of it. A file that is mostly a hole, or that has bytes after the last batch, is
 damaged, and its size says nothing about its records. The check starts at the last entry of the offset index (without a
-usable one, at byte 0) and reads the batch headers from there to the end. It reads neither earlier batches nor records,
-and at most `_MAX_BATCHES` headers; if these do not reach the end of the file, the size is reported as doubtful. An
-active segment is only checked for holes.
+usable one, at byte 0) and reads at most `_MAX_BATCHES` batch headers from there on. If these headers do not end at the
+end of the file, or reach above the segment's end offset, the size is doubtful. So is the size of a file that cannot be
+read, or has another size than listed. An active segment is only checked for holes.
 
-`find_leading_compacted` finds leading segments that lack offsets because a log cleaner removed them. A copy checks
-every byte of a segment before it sends any, and refuses a segment that lacks offsets; this check finds all of the
-consecutive ones before a copy begins. It reads the batch headers of these segments, and of the next segment, which
-lacks no offset or is damaged.
+`find_leading_compacted` finds leading segments that lack offsets, usually because a log cleaner removed them. It reads
+the batch headers of these segments, and of the next one, if any.
 """
 
 from collections.abc import Iterable, Sequence
@@ -95,7 +93,7 @@ def _lacks_offsets(directory: BrokerDirectory, segment: LogSegment) -> bool:
     """Return whether offsets are missing in an undamaged segment.
 
     If the headers do not lead exactly to the end of the file, or lead beyond the segment's end offset, the result is
-    False: the file is damaged, and the check of a copy reports that.
+    False: the file is damaged.
     """
     next_offset, end, is_whole = segment.base_offset, 0, True
     with directory.file(offset_file(segment.base_offset, FileKind.LOG)) as log:

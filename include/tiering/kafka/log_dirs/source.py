@@ -1,7 +1,7 @@
 """`LogSource` over the log directories of one or several brokers of one cluster.
 
-With a connection to brokers, offsets are requested from the leaders before any partition directory is read. A scan
-takes the partitions to request from the names of their directories.
+With a connection to brokers, calls that need offsets request them from the leaders before they read a partition
+directory. A scan takes the partitions to request from the names of their directories.
 """
 
 import threading
@@ -82,12 +82,12 @@ class LogDirSource:
         log_dirs: directories of one cluster, each once. The constructor does not access them.
         cluster_metadata: metadata of the same cluster; every call refreshes it, except `size_doubts` and
             `leading_compacted`, which do not use it.
-        named_topics: exact names of topics that may be copied although the cluster metadata does not know them.
+        named_topics: exact names of topics that may be copied although the cluster metadata does not have them.
         retention: returns the timestamp below which segments of a topic are past retention, or None if no segment is
             past retention, which is the default.
         recorded: returns the stored names of archived topics; used only for ids that the cluster metadata does not
             have.
-        brokers: brokers of the same cluster, for exact offsets. While they do not answer, every call that evaluates
+        brokers: brokers of the same cluster, for exact offsets. While none of them answers, every call that evaluates
             replicas (all except `size_doubts` and `leading_compacted`) raises BrokersUnavailableError; no segment is
             eligible by checkpoints instead. None: bounds come from checkpoints.
 
@@ -235,13 +235,13 @@ class LogDirSource:
             errors.append(scan_error(error, identity.path))
 
     def _locate(self, replica_id: ReplicaId) -> tuple[_Located, Replica]:
-        """Read one replica and evaluate it together with all other replicas of its partition.
+        """Read one replica and evaluate it together with all other readable replicas of its partition.
 
         Raises:
             SourceVanishedError: no log directory that may be read has the replica's broker id and directory id, the
                 partition directory does not exist, or it belongs to another topic id.
             SourceError: it cannot be read.
-            ClusterMetadataError: the cluster metadata, or the leader's offsets, cannot be read.
+            ClusterMetadataError: the cluster metadata cannot be read.
         """
         self._cluster_metadata.refresh()
         partition = replica_id.topic_id_partition
@@ -293,7 +293,7 @@ class LogDirSource:
     ) -> EvaluatedReplicas:
         """Evaluate the replicas of a partition.
 
-        If the topic's metadata may not be read, add the error to `errors`, and evaluate without cluster metadata.
+        If the topic's metadata is refused, add the error to `errors`, and evaluate without cluster metadata.
 
         Raises:
             ClusterMetadataError: the metadata cannot be read at present (retriable).
@@ -341,7 +341,7 @@ def offsets_of_live(
     identities: Iterable[DirIdentity],
     topics: Collection[str] | None,
 ) -> OffsetsAnswer | None:
-    """Request the offsets of every partition that has a live directory in one of the log directories.
+    """Request the offsets of the partitions that have a live directory in one of the log directories.
 
     Args:
         brokers: the brokers; None without a connection.
@@ -383,8 +383,8 @@ def offsets_by_name(
 ) -> OffsetsAnswer:
     """Request the offsets of partitions that are given as (topic name, number).
 
-    The topic is the one that has the name now. Left out are names without a topic, topics whose metadata may not be
-    read, and partitions that the topic does not have.
+    The topic is the one that has the name now. Left out are names without a topic, topics whose metadata is refused,
+    and partitions that the topic does not have.
 
     Raises:
         BrokersError: a request for metadata failed; a failed request to a leader is in the answer.

@@ -1,10 +1,10 @@
 """Open and check the next segment while the current one is sent.
 
 A batch is one stream, which sends nothing while it opens and checks a segment. If the segment is not in the host's page
-cache, this takes as long as sending. So as soon as a segment is checked, the batch sends it, and a second thread opens
-and checks the next segment. The segments pass through a queue that is bounded by requests and bytes. A
-segment counts with its size, because its check reads that many bytes into the page cache, from where they are sent
-later. A segment that does not fit into the queue is opened when it is needed.
+cache, this may take as long as sending. So as soon as a segment is checked, the batch sends it, and a second thread
+opens and checks the next one. The segments pass through a queue that is bounded by requests and bytes. A segment counts
+with its size, because its check reads that many bytes into the page cache, from where they are sent. A segment that
+does not fit into the queue is opened when it is needed.
 
 The next segment is checked ahead only if the last segment that the batch finished was copied at less than
 `BUSY_BYTES_PER_SECOND`. At this or a higher rate this machine alone limits the stream, and a check in a second thread

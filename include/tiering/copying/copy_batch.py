@@ -19,8 +19,8 @@ another partition that it could claim has waited longer (the partition is *hande
     its urgency                                the partition that has waited longest
     its wait                                   the most urgent partition other than the one handed on
 
-So no partition starves however urgent another is, the most urgent partition still gets every second claim, and
-partitions of equal urgency are claimed in rotation. A partition that was handed on is claimed again by the next claim
+So no partition starves however urgent another is, about every second claim takes the most urgent partition, and
+partitions of equal urgency rotate. A partition that was handed on is claimed again by the next claim
 only if no other partition is left to claim.
 """
 
@@ -111,7 +111,7 @@ class PartitionScheduler:
 
     @property
     def is_alternating(self) -> bool:
-        """Whether the previous lease was handed on: then the current lease will probably be handed on soon, too."""
+        """Whether this lease follows one that was handed on, and will probably be handed on soon, too."""
         return self._is_alternating
 
     def _claim(self, excluded: Set[TopicIdPartition]) -> Lease | None:
@@ -228,7 +228,7 @@ class BatchResult:
 
     `sent_bytes` counts the objects of the copied segments, each once; retries in the store's client are not counted.
 
-    `throttled` are partitions that topic quotas refused until the batch ended: their segments stay planned.
+    `throttled` are partitions that waited for topic quotas when the batch ended: their segments stay planned.
     """
 
     copied: tuple[CopiedSegment, ...]
@@ -421,9 +421,9 @@ class CopyBatch:
         return None
 
     def _give_up(self, lease: Lease, planned: PlannedSegment, error: TieringError) -> None:
-        """Record the failure. This batch copies nothing more of the partition.
+        """Note the failure: this batch copies nothing more of the partition.
 
-        After a SourceError, or an error that is not retriable, no batch of the run copies anything more of it.
+        A SourceError, or an error that is not retriable, is stored: then no batch of the run copies more of it.
         """
         partition = lease.replica_id.topic_id_partition
         for_partition(_log, partition).warning("stopped at offset %s: %s", planned.base_offset, error)

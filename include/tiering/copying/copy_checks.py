@@ -2,8 +2,8 @@
 
 **Log divergence.** An unclean leader election may replace records that are remote. A plan records such a divergence of
 the histories and holds the partition back until a person decides: see `model.histories`. A plan may be older than the
-election, so a copy checks again, for the segment that it opened. If it copied that segment without this check, nobody
-could detect the divergence afterwards, because the newest remote epoch would then be the source's own.
+election, so a copy checks again, for the segment that it opened. Copied without this check, the segment could hide the
+divergence, because the newest remote epoch would then be the source's own.
 
 If the source's newest leader epoch is not later than the newest epoch of the remote offsets that differ, the source has
 not diverged: it lags. Nothing is recorded, and nothing is copied from it, except new copies of failed segments below

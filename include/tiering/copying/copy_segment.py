@@ -19,7 +19,7 @@ second check, for a whole copy whose segment the source no longer has.
                                                            says PLANNED (also if the answer
                                                            of the database is lost)
 
-    abandoning  DELETE_SEGMENT_STARTED                     that row, all objects               A
+    abandoning  DELETE_SEGMENT_STARTED                     that row, its objects               A
                 objects deleted                            that row                            A
                 DELETE_SEGMENT_FINISHED                    a tombstone                         -
 

@@ -1,7 +1,7 @@
 """Decisions about one partition that let copying continue: skip offsets, or follow the source's history.
 
 **Skip** offsets: copying continues without them. A plan made for the decision names what may be skipped. There are
-three kinds. Nothing else can be skipped, neither a segment that waits nor a damaged source:
+three kinds. Nothing else can be skipped, such as a segment that waits or a damaged source:
 
 - a *hole*: either offsets that the source lost before they were copied, as the log start of the replica that a copy
   reads proves; or offsets that are missing between copied segments, as the metadata proves: no copy goes back to them
@@ -15,10 +15,9 @@ three kinds. Nothing else can be skipped, neither a segment that waits nor a dam
                the decisions about the first failed segments,     the same call again: it finds the others
                each complete
 
-The next copy run continues after the skipped offsets. The person may take long between the two steps. If some of the
-offsets were copied meanwhile, the metadata refuse the decision about the hole; if a hole grew meanwhile, the next plan
-names the part that it grew by. If a failed segment passed or was superseded meanwhile, the decision about it is
-refused as well.
+The person may take long between the two steps. If some of the offsets were copied meanwhile, the metadata refuse the
+decision about the hole; if a hole grew meanwhile, the next plan names the part that it grew by. If a failed segment
+passed or was superseded meanwhile, the decision about it is refused as well.
 
 **Follow the source's history**, after it has diverged from the archive's. The offset is not a choice: it is the lowest
 offset from which the source's history can be followed without another gap (`follow_offset`), and a plan made for the
@@ -214,8 +213,7 @@ def plan_follow(
 
     Raises:
         SettingError: as `plan_skip`.
-        StateConflictError: no divergence waits for a decision, the source lags, or it can be followed from another
-            offset.
+        StateConflictError: no divergence waits for a decision, the source lags, or only another offset can be followed.
     """
     replica = named_replica(report, topic, number, topic_id)
     partition = replica.topic_id_partition

@@ -29,20 +29,19 @@ holds the copy lease, no other worker of this database continues the copy meanwh
     whole                  the same bytes, fewer of them       finishes it if it continues what is copied, or replaces
                            after compaction, or deleted        a failed segment; otherwise keeps it
     whole                  a different segment                 keeps it
-    in parts               the same offsets and size           claims the store, then abandons the copy: the segment
-                                                               is copied again
+    in parts               the same offsets and size           claims the store, then abandons the copy if it is still
+                                                               in parts
     in parts               a different segment, or deleted     keeps it
     wrong, or unreadable   any                                 keeps it
     any, and the deletion  any                                 abandons it
     of the copy has begun
 
-*Whole* means that lengths and checksums match, *in parts* that an object is missing. If the plan names
-the copy, a segment of the same history counts as deleted if its log start lies inside it, or if compaction merged it
-with later ones. If the copy replaces a failed segment, a segment in the source that has another end or is not eligible
-counts as deleted. Expiration deletes a copy that was kept by
-its rule above: for example once the copy is below the log start, another copy of its offsets has passed verification,
-or a person has decided to skip them. If the source has lost the whole partition, `./tiering adopt` finishes the copies
-that are whole.
+*Whole* means that lengths and checksums match, *in parts* that an object is missing. If the plan names the copy, a
+segment of the same history counts as deleted if the source's log start lies inside it, or if compaction merged it with
+later ones. If the copy replaces a failed segment, a segment in the source that has another end or is not eligible
+counts as deleted. Expiration deletes a kept copy by its rule above: for example once the copy is below the log start,
+another copy of its offsets has passed verification, or a person has decided to skip them. If the source has lost the
+whole partition, `./tiering adopt` finishes the copies that are whole.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -264,7 +263,7 @@ class AbandonedCopies:
         planned: Sequence[PlannedSegment],
         failed: RemoteLogSegmentMetadata | None,
     ) -> str | None:
-        """Return why a whole copy cannot be finished now, None if it can. It would replace `failed`, if any."""
+        """Return why a whole copy cannot be finished now, None if it can. The copy replaces `failed`, if any."""
         attempt, metadata = row.metadata, self.copier.metadata
         if opened is not None and (opened.segment.reason is not None or not _is_same(opened, row)):
             return "the segment in the source has other bytes, or is not eligible any more"

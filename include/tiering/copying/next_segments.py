@@ -1,7 +1,7 @@
 """Which segments of a replica are copied next: segments that were compacted, and where a first copy begins.
 
 **Compacted segments.** A topic's cleanup.policy may have been `compact` for a while. Records that the log cleaner
-removed cannot be copied any more, and the records that it left in a segment are not all that were written. Such a
+removed cannot be copied any more, and the records that it left in a segment are not all that were written. A compacted
 segment is never copied. The partition waits before it until a person decides to skip it. One decision covers all
 compacted segments that follow each other without a gap.
 

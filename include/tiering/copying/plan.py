@@ -170,9 +170,9 @@ def partitions_of_cluster(
 def partitions_out_of_sight(
     report: ScanReport, scope: RunScope, cluster_metadata: ClusterMetadata, registry: TopicRegistry
 ) -> Mapping[TopicIdPartition, str]:
-    """Return the partitions that would be copied and whose leader's replica the scan does not show, in order.
+    """Return the partitions to be copied whose leader's replica the scan does not show, by topic and partition.
 
-    The order is by topic and partition. Each has a text that says where its replica may be.
+    Each has a text that says where its replica may be.
     """
     chosen = {replica.topic_id_partition for replica in report.replicas if replica.chosen}
     expected = partitions_of_cluster(report, scope, cluster_metadata)

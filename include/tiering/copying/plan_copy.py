@@ -1,7 +1,7 @@
-"""Plan a copy: eligible segments that are not remote yet, per partition, in order. All commands plan with this module.
+"""Plan a copy: eligible segments that are not remote yet, per partition, in order.
 
-Planning only reads; the caller stores the plan. A stale plan costs time, never data, because every batch reads the
-source again before it copies a segment.
+Every command plans with this module. Planning only reads; the caller stores the plan. A stale plan costs time, never
+data, because every batch reads the source again before it copies a segment.
 """
 
 import re
@@ -148,7 +148,7 @@ def placed_batches(partitions: Iterable[PlannedPartition], max_batches: int) -> 
 
     Batches are distributed over the placements in rotation, beginning with that of the most urgent partition, until
     there are `max_batches`. Each placement gets at least one batch even if there are more placements than that;
-    otherwise its partitions would never be copied.
+    otherwise its partitions would not be copied.
     """
     left = Counter(partition.placement for partition in partitions)
     batches = list(left)

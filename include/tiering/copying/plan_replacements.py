@@ -7,13 +7,13 @@ order. So this case counts as a loss, too, until a replica leads that has the se
 
 A segment that fails only because of its neighbours is not copied again; if offsets are missing before it, they are a
 hole. If a segment lacks an object in the store, it is copied again only if there is no doubt that this is the right
-store (`StoreWitness`); otherwise nothing of the partition is planned. A loss stops the partition until a person
-decides. So does a segment whose new copies have failed as often as the limit allows: without a limit it would be copied
-for ever.
+store (`StoreWitness`); otherwise nothing of the partition is planned. A loss stops the partition, usually until a
+person decides. So does a segment whose new copies have failed as often as the limit allows: without a limit it would be
+copied for ever.
 
 Failed segments of a history that a decision replaced (`model.histories`) stop nothing and are no loss for the history
-that is followed; no source has them. Segments that reach the offsets of an undecided divergence are not planned: a
-person has to decide about the divergence first.
+that is followed. Segments that reach the offsets of an undecided divergence are not planned: a person has to decide
+about the divergence first.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence

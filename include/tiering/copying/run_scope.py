@@ -23,7 +23,7 @@ class RunScope:
     A partition that the run does not take must be missing in the report that `scan` returns. It is not enough to leave
     it out of the plan: the scan then shows the partition, the plan names no loss of it, and `record_losses` removes its
     stored losses as settled. The same holds for the report's errors: each fails the run, so of the errors about
-    partitions `scan` keeps only those about partitions that the run takes.
+    partitions `scan` returns only those about partitions that the run takes.
 
     `topics` are patterns of topic names; without any pattern the run takes nothing, see `or_topics`.
     """

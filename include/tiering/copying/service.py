@@ -168,7 +168,7 @@ class CopyService:
 
         Args:
             run_id: the run whose plan is stored.
-            batch_id: unique within the run.
+            batch_id: unique in the cluster.
             pool: Airflow pool whose slot the batch occupies; None outside Airflow.
             placement: the batch takes partitions of this placement only; None for all.
             parent_alive: the batch stops once it returns False.

@@ -1,6 +1,6 @@
 """`ClusterMetadata` from the brokers, or without any source of metadata.
 
-- `AdminClusterMetadata`: from the brokers. Their responses lack two things, which come from `__cluster_metadata-0` if a
+- `AdminClusterMetadata`: from the brokers. Their responses lack two things, read from `__cluster_metadata-0` if a
   log directory holds it: the proof that a topic was deleted (an id without a topic is no proof), and the id of the
   log directory in which a broker has a replica.
 - `UnknownClusterMetadata`: there is neither a connection nor a metadata log, so no topic is known. A topic is copied
@@ -24,8 +24,8 @@ _LOG = logging.getLogger(__name__)
 class AdminClusterMetadata:
     """`ClusterMetadata` that requests each topic once after a `refresh`, when it is first needed.
 
-    Methods raise BrokersError (a ClusterMetadataError) if the brokers do not answer; answers from before the last
-    `refresh` are not reused.
+    Methods raise BrokersError (a ClusterMetadataError) if a request fails; answers from before the last `refresh` are
+    not reused.
 
     Args:
         brokers: the brokers.
@@ -135,7 +135,7 @@ class LostClusterMetadata(UnknownClusterMetadata):
 
     If none was read before, everything is unknown.
 
-    Without this check, a missing mount would allow a copy of a deleted, compacted or broker-tiered topic that the user
+    Without this check, a missing mount could allow a copy of a deleted, compacted or broker-tiered topic that the user
     names. `were_known` returns whether metadata was read before; every `refresh` calls it.
     """
 

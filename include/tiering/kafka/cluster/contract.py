@@ -4,7 +4,7 @@
 
 `Brokers` reads offsets, transactions and configs, and alters configs. Reads may be repeated. Every call ends in bounded
 time, with a result or with a `BrokersError` that says whether to try again. A result is the brokers' answer to that
-call: nothing that the brokers left out is filled in, and nothing is cached, except that versions and feature levels in
+call. Nothing that the brokers left out is filled in, and no result is cached; only versions and feature levels in
 `describe` may be from the time when the connection was opened. In a call for several partitions, an error of one
 partition does not affect the others.
 
@@ -41,8 +41,8 @@ class TopicMetadata:
     """Metadata of a topic.
 
     Read from brokers, `configs` has every config in force whose value is neither null nor sensitive. Read from the
-    metadata log, it has the topic's own configs, and the dynamic broker defaults for the other keys of
-    `TOPIC_KEY_OF_BROKER_KEY`; only the broker can return the value of an absent key.
+    metadata log, it has the topic's own configs, and the dynamic broker defaults for the other topic configs in
+    `TOPIC_KEY_OF_BROKER_KEY`; only the broker can return an absent value.
     """
 
     topic: str
@@ -69,7 +69,7 @@ class TopicMetadata:
 
 
 class ClusterMetadata(Protocol):
-    """A view of the cluster that stays the same until `refresh` replaces it by a newer view.
+    """A view of the cluster: what a call has returned stays the same until the next `refresh`.
 
     Methods may read the source when they are called; then they raise ClusterMetadataError as `refresh` does.
     """
@@ -103,9 +103,9 @@ class ClusterMetadata(Protocol):
         ...
 
     def removal_evidence(self, topic_id: Uuid) -> str | None:
-        """Describe the record that proves the deletion of this topic; None without such a record.
+        """Describe the record that proves the deletion of this topic; None if none is found.
 
-        The search covers all readable records that are still kept, more than `is_removed` covers, and may take seconds.
+        The search covers more records than `is_removed`, and may take seconds.
 
         Raises:
             ClusterMetadataError: the metadata cannot be read.
@@ -179,7 +179,7 @@ class OpenTransaction:
     """An open transaction, which limits the last stable offset of a partition.
 
     `start_offset` is its first offset in this partition, inclusive. `last_timestamp_ms` is the timestamp of its
-    producer's newest batch there, set by the producer. `transactional_id`, `started_at_ms` (by the coordinator's clock)
+    producer's newest batch there. `transactional_id`, `started_at_ms` (by the coordinator's clock)
     and `timeout_ms` are None if no coordinator has the transaction with a start time (it hangs), or if its
     coordinator did not answer.
     """
@@ -199,7 +199,7 @@ class OpenTransaction:
 
 
 class ConfigSource(StrEnum):
-    """Where the value of a config comes from. The first that has a value applies; OTHER is any other source."""
+    """Where the value of a config comes from. The first source with a value applies; OTHER is any other source."""
 
     TOPIC = "topic"
     BROKER = "dynamic broker"
@@ -225,8 +225,8 @@ class BrokerConfig:
 class Brokers(Protocol):
     """The brokers of one cluster. Thread-safe.
 
-    Every method raises:
-        BrokersUnavailableError: no broker answers in time, or the leader is changing. Retriable.
+    Every method may raise:
+        BrokersUnavailableError: a broker does not answer in time, or its state will pass. Retriable.
         BrokersLoginError: TLS or SASL failed: user, password, certificate or protocol.
         BrokersForbiddenError: this user is not authorised for the request.
         BrokersRefusedError: the broker refused for another reason; the message has the broker's reason.
@@ -357,7 +357,7 @@ def release_of(broker: BrokerNode) -> str:
 
 
 class ServedRecords(Protocol):
-    """Reads records as a consumer without a group. Repeated calls return the same records."""
+    """Reads records as a consumer without a group. While brokers keep them, repeated calls return the same records."""
 
     def read(self, partition: TopicIdPartition, start_offset: int, end_offset: int) -> Iterator[SeenRecord]:
         """Read records in ascending offset order, including those of aborted transactions, without control records.

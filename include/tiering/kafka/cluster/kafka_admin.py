@@ -83,8 +83,8 @@ def offsets_of_leader(
 ) -> OffsetsAnswer:
     """Request the offsets of partitions from their leader.
 
-    A partition whose leader changes between the requests, or whose leader epoch (if known) does, is refused, so all of
-    its offsets come from one leader.
+    A partition whose leader or (known) leader epoch changes between the requests is refused, so all of its offsets come
+    from one leader.
 
     Raises:
         BrokersError: a request to the broker failed.

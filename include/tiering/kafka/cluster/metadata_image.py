@@ -138,7 +138,7 @@ class ClusterImage:
         """Return the dynamic defaults of the given brokers for topic configs.
 
         They are the defaults of all brokers, with two exceptions from configs of single brokers: a cleanup.policy with
-        compaction if any of them has it, and their smallest min.insync.replicas.
+        compaction if one has it, and the smallest min.insync.replicas below that.
         """
         for_all = self._broker_configs.get(ALL_BROKERS, {})
         defaults = dict(for_all)

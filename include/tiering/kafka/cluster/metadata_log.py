@@ -1,7 +1,7 @@
 """Cluster metadata without a connection: the replicas of `__cluster_metadata-0` in brokers' log directories.
 
-Every broker keeps a replica in its metadata log directory. Of several replicas, the one with the highest log end is
-used: replicas may lag, but each of them is a consistent view at some time. Values of records are never logged.
+Every broker keeps a replica in its metadata log directory. Of the readable ones, that with the highest log end is
+used: replicas may lag, but each is a consistent view at some time. Values of records are never logged.
 
 The first `refresh` of a `MetadataReplica` reads the newest complete snapshot and the log from it on, each later
 `refresh` reads what was appended. The files are:
@@ -11,9 +11,9 @@ The first `refresh` of a `MetadataReplica` reads the newest complete snapshot an
     <base offset, 20 digits>.log                        batches; the last file may end in zeros or in a torn batch
 
 Only records below the quorum's high watermark are committed, and the high watermark is not on disk: the last records
-may be uncommitted, and a follower may truncate them. So `refresh` first checks that the header of the batch that it
-read last, which includes the CRC, is unchanged at its position. If it is changed or gone, `refresh`
-reads as the first time.
+may be uncommitted, and a follower may truncate them. So `refresh` first checks that the header (with the CRC) of the
+batch that it read last is unchanged at its position. If the header is changed or gone, `refresh` reads as the first
+time.
 """
 
 import logging
@@ -89,11 +89,11 @@ class MetadataReplica:
         self._cursor: _Cursor | None = None
 
     def refresh(self) -> None:
-        """Read what was appended since the last call.
+        """Read the log, or only what was appended since the last call.
 
         Raises:
-            SourceVanishedError: the log directory holds no metadata log.
-            SourceError: it cannot be read, or is corrupt before its end.
+            SourceVanishedError: the log directory or its metadata log does not exist.
+            SourceError: the metadata log cannot be read, or is corrupt.
             ClusterMetadataError: its records contradict each other, or no file has the records from an offset on.
         """
         for attempt in range(1, _ATTEMPTS + 1):
@@ -187,7 +187,7 @@ class MetadataReplica:
 
 
 def _last_indexed_offset(directory: BrokerDirectory, base_offset: int) -> int:
-    """Return the last offset in the segment's offset index; -1 without entries."""
+    """Return the last offset in the segment's offset index; -1 without one."""
     try:
         with directory.file(offset_file(base_offset, FileKind.OFFSET_INDEX)) as index:
             entry = last_index_entry(index, indexes.OFFSET_ENTRY_BYTES)
@@ -260,7 +260,7 @@ def _removal_in(directory: BrokerDirectory, base_offset: int, below: int, topic_
 def _mentions(file: BrokerFile, topic_id: Uuid) -> bool:
     """Return whether the file contains the id's bytes. This works because KRaft does not compress.
 
-    Most files do not, and are skipped quickly: an idle week has a million batches, most of them not about a topic.
+    Most files do not contain it, and are skipped quickly: an idle week has a million batches.
     """
     overlap = len(topic_id.value) - 1
     chunks = range(0, file.size_bytes, _SEARCHED_BYTES)
@@ -268,7 +268,7 @@ def _mentions(file: BrokerFile, topic_id: Uuid) -> bool:
 
 
 def _read_checkpoint(file: BrokerFile, image: ClusterImage) -> bool:
-    """Apply a snapshot to the image; return whether its footer was found."""
+    """Apply a snapshot to the image; return whether it ends in its footer."""
     last = None
     for position, header, batch in _batches(file, 0, may_be_torn=False):
         _apply_batch(image, header, batch, file.path, position)

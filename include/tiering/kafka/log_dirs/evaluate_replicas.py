@@ -180,7 +180,7 @@ def is_note(unread: UnreadReplica, evaluated: Iterable[Replica], cluster_metadat
 
 
 def _named(cluster_metadata: ClusterMetadata | None, name: str) -> TopicMetadata | None:
-    """Return the topic of this name; None if there is none, or if its metadata may not be read."""
+    """Return the topic of this name; None if there is none, or if its metadata is refused."""
     try:
         return None if cluster_metadata is None else cluster_metadata.topic_named(name)
     except ClusterMetadataError as error:

@@ -41,7 +41,7 @@ class OffsetBounds(NamedTuple):
 class MetadataTopic(Protocol):
     """The metadata topic of one cluster.
 
-    Every method except `close` raises:
+    Every method except `close` may raise:
         MetadataTopicUnavailableError: no answer arrived in time, or there is no leader. Retriable.
         MetadataTopicRefusedError: the topic or partition does not exist, this principal is not authorised, or the
             brokers do not accept the record.
@@ -60,7 +60,7 @@ class MetadataTopic(Protocol):
         ...
 
     def read(self, partition: int, start_offset: int, *, end_offset: int) -> Iterator[MetadataTopicRecord]:
-        """Read records in ascending offset order, each once. Repeated calls return the same records.
+        """Read records in ascending offset order, each once.
 
         When the iterator ends, everything below `end_offset` was read: an offset that had no record (for example, that
         of a transaction's marker) will never have one. Records of aborted transactions are returned, too.

@@ -41,7 +41,7 @@ _LOG: Final = logging.getLogger(__name__)
 _POLL_SECONDS: Final = 0.1
 _RECORDS_AT_ONCE: Final = 1_000
 _TOPIC_APPEARS_MS: Final = 3_000
-"""A topic that the brokers do not know for this long does not exist."""
+"""A topic that the brokers do not return for this long counts as missing."""
 _FETCH_WAIT_MS: Final = 50
 """This is short, because an assignment of the consumer takes effect only when the previous fetch returns."""
 _HALF: Final = (1 << 64) - 1

@@ -1,9 +1,8 @@
 """Check a record of the metadata topic before it is sent: a broker must read from it exactly the expected values.
 
-One wrong record permanently stops every broker that reads it. So this check shares no code with the codec: it parses
+One wrong record can permanently stop every broker that reads it. So this check shares no code with the codec: it parses
 the fixed layout that this platform writes, and has its own implementation of the partitioner and of murmur2.
-Records that a broker would accept but this platform never writes (tags, other versions, other characters in names) are
-refused, too.
+Records that a broker would accept but this platform never writes (e.g. tags, other versions) are refused, too.
 
     01 | key | 00 | length of topic + 1 | topic | topic id 16, partition int32, 00, segment id 16, 00 | rest
     key 0: start int64, end int64, broker int32, max int64, event int64 | epochs + 1 | each: int32, int64, 00 |
@@ -67,7 +66,7 @@ def require_valid_record(value: bytes, expected: ExpectedRecord) -> None:
 
 @dataclass(slots=True)
 class _Layout:
-    """A parser for the layout that this platform writes. Raises ValueError for any other layout."""
+    """A parser for the layout that this platform writes; others raise ValueError, IndexError or struct.error."""
 
     value: bytes
     at: int = 0

@@ -103,7 +103,7 @@ class MetadataResponsePartition:
 
 @dataclass(frozen=True, slots=True)
 class MetadataResponseTopic:
-    """A topic of the response. `name` is None only if the requested topic id is unknown."""
+    """A topic of the response. `name` may be None if the request has its id."""
 
     error: int
     name: str | None

@@ -3,11 +3,11 @@
 | failure | error |
 |---|---|
 | unknown host; connection refused, reset or closed; no response in time | BrokersUnavailableError |
-| TLS fails (for example, a certificate is not trusted); the SASL login fails | BrokersLoginError |
+| TLS fails (for example, a certificate is not trusted); the SASL login is refused | BrokersLoginError |
 | the broker sends no Kafka response, or does not support the request's version | BrokersRefusedError |
 
-Each of these failures closes the connection; only after a request whose version the broker does not support, it stays
-open. No error and no log line contains a password or the raw bytes of a request or response. `ClusterConnections` opens
+Each of these failures closes the connection. Only if the broker does not support a request's version, it stays open. No
+error and no log line contains a password or the raw bytes of a request or response. `ClusterConnections` opens
 connections to the brokers of one cluster when they are needed, and keeps them open for later requests.
 """
 

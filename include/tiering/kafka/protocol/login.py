@@ -88,7 +88,7 @@ class BrokerLogin:
         """Return a context that always checks the broker's certificate and its host name.
 
         Raises:
-            BrokersLoginError: a file is missing or not PEM, or the password does not decrypt the key.
+            BrokersLoginError: a file is missing or not usable, or the password does not decrypt the key.
         """
         try:
             context = ssl.create_default_context(cafile=self.ca)
@@ -190,9 +190,9 @@ class Scram:
     """One SCRAM login, in three steps.
 
     `first` returns the client's first message. `final` takes the server's first message and returns the client's final
-    message. `check` takes the server's final message.
-    `final` and `check` raise BrokersLoginError for messages that no server with the password would send, and `final`
-    also for a number of iterations outside `MIN_ITERATIONS` to `MAX_ITERATIONS`.
+    message. `check` takes the server's final message. `final` and `check` raise BrokersLoginError for messages that no
+    server with the credential would send, and `final` also for a number of iterations outside `MIN_ITERATIONS` to
+    `MAX_ITERATIONS`.
 
     Args:
         mechanism: a key of `HASHES`.

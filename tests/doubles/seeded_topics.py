@@ -36,8 +36,15 @@ class Seeded:
     segment_id: str
 
 
-def seed(deployment: BrokerDeployment, topic: str) -> list[Seeded]:
-    """Copies, verifies and publishes every segment of `topic` that is eligible; by partition and offset."""
+def seed(deployment: BrokerDeployment, topic: str, *, at_least: int = 0) -> list[Seeded]:
+    """Copies, verifies and publishes every segment of `topic` that is eligible; by partition and offset.
+
+    Waits for `at_least` so many: the brokers of a new topic may not have written down yet how far it is committed.
+    """
+    wait_until(
+        lambda: deployment.document("plan", "--topic", topic)["segments"] >= at_least,
+        f"{at_least} segments can be copied",
+    )
     deployment.copy_all(topic)
     with deployment.library() as app:
         partitions = sorted(

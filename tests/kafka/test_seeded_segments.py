@@ -58,10 +58,7 @@ def test_the_broker_expires_our_objects_at_the_end_of_retention(deployment: Brok
     cluster, topic = deployment.cluster, "expires"
     cluster.create_topic(topic)
     Writer(cluster.bootstrap, "lz4").send(topic, [0], 1_500, value_bytes=400)
-    # The topic was created a moment ago: its broker may not have written down yet how far it is committed.
-    wait_until(lambda: deployment.document("plan", "--topic", topic)["segments"] >= 4, "four segments can be copied")
-    seeded = seed(deployment, topic)
-    assert len(seeded) >= 4
+    seeded = seed(deployment, topic, at_least=4)
     switch_on(cluster, topic, [0])
     assert cluster.earliest(topic, 0) == 0
     last = seeded[-1]

@@ -43,6 +43,9 @@ _METADATA_CONFIGS: Final[Mapping[str, str]] = {
     "retention.bytes": "-1",
 }
 
+_UNDER_WAY_MS: Final = 30_000
+"""A request that did not arrive until then never does: its connection is gone."""
+
 
 class ModelAdmin:
     """Of one process."""
@@ -126,8 +129,12 @@ class ModelAdmin:
         def checked() -> None:
             require_valid(self._configs(topic), changes)
 
+        asked_ms = self._world.scheduler.now_ms
+
         def altered() -> None:
             checked()
+            if self._world.scheduler.now_ms - asked_ms > _UNDER_WAY_MS:
+                raise _no_answer("alter_topic_configs")
             alter(self._world, topic, changes, self._process)
 
         detail = ", ".join(f"{key}={'unset' if value is None else value}" for key, value in changes.items())

@@ -1,6 +1,6 @@
 """Configure, format, start and stop one broker process on loopback, and find the errors in its log.
 
-The process is ended by its own pid.
+Processes are ended by pid.
 """
 
 import re
@@ -159,8 +159,7 @@ class BrokerProcess:
     """A broker process. `directory` has its configuration and `server.log`, `log_dir` has its partitions.
 
     `class_path` names Kafka's jars, and `logging` is the JVM option that names the logging configuration. `tiering`
-    says that the broker has remote storage: then it counts as started only when its remote log metadata manager is
-    ready.
+    says that the broker has remote storage.
     """
 
     node_id: int
@@ -208,11 +207,11 @@ class BrokerProcess:
     def start(self) -> None:
         """Start the broker, and wait until its log says that it is ready.
 
-        With `tiering`, its remote log metadata manager must be ready as well.
+        With `tiering`, the broker's remote log metadata manager must be ready as well.
 
         Raises:
-            PortTakenError: another process uses a port of the broker.
-            BrokerProcessError: the broker exited, or was not ready within five minutes.
+            PortTakenError: the broker did not start, because another process uses one of its ports.
+            BrokerProcessError: the broker exited, or was not ready within five minutes, and was killed.
         """
         log_position = self.log.stat().st_size if self.log.exists() else 0
         heap = (f"-Xms{self.heap_mib // 2}m", f"-Xmx{self.heap_mib}m")

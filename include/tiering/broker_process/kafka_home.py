@@ -25,10 +25,10 @@ _ANSWER_SECONDS: Final = 60
 
 @cache
 def java() -> str:
-    """Return the path of the program `java` in JAVA_HOME, or else on the PATH.
+    """Return the path of the program `java` in JAVA_HOME/bin, or else on the PATH.
 
     Raises:
-        KafkaMissingError: there is no such program, or it does not report a version that is new enough for a broker.
+        KafkaMissingError: there is no such program, or the program does not report Java `_OLDEST` or newer.
     """
     home = os.environ.get("JAVA_HOME")
     program = shutil.which("java", path=f"{home}/bin") if home else None
@@ -70,13 +70,13 @@ def _nothing(_: Path) -> None:
 
 
 def fetch(home: Path, artifacts: tuple[Artifact, ...], finish: Callable[[Path], None] = _nothing) -> None:
-    """Create `home` with all jars in its `libs` (6 to 60 s). Do nothing if `home` exists.
+    """Create `home` with all jars in its `libs`. Do nothing if `home` exists.
 
     A lock file makes other processes that fetch the same directory wait.
 
     Args:
         home: the directory.
-        artifacts: the artifacts that Maven fetches, with the dependencies that they do not exclude.
+        artifacts: the artifacts that Maven fetches, with their dependencies (see `Artifact`).
         finish: called with the directory before it gets its final name; it may add files.
 
     Raises:

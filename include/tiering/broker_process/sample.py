@@ -2,7 +2,7 @@
 
 A sample has the newest segments of one partition, whole and without a gap up to the log's end. These are the active
 segment and as many rolled segments, from the newest on, as a limit for the size of the sample allows. The newest rolled
-segment is taken even if the limit is exceeded. No segment that is wholly below the log start is taken. The sample also
+segment is taken even if the limit is exceeded. No rolled segment wholly below the log start is taken. The sample also
 has the leader epochs of exactly these records. `samples_of` chooses samples without I/O.
 
 Files are copied and not linked, because the other broker may change them. Every copied file keeps its modification
@@ -15,8 +15,7 @@ time, because a broker may expire segments by it. The copied directory has what 
     leader-epoch-checkpoint         a new file with the epochs of the copied records only
     partition.metadata              a new file with the same topic id
 
-The source is read like every file of a broker: read-only, and without following links. What a copy leaves in the page
-cache is described in `kafka.log_dirs.files`.
+How the source is read, and what the copy leaves in the page cache, is described in `kafka.log_dirs.files`.
 """
 
 import os
@@ -55,16 +54,15 @@ _USABLE: Final = frozenset(
 """Reasons that do not stop a handover, and None for a segment that can be copied.
 
 A handover waits until a segment is flushed, and overrides the retention. It leaves the active segment, and segments
-above the high watermark or the last stable offset, to the broker. Segments below the log start are not in a sample. A
-segment with any other reason stops a handover."""
+above the high watermark or the last stable offset, to the broker."""
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionSample:
     """The sample of one partition.
 
-    `segments` ascend without a gap; the last segment is active. `log_start_offset` lies in the first segment.
-    `leader_epochs` begin at the first segment. `leader_epoch` is the last epoch of the partition, 0 if there is none.
+    `segments` ascend without a gap; the last segment is active. `log_start_offset` is not below the first segment, and
+    `leader_epochs` are those of the segments. `leader_epoch` is the partition's last epoch, 0 if there is none.
     """
 
     replica_id: ReplicaId
@@ -110,7 +108,7 @@ def samples_of(
         report: a scan of the log directories.
         topic_metadata: the topic's metadata. None if it is unknown: then the partitions from 0 up to the highest
             number of a chosen replica in the log directories are required.
-        max_bytes: the maximal size of one partition's sample; only its two newest segments may exceed this size.
+        max_bytes: the maximal size of one partition's sample; its two newest segments alone may exceed this size.
 
     Raises:
         UnknownTopicError: no log directory has a replica of the topic, or without metadata no chosen replica.
@@ -125,7 +123,7 @@ def samples_of(
 
 
 def sample_of(replica: Replica, max_bytes: int) -> PartitionSample:
-    """Return the newest segments of a replica. Raises RehearsalError if one of them could not be handed over."""
+    """Return a replica's newest segments. Raises RehearsalError if a handover could not copy one of them."""
     *rolled, active = replica.segments
     kept = [_usable(replica, active)]
     size_bytes = active.size_bytes
@@ -146,7 +144,7 @@ def sample_of(replica: Replica, max_bytes: int) -> PartitionSample:
 
 
 def _chosen(topic: str, report: ScanReport, topic_metadata: TopicMetadata | None) -> dict[int, Replica]:
-    """Return the chosen replica of each partition: the replica that a copy may read. Raises like `samples_of`."""
+    """Return the chosen replica of each partition: the one that a copy would read. Raises like `samples_of`."""
     replicas = [
         replica
         for replica in report.replicas
@@ -196,9 +194,9 @@ def bases_of(sample: PartitionSample) -> Sequence[int]:
 
 
 COPIES: Final = 3
-"""The free disk space must be this many times the bytes of the sample, and `_BASE_BYTES` more.
+"""The free disk space must be at least this many times the bytes of the sample, and `_BASE_BYTES` more.
 
-This is space for the sample, for its copy in the throw-away store, and for indexes and the broker's own files."""
+It is for the sample, for its copy in the throw-away store, and for indexes and the broker's own files."""
 _BASE_BYTES: Final = 64 * MIB
 _BLOCK_BYTES: Final = 4 * MIB
 

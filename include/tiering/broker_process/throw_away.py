@@ -5,11 +5,11 @@
     root/platform/  files of the caller
 
 step        what it does
-format      Kafka's StorageTool writes meta.properties and the first records of a new cluster
+format      StorageTool writes meta.properties and the first records of a new cluster
 topic       a batch is appended to these records. It has the topic with its id, and each partition with the last leader
             epoch of its sample. So the broker is elected in a higher epoch, and keeps the epochs of the copied records.
-            If a request created the topic, partitions would begin at epoch 0, and a leader removes from its log every
-            epoch that is not below its own
+            If a request created the topic, partitions would begin at epoch 0, and a leader removes from its history
+            every epoch that is not below its own
 files       the samples are copied; checkpoints with their log starts, and with recovery points that mark all rolled
             segments as flushed, are written
 start       the broker loads the partitions, recovers the active segments and is elected
@@ -108,7 +108,7 @@ def prepare_broker(
         on_bytes: called after each copied block with the number of its bytes.
 
     Raises:
-        RehearsalError: Kafka's StorageTool does not format the log directory as expected.
+        RehearsalError: Java is missing, or StorageTool does not format the log directory.
         SourceError: a file of a sample cannot be copied.
     """
     home = root / "broker"

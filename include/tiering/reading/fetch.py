@@ -1,6 +1,6 @@
 """Read archived records without a broker: record batches from an offset on, and whole partitions into files.
 
-Record batches of one partition are read as a broker serves a fetch from remote storage (KIP-405):
+Record batches of one partition are read much as a broker serves a fetch from remote storage (KIP-405):
 
     (epoch, offset) -> segment -> its offset index -> a range of the `.log` -> whole batches from the batch with the
     offset on, up to max_bytes, the first one even if larger -> the next segment at end offset + 1, up to max_bytes
@@ -10,16 +10,16 @@ response from the older history ends before the first batch that begins at or ab
 names a leader epoch, the history of that epoch is read without such an end, even if it is no longer followed. Notes say
 which offsets of a response another history has too.
 
-Only served segments are read. Each range is counted in the fetch quota before it is read, and must be admitted by it,
-unless the response has begun and still lacks its first batch; the quota also limits the rate of the read. As in Kafka,
-the lineage of a segment is not tested: epoch and offset alone select the segment.
+Only served segments are read. Each range is counted in the fetch quota before it is read. The quota must admit it,
+except while a begun response lacks its first batch; the quota also limits the rate of the read. As in Kafka, the
+lineage of a segment is not tested.
 
 A partition becomes one file per served segment (exceptions: `fetch_partition`), named like the broker's own `.log`,
 with a suffix for a second history at the same start offset. A file appears only when its length and CRC-32C equal those
-in the metadata (only the length, if the metadata lack the CRC-32C). A crash or an error leaves a `.partial` file, which
-the next call overwrites. If a person decided to follow another history from some offset on,
-segments of the older history that begin at or above this offset are listed as left out: they can be read by leader
-epoch.
+in the metadata (only the length, if the metadata lack the CRC-32C). A crash or an error may leave a `.partial` file,
+which the next fetch of this segment overwrites. If a person decided to follow another history from some offset on,
+segments of the older history that begin at or above this offset are listed as left out: served ones can be read by
+leader epoch.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -53,8 +53,8 @@ from include.tiering.segments.contract import RemoteLogMetadata, SegmentRow
 class PartitionFetch:
     """One partition of a fetch request.
 
-    Without a leader epoch, the offset is read in the history that is followed at this offset, under the newest epoch
-    that has it there.
+    Without a leader epoch, the offset is read, if possible, in the history that is followed at this offset, under the
+    newest epoch that has it there.
 
     Raises:
         ValueError: a negative offset or epoch, or `max_bytes` below 1.
@@ -81,8 +81,8 @@ class FetchedRecords:
             without records the requested offset.
         next_offset: the offset to request next; without records the requested offset.
         records: whole batches as they are on disk; the caller owns the buffer.
-        throttle_ms: how long the client must wait; 0 if the quota admitted the read.
-        error: why nothing was read; None if there was no error.
+        throttle_ms: how long the client must wait if the quota refused the read; otherwise 0.
+        error: why there are no records; None if there was no error.
         said: sentences about other histories of these offsets.
     """
 
@@ -140,9 +140,9 @@ class RecordReader:
         return self.admission.throttle_ms(_scopes(segment, client))
 
     def read(self, fetch: PartitionFetch, first: RemoteLogSegmentMetadata, client: str | None) -> FetchedRecords:
-        """Read records from the segment `first` on. If the quota is exhausted, return only the throttle time.
+        """Read records from the segment `first` on. If the quota refuses the first range, return its throttle time.
 
-        If the quota is exhausted only between two ranges, the response ends there.
+        If the quota refuses a later range, the response ends there.
 
         Raises:
             RemoteChecksumError: the stored bytes of a segment are damaged.
@@ -217,8 +217,7 @@ class RecordReader:
         """Return the FINISHED segment with the highest end that holds the offset under the epoch.
 
         Only segments of `history` are searched; None: of all histories. If that segment is not served, a served segment
-        of a later history that was copied whole and holds the same record is returned instead, if there is one.
-        Segments are listed only for partitions with more than one history.
+        of a later history that holds the same record is returned instead, if there is one.
         """
         if history is None or newest_history(divergences) == FIRST_HISTORY:
             return self.metadata.segment_for_offset(partition, epoch, offset)
@@ -283,7 +282,7 @@ class RecordReader:
             )
 
     def _decision(self, partition: TopicIdPartition, offset: int) -> str | None:
-        """Return which decision skips the offset, and the next offset that is not skipped; None if none skips it."""
+        """Return which decision skips the offset, and the next offset after its range; None if none skips it."""
         decision = decision_about(offset, self.metadata.skipped_offsets(partition))
         if decision is None:
             return None
@@ -318,7 +317,7 @@ def _holds(segment: RemoteLogSegmentMetadata, epoch: int, offset: int) -> bool:
 def write_records(fetched: FetchedRecords, output_dir: Path) -> Path:
     """Write the records to `TOPIC-PARTITION/FIRST-LAST.batches` below `output_dir`, and return this path.
 
-    A crash leaves a `.partial` file, which the next call overwrites.
+    A crash may leave a `.partial` file, which the next call for these offsets overwrites.
     """
     target = output_dir / str(fetched.fetch.partition)
     target.mkdir(parents=True, exist_ok=True)
@@ -361,12 +360,12 @@ def fetch_partition(
     storage: RemoteStorage,
     quotas: Quotas,
 ) -> Iterator[FetchedSegment]:
-    """Fetch FINISHED segments in offset order; yield those that are not served, or fail, with the reason.
+    """Fetch FINISHED segments in offset order; yield results, with the reason if one was not fetched.
 
-    Segments wholly below the partition's log start offset are not fetched either: their records count as deleted,
-    although the segments may still exist. Nor are segments that begin above the end of their history. Several copies of
-    one history may have one start offset, because a new leader's segment was longer. The longest served copy that can
-    be fetched becomes the file, as it has the records of the shorter ones, which are then left out without a result.
+    Not fetched are segments that are not served, segments wholly below the partition's log start offset (their records
+    count as deleted), and segments that begin above the end of their history. Several copies of one history may have
+    one start offset, because a new leader's segment was longer. The longest served copy that can be fetched becomes the
+    file, as it has the records of the shorter ones, which are then left out without a result.
     """
     target = output_dir / str(partition)
     target.mkdir(parents=True, exist_ok=True)

@@ -97,9 +97,9 @@ class RecordReaders:
     def fetch(self, fetches: Sequence[PartitionFetch], client: str | None = None) -> Iterator[FetchedRecords]:
         """Yield one response for each partition, in the order of completion.
 
-        An error or a throttle time of one partition does not affect the others. Records count as held until the next
-        response is requested, or the iterator is closed. A partition whose quota is exhausted gets its response without
-        waiting for a reader. If the queue has no space for a partition in time, its response has a QueueFullError.
+        A TieringError or throttle time of one partition does not affect the others. Records count as held until the
+        next response is requested, or the iterator is closed. A partition whose quota is exhausted gets its response
+        without waiting for a reader. If the queue has no space in time, the response has a QueueFullError.
         """
         answers: SimpleQueue[_Answer] = SimpleQueue()
         outstanding = 0
@@ -129,7 +129,7 @@ class RecordReaders:
     def _found(
         self, fetch: PartitionFetch, client: str | None, answers: "SimpleQueue[_Answer]"
     ) -> _Task | FetchedRecords:
-        """Return the task for a reader, or a response that needs no reader: a throttle time, or an error."""
+        """Return the task for a reader, or a response that needs no reader (a throttle time or an error)."""
         try:
             segment = self._reader.find(fetch)
         except TieringError as error:
@@ -230,6 +230,6 @@ class ReadService:
             yield readers
 
     def fetch_records(self, fetches: Sequence[PartitionFetch], client: str | None = None) -> Iterator[FetchedRecords]:
-        """Yield one response for each partition, in the order of completion; see `RecordReaders.fetch`."""
+        """Yield one response for each partition; see `RecordReaders.fetch`."""
         with self.record_readers() as readers:
             yield from readers.fetch(fetches, client)

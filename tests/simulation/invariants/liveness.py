@@ -45,8 +45,12 @@ class Closing:
         self._runs.retry()
         if not self._until_idle(_ENDS):
             return
-        if world.tempers.hands_over and not HandoverClosing(world, self._runs, self._until_idle, self._rounds).run():
-            return
+        if world.tempers.hands_over:
+            # Its expirations wait while an audit's guard stands.
+            if not GuardClosing(world, self._until_idle).run():
+                return
+            if not HandoverClosing(world, self._runs, self._until_idle, self._rounds).run():
+                return
         if not self._rounds(self._runs.start_copy_run, "all eligible work finishes"):
             return
         if world.tempers.decides and not DecisionClosing(world, self._runs, self._until_idle, self._rounds).run():

@@ -323,8 +323,8 @@ def checkpointed_offsets(
 
 def _older(what: str, file: str, offset: int) -> str:
     return (
-        f"{file} has {what} {offset} for this name, but was collected before the log was created: the offset belongs to"
-        " another log of this name; the next checkpoint will have the offset of this log"
+        f"{file} has {what} {offset} for this name, but may have been collected before the log was created: the offset"
+        " may belong to another log of this name; the next checkpoint will have the offset of this log"
     )
 
 

@@ -37,7 +37,7 @@ _TAIL_BLOCK_BYTES: Final = 32 * KIB
 
 @dataclass(frozen=True, slots=True)
 class ActiveEnd:
-    """The end of the active segment, and the offset of the last entry of its offset index (None if not readable).
+    """The end of the active segment, and the offset of the last entry of its offset index (None without one).
 
     An entry at or above the log's end means that the log lost records, because the index is read before the size of the
     log, and brokers write the index after the log. `end.batch_count` counts all batches after a deep read; otherwise it

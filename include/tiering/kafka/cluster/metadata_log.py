@@ -29,6 +29,7 @@ from include.tiering.errors import (
     ClusterMetadataError,
     CorruptFileError,
     FormatError,
+    OldMagicError,
     SourceError,
     SourceVanishedError,
     printable,
@@ -197,15 +198,11 @@ def _last_indexed_offset(directory: BrokerDirectory, base_offset: int) -> int:
 
 
 def _list(directory: BrokerDirectory) -> _Listing:
-    base_offsets, checkpoints = [], {}
-    for entry in directory.entries():
-        parsed = parse_offset_file(entry.name)
-        checkpoint = _CHECKPOINT.fullmatch(entry.name)
-        if parsed and parsed[1] is FileKind.LOG:
-            base_offsets.append(parsed[0])
-        elif checkpoint:
-            checkpoints[int(checkpoint["offset"])] = entry.name
-    return _Listing(sorted(base_offsets), checkpoints)
+    names = [entry.name for entry in directory.entries()]
+    files = [parsed for parsed in map(parse_offset_file, names) if parsed]
+    base_offsets = sorted(base_offset for base_offset, kind in files if kind is FileKind.LOG)
+    checkpoints = {int(found["offset"]): name for name in names if (found := _CHECKPOINT.fullmatch(name))}
+    return _Listing(base_offsets, checkpoints)
 
 
 def _batches(file: BrokerFile, start: int, *, may_be_torn: bool) -> Iterator[tuple[int, BatchHeader, memoryview]]:
@@ -222,6 +219,9 @@ def _batches(file: BrokerFile, start: int, *, may_be_torn: bool) -> Iterator[tup
             if may_be_torn and _is_torn_tail(file, error.position or 0):
                 return
             raise
+        except OldMagicError as error:
+            # KRaft has never written these: here they are damage.
+            raise CorruptFileError(file.path, error.message, start + error.position) from error
         if found is None:
             return
         at, header = start + found[0], BatchHeader._make(found[1])

@@ -153,6 +153,21 @@ def test_damage_before_the_end_is_no_torn_tail(log_dir: BrokerLogDir) -> None:
     assert raised.value.__cause__.position == position
 
 
+@pytest.mark.parametrize("magic", [0, 1])
+def test_an_older_message_format_is_damage_here(log_dir: BrokerLogDir, magic: int) -> None:
+    """KRaft has never written it; one byte that flipped looks like it."""
+    position = _log(log_dir).stat().st_size
+    log_dir.append_metadata(config_record("orders", "cleanup.policy", "compact"))
+    log_dir.append_metadata(topic_record("other", OTHER))
+    data = bytearray(_log(log_dir).read_bytes())
+    data[position + 16] = magic
+    _log(log_dir).write_bytes(data)
+    with pytest.raises(ClusterMetadataError) as raised:
+        MetadataLog([log_dir.path]).refresh()
+    assert isinstance(raised.value.__cause__, CorruptFileError)
+    assert raised.value.__cause__.position == position
+
+
 def test_a_damaged_length_is_betrayed_by_the_index(log_dir: BrokerLogDir) -> None:
     position = _log(log_dir).stat().st_size
     log_dir.append_metadata(topic_record("other", OTHER))

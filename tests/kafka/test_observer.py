@@ -160,6 +160,7 @@ def test_what_we_published_comes_back_and_follows_the_broker(deployment: BrokerD
     topic_id = Uuid.parse(cluster.create_topic(topic))
     Writer(cluster.bootstrap, "lz4").send(topic, [0], 1_500, value_bytes=400)
     seeded = seed(deployment, topic, at_least=4)
+    assert len(seeded) >= 4
     document = deployment.document("ingest")
     assert document["findings"] == []
     with deployment.library() as app:

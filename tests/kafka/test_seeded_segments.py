@@ -59,6 +59,7 @@ def test_the_broker_expires_our_objects_at_the_end_of_retention(deployment: Brok
     cluster.create_topic(topic)
     Writer(cluster.bootstrap, "lz4").send(topic, [0], 1_500, value_bytes=400)
     seeded = seed(deployment, topic, at_least=4)
+    assert len(seeded) >= 4
     switch_on(cluster, topic, [0])
     assert cluster.earliest(topic, 0) == 0
     last = seeded[-1]

@@ -208,9 +208,9 @@ class AbandonedCopies:
             if self._is_to_be_sent_again(row, opened):
                 self.copier.abandon(attempt, fence)
                 return None
-            if opened and _lacks_records_of(opened, attempt, is_planned=as_planned is not None):
-                opened = None
             fault = self.whole.fault(row)
+            if fault is None and opened is not None and _lacks_records_of(opened, attempt, as_planned):
+                opened = None
             why = fault or self._objection(row, opened, replica_id, planned, failed)
             if why is None:
                 self.copier.observe(CopyStep.VERIFIED, attempt.topic_id_partition, attempt.start_offset)
@@ -248,8 +248,10 @@ class AbandonedCopies:
         """
         try:
             opened = stack.enter_context(self.copier.source.open_segment(replica_id, attempt.start_offset))
-        except (SourceVanishedError, SourceChangedError) as error:
-            if replaces or isinstance(error, SourceVanishedError):
+        except SourceVanishedError:
+            return None
+        except SourceChangedError:
+            if replaces:
                 return None
             raise
         is_other = not opened.segment.eligible or opened.segment.end_offset != attempt.end_offset
@@ -301,24 +303,24 @@ def _is_same(opened: OpenSegment, row: SegmentRow) -> bool:
     return opened.fingerprint.as_text() == row.source_fingerprint or opened.check().data.log_crc32c == row.log_crc32c
 
 
-def _lacks_records_of(opened: OpenSegment, attempt: RemoteLogSegmentMetadata, *, is_planned: bool) -> bool:
+def _lacks_records_of(opened: OpenSegment, attempt: RemoteLogSegmentMetadata, planned: PlannedSegment | None) -> bool:
     """Return whether the source's segment has the copy's offsets in the same history, but not all of their records.
 
     Compaction may have removed some: then the segment has fewer bytes, or it was merged with later ones and ends later.
     Or the source's log start lies inside the segment, where its leader epochs begin then. The last two are looked for
-    only if the plan names the copy. A segment that ends later is read whole for this.
+    only if the plan names the copy, as `planned`. A segment that ends later is read whole for this.
     """
     segment, end_offset = opened.segment, attempt.end_offset + 1
-    first = max(attempt.start_offset, segment.leader_epochs.entries[0].start_offset)
+    first = max([attempt.start_offset, *(entry.start_offset for entry in segment.leader_epochs.entries[:1])])
     epochs = segment.leader_epochs.range(first, end_offset)
     if epochs != attempt.segment_leader_epochs.range(first, end_offset) or segment.end_offset < attempt.end_offset:
         return False
-    if is_planned and segment.end_offset > attempt.end_offset:
+    if planned is not None and segment.end_offset > attempt.end_offset:
         try:
             opened.check()
         except CompactedSegmentError:
             return True
-    is_cut = is_planned and first > attempt.start_offset and segment.end_offset == attempt.end_offset
+    is_cut = planned is not None and first > attempt.start_offset and segment.end_offset == attempt.end_offset
     return is_cut or segment.size_bytes < attempt.segment_size_bytes
 
 

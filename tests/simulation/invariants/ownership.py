@@ -4,10 +4,8 @@ person lets the other one take over. So does one that was restored from a backup
 What is asked is who planned and who wrote, not which numbers a marker holds.
 """
 
-import re
 from typing import TYPE_CHECKING, Any, Final
 
-from include.tiering.model.segments import Uuid
 from include.tiering.remote_storage.store_ownership import MARKER_KEY, marker_from_bytes
 from tests.simulation.kernel.scheduler import Process
 from tests.simulation.world.object_store import StoreState
@@ -19,7 +17,6 @@ if TYPE_CHECKING:
 _PENDING: Final = "SELECT pending_token FROM stores WHERE pending_token IS NOT NULL"
 _TOKENS: Final = "SELECT generation_token, pending_token FROM stores"
 _PLANS: Final = frozenset({"work.save_plan", "deletions.save_plan", "removals.save_plan"})
-_SEGMENT_ID: Final = re.compile(r"-([\w-]{22})\.")
 BEHIND: Final = "a database that is behind writes nothing"
 STILL_NAMED: Final = "no backup that would be accepted names what is deleted"
 
@@ -43,7 +40,7 @@ class Ownership:
         """Tokens of generations that were pending when the database was copied: its copies may go on with them, too."""
         self._old_copies: set[tuple[Side, int]] = set()
         """Which database was let go on with which other place."""
-        self._backups: list[tuple[set[str | None], set[Uuid]]] = []
+        self._backups: list[tuple[set[str | None], set[str]]] = []
         """Of each copy of the rightful database the tokens that it accepts, and what it knows to be in the store."""
         self._uses = 0
         self.last_use = 0
@@ -69,7 +66,7 @@ class Ownership:
     def backed_up(self) -> None:
         self._shared.update(token for (token,) in self._world.db.rows(_PENDING))
         tokens = {token for row in self._world.db.rows(_TOKENS) for token in row}
-        self._backups.append((tokens, self._world.side.finished_ids()))
+        self._backups.append((tokens, {str(segment_id) for segment_id in self._world.side.finished_ids()}))
 
     def joined(self) -> None:
         """There is one again."""
@@ -124,10 +121,9 @@ class Ownership:
             self._watch.broken(BEHIND, f"{process.name} of {process.side} {what} {key}")
 
     def _require_unnamed(self, key: str, process: Process) -> None:
-        found = _SEGMENT_ID.search(key)
-        token = self._token()
+        segment_id, token = key.rpartition("/")[2][21:43], self._token()
         accepted = [finished for tokens, finished in self._backups if token in tokens - {None}]
-        if found is not None and any(Uuid.parse(found[1]) in finished for finished in accepted):
+        if any(segment_id in finished for finished in accepted):
             self._watch.broken(STILL_NAMED, f"{process.name} deletes {key}")
 
     def _planned(self, process: Process) -> None:

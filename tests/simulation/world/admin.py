@@ -17,6 +17,7 @@ from include.tiering.kafka.metadata_topic.contract import METADATA_TOPIC
 from include.tiering.model.segments import TopicIdPartition, Uuid
 from tests.simulation.kernel.scheduler import Process
 from tests.simulation.world.brokers import PartitionLog
+from tests.simulation.world.metadata_topic import UNDER_WAY_MS
 from tests.simulation.world.object_store import perform
 
 TOPIC_DEFAULTS: Final[Mapping[str, str]] = {
@@ -42,9 +43,6 @@ _METADATA_CONFIGS: Final[Mapping[str, str]] = {
     "retention.ms": "-1",
     "retention.bytes": "-1",
 }
-
-_UNDER_WAY_MS: Final = 30_000
-"""A request that did not arrive until then never does: its connection is gone."""
 
 
 class ModelAdmin:
@@ -133,7 +131,7 @@ class ModelAdmin:
 
         def altered() -> None:
             checked()
-            if self._world.scheduler.now_ms - asked_ms > _UNDER_WAY_MS:
+            if self._world.scheduler.now_ms - asked_ms > UNDER_WAY_MS:
                 raise _no_answer("alter_topic_configs")
             alter(self._world, topic, changes, self._process)
 

@@ -16,8 +16,8 @@ from tests.simulation.world.object_store import perform
 from tests.simulation.world.remote_cache import Place, RemoteCache
 
 PARTITIONS: Final = 3
-_UNDER_WAY_MS: Final = 30_000
-"""How long a client and its sockets try to deliver a record of which nobody will hear."""
+UNDER_WAY_MS: Final = 30_000
+"""How long a client and its sockets try to deliver a request of which nobody will hear."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class TopicState:
 
     def send_late(self, partition: int, value: bytes, process: Process) -> None:
         """It is under way; whether it arrives is the world's decision."""
-        until_ms = self._world.scheduler.now_ms + _UNDER_WAY_MS
+        until_ms = self._world.scheduler.now_ms + UNDER_WAY_MS
         self._late.append(_Late(partition, value, until_ms, process))
 
     def land_late(self) -> bool:
@@ -93,7 +93,7 @@ class ModelMetadataTopic:
 
         def arrives() -> int:
             took_ms = self._world.scheduler.now_ms - asked_ms
-            if took_ms > _UNDER_WAY_MS:
+            if took_ms > UNDER_WAY_MS:
                 raise _no_answer("metadata_topic.append")
             return self._state.append(partition, value, self._process, is_late=took_ms > STEP_MS)
 

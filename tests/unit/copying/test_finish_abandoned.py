@@ -299,6 +299,16 @@ def test_a_whole_copy_is_finished_where_compaction_merged_its_segment_with_the_n
     assert ids(world, orders)[10] == left.remote_log_segment_id
 
 
+def test_a_whole_copy_stays_where_no_leader_epoch_covers_the_sources_segment(world, orders):
+    left = left_at(world, orders, CopyStep.VERIFIED).metadata
+    first, second, third = world.source.replicas[orders].segments
+    unknown = replace(second, leader_epochs=LeaderEpochs(), reason=IneligibleReason.NO_LEADER_EPOCH)
+    world.source.change(orders, segments=(first, unknown, third))
+    world.batch()
+    assert world.offsets(orders) == [(0, 9)]
+    assert [row.metadata for row in abandoned_copies_of(world.metadata, orders.topic_id_partition)] == [left]
+
+
 @pytest.mark.parametrize("history", [[(0, 0)], [(0, 0), (1, 15)]], ids=["the same history", "another history"])
 def test_a_planned_copy_stays_where_a_leader_has_its_offsets_in_a_longer_segment(world, orders, history):
     """The plan named the segment of the leader before. All records of the copy are in the longer one, or others are."""

@@ -16,6 +16,7 @@ from include.tiering.cli.command import author
 from include.tiering.copying.copy_segment import CopyStep
 from include.tiering.copying.plan import HeldBack
 from include.tiering.errors import ForeignStoreError
+from include.tiering.expiration.delete_segments import DeleteStep
 from include.tiering.model.histories import OffsetRange
 from include.tiering.model.segments import RemoteLogSegmentMetadata, TopicIdPartition, Verdict
 from include.tiering.runs.deletion_run import DeletionOutcome
@@ -137,6 +138,34 @@ def test_a_backup_from_between_the_approval_and_the_deletion_is_refused(tmp_path
             app.expiration.run_batch("expire-1", "expire-1/1")
         with pytest.raises(ForeignStoreError, match="another database has used store"):
             app.copying.plan("copy-2")
+
+
+def test_a_backup_that_is_restored_under_a_batch_before_it_claims_the_store_has_the_group_begun_again(
+    tmp_path: Path,
+) -> None:
+    archive = Archive.of(tmp_path)
+    database, backup = tmp_path / "metadata.sqlite", tmp_path / "backup.sqlite"
+    archive.copy()
+    archive.set(retention_bytes=0)
+    restored = []
+
+    def observe(step: str, partition: TopicIdPartition, offset: int) -> None:
+        if step == DeleteStep.LOG_START:
+            _copy(database, backup)
+        elif step == DeleteStep.DELETE_STARTED and not restored:
+            restored.append(partition)
+            _copy(backup, database)
+
+    with open_app(settings_of(archive.config), observe=observe) as app:
+        plan = app.expiration.plan("expire-1")
+        app.expiration.apply_limits("expire-1")
+        app.expiration.approve("expire-1", plan.plan_hash, author="admin")
+        assert app.expiration.run_batch("expire-1", "expire-1/0").failed == ()
+        assert app.ownership.objection() is None
+        rows = [row for rows in archive.left().values() for row in rows]
+    assert len(restored) == 1
+    assert rows == []
+    archive.require_no_other_objects()
 
 
 # A database is set back to the middle of a copy, and the broker has deleted meanwhile what was copied. For the

@@ -146,8 +146,7 @@ class SegmentDeleter:
         is_copying = self.work.holder(partition, LeaseRole.COPY) is not None
         pending: list[PendingDeletion] = []
         for deletion in planned.deletions:
-            row = rows.get(deletion.segment_id)
-            if row is None:
+            if (row := rows.get(deletion.segment_id)) is None:
                 continue
             if (changed := _changed(deletion, row, is_copying=is_copying)) is None:
                 pending.append((deletion, row.metadata))
@@ -190,12 +189,14 @@ class SegmentDeleter:
         self._raise_log_start(lease, segments, log_start_offset, history)
         begun = self.metadata.advance_deletion(segments, _DELETING, event_timestamp_ms=now_ms, fence=lease.fence)
         self.observe(DeleteStep.DELETE_STARTED, partition, first)
+        if begun:
+            # From now on the store refuses a backup that has these segments as FINISHED. If one was restored just
+            # before, it begins them again.
+            self.claim()
+            begun = self.metadata.advance_deletion(segments, _DELETING, event_timestamp_ms=now_ms, fence=lease.fence)
         ids = {segment.remote_log_segment_id for segment in begun}
         # The segments have their earlier states: for a FINISHED attempt the store need not list unfinished uploads.
         found = [segment for segment in segments if segment.remote_log_segment_id in ids]
-        if found:
-            # From now on the store refuses a backup that has these segments as FINISHED.
-            self.claim()
         failures = {failure.segment_id: failure for failure in self.storage.delete_log_segments(found)} if found else {}
         self.observe(DeleteStep.OBJECTS_DELETED, partition, first)
         clean = [segment for segment in begun if segment.remote_log_segment_id not in failures]

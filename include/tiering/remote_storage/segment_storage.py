@@ -124,8 +124,7 @@ class StoredSegmentReader:
                 if error.retriable:
                     raise
                 self._objects[key] = error
-        found = self._objects[key]
-        if isinstance(found, RemoteStorageError):
+        if isinstance(found := self._objects[key], RemoteStorageError):
             raise found
         return found
 
@@ -364,7 +363,7 @@ class GuardedStorage(SegmentStorage):
 
     Reads are not checked. Calls that create or replace the marker itself are not checked either, because each of them
     depends on the marker that it finds; nor is `replaces_conditionally`. A copy begins without a new check if the
-    marker was checked less than `COPY_TRUST_SECONDS` before.
+    last check accepted the marker less than `COPY_TRUST_SECONDS` before.
 
     Args:
         accepted: returns the markers that the database accepts now.
@@ -393,6 +392,7 @@ class GuardedStorage(SegmentStorage):
         If marker and database disagree, both are read again until they agree or the database returns the same markers
         twice in succession, because a worker that plans may raise the generation between the two reads.
         """
+        self._trusted_until = self._clock.monotonic()
         found, accepted, before = self.read_marker(), self._accepted(), None
         while not accepted.accepts(found) and accepted != before:
             before = accepted

@@ -41,8 +41,8 @@ def require_justified(watch: "Watch", process: Any, planned: Any, since_ms: int)
 
 def limits_of(watch: "Watch", partition: TopicIdPartition, since_ms: int) -> list[Limit]:
     """All that were in force for this topic id at some time since then. None for one of which a later one of the same
-    name is archived, too: what is set on the name is about that one."""
-    if _has_lost_its_name(watch, partition):
+    name was archived before, too: what is set on the name is about that one."""
+    if _has_lost_its_name(watch, partition, since_ms):
         return [(None, None)]
     found: list[Limit] = [(None, None)]
     for at_ms, name, retention_ms, retention_bytes in watch.world.settings_history:
@@ -63,11 +63,12 @@ def is_due(watch: "Watch", row: Row, limit: Limit, kept_bytes: int) -> bool:
     return retention_bytes is not None and kept_bytes >= retention_bytes
 
 
-def _has_lost_its_name(watch: "Watch", partition: TopicIdPartition) -> bool:
-    """To a later topic of which something is remote; of one that never was, nobody may be there to tell."""
+def _has_lost_its_name(watch: "Watch", partition: TopicIdPartition, since_ms: int) -> bool:
+    """To a later topic of which something was remote then; of one that never was, nobody may be there to tell."""
     ids = [topic_id for topic_id, name in watch.world.cluster.all_names.items() if name == partition.topic]
     later = {str(one) for one in ids[ids.index(partition.topic_id) + 1 :]}
-    return any(row.topic_id in later and row.state == FINISHED for row in watch.rows.known.values())
+    archived = {row.topic_id for row in watch.rows.known.values() if row.state == FINISHED}
+    return any(watch.rows.archived_since_ms.get(one, 0) <= since_ms for one in later & archived)
 
 
 def _largest_timestamp(watch: "Watch", row: Row) -> int:

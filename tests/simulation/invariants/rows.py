@@ -92,6 +92,8 @@ class Rows:
         self._world = watch.world
         self.known: dict[str, Row] = {}
         self.log_starts: dict[tuple[str, int], int] = {}
+        self.archived_since_ms: dict[str, int] = {}
+        """When something of a topic id first became FINISHED."""
         self._ever: set[str] = set()
         self._removed: set[str] = set()
         """Attempts that were tombstones. A restore may bring back their rows: who removed them goes on with its lease
@@ -242,6 +244,7 @@ class Rows:
             if is_alike and other.state == FINISHED and other.segment_id != row.segment_id:
                 self._watch.broken("of copies of the same offsets one is FINISHED", f"{row} and {other}")
         self._watch.ever_finished.setdefault(row.place, {})[row.segment_id] = row
+        self.archived_since_ms.setdefault(row.topic_id, self._world.scheduler.now_ms)
         self.check_bytes(row)
         log = self._watch.log_of(row.topic_id_partition)
         records = self.records(row)

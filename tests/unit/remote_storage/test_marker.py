@@ -161,6 +161,21 @@ def test_a_marker_that_changes_hands_stops_copies_within_a_second_and_deletes_at
         copy(guarded)
 
 
+def test_a_check_that_refused_the_marker_stops_the_next_copy(storage: SegmentStorage) -> None:
+    """A database may be behind for one partition's check and not for the one before."""
+    storage.create_marker(MARKER)
+    accepted = [always(MARKER)]
+    guarded = storage.guarded(lambda: accepted[0](), ManualClock())
+    guarded.check_marker()
+    accepted[0] = always(StoreMarker(MARKER.cluster_id, MARKER.store_id, MARKER.generation + 7))
+    with pytest.raises(ForeignStoreError):
+        guarded.check_marker()
+    with pytest.raises(ForeignStoreError):
+        copy(guarded)
+    accepted[0] = always(MARKER)
+    copy(guarded)
+
+
 def test_a_marker_is_read_without_trust_where_it_is_checked_and_renews_the_trust(
     storage: SegmentStorage, tmp_path: Path
 ) -> None:

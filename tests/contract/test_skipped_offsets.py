@@ -69,6 +69,18 @@ def test_what_lies_before_a_first_copy_is_skipped_only_where_it_is_asked_for(met
         metadata.skip_offsets(partition, OffsetRange(120, 139), reason=WHY, author=ME, may_be_first=True)
 
 
+def test_before_a_first_copy_the_topic_may_have_no_owner_but_no_other_one(metadata, engine):
+    """Of a topic that only ever had compacted segments no plan records an owner."""
+    partition = partition_of("compacted", 0)
+    with pytest.raises(StateConflictError, match="its owner is none"):
+        skip(metadata, partition, 0, 39)
+    decision = metadata.skip_offsets(partition, OffsetRange(0, 39), reason=WHY, author=ME, may_be_first=True)
+    assert list(metadata.skipped_offsets(partition)) == [decision]
+    own(engine, partition, TopicOwner.BROKER)
+    with pytest.raises(StateConflictError, match="its owner is broker"):
+        metadata.skip_offsets(partition, OffsetRange(40, 79), reason=WHY, author=ME, may_be_first=True)
+
+
 def test_a_repeated_call_finds_the_decision_even_after_the_copy_went_on(metadata, engine, now, copied, fence):
     first = skip(metadata, copied, 100, 199)
     now.advance(5)

@@ -27,6 +27,7 @@ SPARE: Final = 4
 SEGMENT_BYTES: Final = 16_384
 HIGH_WATERMARKS: Final = "replication-offset-checkpoint"
 RECOVERY_POINTS: Final = "recovery-point-offset-checkpoint"
+LOG_STARTS: Final = "log-start-offset-checkpoint"
 _HEAP_MIB: Final = 224
 _START_ATTEMPTS: Final = 3
 # Of one question; it is asked again.
@@ -194,6 +195,16 @@ class LifeCluster(KafkaCluster):
         where = TopicPartition(topic, partition, before)
         self.admin.delete_records([where], request_timeout=WAIT_SECONDS)[where].result(WAIT_SECONDS)
         wait_until(lambda: self.earliest(topic, partition) >= before, "the log start rose")
+
+        def is_written() -> bool:
+            """A log start that is the first segment's base offset is in no checkpoint."""
+            leader = self.replicas(topic, partition).leader
+            return leader > 0 and (
+                self.checkpoint(LOG_STARTS, topic, leader, partition) >= before
+                or self.bases(topic, leader, partition)[0] >= before
+            )
+
+        wait_until(is_written, f"the leader's directory has the log start of {topic}-{partition}")
 
     def log(self, topic: str, node_id: int, partition: int = 0) -> Path:
         """A replica's directory."""

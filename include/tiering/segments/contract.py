@@ -310,13 +310,14 @@ class RemoteLogMetadata(Divergences, Protocol):
         They must be the next offsets, or a hole. The next offsets begin at the lowest offset above
         `highest_copied_offset` that no decision covers. A hole ends at or below `highest_copied_offset`, and none of
         its offsets is in a FINISHED segment or covered by a decision. With `may_be_first` the decision is also recorded
-        if nothing was ever copied; the archive may then begin after these offsets.
+        if nothing was ever copied; the archive may then begin after these offsets. A topic of which nothing was copied
+        may have no owner yet.
 
         No lease is needed: a copy takes all offsets that the source has, even those that a decision permits to skip.
 
         Raises:
             StateConflictError: the offsets are neither the next ones nor a hole, nothing was ever copied (without
-                `may_be_first`), or the platform does not own the topic.
+                `may_be_first`), or the platform does not own the topic (with `may_be_first`: it has another owner).
         """
         ...
 

@@ -203,7 +203,7 @@ class SqlPartitionState(ClusterStore):
             for before in known:
                 if before.offsets == offsets:
                     return before
-            if owner is not TopicOwner.PLATFORM:
+            if owner is not TopicOwner.PLATFORM and not (may_be_first and owner is TopicOwner.NONE):
                 raise StateConflictError(f"{partition}: its owner is {owner}, so no offsets of it can be skipped here")
             highest = highest_finished_offset(connection, cluster_id, partition)
             if highest is None and may_be_first:

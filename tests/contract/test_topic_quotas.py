@@ -74,14 +74,14 @@ def is_refused(quotas: SqlTopicQuotas, topic: str, size_bytes: int = 1, *, broke
 
 
 def test_every_end_of_a_segment_has_its_meter_and_all_add_up(quotas, now):
-    copy(quotas, "orders", 10_000)
     quotas.failed(quotas.admit(1, "orders", size_bytes=300, records=3))
     copy(quotas, "clicks", 7)
+    copy(quotas, "orders", 10_000)
     now.advance(TICK_MS)
     with pytest.raises(QuotaExceededError) as refused:
         quotas.admit(1, "orders", size_bytes=50, records=5)
     rates = refused.value.topic_rate, refused.value.total_rate
-    assert rates == (10_300 / 5, 10_307 / 5)
+    assert rates == (10_000 / 5, 10_007 / 5)
     assert (refused.value.topic_threshold, refused.value.total_threshold) == (500.0, 1000)
     orders, clicks = usage_of(quotas, "orders"), usage_of(quotas, "clicks")
     assert bytes_of(orders) == {
@@ -102,13 +102,50 @@ def test_what_a_dead_worker_had_in_flight_stays_in_io_alone(quotas):
     assert (counted.pop(MeterKind.IO), set(counted.values())) == (10, {0})
 
 
-def test_nobody_is_refused_before_the_first_tick_nor_below_the_total(quotas, now):
-    copy(quotas, "orders", 10**9)
-    assert not is_refused(quotas, "orders")
+def test_the_first_tick_admits_its_threshold_and_one_segment(quotas, now):
+    copy(quotas, "orders", 1_000 * 5)
+    assert not is_refused(quotas, "orders", 10**9), "no more than the total of 5 s was admitted yet"
+    copy(quotas, "orders", 10**6)
+    assert is_refused(quotas, "orders")
     now.advance(TICK_MS - 1)
-    assert not is_refused(quotas, "orders")
+    assert is_refused(quotas, "orders")
     now.advance(1)
     assert is_refused(quotas, "orders")
+
+
+def test_every_tick_admits_its_threshold_and_one_segment(quotas, now):
+    """Five minutes of a topic that asks for 100 times the total: it gets the total, and one segment in each tick."""
+    admitted = 0
+    for _ in range(60):
+        for _ in range(500):
+            try:
+                quotas.accepted(quotas.admit(1, "orders", size_bytes=1_000, records=1))
+                admitted += 1_000
+            except QuotaExceededError:
+                break
+        now.advance(TICK_MS)
+    assert 0.9 * 300_000 <= admitted <= 300_000 + 60 * 1_000
+
+
+def test_what_failed_did_not_get_in(quotas, now, store):
+    """A topic whose copies fail at four times the total does not hold up one that stays below it."""
+    store.alter(ConfigEntity(EntityType.TOPICS, "orders"), {TOPIC_THRESHOLD: "1"}, author="test")
+    for _ in range(12):
+        for _ in range(5):
+            quotas.failed(quotas.admit(1, "broken", size_bytes=4_000, records=1))
+            copy(quotas, "orders", 600)
+            now.advance(TICK_MS // 5)
+    assert broker_of(quotas).meters.bytes_in_per_second == pytest.approx(600)
+    assert usage_of(quotas, "broken").meters.bytes_in_per_second == 0
+    assert bytes_of(usage_of(quotas, "broken"))[MeterKind.ERROR] == 60 * 4_000
+
+
+def test_a_topic_with_a_threshold_of_zero_gives_way_always(quotas, now, store):
+    store.alter(ConfigEntity(EntityType.TOPICS, "backfill"), {TOPIC_THRESHOLD: "0"}, author="test")
+    copy(quotas, "orders", 2_000 * 5)
+    now.advance(TICK_MS)
+    assert is_refused(quotas, "backfill"), "it has brought in nothing, and waits nevertheless"
+    assert not is_refused(quotas, "new")
 
 
 def test_below_the_total_a_topic_may_exceed_its_threshold(quotas, now, store):

@@ -15,7 +15,7 @@ from include.tiering.configs.config_store import KEPT_FOR_EVER, RETENTION_BYTES,
 from include.tiering.configs.pools import POOLS, UNLIMITED_SLOTS, PoolSpec
 from include.tiering.errors import SettingError, printable
 from include.tiering.quotas.contract import UNLIMITED, QuotaKind, QuotaLevel, Scope
-from include.tiering.quotas.topic_quotas import TOPIC_THRESHOLD, TOTAL_THRESHOLD
+from include.tiering.quotas.topic_quotas import GIVES_WAY, TOPIC_THRESHOLD, TOTAL_THRESHOLD
 from include.tiering.settings.catalogue import Setting, canonical_value, dynamic_settings, nearest
 from include.tiering.settings.fields import Loosens
 
@@ -150,10 +150,20 @@ def _limit(
     *,
     on_default: bool = True,
     on_named: bool = True,
+    at_least: int = 1,
 ) -> DynamicConfig:
-    accepts = f"integer, 1 to {UNLIMITED}"
+    accepts = f"integer, {at_least} to {UNLIMITED}"
     return DynamicConfig(
-        name, entity_type, on_default, on_named, accepts, "bytes a second", "unlimited", sentence, quota
+        name,
+        entity_type,
+        on_default,
+        on_named,
+        accepts,
+        "bytes a second",
+        "unlimited",
+        sentence,
+        quota,
+        at_least=at_least,
     )
 
 
@@ -253,8 +263,10 @@ _THRESHOLDS: Final = (
         TOPIC_THRESHOLD,
         EntityType.TOPICS,
         "Bytes-in rate that a topic may keep on each broker while the broker's total is exceeded. The sum of these "
-        "thresholds must not exceed the total of any broker; topics without a threshold share the rest equally.",
+        "thresholds must not exceed the total of any broker; topics without a threshold share the rest equally. With "
+        "a threshold of 0 a topic gives way always: it is refused whenever the total is exceeded.",
         on_default=False,
+        at_least=GIVES_WAY,
     ),
 )
 

@@ -17,7 +17,7 @@ from include.tiering.model.segments import TopicIdPartition
 from include.tiering.operations.readiness import NotReady, Readiness
 from include.tiering.presentation import Document, Presentation, Table, TopicNames, count, labels
 from include.tiering.quotas.contract import QuotasInForce, copy_scopes
-from include.tiering.quotas.topic_quotas import TopicQuotaReport
+from include.tiering.quotas.topic_quotas import GIVES_WAY, TopicQuotaReport, is_refused
 from include.tiering.runs.contract import LeaseAhead, LeaseHolder, PlannedPartition, describe_lease_ahead
 from include.tiering.segments.failed_copies import FailedCopy
 from include.tiering.units import format_bytes, format_duration
@@ -228,8 +228,9 @@ def _refused_by_topic_quota(evidence: Evidence, planned: PlannedPartition) -> Li
     own = None if usage is None else next((topic for topic in usage.topics if topic.topic == evidence.topic), None)
     if not report.enabled or usage is None or own is None or usage.threshold is None or own.threshold is None:
         return None
-    total, rate = usage.meters.bytes_in_per_second, own.meters.bytes_in_per_second
-    if total <= usage.threshold or rate <= own.threshold:
+    total, rate = usage.meters.compared_bytes_per_second, own.meters.compared_bytes_per_second
+    gives_way = own.explicit and own.threshold == GIVES_WAY
+    if not is_refused(total, usage.threshold, rate, own.threshold, gives_way=gives_way):
         return None
     finding = (
         f"receives {format_bytes(round(rate))}/s (threshold {format_bytes(int(own.threshold))}/s) while broker "

@@ -34,6 +34,7 @@ from include.tiering.database.transactions import (
 )
 from include.tiering.errors import QuotaExceededError
 from include.tiering.quotas.topic_quotas import (
+    GIVES_WAY,
     Admission,
     BrokerUsage,
     CurrentTopicQuotaConfigs,
@@ -213,13 +214,14 @@ class SqlTopicQuotas:
         self, opened: "_OpenMeters", configs: TopicQuotaConfigs, broker_id: int, topic: str
     ) -> QuotaExceededError | None:
         total = configs.total(broker_id)
-        total_rate = opened.meters[ALL_TOPICS_OF_BROKER].bytes_in_per_second
-        topic_rate = opened.meters[topic].bytes_in_per_second
+        total_rate = opened.meters[ALL_TOPICS_OF_BROKER].compared_bytes_per_second
+        topic_rate = opened.meters[topic].compared_bytes_per_second
+        gives_way = configs.explicit.get(topic) == GIVES_WAY
         # The topic's threshold is computed only if the total is exceeded and the topic's rate is above 0.
-        if total is None or not is_refused(total_rate, total, topic_rate, 0):
+        if total is None or not is_refused(total_rate, total, topic_rate, 0, gives_way=gives_way):
             return None
         threshold = self._threshold(opened, configs, total, broker_id, topic)
-        if not is_refused(total_rate, total, topic_rate, threshold):
+        if not is_refused(total_rate, total, topic_rate, threshold, gives_way=gives_way):
             return None
         return QuotaExceededError(
             broker_id,

@@ -10,7 +10,7 @@ according to the plan, end - base + 1, because batches are not counted before ad
 How many bytes a second each topic of a broker may bring in:
 
     total.bytes.in.per.sec.threshold    of a broker: for all of its topics together
-    bytes.in.per.sec.threshold          of a topic, on each broker: explicit, part of the total
+    bytes.in.per.sec.threshold          of a topic, on each broker: explicit, part of the total; 0: gives way always
 
 Topics without an explicit threshold that had a call of `admit` in the last hour share equally what the explicit
 thresholds leave of the total. No topic is refused while the total is not exceeded. While it is exceeded, topics above
@@ -18,7 +18,8 @@ their own threshold are refused.
 
 Four kinds of meters, each in bytes and records, count the segments of a topic of a broker, or of all its topics. Each
 is the one-minute meter of Kafka's brokers: an exponentially weighted moving average with ticks of 5 s. At a tick the
-count since the last tick becomes a rate, and the average moves towards it:
+count since the last tick becomes a rate, and the average moves towards it (admission also compares the count of the
+tick that has not ended, see `TopicMeters.compared_bytes_per_second`):
 
     first tick     rate  = count / 5 s                                 before it the rate is 0
     later ticks    rate += alpha x (count / 5 s - rate)                alpha = 1 - e^(-5/60)
@@ -30,7 +31,7 @@ the clock set back); a count in the same millisecond as a tick belongs to the ne
 """
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from fractions import Fraction
@@ -143,13 +144,27 @@ class TopicMeters:
 
     @property
     def bytes_in_per_second(self) -> float:
-        """The rate that is compared with thresholds: of all admitted segments, copied or not.
+        """The rate of all admitted segments that have not failed.
 
         A segment counts from its admission, before it is sent. A refused segment does not count, so a topic that is
-        refused again and again still recovers.
+        refused again and again still recovers; nor does a segment whose copy failed, because it did not get in.
         """
-        attempted, throttled = self.kinds[MeterKind.IO].bytes, self.kinds[MeterKind.THROTTLED].bytes
-        return max(0.0, attempted.per_second - throttled.per_second)
+        return self._without(lambda meter: meter.per_second)
+
+    @property
+    def compared_bytes_per_second(self) -> float:
+        """The rate that is compared with thresholds: the higher of `bytes_in_per_second` and that of this tick.
+
+        Until a tick ends, the meters do not show what was admitted in it. So these bytes, divided by the length of a
+        tick, are compared as well: no tick, the first included, admits more than its thresholds and one segment.
+        """
+        return max(self.bytes_in_per_second, self._without(lambda meter: meter.uncounted / _TICK_SECONDS))
+
+    def _without(self, measure: Callable[[EwmaMeter], float]) -> float:
+        attempted, throttled, failed = (
+            measure(self.kinds[kind].bytes) for kind in (MeterKind.IO, MeterKind.THROTTLED, MeterKind.ERROR)
+        )
+        return max(0.0, attempted - throttled - failed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,12 +308,19 @@ def is_refused(
     total_threshold: Fraction | int | None,
     topic_rate: float,
     topic_threshold: Fraction | int | None,
+    *,
+    gives_way: bool = False,
 ) -> bool:
     """Return whether both rates exceed their thresholds.
 
-    A rate that equals its threshold does not exceed it; no rate exceeds a threshold of None.
+    A rate that equals its threshold does not exceed it; no rate exceeds a threshold of None. A topic that `gives_way`
+    exceeds its threshold at any rate.
     """
-    return _exceeds(total_rate, total_threshold) and _exceeds(topic_rate, topic_threshold)
+    return _exceeds(total_rate, total_threshold) and (gives_way or _exceeds(topic_rate, topic_threshold))
+
+
+GIVES_WAY: Final = 0
+"""The explicit threshold of a topic that is refused whenever the total is exceeded, whatever it brings in."""
 
 
 def _exceeds(rate: float, threshold: Fraction | int | None) -> bool:

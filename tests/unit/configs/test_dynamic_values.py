@@ -12,11 +12,28 @@ from include.tiering.configs.report import topic_quotas_document, topic_quotas_t
 from include.tiering.configs.rules import deletion_limits, loosened_limits, loosenings
 from include.tiering.copying.report import CopyRun, present_copy
 from include.tiering.errors import SettingError
-from include.tiering.quotas.topic_quotas import BrokerUsage, MeterKind, TopicMeters, TopicQuotaReport, TopicUsage
+from include.tiering.quotas.topic_quotas import (
+    TOPIC_THRESHOLD,
+    TOTAL_THRESHOLD,
+    BrokerUsage,
+    MeterKind,
+    TopicMeters,
+    TopicQuotaReport,
+    TopicUsage,
+)
 from include.tiering.runs.contract import PlannedSegment, SegmentOutcome, WorkItem
 from include.tiering.settings import TieringSettings, with_dynamic
 from include.tiering.settings.fields import Loosens
 from tests.doubles.segments import partition_of
+
+# The threshold of a topic that gives way always.
+
+
+def test_the_threshold_of_a_topic_may_be_zero_the_total_may_not() -> None:
+    assert config_on(ConfigEntity(EntityType.TOPICS, "backfill"), TOPIC_THRESHOLD).canonical("0") == "0"
+    with pytest.raises(SettingError, match="integer, 1 to"):
+        config_on(ALL_BROKERS, TOTAL_THRESHOLD).canonical("0")
+
 
 # Which changes loosen a limit of deletions.
 

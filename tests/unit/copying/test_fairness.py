@@ -231,7 +231,7 @@ def deployment(tmp_path: Path) -> Iterator[Deployment]:
 
 def test_with_the_total_exceeded_topics_above_their_thresholds_wait_and_no_others(deployment):
     for topic in ("clicks", "orders", "audit"):
-        deployment.source.add(topic, segments=3, size_bytes=1_000)
+        deployment.source.add(topic, segments=3, size_bytes=400)
     deployment.set_total(1_000)
     deployment.set_threshold("orders", 500)
     deployment.plan()
@@ -244,10 +244,10 @@ def test_with_the_total_exceeded_topics_above_their_thresholds_wait_and_no_other
     # second, above the total still; 91 s leave e^-1.5 of it, and a little of what the batch itself brought in.
     assert sum(deployment.clock.slept) == 91
     assert deployment.counts("clicks") == {
-        MeterKind.IO: 5 * 3_000 + 7 * 1_000 + 3_000,
-        MeterKind.ACCEPTED: 5 * 3_000 + 3_000,
+        MeterKind.IO: 5 * 3_000 + 7 * 400 + 3 * 400,
+        MeterKind.ACCEPTED: 5 * 3_000 + 3 * 400,
         MeterKind.ERROR: 0,
-        MeterKind.THROTTLED: 7 * 1_000,
+        MeterKind.THROTTLED: 7 * 400,
     }
     assert [deployment.counts(topic)[MeterKind.THROTTLED] for topic in ("orders", "audit")] == [0, 0]
     deployment.require_sums()

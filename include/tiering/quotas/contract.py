@@ -10,8 +10,8 @@ kind, to a client's only if a client reads it. A level without a quota sets no l
 The broker of a copy is the broker whose log dir is read. The broker of a fetch is the broker that had the segment; for
 the digests of a handover the id is 0.
 
-A delete request is paced like `UNITS_PER_REQUEST` bytes. Rates are granted in slices of 10 ms, and a slice has whole
-units: in these units even a rate of 1 request a second can be divided into such slices.
+A delete request is paced like `UNITS_PER_REQUEST` bytes. Rates are granted in slices of 10 ms or more, and a slice has
+whole units: in these units even a rate of 1 request a second can be divided into such slices.
 """
 
 from collections.abc import Callable, Mapping
@@ -116,7 +116,8 @@ class ByteLimiter(Protocol):
 
         Returns:
             The bytes that were charged and may be sent at once, 1 to `wanted_bytes`; 0 for 0. Under a quota they are at
-            most about 10 ms of the rate, so that the sender keeps the pace; call again for the rest.
+            most about 10 ms of the rate, 50 ms for a sender that is late, so that it keeps the pace; call again for the
+            rest.
 
         Raises:
             SendingStoppedError: work is paused for long, or was cancelled.

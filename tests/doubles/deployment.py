@@ -111,6 +111,7 @@ class World(Deployment):
         self.claim: Callable[[], object] = lambda: None
         self.topic_quotas: TopicQuotas = NO_TOPIC_QUOTAS
         self.copied: list[CopiedSegment] = []
+        self.held_back_seconds: list[float] = []
         self.seed = 0
 
     def plan(self, run_id: str = "run") -> None:
@@ -141,7 +142,7 @@ class World(Deployment):
         return CopyBatch(
             copier,
             self.work,
-            SameLimiter(self.limiter),
+            SameLimiter(self.limiter, self.held_back_seconds),
             loop.cancellation,
             loop.heartbeat,
             self.clock,

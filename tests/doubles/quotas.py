@@ -5,7 +5,15 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from include.tiering.quotas import shared_quotas
-from include.tiering.quotas.contract import ByteLimiter, GoOn, RequestLimiter, RequestsAsBytes, Scope, UnlimitedBytes
+from include.tiering.quotas.contract import (
+    ByteLimiter,
+    GoOn,
+    QuotaKind,
+    RequestLimiter,
+    RequestsAsBytes,
+    Scope,
+    UnlimitedBytes,
+)
 from include.tiering.quotas.shared_quotas import LedgerRowChange
 from include.tiering.quotas.shares import LedgerRow
 
@@ -23,6 +31,7 @@ def ask_the_ledger_at_once(patch: "pytest.MonkeyPatch") -> None:
 @dataclass
 class SameLimiter:
     limiter: ByteLimiter
+    held: list[float] = field(default_factory=list)
 
     def copy(self, broker_id: int, topic: str, *, go_on: GoOn) -> ByteLimiter:
         return _Asking(self.limiter, go_on)
@@ -32,6 +41,9 @@ class SameLimiter:
 
     def delete(self, topic: str, *, go_on: GoOn) -> RequestLimiter:
         return RequestsAsBytes(_Asking(self.limiter, go_on))
+
+    def held_back(self, kind: QuotaKind, seconds: float) -> None:
+        self.held.append(seconds)
 
     def share(self, scope: Scope) -> float | None:
         return None
@@ -68,6 +80,9 @@ class NoQuotas:
 
     def delete(self, topic: str, *, go_on: GoOn) -> RequestLimiter:
         return RequestsAsBytes(UnlimitedBytes(go_on))
+
+    def held_back(self, kind: QuotaKind, seconds: float) -> None:
+        pass
 
     def share(self, scope: Scope) -> float | None:
         return None

@@ -44,7 +44,7 @@ from include.tiering.errors import (
 )
 from include.tiering.kafka.log_dirs.contract import ReplicaId
 from include.tiering.model.segments import TopicIdPartition
-from include.tiering.quotas.contract import ByteLimiter, Quotas
+from include.tiering.quotas.contract import ByteLimiter, QuotaKind, Quotas
 from include.tiering.quotas.topic_quotas import NO_TOPIC_QUOTAS, Admission, TopicQuotas
 from include.tiering.runs.batch import BatchEnd, BatchHeartbeat, BatchLoop, CancellationToken, StopConditions
 from include.tiering.runs.contract import (
@@ -388,9 +388,13 @@ class CopyBatch:
                 self._admission.admitted(lease.replica_id, planned),
                 self._heartbeat.counting(planned.size_bytes) as on_sent,
             ):
-                copied = self._copier.copy(
-                    lease.replica_id, planned, highest, fence=lease.fence, limiter=limiter, on_sent=on_sent
-                )
+                waited_seconds = limiter.waited_seconds
+                try:
+                    copied = self._copier.copy(
+                        lease.replica_id, planned, highest, fence=lease.fence, limiter=limiter, on_sent=on_sent
+                    )
+                finally:
+                    self._quotas.held_back(QuotaKind.COPY, limiter.waited_seconds - waited_seconds)
         except QuotaExceededError as error:
             for_partition(_log, partition).info("waits at offset %s: %s", planned.base_offset, error)
             return False

@@ -168,11 +168,15 @@ class QuotaObserver(Protocol):
         ...
 
     def throttled(self, kind: QuotaKind, topic: str, size_bytes: int, seconds: float) -> None:
-        """Record that a grant of `size_bytes`, which `granted` also reports, had to wait this long.
+        """Record that a grant of `size_bytes`, which `granted` also reports, had to wait this long."""
+        ...
 
-        A read that was refused with a throttle time is recorded too: with the bytes that it requested, which were not
-        granted, and with the throttle time as `seconds`.
-        """
+    def held_back(self, kind: QuotaKind, seconds: float) -> None:
+        """Record how long the quota held back a segment, or the answer to a read, as a whole."""
+        ...
+
+    def refused(self, topic: str, size_bytes: int, seconds: float) -> None:
+        """Record a read whose answer was a throttle time: the bytes that it requested, and this time."""
         ...
 
     def in_force(self, scope: Scope, bytes_per_second: int | None) -> None:
@@ -193,6 +197,14 @@ class Quotas(Protocol):
 
     def delete(self, topic: str, *, go_on: GoOn) -> RequestLimiter:
         """Make a limiter for requests that delete objects of a topic. It calls `go_on` before every grant."""
+        ...
+
+    def held_back(self, kind: QuotaKind, seconds: float) -> None:
+        """Record how long its limiter held back a segment, or the answer to a read; 0 is not recorded.
+
+        This is the throttle time of KIP-956, the same for one slice as for many: what `ByteLimiter.waited_seconds` has
+        grown by since the segment or answer began.
+        """
         ...
 
     def share(self, scope: Scope) -> float | None:

@@ -38,27 +38,35 @@ _WINDOWS: Final[Mapping[QuotaKind, WindowLength]] = {**KIP_956_WINDOWS, QuotaKin
 class TopicTally:
     """Bytes (kind DELETE: units) of one kind and topic since the last `drain`.
 
-    The throttled bytes are granted bytes that had to wait, and bytes of refused reads, which are not among the granted.
+    The throttled bytes are granted bytes that had to wait. Bytes of refused reads are not among the granted.
     """
 
     granted_bytes: int = 0
     throttled_bytes: int = 0
     throttled_seconds: float = 0.0
     throttles: int = 0
+    refused_bytes: int = 0
+    refused_seconds: float = 0.0
+    refusals: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class KindFigures:
-    """One kind of traffic now, as Kafka's metrics measure it. Throttle times are 0 if none was recorded recently."""
+    """One kind of traffic now, as Kafka's metrics measure it. Times are 0 if none was recorded recently.
+
+    `held_*` are how long the limiter held back segments or answers, `refused_*` the throttle times that readers got.
+    """
 
     bytes_per_second: float
-    throttle_avg_ms: float
-    throttle_max_ms: float
+    held_avg_ms: float
+    held_max_ms: float
+    refused_avg_ms: float
+    refused_max_ms: float
 
     @property
     def is_idle(self) -> bool:
-        """Whether the rate and the throttle times are all 0."""
-        return self.bytes_per_second == self.throttle_max_ms == 0
+        """Whether the rate and the times are all 0."""
+        return self.bytes_per_second == self.held_max_ms == self.refused_max_ms == 0
 
 
 class QuotaTally:
@@ -75,7 +83,8 @@ class QuotaTally:
         with self._lock:
             self._lengths = {**_WINDOWS, **windows}
             self._windows = {kind: QuotaWindow(*length) for kind, length in self._lengths.items()}
-            self._throttle_times = {kind: ThrottleTimes() for kind in QuotaKind}
+            self._held_times = {kind: ThrottleTimes() for kind in QuotaKind}
+            self._refused_times = ThrottleTimes()
 
     def clear_windows(self) -> None:
         """Set rates and throttle times to 0 until the next report; counts that were not drained stay."""
@@ -94,7 +103,20 @@ class QuotaTally:
             tally.throttled_bytes += size_bytes
             tally.throttled_seconds += seconds
             tally.throttles += 1
-            self._throttle_times[kind].record(seconds * 1000, self._now_ms())
+
+    def held_back(self, kind: QuotaKind, seconds: float) -> None:
+        """See `QuotaObserver.held_back`."""
+        with self._lock:
+            self._held_times[kind].record(seconds * 1000, self._now_ms())
+
+    def refused(self, topic: str, size_bytes: int, seconds: float) -> None:
+        """See `QuotaObserver.refused`."""
+        with self._lock:
+            tally = self._tally(QuotaKind.FETCH, topic)
+            tally.refused_bytes += size_bytes
+            tally.refused_seconds += seconds
+            tally.refusals += 1
+            self._refused_times.record(seconds * 1000, self._now_ms())
 
     def drain(self) -> Mapping[tuple[QuotaKind, str], TopicTally]:
         """Return the counts since the last call by kind and topic, and reset them."""
@@ -105,9 +127,14 @@ class QuotaTally:
     def figures(self, kind: QuotaKind) -> KindFigures:
         """Return rate and throttle times of a kind now."""
         with self._lock:
-            now_ms, times = self._now_ms(), self._throttle_times[kind]
+            now_ms, held = self._now_ms(), self._held_times[kind]
+            refused = self._refused_times if kind is QuotaKind.FETCH else ThrottleTimes()
             return KindFigures(
-                self._windows[kind].rate(now_ms), times.average_ms(now_ms) or 0.0, times.max_ms(now_ms) or 0.0
+                self._windows[kind].rate(now_ms),
+                held.average_ms(now_ms) or 0.0,
+                held.max_ms(now_ms) or 0.0,
+                refused.average_ms(now_ms) or 0.0,
+                refused.max_ms(now_ms) or 0.0,
             )
 
     def _tally(self, kind: QuotaKind, topic: str) -> TopicTally:
@@ -149,21 +176,29 @@ FETCH_BYTE_RATE: Final = _rate_gauge(
 )
 COPY_THROTTLE_AVG: Final = _throttle_gauge(
     "remote_copy_throttle_time_avg",
-    "Milliseconds that a throttled grant of a copy waited, on average over the last 60 to 90 s; 0 if none did.",
+    "Milliseconds that quotas held back a segment that was copied, on average over the last 60 to 90 s; 0 if none was.",
 )
 COPY_THROTTLE_MAX: Final = _throttle_gauge(
     "remote_copy_throttle_time_max",
-    "The longest wait of a throttled grant of a copy in the last 60 to 90 s, in milliseconds; 0 if none waited.",
+    "The longest time that quotas held back a segment that was copied, in the last 60 to 90 s, in milliseconds.",
 )
 FETCH_THROTTLE_AVG: Final = _throttle_gauge(
     "remote_fetch_throttle_time_avg",
-    "Milliseconds that a throttled grant of a fetch waited, or the throttle time of a refused read, on average over "
-    "the last 60 to 90 s; 0 if there was none.",
+    "The throttle time that the answer to a refused read contains, in milliseconds, on average over the last 60 to 90 "
+    "s; 0 if none was refused.",
 )
 FETCH_THROTTLE_MAX: Final = _throttle_gauge(
     "remote_fetch_throttle_time_max",
-    "The longest wait of a throttled grant of a fetch, or throttle time of a refused read, in the last 60 to 90 s, in "
-    "milliseconds; 0 if there was none.",
+    "The longest throttle time of a refused read in the last 60 to 90 s, in milliseconds; 0 if none was refused.",
+)
+FETCH_PACING_AVG: Final = _throttle_gauge(
+    "tiering_fetch_pacing_time_avg",
+    "Milliseconds that quotas held back an admitted read of a segment or of records, on average over the last 60 to "
+    "90 s; 0 if none was held back.",
+)
+FETCH_PACING_MAX: Final = _throttle_gauge(
+    "tiering_fetch_pacing_time_max",
+    "The longest time that quotas held back an admitted read, in the last 60 to 90 s, in milliseconds.",
 )
 QUOTA: Final = Metric(
     "tiering_quota_bytes_per_second",
@@ -183,20 +218,36 @@ THROTTLED_BYTES: Final = Metric(
     "tiering_quota_throttled_bytes",
     MetricKind.COUNTER,
     ("kind", "topic"),
-    "Charged bytes that had to wait for a quota, and requested bytes of reads that were refused for a throttle time.",
+    "Charged bytes that had to wait for a quota.",
 )
 THROTTLED_SECONDS: Final = Metric(
     "tiering_quota_throttled_seconds",
     MetricKind.COUNTER,
     ("kind", "topic"),
-    "Seconds that grants waited for a quota, and throttle times of refused reads, summed over all streams.",
+    "Seconds that grants waited for a quota, summed over all streams.",
 )
 THROTTLES: Final = Metric(
     "tiering_quota_throttles",
     MetricKind.COUNTER,
     ("kind", "topic"),
-    "Grants that had to wait for a quota, and refused reads. The increase of the throttled seconds in any time, "
-    "divided by the increase of this, is the average wait over all processes.",
+    "Grants that had to wait for a quota. A grant is a small part of a segment; how long whole segments and reads were "
+    "held back is in the throttle and pacing times.",
+)
+REFUSED_BYTES: Final = Metric(
+    "tiering_quota_refused_bytes",
+    MetricKind.COUNTER,
+    ("topic",),
+    "Requested bytes of reads whose answer was a throttle time.",
+)
+REFUSED_SECONDS: Final = Metric(
+    "tiering_quota_refused_seconds", MetricKind.COUNTER, ("topic",), "Throttle times of refused reads, summed."
+)
+REFUSALS: Final = Metric(
+    "tiering_quota_refusals",
+    MetricKind.COUNTER,
+    ("topic",),
+    "Reads whose answer was a throttle time. The increase of the refused seconds in any time, divided by the increase "
+    "of this, is the average throttle time over all processes.",
 )
 
 DELETE_CALLS: Final = Metric(
@@ -227,17 +278,22 @@ QUOTA_METRICS: Final = (
     COPY_THROTTLE_MAX,
     FETCH_THROTTLE_AVG,
     FETCH_THROTTLE_MAX,
+    FETCH_PACING_AVG,
+    FETCH_PACING_MAX,
     QUOTA,
     GRANTED_BYTES,
     THROTTLED_BYTES,
     THROTTLED_SECONDS,
     THROTTLES,
+    REFUSED_BYTES,
+    REFUSED_SECONDS,
+    REFUSALS,
 )
 DELETE_RATE_METRICS: Final = (DELETE_CALLS, DELETE_THROTTLED_SECONDS, DELETE_RATE, DELETE_MAX_RATE)
 
 _RATE: Final = {QuotaKind.COPY: COPY_BYTE_RATE, QuotaKind.FETCH: FETCH_BYTE_RATE}
-_THROTTLE_AVG: Final = {QuotaKind.COPY: COPY_THROTTLE_AVG, QuotaKind.FETCH: FETCH_THROTTLE_AVG}
-_THROTTLE_MAX: Final = {QuotaKind.COPY: COPY_THROTTLE_MAX, QuotaKind.FETCH: FETCH_THROTTLE_MAX}
+_HELD_AVG: Final = {QuotaKind.COPY: COPY_THROTTLE_AVG, QuotaKind.FETCH: FETCH_PACING_AVG}
+_HELD_MAX: Final = {QuotaKind.COPY: COPY_THROTTLE_MAX, QuotaKind.FETCH: FETCH_PACING_MAX}
 _DEFAULT_ENTITY: Final = "<default>"
 
 
@@ -275,6 +331,16 @@ class QuotaMetrics:
         self.tally.throttled(kind, topic, size_bytes, seconds)
         self.publisher.wake()
 
+    def held_back(self, kind: QuotaKind, seconds: float) -> None:
+        """See `QuotaObserver`."""
+        self.tally.held_back(kind, seconds)
+        self.publisher.wake()
+
+    def refused(self, topic: str, size_bytes: int, seconds: float) -> None:
+        """See `QuotaObserver`."""
+        self.tally.refused(topic, size_bytes, seconds)
+        self.publisher.wake()
+
     def in_force(self, scope: Scope, bytes_per_second: int | None) -> None:
         """See `QuotaObserver`."""
         if scope.kind is QuotaKind.DELETE:
@@ -301,13 +367,19 @@ class QuotaMetrics:
                 recorder.add(THROTTLED_BYTES, tally.throttled_bytes, kind.value, topic)
                 recorder.add(THROTTLED_SECONDS, tally.throttled_seconds, kind.value, topic)
                 recorder.add(THROTTLES, tally.throttles, kind.value, topic)
+            if tally.refusals:
+                recorder.add(REFUSED_BYTES, tally.refused_bytes, topic)
+                recorder.add(REFUSED_SECONDS, tally.refused_seconds, topic)
+                recorder.add(REFUSALS, tally.refusals, topic)
         all_figures = {kind: self.tally.figures(kind) for kind in QuotaKind}
         recorder.set(DELETE_RATE, all_figures[QuotaKind.DELETE].bytes_per_second / UNITS_PER_REQUEST)
         for kind in _RATE:
             figures = all_figures[kind]
             recorder.set(_RATE[kind], figures.bytes_per_second)
-            recorder.set(_THROTTLE_AVG[kind], figures.throttle_avg_ms)
-            recorder.set(_THROTTLE_MAX[kind], figures.throttle_max_ms)
+            recorder.set(_HELD_AVG[kind], figures.held_avg_ms)
+            recorder.set(_HELD_MAX[kind], figures.held_max_ms)
+        recorder.set(FETCH_THROTTLE_AVG, all_figures[QuotaKind.FETCH].refused_avg_ms)
+        recorder.set(FETCH_THROTTLE_MAX, all_figures[QuotaKind.FETCH].refused_max_ms)
         return not all(figures.is_idle for figures in all_figures.values())
 
     def _publish_deletes(self, topic: str, tally: TopicTally) -> None:

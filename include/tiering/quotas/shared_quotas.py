@@ -45,6 +45,7 @@ from include.tiering.errors import RemoteMetadataError, TieringError
 from include.tiering.quotas.contract import (
     ByteLimiter,
     GoOn,
+    QuotaKind,
     QuotaObserver,
     QuotasInForce,
     QuotaWorker,
@@ -269,6 +270,11 @@ class SharedQuotas:
     def delete(self, topic: str, *, go_on: GoOn) -> RequestLimiter:
         self._start()
         return RequestsAsBytes(self._limiter(delete_scopes(), topic, go_on))
+
+    def held_back(self, kind: QuotaKind, seconds: float) -> None:
+        """Implement `Quotas.held_back`."""
+        if seconds > 0:
+            self._observer.held_back(kind, seconds)
 
     def share(self, scope: Scope) -> float | None:
         """Implement `Quotas.share`."""

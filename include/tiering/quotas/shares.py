@@ -237,7 +237,8 @@ class Pacer:
         pending_bytes = max(0.0, self.free_at - now) * self.bytes_per_second
         self.bytes_per_second = bytes_per_second
         if bytes_per_second > 0:
-            self.free_at = min(self.free_at, now) + min(pending_bytes, self.slice_bytes(self.free_at)) / bytes_per_second
+            most_bytes = self.slice_bytes(self.free_at)
+            self.free_at = min(self.free_at, now) + min(pending_bytes, most_bytes) / bytes_per_second
 
 
 FORGET_SECONDS: Final = 30.0

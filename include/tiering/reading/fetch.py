@@ -43,7 +43,7 @@ from include.tiering.model.histories import (
     same_before,
 )
 from include.tiering.model.segments import IndexType, RemoteLogSegmentMetadata, TopicIdPartition
-from include.tiering.quotas.contract import ByteLimiter, Quotas, Scope, fetch_scopes, take_all
+from include.tiering.quotas.contract import ByteLimiter, QuotaKind, Quotas, Scope, fetch_scopes, take_all
 from include.tiering.quotas.fetch_admission import FetchAdmission
 from include.tiering.remote_storage.contract import RemoteStorage
 from include.tiering.segments.contract import RemoteLogMetadata, SegmentRow
@@ -154,22 +154,31 @@ class RecordReader:
         history = FIRST_HISTORY if row is None else row.history
         last_offset = None if fetch.leader_epoch is not None else last_offset_of(history, divergences)
         batches = WholeBatches(fetch.offset, fetch.max_bytes, last_offset)
-        throttle_ms, begun = 0, False
+        throttle_ms, begun, waited_seconds = 0, False, 0.0
         while segment is not None and not throttle_ms:
+            limiter = self.quotas.fetch(segment.broker_id, segment.topic_id_partition.topic, client)
             try:
-                throttle_ms, begun = self._read_segment(segment, batches, client, begun=begun), True
+                throttle_ms, begun = self._read_segment(segment, batches, client, limiter, begun=begun), True
             except FormatError as error:
                 raise RemoteChecksumError(
                     f"{segment.remote_log_segment_id} is damaged in the store: {error}"
                 ) from error
+            waited_seconds += limiter.waited_seconds
             segment = None if batches.full else self._next_segment(segment, history, divergences)
+        self.quotas.held_back(QuotaKind.FETCH, waited_seconds)
         if batches.base_offset is None:
             return FetchedRecords.without_records(fetch, throttle_ms=throttle_ms)
         said = said_of(OffsetRange(batches.base_offset, batches.next_offset - 1), history, divergences)
         return FetchedRecords(fetch, batches.base_offset, batches.next_offset, batches.records, said=said)
 
     def _read_segment(
-        self, segment: RemoteLogSegmentMetadata, batches: WholeBatches, client: str | None, *, begun: bool
+        self,
+        segment: RemoteLogSegmentMetadata,
+        batches: WholeBatches,
+        client: str | None,
+        limiter: ByteLimiter,
+        *,
+        begun: bool,
     ) -> int:
         """Read ranges of one segment until it ends, `batches` are full, or the quota refuses a range.
 
@@ -180,7 +189,6 @@ class RecordReader:
             The throttle time in milliseconds if the quota refused a range, otherwise 0.
         """
         scopes = _scopes(segment, client)
-        limiter = self.quotas.fetch(segment.broker_id, segment.topic_id_partition.topic, client)
         index_bytes = self.storage.fetch_index(segment, IndexType.OFFSET)
         take_all(limiter, len(index_bytes))
         index = indexes.check_offset_index(
@@ -395,6 +403,7 @@ def fetch_partition(
         try:
             is_second = last_fetched is not None and last_fetched[0] == row.metadata.start_offset
             path = _fetch_log(row, target / _name(row, is_second=is_second), storage, limiter)
+            quotas.held_back(QuotaKind.FETCH, limiter.waited_seconds)
         except TieringError as error:
             yield FetchedSegment(row, None, str(error))
         else:

@@ -11,7 +11,6 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
 from types import TracebackType
@@ -21,7 +20,7 @@ from include.tiering.clock import Clock
 from include.tiering.errors import QueueClosedError, QueueFullError, TieringError
 from include.tiering.model.segments import RemoteLogSegmentMetadata, TopicIdPartition
 from include.tiering.quotas.byte_bounded_queue import ByteBoundedQueue, Taken
-from include.tiering.quotas.contract import QuotaKind, Quotas
+from include.tiering.quotas.contract import Quotas
 from include.tiering.quotas.fetch_admission import FetchAdmission
 from include.tiering.quotas.metrics import process_quota_metrics
 from include.tiering.reading.fetch import FetchedRecords, FetchedSegment, PartitionFetch, RecordReader, fetch_partition
@@ -225,7 +224,7 @@ class ReadService:
             threads=self._threads(),
             max_requests=settings.queue.max_requests,
             max_bytes=settings.queue.max_bytes,
-            on_throttled=partial(process_quota_metrics().throttled, QuotaKind.FETCH),
+            on_throttled=process_quota_metrics().refused,
         ) as readers:
             yield readers
 

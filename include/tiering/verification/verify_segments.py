@@ -45,7 +45,7 @@ from include.tiering.model.segments import (
     TopicIdPartition,
     Verdict,
 )
-from include.tiering.quotas.contract import Quotas
+from include.tiering.quotas.contract import QuotaKind, Quotas
 from include.tiering.remote_storage.contract import RemoteStorage
 from include.tiering.segments.contract import RemoteLogMetadata, SegmentRow
 from include.tiering.units import GIB
@@ -153,6 +153,7 @@ class Measurer:
             decisions=decisions,
             depth=depth,
         )
+        self.quotas.held_back(QuotaKind.FETCH, limiter.waited_seconds)
         if measure.remarks:
             self.require_ours()
         return measure

@@ -2,7 +2,7 @@
 
 from typing import Any, Final
 
-from include.tiering.quotas.contract import GoOn, RequestLimiter, Scope
+from include.tiering.quotas.contract import GoOn, QuotaKind, RequestLimiter, Scope
 from tests.simulation.kernel.scheduler import Process
 
 _MOST_WAIT_SECONDS: Final = 1.0
@@ -88,6 +88,9 @@ class ModelQuotas:
 
     def delete(self, topic: str, *, go_on: GoOn) -> RequestLimiter:
         return _Requests(self._world, self._process, topic, go_on)
+
+    def held_back(self, kind: QuotaKind, seconds: float) -> None:
+        pass
 
     def share(self, scope: Scope) -> float | None:
         return None

@@ -97,6 +97,15 @@ def starving(slot: OneSlot) -> OneSlot:
     return slot
 
 
+def test_a_throttle_time_is_how_long_a_segment_was_held_back(slot):
+    """Not how long its slices were: of this quota a segment takes ten seconds, and its indexes a little more."""
+    slot.source.add("a")
+    slot.urge()
+    slot.fill(ExhaustedQuota(slot.clock), fairness=True)
+    assert len(slot.held_back_seconds) == 3
+    assert all(SEGMENT_SECONDS <= seconds < 2 * SEGMENT_SECONDS for seconds in slot.held_back_seconds)
+
+
 def test_off_one_partition_keeps_the_only_slot_to_the_end(starving):
     result = starving.fill(ExhaustedQuota(starving.clock), fairness=False, max_seconds=8 * SEGMENT_SECONDS)
     assert result.ended is BatchEnd.TIME_OVER

@@ -59,6 +59,7 @@ IDLE = {
     ("remote_fetch_throttle_time_avg",): 0.0,
     ("remote_fetch_throttle_time_max",): 0.0,
 }
+PACING = ("tiering_fetch_pacing_time_avg", "tiering_fetch_pacing_time_max")
 
 
 def test_grants_and_throttles_by_topic_and_kind(metrics, registry, clock):
@@ -69,6 +70,8 @@ def test_grants_and_throttles_by_topic_and_kind(metrics, registry, clock):
     metrics.throttled(COPY, "orders", 1_000, 0.25)
     metrics.granted(COPY, "payments", 4_000)
     metrics.throttled(COPY, "payments", 4_000, 0.75)
+    metrics.held_back(COPY, 0.25)
+    metrics.held_back(COPY, 0.75)
     metrics.granted(FETCH, "orders", 10)
     metrics.publisher.now()
     assert values(registry) == IDLE | {
@@ -88,10 +91,29 @@ def test_grants_and_throttles_by_topic_and_kind(metrics, registry, clock):
     }
 
 
+def test_slices_say_nothing_about_throttle_times_and_refusals_are_apart(metrics, registry):
+    """Ten slices that waited 20 ms each are one answer that was held back for 200 ms; two others were refused."""
+    for _ in range(10):
+        metrics.throttled(FETCH, "orders", 100, 0.02)
+    metrics.held_back(FETCH, 0.2)
+    metrics.refused("orders", 5_000, 0.5)
+    metrics.refused("orders", 3_000, 1.5)
+    metrics.publisher.now()
+    seen = values(registry)
+    assert [seen[f"remote_fetch_throttle_time_{what}",] for what in ("avg", "max")] == [1_000.0, 1_500.0]
+    assert [registry.get_sample_value(name) for name in PACING] == [200.0, 200.0]
+    assert seen["tiering_quota_throttled_seconds_total", "fetch", "orders"] == pytest.approx(0.2)
+    assert seen["tiering_quota_refused_seconds_total", "orders"] == 2.0
+    assert (seen["tiering_quota_refused_bytes_total", "orders"], seen["tiering_quota_refusals_total", "orders"]) == (
+        8_000,
+        2,
+    )
+
+
 def test_counters_go_on_and_gauges_go_back_to_zero(metrics, registry, clock):
     for _ in range(3):
         metrics.granted(COPY, "orders", 100)
-        metrics.throttled(COPY, "orders", 100, 0.1)
+        metrics.held_back(COPY, 0.1)
         metrics.publisher.now()
     clock.advance(60)
     metrics.publisher.now()
@@ -106,6 +128,8 @@ def test_counters_go_on_and_gauges_go_back_to_zero(metrics, registry, clock):
 def test_a_process_that_ends_says_so(metrics, registry):
     metrics.granted(FETCH, "orders", 100)
     metrics.throttled(FETCH, "orders", 100, 0.1)
+    metrics.held_back(FETCH, 0.1)
+    metrics.refused("orders", 100, 0.1)
     metrics.settle()
     assert IDLE.items() <= values(registry).items()
     assert values(registry)["tiering_quota_throttled_seconds_total", "fetch", "orders"] == 0.1
@@ -174,7 +198,7 @@ SystemClock.monotonic = lambda _: 1_000.0  # no rate falls while other processes
 metrics = process_quota_metrics()
 size_bytes, seconds, quota, ends = int(sys.argv[1]), float(sys.argv[2]), int(sys.argv[3]), sys.argv[4] == "ends"
 metrics.granted(QuotaKind.COPY, "orders", size_bytes)
-metrics.throttled(QuotaKind.COPY, "orders", size_bytes, seconds)
+metrics.held_back(QuotaKind.COPY, seconds)
 metrics.in_force(Scope(QuotaKind.COPY, QuotaLevel.TOTAL), quota)
 metrics.publisher.now()
 if ends:

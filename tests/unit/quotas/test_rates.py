@@ -22,6 +22,7 @@ from include.tiering.quotas.contract import (
     Scope,
     copy_scopes,
     delete_scopes,
+    take_all,
 )
 from include.tiering.quotas.shared_quotas import AnnouncingLedger, SharedQuotas
 from include.tiering.quotas.shares import (
@@ -260,6 +261,7 @@ class Observed:
 
     granted_bytes: int = 0
     throttled_bytes: int = 0
+    held_seconds: list[float] = field(default_factory=list)
     quotas: dict[Scope, int | None] = field(default_factory=dict)
 
     def granted(self, kind: QuotaKind, topic: str, size_bytes: int) -> None:
@@ -269,6 +271,12 @@ class Observed:
     def throttled(self, kind: QuotaKind, topic: str, size_bytes: int, seconds: float) -> None:
         assert seconds > 0
         self.throttled_bytes += size_bytes
+
+    def held_back(self, kind: QuotaKind, seconds: float) -> None:
+        self.held_seconds.append(seconds)
+
+    def refused(self, topic: str, size_bytes: int, seconds: float) -> None:
+        raise AssertionError("a copy is never refused")
 
     def in_force(self, scope: Scope, bytes_per_second: int | None) -> None:
         self.quotas[scope] = bytes_per_second
@@ -402,6 +410,37 @@ def test_a_limiter_tells_what_it_granted_and_what_had_to_wait() -> None:
     assert (observed.granted_bytes, observed.throttled_bytes) == (10 + first + second, second)
 
 
+class PassingTime(threading.Condition):
+    """Whoever waits here finds that the time has passed."""
+
+    def __init__(self, clock: ManualClock) -> None:
+        super().__init__()
+        self._clock = clock
+
+    def wait(self, timeout: float | None = None) -> bool:
+        assert timeout is not None
+        self._clock.advance(timeout)
+        return False
+
+
+@pytest.mark.parametrize("rate", [1_000.0, 1e6, 50e6])
+@pytest.mark.parametrize("size_bytes", [250_000, 64 * MIB])
+def test_a_segment_is_held_back_for_the_time_that_its_bytes_take(
+    monkeypatch: pytest.MonkeyPatch, rate: float, size_bytes: int
+) -> None:
+    """The model: size / rate, less the first slice, which nothing holds back. It takes no time to send."""
+    if size_bytes / rate > 1_000:
+        size_bytes = int(1_000 * rate)
+    clock = ManualClock()
+    pacing = ProcessPacing(clock)
+    monkeypatch.setattr(pacing, "_changed", PassingTime(clock))
+    pacing.hold({PACED_SCOPE: rate, BROKER: None, TOPIC: None}, float("inf"))
+    limiter = ScopedLimiter(pacing, SCOPES, "orders", lambda: None, Observed())
+    take_all(limiter, size_bytes)
+    expected = max(0.0, size_bytes / rate - SLICE_SECONDS)
+    assert limiter.waited_seconds == pytest.approx(expected, abs=0.05, rel=0.01)
+
+
 def test_quotas_report_what_comes_into_force_and_give_their_shares_back() -> None:
     ledger, observed = MemoryLedgerStore(), Observed()
     AnnouncingLedger(ledger, SystemClock()).announce(QuotasInForce(1, {PACED_SCOPE: int(PACED_RATE)}))
@@ -415,6 +454,9 @@ def test_quotas_report_what_comes_into_force_and_give_their_shares_back() -> Non
     assert quotas.copy(1, "orders", go_on=lambda: None).take(1) == 1
     eventually(lambda: observed.quotas == {PACED_SCOPE: 5_000_000}, "what is stored is newer than what was announced")
     eventually(lambda: quotas.share(BROKER) is None, "no limit where there is no quota")
+    quotas.held_back(QuotaKind.COPY, 0.0)
+    quotas.held_back(QuotaKind.COPY, 2.5)
+    assert observed.held_seconds == [2.5], "what was not held back is no throttle time"
     assert len(AnnouncingLedger(ledger, SystemClock()).workers()) == 1
     quotas.close()
     assert AnnouncingLedger(ledger, SystemClock()).workers() == ()

@@ -52,6 +52,9 @@ class OneLimiter(Partial):
         self.asked.append((broker_id, topic, client))
         return self.limiter
 
+    def held_back(self, kind: QuotaKind, seconds: float) -> None:
+        assert (kind, seconds) == (QuotaKind.FETCH, 0.0)
+
     def share(self, scope: Scope) -> float | None:
         return self.shares.get(scope)
 

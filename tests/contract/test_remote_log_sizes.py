@@ -155,9 +155,20 @@ def test_a_plan_waits_for_its_approval_without_a_lag(engine, sizes, now, finishe
     assert [lag.segments for lag in sizes.delete_lags()] == [1]
 
 
-def test_an_older_plan_and_one_that_the_deletion_limit_has_not_seen_count_for_nothing(engine, sizes, now, finished):
+def test_only_the_newest_plan_counts(engine, sizes, now, finished):
     plan(engine, now, "expire-1", finished)
     now.advance(1_000)
     other = replace(finished, remote_log_segment_id=segment_of(ORDERS, 9, 0, 99).remote_log_segment_id)
-    plan(engine, now, "expire-2", other, needs_approval=None)
+    plan(engine, now, "expire-2", other)
     assert sizes.delete_lags() == []
+
+
+def test_a_dry_run_neither_raises_the_lag_nor_hides_that_of_the_plan_before(engine, sizes, now, finished):
+    other = replace(finished, remote_log_segment_id=segment_of(ORDERS, 9, 0, 99).remote_log_segment_id)
+    plan(engine, now, "expire-1", finished, needs_approval=None)
+    assert sizes.delete_lags() == []
+    now.advance(1_000)
+    plan(engine, now, "expire-2", finished)
+    now.advance(1_000)
+    plan(engine, now, "expire-3", other, needs_approval=None)
+    assert [(lag.segments, lag.seconds) for lag in sizes.delete_lags()] == [(1, 1.0)]

@@ -100,7 +100,7 @@ class App:
             names=self.topic_lifecycle,
             guards=self.guards,
             ownership=self.ownership,
-            after_batch=lambda: self.sizes.partition_sizes(),
+            publish_sizes=lambda: self.sizes.partition_sizes(),
             clock=adapters.clock,
             observe=adapters.observe,
         )

@@ -79,12 +79,15 @@ def expire(
         return
     with session_of(ctx).opened() as app, Interrupt() as interrupt:
         plan = app.expiration.plan(new_run_id(), topics=tuple(topic or ()), dry_run=dry_run)
-        limit_report = app.expiration.apply_limits(plan.run_id, dry_run=dry_run)
+        # The result is recorded below, once the plan is agreed to: until then it decides nothing.
+        limit_report = app.expiration.apply_limits(plan.run_id, dry_run=True)
         refusal, results = app.guards.objection() if dry_run else None, []
         if plan.expirations and not dry_run:
             refusal = _refusal(app, plan, limit_report, approve=approve, approve_plan=approve_plan, as_json=as_json)
             if refusal is None:
                 results = _delete_all(app, plan, interrupt)
+        elif not dry_run:
+            app.expiration.apply_limits(plan.run_id)
         if not dry_run:
             app.expiration.forget_tombstones()
         run = _run(app, plan, limit_report, refusal)
@@ -124,6 +127,7 @@ def _refusal(
             return f"without a terminal it needs {flags}"
         if not _agrees(_run(app, plan, limit_report, None), as_json=as_json):
             return "not confirmed"
+    app.expiration.apply_limits(plan.run_id)
     app.expiration.approve(plan.run_id, plan.plan_hash, author=author())
     return None
 

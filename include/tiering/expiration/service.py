@@ -50,8 +50,8 @@ class ExpirationService:
     """Deletes only planned segments, and only after the limits released the run or a person approved its plan.
 
     `source` opens the log directories, because retention by size counts bytes that are not copied yet. `clocks` returns
-    a guard that compares the clocks from then on. `after_batch` publishes the sizes that a batch has changed. `observe`
-    receives each step of a deletion.
+    a guard that compares the clocks from then on. `publish_sizes` publishes the remote sizes after every plan and every
+    batch. `observe` receives each step of a deletion.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class ExpirationService:
         names: TopicLifecycle,
         guards: ActiveGuards,
         ownership: StoreOwnership,
-        after_batch: Callable[[], object],
+        publish_sizes: Callable[[], object],
         clock: Clock,
         observe: StepObserver,
     ) -> None:
@@ -89,7 +89,7 @@ class ExpirationService:
         self._names = names
         self._guards = guards
         self._ownership = ownership
-        self._after_batch = after_batch
+        self._publish_sizes = publish_sizes
         self._clock = clock
         self._observe = observe
 
@@ -103,7 +103,7 @@ class ExpirationService:
     ) -> ExpirationPlan:
         """Plan what expires now and store the plan. The plan deletes nothing by itself: `apply_limits` comes next.
 
-        Also record which topics the cluster has deleted, as far as there is evidence now.
+        Also record which topics the cluster has deleted, as far as there is evidence now, and publish the remote sizes.
 
         Args:
             run_id: of the run that the plan belongs to.
@@ -133,6 +133,7 @@ class ExpirationService:
         partitions = [partition for partition in planner.partitions(topics) if partition.topic_id in included]
         plan = self._decide(planner, run_id, partitions, clocks)
         self._deletions.save_plan(run_id, plan.expirations)
+        self._publish_sizes()
         return plan
 
     def withdrawn(self, run_id: str) -> Sequence[PlannedDeletion]:
@@ -240,7 +241,7 @@ class ExpirationService:
             lease_ms=settings.copier.lease_ms,
         ).run()
         count_batch(result)
-        self._after_batch()
+        self._publish_sizes()
         return result
 
     def plan_truncation(self, partition: TopicIdPartition, before_offset: int) -> Truncation:

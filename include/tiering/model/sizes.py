@@ -9,6 +9,8 @@ from typing import Final
 from include.tiering.model.segments import RemoteLogSegmentMetadata, RemoteLogSegmentState, TopicIdPartition
 from include.tiering.units import GIB
 
+_STORED: Final = (RemoteLogSegmentState.COPY_SEGMENT_FINISHED, RemoteLogSegmentState.DELETE_SEGMENT_STARTED)
+
 
 @dataclass(frozen=True, slots=True)
 class EpochSize:
@@ -50,6 +52,15 @@ class PartitionStates:
     def finished(self) -> PartitionSize:
         size = self.of(RemoteLogSegmentState.COPY_SEGMENT_FINISHED)
         return PartitionSize(self.topic_id_partition, size.size_bytes, size.segments, size.leader_epochs)
+
+    @property
+    def stored_bytes(self) -> int:
+        """Bytes that are stored and paid for, as brokers count them in RemoteLogSizeBytes.
+
+        They are those of FINISHED segments and of segments whose objects are not deleted yet, which include failed
+        segments that were replaced and are held.
+        """
+        return sum(self.of(state).size_bytes for state in _STORED)
 
     @property
     def segments(self) -> int:
@@ -158,17 +169,17 @@ class CostEstimate:
     deleting: Decimal | None
 
 
-def estimate_cost(size_bytes: int, segments: int, prices: PriceTable) -> CostEstimate | None:
-    """Estimate the costs of FINISHED segments; None without any price.
+def estimate_cost(stored_bytes: int, segments: int, prices: PriceTable) -> CostEstimate | None:
+    """Estimate the costs of storing `stored_bytes`, and of the requests for FINISHED segments; None without any price.
 
-    `size_bytes` does not count indexes and manifests, which are a few per mille of the log.
+    `stored_bytes` does not count indexes and manifests, which are a few per mille of the log.
     """
     if prices.is_empty:
         return None
     objects = segments * OBJECTS_PER_SEGMENT
     return CostEstimate(
         prices.currency,
-        None if prices.gib_month is None else prices.gib_month * size_bytes / GIB,
+        None if prices.gib_month is None else prices.gib_month * stored_bytes / GIB,
         _requests(objects, prices.put_requests),
         _requests(objects, prices.get_requests),
         _requests(-(-segments // SEGMENTS_PER_DELETE), prices.delete_requests),

@@ -16,7 +16,14 @@ LOG_SIZE_BYTES: Final = Metric(
     "RemoteLogSizeBytes",
     MetricKind.GAUGE,
     ("topic",),
-    "Bytes of FINISHED remote log segments; a segment that spans leader epochs counts once.",
+    "Bytes of remote log segments that are stored and paid for, as brokers count them: FINISHED ones, and those whose"
+    " objects are not deleted yet, also replaced ones that are held. A segment that spans leader epochs counts once.",
+)
+FINISHED_BYTES: Final = Metric(
+    "tiering_remote_log_finished_bytes",
+    MetricKind.GAUGE,
+    ("topic",),
+    "Bytes of FINISHED remote log segments, the only ones that reads are served from.",
 )
 LOG_SEGMENTS: Final = Metric(
     "tiering_remote_log_segments",
@@ -101,6 +108,7 @@ STORAGE_COST: Final = Metric(
 
 SIZE_METRICS: Final = (
     LOG_SIZE_BYTES,
+    FINISHED_BYTES,
     LOG_SEGMENTS,
     METADATA_COUNT,
     COMPUTATION_TIME,
@@ -127,9 +135,8 @@ class SizeGauges:
         """Publish these sizes and numbers of segments, summed by topic."""
         known = list(partitions)
         finished = [partition_sizes.finished for partition_sizes in known]
-        self._show(
-            LOG_SIZE_BYTES, _summed((partition.topic_id_partition, partition.size_bytes) for partition in finished)
-        )
+        self._show(LOG_SIZE_BYTES, _summed((states.topic_id_partition, states.stored_bytes) for states in known))
+        self._show(FINISHED_BYTES, _summed((size.topic_id_partition, size.size_bytes) for size in finished))
         self._show(LOG_SEGMENTS, _summed((partition.topic_id_partition, partition.segments) for partition in finished))
         self._show(
             METADATA_COUNT,

@@ -31,6 +31,8 @@ class SizeReport:
             the report is about some topics only.
         unread: partitions that brokers tier, and that are not in `sizes` because not all records in the brokers'
             metadata topic were read; each with the reason.
+        stored: `PartitionStates.stored_bytes` of each partition in `sizes`; a partition that is left out has only
+            FINISHED segments.
     """
 
     sizes: Sequence[PartitionSize]
@@ -39,6 +41,7 @@ class SizeReport:
     cost: CostEstimate | None = None
     verdicts: Sequence[VerdictTotal] = ()
     unread: Mapping[TopicIdPartition, str] = field(default_factory=dict)
+    stored: Mapping[TopicIdPartition, int] = field(default_factory=dict)
 
 
 def present_sizes(report: SizeReport) -> Presentation:
@@ -65,6 +68,7 @@ def _document(report: SizeReport) -> Document:
             {
                 **labels(size.topic_id_partition),
                 "bytes": size.size_bytes,
+                "stored_bytes": report.stored.get(size.topic_id_partition, size.size_bytes),
                 "segments": size.segments,
                 "leader_epochs": [
                     {"epoch": epoch.leader_epoch, "bytes": epoch.size_bytes, "segments": epoch.segments}
@@ -155,7 +159,13 @@ def _tables(report: SizeReport) -> tuple[Table, ...]:
         for size in report.sizes
     )
     sizes = Table("remote log size", ("partition", "segments>", "bytes>", "by leader epoch"), rows)
-    deletes = (*_verdict_table(report.verdicts), *_lag_table("waits to be deleted", report.delete_lags, names))
+    more = tuple(
+        (names.partition(size.topic_id_partition), format_bytes(stored), format_bytes(stored - size.size_bytes))
+        for size in report.sizes
+        if (stored := report.stored.get(size.topic_id_partition, size.size_bytes)) != size.size_bytes
+    )
+    paid = (Table("stored and paid for", ("partition", "bytes>", "of it not served>"), more),) if more else ()
+    deletes = (*paid, *_verdict_table(report.verdicts), *_lag_table("waits to be deleted", report.delete_lags, names))
     unread = tuple((names.partition(partition), why) for partition, why in report.unread.items())
     if unread:
         deletes = (Table("left out: brokers' records not read", ("partition", "why"), unread), *deletes)

@@ -13,7 +13,7 @@ from include.tiering.copying.plan_copy import CopyPlanner
 from include.tiering.copying.run_scope import RunScope
 from include.tiering.kafka.cluster.contract import ClusterMetadata
 from include.tiering.kafka.log_dirs.contract import LogSource, matches
-from include.tiering.model.sizes import PartitionSize, estimate_cost
+from include.tiering.model.sizes import PartitionSize, PartitionStates, estimate_cost
 from include.tiering.runs.cluster_log_dirs import ClusterLogDirs
 from include.tiering.segments.contract import RemoteLogMetadata, RemoteLogSizes, TopicRegistry
 from include.tiering.segments.failed_copies import FailedCopies, publish_failed_copies
@@ -66,11 +66,15 @@ class SizeService:
         self._clock = clock
 
     def partition_sizes(self) -> Sequence[PartitionSize]:
-        """Return FINISHED sizes from the counters, and publish them as RemoteLogSizeBytes (KIP-852).
+        """Return FINISHED sizes from the counters, and publish the sizes, among them RemoteLogSizeBytes (KIP-852).
 
         The metrics of failed copies are published too. Partitions that brokers tier are left out until all of the
         brokers' records were read; meanwhile nothing is published for their topics.
         """
+        return [states.finished for states in self.publish_sizes() if states.finished.segments]
+
+    def publish_sizes(self) -> Sequence[PartitionStates]:
+        """Publish the sizes as `partition_sizes` does, and return them by state, also of empty partitions."""
         unread = self._ingestion.unread()
         of_unread = {partition.topic for partition in unread}
         states = self._sizes.partition_states()
@@ -78,15 +82,13 @@ class SizeService:
         SizeGauges(process_recorder()).sizes(published)
         topics = {partition.topic_id_partition.topic for partition in published}
         publish_failed_copies(process_recorder(), self._failed_copies.all(), topics)
-        return [
-            state.finished for state in states if state.finished.segments and state.topic_id_partition not in unread
-        ]
+        return [state for state in states if state.topic_id_partition not in unread]
 
     def report(self, topics: Collection[str] = (), *, scan_log_dirs: bool = True) -> SizeReport:
         """Return sizes, lags and costs.
 
-        Sizes are published in any case, see `partition_sizes`; lags, costs and verdicts only if the report is about all
-        topics.
+        Partitions without a FINISHED segment are in it only if they have `PartitionStates.stored_bytes`. Sizes are
+        published in any case, see `partition_sizes`; lags, costs and verdicts only if the report is about all topics.
 
         Args:
             topics: names or patterns; empty: all topics.
@@ -96,15 +98,20 @@ class SizeService:
         def is_asked(topic: str) -> bool:
             return not topics or matches(topic, topics)
 
-        sizes = [size for size in self.partition_sizes() if is_asked(size.topic_id_partition.topic)]
+        states = [
+            states
+            for states in self.publish_sizes()
+            if is_asked(states.topic_id_partition.topic) and (states.finished.segments or states.stored_bytes)
+        ]
+        sizes = [partition.finished for partition in states]
+        stored = {partition.topic_id_partition: partition.stored_bytes for partition in states}
         delete_lags = self._sizes.delete_lags()
         tiers = self._tiers(topics) if scan_log_dirs and self._log_dirs.are_configured else None
-        cost = estimate_cost(
-            sum(size.size_bytes for size in sizes), sum(size.segments for size in sizes), self._settings.prices.table()
-        )
+        segments = sum(size.segments for size in sizes)
+        cost = estimate_cost(sum(stored.values()), segments, self._settings.prices.table())
         lags = [lag for lag in delete_lags if is_asked(lag.topic_id_partition.topic)]
         unread = {partition: why for partition, why in self._ingestion.unread().items() if is_asked(partition.topic)}
-        report = SizeReport(sizes, lags, tiers, cost, () if topics else self._metadata.verdict_totals(), unread)
+        report = SizeReport(sizes, lags, tiers, cost, () if topics else self._metadata.verdict_totals(), unread, stored)
         if not topics:
             self._publish(report)
         return report

@@ -143,12 +143,17 @@ def _waiting(since_ms: Any) -> Any:
 
 
 def _newest_permitted_plan(connection: Connection, cluster_id: str) -> str | None:
-    """Return the run of the newest expiration plan; None without a plan, or if the plan is not permitted yet."""
+    """Return the run of the newest expiration plan; None without a plan, or if the plan is not permitted yet.
+
+    A plan that was neither compared with the deletion limits nor approved, such as that of a dry run, decides nothing
+    and is passed over.
+    """
     approved = approvals.c.run_id == runs.c.run_id
     query = (
         select(runs.c.run_id, or_(runs.c.needs_approval.is_(False), approvals.c.run_id.is_not(None)).label("permitted"))
         .outerjoin(approvals, and_(approvals.c.cluster_id == runs.c.cluster_id, approved))
         .where(runs.c.cluster_id == cluster_id, runs.c.kind == str(LeaseRole.EXPIRE))
+        .where(or_(runs.c.needs_approval.is_not(None), approvals.c.run_id.is_not(None)))
         .order_by(runs.c.created_at_ms.desc(), runs.c.run_id.desc())
         .limit(1)
     )

@@ -5,10 +5,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from prometheus_client import REGISTRY
 
 from include.tiering.expiration.delete_segments import DeleteResult
 from include.tiering.expiration.service import ExpirationService
 from include.tiering.runs.batch import BatchEnd
+from include.tiering.sizes.metrics import LOG_SIZE_BYTES
+from include.tiering.telemetry.metrics import process_recorder
 from tests.doubles.tiny_deployment import TinyDeployment
 
 
@@ -35,6 +38,21 @@ def test_what_expires_goes_once_somebody_agreed(deployment: TinyDeployment) -> N
     assert [one["outcome"] for one in done["decisions"]] == ["deleted"] * 3
     assert (done["bytes"], done["deleted_bytes"], done["refusal"]) == (1_500, 1_500, None)
     assert expire(deployment, "--approve")["decisions"] == []
+
+
+@pytest.mark.parametrize(
+    "flags", [("--dry-run",), (), ("--approve-plan", "f" * 64)], ids=["dry run", "refused", "other"]
+)
+def test_what_nobody_agreed_to_does_not_wait_to_be_deleted(deployment: TinyDeployment, flags: tuple[str, ...]) -> None:
+    expire(deployment, *flags)
+    assert json.loads(deployment.run("sizes", "--json").stdout)["delete_lag"] == []
+
+
+@pytest.mark.parametrize("flags", [("--dry-run",), ()], ids=["dry run", "refused"])
+def test_every_plan_publishes_the_sizes(deployment: TinyDeployment, flags: tuple[str, ...]) -> None:
+    process_recorder().show(LOG_SIZE_BYTES, {("orders",): 0})
+    expire(deployment, *flags)
+    assert REGISTRY.get_sample_value("RemoteLogSizeBytes", {"topic": "orders"}) == 1_500
 
 
 @pytest.mark.parametrize("last", [end for end in BatchEnd if end is not BatchEnd.TIME_OVER], ids=lambda end: end.name)

@@ -220,6 +220,7 @@ def test_sizes() -> None:
             {
                 **LABELS,
                 "bytes": 5120,
+                "stored_bytes": 5120,
                 "segments": 2,
                 "leader_epochs": [
                     {"epoch": 0, "bytes": 4096, "segments": 1},
@@ -230,6 +231,13 @@ def test_sizes() -> None:
         "delete_lag": [],
         "cost": None,
     }
+
+
+def test_what_is_stored_beside_what_is_finished() -> None:
+    presented = present_sizes(SizeReport([sample.partition_size()], stored={sample.ORDERS_0: 7168}))
+    (partition,) = presented.document()["partitions"]
+    assert (partition["bytes"], partition["stored_bytes"]) == (5120, 7168)
+    assert presented.tables()[1].rows == (("orders-0", "7.0 KiB", "2.0 KiB"),)
 
 
 def test_sizes_with_all_that_waits_and_what_it_costs() -> None:

@@ -31,8 +31,10 @@ def test_sizes_of_a_topic_are_the_sum_of_its_partitions_and_go_back_to_nothing()
     ]
     gauges.sizes(partitions)
     assert values(registry) == {
-        ("RemoteLogSizeBytes", "orders"): 4_000,
-        ("RemoteLogSizeBytes", "payments"): 2_000,
+        ("RemoteLogSizeBytes", "orders"): 6_000,
+        ("RemoteLogSizeBytes", "payments"): 3_000,
+        ("tiering_remote_log_finished_bytes", "orders"): 4_000,
+        ("tiering_remote_log_finished_bytes", "payments"): 2_000,
         ("tiering_remote_log_segments", "orders"): 4,
         ("tiering_remote_log_segments", "payments"): 2,
         ("RemoteLogMetadataCount", "orders"): 8,
@@ -40,6 +42,7 @@ def test_sizes_of_a_topic_are_the_sum_of_its_partitions_and_go_back_to_nothing()
     }
     gauges.sizes([PartitionStates(partition_of("payments"), ())])
     assert values(registry)["RemoteLogSizeBytes", "payments"] == 0
+    assert values(registry)["tiering_remote_log_finished_bytes", "payments"] == 0
     assert values(registry)["RemoteLogMetadataCount", "payments"] == 0
 
 

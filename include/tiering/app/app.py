@@ -394,7 +394,7 @@ class App:
             cluster_metadata=lambda: adapters.cluster_metadata,
             log_dirs=self.log_dirs,
             names=self.topic_lifecycle,
-            effective=self.effective_configs.settings,
+            configs=self.effective_configs,
             now_ms=stores.deletions.now_ms,
         )
 

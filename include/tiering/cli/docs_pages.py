@@ -10,7 +10,14 @@ from pathlib import Path
 from typing import Final
 
 from include.tiering.app.metrics import METRICS
-from include.tiering.configs.config_catalogue import DELETE_LIMIT, LIMITS, POOL_SIZES, RETENTIONS, DynamicConfig
+from include.tiering.configs.config_catalogue import (
+    COPY_LAGS,
+    DELETE_LIMIT,
+    LIMITS,
+    POOL_SIZES,
+    RETENTIONS,
+    DynamicConfig,
+)
 from include.tiering.handover.pitfalls import checks_page
 from include.tiering.quotas.contract import UNLIMITED
 from include.tiering.settings import LogDir
@@ -114,6 +121,19 @@ def settings_page() -> str:
             "| name | on | what it is the size of |",
             "|---|---|---|",
             *map(_limit_row, POOL_SIZES),
+            "",
+            "## Copy lag",
+            "",
+            "A topic may delay its copies, by Kafka's own configs (KIP-1241). A segment is copied once one of the two",
+            "limits is reached; 0 in one of them delays nothing, which is the default. A value of -1 follows the",
+            "brokers' `retention.ms` or `retention.bytes` of the topic. Brokers delete segments of this platform's",
+            "topics whether they were copied or not, so a copy is delayed by at most half of that retention, and by",
+            "nothing while it is not known (without `bootstrap_servers`: if the topic has no value of its own).",
+            "Delayed segments are not part of the copy lag metrics.",
+            "",
+            "| name | on | what it does |",
+            "|---|---|---|",
+            *map(_limit_row, COPY_LAGS),
             "",
             "## Retention",
             "",

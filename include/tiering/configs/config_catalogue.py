@@ -11,7 +11,17 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Final
 
-from include.tiering.configs.config_store import KEPT_FOR_EVER, RETENTION_BYTES, RETENTION_MS, ConfigEntity, EntityType
+from include.tiering.configs.config_store import (
+    COPY_LAG_BYTES,
+    COPY_LAG_MS,
+    DEFAULT_COPY_LAG_BYTES,
+    DEFAULT_COPY_LAG_MS,
+    KEPT_FOR_EVER,
+    RETENTION_BYTES,
+    RETENTION_MS,
+    ConfigEntity,
+    EntityType,
+)
 from include.tiering.configs.pools import POOLS, UNLIMITED_SLOTS, PoolSpec
 from include.tiering.errors import SettingError, printable
 from include.tiering.quotas.contract import UNLIMITED, QuotaKind, QuotaLevel, Scope
@@ -94,7 +104,7 @@ class DynamicConfig:
 @cache
 def all_configs() -> tuple[DynamicConfig, ...]:
     """Return all configs: quotas, thresholds, the limit of delete requests, retention, sizes of pools, settings."""
-    return (*LIMITS, DELETE_LIMIT, *RETENTIONS, *POOL_SIZES, *map(_of_setting, dynamic_settings()))
+    return (*LIMITS, DELETE_LIMIT, *COPY_LAGS, *RETENTIONS, *POOL_SIZES, *map(_of_setting, dynamic_settings()))
 
 
 @cache
@@ -172,6 +182,12 @@ def _retention(name: str, unit: str, sentence: str) -> DynamicConfig:
     return DynamicConfig(
         name, EntityType.TOPICS, False, True, accepts, unit, "for ever", sentence, at_least=KEPT_FOR_EVER
     )
+
+
+def _copy_lag(name: str, entity_type: EntityType, unit: str, default: str, sentence: str) -> DynamicConfig:
+    on_default = entity_type is EntityType.BROKERS
+    accepts = f"integer, -1 to {UNLIMITED}"
+    return DynamicConfig(name, entity_type, on_default, not on_default, accepts, unit, default, sentence, at_least=-1)
 
 
 def _of_pool(pool: PoolSpec) -> DynamicConfig:
@@ -287,6 +303,25 @@ DELETE_LIMIT: Final = DynamicConfig(
 
 LIMITS: Final = (*_QUOTAS, *_THRESHOLDS)
 """Configs whose values are bytes a second."""
+
+COPY_LAGS: Final = (
+    _copy_lag(
+        COPY_LAG_MS,
+        EntityType.TOPICS,
+        "milliseconds",
+        DEFAULT_COPY_LAG_MS,
+        "A rolled segment is copied once its largest timestamp is this old.",
+    ),
+    _copy_lag(
+        COPY_LAG_BYTES,
+        EntityType.TOPICS,
+        "bytes",
+        DEFAULT_COPY_LAG_BYTES,
+        "A rolled segment is copied once this many bytes of the log follow it.",
+    ),
+    _copy_lag(DEFAULT_COPY_LAG_MS, EntityType.BROKERS, "milliseconds", "0", f"The default of `{COPY_LAG_MS}`."),
+    _copy_lag(DEFAULT_COPY_LAG_BYTES, EntityType.BROKERS, "bytes", "-1", f"The default of `{COPY_LAG_BYTES}`."),
+)
 
 RETENTIONS: Final = (
     _retention(RETENTION_MS, "milliseconds", "Oldest segments expire if their largest timestamp is older than this."),

@@ -162,6 +162,31 @@ def _retention_limit(stored: str | None) -> int | None:
     return None if limit == KEPT_FOR_EVER else limit
 
 
+COPY_LAG_MS: Final = "remote.copy.lag.ms"
+COPY_LAG_BYTES: Final = "remote.copy.lag.bytes"
+DEFAULT_COPY_LAG_MS: Final = "log.remote.copy.lag.ms"
+DEFAULT_COPY_LAG_BYTES: Final = "log.remote.copy.lag.bytes"
+"""The last two are set on the default of the brokers, for topics without a value of their own (KIP-1241)."""
+
+
+@dataclass(frozen=True, slots=True)
+class CopyLag:
+    """How long a topic delays the copy of a rolled segment, in milliseconds of age and in bytes that follow it.
+
+    A value of 0 in one of them delays nothing; -1 follows the brokers' retention of the topic. The defaults are
+    Kafka's.
+    """
+
+    lag_ms: int = 0
+    lag_bytes: int = -1
+
+    @classmethod
+    def of(cls, topic: Mapping[str, str], brokers: Mapping[str, str]) -> "CopyLag":
+        """Return the copy lag from the configs of the topic and those of the default of the brokers."""
+        lag_ms = topic.get(COPY_LAG_MS, brokers.get(DEFAULT_COPY_LAG_MS, "0"))
+        return cls(int(lag_ms), int(topic.get(COPY_LAG_BYTES, brokers.get(DEFAULT_COPY_LAG_BYTES, "-1"))))
+
+
 class EffectiveConfigs:
     """The settings of this process, overridden by the dynamic configs."""
 
@@ -179,6 +204,12 @@ class EffectiveConfigs:
             for entity, configs in self._store.snapshot().values.items()
             if entity.entity_type is EntityType.TOPICS
         }
+
+    def copy_lags(self) -> Callable[[str], CopyLag]:
+        """Return a function that returns a topic's copy lag, by the topic's name, as it is configured now."""
+        values = self._store.snapshot().values
+        brokers = values.get(ALL_BROKERS, {})
+        return lambda topic: CopyLag.of(values.get(ConfigEntity(EntityType.TOPICS, topic), {}), brokers)
 
     def retention_of(self, topic: str) -> TopicRetention:
         return TopicRetention.of(self._store.of_entity(ConfigEntity(EntityType.TOPICS, topic)))

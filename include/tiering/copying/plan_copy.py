@@ -11,8 +11,9 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Final
 
-from include.tiering.configs.config_store import TopicRetention
+from include.tiering.configs.config_store import EffectiveConfigs, TopicRetention
 from include.tiering.copying.copy_checks import next_action, undecided_offsets
+from include.tiering.copying.copy_lag import with_delayed
 from include.tiering.copying.finish_abandoned import continuing_copies, replacement_copies
 from include.tiering.copying.next_segments import (
     NOTHING_FAILED,
@@ -50,7 +51,6 @@ from include.tiering.segments.contract import RemoteLogMetadata, SegmentRow, Top
 from include.tiering.segments.failed_copies import FailedCopies, FailedCopy, by_partition
 from include.tiering.segments.stored_copies import StoreWitness, WholeCopy
 from include.tiering.segments.topics import TopicLifecycle, owner_seen
-from include.tiering.settings import TieringSettings
 from include.tiering.units import format_bytes
 
 KAFKA_DEFAULT_RETENTION_MS: Final = 7 * 24 * 60 * 60 * 1000
@@ -258,7 +258,8 @@ def _refusal(
     if not metadata.is_ready(partition):
         return HeldBackPartition(partition, next_offset, HeldBack.NOT_READY, "./tiering ready")
     compacted = compacted_away(replica, pending, highest, metadata, is_next=True)
-    if not first.eligible and not first.active and compacted is None:
+    is_delayed = first.reason is IneligibleReason.COPY_DELAYED
+    if not first.eligible and not first.active and compacted is None and not is_delayed:
         return _not_eligible(partition, first)
     owner = owner_seen(replica, registry.owner(partition.topic_id))
     if owner is not TopicOwner.PLATFORM and not (compacted is not None and owner is TopicOwner.NONE):
@@ -317,7 +318,7 @@ def _planned(segment: LogSegment) -> PlannedSegment:
 class CopyPlanner:
     """Plans copies from a scan of log directories. Nothing is stored.
 
-    `effective` returns the settings overlaid with the current dynamic configs, `now_ms` reads the database's clock.
+    `now_ms` reads the database's clock.
     """
 
     def __init__(
@@ -332,7 +333,7 @@ class CopyPlanner:
         cluster_metadata: Callable[[], ClusterMetadata],
         log_dirs: ClusterLogDirs,
         names: TopicLifecycle,
-        effective: Callable[[], TieringSettings],
+        configs: EffectiveConfigs,
         now_ms: Callable[[], int],
     ) -> None:
         self._source = source
@@ -344,7 +345,7 @@ class CopyPlanner:
         self._cluster_metadata = cluster_metadata
         self._log_dirs = log_dirs
         self._names = names
-        self._effective = effective
+        self._configs = configs
         self._now_ms = now_ms
 
     def plan(
@@ -355,6 +356,7 @@ class CopyPlanner:
         *,
         failed: Mapping[TopicIdPartition, Sequence[FailedCopy]] | None = None,
         limit_bytes: int | None = None,
+        at_once: bool = False,
     ) -> CopyPlan:
         """Return what a copy run would copy now, and what would wait.
 
@@ -365,13 +367,14 @@ class CopyPlanner:
             failed: failed copies by partition; read from the database if None.
             limit_bytes: upper limit for the planned `.log` bytes (a larger first segment is planned alone); None for
                 no limit.
+            at_once: whether segments are planned, too, whose copy their topic delays.
         """
         if failed is None:
             failed = by_partition(self._failed_copies.all())
         witness = StoreWitness(self._metadata, self._storage)
         return plan_copy(
             run_id,
-            self.with_compacted(report, failed),
+            self.marked(report, failed, at_once=at_once),
             metadata=self._metadata,
             registry=self._registry,
             cluster_metadata=self._cluster_metadata(),
@@ -381,13 +384,24 @@ class CopyPlanner:
             placements=self._log_dirs.placements(),
             retentions=self._names.retentions_of_copies(report),
             failed=failed,
-            max_new_copies=self._effective().superseded.max_copies,
+            max_new_copies=self._configs.settings().superseded.max_copies,
             doubt=witness.doubt_or_error,
             is_whole=lambda row: WholeCopy(self._storage(), self._quotas()).is_there(row),
         )
 
-    def with_compacted(
-        self, report: ScanReport, failed: Mapping[TopicIdPartition, Sequence[FailedCopy]] = NOTHING_FAILED
+    def marked(
+        self,
+        report: ScanReport,
+        failed: Mapping[TopicIdPartition, Sequence[FailedCopy]] = NOTHING_FAILED,
+        *,
+        at_once: bool = False,
     ) -> ScanReport:
-        """Return the report with compacted segments marked as ineligible; see `next_segments.with_compacted`."""
-        return with_compacted(report, self._metadata, self._source().leading_compacted, failed)
+        """Return the report with more segments marked as ineligible: compacted ones, and those whose copy is delayed.
+
+        See `next_segments.with_compacted`, and `copy_lag.with_delayed`, which is left out if `at_once`.
+        """
+        found = with_compacted(report, self._metadata, self._source().leading_compacted, failed)
+        if at_once:
+            return found
+        highest = self._metadata.highest_copied_offset
+        return with_delayed(found, self._configs.copy_lags(), self._cluster_metadata(), highest, self._now_ms())

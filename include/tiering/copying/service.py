@@ -116,6 +116,7 @@ class CopyService:
         scope: RunScope = AS_CONFIGURED,
         limit_bytes: int | None = None,
         dry_run: bool = False,
+        at_once: bool = False,
     ) -> CopyPlan:
         """Plan a run and, unless `dry_run`, store the plan.
 
@@ -127,6 +128,7 @@ class CopyService:
             limit_bytes: upper limit for the planned `.log` bytes (a larger first segment is planned alone); None for
                 no limit.
             dry_run: whether to claim nothing, register nothing and store no plan.
+            at_once: whether segments are planned, too, whose copy their topic delays (`copy_lag`).
 
         Raises:
             SettingError: `log_dirs` is empty, or they belong to another cluster than the database.
@@ -146,7 +148,7 @@ class CopyService:
             store_leader_epochs(report, self._metadata, self._registry)
             self._names.note_deletions()
         failed = by_partition(self._failed_copies.all())
-        plan = self._planner.plan(report, run_id, scope, failed=failed, limit_bytes=limit_bytes)
+        plan = self._planner.plan(report, run_id, scope, failed=failed, limit_bytes=limit_bytes, at_once=at_once)
         record_divergences(plan, self._metadata)
         if not dry_run:
             record_losses(report, plan, failed, self._failed_copies)

@@ -84,7 +84,7 @@ class HandoverActions:
         self._depth = depth
 
     def copy_round(self, topic: str, run_id: str) -> CopyRound:
-        plan = self._copying.plan(run_id, scope=RunScope((topic,)))
+        plan = self._copying.plan(run_id, scope=RunScope((topic,)), at_once=True)
         results: list[BatchResult] = []
         while plan.partitions and (not results or results[-1].ended is BatchEnd.TIME_OVER):
             results.append(self._copying.run_batch(run_id, f"{run_id}.{len(results)}"))

@@ -294,6 +294,7 @@ _ADVICE: Final[Mapping[IneligibleReason, str]] = {
     IneligibleReason.ABOVE_HIGH_WATERMARK: "wait, a checkpoint is some seconds old; if unchanged, a follower lags",
     IneligibleReason.NOT_FLUSHED: "wait for the next roll, or replicate with min.insync.replicas of 2",
     IneligibleReason.PAST_RETENTION: "nothing: the broker is about to delete it",
+    IneligibleReason.COPY_DELAYED: "nothing: see remote.copy.lag.* in ./tiering configs --describe",
     IneligibleReason.BELOW_LOG_START: "nothing: the broker is about to delete it",
     IneligibleReason.NO_PRODUCER_SNAPSHOT: "check for files deleted by hand: the broker writes a snapshot at each roll",
     IneligibleReason.NO_LEADER_EPOCH: "written before leader epochs, or the checkpoint was lost: it cannot be copied",

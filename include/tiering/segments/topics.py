@@ -26,7 +26,7 @@ from typing import Final, Protocol
 from include.tiering.configs.config_store import TopicRetention
 from include.tiering.errors import ClusterMetadataError
 from include.tiering.kafka.cluster.contract import ClusterMetadata, TopicMetadata
-from include.tiering.kafka.log_dirs.contract import Replica, ScanReport
+from include.tiering.kafka.log_dirs.contract import IneligibleReason, Replica, ScanReport
 from include.tiering.model.ownership import TopicOwner
 from include.tiering.model.segments import TopicIdPartition, Uuid
 from include.tiering.segments.contract import RemoteLogMetadata, TopicRegistry
@@ -308,6 +308,7 @@ class TopicLifecycle:
 
 
 _OWNER_AUTHOR: Final = "plan"
+_COPIED: Final = (None, IneligibleReason.COPY_DELAYED)
 
 
 class Owners(Protocol):
@@ -348,11 +349,12 @@ def owner_seen(replica: Replica, owner: TopicOwner) -> TopicOwner:
     """Return the owner that follows from the recorded `owner` and from the replica.
 
     If `remote.storage.enable` is true outside a handover, the broker becomes the owner. A topic without an owner that
-    has an eligible segment becomes the platform's, because the caller scans requested topics only.
+    has a segment that is eligible, or will be after its copy lag, becomes the platform's, because the caller scans
+    requested topics only.
     """
     if replica.owner_is_broker and owner in (TopicOwner.NONE, TopicOwner.PLATFORM):
         return TopicOwner.BROKER
-    if owner is TopicOwner.NONE and any(segment.eligible for segment in replica.segments):
+    if owner is TopicOwner.NONE and any(segment.reason in _COPIED for segment in replica.segments):
         return TopicOwner.PLATFORM
     return owner
 

@@ -53,9 +53,10 @@ _NEVER_COPIED: Final = frozenset(
         IneligibleReason.BEING_DELETED,
         IneligibleReason.BELOW_LOG_START,
         IneligibleReason.PAST_RETENTION,
+        IneligibleReason.COPY_DELAYED,
     }
 )
-"""Reasons for which a segment does not wait for a copy: it is deleted without a copy, or stays local."""
+"""Reasons for which a segment does not wait for a copy: it is deleted without a copy, stays local, or is delayed."""
 
 NOTHING_OUT_OF_SIGHT: Final[Mapping[TopicIdPartition, str]] = MappingProxyType({})
 

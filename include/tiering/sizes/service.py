@@ -154,7 +154,7 @@ class SizeService:
 
     def _tiers(self, topics: Collection[str]) -> TierComparison:
         scope = RunScope(tuple(topics)).or_topics(self._settings.topics.include)
-        report = self._planner.with_compacted(scope.scan(self._source().scan))
+        report = self._planner.marked(scope.scan(self._source().scan))
         return compare_tiers(
             report,
             self._metadata,

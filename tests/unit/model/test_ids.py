@@ -200,7 +200,7 @@ CODES: dict[type[Reason], str] = {
     IneligibleReason: "internal-topic compacted broker-tiered topic-unknown topic-removed topic-contradicted not-leader"
     " ambiguous-replica being-deleted being-moved offsets-unknown stale-log-dir high-watermark-above-log-end"
     " recovery-point-above-log-end log-start-above-log-end checkpoint-older-than-log active below-log-start"
-    " above-high-watermark above-last-stable-offset not-flushed past-retention old-magic no-leader-epoch"
+    " above-high-watermark above-last-stable-offset not-flushed past-retention copy-delayed old-magic no-leader-epoch"
     " no-producer-snapshot corrupt after-corrupt compacted-segment",
     HeldBack: "not-ready no-leader-replica stopped lost failed-again store-in-doubt hole log-divergence byte-limit"
     " not-eligible damaged compacted not-ours past-retention",

@@ -85,6 +85,7 @@ def test_nothing_left_is_healthy() -> None:
         (IneligibleReason.NOT_FLUSHED, "segment at 0: above the recovery point and not replicated (recovery point 25)"),
         (IneligibleReason.BELOW_LOG_START, "segment at 0: wholly below the log start offset 5"),
         (IneligibleReason.PAST_RETENTION, "segment at 0: past the broker's retention"),
+        (IneligibleReason.COPY_DELAYED, "segment at 0: its copy is delayed by remote.copy.lag of the topic"),
         (IneligibleReason.NO_PRODUCER_SNAPSHOT, "segment at 0: no producer snapshot at its end"),
         (IneligibleReason.NOT_LEADER, "segment at 0: not the leader's replica"),
     ],

@@ -380,7 +380,9 @@ def test_what_a_copy_cannot_take_now_waits_all_the_same(reason: IneligibleReason
     assert compared(with_log(segment(0, reason=reason)), Rows(None)).copy_lags[0].segments == 1
 
 
-@pytest.mark.parametrize("reason", [IneligibleReason.COMPACTED, IneligibleReason.PAST_RETENTION])
+@pytest.mark.parametrize(
+    "reason", [IneligibleReason.COMPACTED, IneligibleReason.PAST_RETENTION, IneligibleReason.COPY_DELAYED]
+)
 def test_what_is_never_copied_does_not_wait(reason: IneligibleReason) -> None:
     local = with_log(segment(0, reason=reason), segment(100))
     assert compared(local, Rows(None)).copy_lags[0].segments == 1

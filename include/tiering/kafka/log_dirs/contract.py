@@ -78,6 +78,7 @@ class IneligibleReason(Reason):
     ABOVE_LAST_STABLE_OFFSET = "above-last-stable-offset", "above the last stable offset", True
     NOT_FLUSHED = "not-flushed", "above the recovery point and not replicated", True
     PAST_RETENTION = "past-retention", "past the broker's retention", True
+    COPY_DELAYED = "copy-delayed", "its copy is delayed by remote.copy.lag of the topic", True
     OLD_MAGIC = "old-magic", "record format older than magic 2"
     NO_LEADER_EPOCH = "no-leader-epoch", "no leader epoch covers it"
     NO_PRODUCER_SNAPSHOT = "no-producer-snapshot", "no producer snapshot at its end"

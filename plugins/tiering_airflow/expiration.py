@@ -19,7 +19,7 @@ from airflow.sdk.exceptions import AirflowSkipException
 from include.tiering.errors import SettingError, printable
 from include.tiering.expiration.report import ExpireRun, planned_sentence, present_expire
 from include.tiering.model.segments import Uuid
-from include.tiering.presentation import as_text
+from include.tiering.presentation import as_text, count
 from include.tiering.runs.approval import approval_question
 from include.tiering.runs.deletion_run import DeletionOutcome
 from include.tiering.units import format_bytes, format_utc
@@ -78,6 +78,12 @@ class PlanExpirationOperator(BaseOperator):
                 held.segments,
                 format_utc(held.until_ms),
             )
+        self.log.info(
+            "%s of %s (%s) expire: the log of the task safety_limit shows the plan",
+            count(plan.segments, "segment"),
+            count(len(plan.expirations), "partition"),
+            format_bytes(plan.size_bytes),
+        )
         if plan.expirations:
             context["ti"].xcom_push(key=PLANNED_RUN_KEY, value=run_id)
         counts = {"partitions": len(plan.expirations), "segments": plan.segments, "bytes": plan.size_bytes}

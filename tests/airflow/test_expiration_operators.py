@@ -72,6 +72,13 @@ def _plan(instance: _TaskInstance, **form: Any) -> dict[str, int]:
     return PlanExpirationOperator(task_id="plan").execute(_context(instance, **form))
 
 
+def test_the_log_of_the_plan_says_what_expires(deployed: Deployment, capfd: pytest.CaptureFixture[str]) -> None:
+    deployed.expires(*TOPICS)
+    planned = _plan(_TaskInstance())
+    assert planned["segments"] > 0
+    assert f"{planned['segments']} segments of {planned['partitions']} partitions (" in capfd.readouterr().out
+
+
 def _branch(instance: _TaskInstance, **form: Any) -> str | None:
     planned = instance.pushed.get(PLANNED_RUN_KEY, "")
     return SafetyLimitOperator(task_id="safety_limit", planned_run_id=planned).choose_branch(_context(instance, **form))

@@ -4,6 +4,7 @@ The settings determine which adapters are used. Each adapter is opened at its fi
 opened. `Stores` has the SQL stores.
 """
 
+import logging
 import secrets
 import socket
 from collections.abc import Callable, Sequence
@@ -466,6 +467,8 @@ class Adapters:
 
 def great_expectations(suites: Sequence[Suite], results_dir: Path | None = None) -> RuleEvaluator[Any]:
     """Return an evaluator of the rules in `suites`. It stores results below `results_dir`, unless that is None."""
+    # While it is imported, the library logs a line at INFO for each of its expectations.
+    logging.getLogger("great_expectations").setLevel(logging.WARNING)
     # The library takes seconds to import: only processes that evaluate rules wait for it.
     from include.tiering.verification.great_expectations_evaluator import GreatExpectationsEvaluator
 

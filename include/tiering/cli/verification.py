@@ -22,6 +22,7 @@ from include.tiering.model.segments import Depth
 
 if TYPE_CHECKING:
     from include.tiering.app import App
+    from include.tiering.model.segments import TopicIdPartition
     from include.tiering.verification.plan import VerificationPlan, VerificationSample
     from include.tiering.verification.verify_segments import VerifyReport
 
@@ -118,10 +119,20 @@ def verify(
                 partitions=frozenset(partition or ()),
             )
             report = _verify_sample(app, sample, depth, limit_bytes, dry_run=dry_run, as_json=as_json, confirm=confirm)
-        failed_copies = app.adapters.stores.failed_copies.all()
+        failed_copies = [
+            copy
+            for copy in app.adapters.stores.failed_copies.all()
+            if _is_asked_for(copy.metadata.topic_id_partition, topic, partition)
+        ]
     from include.tiering.verification.report import present_verify
 
     finish(present_verify(report, failed_copies), as_json=as_json)
+
+
+def _is_asked_for(of: "TopicIdPartition", topics: list[str] | None, partitions: list[int] | None) -> bool:
+    from include.tiering.kafka.log_dirs.contract import matches
+
+    return matches(of.topic, topics or None) and (not partitions or of.partition in partitions)
 
 
 def _confirmed(app: "App", *, approve: bool) -> Callable[[str], bool]:

@@ -29,6 +29,7 @@ from include.tiering.segments.contract import RemoteLogMetadata, TopicRegistry
 from include.tiering.segments.failed_copies import Loss
 from include.tiering.units import format_utc
 
+NEVER_TIERED: Final = frozenset({IneligibleReason.INTERNAL_TOPIC, IneligibleReason.COMPACTED})
 WAITING_CANNOT_HELP: Final = frozenset(reason for reason in IneligibleReason if not reason.retriable)
 
 
@@ -80,6 +81,11 @@ class HeldBackPartition:
     @property
     def needs_a_person(self) -> bool:
         return not self.reason.retriable
+
+    @property
+    def is_never_copied(self) -> bool:
+        """Whether its topic is internal or compacted, which is never tiered: waiting does not change that."""
+        return self.ineligible in NEVER_TIERED
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,9 +145,6 @@ def record_divergences(plan: CopyPlan, metadata: RemoteLogMetadata) -> None:
     for held in plan.held_back:
         if held.divergence is not None:
             held.divergence.record(held.topic_id_partition, metadata)
-
-
-NEVER_TIERED: Final = frozenset({IneligibleReason.INTERNAL_TOPIC, IneligibleReason.COMPACTED})
 
 
 def partitions_of_cluster(

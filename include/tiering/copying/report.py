@@ -128,7 +128,8 @@ def _is_damaged(segments: list[LogSegment]) -> bool:
 def present_plan(plan: CopyPlan) -> Presentation:
     summary = (
         f"{count(plan.segments, 'segment')} ({format_bytes(plan.size_bytes)}) to copy of "
-        f"{count(len(plan.partitions), 'partition')}, {len(plan.held_back)} waiting, {count(len(plan.errors), 'error')}"
+        f"{count(len(plan.partitions), 'partition')}, {len(waiting(plan.held_back))} waiting, "
+        f"{count(len(plan.errors), 'error')}"
     )
     ok = not plan.errors and not needs_a_person(plan.held_back)
     return Presentation(lambda: _plan_document(plan), lambda: _plan_tables(plan), summary, ok=ok)
@@ -161,12 +162,24 @@ def loss_document(loss: Loss) -> Document:
 
 
 def held_back_table(items: Sequence[HeldBackPartition], names: TopicNames | None = None) -> tuple[Table, ...]:
-    """Return a table of the waiting partitions, if there are any. `names` are the topic names of the whole report."""
-    if not items:
-        return ()
+    """Return a table of the waiting partitions and one of those that are never copied, if there are any.
+
+    `names` are the topic names of the whole report.
+    """
     names = names or TopicNames(i.topic_id_partition for i in items)
-    rows = tuple((names.partition(i.topic_id_partition), str(i.next_offset), f"{i.reason}: {i.detail}") for i in items)
-    return (Table("waiting", ("partition", "next offset>", "why"), rows),)
+    tables = []
+    for title, held in (("waiting", waiting(items)), ("never copied", [i for i in items if i.is_never_copied])):
+        rows = tuple(
+            (names.partition(i.topic_id_partition), str(i.next_offset), f"{i.reason}: {i.detail}") for i in held
+        )
+        if rows:
+            tables.append(Table(title, ("partition", "next offset>", "why"), rows))
+    return tuple(tables)
+
+
+def waiting(items: Iterable[HeldBackPartition]) -> list[HeldBackPartition]:
+    """Return the partitions that a later run may copy: not those of topics that are never tiered."""
+    return [item for item in items if not item.is_never_copied]
 
 
 def _plan_tables(plan: CopyPlan) -> tuple[Table, ...]:

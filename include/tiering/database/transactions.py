@@ -35,6 +35,7 @@ until the transaction ends, so a claim waits for a running change, and no change
 do not count: if holders of two roles want to change the same segment, the segment's state decides.
 """
 
+import re
 import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -70,6 +71,7 @@ from include.tiering.model.ownership import Fence, TopicOwner
 from include.tiering.model.segments import RemoteLogSegmentId, TopicIdPartition, Uuid
 
 _UNDEFINED_TABLE_OR_COLUMN: Final = ("42P01", "42703")
+_SHORT_PASSWORD: Final = 8
 _NORMAL: Final = 1
 """The highest `synchronous` of SQLite at which a commit to the write-ahead log does not wait for the disk."""
 
@@ -135,10 +137,17 @@ def _describe(engine: Engine, error: SQLAlchemyError) -> str:
     """Return the database's URL and the first line of the driver's message, both without the URL's password."""
     cause = error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
     first_line = next(iter(str(cause).strip().splitlines()), type(cause).__name__)
-    password = engine.url.password
-    if password:
-        first_line = first_line.replace(str(password), "***")
+    if engine.url.password:
+        first_line = _without(str(engine.url.password), first_line)
     return f"database {engine.url.render_as_string(hide_password=True)}: {printable(first_line)}"
+
+
+def _without(password: str, message: str) -> str:
+    """Mask a password in a driver's message; a short one only as a whole word, because other words contain it."""
+    pattern = re.escape(password)
+    if len(password) < _SHORT_PASSWORD:
+        pattern = rf"(?<![^\W_]){pattern}(?![^\W_])"
+    return re.sub(pattern, "***", message)
 
 
 NowMs = Callable[[Connection], int]

@@ -368,6 +368,8 @@ def _shown(value: Any) -> Any:
         return masked if "://" in masked else "***"
     if isinstance(value, BaseModel):
         return value.model_dump(mode="json", exclude_none=True)
+    if isinstance(value, Path):
+        return str(value)
     return [_shown(item) for item in value] if isinstance(value, tuple) else value
 
 

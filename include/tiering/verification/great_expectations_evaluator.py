@@ -11,7 +11,6 @@ own sentence. A batch is a pandas frame with one row per measure. Its dtype is o
 stay exact Python integers.
 """
 
-import logging
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -149,9 +148,6 @@ def _frame(execution_engine: Any, domain: Any) -> Any:
     frame, *_ = execution_engine.get_compute_domain(domain, MetricDomainTypes.TABLE)
     return frame
 
-
-# At INFO, Great Expectations logs which of its own modules it loads.
-logging.getLogger("great_expectations").setLevel(logging.WARNING)
 
 _STORE: Final = "validation_results_store"
 _RESULT_FORMAT: Final = {"result_format": "COMPLETE"}

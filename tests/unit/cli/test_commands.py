@@ -16,10 +16,12 @@ from include.tiering.operations.readiness import Check, NotReady, PartitionReadi
 from include.tiering.reading.fetch import FetchedRecords, PartitionFetch
 from include.tiering.runs.batch import BatchEnd
 from include.tiering.runs.contract import BatchProgress, LeaseHolder, SegmentOutcome
+from include.tiering.segments.failed_copies import FailedCopy
 from include.tiering.verification.rules import QualityFinding
 from include.tiering.verification.verify_segments import VerifyReport
 from tests.doubles import sample_values as sample
 from tests.doubles.fake_app import FakeApp, batch_result
+from tests.doubles.segments import segment_of
 
 Run = Callable[..., Result]
 Document = Callable[..., Any]
@@ -173,6 +175,20 @@ def test_verify(run: Run, app: FakeApp) -> None:
     arguments = {"run_id": "run-1", "depth": Depth.SHALLOW, "confirm": None}
     assert (result.exit_code, app.calls[-1]) == (1, ("verify", arguments))
     assert "Q102" in result.stdout
+
+
+def test_verify_of_a_topic_names_no_failed_segment_of_another(run: Run, app: FakeApp, document: Document) -> None:
+    app.adapters.stores.failed_copies.copies = [
+        FailedCopy(segment_of(partition, 1, 0, 99), "Q102") for partition in (sample.ORDERS_0, sample.ORDERS_1)
+    ]
+    asked = {
+        "all": document("verify"),
+        "topic": document("verify", "--topic", "ord*"),
+        "partition": document("verify", "--topic", "orders", "--partition", "1"),
+        "other": document("verify", "--topic", "payments"),
+    }
+    named = {how: [copy["partition"] for copy in shown["not_served"]] for how, shown in asked.items()}
+    assert named == {"all": [0, 1], "topic": [0, 1], "partition": [1], "other": []}
 
 
 def test_sizes_of_the_named_topics(document: Document, app: FakeApp) -> None:

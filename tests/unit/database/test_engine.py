@@ -6,10 +6,11 @@ import stat
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sqlalchemy import Engine, event, text
+from sqlalchemy import URL, Engine, event, text
 
 from include.tiering.database.engine import open_engine
 from include.tiering.database.transactions import reading, stored_text, writing
@@ -49,6 +50,27 @@ class TestUrls:
         engine = open_engine(f"{scheme}://me:{PASSWORD}@host/db")
         assert engine.driver == "psycopg"
         assert PASSWORD not in repr(engine)
+        engine.dispose()
+
+    @pytest.mark.parametrize(
+        ("password", "message", "shown"),
+        [
+            ("p", "connection to server at host, port 5999 failed", "connection to server at host, port 5999 failed"),
+            ("p", "password p of user u:p@h", "password *** of user u:***@h"),
+            (PASSWORD, f"x{PASSWORD}x", "x***x"),
+            ("a+b", "no a+b; no aab", "no ***; no aab"),
+        ],
+    )
+    def test_a_password_is_masked_and_no_word_that_contains_a_short_one(self, password: str, message: str, shown: str):
+        engine = open_engine(URL.create("postgresql", "u", password, "host", database="db").render_as_string(False))
+
+        def refuse(*_: object) -> None:
+            raise psycopg.OperationalError(message)
+
+        event.listen(engine, "do_connect", refuse)
+        with pytest.raises(MetadataUnavailableError) as caught, writing(engine):
+            pass
+        assert str(caught.value) == f"database postgresql+psycopg://u:***@host/db: {shown}"
         engine.dispose()
 
     def test_a_server_that_vanishes_is_noticed_by_the_connection_itself(self):

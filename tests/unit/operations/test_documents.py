@@ -152,6 +152,21 @@ def test_plan() -> None:
     }
 
 
+def test_what_is_never_copied_does_not_wait() -> None:
+    held = [
+        HeldBackPartition(partition, 0, HeldBack.NOT_ELIGIBLE, str(reason), ineligible=reason)
+        for partition, reason in (
+            (sample.ORDERS_0, IneligibleReason.ACTIVE),
+            (sample.ORDERS_1, IneligibleReason.COMPACTED),
+        )
+    ]
+    presented = present_plan(sample.copy_plan(held_back=tuple(held)))
+    assert "1 waiting" in presented.summary
+    rows = {table.title: [row[0] for row in table.rows] for table in presented.tables()}
+    assert (rows["waiting"], rows["never copied"]) == (["orders-0"], ["orders-1"])
+    assert len(presented.document()["held_back"]) == 2
+
+
 def test_a_plan_has_findings_only_for_reasons_that_need_a_person() -> None:
     fine = {reason: present_plan(sample.copy_plan(held_back=(waiting(reason),))).ok for reason in HeldBack}
     assert {reason for reason, ok in fine.items() if not ok} == {

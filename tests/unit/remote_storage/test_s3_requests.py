@@ -230,3 +230,12 @@ def test_failed_keys_of_a_delete_say_whether_to_retry() -> None:
     assert is_retriable_code("InternalError")
     assert is_retriable_code("SlowDown")
     assert not is_retriable_code("AccessDenied")
+
+
+def test_a_store_that_does_not_answer_is_named_by_its_address_alone() -> None:
+    error = EndpointConnectionError(
+        endpoint_url="http://user:s3cr3t@127.0.0.1:9999/bucket-1/key?X-Amz-Signature=s3cr3t"
+    )
+    message = str(outcome_of(error))
+    assert "http://127.0.0.1:9999)" in message
+    assert "s3cr3t" not in message

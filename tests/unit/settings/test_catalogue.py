@@ -1,5 +1,6 @@
 """The catalogue of settings, dynamic settings, and secrets among them."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -336,3 +337,10 @@ def test_a_file_without_a_secret_may_be_read_by_all(tmp_path: Path) -> None:
     file.write_text('metadata.url = "postgresql://user@host/db"\n')
     file.chmod(0o644)
     assert load_settings(file, environ={}).origin("metadata.url") == f"file {file}"
+
+
+def test_every_value_is_shown_in_a_form_that_json_has(tmp_path: Path) -> None:
+    """A path is none by itself: `./tiering status` shows all settings."""
+    loaded = load_settings(environ={"TIERING_AIRFLOW__LOGIN_FILE": str(tmp_path / "login.json")})
+    shown = {setting.name: setting.shown(loaded) for setting in all_settings()}
+    assert json.loads(json.dumps(shown))["airflow.login_file"] == str(tmp_path / "login.json")

@@ -23,6 +23,7 @@ import contextlib
 import io
 from collections.abc import Iterator
 from typing import Final
+from urllib.parse import urlsplit
 
 import boto3
 from botocore.client import BaseClient
@@ -298,10 +299,19 @@ def translated(action: str, bucket: str, key: str) -> Iterator[None]:
         ) from error
     except (BotoConnectionError, HTTPClientError, IncompleteReadError, Urllib3Error, TimeoutError) as error:
         raise RemoteStorageUnavailableError(
-            f"{place}: the store sent no response, or a broken one ({type(error).__name__})"
+            f"{place}: the store sent no response, or a broken one ({type(error).__name__}{_asked(error)})"
         ) from error
     except BotoCoreError as error:
         raise RemoteStorageError(f"{place}: the request could not be made ({type(error).__name__})") from error
+
+
+def _asked(error: Exception) -> str:
+    """Return ` at ADDRESS` with scheme, host and port of the endpoint, if botocore's error names it; else nothing."""
+    named = getattr(error, "kwargs", {}).get("endpoint_url")
+    if not isinstance(named, str):
+        return ""
+    parts = urlsplit(named)
+    return f" at {printable(parts.scheme)}://{printable(parts.netloc.rpartition('@')[2])}"
 
 
 def _of_answer(error: ClientError, place: str, bucket: str) -> RemoteStorageError:

@@ -115,7 +115,7 @@ simulate: setup ## the protocols against a model world: SEEDS=1000 schedules, re
 simulate-mutants: setup ## broken rules of the protocols, each caught by a schedule; writes the tables of docs/simulation.md
 	@nice $(PYTHON) -m tests.simulation mutants --write --processes $${PROCESSES:-$$(nproc)}
 
-mutants: setup ## would the fast tests notice a wrong line? NUMBER=200 small changes drawn by SEED=1 (PROCESSES=n, ONLY=path, JSON=1)
+mutants: setup ## would the fast tests and the scenarios notice a wrong line? NUMBER=200 small changes drawn by SEED=1 (PROCESSES=n, ONLY=path, JSON=1)
 	@nice $(PYTHON) -m tests.mutation --number $${NUMBER:-200} --seed $${SEED:-1} --only "$${ONLY:-}" \
 	    --processes $${PROCESSES:-$$(nproc)} $${JSON:+--json}
 

@@ -1,10 +1,10 @@
-"""python -m tests.mutation: would the fast tests notice a wrong line? Some mutants of the library, each against them.
+"""python -m tests.mutation: would the tests notice a wrong line? Some mutants of the library, each against them.
 
 A mutant is one small change: a comparison, an operator, a constant, a returned value, a removed call or `raise`, the
-end of a slice. `--number` of all possible ones are drawn by a seed. Against each run the fast tests that run its line:
-60 at first, and up to 400 if those do not notice it; which they are is recorded once for each version of the sources,
-which takes minutes. The work tree stays as it is. The exit code says nothing of the score; it is 2 if tests fail
-without any change, which would make a score worthless.
+end of a slice. `--number` of all possible ones are drawn by a seed. Against each run the fast tests and the scenarios
+that run its line: 60 at first, and up to 400 if those do not notice it; which they are is recorded once for each
+version of the sources, which takes minutes. The work tree stays as it is. The exit code says nothing of the score; it
+is 2 if tests fail without any change, which would make a score worthless.
 """
 
 import argparse
@@ -25,7 +25,7 @@ from tests.mutation.trial import Laboratory, Result
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 LIBRARY: Final = ROOT / "include"
-FAST_TESTS: Final = ("tests/unit", "tests/property", "tests/contract")
+TESTS: Final = ("tests/unit", "tests/property", "tests/contract", "tests/scenarios")
 _CONTROLS: Final = 2
 
 
@@ -41,7 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     began = time.monotonic()
     files = [file.relative_to(ROOT) for file in sorted(LIBRARY.rglob("*.py"))]
     sample = draw(ROOT, [file for file in files if str(file).startswith(given.only)], given.number, given.seed)
-    laboratory = Laboratory(ROOT, executed_lines(ROOT, LIBRARY, FAST_TESTS, given.processes))
+    laboratory = Laboratory(ROOT, executed_lines(ROOT, LIBRARY, TESTS, given.processes))
     controls = (mutant for mutant in sample.mutants if laboratory.executed.tests_for(mutant))
     for mutant in islice(controls, _CONTROLS):
         if (failure := laboratory.control(mutant)) is not None:

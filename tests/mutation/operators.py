@@ -118,8 +118,13 @@ class _Finder(ast.NodeVisitor):
         self._returns_nothing = outer
 
     def visit_ClassDef(self, node: ast.ClassDef) -> None:
+        """How a dataclass is made (`frozen`, `slots`) is what a type checker and the modules' own tests look at."""
         if not any(_name(base) == "Protocol" for base in node.bases):
-            self.generic_visit(node)
+            made = (
+                one for one in node.decorator_list if not (isinstance(one, ast.Call) and _name(one.func) == "dataclass")
+            )
+            for part in (*made, *node.bases, *node.keywords, *node.body):
+                self.visit(part)
 
     def visit_AnnAssign(self, node: ast.AnnAssign) -> None:
         if node.value is not None and _name(node.annotation) != "TypeAlias":

@@ -136,6 +136,8 @@ def test_what_changes_nothing_that_a_test_could_see_is_left_out(source: str) -> 
 def test_what_stands_beside_it_is_not() -> None:
     assert changes("if TYPE_CHECKING:\n    x = 1\nelse:\n    x = 2\n") == [("constant", "2", "3")]
     assert changes("class C(Base):\n    x: int = 1\n") == [("constant", "1", "2")]
+    assert changes("@dataclass(frozen=True)\nclass C:\n    x: int = 1\n") == [("constant", "1", "2")]
+    assert changes("@total(order=True)\nclass C:\n    x: str\n") == [("constant", "True", "False")]
     assert changes("x = flags | other\n") == [("arithmetic", "|", "&")]
     assert changes("catalog.info(1)\n") == [("removed call", "catalog.info(1)", "pass"), ("constant", "1", "2")]
 

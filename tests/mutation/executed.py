@@ -1,4 +1,4 @@
-"""Which tests run which line: one run of the tests that `__main__` names, kept below `.run/` for as long as no source changes.
+"""Which tests run which line: one run of all tests, kept below `.run/` for as long as no source changes.
 
 A line that runs when its module is imported belongs to no test. For it those tests are asked that run another line of
 the module, then those that run a line of a module which imports it, or that import it themselves, and so on.
@@ -144,7 +144,7 @@ def _record(root: Path, measured: Path, tests: Sequence[str], processes: int, ta
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "tests.mutation.recording"]
     command += ["-n", str(processes), "--dist", "loadfile"] if processes > 1 else []
     environ = {**os.environ, MEASURED: str(measured), RECORDED: str(target), "HYPOTHESIS_PROFILE": "ci"}
-    sys.stderr.write("which test runs which line? The fast tests and the scenarios are run once, with coverage: some minutes\n")
+    sys.stderr.write("which test runs which line? All of them are run once, with coverage: some minutes\n")
     ended = subprocess.run([*command, *tests], cwd=root, env=environ, stdout=sys.stderr, check=False)
     # 1: some tests failed. They are not asked later.
     if ended.returncode > 1:

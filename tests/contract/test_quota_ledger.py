@@ -8,11 +8,13 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from sqlalchemy import Engine, event
+from sqlalchemy import Engine, event, update
 
 from include.tiering.clock import SystemClock
 from include.tiering.database.engine import open_engine
 from include.tiering.database.migrations import upgrade
+from include.tiering.database.schema import quota_ledger
+from include.tiering.database.transactions import writing
 from include.tiering.errors import MetadataUnavailableError
 from include.tiering.quotas.contract import QuotasInForce, QuotaWorker, copy_scopes
 from include.tiering.quotas.shared_quotas import AnnouncingLedger, LedgerStore, SqlLedgerStore, open_ledger_engine
@@ -122,6 +124,28 @@ class TestSql(LedgerStoreContract):
         event.listen(ledger_engine, "before_cursor_execute", lambda *call: statements.append(call[2]))
         sql_ledger.exchange(lambda row: renewed(row, "a", {}, 1))
         assert len([text for text in statements if not text.startswith("BEGIN")]) == 2
+
+    @pytest.mark.parametrize("garbage", ["", "not json", '{"version": 7}', "[]"])
+    def test_a_row_that_is_no_row_heals_and_gives_nothing_until_old_leases_ended(
+        self, ledger_engine: Engine, cluster_id: str, sql_ledger: SqlLedgerStore, garbage: str
+    ) -> None:
+        sql_ledger.exchange(lambda row: row)
+        with writing(ledger_engine) as connection:
+            of_this = quota_ledger.c.cluster_id == cluster_id
+            connection.execute(update(quota_ledger).where(of_this).values(content=garbage))
+        clock = ManualClock()
+        seen = AnnouncingLedger(sql_ledger, clock)
+        seen.announce(QuotasInForce(3, {TOTAL: 100}))
+        assert seen.in_force().of(TOTAL) == 100
+        shares = []
+        for heartbeat in range(4):
+            seen.workers()
+            row = sql_ledger.exchange(partial(renewed, worker_id="a", wanted={TOTAL: 1.0}, heartbeat=heartbeat))
+            shares.append((clock.monotonic(), row.workers["a"].allocations[TOTAL].share))
+            clock.advance(SILENT_SECONDS / 2 + 0.01)
+        began = shares[0][0]
+        assert [share > 0 for at, share in shares] == [at - began > SILENT_SECONDS for at, _ in shares]
+        assert seen.workers() == (QuotaWorker("a", 3),)
 
     def test_a_row_that_another_process_holds_fails_before_the_shares_end(
         self, database_url: str, cluster_id: str, sql_ledger: SqlLedgerStore

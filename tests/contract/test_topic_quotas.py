@@ -7,7 +7,6 @@ from sqlalchemy import Engine, select
 
 from include.tiering.configs.config_store import (
     ALL_BROKERS,
-    TOPIC_QUOTAS_ENABLE,
     ConfigEntity,
     EntityType,
     FreshTopicQuotaConfigs,
@@ -18,6 +17,7 @@ from include.tiering.errors import QuotaExceededError
 from include.tiering.quotas.sql_topic_quotas import SHARING_MS, SqlTopicQuotas
 from include.tiering.quotas.topic_quotas import (
     ALPHA,
+    TOPIC_QUOTAS_ENABLE,
     TOPIC_THRESHOLD,
     TOTAL_THRESHOLD,
     BrokerUsage,

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from include.tiering.errors import MetadataUnavailableError
 from include.tiering.quotas.contract import QuotasInForce, Scope, copy_scopes
+from include.tiering.quotas.pacing import ProcessPacing
 from include.tiering.quotas.shared_quotas import PERIOD_SECONDS, AllocationRenewer, AnnouncingLedger, LedgerRowChange
-from include.tiering.quotas.shares import FILL, NO_QUOTAS, SILENT_SECONDS, UNLIMITED_DEMAND, LedgerRow, ProcessPacing
+from include.tiering.quotas.shares import FILL, NO_QUOTAS, SILENT_SECONDS, UNLIMITED_DEMAND, LedgerRow
 from include.tiering.quotas.topic_quotas import EwmaMeter
 from include.tiering.quotas.window import QuotaWindow
 from tests.doubles.manual_clock import ManualClock

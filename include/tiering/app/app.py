@@ -287,6 +287,7 @@ class App:
             cluster_metadata=lambda: adapters.cluster_metadata,
             log_dirs=self.log_dirs,
             has_brokers=adapters.has_brokers,
+            ledger=lambda: adapters.quota_ledger,
         )
 
     @cached_property
@@ -404,7 +405,7 @@ class App:
 
     @cached_property
     def handover_ports(self) -> HandoverPorts:
-        """The ports that the steps of a handover use. Raises SettingError without bootstrap servers."""
+        """The ports of a handover's steps. Raises SettingError without bootstrap servers."""
         from include.tiering.kafka.cluster.kafka_records import KafkaServedRecords
 
         adapters, stores = self.adapters, self.adapters.stores
@@ -465,9 +466,8 @@ class App:
 def _store_properties(settings: TieringSettings) -> StoreProperties:
     remote = settings.remote_storage
     parts = split_storage_url(remote.required_url())
-    directory = parts.path if parts.scheme == "file" else None
     wants = remote.layout == "aiven" and bool(remote.custom_metadata_fields_include)
-    return StoreProperties(remote.layout, directory, wants)
+    return StoreProperties(remote.layout, parts.path if parts.scheme == "file" else None, wants)
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import Final, Protocol
 
 from include.tiering.clock import Clock
-from include.tiering.quotas.topic_quotas import TOPIC_THRESHOLD, TOTAL_THRESHOLD, TopicQuotaConfigs
+from include.tiering.quotas.topic_quotas import TOPIC_QUOTAS_ENABLE, TOPIC_THRESHOLD, TOTAL_THRESHOLD, TopicQuotaConfigs
 from include.tiering.settings import TieringSettings, with_dynamic
 
 
@@ -215,7 +215,6 @@ class EffectiveConfigs:
         return TopicRetention.of(self._store.of_entity(ConfigEntity(EntityType.TOPICS, topic)))
 
 
-TOPIC_QUOTAS_ENABLE: Final = "tiering.topic.quotas.enable"
 TOPIC_QUOTAS_FRESH_SECONDS: Final = 0.5
 
 
@@ -233,11 +232,11 @@ class FreshTopicQuotaConfigs:
         now = self._clock.monotonic()
         if self._known is None or now - self._known[0] >= TOPIC_QUOTAS_FRESH_SECONDS:
             values = self._store.snapshot().values
-            self._known = (now, _topic_quotas_of(values, enabled=self._enabled))
+            self._known = (now, topic_quota_configs(values, enabled=self._enabled))
         return self._known[1]
 
 
-def _topic_quotas_of(values: ConfigValues, *, enabled: bool) -> TopicQuotaConfigs:
+def topic_quota_configs(values: ConfigValues, *, enabled: bool) -> TopicQuotaConfigs:
     """Return the configs of topic quotas; `enabled` applies if no dynamic config switches them on or off."""
     switch = values.get(ALL_BROKERS, {}).get(TOPIC_QUOTAS_ENABLE)
     return TopicQuotaConfigs(

@@ -1,7 +1,7 @@
 """Whether a run can start, which partitions are ready, and why a topic is not tiered.
 
 `DeploymentChecks` check the schema, the store, log directories, cluster metadata, pauses, handovers, leases and the
-pool before a run starts. `OperationsService` evaluates readiness and diagnoses topics.
+pool and the quota ledger before a run starts. `OperationsService` evaluates readiness and diagnoses topics.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -13,7 +13,9 @@ from typing import Final, Protocol
 from sqlalchemy import Engine
 
 from include.tiering.clock import Clock
+from include.tiering.configs.config_store import ConfigStore, topic_quota_configs
 from include.tiering.configs.pools import BATCH_SLOTS, COPIER_POOL, EXPIRATION_POOL, READER_POOL, PoolMirror
+from include.tiering.configs.rules import quotas_in_force
 from include.tiering.copying.plan import CopyPlan
 from include.tiering.copying.plan_copy import CopyPlanner
 from include.tiering.copying.run_scope import AS_CONFIGURED, RunScope
@@ -41,6 +43,7 @@ from include.tiering.operations.readiness import (
     run_checks,
     unread_partitions,
 )
+from include.tiering.presentation import count
 from include.tiering.quotas.contract import QuotaLedger
 from include.tiering.quotas.topic_quotas import TopicQuotas
 from include.tiering.remote_storage.claim_store import SETTLE_SECONDS, StoreGenerations
@@ -59,6 +62,7 @@ CLUSTER_METADATA: Final = "topic facts"
 PAUSE: Final = "pause"
 HANDOVERS: Final = "hand-overs"
 LEASES: Final = "leases"
+QUOTAS: Final = "quotas"
 
 
 class ClusterStores(Protocol):
@@ -97,6 +101,10 @@ class ClusterStores(Protocol):
         """Handovers of topics to their brokers."""
 
     @property
+    def configs(self) -> ConfigStore:
+        """Dynamic configs."""
+
+    @property
     def pool_mirror(self) -> PoolMirror:
         """Sizes of Airflow's pools."""
 
@@ -120,6 +128,7 @@ class DeploymentChecks:
         cluster_metadata: Callable[[], ClusterMetadata],
         log_dirs: ClusterLogDirs,
         has_brokers: bool,
+        ledger: Callable[[], QuotaLedger],
     ) -> None:
         self._settings = settings
         self._engine = engine
@@ -130,6 +139,7 @@ class DeploymentChecks:
         self._cluster_metadata = cluster_metadata
         self._log_dirs = log_dirs
         self._has_brokers = has_brokers
+        self._ledger = ledger
 
     def probes(self, pool: str | None, *, needs_log_dirs: bool = True) -> dict[str, Callable[[], str]]:
         """Return the probes for `run_checks`, by name: each returns what it found or raises a TieringError.
@@ -147,6 +157,7 @@ class DeploymentChecks:
             PAUSE: self._pause,
             HANDOVERS: self._check_handovers,
             LEASES: lambda: require_no_lease_ahead(self._stores().work.leases_ahead()),
+            QUOTAS: self._check_quotas,
         }
         if pool is not None:
             probes["pool"] = partial(self._pool, pool)
@@ -225,6 +236,25 @@ class DeploymentChecks:
         if forgotten := forgotten_handovers(under_way, store.now_ms()):
             raise HandoverForgottenError("; ".join(forgotten_handover.message for forgotten_handover in forgotten))
         return ", ".join(f"{handover.topic} is at {handover.step}" for handover in under_way) or "none is under way"
+
+    def _check_quotas(self) -> str:
+        """Describe the ledger of quotas, and configs without effect.
+
+        Raises:
+            MetadataUnavailableError: the ledger does not answer, and a quota is set, so nothing is sent or read.
+        """
+        try:
+            workers = len(self._ledger().workers())
+            said = f"the ledger answers, {count(workers, 'worker')}"
+        except MetadataUnavailableError as error:
+            if not quotas_in_force(self._stores().configs.snapshot()).set_no_limit:
+                raise MetadataUnavailableError(
+                    f"the quota ledger does not answer, so nothing is sent while a quota is set: {error}"
+                ) from error
+            said = f"no quota is set, so work goes on although the ledger does not answer: {error}"
+        values = self._stores().configs.snapshot().values
+        without_effect = topic_quota_configs(values, enabled=self._settings.topic_quotas.enable).without_effect
+        return said if without_effect is None else f"{said}; {without_effect}"
 
     def _pool(self, pool: str) -> str:
         seen = self._stores().pool_mirror.seen().get(pool)

@@ -243,6 +243,11 @@ class QuotasInForce:
     version: int
     bytes_per_second: Mapping[Scope, int]
 
+    @property
+    def set_no_limit(self) -> bool:
+        """Whether no scope has a limit."""
+        return all(quota == UNLIMITED for quota in self.bytes_per_second.values())
+
     def of(self, scope: Scope) -> int | None:
         """Return the quota of a scope, else the default of its level; None if neither sets a limit."""
         found = self.bytes_per_second.get(scope, self.bytes_per_second.get(scope.default))

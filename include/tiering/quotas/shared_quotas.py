@@ -12,12 +12,15 @@ A process lowers a rate before the row with its lower share is committed (step 2
 difference afterwards, and raises a known rate only after the row with its higher share is committed (step 4). A rate
 that is not known is set in step 2. A round that fails raises no known rate, and rates that step 2 lowered stay lowered,
 because after an error in the commit it is unknown whether the row changed. All rates expire if no later round succeeds
-in time.
+in time. But a quota that nobody has set needs no ledger: after a round that failed, the process reads the stored
+quotas, and if they set no limit in any scope, it goes on without limits for half a second, then reads again.
 
 `SqlLedgerStore` has one row per cluster; a round costs two statements. On PostgreSQL the row is in the platform's
 database and is locked while a round reads and writes it. On SQLite the row is in a separate file next to the database
 file, so that rounds never wait for a commit that must reach the disk. What a power failure loses of this file, the next
-rounds write again; delete a file that it damaged.
+rounds write again; delete a file that it damaged. A row that is no valid text heals with the next round: it is
+replaced, and nobody gets a share until all leases of before have ended (`healed_row`). A process never uses quotas
+older than those that it has used before, so a row that was lost or healed puts no limit out of force.
 
 The content of the row is JSON text, short because every process reads and writes it about twice a second:
 
@@ -56,6 +59,7 @@ from include.tiering.quotas.contract import (
     delete_scopes,
     fetch_scopes,
 )
+from include.tiering.quotas.pacing import ProcessPacing, ScopedLimiter
 from include.tiering.quotas.shares import (
     LEASE_SECONDS,
     NO_QUOTAS,
@@ -63,9 +67,8 @@ from include.tiering.quotas.shares import (
     Allocation,
     LedgerRow,
     Liveness,
-    ProcessPacing,
-    ScopedLimiter,
     WorkerEntry,
+    healed_row,
     renewed,
 )
 
@@ -127,6 +130,12 @@ one `PERIOD_SECONDS`, in which every other process has a regular round and can r
 _MEAN_SECONDS: Final = 0.55
 _ROUNDS_AHEAD: Final = 3
 
+NO_LIMIT_SECONDS: Final = 0.5
+"""How long a process goes on without the ledger after it has read that no quota is set in any scope."""
+
+_SILENT_PERIOD_SECONDS: Final = 0.4
+"""Time between two rounds meanwhile: shorter than `NO_LIMIT_SECONDS`, so that work does not halt between them."""
+
 RELOAD_SECONDS: Final = 10.0
 """Shortest time between two reads of the stored quotas, which put changes in force that were not announced."""
 
@@ -153,6 +162,8 @@ class AllocationRenewer:
         self._liveness = Liveness()
         self._heartbeat = 0
         self._reload_at = float("-inf")
+        self._quotas = NO_QUOTAS
+        self._goes_without = False
         self._allowed_at = float("-inf")
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name="quota-shares", daemon=True)
@@ -180,14 +191,13 @@ class AllocationRenewer:
 
         Raises:
             MetadataUnavailableError: the stored quotas or the ledger cannot be read, or the ledger not changed.
-            RemoteMetadataError: the ledger holds no valid row.
         """
         began = self._clock.monotonic()
         stored = self._reloaded(began)
         self._heartbeat += 1
 
         def change(row: LedgerRow) -> LedgerRow:
-            current = row if stored is None else row.with_quotas(stored)
+            current = row.with_quotas(self._quotas) if stored is None else row.with_quotas(stored)
             others = current.without([self._worker_id]).heartbeats()
             silent = self._liveness.silent(others, self._clock.monotonic())
             wanted = self._pacing.wanted(current.quotas)
@@ -198,6 +208,7 @@ class AllocationRenewer:
             return new
 
         row = self._ledger.exchange(change)
+        self._quotas = row.quotas
         allocations = row.workers[self._worker_id].allocations
         rates = {scope: allocations[scope].share if scope in allocations else None for scope in self._asked}
         self._pacing.hold(rates, began + LEASE_SECONDS)
@@ -209,19 +220,37 @@ class AllocationRenewer:
             self._allowed_at = max(self._allowed_at, began) + _MEAN_SECONDS
             try:
                 self.round()
+                self._goes_without = False
             except TieringError as error:
-                _log.warning("the quotas could not be renewed: %s", error)
+                self._go_without(error)
             except Exception:  # noqa: BLE001
                 # Without this thread every sender would wait endlessly, without a message.
                 _log.exception("renewing the quota shares failed")
             self._wait(began)
+
+    def _go_without(self, error: TieringError) -> None:
+        """After a round that failed with `error`: go on without limits for a moment, if no quota is stored."""
+        was_going, self._goes_without = self._goes_without, False
+        began = self._clock.monotonic()
+        try:
+            stored = self._stored_quotas()
+        except TieringError:
+            stored = None
+        if stored is None or not stored.set_no_limit:
+            _log.warning("the quotas could not be renewed: %s", error)
+            return
+        self._goes_without = True
+        self._pacing.hold_no_limit(began + NO_LIMIT_SECONDS)
+        if not was_going:
+            _log.warning("the quota ledger does not answer, but no quota is set, so work goes on: %s", error)
 
     def _wait(self, began: float) -> None:
         """Wait until the next round is due: early if a sender has no share and the mean rate of rounds allows it."""
         soon = max(began + _EARLY_ROUND_SECONDS, self._allowed_at - _ROUNDS_AHEAD * _MEAN_SECONDS)
         now = self._clock.monotonic()
         self._closing.wait(max(0.0, soon - now))
-        rest_seconds = began + PERIOD_SECONDS - self._clock.monotonic()
+        period_seconds = _SILENT_PERIOD_SECONDS if self._goes_without else PERIOD_SECONDS
+        rest_seconds = began + period_seconds - self._clock.monotonic()
         if rest_seconds > 0 and not self._closing.is_set():
             self._pacing.starved.wait(rest_seconds)
 
@@ -318,7 +347,7 @@ def ledger_row_to_text(row: LedgerRow) -> str:
 
 
 def ledger_row_from_text(text: str) -> LedgerRow:
-    """Parse the text of a ledger row. Raises RemoteMetadataError for any other text."""
+    """Parse the text of a ledger row; raise RemoteMetadataError for any other text."""
     try:
         document = json.loads(text)
         quotas = {Scope.parse(scope): int(quota) for scope, quota in document["quotas"].items()}
@@ -375,11 +404,18 @@ class SqlLedgerStore:
                     {"cluster_id": self._cluster_id, "content": ledger_row_to_text(LedgerRow())},
                 )
                 text = connection.execute(_READ, {"cluster": self._cluster_id}).scalar_one()
-            before = ledger_row_from_text(text)
+            before = self._parsed(text)
             row = change(before)
             if row is not before:
                 connection.execute(_WRITE, {"cluster": self._cluster_id, "new_content": ledger_row_to_text(row)})
         return row
+
+    def _parsed(self, text: str) -> LedgerRow:
+        try:
+            return ledger_row_from_text(text)
+        except RemoteMetadataError as error:
+            _log.warning("%s: the next change replaces it, from the stored quotas", error)
+            return healed_row(text)
 
 
 def open_ledger_engine(metadata_url: str, clock: Clock, *, patience_ms: int = PATIENCE_MS) -> Engine:

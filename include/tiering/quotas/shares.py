@@ -1,7 +1,7 @@
-"""Shares of quotas: the rule by which processes divide a quota, and the pacing of a process within its shares.
+"""Shares of quotas: the rule by which processes divide a quota.
 
-This module reads and writes no database; `shared_quotas` does. Only `ProcessPacing` reads a clock, and lets threads
-wait.
+This module reads no clock, and reads and writes no database; `shared_quotas` does. `pacing` keeps a process within its
+shares.
 
 **The rule.** Every process holds a share, perhaps 0, of the quota of each scope that it uses. The rule that bounds the
 sum of the shares needs no clock and no leader: of the shares, a process changes only its own (and removes entries of
@@ -14,71 +14,22 @@ So the sum of shares exceeds a quota only after the quota was lowered, whatever 
 with the rounds until it is within the new quota. Shares follow demand (max-min fairness): a process that wants less
 than an equal part gets what it wants, and the others divide the rest equally. If only one process wants more than 0, it
 may have all that is divided (`FILL`). How much a process requests next depends on how much of its share it has used
-(`DemandMeter`).
+(`pacing.DemandMeter`).
 
 **Liveness.** Each observer decides by its own monotonic clock which processes are dead (`Liveness`); no clock is
 compared with another. If a heartbeat has not changed for longer than the lease, the owner of the entry is dead, or has
 stopped sending because its lease has run out. Steps of wall clocks, including the database server's, have no effect.
-
-**`Pacer`** spreads bytes over time at a rate. A byte at the rate r takes 1/r s. The pacer stores the time at which the
-next byte may leave; each grant adds the time that its bytes take. A sender that was delayed may catch up by at most
-`CATCH_UP_SECONDS`; what it did not use before is lost. So any T seconds at a constant r of 100 bytes/s or more carry at
-most r x (T + CATCH_UP_SECONDS + SLICE_SECONDS), including the first.
-
-**`ProcessPacing`** holds this process's shares. `AllocationRenewer` sets the rates and the time at which all of them
-expire; limiters take bytes. A grant needs a known, unexpired rate of each of its scopes. If the rounds with the ledger
-fail until the rates expire, no byte is granted, even in scopes without a limit, because a quota may have been set
-meanwhile.
-
-**`ScopedLimiter`**, the `ByteLimiter` of one stream, waits until all scopes of the stream grant.
 """
 
-import threading
-from collections.abc import Collection, Iterable, Mapping
+import zlib
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Final, NamedTuple
+from typing import Final
 
-from include.tiering.clock import Clock
-from include.tiering.quotas.contract import GoOn, QuotaObserver, QuotasInForce, Scope
+from include.tiering.quotas.contract import QuotasInForce, Scope
 
 UNLIMITED_DEMAND: Final = float("inf")
-
-_FULL_USE: Final = 0.98
-"""If a sender waits and at least this part of the share was used, the share is taken to have limited the process."""
-
-_SPARE: Final = 0.10
-_MOST_SPARE_OF_QUOTA: Final = 0.002
-"""What a process requests above its use: 10 % of the use, but at most 0.2 % of the quota.
-
-This is enough to detect growth, and too little to deprive busy senders."""
-
-
-@dataclass(slots=True)
-class DemandMeter:
-    """The use of a scope by this process since the last call of `wanted`. `waiting` counts the waiting senders."""
-
-    used_bytes: int = 0
-    waiting: int = 0
-    _last_rate: float = 0.0
-
-    def wanted(self, seconds: float, share: float, quota: float) -> float:
-        """Return the bytes a second to request, and begin a new period.
-
-        This is `UNLIMITED_DEMAND` if a sender waits and the share was the limit (`_FULL_USE`). Otherwise the faster of
-        the last two periods counts, because a sender may pause between two segments; 0 if both were idle.
-
-        Args:
-            seconds: the length of the period that ends now.
-            share: the share held now, in bytes a second.
-            quota: the quota of the scope, in bytes a second; 0 if it has none.
-        """
-        rate = self.used_bytes / seconds if seconds > 0 else 0.0
-        usual_rate, self._last_rate, self.used_bytes = max(rate, self._last_rate), rate, 0
-        if self.waiting and rate >= _FULL_USE * share:
-            return UNLIMITED_DEMAND
-        return usual_rate + min(_SPARE * usual_rate, _MOST_SPARE_OF_QUOTA * quota)
-
 
 FILL: Final = 0.995
 """The part of a quota that is divided into shares. The rest covers bursts of socket buffers, which no limiter sees."""
@@ -103,6 +54,14 @@ class WorkerEntry:
     version: int = 0
     allocations: Mapping[Scope, Allocation] = field(default_factory=lambda: MappingProxyType({}))
 
+    @property
+    def holds_all(self) -> bool:
+        """Whether this is the entry of a `healed_row`: nothing is left for others while it is there."""
+        return self.version == _OF_UNKNOWN_SHARES
+
+
+_OF_UNKNOWN_SHARES: Final = -1
+
 
 @dataclass(frozen=True, slots=True)
 class LedgerRow:
@@ -122,6 +81,16 @@ class LedgerRow:
         if self.workers.keys().isdisjoint(worker_ids):
             return self
         return replace(self, workers={name: entry for name, entry in self.workers.items() if name not in worker_ids})
+
+
+def healed_row(text: str) -> LedgerRow:
+    """Return the row that replaces a text that is no row.
+
+    Who held which share is lost with the text, and the holders go on until their leases end. So an entry of nobody, in
+    the name of the text, holds all shares, until all observers have seen its heartbeat stand still (`Liveness`).
+    """
+    name = f"unreadable:{zlib.crc32(text.encode()):08x}"
+    return LedgerRow(workers={name: WorkerEntry(version=_OF_UNKNOWN_SHARES)})
 
 
 def renewed(row: LedgerRow, worker_id: str, wanted: Mapping[Scope, float], heartbeat: int) -> LedgerRow:
@@ -147,6 +116,7 @@ def renewed(row: LedgerRow, worker_id: str, wanted: Mapping[Scope, float], heart
             rivals = [entry.allocations[scope] for entry in others if scope in entry.allocations]
             stale = [entry for entry in others if scope not in entry.allocations and entry.version < row.quotas.version]
             rivals += [Allocation(0.0, UNLIMITED_DEMAND)] * len(stale)
+            rivals += [Allocation(quota, quota) for entry in others if entry.holds_all]
             allocations[scope] = Allocation(_share(quota * FILL, held, demand, rivals), demand)
     entry = WorkerEntry(heartbeat, row.quotas.version, allocations)
     return replace(row, workers={**row.workers, worker_id: entry})
@@ -193,287 +163,3 @@ class Liveness:
             for name, heartbeat in heartbeats.items()
         }
         return frozenset(name for name, (_, since) in self._seen.items() if now - since > SILENT_SECONDS)
-
-
-SLICE_SECONDS: Final = 0.010
-"""A grant to a sender that is not late is at most this much of the rate, so that a change takes effect soon."""
-
-CATCH_UP_SECONDS: Final = 0.040
-"""How much lost time a sender may catch up: the pauses that uploads have.
-
-Such a pause is a late wake-up, a response and the header of the next request, or the sending of the last grant. So a
-stream that needs up to 50 ms for each grant, the slice and the catch-up, gets the whole rate. With `FILL`, a second
-carries at most 104.5 % of a quota."""
-
-
-@dataclass(slots=True)
-class Pacer:
-    """Paces one scope. Times are seconds of one monotonic clock. At a rate of 0 no byte is granted."""
-
-    bytes_per_second: float
-    free_at: float
-
-    def wait_seconds(self, now: float) -> float:
-        """Seconds until the next grant is possible; infinite at rate 0."""
-        return max(0.0, self.free_at - now) if self.bytes_per_second > 0 else float("inf")
-
-    def slice_bytes(self, now: float) -> int:
-        """The largest grant, at least one byte: a slice, and what a sender that is late may catch up.
-
-        A late sender gets both in one grant, because each grant may cost it the same time again.
-        """
-        late_seconds = min(CATCH_UP_SECONDS, max(0.0, now - self.free_at))
-        return max(1, int(self.bytes_per_second * (SLICE_SECONDS + late_seconds)))
-
-    def charge(self, size_bytes: int, now: float) -> None:
-        """Count bytes that are granted now."""
-        self.free_at = max(self.free_at, now - CATCH_UP_SECONDS) + size_bytes / self.bytes_per_second
-
-    def change(self, bytes_per_second: float, now: float) -> None:
-        """Continue at another rate, at which the next grant first waits for the bytes already granted ahead of time.
-
-        For these it waits at most for one slice, so a change of the rate (not to 0) causes no long pause.
-        """
-        pending_bytes = max(0.0, self.free_at - now) * self.bytes_per_second
-        self.bytes_per_second = bytes_per_second
-        if bytes_per_second > 0:
-            most_bytes = self.slice_bytes(self.free_at)
-            self.free_at = min(self.free_at, now) + min(pending_bytes, most_bytes) / bytes_per_second
-
-
-FORGET_SECONDS: Final = 30.0
-"""A scope that was not used for longer than this is no longer requested from the ledger."""
-
-_SHORTEST_WAIT_SECONDS: Final = 0.018
-"""Shorter waits are lengthened to this: a wake-up costs more than a grant.
-
-Bytes that become due meanwhile are granted without another wait."""
-
-_NEVER: Final = float("inf")
-
-
-class Grant(NamedTuple):
-    """Bytes that may move now, and the seconds that the call waited.
-
-    With 0 bytes the wait ended without a grant. If bytes are granted and no scope has a limit, the seconds are 0.
-    """
-
-    size_bytes: int
-    waited_seconds: float
-
-
-@dataclass(slots=True, eq=False)
-class ScopePace:
-    """A scope in this process, last used at `asked_at`.
-
-    `known` says whether a rate was set, perhaps expired; if `known` and `pacer` is None, the scope has no limit.
-    """
-
-    asked_at: float
-    known: bool = False
-    pacer: Pacer | None = None
-    meter: DemandMeter = field(default_factory=DemandMeter)
-
-    @property
-    def share(self) -> float:
-        """Bytes a second held; also 0 if there is no limit or the rate is not known."""
-        return 0.0 if self.pacer is None else self.pacer.bytes_per_second
-
-    @property
-    def gives_nothing(self) -> bool:
-        return not self.known or (self.pacer is not None and self.pacer.bytes_per_second <= 0)
-
-    def set(self, bytes_per_second: float | None, now: float) -> None:
-        """Set the rate, None for no limit, and mark it as known."""
-        self.known = True
-        if bytes_per_second is None:
-            self.pacer = None
-        elif self.pacer is None:
-            self.pacer = Pacer(bytes_per_second, now)
-        elif self.pacer.bytes_per_second != bytes_per_second:
-            self.pacer.change(bytes_per_second, now)
-
-
-Stream = tuple[ScopePace, ...]
-"""The scopes that must all grant a byte."""
-
-
-class ProcessPacing:
-    """The shares of this process. Thread-safe.
-
-    `take` sets `starved` if the rate of a scope is not known, has expired, or is 0; `share` if the rate is not known or
-    has expired; `stream` if a rate is not known. `hold` clears it.
-    """
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._changed = threading.Condition()
-        self._paces: dict[Scope, ScopePace] = {}
-        self._valid_until = -_NEVER
-        self._measured_at = clock.monotonic()
-        self.starved = threading.Event()
-
-    def stream(self, scopes: Iterable[Scope]) -> Stream:
-        """Return the scopes to take bytes from. Look them up once: three lookups by name cost more than a grant."""
-        with self._changed:
-            now = self._clock.monotonic()
-            stream = tuple(self._pace(scope, now) for scope in scopes)
-            if not all(pace.known for pace in stream):
-                self.starved.set()
-            return stream
-
-    def take(self, stream: Stream, wanted_bytes: int, patience_seconds: float) -> Grant:
-        """Wait at most `patience_seconds` for a grant in all scopes; 0 bytes if there was none."""
-        with self._changed:
-            began = now = self._clock.monotonic()
-            for pace in stream:
-                pace.asked_at = began
-            wait_seconds = self._wait_seconds(stream, now)
-            if wait_seconds > 0:
-                now, wait_seconds = self._wait(stream, wait_seconds, now, began + patience_seconds)
-            if wait_seconds > 0:
-                return Grant(0, now - began)
-            return self._grant(stream, wanted_bytes, began, now)
-
-    def share(self, scope: Scope) -> float | None:
-        """Return the rate of a scope in bytes a second; None: no limit, 0: no share, not known or expired."""
-        with self._changed:
-            now = self._clock.monotonic()
-            pace = self._pace(scope, now)
-            pace.asked_at = now
-            if now >= self._valid_until or not pace.known:
-                self.starved.set()
-                return 0.0
-            return None if pace.pacer is None else pace.share
-
-    def wanted(self, quotas: QuotasInForce) -> dict[Scope, float]:
-        """Return the bytes a second to request from the ledger, by scope in use, and begin a new period.
-
-        While a sender waits for a scope of which this process has no share, its use of other scopes does not show its
-        demand for them. Then each scope in which a sender waits requests the share that it holds, an unlimited rate if
-        it holds none, or 0 if the scope has no limit. Otherwise the process would lose one share while it waits for
-        another, again and again.
-        """
-        with self._changed:
-            now = self._clock.monotonic()
-            seconds, self._measured_at = now - self._measured_at, now
-            in_use = {
-                scope: pace
-                for scope, pace in self._paces.items()
-                if pace.meter.waiting or now - pace.asked_at <= FORGET_SECONDS
-            }
-            is_starved = any(pace.meter.waiting and pace.gives_nothing for pace in in_use.values())
-            return {
-                scope: _held(pace)
-                if is_starved and pace.meter.waiting
-                else pace.meter.wanted(seconds, pace.share, float(quotas.of(scope) or 0))
-                for scope, pace in in_use.items()
-            }
-
-    def reduce(self, shares: Mapping[Scope, float]) -> None:
-        """Lower rates to these shares, before the ledger gives the difference to other processes; raise no known rate.
-
-        A scope whose rate is not known gets its share as its rate here, before the new ledger row is committed.
-        """
-        with self._changed:
-            now = self._clock.monotonic()
-            for scope, share in shares.items():
-                pace = self._pace(scope, now)
-                if pace.pacer is None or pace.share > share:
-                    pace.set(share, now)
-            self._changed.notify_all()
-
-    def hold(self, rates: Mapping[Scope, float | None], valid_until: float) -> None:
-        """Replace all rates, None for no limit; rates of absent scopes become unknown.
-
-        The rates expire at the monotonic second `valid_until`.
-        """
-        with self._changed:
-            now = self._clock.monotonic()
-            for pace in (pace for scope, pace in self._paces.items() if scope not in rates):
-                pace.known, pace.pacer = False, None
-            for scope, rate in rates.items():
-                self._pace(scope, now).set(rate, now)
-            self._valid_until = valid_until
-            self.starved.clear()
-            self._changed.notify_all()
-
-    def _pace(self, scope: Scope, now: float) -> ScopePace:
-        return self._paces.setdefault(scope, ScopePace(now))
-
-    def _wait(self, stream: Stream, wait_seconds: float, now: float, deadline: float) -> tuple[float, float]:
-        """Wait until the stream may send, or until the deadline; return the time, and the seconds still to wait."""
-        for pace in stream:
-            pace.meter.waiting += 1
-        try:
-            while wait_seconds > 0 and now < deadline:
-                self._changed.wait(min(max(wait_seconds, _SHORTEST_WAIT_SECONDS), deadline - now))
-                now = self._clock.monotonic()
-                wait_seconds = self._wait_seconds(stream, now)
-            return now, wait_seconds
-        finally:
-            for pace in stream:
-                pace.meter.waiting -= 1
-
-    def _wait_seconds(self, stream: Stream, now: float) -> float:
-        wait_seconds = 0.0 if now < self._valid_until else _NEVER
-        for pace in stream:
-            if not pace.known:
-                wait_seconds = _NEVER
-            elif pace.pacer is not None:
-                wait_seconds = max(wait_seconds, pace.pacer.wait_seconds(now))
-        if wait_seconds == _NEVER:
-            self.starved.set()
-        return wait_seconds
-
-    def _grant(self, stream: Stream, wanted_bytes: int, began: float, now: float) -> Grant:
-        granted_bytes, is_limited = wanted_bytes, False
-        for pace in stream:
-            if pace.pacer is not None:
-                granted_bytes, is_limited = min(granted_bytes, pace.pacer.slice_bytes(now)), True
-        for pace in stream:
-            pace.meter.used_bytes += granted_bytes
-            if pace.pacer is not None:
-                pace.pacer.charge(granted_bytes, now)
-        return Grant(granted_bytes, now - began if is_limited else 0.0)
-
-
-def _held(pace: ScopePace) -> float:
-    pace.meter.used_bytes = 0
-    return UNLIMITED_DEMAND if pace.gives_nothing else pace.share
-
-
-PATIENCE_SECONDS: Final = 0.25
-"""How long a wait may last before `go_on` is called again."""
-
-
-class ScopedLimiter:
-    """The `ByteLimiter` of one stream, whose bytes count for one kind and topic. For one thread at a time."""
-
-    def __init__(
-        self, pacing: ProcessPacing, scopes: tuple[Scope, ...], topic: str, go_on: GoOn, observer: QuotaObserver
-    ) -> None:
-        self._pacing = pacing
-        self._stream = pacing.stream(scopes)
-        self._kind = scopes[0].kind
-        self._topic = topic
-        self._go_on = go_on
-        self._observer = observer
-        self.waited_seconds = 0.0
-
-    def take(self, wanted_bytes: int) -> int:
-        self._go_on()
-        if wanted_bytes <= 0:
-            return 0
-        waited_seconds = 0.0
-        while True:
-            granted = self._pacing.take(self._stream, wanted_bytes, PATIENCE_SECONDS)
-            waited_seconds += granted.waited_seconds
-            if granted.size_bytes:
-                break
-            self._go_on()
-        self.waited_seconds += waited_seconds
-        self._observer.granted(self._kind, self._topic, granted.size_bytes)
-        if waited_seconds > 0:
-            self._observer.throttled(self._kind, self._topic, granted.size_bytes, waited_seconds)
-        return granted.size_bytes

@@ -258,6 +258,7 @@ NO_TOPIC_QUOTAS: Final = NoTopicQuotas()
 
 TOTAL_THRESHOLD: Final = "total.bytes.in.per.sec.threshold"
 TOPIC_THRESHOLD: Final = "bytes.in.per.sec.threshold"
+TOPIC_QUOTAS_ENABLE: Final = "tiering.topic.quotas.enable"
 _MOST_NAMED: Final = 5
 
 
@@ -349,6 +350,17 @@ class TopicQuotaConfigs:
         """Return the total of this broker, else the default; None if neither sets a limit."""
         found = self.totals.get(str(broker_id), self.totals.get(_DEFAULT))
         return None if found == UNLIMITED else found
+
+    @property
+    def without_effect(self) -> str | None:
+        """A sentence about thresholds that are set and have no effect, with what to do; None if there are none."""
+        named = [name for name, values in ((TOTAL_THRESHOLD, self.totals), (TOPIC_THRESHOLD, self.explicit)) if values]
+        if not self.enabled and named:
+            verb = "has" if len(named) == 1 else "have"
+            return f"{' and '.join(named)} {verb} no effect while topic quotas are off: set {TOPIC_QUOTAS_ENABLE}=true"
+        if self.enabled and self.explicit and all(total == UNLIMITED for total in self.totals.values()):
+            return f"{TOPIC_THRESHOLD} has no effect on a broker without a total: set {TOTAL_THRESHOLD}"
+        return None
 
 
 class CurrentTopicQuotaConfigs(Protocol):

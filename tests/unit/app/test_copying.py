@@ -10,11 +10,11 @@ from prometheus_client import REGISTRY
 
 from include.tiering.app import open_app
 from include.tiering.app.app import App
-from include.tiering.configs.config_store import ALL_BROKERS, TOPIC_QUOTAS_ENABLE
+from include.tiering.configs.config_store import ALL_BROKERS
 from include.tiering.errors import SettingError
 from include.tiering.model.segments import Uuid
 from include.tiering.quotas.metrics import TOPIC_BYTES_IN
-from include.tiering.quotas.topic_quotas import MeterKind
+from include.tiering.quotas.topic_quotas import TOPIC_QUOTAS_ENABLE, MeterKind
 from include.tiering.runs.contract import ANYWHERE, Placement
 from include.tiering.settings import TieringSettings, load_settings
 from tests.doubles.archive import RUN_ID, planned_run, settings_of

@@ -4,14 +4,23 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
+from sqlalchemy import update
 
 from include.tiering.app import App
+from include.tiering.configs.config_catalogue import TOTAL_COPY_QUOTA
+from include.tiering.configs.config_store import ALL_BROKERS, ConfigEntity, EntityType
 from include.tiering.configs.pools import COPIER_POOL, EXPIRATION_POOL, READER_POOL
 from include.tiering.copying.run_scope import RunScope
+from include.tiering.database.schema import quota_ledger
+from include.tiering.database.transactions import writing
+from include.tiering.errors import MetadataUnavailableError
 from include.tiering.metadata_sync.sql_ingestion import SqlMetadataIngestion
 from include.tiering.model.segments import TopicIdPartition
 from include.tiering.operations.readiness import NotReady, PartitionReadiness
-from include.tiering.operations.service import CLUSTER_METADATA, LOG_DIRS, PAUSE
+from include.tiering.operations.service import CLUSTER_METADATA, LOG_DIRS, PAUSE, QUOTAS
+from include.tiering.quotas.contract import QuotasInForce
+from include.tiering.quotas.shared_quotas import SqlLedgerStore
+from include.tiering.quotas.topic_quotas import TOPIC_QUOTAS_ENABLE, TOPIC_THRESHOLD, TOTAL_THRESHOLD
 from tests.doubles.orphans import TinyCopies
 from tests.doubles.segments import partition_of
 from tests.doubles.tiny_deployment import PARTITION, TinyDeployment
@@ -38,6 +47,52 @@ def test_each_check_says_what_it_found(app: App) -> None:
     app.adapters.stores.work.pause("audit", author="test")
     found = {check.name: check.message for check in app.operations.ready().checks}
     assert found[PAUSE] == "paused topics: audit, payments"
+
+
+def without_ledger(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
+    def silent(*_: object) -> None:
+        raise MetadataUnavailableError("database is locked")
+
+    monkeypatch.setattr(SqlLedgerStore, "exchange", silent)
+
+
+@pytest.mark.parametrize("pool", [COPIER_POOL, EXPIRATION_POOL, READER_POOL])
+def test_a_ledger_that_does_not_answer_stops_work_only_while_a_quota_is_set(
+    app: App, pool: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = {check.name: check.message for check in app.operations.ready(pool=pool).checks}
+    assert found[QUOTAS] == "the ledger answers, 0 workers"
+    without_ledger(app, monkeypatch)
+    found = {check.name: check.message for check in app.operations.ready(pool=pool).checks}
+    assert found[QUOTAS].startswith("no quota is set, so work goes on although the ledger does not answer")
+    app.adapters.stores.configs.alter(ALL_BROKERS, {TOTAL_COPY_QUOTA: "1000"}, author="test")
+    readiness = app.operations.ready(pool=pool)
+    assert not readiness.holds
+    assert readiness.waitable
+    assert any("the quota ledger does not answer, so nothing is sent" in line for line in readiness.missing)
+
+
+def test_a_book_of_garbage_is_no_obstacle(app: App) -> None:
+    engine = app.adapters._ledger_engine
+    app.adapters.quota_ledger.announce(QuotasInForce(1, {}))
+    with writing(engine) as connection:
+        connection.execute(update(quota_ledger).values(content="garbage"))
+    assert app.operations.ready(pool=COPIER_POOL).holds
+
+
+def test_thresholds_without_effect_are_named(app: App) -> None:
+    topic = ConfigEntity(EntityType.TOPICS, "orders")
+    configs = app.adapters.stores.configs
+    configs.alter(topic, {TOPIC_THRESHOLD: "10"}, author="test")
+    assert f"{TOPIC_THRESHOLD} has no effect while topic quotas are off" in _check(app, QUOTAS)
+    configs.alter(ALL_BROKERS, {TOPIC_QUOTAS_ENABLE: "true"}, author="test")
+    assert f"{TOPIC_THRESHOLD} has no effect on a broker without a total" in _check(app, QUOTAS)
+    configs.alter(ALL_BROKERS, {TOTAL_THRESHOLD: "100"}, author="test")
+    assert "no effect" not in _check(app, QUOTAS)
+
+
+def _check(app: App, name: str) -> str:
+    return next(check.message for check in app.operations.ready().checks if check.name == name)
 
 
 def test_what_reads_back_is_told_what_is_unread_and_starts_all_the_same(app: App) -> None:

@@ -9,7 +9,6 @@ from sqlalchemy import Engine
 
 from include.tiering.configs.config_store import (
     ALL_BROKERS,
-    TOPIC_QUOTAS_ENABLE,
     ConfigEntity,
     ConfigValues,
     EntityType,
@@ -21,7 +20,7 @@ from include.tiering.copying.report import CopyRun, present_copy
 from include.tiering.errors import ConfigRefusedError
 from include.tiering.quotas.contract import ByteLimiter, UnlimitedBytes
 from include.tiering.quotas.sql_topic_quotas import SqlTopicQuotas
-from include.tiering.quotas.topic_quotas import TOPIC_THRESHOLD, TOTAL_THRESHOLD, MeterKind
+from include.tiering.quotas.topic_quotas import TOPIC_QUOTAS_ENABLE, TOPIC_THRESHOLD, TOTAL_THRESHOLD, MeterKind
 from include.tiering.runs.batch import BatchEnd
 from include.tiering.runs.contract import SegmentOutcome
 from tests.doubles.databases import migrated_database

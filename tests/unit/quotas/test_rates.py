@@ -2,6 +2,8 @@
 
 import math
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import pytest
@@ -12,9 +14,10 @@ from include.tiering.clock import SystemClock
 from include.tiering.configs.config_catalogue import DELETE_LIMIT, DELETE_RATE, config_on
 from include.tiering.configs.config_store import ALL_BROKERS, ConfigEntity, ConfigSnapshot, EntityType
 from include.tiering.configs.rules import quotas_in_force
-from include.tiering.errors import SendingStoppedError, SettingError
+from include.tiering.errors import MetadataUnavailableError, SendingStoppedError, SettingError
 from include.tiering.quotas.contract import (
     UNITS_PER_REQUEST,
+    UNLIMITED,
     QuotaKind,
     QuotaLevel,
     QuotasInForce,
@@ -24,17 +27,16 @@ from include.tiering.quotas.contract import (
     delete_scopes,
     take_all,
 )
-from include.tiering.quotas.shared_quotas import AnnouncingLedger, SharedQuotas
-from include.tiering.quotas.shares import (
+from include.tiering.quotas.pacing import (
     CATCH_UP_SECONDS,
-    FILL,
     FORGET_SECONDS,
     SLICE_SECONDS,
-    UNLIMITED_DEMAND,
     Pacer,
     ProcessPacing,
     ScopedLimiter,
 )
+from include.tiering.quotas.shared_quotas import AllocationRenewer, AnnouncingLedger, LedgerRowChange, SharedQuotas
+from include.tiering.quotas.shares import FILL, UNLIMITED_DEMAND, LedgerRow
 from include.tiering.quotas.topic_quotas import ALPHA, EwmaMeter
 from include.tiering.units import MIB
 from tests.doubles.manual_clock import ManualClock
@@ -439,6 +441,76 @@ def test_a_segment_is_held_back_for_the_time_that_its_bytes_take(
     take_all(limiter, size_bytes)
     expected = max(0.0, size_bytes / rate - SLICE_SECONDS)
     assert limiter.waited_seconds == pytest.approx(expected, abs=0.05, rel=0.01)
+
+
+class SilentLedger:
+    """It does not answer."""
+
+    def exchange(self, change: LedgerRowChange) -> LedgerRow:
+        raise MetadataUnavailableError("the file is locked")
+
+
+@dataclass
+class Stored:
+    """The stored quotas, and when they were read."""
+
+    quotas: QuotasInForce
+    reads: int = 0
+
+    def read(self) -> QuotasInForce:
+        self.reads += 1
+        return self.quotas
+
+
+@contextmanager
+def quotas_without_ledger(stored: Stored) -> Iterator[SharedQuotas]:
+    quotas = SharedQuotas(
+        SilentLedger(), SystemClock(), random_bytes=bytes, stored_quotas=stored.read, observer=Observed()
+    )
+    try:
+        yield quotas
+    finally:
+        quotas.close()
+
+
+@pytest.mark.parametrize("set_before", [{}, {PACED_SCOPE: UNLIMITED}])
+def test_a_silent_ledger_stops_nothing_while_no_quota_is_set(set_before: dict[Scope, int]) -> None:
+    stored = Stored(QuotasInForce(1, set_before))
+    with quotas_without_ledger(stored) as quotas:
+        limiter = quotas.copy(1, "orders", go_on=lambda: None)
+        assert limiter.take(MIB) == MIB
+        reads = stored.reads
+        eventually(lambda: stored.reads > reads + 2, "it reads again and again")
+        assert limiter.take(MIB) == MIB
+        stored.quotas = QuotasInForce(2, {PACED_SCOPE: 5_000_000})
+        eventually(lambda: quotas.share(PACED_SCOPE) == 0.0, "a quota is set: without the ledger nothing is sent")
+
+
+def test_with_a_quota_in_any_scope_a_silent_ledger_stops_all() -> None:
+    stored = Stored(QuotasInForce(1, {Scope(QuotaKind.FETCH, QuotaLevel.TOTAL): 5}))
+    asked = 0
+
+    def go_on() -> None:
+        nonlocal asked
+        asked += 1
+        if stored.reads > 4:
+            raise SendingStoppedError("enough")
+
+    with quotas_without_ledger(stored) as quotas, pytest.raises(SendingStoppedError):
+        quotas.copy(1, "orders", go_on=go_on).take(MIB)
+
+
+def test_a_row_that_was_lost_puts_no_quota_out_of_force(clock: ManualClock) -> None:
+    ledger = MemoryLedgerStore()
+    stored = QuotasInForce(4, {PACED_SCOPE: int(PACED_RATE)})
+    pacing = ProcessPacing(clock)
+    renewer = AllocationRenewer(ledger, pacing, clock, worker_id="a", stored_quotas=lambda: stored)
+    pacing.stream(SCOPES)
+    renewer.round()
+    ledger.exchange(lambda _: LedgerRow())
+    renewer.round()
+    assert ledger.exchange(lambda row: row).quotas == stored
+    assert pacing.share(PACED_SCOPE) is not None
 
 
 def test_quotas_report_what_comes_into_force_and_give_their_shares_back() -> None:

@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from include.tiering.clock import SystemClock
 from include.tiering.errors import RemoteMetadataError, SettingError
 from include.tiering.quotas.contract import QuotasInForce, copy_scopes, fetch_scopes
+from include.tiering.quotas.pacing import ProcessPacing
 from include.tiering.quotas.shared_quotas import ledger_row_from_text, ledger_row_to_text, open_ledger_engine
-from include.tiering.quotas.shares import FILL, UNLIMITED_DEMAND, LedgerRow, ProcessPacing, fair_part, renewed
+from include.tiering.quotas.shares import FILL, UNLIMITED_DEMAND, LedgerRow, fair_part, renewed
 from include.tiering.quotas.topic_quotas import check_thresholds, is_refused, shared_threshold, thresholds
 from include.tiering.units import MIB
 from tests.doubles.patience import PATIENCE_SECONDS

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 from sqlalchemy import Engine, select
 
+from include.tiering.database.event_log import EventKind, record_event
 from include.tiering.database.schema import approvals, events, planned_deletions, planned_expirations
 from include.tiering.errors import LeaseLostError, RunWithdrawnError, StateConflictError
 from include.tiering.expiration.store import SqlDeletionStore
@@ -33,6 +34,7 @@ from tests.doubles.segments import (
     finish,
     lease_of,
     partition_of,
+    planned,
     planned_deletion,
     planned_expiration,
     segment_of,
@@ -53,6 +55,23 @@ def store(engine: Engine, now: AdjustableNow) -> DeletionStore:
 def plan_of(partition=A, count: int = 2, number: int = 0) -> PlannedExpiration:
     segments = [segment_of(partition, number + n, 10 * n, 10 * n + 9) for n in range(count)]
     return planned_expiration(partition, *segments)
+
+
+def test_the_newest_event_is_one_of_this_cluster_after_the_given_time(store, work, engine, now) -> None:
+    assert store.newest_event_ms(0) is None
+    now.advance(1_000)
+    work.save_plan("run-1", [planned(A)])
+    assert work.claim("run-1", "batch-1", lease_ms=LEASE_MS) is not None
+    claimed_ms = now.now_ms
+    assert store.newest_event_ms(0) == store.newest_event_ms(claimed_ms - 1) == claimed_ms
+    assert store.newest_event_ms(claimed_ms) is None
+    assert SqlDeletionStore(engine, "another", now_ms=now).newest_event_ms(0) is None
+    now.advance(1_000)
+    with engine.begin() as connection:
+        record_event(connection, CLUSTER_ID, EventKind.LOG_START, A, "", "me", now.now_ms)
+    assert store.newest_event_ms(claimed_ms) == now.now_ms
+    assert store.newest_event_ms(now.now_ms) is None
+    assert SqlDeletionStore(engine, "another", now_ms=now).newest_event_ms(0) is None
 
 
 def released(store: DeletionStore, *plans: PlannedExpiration, run_id: str = "run") -> None:

@@ -3,10 +3,10 @@
 import pytest
 
 from include.tiering.configs.config_catalogue import all_configs, config_names, config_on, configs_of
-from include.tiering.configs.config_store import ALL_BROKERS, ConfigEntity, ConfigSnapshot, EntityType
+from include.tiering.configs.config_store import ALL_BROKERS, ConfigEntity, ConfigSnapshot, ConfigValues, EntityType
 from include.tiering.configs.rules import check_rules, checked_changes, checked_entity, quotas_in_force
 from include.tiering.configs.service import POLL_SECONDS, AlteredConfigs, alter_configs
-from include.tiering.errors import ConfigRefusedError, MetadataUnavailableError, SettingError
+from include.tiering.errors import ConfigRefusedError, LimitRefusedError, MetadataUnavailableError, SettingError
 from include.tiering.quotas.contract import UNLIMITED, QuotaKind, QuotaLevel, QuotasInForce, Scope
 from include.tiering.settings.catalogue import dynamic_settings
 from tests.doubles.manual_clock import ManualClock
@@ -41,6 +41,22 @@ def test_it_returns_when_every_worker_has_taken_it(store: MemoryConfigStore) -> 
     assert clock.slept == [POLL_SECONDS] * 3
     assert [(change.old_value, change.new_value, change.author) for change in altered.changes] == [(None, "10", "ann")]
     assert ledger.announced == [QuotasInForce(1, {COPY_SCOPE: 10})]
+
+
+def test_a_check_of_the_caller_sees_both_states_and_may_refuse(store: MemoryConfigStore) -> None:
+    seen = []
+
+    def refuse(before: ConfigValues, after: ConfigValues) -> None:
+        seen.append((dict(before), dict(after)))
+        raise LimitRefusedError("not this one")
+
+    ledger = ScriptedLedger()
+    with pytest.raises(LimitRefusedError, match="not this one"):
+        alter_configs(
+            ALL_BROKERS, {COPY: "10"}, store=store, ledger=ledger, clock=ManualClock(), author="ann", check=refuse
+        )
+    assert seen == [({}, {ALL_BROKERS: {COPY: "10"}})]
+    assert (store.snapshot().values, ledger.announced) == ({}, [])
 
 
 def test_workers_that_do_not_take_it_in_time_are_named(store: MemoryConfigStore) -> None:

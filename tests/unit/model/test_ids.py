@@ -131,6 +131,7 @@ def test_the_name_is_a_label():
 
 
 def test_printed_forms():
+    assert TopicIdPartition(Uuid(bytes(16)), 2**31 - 1, "orders").partition == 2**31 - 1
     partition = TopicIdPartition(Uuid(bytes(16)), 3, "orders")
     assert str(partition) == "orders-3"
     assert str(RemoteLogSegmentId(partition, Uuid(bytes(16)))) == "orders-3:AAAAAAAAAAAAAAAAAAAAAA"

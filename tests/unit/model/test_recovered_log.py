@@ -334,6 +334,15 @@ def test_behind_a_decision_only_what_the_later_leader_wrote_is_taken(
     assert not_followed(one, decided) is obstacle
 
 
+def test_a_history_begins_in_the_store_where_an_adoption_saw_it_and_a_decision_followed() -> None:
+    followed = Followed(35, "agreed", "me", 1)
+    stored = Divergence(1, divergence(35, 69, SeenBy.STORE), 0, followed)
+    assert [stored.begins_in_store(offset) for offset in (34, 35, 36)] == [False, True, False]
+    assert not replace(stored, followed=None).begins_in_store(35)
+    assert not replace(stored, seen=divergence(35, 69, SeenBy.PLAN)).begins_in_store(35)
+    assert not replace(stored, followed=replace(followed, from_offset=36)).begins_in_store(36)
+
+
 def test_a_followed_history_begins_with_the_segment_that_holds_its_offset() -> None:
     log = continued_log(None, 34, LATER, followed_from=35)
     assert log.segments == tuple(LATER)

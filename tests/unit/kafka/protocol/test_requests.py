@@ -19,6 +19,7 @@ from include.tiering.errors import (
 )
 from include.tiering.formats.cluster_metadata import ResourceType
 from include.tiering.formats.primitive_types import Reader
+from include.tiering.kafka.protocol import cluster_requests, login, partition_requests
 from include.tiering.kafka.protocol.cluster_requests import (
     AlterAnswer,
     ApiVersions,
@@ -228,6 +229,41 @@ def test_damage_is_a_format_error_or_another_answer(data: st.DataObject) -> None
     answer: Callable[[Reader], object] = request.answer
     with suppress(FormatError):
         answer(Reader(bytes(damaged)))
+
+
+# `ApiKeys` of Kafka 4.4.0: id, and whether the headers of request and answer are flexible (`requestHeaderVersion` of at
+# least 2, `responseHeaderVersion` of at least 1) in the version that is sent.
+HEADERS: Final = {
+    ("ApiVersions", 3): (18, True, False),
+    ("DescribeConfigs", 4): (32, True, True),
+    ("DescribeProducers", 0): (61, True, True),
+    ("DescribeTransactions", 0): (65, True, True),
+    ("IncrementalAlterConfigs", 1): (44, True, True),
+    ("ListTransactions", 0): (66, True, True),
+    ("Metadata", 12): (3, True, True),
+    ("SaslAuthenticate", 2): (36, True, True),
+    ("SaslHandshake", 1): (17, False, False),
+}
+
+
+def test_headers_are_those_of_kafka() -> None:
+    modules = (cluster_requests, partition_requests, login)
+    sent = {
+        one for module in modules for one in vars(module).values() if isinstance(one, type) and hasattr(one, "api_key")
+    }
+    found = {
+        (one.name, one.version): (one.api_key, one.flexible_request, one.flexible_answer)
+        for one in sent - {partition_requests.ListOffsets}
+    }
+    assert found == HEADERS
+    # From version 6 on its headers are flexible, and no earlier one is sent.
+    listing = partition_requests.ListOffsets
+    assert (listing.name, listing.api_key, listing.flexible_request, listing.flexible_answer) == (
+        "ListOffsets",
+        2,
+        True,
+        True,
+    )
 
 
 def test_a_count_that_the_bytes_cannot_hold_is_not_believed() -> None:

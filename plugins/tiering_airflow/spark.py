@@ -55,7 +55,8 @@ _PASSED_ON: Final = frozenset(
     }
     | {"SPARK_LOCAL_IP", "SSL_CERT_FILE", "TZ", "USER", "https_proxy", "http_proxy", "no_proxy"}
 )
-_PASSED_ON_PREFIXES: Final = ("AWS_", "LC_", "TIERING_")
+_PASSED_ON_PREFIXES: Final = ("AWS_", "LC_")
+"""Not `TIERING_`: `TieringHook.job_environment` gives a job the settings that it needs, without other logins."""
 _SETTING, _RETRIABLE, _KILLED = 2, 3, 128
 
 

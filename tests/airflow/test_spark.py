@@ -46,6 +46,19 @@ def test_no_secret_of_airflow_reaches_a_job(tmp_path: Path) -> None:
     }
 
 
+def test_a_job_gets_no_login_that_it_does_not_need(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """What the hook leaves out must not come back from the environment of the worker."""
+    monkeypatch.setenv("TIERING_METADATA_TOPIC__SASL_PASSWORD", "of-the-publisher")
+    monkeypatch.setenv("TIERING_AIRFLOW__TOKEN", "of-airflow")
+    monkeypatch.setenv("TIERING_REMOTE_STORAGE__URL", "s3://archive")
+    monkeypatch.setenv("TIERING_CONFIG", str(tmp_path / "none.toml"))
+    (tmp_path / "none.toml").write_text("")
+    made = job_environment(os.environ, TieringHook().job_environment(), tmp_path)
+    assert made["TIERING_REMOTE_STORAGE__URL"] == "s3://archive"
+    assert not {"of-the-publisher", "of-airflow"} & set(made.values())
+    assert "TIERING_CONFIG" not in made
+
+
 def test_the_one_action_runs_once_and_temporary_files_stay_together(tmp_path: Path) -> None:
     conf = job_conf("local[1]", tmp_path, None)
     assert FIXED_CONF.items() <= conf.items()

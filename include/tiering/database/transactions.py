@@ -60,6 +60,7 @@ from sqlalchemy import (
     update,
 )
 from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.engine import URL
 from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.sql.dml import ReturningInsert
@@ -69,6 +70,7 @@ from include.tiering.database.schema import leases, partitions, planned_removals
 from include.tiering.errors import LeaseLostError, MetadataUnavailableError, RemoteMetadataError, printable
 from include.tiering.model.ownership import Fence, TopicOwner
 from include.tiering.model.segments import RemoteLogSegmentId, TopicIdPartition, Uuid
+from include.tiering.settings.fields import is_secret_parameter, mask_url
 
 _UNDEFINED_TABLE_OR_COLUMN: Final = ("42P01", "42703")
 _SHORT_PASSWORD: Final = 8
@@ -137,9 +139,16 @@ def _describe(engine: Engine, error: SQLAlchemyError) -> str:
     """Return the database's URL and the first line of the driver's message, both without the URL's password."""
     cause = error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
     first_line = next(iter(str(cause).strip().splitlines()), type(cause).__name__)
-    if engine.url.password:
-        first_line = _without(str(engine.url.password), first_line)
-    return f"database {engine.url.render_as_string(hide_password=True)}: {printable(first_line)}"
+    for secret in secrets_of(engine.url):
+        first_line = _without(secret, first_line)
+    return f"database {mask_url(engine.url.render_as_string(hide_password=True))}: {printable(first_line)}"
+
+
+def secrets_of(url: URL) -> list[str]:
+    """Return the passwords in a database URL: the user's, and values of parameters whose name looks like a secret."""
+    named = [value for name, value in url.normalized_query.items() if is_secret_parameter(name)]
+    found = [str(url.password or ""), *(text for values in named for text in values)]
+    return sorted(filter(None, found), key=len, reverse=True)
 
 
 def _without(password: str, message: str) -> str:

@@ -181,6 +181,11 @@ def mask_url(url: str) -> str:
     return base + question + _SECRET_PARAMETER.sub(rf"\1{MASK}", query)
 
 
+def is_secret_parameter(name: str) -> bool:
+    """Return whether the name of a URL's parameter looks like that of a secret."""
+    return _SECRET_PARAMETER.match(f"{name}=") is not None
+
+
 def has_password(url: str) -> bool:
     return mask_url(url) != url
 

@@ -10,9 +10,13 @@ from typing import Any, Final
 
 from include.tiering.model.segments import TopicIdPartition
 
-_URL_PASSWORD: Final = re.compile(r"([a-zA-Z][\w+.-]*://[^:@/\s]*):[^\s]*@")
+# Lines may repeat what a broker or server sent, at any length. So the work is linear: a pattern is tried only where a
+# word begins, and what a quantifier with a second "+" took is not tried again in shorter pieces.
+_WORD: Final = re.compile(r"\S+")
+_URL_USER: Final = re.compile(r"(?<![\w+.-])[\w+.-]++://[^:@/\s]*+:")
+_NAMES: Final = r"(?:password|passwd|secret|token|signature|credential)"
 _NAMED_SECRET: Final = re.compile(
-    r"""(?i)([\w-]*(?:password|passwd|secret|token|signature|credential)[\w-]*["']?\s*[=:]\s*["']?)[^\s,;&"']+"""
+    rf"""(?i)(?<![\w-])((?:(?!{_NAMES})[\w-])*+{_NAMES}[\w-]*+["']?\s*+[=:]\s*+["']?)[^\s,;&"']++"""
 )
 _LIBRARY: Final = "include"
 _LINE: Final = "%(asctime)s %(levelname)s %(message)s"
@@ -20,7 +24,16 @@ _LINE: Final = "%(asctime)s %(levelname)s %(message)s"
 
 def redact(text: str) -> str:
     """Return the text with `***` for passwords in URLs, and for values named like a secret, as in `token=x`."""
-    return _NAMED_SECRET.sub(r"\1***", _URL_PASSWORD.sub(r"\1:***@", text))
+    if "://" in text and "@" in text:
+        text = _WORD.sub(_without_password, text)
+    return _NAMED_SECRET.sub(r"\1***", text)
+
+
+def _without_password(word: re.Match[str]) -> str:
+    """Return a word without the password of a URL, which reaches to the last `@`."""
+    before, at, after = word[0].rpartition("@")
+    user = _URL_USER.search(before)
+    return word[0] if user is None else f"{before[: user.end()]}***{at}{after}"
 
 
 class _Redaction(logging.Filter):

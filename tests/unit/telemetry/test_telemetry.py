@@ -28,6 +28,25 @@ def test_redaction(text: str, redacted: str) -> None:
     assert redact(text) == redacted
 
 
+@pytest.mark.parametrize("unit", ["a", "token", "password_", "a://", "a://b:", "x:y@", "s3://k:", "secret ", "-="])
+def test_redaction_takes_time_that_grows_with_the_text_alone(unit: str) -> None:
+    """A broker or a server decides how long its error is, and every line is redacted."""
+    redact(unit * (300_000 // len(unit)))  # In quadratic time this takes hours.
+
+
+@pytest.mark.parametrize(
+    ("text", "redacted"),
+    [
+        ("a://u:p@h and b://v:q@i", "a://u:***@h and b://v:***@i"),
+        ("see a://h/x, mail me@there", "see a://h/x, mail me@there"),
+        ("my-token-of-orders = 'x'", "my-token-of-orders = '***'"),
+        ("token token: x", "token token: ***"),
+    ],
+)
+def test_redaction_of_what_stands_close_together(text: str, redacted: str) -> None:
+    assert redact(text) == redacted
+
+
 def test_a_partition_line_starts_with_its_name_and_arguments_are_redacted_too(caplog: pytest.LogCaptureFixture) -> None:
     logger = for_partition(get_logger("tests.observability"), TopicIdPartition(Uuid(bytes(16)), 3, "orders"))
     with caplog.at_level(logging.INFO):

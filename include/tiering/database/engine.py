@@ -36,8 +36,8 @@ _KEEP_ALIVE: Final = {
 }
 """With these options a connection to a server that vanished fails within about 30 seconds, not after two hours."""
 _WAL_PAUSE_SECONDS: Final = 0.05
-_WAL_ATTEMPTS: Final = round(LOCK_WAIT_MS / 1000 / _WAL_PAUSE_SECONDS)
-"""All attempts together wait about `LOCK_WAIT_MS`, the default limit of the wait for any other lock."""
+_LOCKED: Final = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
+_PRIMARY_CODE: Final = 0xFF
 
 
 def open_engine(
@@ -108,7 +108,7 @@ def _open_sqlite(url: URL, clock: Clock, patience_ms: int, durable: bool) -> Eng
         connection.isolation_level = None
         connection.execute("PRAGMA foreign_keys = ON")
         if not in_memory:
-            _use_write_ahead_log(connection, clock)
+            _use_write_ahead_log(connection, clock, patience_ms)
             connection.execute(f"PRAGMA synchronous = {'FULL' if durable else 'OFF'}")
 
     event.listen(engine, "connect", configure)
@@ -131,13 +131,21 @@ def _begin(connection: Connection) -> None:
         raise OperationalError(statement, None, error) from error
 
 
-def _use_write_ahead_log(connection: sqlite3.Connection, clock: Clock) -> None:
-    """Switch to the write-ahead log. The switch fails at once without exclusive access to a new file, so retry it."""
-    for attempt in range(1, _WAL_ATTEMPTS + 1):
+def _use_write_ahead_log(connection: sqlite3.Connection, clock: Clock, patience_ms: int) -> None:
+    """Switch to the write-ahead log, unless the file already uses it.
+
+    Without exclusive access to a new file the switch fails at once, whatever the driver's own limit is, so it is tried
+    again, for at most `patience_ms` altogether. Any other error (a full disk, for example) is raised at once.
+    """
+    deadline = clock.monotonic() + patience_ms / 1000
+    while True:
         try:
-            (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
-        except sqlite3.OperationalError:
-            if attempt == _WAL_ATTEMPTS:
+            (mode,) = connection.execute("PRAGMA journal_mode").fetchone()
+            if mode != "wal":
+                (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
+        except sqlite3.OperationalError as error:
+            is_locked = error.sqlite_errorcode & _PRIMARY_CODE in _LOCKED
+            if not is_locked or clock.monotonic() >= deadline:
                 raise
             clock.sleep(_WAL_PAUSE_SECONDS)
             continue

@@ -12,9 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sqlalchemy import URL, Engine, event, text
 
-from include.tiering.database.engine import open_engine
+from include.tiering.database.engine import _use_write_ahead_log, open_engine
 from include.tiering.database.transactions import reading, stored_text, writing
 from include.tiering.errors import MetadataUnavailableError, RemoteMetadataError, SettingError
+from tests.doubles.manual_clock import ManualClock
+from tests.doubles.partial import Partial
 
 # Opening databases: URLs, passwords, the rules of a SQLite file.
 
@@ -171,3 +173,46 @@ def test_stored_text_is_utf_8_and_stays_as_it_is(text: str):
 
 def test_long_text_is_cut():
     assert stored_text("x" * 10_000) == "x" * 2_000
+
+
+# Secrets in a URL's parameters, and patience with a file that another process holds.
+
+
+@pytest.mark.parametrize("name", ["password", "sslpassword"])
+def test_a_secret_that_is_a_parameter_of_the_url_is_not_in_the_error(name: str):
+    engine = open_engine(f"postgresql://127.0.0.1:1/x?user=admin&{name}={PASSWORD}")
+    with pytest.raises(MetadataUnavailableError, match="user=admin") as caught, reading(engine):
+        pass
+    assert PASSWORD not in str(caught.value)
+    engine.dispose()
+
+
+class TestPatience:
+    def test_a_file_that_is_held_is_waited_for_as_long_as_was_said(self, tmp_path: Path):
+        path = tmp_path / "tiering.db"
+        holder = sqlite3.connect(path, isolation_level=None)
+        holder.execute("PRAGMA journal_mode = WAL")
+        holder.execute("PRAGMA locking_mode = exclusive")
+        holder.execute("BEGIN EXCLUSIVE")
+        holder.execute("CREATE TABLE t (a)")
+        clock = ManualClock()
+        engine = open_engine(f"sqlite:///{path}", clock=clock, patience_ms=200)
+        with pytest.raises(MetadataUnavailableError, match="locked"), reading(engine):
+            pass
+        assert clock.monotonic() - ManualClock().monotonic() <= 0.3
+        holder.close()
+        engine.dispose()
+
+    def test_a_disk_error_is_not_waited_for(self, monkeypatch: pytest.MonkeyPatch):
+        tries: list[str] = []
+
+        class FullDisk(Partial):
+            def execute(self, statement: str) -> Any:
+                tries.append(statement)
+                error = sqlite3.OperationalError("disk I/O error")
+                error.sqlite_errorcode = sqlite3.SQLITE_IOERR_WRITE
+                raise error
+
+        with pytest.raises(sqlite3.OperationalError, match="disk"):
+            _use_write_ahead_log(FullDisk(), ManualClock(), 30_000)
+        assert len(tries) == 1

@@ -9,7 +9,9 @@ from typing import Any, Final, Self, TypeVar
 import httpx
 
 from include.tiering.errors import AirflowApiError, AirflowApiUnavailableError
+from include.tiering.units import MIB, format_bytes
 
+MAX_ANSWER_BYTES: Final = 32 * MIB
 _T = TypeVar("_T")
 _OTHERS_MAY_READ: Final = stat.S_IRWXG | stat.S_IRWXO
 _UNAVAILABLE: Final = frozenset({502, 503, 504})
@@ -107,10 +109,27 @@ class AirflowApi:
 
     def _send(self, method: str, path: str, **arguments: Any) -> httpx.Response:
         try:
-            return self._client.request(method, path, **arguments)
+            with self._client.stream(method, path, **arguments) as response:
+                return _bounded(response)
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             where = self._client.base_url
             raise AirflowApiUnavailableError(f"Airflow's API at {where} does not answer: {error}") from error
+
+
+def _bounded(response: httpx.Response) -> httpx.Response:
+    """Read the body, and return the response with it. Raises AirflowApiError for a body that no Airflow would send."""
+    body = bytearray()
+    for block in response.iter_bytes():
+        body += block
+        if len(body) > MAX_ANSWER_BYTES:
+            request = response.request
+            raise AirflowApiError(
+                f"{request.method} {request.url.path} was answered with more than {format_bytes(MAX_ANSWER_BYTES)}:"
+                " is it Airflow?"
+            )
+    # The body is decoded already, so that a header about its encoding must not be repeated.
+    headers = {"content-type": response.headers.get("content-type", "")}
+    return httpx.Response(response.status_code, headers=headers, content=bytes(body), request=response.request)
 
 
 def _content(response: httpx.Response) -> Any:
@@ -119,7 +138,7 @@ def _content(response: httpx.Response) -> Any:
     if response.is_success:
         try:
             return response.json() if response.content else None
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise AirflowApiError(
                 f"{request.method} {request.url} was not answered with JSON: is it Airflow?"
             ) from error

@@ -208,11 +208,8 @@ class Reader:
         Args:
             flag_tag: the known tag; None if the struct has none.
         """
-        start, count = self._position, self.uvarint()
-        if not 0 <= count <= self.remaining:
-            raise FormatError(f"{count} tagged fields cannot be in {self.remaining} bytes", start)
         flag, unknown = False, []
-        for _ in range(count):
+        for _ in range(self.tag_count()):
             tag, start, size = self.uvarint() & 0xFFFFFFFF, self._position, self.uvarint()
             if size < 0 or (tag == flag_tag and size != 1):
                 raise FormatError(f"tagged field {tag} has a size of {size} bytes", start)
@@ -222,6 +219,13 @@ class Reader:
             else:
                 unknown.append(TaggedField(tag, value))
         return flag, tuple(unknown)
+
+    def tag_count(self) -> int:
+        """Read the number of tagged fields at the end of a struct."""
+        start, count = self._position, self.uvarint()
+        if not 0 <= count <= self.remaining:
+            raise FormatError(f"{count} tagged fields cannot be in {self.remaining} bytes", start)
+        return count
 
     def _length(self) -> int:
         return _as_signed(self.uvarint() - 1, 32)

@@ -424,3 +424,15 @@ def test_pools_and_other_configs_are_changed_one_after_the_other() -> None:
     assert not asks_for_pools({"queued.max.requests": "3"})
     with pytest.raises(SettingError, match="one after the other"):
         asks_for_pools({COPIER: "3", "queued.max.requests": "3"})
+
+
+def test_json_that_is_nested_too_deeply_is_no_answer_of_airflow() -> None:
+    with serving(MisleadingServer(200, "[" * 200_000)) as server, pytest.raises(AirflowApiError, match="is it Airflow"):
+        AirflowApi(server.url, Token("t")).get("/pools")
+
+
+def test_an_answer_that_is_too_long_is_not_read_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("include.tiering.configs.airflow_api.MAX_ANSWER_BYTES", 1_000)
+    too_much = pytest.raises(AirflowApiError, match=r"more than 1000 B: is it Airflow\?")
+    with serving(MisleadingServer(200, " " * 100_000)) as server, too_much:
+        AirflowApi(server.url, Token("t")).get("/pools")

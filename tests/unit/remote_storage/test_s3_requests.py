@@ -1,6 +1,7 @@
 """Bodies of requests to S3, and errors of its answers."""
 
 import io
+from typing import Any
 
 import pytest
 from botocore.exceptions import (
@@ -30,7 +31,7 @@ from include.tiering.errors import (
     SourceChangedError,
 )
 from include.tiering.quotas.contract import UnlimitedBytes
-from include.tiering.remote_storage.object_store import BLOCK_BYTES, BytesSource, crc32c_of
+from include.tiering.remote_storage.object_store import BLOCK_BYTES, BytesSource, ObjectStat, crc32c_of
 from include.tiering.remote_storage.s3.client import (
     PacedBody,
     SendingFailed,
@@ -39,7 +40,9 @@ from include.tiering.remote_storage.s3.client import (
     translated,
     was_retried,
 )
+from include.tiering.remote_storage.s3.store import S3ObjectStore
 from tests.doubles.memory_source import ShrinkingSource
+from tests.doubles.partial import Partial
 from tests.doubles.stored_log import CountingLimiter, some_bytes
 
 # The body that paces: blocks, rewinds, errors that end a request at once.
@@ -239,3 +242,58 @@ def test_a_store_that_does_not_answer_is_named_by_its_address_alone() -> None:
     message = str(outcome_of(error))
     assert "http://127.0.0.1:9999)" in message
     assert "s3cr3t" not in message
+
+
+# Answers that no S3 gives: an error with the object's name, never another exception.
+
+
+class AnswersWith(Partial):
+    """A client whose every answer is the same, or which raises."""
+
+    def __init__(self, answer: Any) -> None:
+        self.answer = answer
+
+    def __getattr__(self, name: str) -> Any:
+        def answered(**_: Any) -> Any:
+            if isinstance(self.answer, Exception):
+                raise self.answer
+            return self.answer
+
+        return answered
+
+
+def store_of(answer: Any) -> S3ObjectStore:
+    store = S3ObjectStore("bucket", "", endpoint_url="http://127.0.0.1:1", region="us-east-1")
+    store._client = AnswersWith(answer)
+    return store
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {},
+        {"ContentLength": "many"},
+        ValueError("Invalid timestamp"),
+        RecursionError("redirected again and again"),
+    ],
+)
+def test_a_head_that_is_none_is_named(answer: Any) -> None:
+    for ask in (S3ObjectStore.stat, S3ObjectStore.head):
+        with pytest.raises(RemoteStorageError, match="cannot look at s3://bucket/a/b: the answer is not one of S3"):
+            ask(store_of(answer), "a/b")
+
+
+def test_a_time_that_is_missing_is_named() -> None:
+    with pytest.raises(RemoteStorageError, match="cannot look at s3://bucket/a/b"):
+        store_of({"ContentLength": 3}).head("a/b")
+
+
+@pytest.mark.parametrize("encoded", ["!!!not base64", "AAA", "AAAAAAAAAAA="])
+def test_a_checksum_that_is_none_counts_as_missing(encoded: str) -> None:
+    found = store_of({"ContentLength": 3, "ChecksumCRC32C": encoded, "ChecksumType": "FULL_OBJECT"}).stat("a/b")
+    assert found == ObjectStat(3, None)
+
+
+def test_a_deletion_that_failed_without_a_key_fails_for_all() -> None:
+    failures = store_of({"Errors": [{"Code": "AccessDenied"}]}).delete(["a/b", "a/c"])
+    assert [failure.key for failure in failures] == ["a/b", "a/c"]

@@ -33,6 +33,8 @@ from include.tiering.kafka.protocol.login import HASHES, Address, BrokerLogin, S
 from include.tiering.kafka.protocol.messages import Request, frame_request, parse_response, refusal
 
 MAX_FRAME_BYTES: Final = 128 << 20
+MAX_LOGIN_FRAME_BYTES: Final = 64 << 10
+"""Of a response before the login is complete, when nobody knows who sends it. Kafka's own have some hundred bytes."""
 _NONCE_BYTES: Final = 18
 
 _Answer = TypeVar("_Answer")
@@ -47,6 +49,7 @@ class BrokerConnection:
         self._clock = clock
         self._socket: socket.socket | None = None
         self._correlation_id = 0
+        self._max_frame_bytes = MAX_LOGIN_FRAME_BYTES
         self.versions = ApiVersionsAnswer(0, {}, {}, {})
 
     @classmethod
@@ -63,6 +66,7 @@ class BrokerConnection:
             connection._exchange_versions(deadline)
             if login.has_sasl:
                 connection._authenticate(deadline)
+        connection._max_frame_bytes = MAX_FRAME_BYTES
         return connection
 
     def is_usable(self) -> bool:
@@ -144,12 +148,14 @@ class BrokerConnection:
         self._socket.settimeout(self._left(deadline))
         self._socket.sendall(frame_request(request, self._correlation_id))
         size = int.from_bytes(self._receive(4, deadline), signed=True)
-        if not 0 <= size <= MAX_FRAME_BYTES:
+        if not 0 <= size <= self._max_frame_bytes:
             raise BrokersRefusedError(
                 f"{self._address} answers with a frame of {size} bytes: it is no Kafka broker, or a listener of another"
                 f" protocol than {self._login.protocol}"
             )
-        return parse_response(request, self._correlation_id, self._receive(size, deadline))
+        return parse_response(
+            request, self._correlation_id, self._receive(size, deadline), lambda: self._left(deadline)
+        )
 
     def _receive(self, size: int, deadline: float) -> bytes:
         received = bytearray()

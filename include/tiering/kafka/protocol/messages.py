@@ -5,6 +5,7 @@ Source: Kafka's protocol guide.
 """
 
 import struct
+from collections.abc import Callable
 from typing import ClassVar, Final, Protocol, TypeVar
 
 from include.tiering.errors import (
@@ -20,6 +21,13 @@ from include.tiering.errors import (
 from include.tiering.formats.primitive_types import Reader, Writer
 
 Answer_co = TypeVar("Answer_co", covariant=True)
+_Item = TypeVar("_Item")
+
+MAX_MESSAGE_CHARACTERS: Final = 1_000
+"""A broker's own message is cut to this length before it becomes part of an error."""
+MAX_TAGGED_FIELDS: Final = 1_000
+"""Tagged fields in one struct of a response; no release of Kafka has ten."""
+_ITEMS_BETWEEN_CHECKS: Final = 1_024
 
 CLIENT_ID: Final = b"kafka-tiering-operations"
 _HEAD: Final = struct.Struct(">hhih")
@@ -54,13 +62,50 @@ def frame_request(request: Request[object], correlation_id: int) -> bytes:
     return len(message).to_bytes(4) + message
 
 
-def parse_response(request: Request[Answer_co], correlation_id: int, message: bytes) -> Answer_co:
+class AnswerReader(Reader):
+    """Reads a response, of which nothing can be trusted: bounded tagged fields, and a check every so many elements.
+
+    Args:
+        value: the response.
+        check_time: called after every so many elements of arrays; raises when the time for the response is over.
+    """
+
+    def __init__(self, value: bytes, check_time: Callable[[], object]) -> None:
+        super().__init__(value)
+        self._check_time = check_time
+        self._items = 0
+
+    def array(self, read_item: Callable[[Reader], _Item], what: str) -> tuple[_Item, ...]:
+        def counted(reader: Reader) -> _Item:
+            self._items += 1
+            if self._items % _ITEMS_BETWEEN_CHECKS == 0:
+                self._check_time()
+            return read_item(reader)
+
+        return super().array(counted, what)
+
+    def tag_count(self) -> int:
+        start, count = self.position, super().tag_count()
+        if count > MAX_TAGGED_FIELDS:
+            raise FormatError(f"{count} tagged fields, more than {MAX_TAGGED_FIELDS}", start)
+        return count
+
+
+def parse_response(
+    request: Request[Answer_co], correlation_id: int, message: bytes, check_time: Callable[[], object]
+) -> Answer_co:
     """Parse the response in `message`, which is a frame without its size field.
+
+    Args:
+        request: the request.
+        correlation_id: the number of the request.
+        message: the response.
+        check_time: see `AnswerReader`.
 
     Raises:
         FormatError: the response belongs to another request, or is malformed.
     """
-    reader = Reader(message)
+    reader = AnswerReader(message, check_time)
     found = reader.int32()
     if found != correlation_id:
         raise FormatError(f"the response belongs to request {found}, not {correlation_id}")
@@ -146,4 +191,4 @@ def refusal(code: int, what: str, message: str | None = None) -> BrokersError:
         message: the broker's own message, if any.
     """
     words, kind = _MEANINGS.get(code, (f"error {code} of Kafka's protocol", BrokersRefusedError))
-    return kind(f"{what}: {words}" + (f" ({printable(message)})" if message else ""))
+    return kind(f"{what}: {words}" + (f" ({printable(message[:MAX_MESSAGE_CHARACTERS])})" if message else ""))

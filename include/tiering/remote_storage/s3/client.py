@@ -303,6 +303,11 @@ def translated(action: str, bucket: str, key: str) -> Iterator[None]:
         ) from error
     except BotoCoreError as error:
         raise RemoteStorageError(f"{place}: the request could not be made ({type(error).__name__})") from error
+    except (ValueError, LookupError, RecursionError) as error:
+        # botocore itself fails like this: with a date that is none, or a redirect that leads back to itself.
+        raise RemoteStorageError(
+            f"{place}: the answer is not one of S3 ({type(error).__name__}): is remote_storage.endpoint_url right?"
+        ) from error
 
 
 def _asked(error: Exception) -> str:

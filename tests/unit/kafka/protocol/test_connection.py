@@ -15,9 +15,11 @@ from include.tiering.errors import (
     BrokersUnavailableError,
     SettingError,
 )
+from include.tiering.formats.primitive_types import write_uvarint
 from include.tiering.kafka.protocol.cluster_requests import Metadata
-from include.tiering.kafka.protocol.connections import BrokerConnection, ClusterConnections
+from include.tiering.kafka.protocol.connections import MAX_LOGIN_FRAME_BYTES, BrokerConnection, ClusterConnections
 from include.tiering.kafka.protocol.login import Address, BrokerLogin, Scram
+from include.tiering.kafka.protocol.messages import parse_response, refusal
 from tests.doubles.scripted_servers import API_VERSIONS, Script, api_versions, frame, scripted_broker
 
 # What is met on the way to a broker, as errors that name it, say whether to try again, and hold no secret.
@@ -266,3 +268,57 @@ def test_what_no_honest_server_says_is_refused(server_first: bytes) -> None:
     with pytest.raises(BrokersLoginError, match="SCRAM") as caught:
         _scram().final(server_first)
     assert PASSWORD not in str(caught.value)
+
+
+# What a listener that is no broker may send before anybody knows who it is.
+
+
+def test_a_large_answer_before_the_login_is_refused_before_it_is_read() -> None:
+    error = _connection(lambda key, correlation: (MAX_LOGIN_FRAME_BYTES + 1).to_bytes(4))
+    assert isinstance(error, BrokersRefusedError)
+    assert f"a frame of {MAX_LOGIN_FRAME_BYTES + 1} bytes" in str(error)
+
+
+def test_a_broker_that_is_logged_in_may_send_more() -> None:
+    topics = MAX_LOGIN_FRAME_BYTES // 8
+
+    def answers(key: int, correlation: bytes) -> bytes | None:
+        if key == API_VERSIONS:
+            return api_versions(correlation)
+        broker = bytes(4) + b"\x02h" + bytes(4) + b"\0" + b"\0"
+        brokers = write_uvarint(topics + 1) + broker * topics
+        return frame(correlation, bytes(4) + brokers + b"\x04cid" + bytes(4) + b"\x01" + b"\0")
+
+    with scripted_broker(answers) as address:
+        connection = BrokerConnection.to(address, _login(address), SystemClock())
+        assert len(connection.send(Metadata()).brokers) == topics
+        connection.close()
+
+
+def test_tagged_fields_without_end_are_refused() -> None:
+    def answers(key: int, correlation: bytes) -> bytes | None:
+        if key == API_VERSIONS:
+            return api_versions(correlation)
+        return frame(correlation, write_uvarint(1_001) + b"\0\0" * 1_001 + EMPTY_METADATA, flexible=False)
+
+    error = _connection(answers)
+    assert isinstance(error, BrokersRefusedError)
+    assert "1001 tagged fields, more than 1000" in str(error)
+
+
+def test_the_time_of_a_request_is_also_that_of_reading_its_answer() -> None:
+    brokers = 5_000
+    body = bytes(4) + write_uvarint(brokers + 1) + (bytes(4) + b"\x02h" + bytes(4) + b"\0" + b"\0") * brokers
+    checks = iter(range(3))
+
+    def is_over() -> None:
+        if next(checks, None) is None:
+            raise TimeoutError
+
+    message = (1).to_bytes(4) + b"\0" + body + b"\x04cid" + bytes(4) + b"\x01" + b"\0"
+    with pytest.raises(TimeoutError):
+        parse_response(Metadata(), 1, message, is_over)
+
+
+def test_a_long_message_of_a_broker_is_cut() -> None:
+    assert len(str(refusal(58, "login", "x" * 100_000))) < 2_000

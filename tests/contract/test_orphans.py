@@ -3,18 +3,21 @@ control flow only)."""
 
 import itertools
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import boto3
 import pytest
 
 from include.tiering.errors import ForeignStoreError, ObjectKeyError, RemoteResourceNotFoundError
+from include.tiering.model.segments import RemoteLogSegmentState
 from include.tiering.quotas.contract import UnlimitedBytes
 from include.tiering.remote_storage.file.store import FileObjectStore
 from include.tiering.remote_storage.layouts.aiven import AivenLayout
 from include.tiering.remote_storage.object_store import BytesSource, ObjectStore, crc32c_of
 from include.tiering.remote_storage.orphan_objects import Orphan, OrphanKind, StoredOrphans
 from include.tiering.remote_storage.s3.store import S3ObjectStore
+from include.tiering.remote_storage.segment_storage import SegmentStorage
 from tests.doubles.s3_server import CREDENTIALS, MotoServer, moto_server
 from tests.doubles.stored_log import some_metadata
 
@@ -156,3 +159,32 @@ def test_an_object_goes_behind_a_marker_and_a_version_for_good(versioned: Any) -
     assert versions() == {marker}
     assert orphans.remove([Orphan(OrphanKind.VERSION, LOG, marker[1])]) == ()
     assert versions() == set()
+
+
+def test_each_version_has_its_own_result(versioned: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    store, versions = versioned
+    put(store, LOG)
+    store.delete([LOG])
+    put(store, LOG, b"again")
+    first, second = (version for key, version, is_marker in sorted(versions()) if not is_marker)
+    answer = {"Errors": [{"Key": LOG, "VersionId": second, "Code": "AccessDenied"}]}
+    monkeypatch.setattr(store._client, "delete_objects", lambda **_: answer)
+    both = [Orphan(OrphanKind.VERSION, LOG, first), Orphan(OrphanKind.VERSION, LOG, second)]
+    assert [failure.orphan.token for failure in orphans_of(store).remove(both)] == [second]
+    del answer["Errors"][0]["VersionId"]
+    assert len(orphans_of(store).remove(both)) == 2, "a store that does not say which"
+
+
+def test_an_upload_beside_a_finished_segment_ends_with_it(server: MotoServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The answer that told its id was lost, and the object was sent by a second upload."""
+    for name, value in CREDENTIALS.items():
+        monkeypatch.setenv(name, value)
+    bucket = f"uploads-{next(_BUCKETS)}"
+    server.make_bucket(bucket)
+    store = S3ObjectStore(bucket, "", endpoint_url=server.endpoint_url)
+    put(store, LOG)
+    begin_upload(store, LOG)
+    begin_upload(store, LOG.replace("log", "log2"))
+    finished = replace(some_metadata(10), state=RemoteLogSegmentState.COPY_SEGMENT_FINISHED)
+    assert SegmentStorage(store, AivenLayout()).delete_log_segments([finished]) == ()
+    assert [upload.key for upload in store.list_open_uploads()] == [LOG.replace("log", "log2")]

@@ -119,6 +119,8 @@ def _base64(text: str, name: str) -> bytes:
 
 
 MAX_MANIFEST_BYTES: Final = 16 * MIB
+_MAX_MANIFEST_VALUES: Final = 100_000
+"""Leader epochs are the only part whose number of values is not fixed. More take long to parse, again and again."""
 _INT64_MAX: Final = 2**63 - 1
 _METADATA_MEMBER: Final = "remoteLogSegmentMetadata"
 
@@ -247,6 +249,8 @@ def parse_manifest(content: bytes) -> SegmentManifest:
         FormatError: the manifest has more than `MAX_MANIFEST_BYTES`, is not JSON, lacks another member or has an
             unknown member at the top level; or a value is malformed, out of its range, or contradicts another.
     """
+    if sum(content.count(sign) for sign in (b",", b"{", b"[")) > _MAX_MANIFEST_VALUES:
+        raise FormatError(f"it has more than {_MAX_MANIFEST_VALUES} values, a manifest has some fifty")
     document = strict_json.parse_object(content, MAX_MANIFEST_BYTES)
     known = {"version", "chunkIndex", "segmentIndexes", "compression", "encryption", _METADATA_MEMBER}
     document.refuse_members_beyond(known)

@@ -42,9 +42,16 @@ class ObjectKind(StrEnum):
     LEADER_EPOCH = "leader_epoch_checkpoint"
 
 
+NOT_READ: Final = -1
+"""In the place of a checksum, which it never equals."""
+
+
 @dataclass(frozen=True, slots=True)
 class StoredObject:
     """One object, as it was sent or as the store reports it. The CRC-32C covers the whole object.
+
+    `crc32c` is `NOT_READ` if the store keeps no checksum, and the object is too large to be the segment's: it may have
+    terabytes, and its length alone says that it is wrong.
 
     Attributes:
         confirmed: True if the object was sent, and the store's response named a checksum that the store computed and

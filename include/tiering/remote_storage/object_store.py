@@ -81,6 +81,8 @@ class KeyFailure:
     key: str
     message: str
     retriable: bool
+    version_id: str | None = None
+    """The version that was to be deleted; None if none was named, or the store does not say which."""
 
 
 class ObjectStore(Protocol):
@@ -157,10 +159,11 @@ class ObjectStore(Protocol):
         """Test with a scratch object under `key`, which is removed, whether `replace` compares the version here."""
         ...
 
-    def stat(self, key: str, *, read_back: bool = True) -> ObjectStat | None:
+    def stat(self, key: str, *, read_back: bool = True, most_bytes: int | None = None) -> ObjectStat | None:
         """Return size and checksum; None if there is no such object.
 
-        Without `read_back` no byte of the object is read: a checksum that the store does not keep is None.
+        Without `read_back` no byte of the object is read: a checksum that the store does not keep is None. The same
+        holds for an object that has more than `most_bytes`.
         """
         ...
 
@@ -194,6 +197,11 @@ class ObjectStore(Protocol):
 
     def list_objects(self, prefix: str = "") -> Iterator[ObjectEntry]:
         """List every complete object whose key starts with `prefix`, in no particular order."""
+        ...
+
+    @property
+    def leaves_uploads(self) -> bool:
+        """Whether an object may be complete while an upload of it is open, of which an answer was lost."""
         ...
 
     def list_open_uploads(self, prefix: str = "") -> Iterator[OpenUpload]:

@@ -114,8 +114,11 @@ class StoredOrphans:
         versions = [orphan for orphan in orphans if orphan.kind is OrphanKind.VERSION]
         if versions:
             not_deleted = self._store.delete_versions([(orphan.key, orphan.token) for orphan in versions])
-            by_key = {failure.key: failure for failure in not_deleted}
-            failures += (_failure(orphan, by_key[orphan.key]) for orphan in versions if orphan.key in by_key)
+            failed = {(failure.key, failure.version_id): failure for failure in not_deleted}
+            for orphan in versions:
+                # A store that does not say which version it kept may have kept any version of the key.
+                refused = failed.get((orphan.key, orphan.token)) or failed.get((orphan.key, None))
+                failures += [] if refused is None else [_failure(orphan, refused)]
         return tuple(failures)
 
     def _siblings(self, key: str) -> tuple[str, ...]:

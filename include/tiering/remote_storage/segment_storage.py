@@ -35,6 +35,7 @@ from include.tiering.model.ownership import AcceptedMarkers, StoreMarker, StoreP
 from include.tiering.model.segments import IndexType, LogSegmentData, RemoteLogSegmentMetadata, TopicIdPartition
 from include.tiering.quotas.contract import ByteLimiter, UnlimitedBytes
 from include.tiering.remote_storage.contract import (
+    NOT_READ,
     DeleteFailure,
     KeptObject,
     ObjectKind,
@@ -55,6 +56,9 @@ from include.tiering.units import MIB
 
 MAX_IN_MEMORY_BYTES: Final = 64 * MIB
 COPY_TRUST_SECONDS: Final = 1.0
+_MOST_LOGS: Final = 2
+_SURPLUS_BYTES: Final = 64 * MIB
+"""No object of a segment (compressed, encrypted, an index) has more bytes than twice its log and this."""
 
 
 class StoredSegmentReader:
@@ -220,10 +224,13 @@ class SegmentStorage:
 
     def stat_log_segment(self, metadata: RemoteLogSegmentMetadata) -> tuple[StoredObject, ...]:
         found = []
+        most_bytes = _MOST_LOGS * metadata.segment_size_bytes + _SURPLUS_BYTES
         for kind, key in self._layout.keys(metadata):
-            stat = self._store.stat(key)
-            if stat is not None:
-                found.append(StoredObject(kind, key, stat.size_bytes, self._stored_crc32c(key, stat)))
+            stat = self._store.stat(key, most_bytes=most_bytes)
+            if stat is None:
+                continue
+            crc32c = NOT_READ if stat.size_bytes > most_bytes else self._stored_crc32c(key, stat)
+            found.append(StoredObject(kind, key, stat.size_bytes, crc32c))
         return tuple(found)
 
     def fetch_log_segment(
@@ -254,7 +261,10 @@ class SegmentStorage:
 
     def delete_log_segments(self, segments: Sequence[RemoteLogSegmentMetadata]) -> tuple[DeleteFailure, ...]:
         owners = {key: segment for segment in segments for _, key in reversed(self._layout.keys(segment))}
-        failures = list(self._abort_uploads({key: owner for key, owner in owners.items() if not owner.is_finished}))
+        may_have_uploads = {
+            key: owner for key, owner in owners.items() if not owner.is_finished or self._store.leaves_uploads
+        }
+        failures = list(self._abort_uploads(may_have_uploads))
         for failure in self._store.delete(tuple(owners)):
             segment_id = owners[failure.key].remote_log_segment_id
             failures.append(DeleteFailure(segment_id, failure.key, failure.message, failure.retriable))

@@ -11,6 +11,7 @@ from typing import Final
 
 from include.tiering.model import histories
 from include.tiering.model.histories import OffsetRange, SkippedOffsets
+from include.tiering.model.ownership import SegmentOrigin
 from include.tiering.model.segments import Depth, IndexType, RemoteLogSegmentMetadata
 from include.tiering.quotas.contract import ByteLimiter
 from include.tiering.remote_storage.contract import ObjectKind, RemoteStorage
@@ -44,7 +45,8 @@ def measure_segment(
     skip offsets of the partition.
 
     If no checksum of the source was recorded, a deep measure uses the checksum of the bytes that it read instead. Each
-    batch has a CRC-32C of its own, and offsets and epochs are compared with the metadata.
+    batch has a CRC-32C of its own, and offsets and epochs are compared with the metadata. For a broker's segment none
+    is ever recorded: a shallow measure has nothing to compare the store's checksum with, and uses that one.
 
     Raises:
         RemoteStorageUnavailableError: the store does not answer (retriable).
@@ -80,9 +82,9 @@ def measure_segment(
         _take_read_checksum_where_none_is_kept(measurements)
     else:
         fill_ends(measurements, contents)
-        _take_source_checksum_of_a_transformed_log(measurements, row)
+        _take_source_checksum_of_a_transformed_log(measurements, contents, row)
     measurements.fill(("objects_missing",), lambda: [_objects_missing(measurements, contents)])
-    source_crc32c = measurements.values.get("read_log_crc32c") if row.log_crc32c is None else row.log_crc32c
+    source_crc32c = _source_crc32c(measurements, row, depth)
     partition = metadata.topic_id_partition
     return SegmentMeasure(
         topic=partition.topic,
@@ -107,13 +109,26 @@ def _take_read_checksum_where_none_is_kept(measurements: Measurements) -> None:
         measurements.values["stored_log_crc32c"] = measurements.values["read_log_crc32c"]
 
 
-def _take_source_checksum_of_a_transformed_log(measurements: Measurements, row: SegmentRow) -> None:
+def _take_source_checksum_of_a_transformed_log(
+    measurements: Measurements, contents: SegmentContents, row: SegmentRow
+) -> None:
     """Use the source's checksum for a transformed log, because the store's checksum is of the transformed bytes.
 
-    The store's checksum was compared when the bytes were sent. A deep measure compares the decoded bytes.
+    The store's checksum was compared when the bytes were sent. A deep measure compares the decoded bytes. If the
+    source's is unknown, the store's is used, so that a log that is there has one.
     """
     if measurements.values["stored_log_size_bytes"] is not None and measurements.values["stored_log_crc32c"] is None:
-        measurements.values["stored_log_crc32c"] = row.log_crc32c
+        is_unknown = row.log_crc32c is None and row.origin is SegmentOrigin.BROKER
+        measurements.values["stored_log_crc32c"] = contents.log_object().crc32c if is_unknown else row.log_crc32c
+
+
+def _source_crc32c(measurements: Measurements, row: SegmentRow, depth: Depth) -> int | None:
+    """Return the checksum of the source's log, or that which stands for it if none was recorded."""
+    if row.log_crc32c is not None:
+        return row.log_crc32c
+    is_of_broker = depth is not Depth.DEEP and row.origin is SegmentOrigin.BROKER
+    found: int | None = measurements.values.get("stored_log_crc32c" if is_of_broker else "read_log_crc32c")
+    return found
 
 
 def _fill_indexes(measurements: Measurements, contents: SegmentContents, row: SegmentRow) -> None:

@@ -65,6 +65,13 @@ class SegmentContents:
             raise self._stored
         return self._stored
 
+    def log_object(self) -> StoredObject | KeptObject:
+        """Return the log's object. Raises RemoteResourceNotFoundError if there is none."""
+        for stored_object in self.stored_objects():
+            if stored_object.kind is ObjectKind.LOG:
+                return stored_object
+        raise RemoteResourceNotFoundError("the log is not in the store")
+
     def log_size_and_crc32c(self) -> tuple[int, int | None]:
         """Return the store's length and checksum of the log.
 
@@ -74,11 +81,7 @@ class SegmentContents:
         Raises:
             RemoteStorageError: the log is missing, or is transformed and not as long as its manifest says.
         """
-        stored = next(
-            (stored_object for stored_object in self.stored_objects() if stored_object.kind is ObjectKind.LOG), None
-        )
-        if stored is None:
-            raise RemoteResourceNotFoundError("the log is not in the store")
+        stored = self.log_object()
         sizes = self._transformed_sizes()
         if sizes is None:
             return stored.size_bytes, stored.crc32c

@@ -226,7 +226,7 @@ class ModelStore:
     def replaces_conditionally(self, key: str) -> bool:
         return True
 
-    def stat(self, key: str, *, read_back: bool = True) -> ObjectStat | None:
+    def stat(self, key: str, *, read_back: bool = True, most_bytes: int | None = None) -> ObjectStat | None:
         content = self.request("store.stat", key, "store read", lambda: self.state.seen(key))
         return None if content is None else ObjectStat(len(content), crc32c(content))
 
@@ -255,6 +255,10 @@ class ModelStore:
         return (
             ObjectEntry(key, len(content)) for key, content in found if key.startswith(prefix) and key not in hidden
         )
+
+    @property
+    def leaves_uploads(self) -> bool:
+        return False
 
     def list_open_uploads(self, prefix: str = "") -> Iterator[OpenUpload]:
         found = self.request("store.list uploads", prefix, "store read", lambda: list(self.state.uploads))

@@ -453,3 +453,8 @@ def test_an_empty_file_has_no_chunk() -> None:
 def test_an_impossible_chunk_size_is_refused(chunk_size: int) -> None:
     with pytest.raises(ValueError, match="chunk size"):
         FixedChunkIndex.plain(chunk_size, 100)
+
+
+def test_millions_of_values_are_refused_before_they_are_parsed() -> None:
+    with pytest.raises(FormatError, match="more than 100000 values"):
+        parse_manifest(b'{"version": "1", "more": [' + b"{}," * 200_000 + b"{}]}")

@@ -307,7 +307,7 @@ class MoodyStore(FileObjectStore):
         failures = tuple(KeyFailure(key, "busy", retriable=True) for key in sorted(kept))
         return failures + super().delete([key for key in keys if key not in kept])
 
-    def stat(self, key: str, *, read_back: bool = True) -> ObjectStat | None:
+    def stat(self, key: str, *, read_back: bool = True, most_bytes: int | None = None) -> ObjectStat | None:
         return super().stat(key, read_back=read_back) if isinstance(self.moods.stat, str) else self.moods.stat
 
     def abort_upload(self, upload: OpenUpload) -> None:

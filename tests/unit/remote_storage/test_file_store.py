@@ -7,6 +7,7 @@ import os
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -387,3 +388,56 @@ def test_names_that_no_store_wrote_are_listed_and_never_deleted(root: Path, stor
     (failure,) = store.delete([hostile])
     assert failure.message.isprintable()
     assert {found.key for found in store.list_objects()} == keys
+
+
+# Temporary files of a store whose layout keeps them elsewhere.
+
+
+def test_a_staged_name_is_removed_durably(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise a power cut brings it back: an open upload of an object that is complete."""
+    store = FileObjectStore(root, staging_prefix="staging/")
+    put(store, "a/one")
+    calls: list[str] = []
+    real_fsync, real_unlink = os.fsync, os.unlink
+
+    def fsync(fd: int) -> None:
+        calls.append(f"fsync {opened_name(fd)}")
+        real_fsync(fd)
+
+    def unlink(path: Any, **rest: Any) -> None:
+        calls.append("unlink")
+        real_unlink(path, **rest)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    monkeypatch.setattr(os, "unlink", unlink)
+    put(store, "a/two")
+    assert "staging" in os.fspath(root / "staging" / "a")
+    assert calls[calls.index("unlink") :] == ["unlink", "fsync a", "fsync a"]
+
+
+@pytest.mark.parametrize("has_unnamed_files", [True, False])
+def test_asking_for_the_time_leaves_no_name_among_the_objects(
+    root: Path, monkeypatch: pytest.MonkeyPatch, has_unnamed_files: bool
+) -> None:
+    """Another program reads these directories; the process may end at any moment."""
+    store = FileObjectStore(root, staging_prefix="staging/")
+    put(store, "marker")
+    seen: list[set[str]] = []
+    real_fsync, real_open = os.fsync, os.open
+
+    def fsync(fd: int) -> None:
+        seen.append({path.name for path in root.iterdir() if path.is_file()})
+        real_fsync(fd)
+
+    def no_unnamed_files(path: Any, flags: int, *args: Any, **rest: Any) -> int:
+        if flags & os.O_TMPFILE == os.O_TMPFILE:
+            raise OSError(errno.EOPNOTSUPP, "not here")
+        return real_open(path, flags, *args, **rest)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    if not has_unnamed_files:
+        monkeypatch.setattr(os, "open", no_unnamed_files)
+    assert store.clock_ms("marker") is not None
+    assert seen
+    assert all(names == {"marker"} for names in seen)
+    assert list(store.list_open_uploads()) == []

@@ -21,12 +21,14 @@ from include.tiering.formats import indexes
 from include.tiering.formats.record_batch import HEADER_SIZE, iter_headers
 from include.tiering.model.histories import OffsetRange, SkippedOffsets
 from include.tiering.model.leader_epochs import LeaderEpochs
+from include.tiering.model.ownership import SegmentOrigin
 from include.tiering.model.segments import Depth, IndexType, RemoteLogSegmentMetadata
 from include.tiering.quotas.contract import UnlimitedBytes
 from include.tiering.remote_storage.file.store import FileObjectStore
 from include.tiering.remote_storage.layouts.local_tiered_storage import LocalTieredStorageLayout
 from include.tiering.remote_storage.segment_storage import SegmentStorage
 from include.tiering.segments.contract import SegmentRow
+from include.tiering.units import MIB
 from include.tiering.verification.measure_segment import measure_segment
 from include.tiering.verification.measures import SegmentMeasure
 from include.tiering.verification.rules import RULES, explain
@@ -469,3 +471,32 @@ def test_no_damage_is_an_error_and_none_of_the_log_goes_unseen(
     if suffix == "log":
         assert {"Q101", "Q102"} & found
         assert found <= {"Q101", "Q102", "Q215", "Q251", "Q252"} | (set() if changed else {"Q106"})
+
+
+# What others stored: brokers' segments, and objects that cannot be theirs.
+
+
+def test_a_brokers_segment_has_no_checksum_to_compare_with(partition: CopiedPartition) -> None:
+    row = dataclasses.replace(partition.rows[1], log_crc32c=None, origin=SegmentOrigin.BROKER)
+    assert broken(measured(partition, row)) == set()
+    assert broken(measured(partition, row, depth=Depth.DEEP)) == set()
+    partition.object_path(row, "log").unlink()
+    assert "Q102" in broken(measured(partition, row)), "a log that is not there"
+
+
+def test_a_log_that_is_far_too_long_is_not_read_to_its_end(
+    partition: CopiedPartition, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One sparse object of a terabyte must not hold a verification up."""
+    row, read_bytes = partition.rows[1], 0
+    os.truncate(partition.object_path(row, "log"), 1 << 40)
+    real_pread = os.pread
+
+    def counted(fd: int, size: int, position: int) -> bytes:
+        nonlocal read_bytes
+        read_bytes += size
+        assert read_bytes < 64 * MIB, "it reads on and on"
+        return real_pread(fd, size, position)
+
+    monkeypatch.setattr(os, "pread", counted)
+    assert {"Q101", "Q102"} <= broken(measured(partition, row))

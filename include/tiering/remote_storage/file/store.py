@@ -11,7 +11,9 @@ How one object is written, and what a crash leaves:
       name (the file system's If-None-Match)        cut may still undo: the attempt is not FINISHED, so the delete of
                                                     the attempt removes both
     5 remove the temporary name                     the complete object, whose name a power cut may still undo
-    6 fsync the directory of the object             the object, durable
+    6 fsync the directory of the object             the object, durable; with `staging_prefix`, a power cut may bring
+                                                    the temporary name back: an open upload of a finished segment
+    7 with `staging_prefix`: fsync its directory    the object alone
 
 The temporary file is in the directory of the object, unless the layout sets `staging_prefix`: then it is in the
 directory `<staging_prefix><directory of the object>`. A layout sets the prefix if another program reads the directories
@@ -191,19 +193,21 @@ class FileObjectStore:
                     os.unlink(temporary, dir_fd=staged)
             with final_directory() as directory:
                 os.fsync(directory)
+            if parents != staging:
+                os.fsync(staged)
 
     def _final(self, parents: tuple[str, ...], staging: tuple[str, ...], staged: int) -> AbstractContextManager[int]:
         """Open the directory of the final name, which is created only now, unless the temporary file is in it."""
         return contextlib.nullcontext(staged) if parents == staging else self._tree.made_directory(parents)
 
-    def stat(self, key: str, *, read_back: bool = True) -> ObjectStat | None:
-        """Return size and checksum. The checksum is computed by reading the file; without `read_back` it is None."""
+    def stat(self, key: str, *, read_back: bool = True, most_bytes: int | None = None) -> ObjectStat | None:
+        """Return size and checksum. The checksum is computed by reading the file, or None if it is not to be read."""
         parents, name = _split(key)
         crc32c = 0
         position = 0
         try:
             with translated(self._root, key, "read"), self._tree.file(parents, name) as (fd, size_bytes):
-                if not read_back:
+                if not read_back or (most_bytes is not None and size_bytes > most_bytes):
                     return ObjectStat(size_bytes, None)
                 while block := os.pread(fd, BLOCK_BYTES, position):
                     crc32c = extend_crc32c(crc32c, block)
@@ -253,7 +257,10 @@ class FileObjectStore:
 
     def delete_versions(self, versions: Collection[tuple[str, str]]) -> tuple[KeyFailure, ...]:
         """See `ObjectStore.delete_versions`."""
-        return tuple(KeyFailure(key, "a directory keeps no versions", retriable=False) for key, _ in versions)
+        return tuple(
+            KeyFailure(key, "a directory keeps no versions", retriable=False, version_id=version_id)
+            for key, version_id in versions
+        )
 
     def list_objects(self, prefix: str = "") -> Iterator[ObjectEntry]:
         """See `ObjectStore.list_objects`."""
@@ -261,6 +268,11 @@ class FileObjectStore:
             key = f"{parent}{name}"
             if key.startswith(prefix) and not is_temporary(key, self._staging_prefix):
                 yield ObjectEntry(key, size_bytes)
+
+    @property
+    def leaves_uploads(self) -> bool:
+        """Return False: an object is complete when its temporary file is gone, durably."""
+        return False
 
     def list_open_uploads(self, prefix: str = "") -> Iterator[OpenUpload]:
         """See `ObjectStore.list_open_uploads`."""
@@ -280,16 +292,16 @@ class FileObjectStore:
         """Return the modification time of a file that is written now: on a network file system, the server's time."""
         if self.head(key) is None:
             return None
-        parents, name = _split(key)
+        staging, name = _split(self._staging_prefix + key)
         temporary = f"{name}{TEMPORARY_MARK}{self._random_bytes(8).hex()}"
-        with translated(self._root, key, "write a file next to"), self._tree.directory(parents) as directory:
+        with translated(self._root, key, "write a file for"), self._tree.made_directory(staging) as directory:
+            with contextlib.suppress(OSError):
+                # A file without a name, which a crash cannot leave. Network file systems know none.
+                return _written_ms(os.open(".", os.O_TMPFILE | os.O_WRONLY | os.O_CLOEXEC, 0o600, dir_fd=directory))
             fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=directory)
             try:
-                os.write(fd, b"\n")
-                os.fsync(fd)
-                return os.fstat(fd).st_mtime_ns // 1_000_000
+                return _written_ms(fd)
             finally:
-                os.close(fd)
                 os.unlink(temporary, dir_fd=directory)
 
     def check_capacity(self) -> None:
@@ -327,6 +339,16 @@ class FileObjectStore:
                     yield parent, name, status.st_size
                 elif stat_bits.S_ISDIR(status.st_mode) and f"{parent}{name}".startswith(prefix):
                     pending.append(f"{parent}{name}")
+
+
+def _written_ms(fd: int) -> int:
+    """Write to a new file, and close it; return its modification time in milliseconds."""
+    try:
+        os.write(fd, b"\n")
+        os.fsync(fd)
+        return os.fstat(fd).st_mtime_ns // 1_000_000
+    finally:
+        os.close(fd)
 
 
 def _split(key: str) -> tuple[tuple[str, ...], str]:

@@ -176,18 +176,19 @@ class S3ObjectStore:
         finally:
             self.delete([key])
 
-    def stat(self, key: str, *, read_back: bool = True) -> ObjectStat | None:
+    def stat(self, key: str, *, read_back: bool = True, most_bytes: int | None = None) -> ObjectStat | None:
         """See `ObjectStore.stat`."""
         answer = self._head(key, ChecksumMode="ENABLED")
-        return None if answer is None else ObjectStat(int(answer["ContentLength"]), full_object_crc32c(answer))
+        return None if answer is None else ObjectStat(answer["ContentLength"], full_object_crc32c(answer))
 
     def head(self, key: str) -> SeenObject | None:
         """See `ObjectStore.head`."""
         answer = self._head(key)
         if answer is None:
             return None
-        modified_ms = round(answer["LastModified"].timestamp() * 1000)
-        return SeenObject(int(answer["ContentLength"]), modified_ms, answer.get("VersionId"))
+        with translated("look at", self._bucket, self._full_key(key)):
+            modified_ms = round(answer["LastModified"].timestamp() * 1000)
+        return SeenObject(answer["ContentLength"], modified_ms, answer.get("VersionId"))
 
     def read(self, key: str, first: int = 0, last: int | None = None, *, limiter: ByteLimiter) -> Iterator[bytes]:
         """See `ObjectStore.read`."""
@@ -219,6 +220,11 @@ class S3ObjectStore:
         """See `ObjectStore.list_objects`."""
         for found in self._listed("list_objects_v2", "Contents", prefix):
             yield ObjectEntry(found["Key"].removeprefix(self._prefix), int(found["Size"]))
+
+    @property
+    def leaves_uploads(self) -> bool:
+        """Return True: if the answer with an upload's id is lost, the SDK begins a second upload of the same object."""
+        return True
 
     def list_open_uploads(self, prefix: str = "") -> Iterator[OpenUpload]:
         """See `ObjectStore.list_open_uploads`."""
@@ -256,7 +262,9 @@ class S3ObjectStore:
         """Return the response to HeadObject; None if its status is 404: there is no such object, or no such bucket."""
         with translated("look at", self._bucket, self._full_key(key)):
             try:
-                return self._client.head_object(Bucket=self._bucket, Key=self._full_key(key), **options)
+                answer = self._client.head_object(Bucket=self._bucket, Key=self._full_key(key), **options)
+                answer["ContentLength"] = int(answer["ContentLength"])
+                return answer
             except ClientError as error:
                 if http_status(error) == 404:
                     return None
@@ -270,7 +278,7 @@ class S3ObjectStore:
             try:
                 accepted.append((checked_key(key), version))
             except ObjectKeyError as error:
-                failures.append(KeyFailure(key, str(error), retriable=False))
+                failures.append(KeyFailure(key, str(error), retriable=False, version_id=version.get("VersionId")))
         left = iter(accepted)
         while batch := list(islice(left, _KEYS_PER_DELETE)):
             failures.extend(self._delete_batch(batch))
@@ -285,20 +293,26 @@ class S3ObjectStore:
         try:
             with translated("delete", self._bucket, self._prefix + keys[0]):
                 answer = self._client.delete_objects(Bucket=self._bucket, Delete=request)
+                return [
+                    KeyFailure(
+                        failed["Key"].removeprefix(self._prefix),
+                        f"cannot delete an object below {self.describe()}: the store answered"
+                        f" {printable(failed['Code'])[:64]}",
+                        is_retriable_code(failed["Code"]),
+                        failed.get("VersionId"),
+                    )
+                    for failed in answer.get("Errors", ())
+                    if failed["Code"] not in ("NoSuchKey", "NoSuchVersion")
+                ]
         except RemoteStorageError as error:
-            return [KeyFailure(key, str(error), error.retriable) for key in keys]
-        return [
-            KeyFailure(
-                failed["Key"].removeprefix(self._prefix),
-                f"cannot delete an object below {self.describe()}: the store answered {printable(failed['Code'])[:64]}",
-                is_retriable_code(failed["Code"]),
-            )
-            for failed in answer.get("Errors", ())
-            if failed["Code"] not in ("NoSuchKey", "NoSuchVersion")
-        ]
+            return [
+                KeyFailure(key, str(error), error.retriable, version.get("VersionId"))
+                for key, version in versioned_keys
+            ]
 
 
 MAX_PARTS: Final = 10_000
+_CRC32C_BYTES: Final = 4
 _OUR_OWN_EARLIER_TRY: Final = frozenset({"PreconditionFailed", "NoSuchUpload"})
 
 
@@ -415,11 +429,15 @@ def abort(client: BaseClient, bucket: str, key: str, upload_id: str) -> None:
 
 
 def full_object_crc32c(answer: dict[str, Any]) -> int | None:
-    """Return the checksum in a response; None if it has none, or one that covers only the checksums of parts."""
+    """Return the checksum in a response; None if it has none that can be read, or only one over those of parts."""
     encoded = answer.get("ChecksumCRC32C")
     if encoded is None or "-" in encoded or answer.get("ChecksumType", "FULL_OBJECT") != "FULL_OBJECT":
         return None
-    return int.from_bytes(b64decode(encoded), "big")
+    try:
+        decoded = b64decode(encoded, validate=True)
+    except ValueError:
+        return None
+    return int.from_bytes(decoded, "big") if len(decoded) == _CRC32C_BYTES else None
 
 
 def encoded_crc32c(crc32c: int) -> str:

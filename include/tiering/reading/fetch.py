@@ -22,12 +22,21 @@ segments of the older history that begin at or above this offset are listed as l
 leader epoch.
 """
 
+import os
+import stat
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final
 
-from include.tiering.errors import FormatError, OffsetOutOfRangeError, RemoteChecksumError, TieringError
+from include.tiering.errors import (
+    FormatError,
+    OffsetOutOfRangeError,
+    RemoteChecksumError,
+    SettingError,
+    TieringError,
+    printable,
+)
 from include.tiering.formats import indexes
 from include.tiering.formats.record_batch import WholeBatches, extend_crc32c
 from include.tiering.model.histories import (
@@ -327,12 +336,32 @@ def write_records(fetched: FetchedRecords, output_dir: Path) -> Path:
 
     A crash may leave a `.partial` file, which the next call for these offsets overwrites.
     """
-    target = output_dir / str(fetched.fetch.partition)
-    target.mkdir(parents=True, exist_ok=True)
+    target = _own_directory(output_dir / str(fetched.fetch.partition))
     final = target / f"{fetched.base_offset:020d}-{fetched.next_offset - 1:020d}.batches"
     partial = final.with_suffix(".partial")
-    partial.write_bytes(fetched.records)
+    with _new_file(partial) as out:
+        out.write(fetched.records)
     return partial.replace(final)
+
+
+def _own_directory(path: Path) -> Path:
+    """Create the directory if it is absent, and return it.
+
+    Raises:
+        SettingError: somebody else owns it, or it is a link, so that others decide where files in it lead to.
+    """
+    path.mkdir(parents=True, exist_ok=True)
+    status = path.lstat()
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
+        what = "is no directory" if not stat.S_ISDIR(status.st_mode) else "belongs to another user"
+        raise SettingError(f"{printable(str(path))} {what}: name another directory with --output")
+    return path
+
+
+def _new_file(path: Path) -> BinaryIO:
+    """Open a new file that only its owner may use, in the place of one with this name. No link is followed."""
+    path.unlink(missing_ok=True)
+    return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600), "wb")
 
 
 def _scopes(segment: RemoteLogSegmentMetadata, client: str | None) -> tuple[Scope, ...]:
@@ -420,7 +449,7 @@ def _name(row: SegmentRow, *, is_second: bool) -> str:
 def _fetch_log(row: SegmentRow, final: Path, storage: RemoteStorage, limiter: ByteLimiter) -> Path:
     partial = final.with_suffix(".partial")
     crc32c = size_bytes = 0
-    with partial.open("wb") as out:
+    with _new_file(partial) as out:
         for block in storage.fetch_log_segment(row.metadata, limiter=limiter):
             crc32c = extend_crc32c(crc32c, block)
             size_bytes += len(block)

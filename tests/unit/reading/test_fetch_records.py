@@ -1,5 +1,6 @@
 """Fetches of records and of partitions."""
 
+import os
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -7,7 +8,7 @@ from pathlib import Path
 import google_crc32c
 import pytest
 
-from include.tiering.errors import OffsetOutOfRangeError, RemoteChecksumError
+from include.tiering.errors import OffsetOutOfRangeError, RemoteChecksumError, SettingError
 from include.tiering.model.histories import Divergence, Followed, OffsetRange, SeenBy, SeenDivergence, SkippedOffsets
 from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.segments import (
@@ -206,6 +207,36 @@ def test_a_file_is_named_after_its_offsets(deployment: Deployment, tmp_path: Pat
     assert path.parent.name == str(deployment.partition)
     assert path.read_bytes() == bytes(found.records)
     assert [file.name for file in path.parent.iterdir()] == [path.name]
+
+
+def test_a_link_that_somebody_planted_is_not_written_through(deployment: Deployment, tmp_path: Path) -> None:
+    found = deployment.read(PartitionFetch(deployment.partition, 0, 1), None)
+    mine, target = tmp_path / "mine", tmp_path / "out" / str(deployment.partition)
+    mine.write_bytes(b"mine")
+    target.mkdir(parents=True)
+    name = f"{found.base_offset:020d}-{found.next_offset - 1:020d}"
+    (target / f"{name}.partial").symlink_to(mine)
+    path = write_records(found, tmp_path / "out")
+    assert mine.read_bytes() == b"mine"
+    assert (path.read_bytes(), path.stat().st_mode & 0o777) == (bytes(found.records), 0o600)
+
+
+def test_a_directory_that_leads_elsewhere_is_refused(deployment: Deployment, tmp_path: Path) -> None:
+    found = deployment.read(PartitionFetch(deployment.partition, 0, 1), None)
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / str(deployment.partition)).symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(SettingError, match="is no directory: name another directory with --output"):
+        write_records(found, tmp_path / "out")
+
+
+def test_a_directory_of_somebody_else_is_refused(
+    deployment: Deployment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = deployment.read(PartitionFetch(deployment.partition, 0, 1), None)
+    monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
+    with pytest.raises(SettingError, match="belongs to another user"):
+        write_records(found, tmp_path / "out")
 
 
 # Reading a partition back: which copies become files.

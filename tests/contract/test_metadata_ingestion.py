@@ -1,8 +1,11 @@
 """What was read of the metadata topic, in SQL: what a broker's cache says, what the counters say, once."""
 
-import pytest
-from sqlalchemy import Engine, select
+from collections.abc import Sequence
 
+import pytest
+from sqlalchemy import Connection, Engine, select
+
+from include.tiering.database import transactions
 from include.tiering.database.schema import events
 from include.tiering.database.transactions import reading
 from include.tiering.errors import MetadataTopicReplacedError, StateConflictError
@@ -20,6 +23,7 @@ from include.tiering.model.segments import (
     Verdict,
 )
 from include.tiering.model.sizes import partition_states
+from include.tiering.segments import sql_metadata_topic
 from include.tiering.segments.contract import QualityResult, RemoteLogMetadata, Verification
 from include.tiering.segments.ingestion_contract import (
     IngestPage,
@@ -330,6 +334,40 @@ class TestOurOwn:
         assert metadata.list_segments(PARTITION) == []
         assert metadata.partition_sizes(PARTITION) == []
         assert ingestion.take_over(author="test") == []
+
+    def test_two_runs_at_once_count_a_deletion_once(
+        self,
+        engine: Engine,
+        ingestion: SqlMetadataIngestion,
+        metadata: RemoteLogMetadata,
+        ours: object,
+        registry: SqlTopicRegistry,
+        monkeypatch: pytest.MonkeyPatch,
+    ):
+        """The other run commits between the first one's reading and its lock. SQLite has one writer at a time."""
+        finish(metadata, B, fence_of(engine, PARTITION))
+        feed(ingestion, A, update_of(A, FINISHED), update_of(A, DELETE_STARTED), update_of(A, DELETE_FINISHED))
+        for owner, before in (
+            (TopicOwner.HANDING_OVER, TopicOwner.PLATFORM),
+            (TopicOwner.BROKER, TopicOwner.HANDING_OVER),
+        ):
+            registry.set_owner(PARTITION.topic_id, "orders", owner, expected=before, author="test")
+        others: list[Sequence[str]] = []
+        lock = transactions.lock_partition
+
+        def overtaken(connection: Connection, cluster_id: str, partition: TopicIdPartition) -> None:
+            if not others and connection.dialect.name == "postgresql":
+                others.append(())
+                others.append(ingestion.take_over(author="other"))
+            lock(connection, cluster_id, partition)
+
+        monkeypatch.setattr(sql_metadata_topic, "lock_partition", overtaken)
+        said = [*ingestion.take_over(author="test"), *(one for other in others for one in other)]
+        assert said == ["orders-0: brokers delete 1 of our segments"]
+        assert ingestion.take_over(author="test") == []
+        (size,) = metadata.partition_sizes(PARTITION)
+        assert (size.segments, size.size_bytes) == (1, B.segment_size_bytes)
+        assert [detail for _, detail in told_events(engine)].count("brokers delete 1 of our segments") == 1
 
     def test_a_brokers_segment_in_our_topic_gives_it_to_the_broker_with_an_event(
         self, engine: Engine, ingestion: SqlMetadataIngestion, ours: object, registry: SqlTopicRegistry

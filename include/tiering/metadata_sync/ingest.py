@@ -160,14 +160,23 @@ class Ingester:
         Raises:
             MetadataTopicReplacedError: the topic was created again, or got more partitions, since it was read;
                 `read_again` resolves this.
-            MetadataTopicUnavailableError: the topic's id, partition count or offsets cannot be read now.
+            MetadataTopicUnavailableError: the topic's id or partition count cannot be read now, or the offsets of no
+                partition.
             MetadataTopicRefusedError: the brokers refuse access.
         """
-        identity, bounds = self._described()
+        identity, bounds, unavailable = self._described()
+        if not bounds and unavailable:
+            raise next(iter(unavailable.values()))
         positions = self.ingestion.record_bounds(identity, bounds)
         self.observe(IngestStep.BOUNDS_STORED, -1)
         findings: list[str] = []
-        ingested = tuple(self._ingest(position, findings) for position in positions)
+        known = {position.metadata_partition: position for position in positions}
+        ingested = tuple(
+            _not_read(number, known.get(number), unavailable[number])
+            if number in unavailable
+            else self._ingest(known[number], findings)
+            for number in sorted({*known, *unavailable})
+        )
         changes: tuple[str, ...] = ()
         if not any(partition.failed for partition in ingested):
             changes = tuple(self.ingestion.take_over(author=self.author))
@@ -176,16 +185,31 @@ class Ingester:
 
     def read_again(self) -> None:
         """Reset every position to the beginning of the present topic; the next `run` reads from there."""
-        self.ingestion.read_again(*self._described(), author=self.author)
+        identity, bounds, unavailable = self._described()
+        if unavailable:
+            # What is not in the records is removed after a second reading, so each partition is read again.
+            raise next(iter(unavailable.values()))
+        self.ingestion.read_again(identity, bounds, author=self.author)
         self.observe(IngestStep.BOUNDS_STORED, -1)
 
-    def _described(self) -> tuple[MetadataTopicIdentity, dict[int, OffsetBounds]]:
-        """Return identity and offsets of the topic. The identity is read twice, so that the offsets belong to it."""
+    def _described(
+        self,
+    ) -> tuple[MetadataTopicIdentity, dict[int, OffsetBounds], dict[int, MetadataTopicUnavailableError]]:
+        """Return identity and offsets of the topic, and why the offsets of other partitions are not known.
+
+        A partition without a leader has none now. The identity is read twice, so that the offsets belong to it.
+        """
         identity = self._identity()
-        bounds = {number: self.topic.offsets(number) for number in range(identity.partition_count)}
+        bounds: dict[int, OffsetBounds] = {}
+        unavailable: dict[int, MetadataTopicUnavailableError] = {}
+        for number in range(identity.partition_count):
+            try:
+                bounds[number] = self.topic.offsets(number)
+            except MetadataTopicUnavailableError as error:
+                unavailable[number] = error
         if self._identity() != identity:
             raise MetadataTopicUnavailableError(f"{METADATA_TOPIC} was replaced while its offsets were read")
-        return identity, bounds
+        return identity, bounds, unavailable
 
     def _identity(self) -> MetadataTopicIdentity:
         return MetadataTopicIdentity(self.topic.topic_id(), self.topic.partition_count())
@@ -221,6 +245,13 @@ class Ingester:
             stopped,
             failed,
         )
+
+
+def _not_read(number: int, position: IngestPosition | None, error: MetadataTopicUnavailableError) -> IngestedPartition:
+    """Return the result of a partition whose offsets are not known now. `position` is None if it was never read."""
+    reached, end = (0, 0) if position is None else (position.next_offset, position.end_offset)
+    stopped = None if position is None else position.stopped
+    return IngestedPartition(number, reached, reached, end, 0, 0, False, {}, stopped, str(error))
 
 
 class _Reading:

@@ -5,12 +5,11 @@ platform's segments that brokers delete. Once a metadata partition is read again
 segments that no record named.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import groupby
 from typing import Any, Final
 
-from sqlalchemy import Connection, Row, and_, bindparam, delete, exists, insert, select, text, update
+from sqlalchemy import Connection, Row, Select, and_, bindparam, delete, exists, insert, select, text, update
 
 from include.tiering.database.event_log import EventKind, Subject, record_event, topic_subject
 from include.tiering.database.schema import (
@@ -261,7 +260,6 @@ _SAME_TOPIC: Final = and_(topics.c.cluster_id == segments.c.cluster_id, topics.c
 # These repeat the conditions of the partial indexes word for word, so that SQLite uses these indexes.
 _OF_BROKERS: Final = text("origin = 'broker'")
 _BEHIND_BROKERS: Final = text("origin = 'platform' AND broker_state > state")
-_IN_ORDER: Final = (segments.c.topic_id, segments.c.partition, segments.c.segment_key)
 _CHANGE_SEGMENT: Final = update(segments).where(segments.c.segment_key == bindparam("of_key"))
 _AT_ONCE: Final = 500
 
@@ -297,22 +295,44 @@ def follow_brokers(connection: Connection, cluster_id: str, now_ms: NowMs, autho
 
     Yield a sentence for each partition with such segments.
     """
-    query = (
+    behind = (
         select(segments, topics.c.name)
         .join(topics, _SAME_TOPIC)
         .where(_BEHIND_BROKERS, segments.c.cluster_id == cluster_id, topics.c.owner == TopicOwner.BROKER)
         .where(segments.c.broker_state >= int(RemoteLogSegmentState.DELETE_SEGMENT_STARTED))
-        .order_by(*_IN_ORDER)
     )
-    rows = connection.execute(query).all()
-    for key, group in groupby(rows, key=lambda row: (row.topic_id, row.partition, row.name)):
-        partition = partition_from(*key)
-        lock_partition(connection, cluster_id, partition)
+    for partition, group in _locked_groups(connection, cluster_id, behind):
         followed = [(row.segment_key, segment_row_of(row)) for row in group]
         _follow(connection, cluster_id, partition, followed, now_ms(connection))
         detail = f"brokers delete {len(followed)} of our segments"
         record_ingestion(connection, cluster_id, partition, detail, now_ms(connection), author)
         yield f"{partition}: {detail}"
+
+
+def _locked_groups(
+    connection: Connection,
+    cluster_id: str,
+    rows: Select[Any],
+    chosen: Callable[[TopicIdPartition], bool] = lambda _: True,
+) -> Iterator[tuple[TopicIdPartition, Sequence[Row[Any]]]]:
+    """Lock one partition after the other, and yield it with its rows as they are under the lock.
+
+    Another run may have changed the rows between a read without the lock and the lock. `rows` selects from `segments`
+    and `topics`.
+    """
+    keys = rows.with_only_columns(segments.c.topic_id, segments.c.partition, topics.c.name).distinct()
+    for key in connection.execute(keys.order_by(segments.c.topic_id, segments.c.partition)).all():
+        partition = partition_from(*key)
+        if not chosen(partition):
+            continue
+        lock_partition(connection, cluster_id, partition)
+        of_partition_only = (
+            segments.c.topic_id == str(partition.topic_id),
+            segments.c.partition == partition.partition,
+        )
+        found = connection.execute(rows.where(*of_partition_only).order_by(segments.c.segment_key)).all()
+        if found:
+            yield partition, found
 
 
 def forget_unread(
@@ -327,16 +347,14 @@ def forget_unread(
         select(segments, topics.c.name)
         .join(topics, _SAME_TOPIC)
         .where(_OF_BROKERS, segments.c.cluster_id == cluster_id, segments.c.broker_state.is_(None))
-        .order_by(*_IN_ORDER)
     )
-    rows = connection.execute(unread).all()
     findings = []
-    for key, group in groupby(rows, key=lambda row: (row.topic_id, row.partition, row.name)):
-        partition = partition_from(*key)
-        if metadata_partition_of(partition, partition_count) != metadata_partition:
-            continue
-        lock_partition(connection, cluster_id, partition)
-        gone = list(group)
+    for partition, gone in _locked_groups(
+        connection,
+        cluster_id,
+        unread,
+        lambda found: metadata_partition_of(found, partition_count) == metadata_partition,
+    ):
         live = [row for row in gone if row.state != _TOMBSTONE]
         if live:
             count_out(connection, cluster_id, *(segment_row_of(row).metadata for row in live))

@@ -1,6 +1,6 @@
 """Ingestion: what is stored, measured and reported."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 import pytest
@@ -73,6 +73,52 @@ def append(
 def known(metadata: SqlRemoteLogMetadata) -> set[object]:
     rows = [row for partition in metadata.partitions() for row in metadata.list_segments(partition)]
     return {row.metadata.remote_log_segment_id for row in rows}
+
+
+class WithoutLeaders(MemoryMetadataTopic):
+    """Some partitions have no leader, so that not even their offsets are known."""
+
+    leaderless: Collection[int] = ()
+
+    def offsets(self, partition: int) -> OffsetBounds:
+        if partition in self.leaderless:
+            raise MetadataTopicUnavailableError("it has no leader just now")
+        return super().offsets(partition)
+
+
+def test_a_partition_whose_offsets_are_not_known_stops_none(
+    ingestion: SqlMetadataIngestion, metadata: SqlRemoteLogMetadata
+) -> None:
+    topic = WithoutLeaders(2)
+    append(topic, A)
+    append(topic, C, to=1)
+    topic.leaderless = {0}
+    report = Ingester(topic, ingestion).run()
+    assert [(one.metadata_partition, one.records, one.failed) for one in report.partitions] == [
+        (0, 0, "it has no leader just now"),
+        (1, 1, None),
+    ]
+    assert known(metadata) == {C.remote_log_segment_id}
+    topic.leaderless = ()
+    assert Ingester(topic, ingestion).run().failed == ()
+    append(topic, B)
+    topic.leaderless = {0}
+    report = Ingester(topic, ingestion).run()
+    assert [(one.next_offset, one.failed) for one in report.partitions] == [(1, "it has no leader just now"), (1, None)]
+    topic.leaderless = {0, 1}
+    with pytest.raises(MetadataTopicUnavailableError):
+        Ingester(topic, ingestion).run()
+
+
+def test_a_second_reading_begins_only_with_all_partitions(ingestion: SqlMetadataIngestion) -> None:
+    topic = WithoutLeaders(2)
+    append(topic, A)
+    Ingester(topic, ingestion).run()
+    before = ingestion.positions()
+    topic.leaderless = {1}
+    with pytest.raises(MetadataTopicUnavailableError):
+        Ingester(topic, ingestion).read_again()
+    assert ingestion.positions() == before
 
 
 def test_it_goes_on_where_it_was(ingestion: SqlMetadataIngestion, topic: MemoryMetadataTopic) -> None:

@@ -114,7 +114,9 @@ def plan_copy(
         again = Replacements()
         if copies and _may_copy(replica, metadata, registry):
             again = without_doubtful(replacements_of(replica, report, copies, metadata, max_new_copies), copies, doubt)
-            again = _with_whole_abandoned_copies(again, replica, copies, metadata, is_whole)
+            again = _with_whole_abandoned_copies(
+                again, replica, report, copies, metadata, max_new_copies=max_new_copies, is_whole=is_whole
+            )
         to_copy = list(again.segments)
         waits_first = [held for held in (again.held_back, divergence) if held is not None]
         held_back += waits_first
@@ -208,15 +210,26 @@ def _following(replica: Replica, pending: Sequence[LogSegment], highest: int | N
 def _with_whole_abandoned_copies(
     again: Replacements,
     replica: Replica,
+    report: ScanReport,
     copies: Sequence[FailedCopy],
     metadata: RemoteLogMetadata,
+    *,
+    max_new_copies: int,
     is_whole: Callable[[SegmentRow], bool],
 ) -> Replacements:
-    """Plan whole abandoned copies in the place of failed segments that no source can replace any more."""
+    """Plan whole abandoned copies in the place of failed segments that no source can replace any more.
+
+    The partition stays held back by the failed segments that no copy covers.
+    """
     if again.held_back is None or again.held_back.reason is not HeldBack.LOST:
         return again
-    left = replacement_copies(metadata, replica.topic_id_partition, [copy.metadata for copy in copies], is_whole)
-    return Replacements(tuple(left)) if left else again
+    lost = {loss.segment_id for loss in again.held_back.lost if not loss.in_source}
+    no_source = [copy.metadata for copy in copies if copy.segment_id in lost]
+    left = replacement_copies(metadata, replica.topic_id_partition, no_source, is_whole)
+    covered = {planned.supersedes for planned in left}
+    rest = [copy for copy in copies if copy.segment_id.id not in covered]
+    held_back = replacements_of(replica, report, rest, metadata, max_new_copies).held_back
+    return Replacements(tuple(sorted((*again.segments, *left), key=lambda planned: planned.base_offset)), held_back)
 
 
 def _may_copy(replica: Replica, metadata: RemoteLogMetadata, registry: TopicRegistry) -> bool:

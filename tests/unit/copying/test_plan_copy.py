@@ -24,6 +24,7 @@ from include.tiering.model.ownership import TopicOwner
 from include.tiering.model.segments import RemoteLogSegmentId, RemoteLogSegmentMetadata, TopicIdPartition, Uuid, Verdict
 from include.tiering.runs.contract import ANYWHERE, Placement, PlannedPartition
 from include.tiering.segments.contract import PartitionRetentionState, SegmentRow
+from include.tiering.segments.failed_copies import FailedCopy
 from tests.doubles.partial import Partial
 from tests.doubles.segments import FINISHED, segment_of, whole_replica
 
@@ -223,6 +224,25 @@ def test_what_the_source_has_no_longer_and_a_copy_has_is_planned_to_be_finished(
     assert bases(made) == planned
     assert [one.reason for one in made.held_back] == ([] if planned else [HeldBack.HOLE])
     assert [one.reason for one in plan(BEHIND_A_HOLE, known=known).held_back] == [HeldBack.HOLE]
+
+
+def test_a_whole_abandoned_copy_frees_its_own_offsets_only():
+    """Two segments are lost; a copy of one of them is there. The other one still waits for a person."""
+    source = replica("a", segment(300, 399), log_start=300)
+    partition = source.topic_id_partition
+    failed = [
+        FailedCopy(segment_of(partition, 40 + start, start, start + 99, {0: 0}, state=FINISHED), "Q102")
+        for start in (100, 200)
+    ]
+    known = Known(copied=299)
+    known.abandoned = [abandoned_row(100, 199)]
+    made = plan(source, known=known, failed={partition: failed}, is_whole=lambda _: True)
+    assert bases(made) == [[100]]
+    (held,) = made.held_back
+    assert (held.reason, [loss.offsets for loss in held.lost]) == (HeldBack.LOST, [(200, 299)])
+    known.abandoned = [abandoned_row(100, 199), abandoned_row(200, 299, 2)]
+    made = plan(source, known=known, failed={partition: failed}, is_whole=lambda _: True)
+    assert (bases(made), made.held_back) == ([[100, 200, 300]], ())
 
 
 def test_a_hole_before_the_active_segment_does_not_wait_until_that_has_rolled():

@@ -1,5 +1,7 @@
 """Reports. Each has a JSON document, tables, a summary line, and a flag that says whether a person has to act."""
 
+import csv
+import io
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -7,6 +9,7 @@ from typing import Any
 from include.tiering.errors import printable
 from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.segments import TopicIdPartition, Uuid
+from include.tiering.units import Quantity
 
 Document = dict[str, Any]
 
@@ -75,6 +78,26 @@ def count(number: int, singular: str, plural: str | None = None) -> str:
 def as_text(presentation: Presentation) -> str:
     """Return the tables and the summary line as text; unprintable characters in cells and summary are escaped."""
     return "\n".join([*map(_table, presentation.tables()), printable(presentation.summary)])
+
+
+def as_csv(tables: Iterable[Table]) -> str:
+    """Return tables as CSV with a line of heads, separated by an empty line. The first column holds a table's title.
+
+    Sizes are in bytes and durations in seconds, as numbers; unprintable characters are escaped.
+    """
+    return "\n".join(map(_csv_of, tables))
+
+
+def _csv_of(table: Table) -> str:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(("table", *(column.removesuffix(">") for column in table.columns)))
+    writer.writerows((table.title, *map(_csv_cell, row)) for row in table.rows)
+    return text.getvalue()
+
+
+def _csv_cell(cell: str) -> str:
+    return str(cell.number) if isinstance(cell, Quantity) else printable(cell)
 
 
 def _table(table: Table) -> str:

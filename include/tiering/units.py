@@ -11,19 +11,35 @@ _DAYS_FROM_HOURS: Final = 48
 _SCALE: Final = ((GIB, "GiB"), (MIB, "MiB"), (KIB, "KiB"))
 
 
-def format_bytes(size_bytes: int) -> str:
+class Quantity(str):
+    """A number formatted for people, together with the `number` itself, which a table for programs shows instead."""
+
+    number: float
+
+    def __new__(cls, text: str, number: float) -> "Quantity":
+        """Return `text` that remembers `number`."""
+        quantity = super().__new__(cls, text)
+        quantity.number = number
+        return quantity
+
+
+def format_bytes(size_bytes: int) -> Quantity:
     """``1536`` -> ``"1.5 KiB"``; a size below one KiB is shown exactly, as in ``"900 B"``."""
     for factor, name in _SCALE:
         if abs(size_bytes) >= factor:
-            return f"{size_bytes / factor:.1f} {name}"
-    return f"{size_bytes} B"
+            return Quantity(f"{size_bytes / factor:.1f} {name}", size_bytes)
+    return Quantity(f"{size_bytes} B", size_bytes)
 
 
-def format_duration(seconds: float) -> str:
+def format_duration(seconds: float) -> Quantity:
     """``75`` -> ``"1m 15s"``.
 
     Below a minute: seconds with one decimal. From one hour on: hours and minutes. From 48 hours on: days and hours.
     """
+    return Quantity(_duration(seconds), seconds)
+
+
+def _duration(seconds: float) -> str:
     if seconds < 60:
         return f"{seconds:.1f}s"
     minutes, rest = divmod(round(seconds), 60)

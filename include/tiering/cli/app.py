@@ -1,13 +1,15 @@
 """The root command: global options, and the list of commands in the order of the help text."""
 
 import logging
+import platform
 from pathlib import Path
 from typing import Annotated, Final
 
 import typer
 
+from include.tiering import __version__
 from include.tiering.cli.audit import audit
-from include.tiering.cli.command import Session, TieringGroup, session_of
+from include.tiering.cli.command import Session, TieringGroup, session_of, with_output_form
 from include.tiering.cli.configs import configs, pools
 from include.tiering.cli.copying import copy, plan, scan, skip
 from include.tiering.cli.expiration import delete_records, expire
@@ -34,11 +36,17 @@ EXIT_CODES: Final = "Exit codes: 0 done, 1 findings or refused, 2 usage or setti
 cli = typer.Typer(
     cls=TieringGroup,
     no_args_is_help=True,
-    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
     epilog=f"{EXIT_CODES}\n\nExample: `./tiering --config tiering.toml scan --topic 'orders*'`",
 )
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"./tiering {__version__} (Python {platform.python_version()})")
+        raise typer.Exit
 
 
 @cli.callback()
@@ -51,6 +59,9 @@ def root(
         ),
     ] = None,
     debug: Annotated[bool, typer.Option("--debug", help="Log each step, and show tracebacks.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version.")
+    ] = False,
 ) -> None:
     """Copy Kafka's rolled segments to remote storage; verify, count, expire and read the copies."""
     ctx.obj = Session(config, session_of(ctx).open_app)
@@ -99,4 +110,4 @@ COMMANDS: Final = (
 )
 
 for function, short_help, example in COMMANDS:
-    cli.command(short_help=short_help, epilog=f"Example: `./tiering {example}`")(function)
+    cli.command(short_help=short_help, epilog=f"Example: `./tiering {example}`")(with_output_form(function))

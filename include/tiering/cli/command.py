@@ -11,6 +11,7 @@ A presentation is shown on standard output, either as text for people or as one 
 `Interrupt` handles Ctrl-C and SIGTERM: the first signal lets the work end cleanly, the second ends the process at once.
 """
 
+import inspect
 import json
 import os
 import pwd
@@ -21,8 +22,11 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from enum import StrEnum
+from functools import wraps
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Protocol, Self
@@ -214,6 +218,49 @@ class Interrupt:
             signal.signal(number, handler)
 
 
+class OutputForm(StrEnum):
+    """How a command shows its result."""
+
+    TABLE = "table"
+    JSON = "json"
+    CSV = "csv"
+
+
+_FORM: Final[ContextVar[OutputForm]] = ContextVar("_FORM", default=OutputForm.TABLE)
+_FORM_OPTION: Final = typer.Option(
+    "-o", "--output-form", help="`table`; `json`, as --json; or `csv`: the tables, with sizes and durations as numbers."
+)
+
+
+def with_output_form(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command that has `--json` the option `-o` too, so that each command need not pass it on."""
+    signature = inspect.signature(command)
+    if "as_json" not in signature.parameters:
+        return command
+
+    @wraps(command)
+    def with_form(*, output_form: OutputForm | None = None, as_json: bool, **arguments: Any) -> None:
+        if as_json and output_form not in (None, OutputForm.JSON):
+            raise SettingError(f"--json and -o {output_form} exclude each other")
+        token = _FORM.set(output_form or OutputForm.TABLE)
+        try:
+            command(as_json=as_json or output_form is OutputForm.JSON, **arguments)
+        finally:
+            _FORM.reset(token)
+
+    option = inspect.Parameter(
+        "output_form",
+        inspect.Parameter.KEYWORD_ONLY,
+        default=None,
+        annotation=Annotated[OutputForm | None, _FORM_OPTION],
+    )
+    with_form.__signature__ = signature.replace(  # type: ignore[attr-defined]
+        parameters=[*signature.parameters.values(), option]
+    )
+    with_form.__annotations__ = {**command.__annotations__, "output_form": option.annotation}
+    return with_form
+
+
 class Output(Protocol):
     """A form in which a presentation is shown."""
 
@@ -237,6 +284,16 @@ class TextOutput:
         sys.stdout.write(as_text(presentation) + "\n")
 
 
+class CsvOutput:
+    """Writes the tables as CSV; the summary goes to standard error, so that a program reads nothing but tables."""
+
+    def show(self, presentation: "Presentation") -> None:
+        from include.tiering.presentation import as_csv
+
+        sys.stdout.write(as_csv(presentation.tables()))
+        typer.echo(printable(presentation.summary), err=True)
+
+
 class TerminalOutput:
     """Writes tables that fit the terminal, then the summary, which is red unless the presentation is `ok`."""
 
@@ -253,6 +310,8 @@ class TerminalOutput:
 def output_for(*, as_json: bool, is_terminal: bool) -> Output:
     if as_json:
         return JsonOutput()
+    if _FORM.get() is OutputForm.CSV:
+        return CsvOutput()
     return TerminalOutput() if is_terminal else TextOutput()
 
 

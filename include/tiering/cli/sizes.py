@@ -1,10 +1,18 @@
 """`./tiering sizes` and `log-dirs`: the remote log size, and local and remote bytes of the brokers' log dirs."""
 
+from enum import StrEnum
 from typing import Annotated
 
 import typer
 
 from include.tiering.cli.command import Json, Topics, finish, session_of
+
+
+class SizesBy(StrEnum):
+    """What a row of the first table is about."""
+
+    PARTITION = "partition"
+    TOPIC = "topic"
 
 
 def sizes(
@@ -14,9 +22,12 @@ def sizes(
         bool,
         typer.Option(help="Also read the log directories, to show bytes that wait for a copy or are local and remote."),
     ] = True,
+    by: Annotated[
+        SizesBy, typer.Option("--by", help="What a row of the first table is about: a partition, or a whole topic.")
+    ] = SizesBy.PARTITION,
     as_json: Json = False,
 ) -> None:
-    """Show bytes and segments in remote storage, by partition and leader epoch.
+    """Show bytes and segments in remote storage, by partition and leader epoch, or with `--by topic` by topic.
 
     Only complete copies count. A segment that spans leader epochs counts once in its partition and once in each of
     its epochs, so the sum of the epochs may be larger than the partition. Further tables show the bytes that wait to
@@ -26,7 +37,7 @@ def sizes(
         report = app.sizes.report(topic or (), scan_log_dirs=log_dirs)
     from include.tiering.sizes.report import present_sizes
 
-    finish(present_sizes(report), as_json=as_json)
+    finish(present_sizes(report, by_topic=by is SizesBy.TOPIC), as_json=as_json)
 
 
 def log_dirs(ctx: typer.Context, topic: Topics = None, as_json: Json = False) -> None:

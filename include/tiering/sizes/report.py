@@ -11,7 +11,7 @@ from itertools import groupby
 from operator import attrgetter
 
 from include.tiering.kafka.log_dirs.contract import error_document, error_table
-from include.tiering.model.segments import TopicIdPartition, VerdictTotal
+from include.tiering.model.segments import TopicIdPartition, Uuid, VerdictTotal
 from include.tiering.model.sizes import CostEstimate, PartitionLag, PartitionSize
 from include.tiering.presentation import Document, Presentation, Table, TopicNames, count, labels
 from include.tiering.sizes.compare import LogDirDescription, ReplicaSize, TierComparison
@@ -44,8 +44,43 @@ class SizeReport:
     stored: Mapping[TopicIdPartition, int] = field(default_factory=dict)
 
 
-def present_sizes(report: SizeReport) -> Presentation:
-    """Present sizes. A segment that spans leader epochs counts once in its partition, and whole in each epoch."""
+@dataclass(frozen=True, slots=True)
+class TopicSize:
+    """Sums over the partitions of one topic; the attributes mean what they mean in `PartitionSize`."""
+
+    topic: str
+    topic_id: Uuid
+    partitions: int
+    segments: int
+    size_bytes: int
+    stored_bytes: int
+
+
+def topic_sizes(report: SizeReport) -> tuple[TopicSize, ...]:
+    """Return the sums by topic, the largest first. Topics of the same name with different ids are apart."""
+    sizes: dict[tuple[str, Uuid], list[PartitionSize]] = {}
+    for size in report.sizes:
+        partition = size.topic_id_partition
+        sizes.setdefault((partition.topic, partition.topic_id), []).append(size)
+    summed = (
+        TopicSize(
+            topic,
+            topic_id,
+            len(partitions),
+            sum(size.segments for size in partitions),
+            sum(size.size_bytes for size in partitions),
+            sum(report.stored.get(size.topic_id_partition, size.size_bytes) for size in partitions),
+        )
+        for (topic, topic_id), partitions in sizes.items()
+    )
+    return tuple(sorted(summed, key=lambda size: (-size.size_bytes, size.topic, str(size.topic_id))))
+
+
+def present_sizes(report: SizeReport, *, by_topic: bool = False) -> Presentation:
+    """Present sizes. A segment that spans leader epochs counts once in its partition, and whole in each epoch.
+
+    With `by_topic` the first table has a row for each topic, and the document also has the sums by topic.
+    """
     total_bytes = sum(size.size_bytes for size in report.sizes)
     segments = sum(size.segments for size in report.sizes)
     words = [count(len(report.sizes), "partition"), count(segments, "segment"), format_bytes(total_bytes)]
@@ -59,10 +94,12 @@ def present_sizes(report: SizeReport) -> Presentation:
         words.append(f"about {_money(report.cost.storage_per_month)} {report.cost.currency} a month")
     if report.unread:
         words.append(f"without {count(len(report.unread), 'partition')} that brokers tier")
-    return Presentation(lambda: _document(report), lambda: _tables(report), ", ".join(words))
+    return Presentation(
+        lambda: _document(report, by_topic=by_topic), lambda: _tables(report, by_topic=by_topic), ", ".join(words)
+    )
 
 
-def _document(report: SizeReport) -> Document:
+def _document(report: SizeReport, *, by_topic: bool) -> Document:
     document: Document = {
         "partitions": [
             {
@@ -80,6 +117,18 @@ def _document(report: SizeReport) -> Document:
         "delete_lag": _lag_documents(report.delete_lags),
         "cost": None if report.cost is None else _cost_document(report.cost),
     }
+    if by_topic:
+        document["topics"] = [
+            {
+                "topic": size.topic,
+                "topic_id": str(size.topic_id),
+                "partitions": size.partitions,
+                "segments": size.segments,
+                "bytes": size.size_bytes,
+                "stored_bytes": size.stored_bytes,
+            }
+            for size in topic_sizes(report)
+        ]
     if report.unread:
         document["unread"] = [{**labels(partition), "reason": why} for partition, why in report.unread.items()]
     if report.verdicts:
@@ -147,8 +196,18 @@ def _names(report: SizeReport) -> TopicNames:
     )
 
 
-def _tables(report: SizeReport) -> tuple[Table, ...]:
-    names = _names(report)
+def _sizes_table(report: SizeReport, names: TopicNames, *, by_topic: bool) -> Table:
+    if by_topic:
+        sums = tuple(
+            (
+                names.topic(size.topic, size.topic_id),
+                str(size.partitions),
+                str(size.segments),
+                format_bytes(size.size_bytes),
+            )
+            for size in topic_sizes(report)
+        )
+        return Table("remote log size", ("topic", "partitions>", "segments>", "bytes>"), sums)
     rows = tuple(
         (
             names.partition(size.topic_id_partition),
@@ -158,7 +217,12 @@ def _tables(report: SizeReport) -> tuple[Table, ...]:
         )
         for size in report.sizes
     )
-    sizes = Table("remote log size", ("partition", "segments>", "bytes>", "by leader epoch"), rows)
+    return Table("remote log size", ("partition", "segments>", "bytes>", "by leader epoch"), rows)
+
+
+def _tables(report: SizeReport, *, by_topic: bool) -> tuple[Table, ...]:
+    names = _names(report)
+    sizes = _sizes_table(report, names, by_topic=by_topic)
     more = tuple(
         (names.partition(size.topic_id_partition), format_bytes(stored), format_bytes(stored - size.size_bytes))
         for size in report.sizes

@@ -288,8 +288,8 @@ class ExpirationOutcomeOperator(BaseOperator):
         unproved = ExpireRun(run, (), items).unproved
         if unproved:
             raise DeletionFailedError(
-                f"{len(unproved)} superseded segments are kept until the copy that replaces them is verified, such as: "
-                f"{unproved[0].message}"
+                f"{len(unproved)} superseded segments or abandoned copies are kept until the copy that replaces them is"
+                f" verified, such as: {unproved[0].message}"
             )
         failed = [item for item in items if item.outcome is DeletionOutcome.FAILED]
         if failed:

@@ -20,6 +20,7 @@ from include.tiering.errors import (
     RunWithdrawnError,
     SettingError,
     StateConflictError,
+    UnprovedReplacementError,
 )
 from include.tiering.runs.deletion_run import DeletionOutcome
 from plugins.tiering_airflow import configuration
@@ -364,6 +365,19 @@ def test_a_segment_that_could_not_be_deleted_fails_the_run(deployed: Deployment)
     with deployed.open() as app, app.adapters.engine.begin() as connection:
         connection.execute(failed.where(planned_deletions.c.position == 0))
     with pytest.raises(DeletionFailedError, match="access denied"):
+        _outcome(instance)
+
+
+def test_what_waits_for_its_replacement_may_be_an_abandoned_copy(deployed: Deployment) -> None:
+    deployed.expires("audit_log")
+    instance = _TaskInstance()
+    _plan(instance)
+    kept = update(planned_deletions).values(
+        outcome=DeletionOutcome.SKIPPED, error=UnprovedReplacementError.__name__, message="not verified yet"
+    )
+    with deployed.open() as app, app.adapters.engine.begin() as connection:
+        connection.execute(kept)
+    with pytest.raises(DeletionFailedError, match="superseded segments or abandoned copies are kept until the copy"):
         _outcome(instance)
 
 

@@ -57,11 +57,18 @@ class AuditRun:
 
 
 def present_audit(run: AuditRun) -> Presentation:
-    """Present an audit; not `ok` if a finding needs a decision, or if a requested removal was refused or failed."""
+    """Present an audit.
+
+    It is not `ok` if a finding needs a decision, if a guard forbids removals, or if a requested removal was refused or
+    failed.
+    """
     removal = run.removal
     refused = removal is not None and (removal.refusal is not None or bool(removal.of(RemovalOutcome.FAILED)))
     return Presentation(
-        lambda: _document(run), lambda: _tables(run), _summary(run), ok=not refused and not run.for_a_person
+        lambda: _document(run),
+        lambda: _tables(run),
+        _summary(run),
+        ok=not refused and not run.for_a_person and not run.record.refusals,
     )
 
 

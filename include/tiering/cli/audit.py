@@ -53,8 +53,8 @@ def audit(
     """Compare every object of the store with the metadata, and report each difference.
 
     The store is not changed. Each finding is kept with an id, the times when it was first and last seen, and its state.
-    The exit code is 1 while a finding that needs a person is open; --accept ID records the decision to leave it as it
-    is.
+    The exit code is 1 while a finding that needs a person is open, or while a guard forbids removals; --accept ID
+    records the decision to leave a finding as it is.
 
     --delete-orphans plans the removal of objects that no metadata refers to, and shows the plan. Nothing is removed
     without --approve or --approve-plan. Complete copies are never removed this way: `./tiering adopt` adopts them.

@@ -141,7 +141,12 @@ def _rows(plan: ShownPlan, shared: Collection[str]) -> Iterator[Element]:
     names = TopicNames((expiration.topic_id_partition for expiration in plan.expirations), shared=shared)
     actions = {
         total.topic_id: TopicAction(
-            total.topic_id, total.topic, total.planned_bytes, total.recent_bytes, total.remote_bytes
+            total.topic_id,
+            total.topic,
+            total.planned_bytes,
+            total.recent_bytes,
+            total.remote_bytes,
+            total.begun_bytes,
         )
         for total in plan.totals
     }

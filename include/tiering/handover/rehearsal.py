@@ -119,8 +119,12 @@ class RehearsedPartition:
     copied_twice: tuple[int, ...] = ()
 
     @property
+    def has_equal_records(self) -> bool:
+        return self.plain.is_equal and self.committed.is_equal and not self.lost
+
+    @property
     def is_whole(self) -> bool:
-        return self.plain.is_equal and self.committed.is_equal and not self.lost and not self.copied_twice
+        return self.has_equal_records and not self.copied_twice
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,8 +188,11 @@ def _summary(rehearsal: Rehearsal) -> str:
         records = sum(partition.plain.records for partition in rehearsal.partitions)
         end = f"{count(records, 'record')} equal before and after; nothing of {topic} itself was changed"
     else:
-        wrong = sum(not partition.is_whole for partition in rehearsal.partitions)
-        end = f"the records of {count(wrong, 'partition')} are NOT EQUAL before and after: do not hand it over"
+        wrong = sum(not partition.has_equal_records for partition in rehearsal.partitions)
+        twice = sum(bool(partition.copied_twice) for partition in rehearsal.partitions)
+        found = [f"the records of {count(wrong, 'partition')} are NOT EQUAL before and after"] if wrong else []
+        found += [f"segments of {count(twice, 'partition')} were copied twice"] if twice else []
+        end = f"{' and '.join(found)}: do not hand it over"
     return f"{topic}: {what}: {end}{kept}"
 
 
@@ -200,7 +207,7 @@ def _tables(rehearsal: Rehearsal) -> tuple[Table, ...]:
     more = f" (the first {_MOST_ERRORS} of {len(rehearsal.broker_errors)})" if len(errors) == _MOST_ERRORS else ""
     own = (
         Table("read back", _COLUMNS, tuple(map(_row, rehearsal.partitions))),
-        Table("not equal", ("partition>", "what"), differences),
+        Table("differences", ("partition>", "what"), differences),
         Table(f"errors in the throw-away broker's log{more}", ("line",), errors),
     )
     return (*present_handover(view).tables(), *(table for table in own if table.rows))
@@ -216,8 +223,14 @@ def _row(rehearsed_partition: RehearsedPartition) -> tuple[str, ...]:
         _offsets(rehearsed_partition.log_start_offset, rehearsed_partition.remote_only_below),
         f"{rehearsed_partition.plain.records:,}",
         f"{rehearsed_partition.committed.records:,}",
-        "equal" if rehearsed_partition.is_whole else "NOT EQUAL",
+        _verdict(rehearsed_partition),
     )
+
+
+def _verdict(rehearsed_partition: RehearsedPartition) -> str:
+    if not rehearsed_partition.has_equal_records:
+        return "NOT EQUAL"
+    return "equal, but copied twice" if rehearsed_partition.copied_twice else "equal"
 
 
 def _offsets(start: int, end: int) -> str:

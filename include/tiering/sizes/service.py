@@ -166,7 +166,9 @@ class SizeService:
 
     def _publish(self, report: SizeReport) -> None:
         gauges = SizeGauges(process_recorder())
-        gauges.delete_lags(report.delete_lags, {size.topic_id_partition.topic for size in report.sizes})
+        # A topic whose last segment was deleted has no size any more, and no lag either.
+        topics = {*self._sizes.topic_names().values(), *(size.topic_id_partition.topic for size in report.sizes)}
+        gauges.delete_lags(report.delete_lags, topics)
         gauges.cost(report.cost)
         publish_verdicts(process_recorder(), report.verdicts)
         if report.tiers is not None:

@@ -396,3 +396,10 @@ def test_what_somebody_decided_to_leave_stays_with_all_of_its_segment() -> None:
     left = found(suffix="log")
     made = plan(left, found(suffix="indexes"), found(number=2), accepted=(left,))
     assert (keys(made), made.spared) == (["orders/2.log"], {Spared.ACCEPTED: 2})
+
+
+def test_a_guard_that_stands_is_no_success() -> None:
+    """The DAG's alarm task fails then, too."""
+    refused = replace(RECORD, refusals=(Refusal(Guard.OLDER_DATABASE, "because"),))
+    assert not present_audit(AuditRun(refused, [])).ok
+    assert present_audit(AuditRun(RECORD, [])).ok

@@ -1,12 +1,18 @@
 """Sizes, lags and costs by topic; nothing left is 0, not what was there before."""
 
 from decimal import Decimal
+from typing import Any
 
+import pytest
 from prometheus_client import CollectorRegistry
 
+from include.tiering.model.segments import TopicIdPartition, Uuid
 from include.tiering.model.sizes import CostEstimate, PartitionLag, PartitionStates, partition_states
+from include.tiering.settings import TieringSettings
 from include.tiering.sizes.metrics import SizeGauges
+from include.tiering.sizes.service import SizeService
 from include.tiering.telemetry.metrics import PrometheusRecorder
+from tests.doubles.partial import Partial
 from tests.doubles.segments import DELETE_STARTED, FINISHED, STARTED, partition_of, segment_of
 
 
@@ -80,3 +86,56 @@ def test_a_recount_duplicates_and_costs() -> None:
         ("tiering_duplicate_bytes", "orders", "remote"): 7,
         ("tiering_storage_cost_per_month", "EUR"): 2.5,
     }
+
+
+def test_a_topic_whose_last_segment_is_gone_has_no_delete_lag(monkeypatch: pytest.MonkeyPatch) -> None:
+    registry = CollectorRegistry()
+    recorder = PrometheusRecorder(registry)
+    monkeypatch.setattr("include.tiering.sizes.service.process_recorder", lambda: recorder)
+    counters = Counters()
+    nothing: Any = Partial()
+    service = SizeService(
+        settings=TieringSettings(),
+        source=nothing,
+        sizes=counters,
+        metadata=counters,
+        registry=nothing,
+        failed_copies=counters,
+        ingestion=counters,
+        cluster_metadata=nothing,
+        log_dirs=nothing,
+        names=nothing,
+        planner=nothing,
+        clock=nothing,
+    )
+    service.report(scan_log_dirs=False)
+    assert values(registry)["RemoteDeleteLagBytes", "orders"] == 100
+    counters.lags = []
+    service.report(scan_log_dirs=False)
+    assert values(registry)["RemoteDeleteLagBytes", "orders"] == 0
+    assert values(registry)["tiering_remote_delete_lag_seconds", "orders"] == 0
+
+
+class Counters(Partial):
+    """Stands for the stores: a topic without a FINISHED segment, the last of which waits for its deletion."""
+
+    def __init__(self) -> None:
+        self.lags = [PartitionLag(partition_of("orders"), 100, 1, 5.0)]
+
+    def partition_states(self) -> list[PartitionStates]:
+        return []
+
+    def delete_lags(self) -> list[PartitionLag]:
+        return self.lags
+
+    def topic_names(self) -> dict[Uuid, str]:
+        return {partition_of("orders").topic_id: "orders"}
+
+    def verdict_totals(self) -> tuple[()]:
+        return ()
+
+    def unread(self) -> dict[TopicIdPartition, str]:
+        return {}
+
+    def all(self) -> tuple[()]:
+        return ()

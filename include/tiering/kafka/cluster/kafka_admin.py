@@ -15,7 +15,13 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from include.tiering.clock import Clock, SystemClock
-from include.tiering.errors import BrokersError, BrokersRefusedError, BrokersUnavailableError, UnknownTopicError
+from include.tiering.errors import (
+    BrokersError,
+    BrokersRefusedError,
+    BrokersUnavailableError,
+    UnknownTopicError,
+    printable,
+)
 from include.tiering.formats.cluster_metadata import ResourceType
 from include.tiering.kafka.cluster.contract import (
     BrokerConfig,
@@ -393,18 +399,26 @@ def _by_producer(
 ) -> Mapping[int, DescribedTransaction]:
     """Return the transactions of these producers by producer id, requested from every broker that may coordinate them.
 
-    Brokers to which a request fails are logged and skipped. An error code in a response counts as no transaction.
+    Brokers that do not answer, or answer with an error, are logged and skipped. So are transactions whose description
+    is an error. That a coordinator is loading does not mean that a transaction has none.
     """
     known: dict[int, DescribedTransaction] = {}
     for broker in brokers:
         try:
             listed = connections.send(broker, ListTransactions(producer_ids))
+            if listed.error:
+                raise refusal(listed.error, f"transactions of broker {broker}")
             ids = [transaction.transactional_id for transaction in listed.transactions]
             described = connections.send(broker, DescribeTransactions(ids)) if ids else ()
         except BrokersError as error:
             _LOG.info("transactions that broker %s coordinates are unknown: %s", broker, error)
             continue
-        known |= {transaction.producer_id: transaction for transaction in described if not transaction.error}
+        for transaction in described:
+            if transaction.error:
+                why = refusal(transaction.error, f"transaction {printable(transaction.transactional_id)}")
+                _LOG.info("details from its coordinator, broker %s, are unknown: %s", broker, why)
+            else:
+                known[transaction.producer_id] = transaction
     return known
 
 

@@ -1,5 +1,6 @@
 """Requests and error codes."""
 
+import logging
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Final, NamedTuple
@@ -19,6 +20,7 @@ from include.tiering.errors import (
 )
 from include.tiering.formats.cluster_metadata import ResourceType
 from include.tiering.formats.primitive_types import Reader
+from include.tiering.kafka.cluster.kafka_admin import open_transactions
 from include.tiering.kafka.protocol import cluster_requests, login, partition_requests
 from include.tiering.kafka.protocol.cluster_requests import (
     AlterAnswer,
@@ -59,6 +61,8 @@ from include.tiering.kafka.protocol.partition_requests import (
     TopicPartition,
 )
 from include.tiering.model.segments import Uuid
+from tests.doubles.partial import Partial
+from tests.doubles.segments import partition_of
 from tests.doubles.source_tree import ROOT
 
 # Requests and answers against bytes of an encoder that is not ours, made from Kafka's own message schemas.
@@ -199,9 +203,9 @@ def test_a_frame_has_size_head_and_body() -> None:
 
 def test_an_answer_to_another_request_is_refused() -> None:
     message = (6).to_bytes(4) + b"\0" + bytes.fromhex(ANSWERS[4][1])
-    assert parse_response(ANSWERS[4][0], 6, message) == ANSWERS[4][2]
+    assert parse_response(ANSWERS[4][0], 6, message, lambda: None) == ANSWERS[4][2]
     with pytest.raises(FormatError, match="the response belongs to request 6, not 5"):
-        parse_response(ANSWERS[4][0], 5, message)
+        parse_response(ANSWERS[4][0], 5, message, lambda: None)
 
 
 def test_a_broker_that_does_not_know_the_version_says_so_in_another_form() -> None:
@@ -353,3 +357,39 @@ def test_a_code_that_kafka_does_not_have_yet_is_refused_by_its_number() -> None:
 def test_the_brokers_own_words_are_added_without_what_a_terminal_would_obey() -> None:
     assert str(refusal(44, "orders", "no \x1b[2J")) == r"orders: refused by a policy of the cluster (no \x1b[2J)"
     assert str(refusal(44, "orders", "")) == "orders: refused by a policy of the cluster"
+
+
+# Coordinators that do not answer as they should.
+
+
+class Coordinators(Partial):
+    """Brokers that answer with what a test says; broker 0 leads the partition."""
+
+    def __init__(self, listed: ListTransactionsAnswer, *described: DescribedTransaction) -> None:
+        self.listed, self.described = listed, described
+
+    def send(self, broker_id: int, request: Any) -> Any:
+        if isinstance(request, DescribeProducers):
+            return [ProducersAnswer(0, None, (ProducerState(7, 0, 10, 5),))]
+        return self.listed if isinstance(request, ListTransactions) else self.described
+
+
+@pytest.mark.parametrize(
+    ("listed", "described", "says"),
+    [
+        (ListTransactionsAnswer(14, ()), (), "transactions that broker 1 coordinates are unknown"),
+        (
+            ListTransactionsAnswer(0, (ListedTransaction("t", 7),)),
+            (DescribedTransaction(16, "t", 0, 0, 7, 0),),
+            "transaction t: not the coordinator any more",
+        ),
+    ],
+)
+def test_a_coordinator_that_answers_with_an_error_is_named(
+    listed: ListTransactionsAnswer, described: Any, says: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Else a transaction of a coordinator that is loading passes for one that has no coordinator."""
+    caplog.set_level(logging.INFO)
+    (found,) = open_transactions(Coordinators(listed, *described), partition_of("orders"), 0, [1])
+    assert found.transactional_id is None
+    assert says in caplog.text

@@ -119,13 +119,14 @@ mutants: setup ## would the fast tests and the scenarios notice a wrong line? NU
 	@nice $(PYTHON) -m tests.mutation --number $${NUMBER:-200} --seed $${SEED:-1} --only "$${ONLY:-}" \
 	    --processes $${PROCESSES:-$$(nproc)} $${JSON:+--json}
 
-lint: setup ## ruff, mypy, import contracts, spelling, docs and requirements.txt fresh, compose file valid
+lint: setup ## ruff, mypy, import contracts, spelling, docs and requirements files fresh, compose file valid
 	@ruff check .
 	@ruff format --check .
 	@mypy
 	@lint-imports --no-logo
 	@codespell
-	@$(EXPORT) | diff -u requirements.txt - || { echo "requirements.txt is stale: make requirements" >&2; exit 1; }
+	@{ $(REQUIREMENTS) --group test; } | diff -u requirements.txt - && { $(REQUIREMENTS); } | diff -u requirements-production.txt - \
+	    || { echo "requirements*.txt are stale: make requirements" >&2; exit 1; }
 	@$(PYTHON) -m include.tiering.cli.docs_pages --check
 	@if docker compose version >/dev/null 2>&1; then \
 	    docker compose --env-file docker/example.env config --quiet; \
@@ -140,14 +141,18 @@ check: ## all tests, then lint
 
 # --- generated files ------------------------------------------------------------------------------------------------
 
-EXPORT := $(UV) export --frozen --no-hashes --no-header --no-annotate --no-default-groups --group test --quiet
+# The first lines make pip install an empty pyspark-client: see local/empty_wheel.py. More options may follow the last command.
+REQUIREMENTS = printf '%s\n' '--find-links packaging' "pyspark-client==$$(basename packaging/pyspark_client-*.whl | cut -d- -f2)"; \
+	$(UV) export --frozen --no-hashes --no-header --no-annotate --no-default-groups --quiet
 
 docs: setup ## write the generated pages, docs/settings.md, docs/metrics.md and docs/quality-damages.md
 	@$(PYTHON) -m include.tiering.cli.docs_pages
 	@$(PYTHON) -m tests.doubles.damages.page
 
-requirements: setup ## export the lock, for people who use pip
-	@$(EXPORT) --output-file requirements.txt
+requirements: setup ## export the lock for people who use pip: the whole list, and what production needs of it
+	@$(PYTHON) -m local.empty_wheel
+	@{ $(REQUIREMENTS) --group test; } >requirements.txt
+	@{ $(REQUIREMENTS); } >requirements-production.txt
 
 # --- benchmarks -----------------------------------------------------------------------------------------------------
 

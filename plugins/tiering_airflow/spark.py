@@ -7,7 +7,9 @@ killed job is retried, too.
 """
 
 import os
+import sys
 from collections.abc import Mapping, Sequence
+from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -96,6 +98,23 @@ def require_shared_database(master: str, metadata_url: str) -> None:
         )
 
 
+def require_whole_pyspark() -> None:
+    """Raise SettingError if pyspark-client has written its files over those of another version of pyspark.
+
+    Airflow's Spark provider brings pyspark-client, and its files lie at the same paths. A job would fail in odd places.
+    """
+    try:
+        client = metadata.distribution("pyspark-client")
+    except metadata.PackageNotFoundError:
+        return
+    version = metadata.version("pyspark")
+    if client.version != version and any(file.parts[0] == "pyspark" for file in client.files or ()):
+        raise SettingError(
+            f"pyspark-client {client.version} lies over the files of pyspark {version} in {sys.prefix}: run `pip "
+            f"uninstall pyspark-client` there, then `pip install --force-reinstall --no-deps pyspark=={version}`"
+        )
+
+
 class SparkJobHook(SparkSubmitHook):
     """spark-submit with a whitelisted environment and exit codes turned into errors of the platform."""
 
@@ -171,6 +190,7 @@ class SparkJobOperator(SparkSubmitOperator):
         super().execute(context)
 
     def _hook_for(self, scratch: Path) -> SparkJobHook:
+        require_whole_pyspark()
         # The master is read here because the provider silently uses `yarn` if the connection does not exist.
         master = str(Connection.get(SPARK_CONNECTION).host)
         settings = TieringHook().job_environment()

@@ -20,6 +20,7 @@ from plugins.tiering_airflow.spark import (
     job_conf,
     job_environment,
     require_shared_database,
+    require_whole_pyspark,
 )
 from plugins.tiering_airflow.spark_files import packed_library, scratch_directory, sweep
 from tests.doubles.source_tree import ROOT
@@ -252,3 +253,35 @@ def test_a_login_in_the_settings_stays_with_its_address(monkeypatch: pytest.Monk
     monkeypatch.setenv("TIERING_AIRFLOW__URL", "http://elsewhere:8080")
     airflow = TieringHook().settings().airflow
     assert (airflow.url, str(airflow.login_file)) == ("http://elsewhere:8080", "/etc/operator.json")
+
+
+# pyspark-client lies at the paths of pyspark.
+
+
+def _install(site: Path, name: str, version: str, *files: str) -> None:
+    info = site / f"{name.replace('-', '_')}-{version}.dist-info"
+    info.mkdir()
+    for file in files:
+        (site / file).parent.mkdir(exist_ok=True)
+        (site / file).touch()
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+    (info / "RECORD").write_text("".join(f"{file},,\n" for file in (*files, f"{info.name}/RECORD")))
+
+
+@pytest.mark.parametrize(("version", "files"), [("4.3.0", ["pyspark/version.py"]), ("4.3.0+empty", []), (None, [])])
+def test_a_pyspark_that_nothing_overwrote_is_used(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, version: str | None, files: list[str]
+) -> None:
+    _install(tmp_path, "pyspark", "4.3.0", "pyspark/version.py")
+    if version is not None:
+        _install(tmp_path, "pyspark-client", version, *files)
+    monkeypatch.setattr(sys, "path", [str(tmp_path)])
+    require_whole_pyspark()
+
+
+def test_a_pyspark_with_files_of_another_version_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    _install(tmp_path, "pyspark", "4.3.0", "pyspark/version.py")
+    _install(tmp_path, "pyspark-client", "4.2.0", "pyspark/version.py")
+    monkeypatch.setattr(sys, "path", [str(tmp_path)])
+    with pytest.raises(SettingError, match=r"pyspark-client 4\.2\.0 lies over .* pyspark 4\.3\.0"):
+        require_whole_pyspark()

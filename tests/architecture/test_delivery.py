@@ -1,13 +1,20 @@
 """The compose file and the hosted CI."""
 
+import io
 import re
+import tomllib
+import zipfile
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 import yaml
 
+from local.empty_wheel import empty_wheel, pyspark_version
 from tests.doubles.source_tree import ROOT
+
+_LIST_NAMES: Final = ("requirements.txt", "requirements-production.txt")
+_ALSO_OF_PRODUCTION: Final = {"greenlet", "pyyaml", "zstandard"}
 
 # The compose file: no secret of its own, nothing published beyond this host, every part checked and pinned.
 
@@ -112,3 +119,29 @@ def test_uv_has_one_version() -> None:
         for step in _read(path)["runs"]["steps"]:
             if step.get("uses", "").startswith("astral-sh/setup-uv@"):
                 assert step["with"]["version"] == declared[1]
+
+
+# The lists for pip: with the tests and without, and in both an empty wheel in place of pyspark-client.
+
+_LISTS: Final = {name: (ROOT / name).read_text().splitlines() for name in _LIST_NAMES}
+
+
+def test_the_empty_wheel_is_that_of_the_pinned_pyspark() -> None:
+    """With its own bytes: who changes the pin or the program runs `make requirements`."""
+    version = pyspark_version((ROOT / "pyproject.toml").read_text())
+    name, content = empty_wheel(version)
+    assert {path.name: path.read_bytes() for path in (ROOT / "packaging").iterdir()} == {name: content}
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        assert archive.testzip() is None
+        assert {name.split("/")[0] for name in archive.namelist()} == {f"pyspark_client-{version}+empty.dist-info"}
+    for lines in _LISTS.values():
+        assert lines[:2] == ["--find-links packaging", f"pyspark-client=={version}+empty"]
+        assert any(line.startswith(f"pyspark=={version}") for line in lines)
+
+
+def test_production_installs_no_packages_of_the_tests() -> None:
+    whole, production = (_LISTS[name] for name in _LIST_NAMES)
+    groups = tomllib.loads((ROOT / "pyproject.toml").read_text())["dependency-groups"]
+    of_tests = {re.match(r"[\w-]+", name)[0] for name in groups["test"]} - _ALSO_OF_PRODUCTION  # type: ignore[index]
+    assert set(production) < set(whole)
+    assert of_tests <= {line.partition("==")[0] for line in set(whole) - set(production)}

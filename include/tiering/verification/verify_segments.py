@@ -199,8 +199,15 @@ def verify_subjects(
     for group in _groups(subjects, depth):
         measured = [(subject, measurer.of(subject, depth)) for subject in group]
         tally.add(evaluate_and_record(measurer.metadata, evaluator, missing.sift(measured)))
-    tally.add(evaluate_and_record(measurer.metadata, evaluator, missing.release()))
+    for held in _parts(missing.release()):
+        tally.add(evaluate_and_record(measurer.metadata, evaluator, held))
     return tally
+
+
+def _parts(released: Sequence[Measured]) -> Iterator[Sequence[Measured]]:
+    """Split measures that were held back: a store that lost everything has more than one evaluation can take."""
+    for first in range(0, len(released), GROUP_SEGMENTS):
+        yield released[first : first + GROUP_SEGMENTS]
 
 
 def _groups(subjects: Iterable[Subject], depth: Depth) -> Iterator[list[Subject]]:
@@ -335,8 +342,8 @@ def verify_planned(
         waiting |= {verification.segment_id: verification for verification in group if verification.segment_id in held}
         if rest := [verification for verification in group if verification.segment_id not in held]:
             record(rest, ready)
-    if lost := missing.release():
-        record(waiting.values(), lost)
+    for lost in _parts(missing.release()):
+        record([waiting[subject.segment_id] for subject, _ in lost], lost)
     return tally.report(clock.monotonic() - began)
 
 

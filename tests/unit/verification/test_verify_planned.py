@@ -3,6 +3,7 @@
 import dataclasses
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 import google_crc32c
 import pytest
@@ -369,6 +370,26 @@ class TestMissing:
         total = len(scene.partition.rows)
         assert [found.split(" segments")[0] for found in asked] == [f"{total} of {total}"]
         scene.verify(limits=LossLimits(confirm=lambda _: True))
+        assert scene.outcomes() == [FAILED] * total
+
+    def test_what_a_person_confirmed_is_evaluated_in_groups(
+        self, scene: Scene, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A lost store has a million segments; an evaluation takes a table of them, and a transaction their verdicts."""
+        monkeypatch.setattr(module, "GROUP_SEGMENTS", 2)
+        scene.plan()
+        total = len(scene.partition.rows)
+        self.lose(scene, *range(total))
+        evaluated: list[int] = []
+        evaluate = PlainEvaluator.evaluate
+
+        def counted(self: PlainEvaluator, measures: Sequence[SegmentMeasure]) -> Any:
+            evaluated.append(len(measures))
+            return evaluate(self, measures)
+
+        monkeypatch.setattr(PlainEvaluator, "evaluate", counted)
+        scene.verify(limits=LossLimits(confirm=lambda _: True))
+        assert (sum(evaluated), max(evaluated)) == (total, 2)
         assert scene.outcomes() == [FAILED] * total
 
     def test_a_measure_that_came_as_json_is_held_as_well(self, scene: Scene) -> None:

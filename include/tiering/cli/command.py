@@ -48,6 +48,10 @@ if TYPE_CHECKING:
     from include.tiering.settings import TieringSettings
 
 
+MOST_INT: Final = 2**31 - 1
+MOST_LONG: Final = 2**63 - 1
+"""Largest number of a partition or an epoch, and largest offset, inclusive: neither Kafka nor a database has more."""
+
 Topics = Annotated[
     list[str] | None,
     typer.Option("--topic", help="Topic name or shell-style pattern; may be repeated.", metavar="PATTERN"),

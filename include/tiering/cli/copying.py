@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from include.tiering.cli.command import (
+    MOST_INT,
+    MOST_LONG,
     Approve,
     Interrupt,
     Json,
@@ -144,7 +146,9 @@ def _key(item: "WorkItem") -> tuple[object, int]:
 def skip(
     ctx: typer.Context,
     topic: Annotated[str, typer.Argument(help="Name of the topic.")],
-    partition: Annotated[int, typer.Option("--partition", help="Number of the partition.", min=0, metavar="N")],
+    partition: Annotated[
+        int, typer.Option("--partition", help="Number of the partition.", min=0, max=MOST_INT, metavar="N")
+    ],
     reason: Annotated[
         str, typer.Option("--reason", help="Why this is acceptable; kept with the decision.", metavar="TEXT")
     ],
@@ -158,6 +162,7 @@ def skip(
             "--follow-source-from",
             help="Follow the source's history from this offset, which `plan` shows.",
             min=0,
+            max=MOST_LONG,
             metavar="OFFSET",
         ),
     ] = None,

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from include.tiering.cli.command import (
+    MOST_INT,
+    MOST_LONG,
     Approve,
     Interrupt,
     Json,
@@ -184,8 +186,12 @@ def _code(results: "list[DeleteResult]") -> ExitCode:
 def delete_records(
     ctx: typer.Context,
     topic: Annotated[str, typer.Argument(help="Name of the topic.")],
-    partition: Annotated[int, typer.Option("--partition", help="Number of the partition.", min=0, metavar="N")],
-    before_offset: Annotated[int, typer.Option("--before-offset", help="First offset that stays.", min=0, metavar="O")],
+    partition: Annotated[
+        int, typer.Option("--partition", help="Number of the partition.", min=0, max=MOST_INT, metavar="N")
+    ],
+    before_offset: Annotated[
+        int, typer.Option("--before-offset", help="First offset that stays.", min=0, max=MOST_LONG, metavar="O")
+    ],
     topic_id: Annotated[
         str | None,
         typer.Option("--topic-id", help="Id of the topic, if several topics have had this name.", metavar="ID"),

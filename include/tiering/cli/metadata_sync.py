@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from include.tiering.cli.command import (
+    MOST_INT,
     Approve,
     Interrupt,
     Json,
@@ -130,7 +131,9 @@ def publish(
     topic: Annotated[str, typer.Argument(help="Name of the topic; it is being handed over.")],
     partition: Annotated[
         list[int] | None,
-        typer.Option("--partition", min=0, help="Only this partition; may be repeated.", metavar="NUMBER"),
+        typer.Option(
+            "--partition", min=0, max=MOST_INT, help="Only this partition; may be repeated.", metavar="NUMBER"
+        ),
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be sent, and send nothing.")] = False,
     as_json: Json = False,

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from include.tiering.cli.command import Json, finish, remote_partition, session_of
+from include.tiering.cli.command import MOST_INT, MOST_LONG, Json, finish, remote_partition, session_of
 from include.tiering.cli.exit_codes import ExitCode
 from include.tiering.errors import SettingError
 from include.tiering.units import MIB
@@ -19,27 +19,33 @@ if TYPE_CHECKING:
 def fetch(
     ctx: typer.Context,
     topic: Annotated[str, typer.Argument(help="Name of the topic.")],
-    partition: Annotated[int, typer.Argument(help="Number of the partition.", min=0)],
+    partition: Annotated[int, typer.Argument(help="Number of the partition.", min=0, max=MOST_INT)],
     output: Annotated[Path, typer.Option("--output", help="Directory to write into.", metavar="DIR", file_okay=False)],
     topic_id: Annotated[
         str | None,
         typer.Option("--topic-id", help="Id of the topic, if several topics have had this name.", metavar="ID"),
     ] = None,
     offset: Annotated[
-        int | None, typer.Option("--offset", min=0, help="Start at the batch that contains this offset.", metavar="N")
+        int | None,
+        typer.Option(
+            "--offset", min=0, max=MOST_LONG, help="Start at the batch that contains this offset.", metavar="N"
+        ),
     ] = None,
     epoch: Annotated[
         int | None,
         typer.Option(
             "--epoch",
             min=0,
+            max=MOST_INT,
             help="Leader epoch of the offset; default: the newest epoch that has the offset.",
             metavar="E",
         ),
     ] = None,
     max_bytes: Annotated[
         int | None,
-        typer.Option("--max-bytes", min=1, help="Most bytes of batches to write; default: 1048576.", metavar="N"),
+        typer.Option(
+            "--max-bytes", min=1, max=MOST_INT, help="Most bytes of batches to write; default: 1048576.", metavar="N"
+        ),
     ] = None,
     client: Annotated[
         str | None, typer.Option("--client", help="Client id whose fetch quota applies as well.", metavar="ID")

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from include.tiering.cli.command import (
+    MOST_INT,
     Approve,
     Json,
     LimitBytes,
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from include.tiering.verification.verify_segments import VerifyReport
 
 _DAY_MS = 24 * 60 * 60 * 1000
+_MOST_DAYS = 100_000
 
 
 def verify(
@@ -54,6 +56,7 @@ def verify(
         typer.Option(
             "--older-than-days",
             min=0,
+            max=_MOST_DAYS,
             help="Segments whose verdict is at least this old, and segments without a verdict.",
             metavar="DAYS",
         ),
@@ -63,7 +66,9 @@ def verify(
     topic: Topics = None,
     partition: Annotated[
         list[int] | None,
-        typer.Option("--partition", min=0, help="Only this partition; may be repeated.", metavar="NUMBER"),
+        typer.Option(
+            "--partition", min=0, max=MOST_INT, help="Only this partition; may be repeated.", metavar="NUMBER"
+        ),
     ] = None,
     limit_bytes: LimitBytes = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say how much would be read, and read nothing.")] = False,

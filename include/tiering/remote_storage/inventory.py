@@ -38,6 +38,7 @@ from pathlib import Path
 from typing import IO, Any, Final, Protocol
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet as pq
 
@@ -54,7 +55,7 @@ from include.tiering.remote_storage.object_store import (
     decoded_key,
     milliseconds,
 )
-from include.tiering.units import MIB
+from include.tiering.units import KIB, MIB
 
 MAX_MANIFEST_BYTES: Final = 16 * MIB
 _LATEST_MS: Final = 2**53
@@ -144,6 +145,9 @@ def _file(document: JsonObject) -> InventoryFile:
 
 _BATCH_ROWS: Final = 20_000
 _CSV_BLOCK_BYTES: Final = 4 * MIB
+_LONGEST_VALUE_BYTES: Final = 4_096
+"""S3's keys have at most 1,024 bytes; in CSV they are URL-encoded."""
+_LONGEST_ROW_BYTES: Final = 64 * KIB
 _WANTED: Final = ("bucket", "key", "versionid", "islatest", "isdeletemarker", "size", "lastmodifieddate")
 
 Columns = dict[str, list[Any]]
@@ -161,34 +165,58 @@ def file_columns(content: IO[bytes], manifest: InventoryManifest) -> Iterator[Co
 
 
 def _csv(content: IO[bytes], manifest: InventoryManifest) -> Iterator[Columns]:
+    # Arrow's reader of streams reads ahead in a thread, which aborts the process if reading ends early.
     wanted = [name for name in manifest.columns if name in _WANTED]
-    with gzip.GzipFile(fileobj=content) as unpacked:
-        if not unpacked.read(1):  # Arrow raises an error for a file without a row
-            return
-    content.seek(0)
-    reader = pyarrow.csv.open_csv(
-        pa.CompressedInputStream(pa.PythonFile(content, mode="r"), "gzip"),
-        read_options=pyarrow.csv.ReadOptions(
-            use_threads=False, block_size=_CSV_BLOCK_BYTES, column_names=list(manifest.columns)
-        ),
-        convert_options=pyarrow.csv.ConvertOptions(
-            column_types=dict.fromkeys(manifest.columns, pa.string()), include_columns=wanted
-        ),
+    converting = pyarrow.csv.ConvertOptions(
+        column_types=dict.fromkeys(manifest.columns, pa.string()), include_columns=wanted
     )
-    for batch in reader:
-        yield batch.to_pydict()
+    with gzip.GzipFile(fileobj=content) as unpacked:
+        for rows in _whole_rows(unpacked):
+            reading = pyarrow.csv.ReadOptions(
+                use_threads=False, block_size=len(rows) + 1, column_names=list(manifest.columns)
+            )
+            table = pyarrow.csv.read_csv(pa.BufferReader(rows), read_options=reading, convert_options=converting)
+            yield table.to_pydict()
+
+
+def _whole_rows(unpacked: IO[bytes]) -> Iterator[bytes]:
+    """Read blocks that end with a row. Values have no line ends: keys are URL-encoded."""
+    rest = b""
+    while block := unpacked.read(_CSV_BLOCK_BYTES):
+        rows, newline, rest_of_block = block.rpartition(b"\n")
+        if newline:
+            yield rest + rows + newline
+            rest = rest_of_block
+        else:
+            rest += block
+        if len(rest) > _LONGEST_ROW_BYTES:
+            raise RemoteStorageError(f"a file of the inventory has a row of more than {_LONGEST_ROW_BYTES} bytes")
+    if rest.strip():
+        yield rest
 
 
 def _parquet(content: IO[bytes], manifest: InventoryManifest) -> Iterator[Columns]:
-    file = pq.ParquetFile(content)
-    names = {plain_name(name): name for name in file.schema_arrow.names}
+    names = {plain_name(name): name for name in pq.ParquetFile(content).schema_arrow.names}
     if missing := set(manifest.columns) - set(names):
         raise RemoteStorageError(f"a file of the inventory has no {', '.join(sorted(missing))}, named by fileSchema")
     wanted = {name: names[name] for name in manifest.columns if name in _WANTED}
+    # A file of some kilobytes can repeat one long value a million times. As a dictionary it is in memory once.
+    file = pq.ParquetFile(content, read_dictionary=list(wanted.values()))
     for batch in file.iter_batches(_BATCH_ROWS, columns=list(wanted.values()), use_threads=False):
         columns = {name: batch.column(stored) for name, stored in wanted.items()}
+        for name, column in columns.items():
+            _require_short(name, column)
         columns["lastmodifieddate"] = columns["lastmodifieddate"].cast(pa.timestamp("ms")).cast(pa.int64())
         yield {name: column.to_pylist() for name, column in columns.items()}
+
+
+def _require_short(name: str, column: pa.Array) -> None:
+    if pa.types.is_dictionary(column.type):
+        longest = pc.max(pc.binary_length(column.dictionary)).as_py()
+        if longest is not None and longest > _LONGEST_VALUE_BYTES:
+            raise RemoteStorageError(
+                f"a file of the inventory has a {name} of {longest} bytes, more than {_LONGEST_VALUE_BYTES}"
+            )
 
 
 class InventoryFiles(Protocol):

@@ -1,12 +1,13 @@
 """What each command asks of the library, shows, and ends with."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from typer.testing import Result
 
+from include.tiering.cli.exit_codes import ExitCode
 from include.tiering.copying.plan import HeldBack, HeldBackPartition
 from include.tiering.errors import OffsetOutOfRangeError
 from include.tiering.kafka.log_dirs.contract import ScanReport
@@ -372,3 +373,26 @@ def test_doctor_about_the_topic_as_a_whole_and_about_no_topic(run: Run, document
     shown = document("doctor", "orders")["partitions"][0]
     assert (shown["topic"], shown["topic_id"], shown["partition"]) == ("orders", None, None)
     assert run("doctor", "a b").exit_code == 2
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("fetch", "orders", "0", "--output", "out", "--offset", str(2**63)),
+        ("fetch", "orders", "0", "--output", "out", "--offset", "1", "--epoch", str(2**31)),
+        ("fetch", "orders", str(2**31), "--output", "out"),
+        ("verify", "--older-than-days", "1e308"),
+        ("verify", "--partition", str(2**31)),
+        ("skip", "orders", "--partition", str(2**31), "--reason", "lost"),
+        ("skip", "orders", "--partition", "0", "--reason", "lost", "--follow-source-from", str(2**63)),
+        ("delete-records", "orders", "--partition", "0", "--before-offset", str(2**63)),
+        ("publish", "orders", "--partition", str(2**31)),
+    ],
+)
+def test_a_number_that_nothing_can_hold_is_refused_by_its_name(
+    run: Run, app: FakeApp, arguments: Sequence[str]
+) -> None:
+    result = run(*arguments)
+    assert result.exit_code == ExitCode.USAGE
+    assert "Invalid value for" in result.stderr
+    assert app.calls == []

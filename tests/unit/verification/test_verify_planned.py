@@ -375,7 +375,7 @@ class TestMissing:
     def test_what_a_person_confirmed_is_evaluated_in_groups(
         self, scene: Scene, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """A lost store has a million segments; an evaluation takes a table of them, and a transaction their verdicts."""
+        """A lost store may have had a million segments: too many for one evaluation and one transaction."""
         monkeypatch.setattr(module, "GROUP_SEGMENTS", 2)
         scene.plan()
         total = len(scene.partition.rows)

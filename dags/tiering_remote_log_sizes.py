@@ -6,10 +6,10 @@ This DAG runs after `tiering_copy`, `tiering_expiration` or `tiering_ingest` has
 `tiering_remote_log`), on a schedule of its own, and when it is triggered.
 
 * **ready** waits in the triggerer, without a worker or a pool slot, until the run can start: the schema, the store and
-  at least one log dir (if any are set) are usable, and the size of the pool `remote_log_reader` is not 0. It does not
-  wait for cluster metadata, nor for a pause of all topics to end. It fails at once if waiting cannot help, otherwise
-  after half an hour. **summary** still runs then, so that the amount of data that waits to be copied is known, and the
-  next run tries again.
+  at least one log dir (if any are set) are usable, and Airflow has the pool `remote_log_reader`. It does not wait for
+  cluster metadata, nor for a pause of all topics to end; while the pool has 0 slots, the Spark task waits for a slot.
+  It fails at once if waiting cannot help, otherwise after half an hour. **summary** still runs then, so that the amount
+  of data that waits to be copied is known, and the next run tries again.
 * **sizes** is a Spark job. It counts bytes and segments per topic, partition, leader epoch and state from the segment
   rows, and compares them with the counters that every state change updates; the rules are evaluated by Great
   Expectations. It adds the result to the history (`sizes.history_path`). With *Compare with the store* it also compares

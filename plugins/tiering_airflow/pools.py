@@ -58,7 +58,7 @@ class PoolMirroring:
     warning is logged, and the last mirrored sizes stay in force.
     """
 
-    def __init__(self, mirror: Callable[[], None], *, period_seconds: float = MIRROR_PERIOD_SECONDS) -> None:
+    def __init__(self, mirror: Callable[[], object], *, period_seconds: float = MIRROR_PERIOD_SECONDS) -> None:
         self._mirror = mirror
         self._period_seconds = period_seconds
         self._last_warning = ""

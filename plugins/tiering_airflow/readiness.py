@@ -4,7 +4,6 @@ The trigger runs in the triggerer, so a waiting run uses no worker and no pool s
 """
 
 import asyncio
-import contextlib
 import re
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -15,7 +14,7 @@ from airflow.sdk import BaseSensorOperator
 from airflow.sdk.exceptions import AirflowRuntimeError, AirflowSkipException
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
-from include.tiering.errors import AirflowApiError, MetadataUnavailableError, TieringError
+from include.tiering.errors import TieringError
 from plugins.tiering_airflow.errors import NotReadyError
 from plugins.tiering_airflow.hook import TieringHook
 from plugins.tiering_airflow.pools import COPIER_POOL
@@ -116,9 +115,6 @@ def what_is_missing(slot_pool: str, form: Mapping[str, Any]) -> tuple[dict[str, 
 
     try:
         with TieringHook().open() as app:
-            # If Airflow does not give the pools' sizes, the last sizes apply. `ready` reports an unavailable database.
-            with contextlib.suppress(AirflowApiError, MetadataUnavailableError):
-                app.configs.mirror_pools()
             readiness = app.operations.ready(pool=slot_pool, scope=scope_of(form))
     except TieringError as error:
         return _event([str(error)], "", [], []), error.retriable
@@ -142,10 +138,10 @@ class TieringReadySensor(BaseSensorOperator):
     """Checks whether a run may start; if not, waits in the triggerer until it may.
 
     A copy may start if the schema is at head, the store can be reached and written, has space and this database's
-    marker, at least one log dir can be read, cluster metadata can be read, not all topics are paused, the size of the
-    pool is not 0, and not every partition waits for a cause that can pass. The sensor fails at once for a problem that
-    waiting cannot resolve, such as another database's marker. Single partitions that are not ready do not delay the
-    run: the log names them with the reason.
+    marker, at least one log dir can be read, cluster metadata can be read, not all topics are paused, Airflow has the
+    pool, its size is not 0, and not every partition waits for a cause that can pass. The sensor fails at once for a
+    problem that waiting cannot resolve, such as another database's marker. Single partitions that are not ready do not
+    delay the run: the log names them with the reason.
 
     `slot_pool` is the pool of the work after the sensor; its size is checked, and the sensor takes no slot of it. Items
     that this work does not need (see `OperationsService.ready`) do not delay the run, and are logged.

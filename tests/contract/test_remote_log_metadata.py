@@ -3,7 +3,9 @@
 from typing import Any
 
 import pytest
+from sqlalchemy import insert, update
 
+from include.tiering.database.schema import stores
 from include.tiering.errors import IllegalTransitionError, LeaseLostError, StateConflictError, UnknownSegmentError
 from include.tiering.model.ownership import Fence
 from include.tiering.model.segments import RemoteLogSegmentMetadata, RemoteLogSegmentState, TopicIdPartition, Verdict
@@ -23,6 +25,7 @@ from tests.doubles.segments import (
     partition_of,
     segment_of,
     update_of,
+    uuid,
 )
 
 
@@ -457,3 +460,20 @@ class TestVerdicts:
 
 def test_is_ready_at_head(metadata, partition):
     assert metadata.is_ready(partition)
+
+
+def test_is_not_ready_during_a_rebuild(engine, metadata, partition):
+    store = {"cluster_id": CLUSTER_ID, "store_id": str(uuid(1)), "generation": 1, "created_at_ms": 1}
+    with engine.begin() as connection:
+        connection.execute(insert(stores), {**store, "rebuilding_since_ms": 1})
+    assert not metadata.is_ready(partition)
+    with engine.begin() as connection:
+        connection.execute(update(stores).values(rebuilding_since_ms=None))
+    assert metadata.is_ready(partition)
+
+
+def test_an_implementation_that_knows_nothing_else_is_ready(partition):
+    class Other(RemoteLogMetadata):
+        """It has nothing of its own."""
+
+    assert Other().is_ready(partition)

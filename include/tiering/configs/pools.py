@@ -67,6 +67,14 @@ class PoolUsage:
     deferred: int
 
 
+def pool_missing(pool: str) -> str:
+    """Return the sentence about a pool that Airflow does not have, with the command that creates it."""
+    return (
+        f"Airflow has no pool {pool}, so its tasks would never start: create it on a host of Airflow with"
+        f" `python -m plugins.tiering_airflow.pools`, or with `airflow pools set {pool} SLOTS tiering`"
+    )
+
+
 class Pools(Protocol):
     """Airflow's pools.
 

@@ -56,6 +56,7 @@ from include.tiering.configs.pools import (
     compare_pools,
     mirror_pools,
     mirrored_pools,
+    pool_missing,
 )
 from include.tiering.configs.rules import check_rules, checked_changes, quotas_in_force
 from include.tiering.errors import ConfigRefusedError, SettingError
@@ -174,7 +175,7 @@ def resize_pools(
     before = mirror_pools(pools, mirror)
     for pool in sizes:
         if pool not in before:
-            raise ConfigRefusedError(f"Airflow has no pool {pool}: ./tiering cannot create it, Airflow's set-up does")
+            raise ConfigRefusedError(pool_missing(pool))
     warnings = _warnings(sizes, before, pools)
     made = []
     for spec in (pool_spec for pool_spec in POOLS if pool_spec.name in sizes):
@@ -307,9 +308,12 @@ class ConfigService:
             return compare_pools(self._pools(), self._mirror, self._work)
         return mirrored_pools(self._mirror, self._work)
 
-    def mirror_pools(self) -> None:
-        """Store the sizes of Airflow's pools for processes that cannot read Airflow. Raises as `pools.mirror_pools`."""
-        mirror_pools(self._pools(), self._mirror)
+    def mirror_pools(self) -> Mapping[str, PoolUsage]:
+        """Store and return the sizes of Airflow's pools, for processes that cannot read Airflow.
+
+        Raises as `pools.mirror_pools`.
+        """
+        return mirror_pools(self._pools(), self._mirror)
 
     def reader_threads(self) -> int:
         """Return the last known slots of the reader pool as the number of threads of this process.

@@ -4,7 +4,7 @@
 pool and the quota ledger before a run starts. `OperationsService` evaluates readiness and diagnoses topics.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from types import MappingProxyType
@@ -14,7 +14,14 @@ from sqlalchemy import Engine
 
 from include.tiering.clock import Clock
 from include.tiering.configs.config_store import ConfigStore, topic_quota_configs
-from include.tiering.configs.pools import BATCH_SLOTS, COPIER_POOL, EXPIRATION_POOL, READER_POOL, PoolMirror
+from include.tiering.configs.pools import (
+    BATCH_SLOTS,
+    COPIER_POOL,
+    EXPIRATION_POOL,
+    READER_POOL,
+    PoolMirror,
+    pool_missing,
+)
 from include.tiering.configs.rules import quotas_in_force
 from include.tiering.copying.plan import CopyPlan
 from include.tiering.copying.plan_copy import CopyPlanner
@@ -26,6 +33,7 @@ from include.tiering.errors import (
     ClusterMetadataError,
     HandoverForgottenError,
     MetadataUnavailableError,
+    RemoteStorageFullError,
     SendingStoppedError,
     SettingError,
     SourceError,
@@ -141,17 +149,21 @@ class DeploymentChecks:
         self._has_brokers = has_brokers
         self._ledger = ledger
 
-    def probes(self, pool: str | None, *, needs_log_dirs: bool = True) -> dict[str, Callable[[], str]]:
+    def probes(
+        self, pool: str | None, *, in_airflow: Collection[str] | None = None, needs_log_dirs: bool = True
+    ) -> dict[str, Callable[[], str]]:
         """Return the probes for `run_checks`, by name: each returns what it found or raises a TieringError.
 
         Args:
-            pool: the pool whose size is checked; None: no pool is checked.
+            pool: the pool whose size is checked; None: no pool is checked. For the pool of expiration the store
+                may have no free space.
+            in_airflow: the names of the pools that Airflow has now; None: unknown.
             needs_log_dirs: whether settings without log_dirs are an error. False for work that also has to run after
                 the brokers were shut down permanently.
         """
         probes: dict[str, Callable[[], str]] = {
             "schema": self._schema,
-            "storage": self._check_storage,
+            "storage": self._check_storage_for_deletions if pool == EXPIRATION_POOL else self._check_storage,
             LOG_DIRS: lambda: self._check_log_dirs() if needs_log_dirs or self._settings.log_dirs else "none is set",
             CLUSTER_METADATA: self._check_cluster_metadata,
             PAUSE: self._pause,
@@ -160,7 +172,7 @@ class DeploymentChecks:
             QUOTAS: self._check_quotas,
         }
         if pool is not None:
-            probes["pool"] = partial(self._pool, pool)
+            probes["pool"] = partial(self._pool, pool, in_airflow)
         return probes
 
     def _schema(self) -> str:
@@ -179,6 +191,13 @@ class DeploymentChecks:
             f" database that plans within {SETTLE_SECONDS:.0f} seconds of this one may not be refused at once: use a"
             " server that supports it"
         )
+
+    def _check_storage_for_deletions(self) -> str:
+        """Check the store for deletions, which need no free space, but free some."""
+        try:
+            return self._check_storage()
+        except RemoteStorageFullError as error:
+            return f"belongs to this database; it has no space, which deletions do not need: {error}"
 
     def _check_log_dirs(self) -> str:
         """Check the log directories. Unreadable ones delay their partitions; the check fails if all are unreadable."""
@@ -256,8 +275,16 @@ class DeploymentChecks:
         without_effect = topic_quota_configs(values, enabled=self._settings.topic_quotas.enable).without_effect
         return said if without_effect is None else f"{said}; {without_effect}"
 
-    def _pool(self, pool: str) -> str:
+    def _pool(self, pool: str, in_airflow: Collection[str] | None) -> str:
+        """Check that Airflow has the pool, and slots for the batches of copies and deletions.
+
+        Jobs that read hold nothing before they start, so Airflow lets their tasks wait for slots, without a time limit.
+        """
+        if in_airflow is not None and pool not in in_airflow:
+            raise SendingStoppedError(pool_missing(pool))
         seen = self._stores().pool_mirror.seen().get(pool)
+        if seen is not None and seen.slots < BATCH_SLOTS and pool == READER_POOL:
+            return f"{pool} has {seen.slots} slots: its tasks wait in Airflow until it has some"
         if seen is not None and seen.slots < BATCH_SLOTS:
             raise SendingStoppedError(
                 f"pool {pool} has {seen.slots} slots, which pauses its batches: give it slots to continue"
@@ -287,7 +314,7 @@ class OperationsService:
     """Evaluate readiness and diagnose topics.
 
     Only the sizes of Airflow's pools, and whether the store replaces objects conditionally, are recorded. The check of
-    the store writes probe objects and deletes them.
+    the store for copies writes probe objects and deletes them.
 
     Stores, source and brokers are opened by the call that needs them, so a deployment that is not set up can be
     diagnosed, too.
@@ -304,7 +331,7 @@ class OperationsService:
         ledger: opens the quota ledger.
         topic_quotas: opens the topic quotas.
         effective: returns the settings with the present dynamic configs over them.
-        mirror_pools: reads the sizes of Airflow's pools and stores them.
+        mirror_pools: reads the sizes of Airflow's pools, stores them, and returns the pools by name.
     """
 
     def __init__(
@@ -321,7 +348,7 @@ class OperationsService:
         ledger: Callable[[], QuotaLedger],
         topic_quotas: Callable[[], TopicQuotas],
         effective: Callable[[], TieringSettings],
-        mirror_pools: Callable[[], None],
+        mirror_pools: Callable[[], Collection[str]],
         clock: Clock,
     ) -> None:
         self._settings = settings
@@ -357,7 +384,11 @@ class OperationsService:
                 expiration all archived topics. The reader pool ignores the scope.
         """
         checks = run_checks(
-            self._checks.probes(pool, needs_log_dirs=pool not in _DOES_WITHOUT),
+            self._checks.probes(
+                pool,
+                in_airflow=None if pool is None else self._pools_in_airflow(),
+                needs_log_dirs=pool not in _DOES_WITHOUT,
+            ),
             does_without={**_DOES_WITHOUT.get(pool, {}), **_NEVER_NEEDED},
         )
         if not all(check.holds for check in checks):
@@ -381,6 +412,16 @@ class OperationsService:
         # Expiration leaves out a paused topic; the other topics need not wait for it.
         return Readiness(checks, partitions, needs_one=not deletes)
 
+    def _pools_in_airflow(self) -> Collection[str] | None:
+        """Store the sizes of Airflow's pools, and return the names of the pools.
+
+        If Airflow does not give the sizes, the last sizes apply, and None is returned. The check of the schema reports
+        an unavailable database.
+        """
+        with suppress(AirflowApiError, MetadataUnavailableError):
+            return self._mirror_pools()
+        return None
+
     def diagnose(self, topic: str) -> tuple[Diagnosis, ...]:
         """Return why the topic of this name is not tiered: a line per open handover, then those of `diagnose`."""
         with suppress(MetadataUnavailableError):
@@ -391,8 +432,6 @@ class OperationsService:
 
     def _diagnose_copies(self, topic: str) -> tuple[Diagnosis, ...]:
         included = matches(topic, self._settings.topics.include)
-        with suppress(AirflowApiError, MetadataUnavailableError):
-            self._mirror_pools()
         scope = RunScope((topic,))
         readiness = self.ready(pool=COPIER_POOL, scope=scope)
         if not readiness.holds:

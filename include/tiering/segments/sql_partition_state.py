@@ -18,7 +18,15 @@ from sqlalchemy import Connection, and_, bindparam, select, update
 
 from include.tiering.database.event_log import EventKind, record_event
 from include.tiering.database.migrations import is_at_head
-from include.tiering.database.schema import partitions, segments, size_counters, topics
+from include.tiering.database.schema import (
+    active_guards,
+    audit_findings,
+    partitions,
+    segments,
+    size_counters,
+    stores,
+    topics,
+)
 from include.tiering.database.transactions import (
     ClusterStore,
     ensure_partition,
@@ -55,6 +63,25 @@ from include.tiering.segments.sql_rows import (
 _OWNER: Final = select(topics.c.owner).where(
     topics.c.cluster_id == bindparam("of_cluster"), topics.c.topic_id == bindparam("of_topic")
 )
+_IS_REBUILDING: Final = (
+    select(stores.c.cluster_id)
+    .where(stores.c.cluster_id == bindparam("of_cluster"), stores.c.rebuilding_since_ms.is_not(None))
+    .exists()
+)
+_GUARDED: Final = active_guards.c.cluster_id == bindparam("of_cluster")
+_READINESS: Final = select(
+    _OWNER.scalar_subquery().label("owner"),
+    _IS_REBUILDING.label("is_rebuilding"),
+    select(active_guards.c.guard).where(_GUARDED).exists().label("is_set_back"),
+)
+_FORGOTTEN: Final = (
+    select(audit_findings.c.finding_id)
+    .where(audit_findings.c.cluster_id == bindparam("of_cluster"), audit_findings.c.state == "open")
+    .where(audit_findings.c.kind == "adoptable", audit_findings.c.topic_id == bindparam("of_topic"))
+    .where(audit_findings.c.partition == bindparam("of_partition"))
+    .limit(1)
+)
+"""A complete copy that the last audit found in the store and not in the database."""
 _FINISHED: Final = int(RemoteLogSegmentState.COPY_SEGMENT_FINISHED)
 _FINISHED_BYTES: Final = select(size_counters.c.size_bytes).where(
     in_partition(size_counters),
@@ -226,12 +253,16 @@ class SqlPartitionState(ClusterStore):
 
 
 def not_ready_reason(connection: Connection, cluster_id: str, partition: TopicIdPartition) -> str | None:
-    """Return why the metadata of a partition is not complete; None if it is.
-
-    Only topics of the owner BROKER can be incomplete; see `why_not_read`.
-    """
-    owner = connection.execute(_OWNER, {"of_cluster": cluster_id, "of_topic": str(partition.topic_id)}).scalar()
-    return why_not_read(connection, cluster_id, partition) if owner == TopicOwner.BROKER else None
+    """Return why the metadata of a partition is not complete; None if it is. See `RemoteLogMetadata.is_ready`."""
+    key = key_of(cluster_id, partition)
+    found = connection.execute(_READINESS, {name: key[name] for name in ("of_cluster", "of_topic")}).one()
+    if found.is_rebuilding:
+        return "the metadata are being rebuilt"
+    if found.owner == TopicOwner.BROKER:
+        return why_not_read(connection, cluster_id, partition)
+    if found.is_set_back and connection.execute(_FORGOTTEN, key).one_or_none() is not None:
+        return "the database was set back, and does not know all copies of this partition"
+    return None
 
 
 def _require_hole(

@@ -10,10 +10,11 @@ from include.tiering.app import App
 from include.tiering.configs.config_catalogue import TOTAL_COPY_QUOTA
 from include.tiering.configs.config_store import ALL_BROKERS, ConfigEntity, EntityType
 from include.tiering.configs.pools import COPIER_POOL, EXPIRATION_POOL, READER_POOL
+from include.tiering.configs.service import ConfigService
 from include.tiering.copying.run_scope import RunScope
 from include.tiering.database.schema import quota_ledger
 from include.tiering.database.transactions import writing
-from include.tiering.errors import MetadataUnavailableError
+from include.tiering.errors import MetadataUnavailableError, RemoteStorageFullError
 from include.tiering.metadata_sync.sql_ingestion import SqlMetadataIngestion
 from include.tiering.model.segments import TopicIdPartition
 from include.tiering.operations.readiness import NotReady, PartitionReadiness
@@ -21,6 +22,8 @@ from include.tiering.operations.service import CLUSTER_METADATA, LOG_DIRS, PAUSE
 from include.tiering.quotas.contract import QuotasInForce
 from include.tiering.quotas.shared_quotas import SqlLedgerStore
 from include.tiering.quotas.topic_quotas import TOPIC_QUOTAS_ENABLE, TOPIC_THRESHOLD, TOTAL_THRESHOLD
+from include.tiering.remote_storage.file.store import FileObjectStore
+from include.tiering.remote_storage.store_ownership import MARKER_KEY
 from tests.doubles.orphans import TinyCopies
 from tests.doubles.segments import partition_of
 from tests.doubles.tiny_deployment import PARTITION, TinyDeployment
@@ -121,7 +124,54 @@ def test_expiration_is_told_of_all_that_is_archived_and_does_not_wait_for_what_i
     assert (found.holds, found.needs_one, found.ready) == (True, False, True)
 
 
+def has_pools(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
+    """Airflow answers, and has these pools."""
+    monkeypatch.setattr(ConfigService, "mirror_pools", lambda _self: dict.fromkeys(names))
+
+
 @pytest.mark.parametrize("pool", [COPIER_POOL, EXPIRATION_POOL, READER_POOL])
+def test_a_pool_that_airflow_does_not_have_is_named_with_the_command_that_makes_it(
+    app: App, monkeypatch: pytest.MonkeyPatch, pool: str
+) -> None:
+    app.adapters.stores.pool_mirror.record(pool, 4, seen=None, author="test")
+    assert app.operations.ready(pool=pool).holds, "Airflow is not there to be asked"
+    has_pools(monkeypatch, "another_pool")
+    found = app.operations.ready(pool=pool)
+    (line,) = found.missing
+    assert line.startswith(f"pool: Airflow has no pool {pool}, so its tasks would never start: create it")
+    assert "`python -m plugins.tiering_airflow.pools`" in line
+    assert (found.ready, found.waitable) == (False, True)
+    has_pools(monkeypatch, pool)
+    assert app.operations.ready(pool=pool).holds
+
+
+def test_jobs_that_read_wait_in_airflow_while_their_pool_has_no_slots(app: App) -> None:
+    """A sensor that waited for slots would fail the run in the end."""
+    app.adapters.stores.pool_mirror.record(READER_POOL, 0, seen=None, author="test")
+    found = app.operations.ready(pool=READER_POOL)
+    assert found.ready
+    (check,) = [check for check in found.checks if check.name == "pool"]
+    assert check.message == "remote_log_reader has 0 slots: its tasks wait in Airflow until it has some"
+
+
+def test_deletions_need_no_free_space(app: App, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise RemoteStorageFullError("nothing is free")
+
+    monkeypatch.setattr(FileObjectStore, "check_capacity", full)
+    monkeypatch.setattr(FileObjectStore, "put", full)
+    for pool in (None, COPIER_POOL):
+        assert list(app.operations.ready(pool=pool).missing) == ["storage: nothing is free"]
+    found = app.operations.ready(pool=EXPIRATION_POOL)
+    assert list(found.missing) == []
+    (storage,) = [check.message for check in found.checks if check.name == "storage"]
+    assert storage.endswith("it has no space, which deletions do not need: nothing is free")
+    (tmp_path / "store" / MARKER_KEY).unlink()
+    (line,) = app.operations.ready(pool=EXPIRATION_POOL).missing
+    assert line.startswith(f"storage: the store has no {MARKER_KEY}")
+
+
+@pytest.mark.parametrize("pool", [COPIER_POOL, EXPIRATION_POOL])
 def test_while_a_check_does_not_hold_no_partition_is_looked_at(app: App, pool: str) -> None:
     app.adapters.stores.pool_mirror.record(pool, 0, seen=None, author="test")
     found = app.operations.ready(pool=pool)

@@ -150,13 +150,12 @@ class DeploymentChecks:
         self._ledger = ledger
 
     def probes(
-        self, pool: str | None, *, in_airflow: Collection[str] | None = None, needs_log_dirs: bool = True
+        self, pool: str | None, in_airflow: Collection[str] | None, *, needs_log_dirs: bool
     ) -> dict[str, Callable[[], str]]:
         """Return the probes for `run_checks`, by name: each returns what it found or raises a TieringError.
 
         Args:
-            pool: the pool whose size is checked; None: no pool is checked. For the pool of expiration the store
-                may have no free space.
+            pool: the pool whose size is checked; None: none. For that of expiration the store may have no free space.
             in_airflow: the names of the pools that Airflow has now; None: unknown.
             needs_log_dirs: whether settings without log_dirs are an error. False for work that also has to run after
                 the brokers were shut down permanently.
@@ -183,11 +182,11 @@ class DeploymentChecks:
         self._storage().check_writable()
         is_conditional = self._unguarded().replaces_conditionally()
         self._stores().generations.record_conditional_writes(is_conditional)
-        url = self._settings.remote_storage.required_url()
+        found = f"{self._settings.remote_storage.required_url()} is writable and belongs to this database"
         if is_conditional:
-            return f"{url} is writable and belongs to this database"
+            return found
         return (
-            f"{url} is writable and belongs to this database; this server ignores If-Match on PUT, so a copy of the"
+            f"{found}; this server ignores If-Match on PUT, so a copy of the"
             f" database that plans within {SETTLE_SECONDS:.0f} seconds of this one may not be refused at once: use a"
             " server that supports it"
         )
@@ -231,11 +230,9 @@ class DeploymentChecks:
         self._cluster_metadata().refresh()
         if self._has_brokers:
             return "read from the brokers, with exact offsets"
-        return (
-            "known"
-            if self._cluster_metadata().cluster_id() is not None
-            else "none: a topic is copied only if topics.include has its exact name"
-        )
+        if self._cluster_metadata().cluster_id() is None:
+            return "none: a topic is copied only if topics.include has its exact name"
+        return "known"
 
     def _pause(self) -> str:
         paused = self._stores().work.paused_topics()
@@ -385,9 +382,7 @@ class OperationsService:
         """
         checks = run_checks(
             self._checks.probes(
-                pool,
-                in_airflow=None if pool is None else self._pools_in_airflow(),
-                needs_log_dirs=pool not in _DOES_WITHOUT,
+                pool, self._pools_in_airflow() if pool else None, needs_log_dirs=pool not in _DOES_WITHOUT
             ),
             does_without={**_DOES_WITHOUT.get(pool, {}), **_NEVER_NEEDED},
         )

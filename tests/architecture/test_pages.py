@@ -237,6 +237,6 @@ def test_every_kind_of_finding_and_every_guard_of_an_audit_has_an_entry() -> Non
 
 
 def test_every_readiness_check_has_an_entry() -> None:
-    names = list(App(TieringSettings()).deployment_checks.probes("a pool"))
+    names = list(App(TieringSettings()).deployment_checks.probes("a pool", None, needs_log_dirs=True))
     assert names
     assert [name for name in names if f"| {name} |" not in _RUNBOOK] == []

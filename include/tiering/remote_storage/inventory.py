@@ -179,7 +179,7 @@ def _csv(content: IO[bytes], manifest: InventoryManifest) -> Iterator[Columns]:
             yield table.to_pydict()
 
 
-def _whole_rows(unpacked: IO[bytes]) -> Iterator[bytes]:
+def _whole_rows(unpacked: gzip.GzipFile) -> Iterator[bytes]:
     """Read blocks that end with a row. Values have no line ends: keys are URL-encoded."""
     rest = b""
     while block := unpacked.read(_CSV_BLOCK_BYTES):

@@ -11,6 +11,7 @@ from include.tiering.errors import RemoteStorageError, RemoteStorageUnavailableE
 from include.tiering.remote_storage.object_store import KeyInterval, ListedUpload, S3Credentials, milliseconds
 from include.tiering.remote_storage.s3 import listing as s3_listing
 from include.tiering.remote_storage.s3.listing import S3Listing, parse_page
+from include.tiering.remote_storage.s3.store import S3ObjectStore
 from tests.doubles.s3_server import ACCESS_KEY, SECRET_KEY
 from tests.doubles.scripted_servers import Answer, ScriptedS3, scripted_s3
 
@@ -174,6 +175,19 @@ def test_an_endless_answer_is_not_taken(listed: Listed, monkeypatch: pytest.Monk
     monkeypatch.setattr(s3_listing, "MAX_ANSWER_BYTES", 1_000)
     with pytest.raises(RemoteStorageError, match="too large for 1,000 keys"):
         listed(WHOLE, (200, page(*(f"p/{number}" for number in range(100)))))
+
+
+def test_an_endless_answer_to_a_deletion_is_not_taken(server: ScriptedS3, monkeypatch: pytest.MonkeyPatch) -> None:
+    """botocore reads it whole, so that spaces alone can fill the memory."""
+    monkeypatch.setattr(s3_listing, "MAX_ANSWER_BYTES", 1_000)
+    credentials = S3Credentials(ACCESS_KEY, SECRET_KEY)
+    store = S3ObjectStore("bucket", "p/", endpoint_url=server.endpoint_url, credentials=credentials, max_attempts=2)
+    failed = b"<DeleteResult><Error><Key>p/b</Key><Code>AccessDenied</Code></Error></DeleteResult>"
+    server.play([(200, failed), (200, b" " * 2_000 + failed)])
+    assert [failure.key for failure in store.delete(["a", "b"])] == ["b"]
+    failures = store.delete(["a", "b"])
+    assert [(failure.key, failure.retriable) for failure in failures] == [("a", False), ("b", False)]
+    assert "too large for 1,000 keys" in failures[0].message
 
 
 def test_denied_is_not_empty(listed: Listed) -> None:

@@ -25,7 +25,7 @@ predefined ones, is refused.
 """
 
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Any, Final, NoReturn
@@ -169,18 +169,38 @@ _BLOCK_BYTES: Final = 256 * KIB
 _TIMEOUT_SECONDS: Final = (10, 60)
 
 
-class RawAnswers:
-    """Sends the listing operations of one client, and keeps their responses unparsed."""
+class BoundedAnswers:
+    """Sends some operations of one client, and reads at most `MAX_ANSWER_BYTES` of each response.
 
-    def __init__(self, client: BaseClient) -> None:
-        self._kept = threading.local()
+    botocore itself reads a response whole, however long it is.
+    """
+
+    def __init__(self, client: BaseClient, operations: Iterable[str]) -> None:
         self._http = URLLib3Session(
             verify=botocore.session.get_session().get_config_variable("ca_bundle") or True,
             proxies=get_environ_proxies(client.meta.endpoint_url),
             timeout=_TIMEOUT_SECONDS,
         )
-        for operation in _OPERATIONS:
+        for operation in operations:
             client.meta.events.register(f"before-send.s3.{operation}", self._send)
+
+    def _send(self, request: AWSPreparedRequest, **_: object) -> AWSResponse:
+        request.stream_output = True
+        answer = self._http.send(request)
+        content = self._to_parse(answer, _whole(answer, request.url.partition("?")[0]))
+        return AWSResponse(request.url, answer.status_code, answer.headers, _ReadBody(content))
+
+    def _to_parse(self, answer: AWSResponse, content: bytes) -> bytes:
+        """Return what botocore parses: all of it, unless a subclass keeps it."""
+        return content
+
+
+class RawAnswers(BoundedAnswers):
+    """Sends the listing operations of one client, and keeps their responses unparsed."""
+
+    def __init__(self, client: BaseClient) -> None:
+        super().__init__(client, _OPERATIONS)
+        self._kept = threading.local()
 
     def take(self) -> bytes:
         """Return the whole response to the last request of this thread, and forget it."""
@@ -188,14 +208,11 @@ class RawAnswers:
         self._kept.answer = b""
         return answer
 
-    def _send(self, request: AWSPreparedRequest, **_: object) -> AWSResponse:
-        request.stream_output = True
-        answer = self._http.send(request)
-        content = _whole(answer, request.url.partition("?")[0])
+    def _to_parse(self, answer: AWSResponse, content: bytes) -> bytes:
         # S3 may send an error under status 200, too.
         if answer.status_code < 300 and _ERROR not in content[:_HEAD_BYTES]:
             self._kept.answer, content = content, _NOTHING_TO_PARSE
-        return AWSResponse(request.url, answer.status_code, answer.headers, _ReadBody(content))
+        return content
 
 
 class _ReadBody:
@@ -230,7 +247,7 @@ def _bounded(blocks: Iterator[bytes]) -> bytes:
         size_bytes += len(block)
         if size_bytes > MAX_ANSWER_BYTES:
             raise RemoteStorageError(
-                f"a page of the listing has more than {format_bytes(MAX_ANSWER_BYTES)}: too large for 1,000 keys"
+                f"the answer has more than {format_bytes(MAX_ANSWER_BYTES)}: too large for 1,000 keys"
             )
         taken.append(block)
     return b"".join(taken)

@@ -59,6 +59,7 @@ from include.tiering.remote_storage.s3.client import (
     translated,
     was_retried,
 )
+from include.tiering.remote_storage.s3.listing import BoundedAnswers
 from include.tiering.units import MIB
 
 MAX_ATTEMPTS: Final = 8
@@ -97,6 +98,7 @@ class S3ObjectStore:
         self._client = s3_client(
             endpoint_url=endpoint_url, region=region, credentials=credentials, max_attempts=max_attempts
         )
+        BoundedAnswers(self._client, ["DeleteObjects"])
 
     def describe(self) -> str:
         """See `ObjectStore.describe`."""

@@ -72,6 +72,7 @@ _PRICE: Final = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?\Z")
 _TOPIC_PATTERN: Final = re.compile(r"[a-zA-Z0-9._*?\[\]!-]{1,249}\Z")
 _DATABASES: Final = ("sqlite", "postgresql", "postgresql+psycopg")
 _PASSWORD: Final = re.compile(r"([a-zA-Z][\w+.-]*://[^:@/]*):.*@")
+_LOGIN: Final = re.compile(r"[^\s,'\"/@:]++:[^\s,'\"]*@")
 _SECRET_PARAMETER: Final = re.compile(r"(?i)((?:^|&)[^&=]*(?:password|secret|token)[^&=]*=)[^&]*")
 
 
@@ -163,6 +164,9 @@ def check_metadata_url(url: Any) -> Any:
         parts = _split(text)
         if parts.scheme not in _DATABASES:
             raise ValueError("accepted are sqlite:////path and postgresql+psycopg://user:password@host/database")
+        if parts.scheme != "sqlite" and text.count("@") > 1:
+            # What stands behind the first one would be taken for the host, and shown in errors.
+            raise ValueError("an @ in a user or password is written %40")
         if parts.scheme == "sqlite" and (parts.netloc or not parts.path.startswith("//")):
             raise ValueError("a SQLite database is a file with an absolute path: sqlite:////path (four slashes)")
     return url
@@ -179,6 +183,11 @@ def mask_url(url: str) -> str:
     """Return the URL with `MASK` in place of the password and of every parameter whose name looks like a secret."""
     base, question, query = _PASSWORD.sub(rf"\1:{MASK}@", url).partition("?")
     return base + question + _SECRET_PARAMETER.sub(rf"\1{MASK}", query)
+
+
+def mask_login(text: str) -> str:
+    """Return the text with `MASK` in place of what stands before an `@`, as in ``user:password@host``."""
+    return _LOGIN.sub(f"{MASK}@", text)
 
 
 def is_secret_parameter(name: str) -> bool:

@@ -25,7 +25,7 @@ from include.tiering.settings.catalogue import (
     by_name,
     nearest,
 )
-from include.tiering.settings.fields import default_metadata_url, has_password, mask_url
+from include.tiering.settings.fields import default_metadata_url, has_password, mask_login, mask_url
 
 Layer = dict[str, tuple[Any, str]]
 
@@ -192,7 +192,7 @@ def _sentence(location: tuple[int | str, ...], message: str, layer: Layer) -> st
     setting = next(known for known in all_settings() if location[: len(known.path)] == known.path)
     inner = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in location[len(setting.path) :])
     value, origin = layer.get(setting.name, (None, DEFAULT_ORIGIN))
-    shown = "a secret value" if setting.secret else mask_url(repr(value))
+    shown = "a secret value" if setting.secret else mask_login(mask_url(repr(value)))
     own_rule = "Value error, "
     reason = (
         message.removeprefix(own_rule) if message.startswith(own_rule) else f"{message}; accepted: {setting.accepts}"

@@ -457,3 +457,23 @@ def test_files_are_looked_at_before_they_are_used(tmp_path: Path) -> None:
     certificate.write_text("")
     with pytest.raises(SettingError, match=r"cluster\.ssl_certificate_location: .* is empty"):
         check_connection(_connection(environ), "cluster")
+
+
+# A secret where none belongs is not repeated either.
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "says"),
+    [
+        ("TIERING_CLUSTER__BOOTSTRAP_SERVERS", "user:s3cr3t@host:9092", r"is '\*\*\*@host:9092'"),
+        ("TIERING_CLUSTER__BOOTSTRAP_SERVERS", "a:1,user:s3c@r3t@host:9092", r"is 'a:1,\*\*\*@host:9092'"),
+        ("TIERING_METADATA__URL", "postgresql://user:s3c@s3cr3t@host/x", "an @ in a user or password is written %40"),
+    ],
+)
+def test_a_login_that_is_misplaced_is_not_shown(
+    monkeypatch: pytest.MonkeyPatch, variable: str, value: str, says: str
+) -> None:
+    monkeypatch.setenv(variable, value)
+    with pytest.raises(SettingError, match=says) as refused:
+        load_settings()
+    assert "r3t" not in str(refused.value)

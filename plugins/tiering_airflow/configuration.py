@@ -22,6 +22,7 @@ These options concern Airflow only; everything about Kafka and remote storage is
 
 from datetime import timedelta
 from pathlib import Path
+from typing import Final
 
 from airflow.configuration import get_airflow_home
 from airflow.sdk.configuration import conf
@@ -29,6 +30,24 @@ from airflow.sdk.configuration import conf
 from include.tiering.errors import SettingError
 
 _SECTION = "tiering"
+
+
+_MOST_MAPPED: Final = 1_024
+"""Airflow's default of `[core] max_map_length`."""
+
+
+def require_mappable(setting: str, batches: int) -> None:
+    """Check the most batches of a run before its plan is stored: Airflow fails a task that returns more.
+
+    Raises:
+        SettingError: Airflow maps a task to fewer batches.
+    """
+    most = conf.getint("core", "max_map_length", fallback=_MOST_MAPPED)
+    if batches > most:
+        raise SettingError(
+            f"{setting} is {batches}, and Airflow maps a task to at most {most} batches ([core] max_map_length):"
+            f" set {setting} to at most {most}, or raise max_map_length"
+        )
 
 
 def copy_schedule() -> str | None:

@@ -16,6 +16,7 @@ from include.tiering.presentation import as_text
 from include.tiering.runs.contract import Placement, SegmentOutcome, WorkItem
 from include.tiering.units import format_bytes
 from include.tiering.verification.quality_run import QualityRun
+from plugins.tiering_airflow import configuration
 from plugins.tiering_airflow.data_docs import QualityReportLink, data_docs, error_of, publish, report_url
 from plugins.tiering_airflow.errors import PlanFindingsError
 from plugins.tiering_airflow.hook import TieringHook
@@ -54,6 +55,7 @@ class PlanCopyOperator(BaseOperator):
         run_id = planned_run_id(context["run_id"], context["ti"].try_number)
         with TieringHook().open() as app:
             max_batches = app.effective_configs.settings().copier.max_batches
+            configuration.require_mappable("tiering.copier.max.batches", max_batches)
             plan = app.copying.plan(run_id, scope=scope_of(form_of(context)), limit_bytes=limit_bytes, dry_run=dry_run)
         for error in plan.errors:
             self.log.warning("Not readable: %s: %s", error.path, error.message)

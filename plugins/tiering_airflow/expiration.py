@@ -60,6 +60,8 @@ class PlanExpirationOperator(BaseOperator):
         run_id = f"{EXPIRATION_PREFIX}{planned_run_id(context['run_id'], context['ti'].try_number)}"
         topics, dry_run = tuple(context["params"]["topics"] or ()), context["params"]["dry_run"]
         with TieringHook().open() as app:
+            max_batches = app.effective_configs.settings().expiration.max_batches
+            configuration.require_mappable("tiering.expiration.max.batches", max_batches)
             # A dry run shows all topics.
             in_hand = {} if dry_run else topics_in_hand(app, self.dag_id, context)
             plan = app.expiration.plan(run_id, topics=topics, leave_out=in_hand, dry_run=dry_run)

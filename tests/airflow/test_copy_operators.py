@@ -8,6 +8,7 @@ from airflow.sdk import Asset
 from airflow.sdk.exceptions import AirflowSkipException
 
 from include.tiering.copying.run_scope import RunScope
+from include.tiering.errors import SettingError
 from plugins.tiering_airflow.copying import (
     FINDINGS_KEY,
     CopyBatchOperator,
@@ -110,6 +111,18 @@ def test_work_that_was_left_without_a_reason_decides_it_too(deployed: Deployment
 def test_no_more_batches_than_the_setting_allows(deployed: Deployment, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TIERING_COPIER__MAX__BATCHES", "3")
     assert _plan()[0] == [_batch(0), _batch(1), _batch(2)]
+
+
+def test_more_batches_than_airflow_maps_are_refused_before_anything_is_planned(
+    deployed: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AIRFLOW__CORE__MAX_MAP_LENGTH", "15")
+    with pytest.raises(SettingError, match=r"tiering\.copier\.max\.batches is 16, .* at most 15 batches"):
+        _plan()
+    with deployed.open() as app:
+        assert not app.adapters.stores.work.items(RUN_ID)
+    monkeypatch.setenv("TIERING_COPIER__MAX__BATCHES", "15")
+    assert _plan()[0]
 
 
 def test_the_form_chooses_topics_and_a_limit(deployed: Deployment) -> None:

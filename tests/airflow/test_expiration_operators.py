@@ -118,6 +118,19 @@ def test_within_the_limits_the_run_is_released_with_no_more_batches_than_partiti
     assert _release(instance) == [{"batch": 0}]
 
 
+def test_more_batches_than_airflow_maps_are_refused_before_anything_is_planned(
+    deployed: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AIRFLOW__CORE__MAX_MAP_LENGTH", "3")
+    deployed.expires(*TOPICS)
+    with pytest.raises(SettingError, match=r"tiering\.expiration\.max\.batches is 4, .* at most 3 batches"):
+        _plan(_TaskInstance())
+    with deployed.open() as app, pytest.raises(StateConflictError):
+        app.adapters.stores.deletions.run(RUN_ID)
+    monkeypatch.setenv("TIERING_EXPIRATION__MAX__BATCHES", "3")
+    assert _plan(_TaskInstance())["segments"]
+
+
 def test_a_dry_run_claims_no_store_and_is_never_released(deployed: Deployment) -> None:
     deployed.expires(TOPICS[0])
     with deployed.open() as app:

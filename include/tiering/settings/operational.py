@@ -19,6 +19,8 @@ from include.tiering.settings.fields import (
 
 _MOST_WINDOW: Final = 3_600
 _DAY_MS: Final = 24 * 60 * 60 * 1000
+_MOST_MAPPED: Final = 1_024
+"""Airflow's own limit of the batches that a task is mapped to: the default of `[core] max_map_length`."""
 
 
 class CopierSettings(DynamicSection):
@@ -38,6 +40,7 @@ class CopierSettings(DynamicSection):
         "1, even beyond this number. Their pool limits how many run at once.",
         unit="batches",
         at_least=1,
+        at_most=_MOST_MAPPED,
     )
     lease_ms: int = operational(
         30_000,
@@ -182,6 +185,7 @@ class ExpirationSettings(DynamicSection):
         "Most batches that one run of `tiering_expiration` starts; their pool decides how many run at once.",
         unit="batches",
         at_least=1,
+        at_most=_MOST_MAPPED,
     )
 
 

@@ -241,6 +241,8 @@ def test_a_value_is_stored_in_one_form(name: str, text: str, canonical: str) -> 
         ("tiering.on.topic.delete", "expire:30", "is 'expire:30': accepted: keep, or expire:Nd"),
         ("tiering.on.topic.delete", "delete", "accepted: keep, or expire:Nd"),
         ("tiering.tombstone.ms", "86400000", "at least 172800000"),
+        ("tiering.copier.max.batches", "1025", "at least 1, at most 1024 (batches)"),
+        ("tiering.expiration.max.batches", "1025", "at least 1, at most 1024 (batches)"),
         ("tiering.copier.max.batches", "9" * 5_000, f"is {'9' * 100!r}: accepted"),
         ("tiering.copier.max.batches", "1\x1b[2J", r"is '1\\x1b[2J': accepted"),
     ],

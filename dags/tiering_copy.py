@@ -7,21 +7,26 @@ This DAG copies rolled segments of Kafka topics from the brokers' log dirs to th
 Log dirs are only read.
 
 * **ready** waits in the triggerer, without a worker or a pool slot, until the run can start: the schema, the store, at
-  least one log dir and the cluster metadata are usable, not all topics are paused, the size of the pool
-  `remote_log_copier` is not 0, and not every partition waits for a cause that can pass by itself. Its log says what it
-  waits for. It fails at once if waiting cannot help.
+  least one log dir and the cluster metadata are usable, no pause of all topics is in force, and the size of the pool
+  `remote_log_copier` is not 0. The run does not start either while every partition waits for one of these causes: its
+  metadata is incomplete, cluster metadata is unknown or contradicts its files, its leader's replica is not found, or
+  its topic is paused. The log of this task says what it waits for. It fails at once if waiting cannot help.
 * **plan** decides for each partition which segments may be copied now, and how many batches to start. It logs each
   partition that has to wait, with the reason. If there is nothing to copy, no batch starts.
 * **copy** is mapped over the batches. Each batch takes one slot of the pool `remote_log_copier` and copies one
   partition after another until none is left or its time is over. The pool can be resized while batches run;
   `./tiering pause` stops all sending within a second. For each `queue` that settings of log dirs name there are the
   tasks **batches_&lt;queue&gt;** and **copy_&lt;queue&gt;**, whose batches run on the workers of that queue.
-* **quality_gate** compares the copied segments in the store with what was read from the source. A segment that fails is
-  kept, named in the log of this task, and stops its partition. The task also fails if a segment could not be copied.
+* **quality_gate** verifies the segments that this run copied, and those that earlier runs left without a verdict: it
+  compares them in the store with what was read from the source. A segment that fails is kept and stops its partition;
+  the log of this task names the first 50. The task also fails if the outcome of a planned segment is *failed*. An error
+  that may pass leaves the segment planned, and does not fail this task.
 * **summary** logs the table of the run and updates the asset, which starts `tiering_remote_log_sizes`. If no segment
   was copied, it logs the table and is skipped.
 * **outcome** fails the run if a batch or the quality check failed, if the plan found something that a person has to
-  repair or decide, or if planned segments were left without a recorded reason.
+  repair or decide, or if nothing explains why planned segments of a partition were left: no error and no refusal by a
+  quota is recorded for the partition, no other run copied them, no batch holds the partition, its topic is not paused,
+  and no batch of the run ended early.
 
 The next run cleans up what a crash leaves: see the crash table of `include/tiering/copying/copy_segment.py`. What can
 fail, and what to do then, is in `docs/failure-modes.md` and `docs/runbook.md`.

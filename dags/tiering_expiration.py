@@ -8,14 +8,14 @@ by the log start offset, the leader epochs and the retention that the platform s
 retention expires by age or size.
 
 * **ready** waits in the triggerer, without a worker or a pool slot, until the run can start: schema and store are
-  usable, not all topics are paused, and the size of the pool `remote_log_expiration` is not 0. It does not wait for log
-  dirs or cluster metadata; without log dirs less is deleted. It fails at once if waiting cannot help.
+  usable, no pause of all topics is in force, and the size of the pool `remote_log_expiration` is not 0. It does not
+  wait for log dirs or cluster metadata; without log dirs less is deleted. It fails at once if waiting cannot help.
 * **plan** decides which segments are deleted and why, and stores the plan. Deletions that an earlier run began come
-  first. Topics from which another run deletes, or about which another run asks a person, are left out. Its log names
-  partitions that wait, and why.
+  first. Topics from which another run deletes, or about which another run asks a person, are left out, except in a dry
+  run. Its log names partitions that wait, and why.
 * **safety_limit** checks the deletion limits. It has the database compute the totals of the plan a second time, and
-  lists the topics with bytes and share. If there is nothing to delete, or in a dry run, nothing more is done, and the
-  run succeeds.
+  lists the topics with bytes and share. If there is nothing to delete, or in a dry run, no later task except `outcome`
+  does anything, and the run succeeds.
 * **approval** asks a person (*Required actions*) if a limit is exceeded: if within 24 hours a topic would lose more
   than the share `tiering.expiration.max.share` and more than `tiering.expiration.min.bytes`, if topics that lose more
   than this share, but no more than these bytes each, would together lose more than
@@ -26,9 +26,10 @@ retention expires by age or size.
   is about.
 * **release** records who approved which plan. It fails if part of an approved plan would not be planned any more.
 * **delete** is mapped over the batches. Each batch takes one slot of the pool `remote_log_expiration` and deletes from
-  one partition after another until none is left or its time is over. When it takes a partition, and after each pause,
-  it checks the plan again and keeps segments that would not be planned now. It does not use the copy quota: its own
-  limit is `tiering.delete.max.requests.per.second`.
+  one partition after another until none is left or its time is over. When it takes a partition, it checks the plan
+  again and keeps segments that would not be planned now. It does so once more whenever it continues with a partition
+  after `./tiering pause` had stopped it. It does not use the copy quota: its own limit is
+  `tiering.delete.max.requests.per.second`.
 * **summary** logs the table of the run and updates the asset, which starts `tiering_remote_log_sizes`. It is skipped
   if no segment was deleted.
 * **outcome** removes old tombstones (rows of deleted segments). It fails the run if a segment could not be deleted, if

@@ -183,7 +183,7 @@ class CopySummaryOperator(BaseOperator):
 class RunOutcomeOperator(BaseOperator):
     """The last task of a run: if it fails, the run fails.
 
-    It fails if the plan has findings that a person must act on, or if work was left without a recorded reason.
+    It fails if the plan has findings that a person must act on, or if nothing explains why work was left.
     """
 
     template_fields: Sequence[str] = ("findings", "planned_run_id")

@@ -108,8 +108,9 @@ def _comparable(missing: list[str]) -> list[str]:
 def what_is_missing(slot_pool: str, form: Mapping[str, Any]) -> tuple[dict[str, Any], bool]:
     """Return what prevents a run of the work of `slot_pool` now, and whether waiting can resolve all of it.
 
-    `{"ready": bool, "messages": [one line per missing item], "summary": str, "waiting": [one line per partition that is
-    not ready], "remarks": [one line per missing item that this work does not need]}`.
+    `{"ready": bool, "messages": [one line per missing item], "summary": str, "waiting": [one line for each of the first
+    20 partitions that wait, and a line with the number of the rest], "remarks": [one line per missing item that this
+    work does not need]}`. If nothing else prevents the run, but every partition waits, `messages` equals `waiting`.
     """
     from include.tiering.operations.readiness import summary_of, waiting_lines
 
@@ -138,10 +139,11 @@ class TieringReadySensor(BaseSensorOperator):
     """Checks whether a run may start; if not, waits in the triggerer until it may.
 
     A copy may start if the schema is at head, the store can be reached and written, has space and this database's
-    marker, at least one log dir can be read, cluster metadata can be read, not all topics are paused, Airflow has the
-    pool, its size is not 0, and not every partition waits for a cause that can pass. The sensor fails at once for a
-    problem that waiting cannot resolve, such as another database's marker. Single partitions that are not ready do not
-    delay the run: the log names them with the reason.
+    marker, at least one log dir can be read, cluster metadata can be read, no pause of all topics is in force, Airflow
+    has the pool, and its size is not 0. Single partitions that are not ready do not delay the run: the log names the
+    first 20 of them with the reason. But while every partition waits for something that can pass without a decision of
+    a person, the run waits, too. The sensor fails at once for a problem that waiting cannot resolve, such as another
+    database's marker.
 
     `slot_pool` is the pool of the work after the sensor; its size is checked, and the sensor takes no slot of it. Items
     that this work does not need (see `OperationsService.ready`) do not delay the run, and are logged.
@@ -163,7 +165,7 @@ class TieringReadySensor(BaseSensorOperator):
         self.wait_seconds = wait_seconds
 
     def execute(self, context: "Context") -> dict[str, Any]:
-        """Return or raise as `on_answer` does, or wait. A scheduled run is skipped if another run waits already."""
+        """Return or raise as `on_answer` does, or wait. If another run waits, skip a scheduled one that must wait."""
         event, waitable = what_is_missing(self.slot_pool, form_of(context))
         if waitable and not event["ready"]:
             self._wait(context, event["messages"])

@@ -87,12 +87,12 @@ def test_an_unclean_election_replaces_archived_records(lab: Lab, prefix: str, th
 
 @pytest.mark.parametrize("beyond", [False, True])
 def test_a_divergence_is_not_forgotten_when_the_log_start_passes_it(lab: Lab, prefix: str, beyond: bool) -> None:
-    """The source's log start passes the archive's end (`beyond`: by whole segments) before somebody decides."""
+    """The source's log start passes the divergence (`beyond`: and the archive's end) before somebody decides."""
     begun(lab, prefix, [2, 3], records=250, config=events.UNCLEAN)
     events.lose_records(lab, prefix, lost=250, then=700)
     lab.observe("unclean election", prefix)
     events.delete_records(lab, prefix, 800 if beyond else 440)
-    row = lab.observe("the log start passes the archive's end", prefix, decide=True)
+    row = lab.observe("the log start passes the offset of the divergence", prefix, decide=True)
     assert (codes(row, "plan"), codes(row, "copy"), codes(row, "doctor")) == ({1}, {1}, {1}), row
     lab.produce(prefix, 200)
     row = lab.observe("decided", prefix)
@@ -186,7 +186,7 @@ def test_a_high_watermark_of_another_log(lab: Lab, prefix: str) -> None:
     assert (copied.code, copied.document["copied"]) == (1, [])
     assert ["high watermark above the log's end" in one["detail"] for one in copied.document["held_back"]] == [True]
     lab.produce(prefix, 50)
-    row = lab.observe("a checkpoint of another log, and the next one", prefix)
+    row = lab.observe("the checkpoint had another log's high watermark, and the broker wrote it again", prefix)
     assert (codes(row, "copy"), codes(row, "doctor")) == ({0}, {0}), row
 
 

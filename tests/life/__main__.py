@@ -88,7 +88,7 @@ def _summary(walk: Walk, seconds: float) -> str:
     decisions = ", ".join(f"{one.name} {len(one.decisions)}" for one in lab.platforms)
     lines = [
         f"{walk.steps} events in {seconds / 60:.1f} minutes: {events}",
-        f"copies: {lab.copies} by each platform",
+        f"runs of copy after events: {lab.copies}, by both platforms together",
         f"records: {lab.oracle.records} read by consumers; archived ones compared with them: {compared}",
         f"exit codes: {_exit_codes(lab)}",
         f"decisions: {decisions}",

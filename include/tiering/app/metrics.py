@@ -1,7 +1,7 @@
 """All metrics, in the order of docs/metrics.md.
 
 A metric with the meaning of a Kafka metric has Kafka's name, with underscores in place of dashes, which Prometheus does
-not allow; the others start with `tiering_`.
+not allow (`byte-rate` has Kafka's type RLMCopy or RLMFetch in front); the others start with `tiering_`.
 """
 
 from typing import Final

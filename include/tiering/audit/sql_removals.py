@@ -1,7 +1,8 @@
 """`RemovalStore` in SQL: runs of one cluster that remove objects without metadata.
 
 The totals for the deletion limit are computed in SQL: planned objects from the rows of the plan, objects of known
-segments from the rows of the segments, and stored bytes from the counters that every state change updates.
+segments from the rows of the segments, recently deleted bytes from the outcomes of removals and from the rows of the
+segments, and stored bytes from the counters that every state change updates.
 """
 
 from collections.abc import Collection, Mapping, Sequence

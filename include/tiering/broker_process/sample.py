@@ -118,7 +118,7 @@ def samples_of(
     chosen = _chosen(topic, report, topic_metadata)
     samples = tuple(sample_of(chosen[partition], max_bytes) for partition in sorted(chosen))
     if not any(sample.rolled for sample in samples):
-        raise RehearsalError(f"no partition of {topic} has a rolled segment yet above log start: nothing to hand over")
+        raise RehearsalError(f"{topic}: no partition has a rolled segment above its log start: nothing to hand over")
     return samples
 
 

@@ -35,7 +35,7 @@ def verify(
     ctx: typer.Context,
     run: Annotated[
         str | None,
-        typer.Option("--run", help="Only segments that this copy run copied, and all without a verdict.", metavar="ID"),
+        typer.Option("--run", help="What this copy run copied, and what any run left without a verdict.", metavar="ID"),
     ] = None,
     depth: Annotated[
         Depth, typer.Option("--depth", help="`shallow`: a few ranges of each segment; `deep`: every byte.")
@@ -81,32 +81,34 @@ def verify(
 ) -> None:
     """Verify copied segments against the store, and record a verdict for each.
 
-    Without --share, --older-than-days, --failed or --all the command takes the segments that need a verdict: never
-    verified, failed before, or with a verdict that has expired or is about to (`tiering.verdict.max.age.ms`). With
-    several of these flags it takes the segments of all. With --limit-bytes the most urgent come first.
+    Without --run, --share, --older-than-days, --failed or --all the command takes the segments that need a verdict:
+    never verified, failed before, or with a verdict that has expired or is about to (`tiering.verdict.max.age.ms`).
+    With several of the last four flags it takes the segments of all. With --limit-bytes the most urgent come first.
 
     `--depth shallow` reads lengths and checksums from the store, the manifest, the indexes and both ends of the log;
-    `deep` reads every byte, under the fetch quota. The command says how much it will read before it starts. If it runs
-    every day with `--share 0.05`, it takes another twentieth each day (`tiering.verify.period.ms`), each segment once
-    in twenty days.
+    `deep` reads every byte, under the fetch quota. Unless --run is given, the command says how much it will read before
+    it starts. The sample of --share changes once in each period of `tiering.verify.period.ms` (one day): with
+    `--share 0.05` the command takes another twentieth each day, and if it runs daily, each segment once in twenty days.
 
-    The partitions of these segments are also checked as a whole for holes, overlaps and falling leader epochs. A
-    segment that fails is kept, named and not served, and its partition stops (exit code 1). A failure that a deep
-    verification found is cleared only by another deep verification. You can interrupt the command: it stores verdicts
-    while it runs.
+    Unless --run is given, the partitions of these segments are also checked as a whole for holes, overlaps and falling
+    leader epochs. A segment that fails is kept, named and not served, and its partition stops (exit code 1). If it
+    failed a rule that only deep verification checks, only another deep verification clears it; unless --run is given,
+    such a segment is read deep whatever --depth says. You can interrupt the command: it stores verdicts while it runs.
 
-    The command stops without a verdict about missing segments if this is probably not the right store: all of several
-    checked segments are missing; all of several of a partition are; more of one partition are than
-    `tiering.verify.max.missing.segments`; more in all are than `tiering.verify.max.missing.total`; or the only checked
-    segment is missing, and one that passed is incomplete too. Segments that failed as missing before count as well,
-    until they are replaced or given up. If the objects are lost, use `--missing-is-real`: the command shows the numbers
-    and asks (without a terminal it needs --approve), and your name is recorded.
+    The command stops without a verdict about missing segments if this is probably not the right store, that is, in each
+    of these cases: it checked several segments, and all are missing; a partition has several segments, and all of them
+    are missing; more segments of one partition are missing than `tiering.verify.max.missing.segments`; more segments in
+    all are missing than `tiering.verify.max.missing.total`; or it checked a single segment, which is missing, and a
+    segment that passed earlier is incomplete in the store, too. A missing segment that had failed before is left out of
+    these cases; only both limits count it, if it failed as missing and is neither replaced nor given up. If the objects
+    are lost, use `--missing-is-real`: the command shows the numbers and asks (without a terminal it needs --approve),
+    and your name is recorded.
     """
     selects = share is not None or older_than_days is not None or failed or everything
     if approve and not missing_is_real:
         raise SettingError("--approve goes with --missing-is-real: this command asks nothing else")
     if run is not None and (selects or topic or partition or limit_bytes or dry_run):
-        raise SettingError("--run takes the segments of one copy run: only --depth and --missing-is-real go with it")
+        raise SettingError("--run goes only with --depth, --missing-is-real, --approve and --json")
     with session_of(ctx).opened() as app:
         confirm = _confirmed(app, approve=approve) if missing_is_real else None
         if run is not None:
@@ -141,7 +143,10 @@ def _is_asked_for(of: "TopicIdPartition", topics: list[str] | None, partitions: 
 
 
 def _confirmed(app: "App", *, approve: bool) -> Callable[[str], bool]:
-    """Return a function that asks whether missing segments are lost, and records a yes with its author."""
+    """Return a function that asks whether missing segments are lost, and records a yes with its author.
+
+    With `approve` the function takes a yes for granted and does not ask.
+    """
 
     def confirm(found: str) -> bool:
         question = f"{found}. Are they lost? They are marked as failed, and copied again if the source has them"

@@ -28,11 +28,12 @@ the clock was ahead. It counts as no lease: otherwise its partition would be blo
 has been claimed again in the same role, the fencing token of the earlier holder is refused.
 
 **Fences**: the right to change a partition in a role is checked inside the transaction of the change. A token is valid
-until a later claim of the partition in the same role is made, or its lease is given back or ended by a withdrawal. It
-stays valid after the lease has expired: until the next claim in this role, no other batch works on the partition in
-this role, so the late change does no harm. From the next claim on, the token is refused. The lease's row stays locked
-until the transaction ends, so a claim waits for a running change, and no change overlaps a claim. Leases in other roles
-do not count: if holders of two roles want to change the same segment, the segment's state decides.
+until a later claim of the partition in the same role is made, its lease is given back, or the run that holds the lease
+is withdrawn (`DeletionRuns.withdraw`). The token stays valid after the lease has expired: until the next claim in this
+role, no other batch works on the partition in this role, so the late change does no harm. From the next claim on, the
+token is refused. The lease's row stays locked until the transaction ends, so a claim waits for a running change, and no
+change overlaps a claim. Leases in other roles do not count: if holders of two roles want to change the same segment,
+the segment's state decides.
 """
 
 import re
@@ -316,7 +317,7 @@ def set_stopped_reason(
 def stopped_reason_of(connection: Connection, cluster_id: str, partition: TopicIdPartition) -> str | None:
     """Return why the partition is stopped; None if it is not stopped, or not registered.
 
-    In a stopped partition only a new copy that replaces a failed segment may become FINISHED.
+    While it is stopped, a segment of the platform becomes FINISHED only if it is a new copy that replaces a failed one.
     """
     return connection.execute(_STOPPED_REASON, key_of(cluster_id, partition)).scalar_one_or_none()
 
@@ -401,7 +402,7 @@ def hold_fence(connection: Connection, cluster_id: str, fence: Fence) -> FenceHo
     """Lock the partition's lease in the role of `fence`, and check that the fence has the newest token.
 
     Raises:
-        LeaseLostError: a later claim was made, the lease was given back or ended by a withdrawal, or there was never a
+        LeaseLostError: a later claim was made, the lease was given back, its run was withdrawn, or there was never a
             lease in this role.
     """
     where = fence.topic_id_partition
@@ -413,5 +414,5 @@ def hold_fence(connection: Connection, cluster_id: str, fence: Fence) -> FenceHo
     if row.token != fence.token:
         raise LeaseLostError(f"{where}: fencing token {fence.token} was superseded by {row.token} ({fence.role})")
     if row.expires_at_ms == 0:
-        raise LeaseLostError(f"{where}: the lease to {fence.role} with fencing token {fence.token} was given back")
+        raise LeaseLostError(f"{where}: the lease to {fence.role} with token {fence.token} was given back or withdrawn")
     return FenceHolder(row.run_id, row.batch_id)

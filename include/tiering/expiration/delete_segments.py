@@ -191,9 +191,9 @@ class SegmentDeleter:
         self.observe(DeleteStep.DELETE_STARTED, partition, first)
         if begun:
             # From now on the store refuses a backup that has these segments as FINISHED. If one was restored just
-            # before, it begins them again.
+            # before, its segments are not in DELETE_STARTED, and stay.
             self.claim()
-            begun = self.metadata.advance_deletion(segments, _DELETING, event_timestamp_ms=now_ms, fence=lease.fence)
+            begun = self.metadata.advance_deletion(begun, _DELETING, event_timestamp_ms=now_ms, fence=lease.fence)
         ids = {segment.remote_log_segment_id for segment in begun}
         # The segments have their earlier states: for a FINISHED attempt the store need not list unfinished uploads.
         found = [segment for segment in segments if segment.remote_log_segment_id in ids]

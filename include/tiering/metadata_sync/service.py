@@ -115,7 +115,7 @@ class IngestionService:
         }
 
     def broker_sizes(self) -> Sequence[BrokerSize]:
-        """Return RemoteLogSizeBytes of every partition as brokers count it."""
+        """Return RemoteLogSizeBytes, as brokers count it, of each partition with segments in the brokers' caches."""
         return self._ingestion.broker_sizes()
 
 
@@ -170,7 +170,7 @@ def publish_partitions(
         on_progress: called after each record.
 
     Raises:
-        SendingStoppedError: the topic, or all topics, are paused.
+        SendingStoppedError: a record is to be sent while the topic, or all topics, are paused.
     """
     return tuple(
         _publish_one(publisher, partition, offset, run_id, batch_id, on_progress)
@@ -266,7 +266,7 @@ class PublicationService:
             PublicationRefusedError: an open handover of the topic is before its step `publish`.
             ForeignStoreError: the store belongs to another database.
             UnknownTopicError: the brokers have no topic of this name.
-            SendingStoppedError: the topic, or all topics, are paused.
+            SendingStoppedError: a record is to be sent while the topic, or all topics, are paused.
         """
         self.require_free_broker_id()
         self._require_allowed(known_topic(self._brokers(), topic))
@@ -325,7 +325,7 @@ def unpublished_segments(
 ) -> tuple[Unpublished, ...]:
     """Return how much waits for publication in each partition with a journal.
 
-    Without a handover under way (the owner HANDING_OVER) no segment waits.
+    No segment of a topic waits while the topic's owner is not HANDING_OVER.
     """
     return tuple(
         _unpublished(metadata, total)

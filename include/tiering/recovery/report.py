@@ -199,7 +199,7 @@ _FOLLOWED_COLUMNS: Final = (
     "partition",
     "from offset>",
     "what it replaced, which stays for readers that give a leader epoch",
-    "replaced offsets without a copy",
+    "replaced offsets that no copy of a replaced history has",
 )
 _LEFT_OUT_COLUMNS: Final = ("partition", "segment id", "offsets", "why", "taken copy")
 _FAULTY_COLUMNS: Final = ("partition", "segment id", "start offset>", "error", "message")

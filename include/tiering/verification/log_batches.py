@@ -15,8 +15,8 @@ log. A batch that is larger than a block or has an unknown codec is not opened. 
 no further batch is opened.
 
 A valid batch of a few KiB may decompress to gigabytes: any producer may send it. Such a batch is decompressed in pieces
-up to a limit (`formats/records.py`). The decompressed bytes of a log of n bytes are thus bounded by n / 64 plus one MiB
-plus the limit of one batch, whatever the log holds, and this does not depend on a clock.
+up to a limit (`formats/records.py`). The decompressed bytes that one pass over a log of n bytes counts are thus bounded
+by n / 64 plus one MiB plus the limit of one batch, whatever the log holds, and this does not depend on a clock.
 """
 
 from collections.abc import Callable, Iterable

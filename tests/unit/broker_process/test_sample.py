@@ -127,7 +127,7 @@ def test_two_topics_of_one_name_are_not_mixed() -> None:
 
 
 def test_without_a_rolled_segment_there_is_nothing_to_rehearse() -> None:
-    with pytest.raises(RehearsalError, match="has a rolled segment yet"):
+    with pytest.raises(RehearsalError, match="no partition has a rolled segment above its log start"):
         samples_of("orders", report(replica([1]), replica([1], partition=1)), None, 9)
 
 

@@ -4,7 +4,7 @@
   log directory holds it: the proof that a topic was deleted (an id without a topic is no proof), and the id of the
   log directory in which a broker has a replica.
 - `UnknownClusterMetadata`: there is neither a connection nor a metadata log, so no topic is known. A topic is copied
-  only if the user names it.
+  only if `topics.include` has its exact name.
 - `LostClusterMetadata`: like `UnknownClusterMetadata`, but it fails if metadata of this cluster was read before.
 
 `metadata_log` reads metadata from log directories alone.
@@ -145,6 +145,6 @@ class LostClusterMetadata(UnknownClusterMetadata):
     def refresh(self) -> None:
         if self._were_known():
             raise ClusterMetadataError(
-                "no directory of log_dirs shows __cluster_metadata-0, which was read for this cluster before: mount it "
-                "again, or add the log directory of a broker that has it"
+                "no directory of log_dirs shows __cluster_metadata-0, but metadata of this cluster was read before: "
+                "mount the log directory that has it again, or add the log directory of a broker that has it"
             )

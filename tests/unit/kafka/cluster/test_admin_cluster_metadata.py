@@ -212,7 +212,7 @@ def test_metadata_that_nobody_has_ever_read_are_unknown() -> None:
 
 
 def test_metadata_that_were_read_before_are_missed_with_the_way_out() -> None:
-    with pytest.raises(ClusterMetadataError, match=r"__cluster_metadata-0, which was read .* mount it again"):
+    with pytest.raises(ClusterMetadataError, match=r"__cluster_metadata-0, but .* was read before: mount .* again"):
         LostClusterMetadata(lambda: True).refresh()
 
 

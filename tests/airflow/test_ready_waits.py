@@ -352,6 +352,7 @@ def _all_wait_and_go_on(
     """
     waiting = {}
     for dag_id in DAG_IDS:
+        before = len(said.lines(WAITS))
         begun = (wait := Wait(dag_id)).begin()
         if dag_id in begins:
             assert isinstance(begun, dict)
@@ -364,7 +365,7 @@ def _all_wait_and_go_on(
         else:
             assert isinstance(begun, ReadinessTrigger)
             assert reason in wait.missing
-            assert reason in said.lines(WAITS)[-1]
+            assert any(reason in line for line in said.lines(WAITS)[before:])
             waiting[dag_id] = (wait, begun)
 
     shown = len(said.lines(""))

@@ -26,7 +26,7 @@ from include.tiering.configs.config_store import ConfigStore, EffectiveConfigs, 
 from include.tiering.configs.pools import PoolMirror, Pools
 from include.tiering.configs.rules import quotas_in_force
 from include.tiering.configs.sql_configs import SqlConfigStore, SqlPoolMirror
-from include.tiering.database.engine import LOCK_WAIT_MS, open_engine
+from include.tiering.database.engine import LOCK_WAIT_MS, is_created, open_engine
 from include.tiering.database.migrations import current_revision, require_head
 from include.tiering.database.store_identity import (
     SeenClusterMetadata,
@@ -91,6 +91,7 @@ from include.tiering.segments.sql_topics import SqlTopicDeletions, SqlTopicRegis
 from include.tiering.segments.topics import TopicDeletions
 from include.tiering.settings import TieringSettings
 from include.tiering.settings.connections import check_connection, librdkafka_config, publisher_connection
+from include.tiering.settings.load import database_words
 from include.tiering.sizes.store import SqlRemoteLogSizes
 from include.tiering.telemetry.metrics import StepObserver, declare, ignore, process_recorder
 from include.tiering.verification.measures import PartitionMeasure, SegmentMeasure
@@ -236,11 +237,18 @@ class Adapters:
 
     @cached_property
     def engine(self) -> Engine:
-        return open_engine(self._database_url, clock=self.clock)
+        """The database. Raises MetadataUnavailableError if it is a SQLite file that does not exist."""
+        if not is_created(self._database_url):
+            raise MetadataUnavailableError(f"there is no {database_words(self.settings)}")
+        return self.create_database()
+
+    def create_database(self) -> Engine:
+        """Return the database; a SQLite file that does not exist is created. Only for setting a deployment up."""
+        return self.__dict__.setdefault("engine", open_engine(self._database_url, clock=self.clock))
 
     def has_schema(self) -> bool:
         """Return whether the database has tables. Raises MetadataUnavailableError if they are of another revision."""
-        if current_revision(self.engine) is None:
+        if not is_created(self._database_url) or current_revision(self.engine) is None:
             return False
         require_head(self.engine)
         return True
@@ -255,9 +263,7 @@ class Adapters:
         """
         known = known_clusters(self.engine) if current_revision(self.engine) is not None else []
         if len(known) != 1:
-            raise MetadataUnavailableError(
-                f"the database serves {len(known)} clusters instead of one: set it up with ./tiering migrate"
-            )
+            raise MetadataUnavailableError(f"{len(known)} clusters instead of one in {database_words(self.settings)}")
         require_head(self.engine)
         require_whole(self.engine)
         return known[0]
@@ -309,7 +315,7 @@ class Adapters:
 
     def raised_by(self) -> RaisedBy:
         """This host and this database."""
-        return RaisedBy(socket.gethostname(), description_of(self.engine), self.clock.now_ms())
+        return RaisedBy(socket.gethostname(), description_of(self._database_url), self.clock.now_ms())
 
     # Log directories and brokers.
 
@@ -467,9 +473,8 @@ class Adapters:
 
 def great_expectations(suites: Sequence[Suite], results_dir: Path | None = None) -> RuleEvaluator[Any]:
     """Return an evaluator of the rules in `suites`. It stores results below `results_dir`, unless that is None."""
-    # While it is imported, the library logs a line at INFO for each of its expectations.
+    # Its import takes seconds, so only processes that evaluate rules wait for it; at INFO it logs what it loads.
     logging.getLogger("great_expectations").setLevel(logging.WARNING)
-    # The library takes seconds to import: only processes that evaluate rules wait for it.
     from include.tiering.verification.great_expectations_evaluator import GreatExpectationsEvaluator
 
     return GreatExpectationsEvaluator(suites, results_dir=results_dir)

@@ -221,7 +221,7 @@ class App:
     def recovery(self) -> RecoveryService:
         adapters = self.adapters
         return RecoveryService(
-            upgrade_schema=lambda: upgrade(adapters.engine),
+            upgrade_schema=lambda: upgrade(adapters.create_database()),
             has_schema=adapters.has_schema,
             unguarded=lambda: adapters.unguarded_storage,
             storage=lambda: adapters.storage,
@@ -245,7 +245,7 @@ class App:
         adapters = self.adapters
         return SetUpService(
             settings=self.settings,
-            engine=lambda: adapters.engine,
+            engine=adapters.create_database,
             unguarded=lambda: adapters.unguarded_storage,
             place=lambda: adapters.place,
             raised_by=lambda: adapters.raised_by(),

@@ -39,8 +39,9 @@ def ready(ctx: typer.Context, topic: Topics = None, as_json: Json = False) -> No
     A run needs the database, remote storage with this database's marker, log directories and cluster metadata, and no
     pause of all topics. Forgotten handovers, and leases from a clock that was ahead, are only shown.
 
-    The exit code is 0 if a run can start, 3 if waiting can help, and 1 if a person has to act. With --topic every
-    partition of these topics must be ready. The command writes small objects to the store and deletes them.
+    The exit code is 0 if a run can start, 3 if waiting can help, and 1 if a person has to act: also if a run can start,
+    but not with all of the log directories in the settings. With --topic every partition of these topics must be ready.
+    The command writes small objects to the store and deletes them.
     """
     from include.tiering.copying.run_scope import RunScope
 
@@ -49,7 +50,7 @@ def ready(ctx: typer.Context, topic: Topics = None, as_json: Json = False) -> No
     from include.tiering.operations.readiness import present_ready
 
     needs_a_decision = any(wait.reason is not None and not wait.reason.retriable for wait in readiness.waiting)
-    needs_a_person = not readiness.waitable or (bool(topic) and needs_a_decision)
+    needs_a_person = not readiness.waitable or bool(readiness.wrong) or (bool(topic) and needs_a_decision)
     finish(
         present_ready(readiness, all_of_them=bool(topic)),
         as_json=as_json,

@@ -65,6 +65,15 @@ def open_engine(
     raise SettingError(f"metadata.url: {parsed.drivername} is not supported: use sqlite or postgresql+psycopg")
 
 
+def is_created(url: str) -> bool:
+    """Return whether the SQLite file of this URL exists. True for other databases and URLs: opening them tells more."""
+    with suppress(ArgumentError, ValueError):
+        parsed = make_url(url)
+        if parsed.get_backend_name() == "sqlite" and parsed.database not in (None, "", ":memory:"):
+            return Path(str(parsed.database)).exists()
+    return True
+
+
 def _open_postgresql(url: URL, patience_ms: int) -> Engine:
     impatient = patience_ms < LOCK_WAIT_MS
     limits = {

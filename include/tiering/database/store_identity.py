@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from sqlalchemy import Connection, Engine, Row, bindparam, func, insert, select, update
+from sqlalchemy.engine import make_url
 
 from include.tiering.database.event_log import EventKind, record_event
 from include.tiering.database.schema import events, metadata, segments, stores
@@ -265,9 +266,9 @@ def known_clusters(engine: Engine) -> list[str]:
         return list(connection.scalars(select(stores.c.cluster_id).order_by(stores.c.cluster_id)))
 
 
-def description_of(engine: Engine) -> str:
+def description_of(database_url: str) -> str:
     """Return the database's URL for messages, without user, password and parameters."""
-    url = engine.url
+    url = make_url(database_url)
     where = url.host or ""
     where += "" if url.port is None else f":{url.port}"
     return f"{url.get_backend_name()}://{where}/{url.database or ''}"

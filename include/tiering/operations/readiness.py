@@ -12,7 +12,7 @@ that wait and those of deleted topics; its JSON has every partition.
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from types import MappingProxyType
 from typing import Final
@@ -276,7 +276,8 @@ class Check:
     """The result of one check. `message` says what was found; if not `ok`, it is the message of the error.
 
     `waitable`: waiting may help. `needed`: the run does not start if the check fails. A failed check that is not needed
-    is a remark; its `message` also says what the failure means for the run.
+    is a remark; its `message` also says what the failure means for the run. `wrong`: a person has to put it right,
+    although the run starts.
     """
 
     name: str
@@ -284,6 +285,7 @@ class Check:
     waitable: bool
     message: str
     needed: bool = True
+    wrong: bool = False
 
     @property
     def holds(self) -> bool:
@@ -292,6 +294,16 @@ class Check:
 
     def __str__(self) -> str:
         return f"{self.name}: {self.message}"
+
+
+@dataclass(frozen=True, slots=True)
+class Doubt:
+    """What a probe found that a person has to put right, although a run may start."""
+
+    message: str
+
+
+Probe = Callable[[], str | Doubt]
 
 
 @dataclass(frozen=True, slots=True)
@@ -325,6 +337,11 @@ class Readiness:
         return all(check.waitable for check in self.checks)
 
     @property
+    def wrong(self) -> tuple[Check, ...]:
+        """Checks that found what a person has to put right, although the run starts."""
+        return tuple(check for check in self.checks if check.wrong)
+
+    @property
     def waiting(self) -> tuple[PartitionReadiness, ...]:
         """Partitions that are not ready, without those of deleted topics."""
         return tuple(partition for partition in self.partitions if partition.waits)
@@ -346,21 +363,39 @@ class Readiness:
 
 
 def run_checks(
-    probes: Mapping[str, Callable[[], str]], *, does_without: Mapping[str, str] = MappingProxyType({})
+    probes: Mapping[str, Probe], *, does_without: Mapping[str, str] = MappingProxyType({})
 ) -> tuple[Check, ...]:
     """Run every probe, in order; a probe returns what it found or raises a TieringError.
+
+    If several probes fail for the same cause, as without a database, the first one says it and the others refer to it.
 
     Args:
         probes: the probes by the name of their check.
         does_without: names of checks that the run does not need, each with what a failure means for the run. A failure
             that waiting cannot resolve stops the run in any case.
     """
-    return tuple(_run(name, probe, does_without.get(name)) for name, probe in probes.items())
+    checks: list[Check] = []
+    for name, probe in probes.items():
+        check = _run(name, probe, does_without.get(name))
+        checks.append(next((_refer(check, first) for first in checks if _has_cause_of(check, first)), check))
+    return tuple(checks)
 
 
-def _run(name: str, probe: Callable[[], str], without: str | None) -> Check:
+def _has_cause_of(check: Check, first: Check) -> bool:
+    return not check.ok and not first.ok and check.message.startswith(first.message)
+
+
+def _refer(check: Check, first: Check) -> Check:
+    rest = check.message.removeprefix(first.message)
+    return replace(check, message=f"not known, for the cause under {first.name}{rest}")
+
+
+def _run(name: str, probe: Probe, without: str | None) -> Check:
     try:
-        return Check(name, True, True, probe())
+        found = probe()
+        if isinstance(found, Doubt):
+            return Check(name, False, True, found.message, needed=False, wrong=True)
+        return Check(name, True, True, found)
     except TieringError as error:
         # `migrate` records the place in a transaction after that of the schema: a check may run between the two.
         waitable = isinstance(error, StorePlaceUnknownError) or not isinstance(error, _WAITING_CANNOT_HELP)
@@ -370,8 +405,11 @@ def _run(name: str, probe: Callable[[], str], without: str | None) -> Check:
 
 
 def present_ready(readiness: Readiness, *, all_of_them: bool = False) -> Presentation:
-    """Present readiness. The result is `ok` if the run may start and, with `all_of_them`, no partition waits."""
-    ok = readiness.ready and not (all_of_them and readiness.waiting)
+    """Present readiness.
+
+    The result is `ok` if the run may start, nothing is `wrong`, and, with `all_of_them`, no partition waits.
+    """
+    ok = readiness.ready and not readiness.wrong and not (all_of_them and readiness.waiting)
     return Presentation(
         lambda: _document(readiness, ok),
         lambda: _tables(readiness),
@@ -387,6 +425,8 @@ def summary_of(readiness: Readiness) -> str:
     there = len(readiness.partitions) - len(readiness.deleted)
     words = f"{there - len(readiness.waiting)} of {count(there, 'partition')} ready" if there else "ready"
     words += f"; {len(readiness.deleted)} of deleted topics" if readiness.deleted else ""
+    if readiness.wrong:
+        words += f"; for a person to put right: {', '.join(check.name for check in readiness.wrong)}"
     return words if readiness.ready else f"not ready: {words}"
 
 
@@ -440,5 +480,7 @@ def _named(title: str, partitions: Sequence[PartitionReadiness], names: TopicNam
 
 
 def _row(check: Check) -> tuple[str, ...]:
-    result = "ok" if check.ok else "not needed" if check.holds else "wait" if check.waitable else "failed"
+    if check.ok or check.wrong:
+        return (check.name, "ok" if check.ok else "wrong", check.message)
+    result = "not needed" if check.holds else "wait" if check.waitable else "failed"
     return (check.name, result, check.message)

@@ -46,6 +46,8 @@ from include.tiering.model.ownership import LeaseRole
 from include.tiering.operations.doctor import Diagnosis, Evidence, diagnose, diagnose_handovers, with_left_damage
 from include.tiering.operations.readiness import (
     NOTHING_PLANNED,
+    Doubt,
+    Probe,
     Readiness,
     partition_readiness,
     run_checks,
@@ -151,7 +153,7 @@ class DeploymentChecks:
 
     def probes(
         self, pool: str | None, in_airflow: Collection[str] | None, *, needs_log_dirs: bool
-    ) -> dict[str, Callable[[], str]]:
+    ) -> dict[str, Probe]:
         """Return the probes for `run_checks`, by name: each returns what it found or raises a TieringError.
 
         Args:
@@ -160,7 +162,7 @@ class DeploymentChecks:
             needs_log_dirs: whether settings without log_dirs are an error. False for work that also has to run after
                 the brokers were shut down permanently.
         """
-        probes: dict[str, Callable[[], str]] = {
+        probes: dict[str, Probe] = {
             "schema": self._schema,
             "storage": self._check_storage_for_deletions if pool == EXPIRATION_POOL else self._check_storage,
             LOG_DIRS: lambda: self._check_log_dirs() if needs_log_dirs or self._settings.log_dirs else "none is set",
@@ -178,11 +180,16 @@ class DeploymentChecks:
         require_head(self._engine())
         return f"at {HEAD}, cluster {self._cluster_id()}"
 
-    def _check_storage(self) -> str:
+    def _check_storage(self) -> str | Doubt:
+        url = self._settings.remote_storage.required_url()
+        if not self._serves_a_cluster():
+            marker = self._unguarded().read_marker()
+            belongs = "has no marker of a database" if marker is None else f"belongs to {marker}"
+            return Doubt(f"{url} can be read and {belongs}; whether it can be written is tried with a database only")
         self._storage().check_writable()
         is_conditional = self._unguarded().replaces_conditionally()
         self._stores().generations.record_conditional_writes(is_conditional)
-        found = f"{self._settings.remote_storage.required_url()} is writable and belongs to this database"
+        found = f"{url} is writable and belongs to this database"
         if is_conditional:
             return found
         return (
@@ -191,17 +198,25 @@ class DeploymentChecks:
             " server that supports it"
         )
 
-    def _check_storage_for_deletions(self) -> str:
+    def _check_storage_for_deletions(self) -> str | Doubt:
         """Check the store for deletions, which need no free space, but free some."""
         try:
             return self._check_storage()
         except RemoteStorageFullError as error:
             return f"belongs to this database; it has no space, which deletions do not need: {error}"
 
-    def _check_log_dirs(self) -> str:
+    def _serves_a_cluster(self) -> bool:
+        """Return whether the database can be read and is set up; the check of the schema says why not."""
+        with suppress(MetadataUnavailableError):
+            self._cluster_id()
+            return True
+        return False
+
+    def _check_log_dirs(self) -> str | Doubt:
         """Check the log directories. Unreadable ones delay their partitions; the check fails if all are unreadable."""
         unreadable: list[SourceError] = []
         seen: list[DirIdentity] = []
+        expected = self._cluster_id() if self._serves_a_cluster() else None
         for log_dir in configured_log_dirs(self._settings):
             try:
                 identity = identify(log_dir)
@@ -213,17 +228,18 @@ class DeploymentChecks:
                 # The settings contradict the directory: waiting does not change that.
                 raise SettingError(f"{error}: correct log_dirs") from error
             seen.append(identity)
-            if identity.cluster_id != self._cluster_id():
-                raise SettingError(
-                    f"{identity.path} belongs to cluster {identity.cluster_id}, not {self._cluster_id()}"
-                )
+            if expected not in (None, identity.cluster_id):
+                raise SettingError(f"{identity.path} belongs to cluster {identity.cluster_id}, not {expected}")
         total = len(configured_log_dirs(self._settings))
         if not unreadable:
             return f"{total} readable"
         if len(unreadable) == total:
             raise unreadable[0]
         waiting = "; ".join(map(str, unreadable))
-        return f"{total - len(unreadable)} of {total} readable; partitions of the others wait: {waiting}"
+        return Doubt(
+            f"{total - len(unreadable)} of {total} readable; partitions of the others wait: {waiting}: correct"
+            " log_dirs, or make the directories readable"
+        )
 
     def _check_cluster_metadata(self) -> str:
         self._log_dirs.require_cluster()

@@ -204,3 +204,13 @@ def _text(value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     return value.get_secret_value() if isinstance(value, SecretStr) else str(value)
+
+
+def database_words(settings: TieringSettings) -> str:
+    """Name a database that is not set up: its URL without a password, where the URL is from, and the ways out."""
+    origin = settings.origin("metadata.url")
+    unset = "" if CONFIG_VARIABLE in os.environ or origin != DEFAULT_ORIGIN else f", {CONFIG_VARIABLE} is not set"
+    return (
+        f"database {mask_url(settings.metadata.url.get_secret_value())} (metadata.url: {origin}{unset}): "
+        "correct metadata.url, or set this database up with ./tiering migrate"
+    )

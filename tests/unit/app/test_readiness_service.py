@@ -4,9 +4,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
+from pydantic import SecretStr
 from sqlalchemy import update
 
-from include.tiering.app import App
+from include.tiering.app import App, open_app
 from include.tiering.configs.config_catalogue import TOTAL_COPY_QUOTA
 from include.tiering.configs.config_store import ALL_BROKERS, ConfigEntity, EntityType
 from include.tiering.configs.pools import COPIER_POOL, EXPIRATION_POOL, READER_POOL
@@ -17,13 +18,15 @@ from include.tiering.database.transactions import writing
 from include.tiering.errors import MetadataUnavailableError, RemoteStorageFullError
 from include.tiering.metadata_sync.sql_ingestion import SqlMetadataIngestion
 from include.tiering.model.segments import TopicIdPartition
-from include.tiering.operations.readiness import NotReady, PartitionReadiness
+from include.tiering.operations.readiness import NotReady, PartitionReadiness, present_ready
 from include.tiering.operations.service import CLUSTER_METADATA, LOG_DIRS, PAUSE, QUOTAS
 from include.tiering.quotas.contract import QuotasInForce
 from include.tiering.quotas.shared_quotas import SqlLedgerStore
 from include.tiering.quotas.topic_quotas import TOPIC_QUOTAS_ENABLE, TOPIC_THRESHOLD, TOTAL_THRESHOLD
 from include.tiering.remote_storage.file.store import FileObjectStore
 from include.tiering.remote_storage.store_ownership import MARKER_KEY
+from include.tiering.settings import TieringSettings
+from include.tiering.settings.catalogue import LogDir
 from tests.doubles.orphans import TinyCopies
 from tests.doubles.segments import partition_of
 from tests.doubles.tiny_deployment import PARTITION, TinyDeployment
@@ -177,3 +180,49 @@ def test_while_a_check_does_not_hold_no_partition_is_looked_at(app: App, pool: s
     found = app.operations.ready(pool=pool)
     assert (found.holds, found.ready, found.partitions) == (False, False, ())
     assert any(line.startswith(f"pool: pool {pool} has 0 slots") for line in found.missing)
+
+
+def test_one_wrong_path_among_the_log_dirs_is_for_a_person_and_the_others_are_copied(app: App, tmp_path: Path) -> None:
+    wrong = LogDir(broker_id=2, path=tmp_path / "nowhere")
+    settings = app.settings.model_copy(update={"log_dirs": (*app.settings.log_dirs, wrong)})
+    with open_app(settings) as mistaken:
+        found = mistaken.operations.ready(pool=COPIER_POOL)
+    (check,) = [one for one in found.checks if one.name == LOG_DIRS]
+    assert check.message.startswith("1 of 2 readable; partitions of the others wait: ")
+    assert (check.ok, check.holds, check.wrong) == (False, True, True)
+    assert (found.ready, found.partitions) == (True, (PartitionReadiness(PARTITION, None),))
+    presented = present_ready(found)
+    assert (presented.ok, presented.summary) == (
+        False,
+        "1 of 1 partition ready; for a person to put right: log dirs",
+    )
+    assert any("nowhere" in remark for remark in found.remarks)
+
+
+def test_without_a_database_one_check_says_it_and_the_store_and_the_log_dirs_are_looked_at(
+    app: App, tmp_path: Path
+) -> None:
+    (tmp_path / "new").mkdir()
+    remote = app.settings.remote_storage.model_copy(update={"url": (tmp_path / "new").as_uri()})
+    metadata = app.settings.metadata.model_copy(update={"url": SecretStr(f"sqlite:///{tmp_path / 'new.sqlite'}")})
+    settings = app.settings.model_copy(update={"remote_storage": remote, "metadata": metadata})
+    with open_app(settings) as fresh:
+        checks = fresh.operations.ready(pool=COPIER_POOL).checks
+    found = {check.name: check for check in checks}
+    assert sum("./tiering migrate" in check.message for check in checks) == 1
+    assert found[PAUSE].message == "not known, for the cause under schema"
+    assert (found[LOG_DIRS].ok, found[LOG_DIRS].message) == (True, "1 readable")
+    assert "has no marker of a database" in found["storage"].message
+
+
+def test_no_command_but_a_set_up_creates_a_database(app: App, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TIERING_CONFIG", raising=False)
+    file = tmp_path / "state" / "metadata.sqlite"
+    metadata = app.settings.metadata.model_copy(update={"url": SecretStr(f"sqlite:///{file}")})
+    with open_app(TieringSettings(metadata=metadata)) as mistaken:
+        with pytest.raises(MetadataUnavailableError) as caught:
+            mistaken.sizes.report()
+        assert not mistaken.adapters.has_schema()
+    named = f"there is no database sqlite:///{file} (metadata.url: default, TIERING_CONFIG is not set)"
+    assert named in str(caught.value)
+    assert not file.parent.exists()

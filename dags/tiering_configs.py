@@ -5,7 +5,9 @@ checked together with all other values, and stored with the name of the user who
 apply it within a second.
 
 * **Entity type** is `brokers`, `topics` or `clients`. **Entity name** names one of them: a broker id, a topic or a
-  client id. With **Default** the value holds for all entities of the type that have no value of their own.
+  client id, with **Default** off. With **Default**, which is on as the form opens, the value holds for all entities of
+  the type that have no value of their own. A topic or broker that exists nowhere is refused with the nearest name,
+  unless **Allow unknown** is on.
 * **Name**: quotas are in bytes per second. `remote.log.manager.copy.max.bytes.per.second` on the default of `brokers`
   limits each broker separately; `tiering.copy.total.max.bytes.per.second` limits all of them together.
 * **Value**: the new value. To remove a value, leave this field empty and switch on **Remove**.
@@ -22,17 +24,18 @@ from airflow.sdk import DAG, Param
 
 from include.tiering.configs.config_catalogue import accepted_names, config_names
 from include.tiering.configs.config_store import EntityType
-from plugins.tiering_airflow.configs import AlterConfigOperator
+from plugins.tiering_airflow.configs import ALLOW_UNKNOWN, AlterConfigOperator
 from plugins.tiering_airflow.shared import RETRY_ARGUMENTS
 
 ENTITY_TYPE = Param(
     "brokers", type="string", enum=[str(kind) for kind in EntityType], title="Entity type", section="Entity"
 )
 ENTITY_DEFAULT = Param(
-    False,
+    True,
     type="boolean",
     title="Default",
-    description_md="The value holds for all brokers, topics or clients that have no value of their own.",
+    description_md="The value holds for all brokers, topics or clients that have no value of their own. "
+    "Switch it off to name one.",
     section="Entity",
 )
 ENTITY_NAME = Param(
@@ -56,6 +59,14 @@ DELETE = Param(
     False, type="boolean", title="Remove", description_md="Remove the value instead of setting one.", section="Change"
 )
 
+UNKNOWN = Param(
+    False,
+    type="boolean",
+    title="Allow unknown",
+    description_md="Accept the name of a topic or broker that does not exist yet.",
+    section="Entity",
+)
+
 with DAG(
     dag_id="tiering_configs",
     description="Change a quota or a dynamic config while jobs run",
@@ -70,6 +81,7 @@ with DAG(
         "entity_type": ENTITY_TYPE,
         "entity_default": ENTITY_DEFAULT,
         "entity_name": ENTITY_NAME,
+        ALLOW_UNKNOWN: UNKNOWN,
         "name": NAME,
         "value": VALUE,
         "delete": DELETE,

@@ -60,8 +60,7 @@ from plugins.tiering_airflow.readiness import TieringReadySensor
 from plugins.tiering_airflow.shared import APPROVAL_TASK_ID, OUTCOME_TASK_ID, RETRY_ARGUMENTS
 
 TOPIC = Param(
-    None,
-    type=["null", "string"],
+    type="string",
     minLength=1,
     maxLength=249,
     title="Topic",

@@ -21,6 +21,7 @@ from plugins.tiering_airflow.shared import author
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
+ALLOW_UNKNOWN: Final = "allow_unknown"
 _COUNTS_FOR: Final = timedelta(days=1)
 
 
@@ -37,9 +38,15 @@ class ConfigRequest:
         """Raise SettingError for fields that contradict each other, and for an illegal name of an entity."""
         named, value = params["entity_name"] or None, params["value"] or None
         if (named is None) is not params["entity_default"]:
-            raise SettingError("set either Default or the name of an entity")
+            raise SettingError(
+                f"Default is on, and entity {named} is named: switch Default off, or leave the name empty"
+                if named
+                else "switch Default on, or name an entity"
+            )
         if (value is None) is not params["delete"]:
-            raise SettingError("set either Remove or a value")
+            raise SettingError(
+                "give a value, or switch Remove on" if value is None else "a value is given and Remove is on: choose one"
+            )
         return cls(checked_entity(params["entity_type"], named), params["name"], value)
 
 
@@ -51,6 +58,9 @@ class AlterConfigOperator(BaseOperator):
         request = ConfigRequest.from_params(context["params"])
         with TieringHook().open() as app:
             app.operations.require_schema()
+            if request.value is not None and not context["params"].get(ALLOW_UNKNOWN):
+                for warning in app.operations.names.check_entity(request.entity):
+                    self.log.warning("%s", warning)
             altered = app.configs.alter(
                 request.entity,
                 {request.name: request.value},

@@ -116,12 +116,13 @@ def what_is_missing(slot_pool: str, form: Mapping[str, Any]) -> tuple[dict[str, 
 
     try:
         with TieringHook().open() as app:
+            unsure = app.operations.names.check_topics(form.get("topics"))
             readiness = app.operations.ready(pool=slot_pool, scope=scope_of(form))
     except TieringError as error:
         return _event([str(error)], "", [], []), error.retriable
     waiting = waiting_lines(readiness)
     missing = list(readiness.missing) or ([] if readiness.ready else waiting)
-    return _event(missing, summary_of(readiness), waiting, list(readiness.remarks)), readiness.waitable
+    return _event(missing, summary_of(readiness), waiting, [*unsure, *readiness.remarks]), readiness.waitable
 
 
 def _event(missing: list[str], summary: str, waiting: list[str], remarks: list[str]) -> dict[str, Any]:

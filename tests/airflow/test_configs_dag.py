@@ -12,6 +12,7 @@ from sqlalchemy import text
 
 from include.tiering.configs.config_catalogue import all_configs
 from include.tiering.configs.config_store import ALL_BROKERS, ConfigChange, ConfigEntity, EntityType
+from include.tiering.configs.rules import checked_changes
 from include.tiering.configs.service import AlteredConfigs
 from include.tiering.database.migrations import HEAD
 from include.tiering.database.transactions import writing
@@ -133,16 +134,32 @@ def test_a_worker_that_has_not_taken_it_is_named_and_the_task_tried_again() -> N
 @pytest.mark.parametrize(
     ("form", "words"),
     [
-        ({"entity_name": "1"}, "either Default or the name"),
-        ({"entity_default": False}, "either Default or the name"),
+        ({"entity_name": "1"}, "entity 1 is named: switch Default off"),
+        ({"entity_default": False}, "switch Default on, or name an entity"),
         ({"entity_default": False, "entity_name": "one"}, "'one' is no broker"),
-        ({"value": None}, "either Remove or a value"),
-        ({"delete": True}, "either Remove or a value"),
+        ({"value": None}, "give a value, or switch Remove on"),
+        ({"delete": True}, "a value is given and Remove is on"),
     ],
 )
 def test_a_form_that_contradicts_itself(form: dict[str, Any], words: str) -> None:
     with pytest.raises(SettingError, match=words):
         ConfigRequest.from_params({**FORM, **form})
+
+
+def test_the_form_as_it_opens_needs_no_more_than_a_value(dag: DAG) -> None:
+    opened = {name: dag.params[name] for name in dag.params}
+    request = ConfigRequest.from_params({**opened, "value": "52428800"})
+    assert request.entity == ALL_BROKERS
+    assert checked_changes(request.entity, {request.name: request.value})
+
+
+def test_a_broker_or_topic_that_exists_nowhere_is_refused_unless_the_form_allows_it(deployed: Deployment) -> None:
+    topic = {"entity_type": "topics", "entity_default": False, "name": "retention.ms", "value": "1000"}
+    for form in ({"entity_default": False, "entity_name": "77"}, {**topic, "entity_name": "ordrs"}):
+        with pytest.raises(SettingError, match=f"there is no (broker|topic) {form['entity_name']}"):
+            _alter(**form)
+        assert _alter(**form, allow_unknown=True)["changed"] == 1
+        assert _alter(**form)["changed"] == 0
 
 
 def test_a_form_of_a_named_entity() -> None:

@@ -594,6 +594,16 @@ def test_one_unreadable_directory_of_two_holds_up_its_own_partitions_alone(world
     assert any("broker-2" in line for line in event["waiting"])
 
 
+def test_a_form_with_a_mistyped_topic_fails_at_once_with_the_nearest_name(world: World) -> None:
+    world.migrate()
+    event = _event(ReadinessTrigger(poll_seconds=60, deadline_ms=FAR_MS, topics=["ordrs", "bigrecs"]))
+    assert not event["ready"]
+    assert "there is no topic ordrs" in event["messages"][0]
+    assert "did you mean orders?" in event["messages"][0]
+    matching_nothing = _event(ReadinessTrigger(poll_seconds=60, deadline_ms=FAR_MS, topics=["ordrs*", "bigrecs"]))
+    assert (matching_nothing["ready"], matching_nothing["remarks"]) == (True, ["no topic matches ordrs*"])
+
+
 def test_one_paused_topic_holds_up_nobody_else_unless_it_is_the_only_one(world: World) -> None:
     world.migrate()
     with world.deployed.open() as app:

@@ -25,6 +25,7 @@ from include.tiering.model.segments import TopicIdPartition
 from include.tiering.model.sizes import PartitionSize
 from include.tiering.operations.broker_configs import AlteredBrokerConfigs, BrokerListing, alter_broker_configs
 from include.tiering.operations.doctor import Diagnosis
+from include.tiering.operations.known_names import Place, unknown_names
 from include.tiering.operations.readiness import Check, PartitionReadiness, Readiness
 from include.tiering.quotas.topic_quotas import NO_TOPIC_QUOTAS
 from include.tiering.reading.fetch import FetchedRecords, FetchedSegment, PartitionFetch
@@ -111,6 +112,7 @@ class FakeApp:
         self.checks: list[Check] = [Check("schema", True, True, "at head")]
         self.partitions: list[PartitionReadiness] = []
         self.diagnoses: list[Diagnosis] = []
+        self.known = Place(frozenset({"orders", "payments", "audit"}))
         self.skip = Skip(sample.ORDERS_0, OffsetRange(100, 199))
         seen = SeenDivergence(OffsetRange(150, 299), (0, 4), (6,), SeenBy.PLAN)
         held = HeldBackPartition(sample.ORDERS_0, 150, HeldBack.DIVERGENCE, "details", follow_from=200)
@@ -327,6 +329,10 @@ class FakeApp:
         )
         self.operations = SimpleNamespace(
             ready=self._readiness,
+            names=SimpleNamespace(
+                check_topics=lambda names: unknown_names("topic", names or (), [self.known]),
+                check_entity=lambda entity: unknown_names("broker", (), [self.known]),
+            ),
             diagnose=self._diagnose,
         )
         self.reading = SimpleNamespace(

@@ -52,6 +52,10 @@ class TinyDeployment:
         with self.open() as app:
             app.set_up.migrate()
 
+    def set_environ(self, **variables: str) -> None:
+        """Variables of all that is opened from now on."""
+        self._environ |= variables
+
     @contextmanager
     def open(self, _settings: Any = None) -> Iterator[App]:
         with open_app(load_settings(environ=self._environ), clock=self._clock) as app:

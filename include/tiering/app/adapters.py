@@ -244,7 +244,8 @@ class Adapters:
 
     def create_database(self) -> Engine:
         """Return the database; a SQLite file that does not exist is created. Only for setting a deployment up."""
-        return self.__dict__.setdefault("engine", open_engine(self._database_url, clock=self.clock))
+        self.engine = self.__dict__.get("engine") or open_engine(self._database_url, clock=self.clock)
+        return self.engine
 
     def has_schema(self) -> bool:
         """Return whether the database has tables. Raises MetadataUnavailableError if they are of another revision."""

@@ -66,6 +66,22 @@ LimitBytes = Annotated[
 Approve = Annotated[bool, typer.Option("--approve", help="Approve in advance what this command is about to do.")]
 
 
+AllowUnknown = Annotated[
+    bool, typer.Option("--allow-unknown", help="Accept the name of a topic or broker that does not exist yet.")
+]
+
+
+def require_known_topics(app: "App", names: Sequence[str] | None, *, allow_unknown: bool = False) -> None:
+    """Raise SettingError for a topic that exists nowhere; warn if this cannot be known, and of unused patterns."""
+    if names and not allow_unknown:
+        warn_all(app.operations.names.check_topics(names))
+
+
+def warn_all(warnings: Sequence[str]) -> None:
+    for warning in warnings:
+        typer.secho(f"warning: {printable(redact(warning))}", err=True, fg=typer.colors.YELLOW)
+
+
 def is_asked_on_a_terminal() -> bool:
     return sys.stdin.isatty() and sys.stderr.isatty()
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from include.tiering.cli.command import Json, author, finish, session_of
+from include.tiering.cli.command import AllowUnknown, Json, author, finish, session_of, warn_all
 from include.tiering.errors import BrokersError, SettingError
 
 if TYPE_CHECKING:
@@ -58,6 +58,7 @@ def configs(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="With --target brokers: let the brokers check it, and change nothing.")
     ] = False,
+    allow_unknown: AllowUnknown = False,
     as_json: Json = False,
 ) -> None:
     """Show or change quotas and settings while jobs run.
@@ -105,6 +106,8 @@ def configs(
         raise SettingError("--dry-run goes with --alter --target brokers")
     with session_of(ctx).opened() as app:
         if alter and entity is not None:
+            if not allow_unknown and any(value is not None for value in changes.values()):
+                warn_all(app.operations.names.check_entity(entity))
             presentation = _altered(app, entity, changes, target, dry_run=dry_run)
         else:
             presentation = _shown(app, entity_type, entity, target, whole_history=history)

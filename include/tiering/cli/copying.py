@@ -21,6 +21,7 @@ from include.tiering.cli.command import (
     finish,
     new_run_id,
     refusal_of,
+    require_known_topics,
     session_of,
 )
 from include.tiering.cli.exit_codes import ExitCode
@@ -50,6 +51,7 @@ def scan(
     batch. A damaged file is named with the position of the damage, and the scan continues (exit code 1).
     """
     with session_of(ctx).opened(topic) as app:
+        require_known_topics(app, topic)
         report = app.log_dirs.scan_all(topics=topic, deep=deep)
     from include.tiering.copying.report import present_scan
 
@@ -64,6 +66,7 @@ def plan(ctx: typer.Context, topic: Topics = None, limit_bytes: LimitBytes = Non
     """
     with session_of(ctx).opened(topic) as app:
         require_topics(app.settings)
+        require_known_topics(app, topic)
         planned = app.copying.plan(new_run_id(), limit_bytes=limit_bytes, dry_run=True)
     from include.tiering.copying.report import present_plan
 
@@ -81,6 +84,7 @@ def copy(ctx: typer.Context, topic: Topics = None, limit_bytes: LimitBytes = Non
     """
     with session_of(ctx).opened(topic) as app, Interrupt() as interrupt:
         require_topics(app.settings)
+        require_known_topics(app, topic)
         plan = app.copying.plan(new_run_id(), limit_bytes=limit_bytes)
         results = _copy_all(app, plan, interrupt)
         run = copy_run(app, plan, results)

@@ -23,6 +23,7 @@ from include.tiering.cli.command import (
     output_for,
     refusal_of,
     remote_partition,
+    require_known_topics,
     session_of,
 )
 from include.tiering.cli.exit_codes import ExitCode
@@ -80,6 +81,7 @@ def expire(
         _withdraw(ctx, withdraw, as_json=as_json)
         return
     with session_of(ctx).opened() as app, Interrupt() as interrupt:
+        require_known_topics(app, topic)
         plan = app.expiration.plan(new_run_id(), topics=tuple(topic or ()), dry_run=dry_run)
         # The result is recorded below, once the plan is agreed to: until then it decides nothing.
         limit_report = app.expiration.apply_limits(plan.run_id, dry_run=True)

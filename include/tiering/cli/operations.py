@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from include.tiering.cli.command import (
+    AllowUnknown,
     Approve,
     Json,
     Session,
@@ -20,6 +21,7 @@ from include.tiering.cli.command import (
     new_run_id,
     output_for,
     refusal_of,
+    require_known_topics,
     session_of,
 )
 from include.tiering.cli.exit_codes import ExitCode, code_of
@@ -46,6 +48,7 @@ def ready(ctx: typer.Context, topic: Topics = None, as_json: Json = False) -> No
     from include.tiering.copying.run_scope import RunScope
 
     with session_of(ctx).opened() as app:
+        require_known_topics(app, topic)
         readiness = app.operations.ready(scope=RunScope(tuple(topic or ())))
     from include.tiering.operations.readiness import present_ready
 
@@ -114,7 +117,7 @@ def _now(session: Session) -> "tuple[TieringSettings, Activity]":
 Topic = Annotated[str | None, typer.Option("--topic", help="Only this topic; default: all topics.", metavar="NAME")]
 
 
-def pause(ctx: typer.Context, topic: Topic = None) -> None:
+def pause(ctx: typer.Context, topic: Topic = None, allow_unknown: AllowUnknown = False) -> None:
     """Pause copies, deletions and publication of all topics, or with --topic of one topic.
 
     The pause takes effect within a second, in every process and on every host. Batches keep their leases and wait until
@@ -122,17 +125,32 @@ def pause(ctx: typer.Context, topic: Topic = None) -> None:
     pause of all topics ends.
     """
     with session_of(ctx).opened() as app:
+        require_known_topics(app, None if topic is None else (topic,), allow_unknown=allow_unknown)
         app.adapters.stores.work.pause(_checked(topic), author=author())
         _say(app.adapters.stores.work.paused_topics())
         _claim_store(app)
 
 
 def resume(ctx: typer.Context, topic: Topic = None) -> None:
-    """End the pause of the topic that --topic names; without --topic, end the pause of all topics."""
+    """End the pause of the topic that --topic names; without --topic, end the pause of all topics.
+
+    A topic that was paused by its name stays paused when the pause of all topics ends. The command says what is still
+    paused, and how to end that. The exit code is 1 if it concerns what was to be resumed.
+    """
     with session_of(ctx).opened() as app:
-        app.adapters.stores.work.resume(_checked(topic), author=author())
-        _say(app.adapters.stores.work.paused_topics())
+        work = app.adapters.stores.work
+        before = work.paused_topics()
+        work.resume(_checked(topic), author=author())
+        paused = work.paused_topics()
+        _say(paused)
         _claim_store(app)
+    from include.tiering.operations.status import resume_hints
+    from include.tiering.runs.contract import ALL_TOPICS
+
+    for hint in resume_hints(topic, before, paused):
+        typer.echo(hint, err=True)
+    if paused and (topic is None or ALL_TOPICS in paused):
+        raise typer.Exit(ExitCode.FINDINGS)
 
 
 def _checked(topic: str | None) -> str | None:

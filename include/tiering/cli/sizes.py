@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from include.tiering.cli.command import Json, Topics, finish, session_of
+from include.tiering.cli.command import Json, Topics, finish, require_known_topics, session_of
 
 
 class SizesBy(StrEnum):
@@ -34,6 +34,7 @@ def sizes(
     be copied or deleted, and the costs if the settings have prices.
     """
     with session_of(ctx).opened() as app:
+        require_known_topics(app, topic)
         report = app.sizes.report(topic or (), scan_log_dirs=log_dirs)
     from include.tiering.sizes.report import present_sizes
 
@@ -46,6 +47,7 @@ def log_dirs(ctx: typer.Context, topic: Topics = None, as_json: Json = False) ->
     `--json` prints the form of `kafka-log-dirs.sh --describe`, with the remote tier added.
     """
     with session_of(ctx).opened() as app:
+        require_known_topics(app, topic)
         described, remote = app.sizes.describe_log_dirs(topic or ())
     from include.tiering.sizes.report import present_log_dirs
 

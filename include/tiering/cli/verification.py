@@ -16,6 +16,7 @@ from include.tiering.cli.command import (
     finish,
     is_asked_on_a_terminal,
     new_run_id,
+    require_known_topics,
     session_of,
 )
 from include.tiering.errors import SettingError
@@ -110,6 +111,7 @@ def verify(
     if run is not None and (selects or topic or partition or limit_bytes or dry_run):
         raise SettingError("--run goes only with --depth, --missing-is-real, --approve and --json")
     with session_of(ctx).opened() as app:
+        require_known_topics(app, topic)
         confirm = _confirmed(app, approve=approve) if missing_is_real else None
         if run is not None:
             report = app.verification.verify_run(run, depth=depth, confirm=confirm)

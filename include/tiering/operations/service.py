@@ -44,6 +44,7 @@ from include.tiering.kafka.log_dirs.contract import LogSource, Replica, Unfinish
 from include.tiering.kafka.log_dirs.dirs import DirIdentity, identify, require_agreement
 from include.tiering.model.ownership import LeaseRole
 from include.tiering.operations.doctor import Diagnosis, Evidence, diagnose, diagnose_handovers, with_left_damage
+from include.tiering.operations.known_names import KnownNames, NamedStores
 from include.tiering.operations.readiness import (
     NOTHING_PLANNED,
     Doubt,
@@ -61,7 +62,7 @@ from include.tiering.remote_storage.contract import RemoteStorage
 from include.tiering.remote_storage.segment_storage import GuardedStorage
 from include.tiering.runs.cluster_log_dirs import ClusterLogDirs, configured_log_dirs
 from include.tiering.runs.contract import ALL_TOPICS, WorkStore, require_no_lease_ahead
-from include.tiering.segments.contract import RemoteLogMetadata, TopicRegistry
+from include.tiering.segments.contract import RemoteLogMetadata
 from include.tiering.segments.failed_copies import FailedCopies, by_partition
 from include.tiering.segments.ingestion_contract import MetadataIngestion
 from include.tiering.segments.topics import TopicDeletions
@@ -75,7 +76,7 @@ LEASES: Final = "leases"
 QUOTAS: Final = "quotas"
 
 
-class ClusterStores(Protocol):
+class ClusterStores(NamedStores, Protocol):
     """The stores that readiness is read from.
 
     They exist once the database serves a cluster. Until then an access raises MetadataUnavailableError, which becomes
@@ -85,10 +86,6 @@ class ClusterStores(Protocol):
     @property
     def metadata(self) -> RemoteLogMetadata:
         """Segment metadata."""
-
-    @property
-    def registry(self) -> TopicRegistry:
-        """Topics and their owners."""
 
     @property
     def failed_copies(self) -> FailedCopies:
@@ -377,6 +374,7 @@ class OperationsService:
         self._effective = effective
         self._mirror_pools = mirror_pools
         self._clock = clock
+        self.names = KnownNames(settings=settings, stores=stores, cluster_metadata=cluster_metadata, brokers=brokers)
 
     def require_schema(self) -> None:
         """Require that the database is at the revision of this version.

@@ -110,3 +110,21 @@ def paused_words(topics: Collection[str]) -> str:
     if ALL_TOPICS in topics:
         return "all topics are paused"
     return f"paused: {', '.join(sorted(topics))}" if topics else "nothing is paused"
+
+
+def resume_hints(topic: str | None, before: Collection[str], paused: Collection[str]) -> list[str]:
+    """Return what to say after a pause was ended, of one topic or (None) of all: what was not paused, what still is.
+
+    Args:
+        topic: the topic that was resumed; None for the pause of all topics.
+        before: names of paused topics before the change; `*` for all.
+        paused: names of paused topics after it.
+    """
+    hints = []
+    if (topic or ALL_TOPICS) not in before:
+        hints.append(f"{topic} was not paused by its name" if topic else "there was no pause of all topics")
+    if ALL_TOPICS in paused:
+        hints.append("every topic is still paused by the pause of all topics: ./tiering resume")
+    named = sorted(set(paused) - {ALL_TOPICS})
+    hints += [f"{name} is still paused by its name: ./tiering resume --topic {name}" for name in named]
+    return hints

@@ -1,0 +1,185 @@
+"""Whether the topics and brokers that a person types exist anywhere.
+
+A name is known if it is in a log directory, in the cluster's metadata, in the archive, in the dynamic configs or in the
+settings. A name that is in none of them is refused with the nearest known name if all of them could be read. If one of
+them could not be read, the name may be there, so it is accepted with a warning that says what could not be read.
+
+The places are read one after the other until every name is found: for a name that is right, mostly one is enough.
+"""
+
+import difflib
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from include.tiering.configs.config_store import ConfigEntity, ConfigStore, EntityType
+from include.tiering.errors import ClusterMetadataError, MetadataUnavailableError, SettingError, SourceError, printable
+from include.tiering.kafka.cluster.contract import Brokers, ClusterMetadata
+from include.tiering.kafka.log_dirs.contract import matches
+from include.tiering.kafka.log_dirs.dirs import LogDirLocation, identify, open_root
+from include.tiering.kafka.log_dirs.source import live_partitions
+from include.tiering.segments.contract import TopicRegistry
+from include.tiering.settings import TieringSettings
+
+_WILDCARDS: Final = frozenset("*?[")
+_HOW: Final = "if the name is to come later, accept it with --allow-unknown (in a form: Allow unknown)"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A place where names are: those it has, or why it could not be read."""
+
+    names: frozenset[str]
+    unreadable: str | None = None
+
+
+def unknown_names(kind: str, asked: Collection[str], places: Iterable[Place]) -> tuple[str, ...]:
+    """Return a warning for each name or pattern that no place has, if a place that may have it cannot be read.
+
+    A pattern that matches nothing is no error, as it may be meant for what comes later: it gets a warning as well.
+
+    Args:
+        kind: `topic` or `broker`, for the messages.
+        asked: names, and shell-style patterns.
+        places: read only as far as needed.
+
+    Raises:
+        SettingError: a name is in none of the places, and all of them could be read.
+    """
+    missing, known, unreadable = list(asked), set[str](), []
+    remaining = iter(places)
+    while missing and (place := next(remaining, None)) is not None:
+        known |= place.names
+        unreadable += [] if place.unreadable is None else [place.unreadable]
+        found = place.names
+        missing = [name for name in missing if not _is_in(name, found)]
+    warnings = []
+    for name in missing:
+        if unreadable:
+            where = "; ".join(unreadable)
+            warnings.append(f"{kind} {printable(name)} is not known, and could not be looked up everywhere: {where}")
+        elif _WILDCARDS & set(name):
+            warnings.append(f"no {kind} matches {printable(name)}")
+        else:
+            near = difflib.get_close_matches(name, sorted(known), n=1, cutoff=0.6)
+            hint = f"did you mean {printable(near[0])}? Else, " if near else ""
+            raise SettingError(
+                f"there is no {kind} {printable(name)}, in no log directory, nor in the cluster's metadata, the archive"
+                f" or the configs: {hint}{_HOW}"
+            )
+    return tuple(warnings)
+
+
+def _is_in(name: str, names: Collection[str]) -> bool:
+    return name in names or (bool(_WILDCARDS & set(name)) and any(matches(known, (name,)) for known in names))
+
+
+class NamedStores(Protocol):
+    """The stores that have names of topics and brokers."""
+
+    @property
+    def registry(self) -> TopicRegistry:
+        """Topics of the archive."""
+
+    @property
+    def configs(self) -> ConfigStore:
+        """Dynamic configs."""
+
+
+class KnownNames:
+    """Looks names up. Reads only; each place is opened when it is needed.
+
+    Args:
+        brokers: connects to the brokers; None if the settings have no bootstrap servers.
+    """
+
+    def __init__(
+        self,
+        *,
+        settings: TieringSettings,
+        stores: Callable[[], NamedStores],
+        cluster_metadata: Callable[[], ClusterMetadata],
+        brokers: Callable[[], Brokers] | None,
+    ) -> None:
+        self._settings = settings
+        self._stores = stores
+        self._cluster_metadata = cluster_metadata
+        self._brokers = brokers
+
+    def check_topics(self, names: Collection[str] | None) -> tuple[str, ...]:
+        """Return warnings about topics, see `unknown_names`. Names of paused topics need no check: pass None.
+
+        Raises:
+            SettingError: there is no such topic.
+        """
+        return unknown_names("topic", names or (), self._topic_places())
+
+    def check_entity(self, entity: ConfigEntity) -> tuple[str, ...]:
+        """Return warnings about the topic or broker that a config is set on. Client ids are free to choose.
+
+        Raises:
+            SettingError: there is no such topic or broker.
+        """
+        if not entity.entity_name or entity.entity_type is EntityType.CLIENTS:
+            return ()
+        if entity.entity_type is EntityType.TOPICS:
+            return self.check_topics((entity.entity_name,))
+        return unknown_names("broker", (entity.entity_name,), self._broker_places())
+
+    def _topic_places(self) -> Iterator[Place]:
+        yield Place(frozenset(self._settings.topics.include))
+        for log_dir in self._settings.log_dirs:
+            yield _in_log_dir(str(log_dir.path))
+        yield self._cluster(lambda metadata: metadata.topic_names())
+        yield self._stored(EntityType.TOPICS, lambda stores: stores.registry.names_in_use().values())
+
+    def _broker_places(self) -> Iterator[Place]:
+        yield Place(frozenset(str(log_dir.broker_id) for log_dir in self._settings.log_dirs))
+        for log_dir in self._settings.log_dirs:
+            with suppress(SourceError, ClusterMetadataError):
+                yield Place(frozenset({str(identify(LogDirLocation(None, log_dir.path)).broker_id)}))
+        if self._brokers is not None:
+            brokers = self._brokers
+            yield self._cluster(lambda _: [str(node.broker_id) for node in brokers().describe().brokers])
+        yield self._cluster(_brokers_of_partitions)
+        yield self._stored(EntityType.BROKERS, lambda _: ())
+
+    def _cluster(self, read: Callable[[ClusterMetadata], Iterable[str]]) -> Place:
+        try:
+            metadata = self._cluster_metadata()
+            metadata.refresh()
+            if metadata.cluster_id() is None:
+                return Place(frozenset(), "the cluster's metadata: no brokers and no metadata log are set")
+            return Place(frozenset(read(metadata)))
+        except ClusterMetadataError as error:
+            return Place(frozenset(), str(error))
+
+    def _stored(self, kind: EntityType, read: Callable[[NamedStores], Iterable[str]]) -> Place:
+        try:
+            stores = self._stores()
+            values = stores.configs.snapshot().values
+            configured = {entity.entity_name for entity in values if entity.entity_type is kind and entity.entity_name}
+            return Place(frozenset(configured | set(read(stores))))
+        except MetadataUnavailableError as error:
+            return Place(frozenset(), str(error))
+
+
+def _in_log_dir(path: str) -> Place:
+    try:
+        with open_root(path) as root:
+            return Place(frozenset(topic for topic, _ in live_partitions(root, None)))
+    except SourceError as error:
+        return Place(frozenset(), str(error))
+
+
+def _brokers_of_partitions(metadata: ClusterMetadata) -> set[str]:
+    """Return the brokers that have a replica of any partition."""
+    topics = (metadata.topic_named(name) for name in metadata.topic_names())
+    return {
+        str(broker_id)
+        for topic in topics
+        if topic is not None
+        for partition in topic.partitions.values()
+        for broker_id in partition.replicas
+    }

@@ -45,7 +45,7 @@ class ConfigRequest:
             )
         if (value is None) is not params["delete"]:
             raise SettingError(
-                "give a value, or switch Remove on" if value is None else "a value is given and Remove is on: choose one"
+                "give a value, or switch Remove on" if value is None else "a value is given and Remove is on"
             )
         return cls(checked_entity(params["entity_type"], named), params["name"], value)
 

@@ -24,9 +24,10 @@ from include.tiering.model.ownership import StoreMarker
 from include.tiering.model.segments import TopicIdPartition
 from include.tiering.model.sizes import PartitionSize
 from include.tiering.operations.broker_configs import AlteredBrokerConfigs, BrokerListing, alter_broker_configs
+from include.tiering.operations.checks import Check
 from include.tiering.operations.doctor import Diagnosis
 from include.tiering.operations.known_names import Place, unknown_names
-from include.tiering.operations.readiness import Check, PartitionReadiness, Readiness
+from include.tiering.operations.readiness import PartitionReadiness, Readiness
 from include.tiering.quotas.topic_quotas import NO_TOPIC_QUOTAS
 from include.tiering.reading.fetch import FetchedRecords, FetchedSegment, PartitionFetch
 from include.tiering.runs.batch import BatchEnd

@@ -473,8 +473,7 @@ class Adapters:
 
 
 def great_expectations(suites: Sequence[Suite], results_dir: Path | None = None) -> RuleEvaluator[Any]:
-    """Return an evaluator of the rules in `suites`. It stores results below `results_dir`, unless that is None."""
-    # Its import takes seconds, so only processes that evaluate rules wait for it; at INFO it logs what it loads.
+    """Return an evaluator of `suites`, which stores results below `results_dir` if given. The import is slow."""
     logging.getLogger("great_expectations").setLevel(logging.WARNING)
     from include.tiering.verification.great_expectations_evaluator import GreatExpectationsEvaluator
 

@@ -25,7 +25,8 @@ from include.tiering.handover.service import HandoverService, require_publishabl
 from include.tiering.metadata_sync.service import IngestionService, PublicationService
 from include.tiering.model.segments import Depth
 from include.tiering.operations.broker_configs import BrokerConfigService
-from include.tiering.operations.service import DeploymentChecks, OperationsService
+from include.tiering.operations.deployment_checks import DeploymentChecks
+from include.tiering.operations.service import OperationsService
 from include.tiering.operations.set_up import SetUpService
 from include.tiering.operations.store_owner import StoreOwnerService
 from include.tiering.reading.service import ReadService
@@ -307,8 +308,7 @@ class App:
     @cached_property
     def broker_configs(self) -> BrokerConfigService:
         """Raises SettingError without bootstrap servers."""
-        adapters = self.adapters
-        return BrokerConfigService(brokers=adapters.brokers, log_dirs=self.log_dirs, clock=adapters.clock)
+        return BrokerConfigService(brokers=self.adapters.brokers, log_dirs=self.log_dirs, clock=self.adapters.clock)
 
     @cached_property
     def questions(self) -> QuestionService:

@@ -17,8 +17,7 @@ from include.tiering.configs.config_store import ConfigEntity, ConfigStore, Enti
 from include.tiering.errors import ClusterMetadataError, MetadataUnavailableError, SettingError, SourceError, printable
 from include.tiering.kafka.cluster.contract import Brokers, ClusterMetadata
 from include.tiering.kafka.log_dirs.contract import matches
-from include.tiering.kafka.log_dirs.dirs import LogDirLocation, identify, open_root
-from include.tiering.kafka.log_dirs.source import live_partitions
+from include.tiering.kafka.log_dirs.dirs import LogDirLocation, identify, live_partitions, open_root
 from include.tiering.segments.contract import TopicRegistry
 from include.tiering.settings import TieringSettings
 

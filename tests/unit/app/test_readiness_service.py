@@ -18,8 +18,8 @@ from include.tiering.database.transactions import writing
 from include.tiering.errors import MetadataUnavailableError, RemoteStorageFullError
 from include.tiering.metadata_sync.sql_ingestion import SqlMetadataIngestion
 from include.tiering.model.segments import TopicIdPartition
+from include.tiering.operations.deployment_checks import CLUSTER_METADATA, LOG_DIRS, PAUSE, QUOTAS
 from include.tiering.operations.readiness import NotReady, PartitionReadiness, present_ready
-from include.tiering.operations.service import CLUSTER_METADATA, LOG_DIRS, PAUSE, QUOTAS
 from include.tiering.quotas.contract import QuotasInForce
 from include.tiering.quotas.shared_quotas import SqlLedgerStore
 from include.tiering.quotas.topic_quotas import TOPIC_QUOTAS_ENABLE, TOPIC_THRESHOLD, TOTAL_THRESHOLD

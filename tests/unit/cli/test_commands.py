@@ -12,8 +12,9 @@ from include.tiering.copying.plan import HeldBack, HeldBackPartition
 from include.tiering.errors import OffsetOutOfRangeError
 from include.tiering.kafka.log_dirs.contract import ScanReport
 from include.tiering.model.segments import Depth, TopicIdPartition, Uuid
+from include.tiering.operations.checks import Check
 from include.tiering.operations.doctor import Cause, Diagnosis
-from include.tiering.operations.readiness import Check, NotReady, PartitionReadiness
+from include.tiering.operations.readiness import NotReady, PartitionReadiness
 from include.tiering.reading.fetch import FetchedRecords, PartitionFetch
 from include.tiering.runs.batch import BatchEnd
 from include.tiering.runs.contract import BatchProgress, LeaseHolder, SegmentOutcome

@@ -17,8 +17,9 @@ from include.tiering.kafka.log_dirs.contract import (
 )
 from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.segments import TopicIdPartition, Uuid
+from include.tiering.operations.checks import Check
 from include.tiering.operations.doctor import Cause, Diagnosis, Evidence, diagnose
-from include.tiering.operations.readiness import Check, NotReady, PartitionReadiness, Readiness
+from include.tiering.operations.readiness import NotReady, PartitionReadiness, Readiness
 from include.tiering.quotas.contract import QuotaKind, QuotaLevel, QuotasInForce, Scope
 from include.tiering.quotas.topic_quotas import BrokerUsage, MeterKind, TopicMeters, TopicQuotaReport, TopicUsage
 from include.tiering.runs.contract import LeaseHolder, PlannedPartition, PlannedSegment

@@ -15,8 +15,8 @@ from include.tiering.kafka.log_dirs.contract import IneligibleReason, LogSegment
 from include.tiering.model.histories import OffsetRange
 from include.tiering.model.segments import TopicIdPartition, Uuid
 from include.tiering.model.sizes import CostEstimate, PartitionLag
+from include.tiering.operations.checks import Check
 from include.tiering.operations.readiness import (
-    Check,
     NotReady,
     PartitionReadiness,
     Readiness,

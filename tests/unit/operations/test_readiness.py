@@ -33,13 +33,12 @@ from include.tiering.kafka.log_dirs.contract import (
 from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.ownership import TopicOwner
 from include.tiering.model.segments import RemoteLogSegmentState, TopicIdPartition, Uuid
+from include.tiering.operations.checks import Check, run_checks
 from include.tiering.operations.readiness import (
-    Check,
     NotReady,
     PartitionReadiness,
     Readiness,
     partition_readiness,
-    run_checks,
 )
 from include.tiering.runs.contract import PlannedPartition, PlannedSegment
 from include.tiering.segments.failed_copies import FailedCopy

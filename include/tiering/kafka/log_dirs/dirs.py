@@ -15,7 +15,7 @@ an OldMagicError without a path.
 
 import os
 import socket
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -42,18 +42,21 @@ from include.tiering.formats.checkpoints import (
     parse_offset_checkpoint,
 )
 from include.tiering.formats.indexes import ProducerEntry
-from include.tiering.kafka.log_dirs.contract import ReplicaId
+from include.tiering.kafka.log_dirs.contract import ReplicaId, matches
 from include.tiering.kafka.log_dirs.files import (
     LEADER_EPOCH_CHECKPOINT,
     META_PROPERTIES,
+    NOT_PARTITIONS,
     PARTITION_METADATA,
     BrokerDirectory,
     BrokerFile,
+    DirectoryState,
     FileKind,
     is_harmless,
     is_passing,
     offset_file,
     parse_offset_file,
+    parse_partition_directory,
 )
 from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.segments import Uuid
@@ -138,6 +141,20 @@ def open_root(path: str) -> BrokerDirectory:
         return BrokerDirectory.open(path)
     except SourceError as error:
         raise type(error)(path, f"{error.message} on host {socket.gethostname()}", error.position) from error
+
+
+def live_partitions(root: BrokerDirectory, topics: Collection[str] | None) -> set[tuple[str, int]]:
+    """Return (topic, number) of each partition that has a live directory in `root`, if its topic matches a pattern.
+
+    Raises:
+        SourceError: the directory cannot be listed.
+    """
+    parsed = (parse_partition_directory(entry.name) for entry in root.entries() if entry.name not in NOT_PARTITIONS)
+    return {
+        (name.topic, name.partition)
+        for name in parsed
+        if name is not None and name.state is DirectoryState.LIVE and matches(name.topic, topics)
+    }
 
 
 def require_agreement(identity: DirIdentity, others: Iterable[DirIdentity], cluster_id: str | None) -> None:

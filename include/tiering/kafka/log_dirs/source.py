@@ -29,11 +29,17 @@ from include.tiering.kafka.log_dirs.contract import (
     ScanError,
     ScanReport,
     UnfinishedTransaction,
-    matches,
     scan_error,
     with_host,
 )
-from include.tiering.kafka.log_dirs.dirs import DirIdentity, LogDirLocation, identified_dirs, list_partition, open_root
+from include.tiering.kafka.log_dirs.dirs import (
+    DirIdentity,
+    LogDirLocation,
+    identified_dirs,
+    list_partition,
+    live_partitions,
+    open_root,
+)
 from include.tiering.kafka.log_dirs.evaluate_replicas import (
     EvaluatedReplicas,
     Ownership,
@@ -44,11 +50,8 @@ from include.tiering.kafka.log_dirs.evaluate_replicas import (
     ownership,
 )
 from include.tiering.kafka.log_dirs.files import (
-    NOT_PARTITIONS,
-    BrokerDirectory,
     DirectoryState,
     PartitionDirectoryName,
-    parse_partition_directory,
 )
 from include.tiering.kafka.log_dirs.found_replica import (
     FoundReplica,
@@ -362,20 +365,6 @@ def offsets_of_live(
         with suppress(SourceError), open_root(identity.path) as root:
             names |= live_partitions(root, topics)
     return offsets_by_name(brokers, cluster_metadata, names)
-
-
-def live_partitions(root: BrokerDirectory, topics: Collection[str] | None) -> set[tuple[str, int]]:
-    """Return (topic, number) of each partition that has a live directory in `root`, if its topic matches a pattern.
-
-    Raises:
-        SourceError: the directory cannot be listed.
-    """
-    parsed = (parse_partition_directory(entry.name) for entry in root.entries() if entry.name not in NOT_PARTITIONS)
-    return {
-        (name.topic, name.partition)
-        for name in parsed
-        if name is not None and name.state is DirectoryState.LIVE and matches(name.topic, topics)
-    }
 
 
 def offsets_by_name(

@@ -1,6 +1,7 @@
 """Bodies of requests to S3, and errors of its answers."""
 
 import io
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -30,7 +31,9 @@ from include.tiering.errors import (
     SendingStoppedError,
     SourceChangedError,
 )
+from include.tiering.model.segments import RemoteLogSegmentState
 from include.tiering.quotas.contract import UnlimitedBytes
+from include.tiering.remote_storage.layouts.aiven import AivenLayout
 from include.tiering.remote_storage.object_store import BLOCK_BYTES, BytesSource, ObjectStat, crc32c_of
 from include.tiering.remote_storage.s3.client import (
     PacedBody,
@@ -41,9 +44,10 @@ from include.tiering.remote_storage.s3.client import (
     was_retried,
 )
 from include.tiering.remote_storage.s3.store import S3ObjectStore
+from include.tiering.remote_storage.segment_storage import SegmentStorage
 from tests.doubles.memory_source import ShrinkingSource
 from tests.doubles.partial import Partial
-from tests.doubles.stored_log import CountingLimiter, some_bytes
+from tests.doubles.stored_log import CountingLimiter, some_bytes, some_metadata
 
 # The body that paces: blocks, rewinds, errors that end a request at once.
 
@@ -297,3 +301,95 @@ def test_a_checksum_that_is_none_counts_as_missing(encoded: str) -> None:
 def test_a_deletion_that_failed_without_a_key_fails_for_all() -> None:
     failures = store_of({"Errors": [{"Code": "AccessDenied"}]}).delete(["a/b", "a/c"])
     assert [failure.key for failure in failures] == ["a/b", "a/c"]
+
+
+# Uploads in parts, of which a server answers one request as it should not.
+
+
+class Parts(Partial):
+    """A client for an upload of two parts: answers by request, or exceptions; `called` are the requests in order."""
+
+    def __init__(self, **answers: Any) -> None:
+        self.answers = {
+            "create_multipart_upload": {"UploadId": "u"},
+            "upload_part": {"ETag": "e"},
+            "complete_multipart_upload": {},
+            "abort_multipart_upload": {},
+            **answers,
+        }
+        self.called: list[tuple[str, Any]] = []
+
+    def __getattr__(self, name: str) -> Any:
+        def answered(**arguments: Any) -> Any:
+            self.called.append((name, arguments.get("UploadId")))
+            if isinstance(self.answers[name], Exception):
+                raise self.answers[name]
+            return self.answers[name]
+
+        return answered
+
+
+def refused(code: str, status: int) -> ClientError:
+    return ClientError({"Error": {"Code": code}, "ResponseMetadata": {"HTTPStatusCode": status}}, "Any")
+
+
+@pytest.mark.parametrize(
+    ("answers", "error"),
+    [
+        ({"upload_part": {}}, "the answer is not one of S3"),
+        ({"upload_part": refused("BadDigest", 400)}, "differ from those read from the source"),
+        ({"complete_multipart_upload": refused("InternalError", 200)}, "a later one may succeed"),
+        ({"complete_multipart_upload": refused("PreconditionFailed", 412)}, "is left as it is"),
+        (
+            {"upload_part": refused("BadDigest", 400), "abort_multipart_upload": refused("AccessDenied", 403)},
+            "differ from those read",
+        ),
+    ],
+)
+def test_an_upload_that_went_wrong_is_aborted_and_its_first_error_is_told(answers: Any, error: str) -> None:
+    client = Parts(**answers)
+    store = S3ObjectStore(
+        "bucket",
+        "",
+        endpoint_url="http://127.0.0.1:1",
+        region="us-east-1",
+        single_request_bytes=BLOCK_BYTES,
+        part_size_bytes=2 * BLOCK_BYTES,
+    )
+    store._client = client
+    with pytest.raises(RemoteStorageError, match=error):
+        store.put("a/b", BytesSource(CONTENT), crc32c_of(CONTENT), limiter=UnlimitedBytes(), on_sent=lambda _: None)
+    assert client.called[-1] == ("abort_multipart_upload", "u")
+
+
+def test_an_upload_without_an_id_is_no_upload() -> None:
+    client = Parts(create_multipart_upload={})
+    store = S3ObjectStore(
+        "bucket", "", endpoint_url="http://127.0.0.1:1", region="us-east-1", single_request_bytes=BLOCK_BYTES
+    )
+    store._client = client
+    with pytest.raises(RemoteStorageError, match="the answer is not one of S3"):
+        store.put("a/b", BytesSource(CONTENT), crc32c_of(CONTENT), limiter=UnlimitedBytes(), on_sent=lambda _: None)
+    assert [name for name, _ in client.called] == ["create_multipart_upload"]
+
+
+def test_only_uploads_of_the_segment_itself_are_aborted_whatever_a_listing_shows() -> None:
+    """Other writers share the bucket, and a listing may name their uploads."""
+    segment = replace(some_metadata(10), state=RemoteLogSegmentState.COPY_SEGMENT_FINISHED)
+    own = AivenLayout().keys(segment)[0][1]
+    uploads = [
+        {"Key": f"p/{own}", "UploadId": "own"},
+        {"Key": f"other/{own}", "UploadId": "of another prefix"},
+        {"Key": f"p/{own}.more", "UploadId": "of another object"},
+    ]
+
+    class Listed(Parts):
+        def get_paginator(self, operation: str) -> Any:
+            assert operation == "list_multipart_uploads"
+            return AnswersWith([{"Uploads": uploads}])
+
+    client = Listed(delete_objects={})
+    store = S3ObjectStore("bucket", "p/", endpoint_url="http://127.0.0.1:1", region="us-east-1")
+    store._client = client
+    assert SegmentStorage(store, AivenLayout()).delete_log_segments([segment]) == ()
+    assert [upload for name, upload in client.called if name == "abort_multipart_upload"] == ["own"]

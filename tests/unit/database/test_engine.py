@@ -1,8 +1,12 @@
 """Engines and statements."""
 
 import logging
+import socket
 import sqlite3
 import stat
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -216,3 +220,61 @@ class TestPatience:
         with pytest.raises(sqlite3.OperationalError, match="disk"):
             _use_write_ahead_log(FullDisk(), ManualClock(), 30_000)
         assert len(tries) == 1
+
+
+# A listener that is no PostgreSQL, or one that says strange things.
+
+
+def _error_response(message: bytes) -> bytes:
+    fields = b"SFATAL\0VFATAL\0C28000\0M" + message + b"\0\0"
+    return b"E" + (len(fields) + 4).to_bytes(4) + fields
+
+
+@contextmanager
+def _postgresql_that_says(answer: bytes) -> Iterator[str]:
+    """Refuses TLS, gives this answer to whoever wants to log in, and closes."""
+
+    def serve() -> None:
+        with suppress(OSError):
+            while True:
+                connection, _ = server.accept()
+                with connection, suppress(OSError):
+                    while request := connection.recv(4_096):
+                        is_tls_or_gss = len(request) == 8
+                        connection.sendall(b"N" if is_tls_or_gss else answer)
+                        if not is_tls_or_gss:
+                            break
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        thread = threading.Thread(target=serve)
+        thread.start()
+        try:
+            yield f"postgresql://me:{PASSWORD}@127.0.0.1:{server.getsockname()[1]}/x"
+        finally:
+            server.shutdown(socket.SHUT_RDWR)
+            thread.join()
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"HTTP/1.1 400 Bad Request\r\n\r\n",
+        bytes(100),
+        b"",
+        b"R" + (2**31 - 1).to_bytes(4),
+        _error_response(f"your password is {PASSWORD} \x1b[2J".encode()),
+        _error_response(b"m" * 1_000_000),
+        _error_response(b"\xff\xfe"),
+    ],
+    ids=["HTTP", "zeros", "nothing", "a huge frame", "the password", "a long message", "no UTF-8"],
+)
+def test_a_server_that_is_none_is_unavailable_in_a_short_line(answer: bytes):
+    with _postgresql_that_says(answer) as url:
+        engine = open_engine(url)
+        with pytest.raises(MetadataUnavailableError) as caught, reading(engine):
+            pass
+        engine.dispose()
+    said = str(caught.value)
+    assert PASSWORD not in said
+    assert said.isprintable()
+    assert len(said) < 3_000

@@ -16,7 +16,8 @@ and a rolling sample of all others, so that over time every segment is verified 
   segment is read.
 * **verify** is one Spark job in the pool `remote_log_reader`. Its tasks get shares of the segments of about equal size,
   and what they read is charged to the fetch quota. Verdicts are stored as the job goes on; a retry continues where the
-  failed try ended.
+  failed try ended. If the pool is made too small for it, the job ends after the group of segments that it reads; the
+  rest is left to the next run that finds it due.
 * **summary** evaluates the rules about whole partitions, and logs one line for each of the first 50 segments that
   failed, with a link to its line in the report.
 * **failed_segment** (for the first 20 segments that failed) and **outcome** fail if a segment failed. Such a segment is

@@ -1,6 +1,6 @@
 """Verify the segments that a run planned, distributed over Spark tasks.
 
-    spark-submit spark_jobs/verification.py --run-id R [--tasks N] [--results-dir DIR] [--config F]
+    spark-submit spark_jobs/verification.py --run-id R [--tasks N] [--pool P] [--results-dir DIR] [--config F]
 
 The driver processes the plan in groups: tasks measure the segments of a group, the driver evaluates the rules, and
 stores verdicts and outcomes. What was stored stays if a task or the driver is lost; the next try continues with
@@ -13,10 +13,9 @@ failed, or an error that a retry cannot cure, 2 a wrong setting, 3 retry.
 
 import argparse
 import json
-import os
-import socket
+import math
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,7 +23,7 @@ from pyspark.sql import SparkSession
 
 from include.tiering.app import App, open_app
 from include.tiering.cli.exit_codes import ExitCode
-from include.tiering.runs.contract import BatchProgress
+from include.tiering.runs.batch import BatchEnd, StopConditions, cancellation_and_heartbeat
 from include.tiering.settings import load_settings
 from include.tiering.verification.plan import VerificationOutcome
 from include.tiering.verification.verify_segments import VerifyReport
@@ -40,21 +39,51 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--tasks", type=at_least_one, default=DEFAULT_TASKS, help="Spark tasks that share the segments of a group"
     )
+    parser.add_argument("--pool", help="Airflow pool whose slot this job holds; it ends early if the pool shrinks")
     parser.add_argument("--results-dir", type=Path, help="directory for the results of Great Expectations")
     parser.add_argument("--config", type=Path, help="settings file (TOML), readable where the tasks run")
     return parser.parse_args(arguments)
 
 
 def verify(session: SparkSession, app: App, options: argparse.Namespace) -> dict[str, Any]:
-    """Verify the segments of the run that have no outcome yet; return the job's outcome."""
-    report = app.verification.run_planned(
-        options.run_id,
-        measure_all=measured_by_tasks(session, tasks=options.tasks, config=options.config),
-        streams=options.tasks,
-        results_dir=options.results_dir,
-        on_group=progress_of(app, options.run_id),
+    """Verify the segments of the run that have no outcome yet; return the job's outcome.
+
+    The job is one batch of its pool: it ends after its group if the pool has become too small, and the rest stays
+    planned.
+    """
+    work, clock, run_id = app.adapters.stores.work, app.adapters.clock, options.run_id
+    lease_ms = app.effective_configs.settings().copier.lease_ms
+    cancellation, heartbeat = cancellation_and_heartbeat(
+        work, clock, run_id, run_id, pool=options.pool, lease_ms=lease_ms, parent_alive=lambda: True
     )
-    return outcome_of(report)
+    stop_conditions = StopConditions(
+        work, cancellation, clock, batch_id=run_id, pool=options.pool, max_seconds=math.inf
+    )
+    done_bytes, planned_bytes = _done_bytes(app, run_id)
+    heartbeat.add_planned(planned_bytes)
+    heartbeat.add_done(done_bytes)
+    ended: BatchEnd | None = None
+
+    def may_go_on() -> bool:
+        nonlocal ended
+        ended = stop_conditions.reason_to_end()
+        return ended is None
+
+    def on_group() -> None:
+        nonlocal done_bytes
+        before, done_bytes = done_bytes, _done_bytes(app, run_id)[0]
+        heartbeat.add_done(done_bytes - before)
+
+    with heartbeat:
+        report = app.verification.run_planned(
+            run_id,
+            measure_all=measured_by_tasks(session, tasks=options.tasks, config=options.config),
+            streams=options.tasks,
+            results_dir=options.results_dir,
+            on_group=on_group,
+            may_go_on=may_go_on,
+        )
+    return {**outcome_of(report), "ended": str(ended or BatchEnd.NO_WORK)}
 
 
 def outcome_of(report: VerifyReport) -> dict[str, Any]:
@@ -68,32 +97,6 @@ def outcome_of(report: VerifyReport) -> dict[str, Any]:
         "bytes_read": report.bytes_read,
         "seconds": round(report.seconds, 3),
     }
-
-
-def progress_of(app: App, run_id: str) -> Callable[[], None]:
-    """Return a function that stores how much of the plan is done, to be called after each group."""
-    began = app.adapters.clock.monotonic()
-    before = _done_bytes(app, run_id)[0]
-
-    def report() -> None:
-        done_bytes, planned_bytes = _done_bytes(app, run_id)
-        seconds = max(app.adapters.clock.monotonic() - began, 0.001)
-        app.adapters.stores.work.report_progress(
-            BatchProgress(
-                run_id=run_id,
-                batch_id=run_id,
-                pool=None,
-                host=socket.gethostname(),
-                pid=os.getpid(),
-                partition="",
-                done_bytes=done_bytes,
-                planned_bytes=planned_bytes,
-                bytes_per_second=(done_bytes - before) / seconds,
-                finished=done_bytes == planned_bytes,
-            )
-        )
-
-    return report
 
 
 def _done_bytes(app: App, run_id: str) -> tuple[int, int]:

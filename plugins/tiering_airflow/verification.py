@@ -29,6 +29,7 @@ from plugins.tiering_airflow.data_docs import (
 )
 from plugins.tiering_airflow.errors import SparkJobError
 from plugins.tiering_airflow.hook import TieringHook
+from plugins.tiering_airflow.pools import READER_POOL, mirrored_pools
 from plugins.tiering_airflow.shared import PLAN_TASK_ID, PLANNED_RUN, PLANNED_RUN_KEY, planned_run_id
 from plugins.tiering_airflow.spark import SparkJobOperator
 
@@ -136,13 +137,15 @@ class PlanVerificationOperator(BaseOperator):
 class VerifySegmentsOperator(SparkJobOperator):
     """A Spark job that verifies the rest of the planned run; skipped if nothing was planned.
 
-    A retry continues where the previous try ended. Failed segments do not fail this task; the summary reports them.
+    A retry continues where the previous try ended. If the pool becomes too small for it, the job ends after its group
+    of segments, and the rest waits for the next run that finds it due. Failed segments do not fail this task; the
+    summary reports them.
     """
 
     template_fields: Sequence[str] = (*SparkJobOperator.template_fields, "planned_run_id")
 
     def __init__(self, *, planned_run_id: str = PLANNED_RUN, **kwargs: Any) -> None:
-        arguments = ["--run-id", planned_run_id, "--results-dir", _planned(RESULTS_KEY)]
+        arguments = ["--run-id", planned_run_id, "--results-dir", _planned(RESULTS_KEY), "--pool", READER_POOL]
         super().__init__(job="verification.py", arguments=arguments, **kwargs)
         self.planned_run_id = planned_run_id
 
@@ -156,7 +159,8 @@ class VerifySegmentsOperator(SparkJobOperator):
             return
         self.application_args = [*(self.application_args or ()), "--tasks", str(tasks)]
         try:
-            super().execute(context)
+            with mirrored_pools():
+                super().execute(context)
         except SparkJobError as error:
             if error.retriable or self._tasks_for_the_rest() is not None:
                 raise

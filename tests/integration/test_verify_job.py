@@ -14,9 +14,13 @@ from pyspark.sql import SparkSession
 from include.tiering.app import App, open_app
 from include.tiering.cli.exit_codes import ExitCode
 from include.tiering.configs.config_store import ALL_BROKERS
+from include.tiering.configs.pools import READER_POOL
 from include.tiering.model.segments import Depth, Verdict
+from include.tiering.runs.batch import BatchEnd
+from include.tiering.verification import verify_segments
 from include.tiering.verification.plan import VerificationOutcome, VerificationSample
 from include.tiering.verification.rules import Severity
+from include.tiering.verification.sql_verifications import SqlVerificationStore
 from include.tiering.verification.verify_segments import ToMeasure
 from spark_jobs import verification
 from spark_jobs.shared import TaskStoppedError
@@ -87,6 +91,34 @@ def test_tasks_read_what_the_plan_said_under_one_quota(copied: Copied) -> None:
         assert {total.verdict for total in app.adapters.stores.metadata.verdict_totals() if total.segments} == {
             Verdict.PASSED
         }
+
+
+def test_a_job_whose_pool_has_become_too_small_ends_after_its_group(
+    copied: Copied, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is a batch of its pool: 1 slot, and 0 after the first group."""
+    monkeypatch.setattr(verify_segments, "GROUP_SEGMENTS", 1)
+    with copied.open() as app:
+        planned, stores = copied.plan(app), app.adapters.stores
+        stores.pool_mirror.record(READER_POOL, 1, seen=None, author="test")
+        seen: list[list[str]] = []
+        record = SqlVerificationStore.record
+
+        def shrinks(store: SqlVerificationStore, *given: Any) -> None:
+            record(store, *given)
+            seen.append(list(stores.work.live_batches(READER_POOL)))
+            stores.pool_mirror.record(READER_POOL, 0, seen=1, author="test")
+
+        monkeypatch.setattr(SqlVerificationStore, "record", shrinks)
+        outcome = copied.verify("--pool", READER_POOL)
+        assert (outcome["exit_code"], outcome["segments"]) == (ExitCode.DONE, 1)
+        assert outcome["ended"] == BatchEnd.SURPLUS.value
+        assert (seen, stores.work.live_batches(READER_POOL)) == ([[RUN]], [])
+        assert outcomes(app) == {"passed": 1, "planned": planned - 1}
+        stores.pool_mirror.record(READER_POOL, 1, seen=0, author="test")
+        monkeypatch.setattr(SqlVerificationStore, "record", record)
+        rest = copied.verify("--pool", READER_POOL)
+        assert (rest["segments"], rest["ended"]) == (planned - 1, BatchEnd.NO_WORK.value)
 
 
 def test_a_damaged_byte_is_found_where_the_store_knows_nothing_of_it(copied: Copied) -> None:

@@ -200,6 +200,7 @@ class VerificationService:
         streams: int = 1,
         on_read: Callable[[int], None] = lambda _: None,
         on_group: Callable[[], None] = lambda: None,
+        may_go_on: Callable[[], bool] = lambda: True,
         results_dir: Path | None = None,
         confirm: Callable[[str], bool] | None = None,
     ) -> VerifyReport:
@@ -211,6 +212,7 @@ class VerificationService:
             on_read: called with the planned bytes of each segment that this process has read or found deleted.
             streams: how many segments `measure_all` reads at the same time.
             on_group: called after a group of segments is recorded.
+            may_go_on: called before each group; if it returns False, the rest stays planned.
             results_dir: directory for the evaluator's results; None stores none.
             confirm: see `LossLimits`.
 
@@ -227,6 +229,7 @@ class VerificationService:
             clock=self._clock,
             streams=streams,
             on_group=on_group,
+            may_go_on=may_go_on,
             limits=self.loss_limits(confirm),
         )
 

@@ -301,11 +301,14 @@ def verify_planned(
     clock: Clock,
     streams: int = 1,
     on_group: Callable[[], None] = lambda: None,
+    may_go_on: Callable[[], bool] = lambda: True,
     limits: LossLimits = LOSS_LIMITS,
 ) -> VerifyReport:
     """Verify the remaining segments of a planned run, group by group.
 
     `streams` is how many segments `measure_all` reads at the same time; `on_group` is called after a group is recorded.
+    `may_go_on` is called before each group. If it returns False, the rest stays planned, and so do missing segments
+    that are held back: what is lost is decided only when all of the plan was read.
 
     Raises:
         RemoteStorageUnavailableError, SegmentKeyError, ForeignStoreError, RuleEvaluationError: recorded results stay,
@@ -329,6 +332,8 @@ def verify_planned(
         on_group()
 
     for group in _planned_groups(pending, streams * GROUP_BYTES):
+        if not may_go_on():
+            return tally.report(clock.monotonic() - began)
         subjects = _subjects(metadata, group)
         by_text = {str(subject.segment_id.id): subject for subject in subjects.values()}
         wanted = [

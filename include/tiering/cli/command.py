@@ -29,7 +29,7 @@ from enum import StrEnum
 from functools import wraps
 from pathlib import Path
 from types import FrameType, TracebackType
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Protocol, Self
+from typing import TYPE_CHECKING, Annotated, Any, Final, Protocol, Self
 
 import typer
 from typer.core import TyperGroup
@@ -40,11 +40,9 @@ from include.tiering.errors import SettingError, TieringError, printable
 from include.tiering.telemetry import redact
 
 if TYPE_CHECKING:
-    from rich.table import Table as RichTable
-
     from include.tiering.app import App
     from include.tiering.model.segments import TopicIdPartition
-    from include.tiering.presentation import Presentation, Table
+    from include.tiering.presentation import Presentation
     from include.tiering.settings import TieringSettings
 
 
@@ -315,15 +313,17 @@ class CsvOutput:
 
 
 class TerminalOutput:
-    """Writes tables that fit the terminal, then the summary, which is red unless the presentation is `ok`."""
+    """Writes tables, as blocks on a terminal too narrow for them, then the summary: red unless it is `ok`."""
 
     def show(self, presentation: "Presentation") -> None:
         from rich.console import Console
         from rich.text import Text
 
+        from include.tiering.cli.terminal_tables import print_table
+
         console = Console(highlight=False)
         for table in presentation.tables():
-            console.print(_rich_table(table))
+            print_table(console, table)
         console.print(Text(printable(presentation.summary), style="bold" if presentation.ok else "bold red"))
 
 
@@ -355,17 +355,3 @@ def json_pieces(document: dict[str, Any]) -> Iterator[str]:
         else:
             yield json.dumps(value)
     yield "\n}"
-
-
-def _rich_table(table: "Table") -> "RichTable":
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table as RichTable
-    from rich.text import Text
-
-    drawn = RichTable(title=table.title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
-    for index, column in enumerate(table.columns):
-        justify: Literal["left", "right"] = "right" if column.endswith(">") else "left"
-        drawn.add_column(column.removesuffix(">"), justify=justify, overflow="fold", no_wrap=index == 0)
-    for row in table.rows:
-        drawn.add_row(*(Text(printable(cell)) for cell in row))
-    return drawn

@@ -79,7 +79,7 @@ def actions_with(**parts: Any) -> HandoverActions:
 @pytest.mark.parametrize("reason", HeldBack)
 def test_what_only_a_person_can_end_is_not_waited_for(reason: HeldBack) -> None:
     held = HeldBackPartition(ORDERS, 7, reason, "in words")
-    copying = SimpleNamespace(plan=lambda run_id, scope: CopyPlan(run_id, (), (held,), ()))
+    copying = SimpleNamespace(plan=lambda run_id, scope, at_once: CopyPlan(run_id, (), (held,), ()))
     done = actions_with(copying=copying).copy_round("orders", "run")
     assert done.worth_retrying == (reason in PASSES_BY_ITSELF)
     assert done.held_back == (f"{ORDERS}, offset 7: {reason}: in words",)

@@ -389,7 +389,7 @@ def test_a_coordinator_that_answers_with_an_error_is_named(
     listed: ListTransactionsAnswer, described: Any, says: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Else a transaction of a coordinator that is loading passes for one that has no coordinator."""
-    caplog.set_level(logging.INFO)
+    caplog.set_level(logging.INFO, logger="include.tiering")
     (found,) = open_transactions(Coordinators(listed, *described), partition_of("orders"), 0, [1])
     assert found.transactional_id is None
     assert says in caplog.text

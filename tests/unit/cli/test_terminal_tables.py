@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from include.tiering.cli.terminal_tables import print_table
+from include.tiering.cli.command import print_table
 from include.tiering.presentation import Table
 
 LOG_DIRS = Table(

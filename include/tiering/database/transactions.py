@@ -36,13 +36,16 @@ change overlaps a claim. Leases in other roles do not count: if holders of two r
 the segment's state decides.
 """
 
+import os
 import re
 import secrets
+import sqlite3
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cache, lru_cache
+from pathlib import Path
 from typing import Any, Final
 
 from sqlalchemy import (
@@ -72,8 +75,11 @@ from include.tiering.errors import LeaseLostError, MetadataUnavailableError, Rem
 from include.tiering.model.ownership import Fence, TopicOwner
 from include.tiering.model.segments import RemoteLogSegmentId, TopicIdPartition, Uuid
 from include.tiering.settings.fields import is_secret_parameter, mask_url
+from include.tiering.units import format_bytes
 
 _UNDEFINED_TABLE_OR_COLUMN: Final = ("42P01", "42703")
+_PRIMARY_CODE: Final = 0xFF
+"""The bits of SQLite's result codes that say which kind of error it is."""
 _SHORT_PASSWORD: Final = 8
 _NORMAL: Final = 1
 """The highest `synchronous` of SQLite at which a commit to the write-ahead log does not wait for the disk."""
@@ -142,7 +148,20 @@ def _describe(engine: Engine, error: SQLAlchemyError) -> str:
     first_line = next(iter(str(cause).strip().splitlines()), type(cause).__name__)
     for secret in secrets_of(engine.url):
         first_line = _without(secret, first_line)
-    return f"database {mask_url(engine.url.render_as_string(hide_password=True))}: {printable(first_line)}"
+    place = mask_url(engine.url.render_as_string(hide_password=True))
+    return f"database {place}: {printable(first_line)}{_free_space(engine, cause)}"
+
+
+def _free_space(engine: Engine, cause: BaseException) -> str:
+    """Return how much space the disk of a SQLite file has left, if the driver says only that the disk failed."""
+    code = getattr(cause, "sqlite_errorcode", 0) & _PRIMARY_CODE
+    if code not in (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_FULL) or not engine.url.database:
+        return ""
+    try:
+        space = os.statvfs(Path(engine.url.database).parent)
+    except OSError:
+        return ""
+    return f"; its disk has {format_bytes(space.f_bavail * space.f_frsize)} left"
 
 
 def secrets_of(url: URL) -> list[str]:

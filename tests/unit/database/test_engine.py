@@ -1,6 +1,7 @@
 """Engines and statements."""
 
 import logging
+import os
 import socket
 import sqlite3
 import stat
@@ -8,6 +9,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import psycopg
@@ -15,6 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from sqlalchemy import URL, Engine, event, text
+from sqlalchemy.exc import OperationalError
 
 from include.tiering.database.engine import _use_write_ahead_log, open_engine
 from include.tiering.database.transactions import reading, stored_text, writing
@@ -220,6 +223,17 @@ class TestPatience:
         with pytest.raises(sqlite3.OperationalError, match="disk"):
             _use_write_ahead_log(FullDisk(), ManualClock(), 30_000)
         assert len(tries) == 1
+
+
+def test_an_error_of_the_disk_says_how_much_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """SQLite says "disk I/O error" where the disk is full, and cannot even open the file then."""
+    engine = open_engine(f"sqlite:///{tmp_path / 'tiering.db'}")
+    monkeypatch.setattr(os, "statvfs", lambda _: SimpleNamespace(f_bavail=3, f_frsize=4_096))
+    error = sqlite3.OperationalError("disk I/O error")
+    error.sqlite_errorcode = sqlite3.SQLITE_IOERR_WRITE
+    with pytest.raises(MetadataUnavailableError, match=r"disk I/O error; its disk has 12\.0 KiB left"), reading(engine):
+        raise OperationalError("SELECT 1", None, error)
+    engine.dispose()
 
 
 # A listener that is no PostgreSQL, or one that says strange things.

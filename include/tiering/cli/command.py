@@ -29,7 +29,7 @@ from enum import StrEnum
 from functools import wraps
 from pathlib import Path
 from types import FrameType, TracebackType
-from typing import TYPE_CHECKING, Annotated, Any, Final, Protocol, Self
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Protocol, Self
 
 import typer
 from typer.core import TyperGroup
@@ -40,9 +40,11 @@ from include.tiering.errors import SettingError, TieringError, printable
 from include.tiering.telemetry import redact
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from include.tiering.app import App
     from include.tiering.model.segments import TopicIdPartition
-    from include.tiering.presentation import Presentation
+    from include.tiering.presentation import Presentation, Table
     from include.tiering.settings import TieringSettings
 
 

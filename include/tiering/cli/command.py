@@ -380,7 +380,7 @@ def print_table(console: "Console", table: "Table") -> None:
         return
     drawn = RichTable(title=table.title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
     for column, head, width in zip(table.columns, heads, needed, strict=True):
-        justify: Literal[left, right] = "right" if column.endswith(">") else "left"
+        justify: Literal["left", "right"] = "right" if column.endswith(">") else "left"
         drawn.add_column(head, justify=justify, min_width=width)
     for row in rows:
         drawn.add_row(*map(Text, row))

@@ -1,11 +1,15 @@
 """Byte and time units, and their formats in text."""
 
+import re
+from collections.abc import Mapping
 from datetime import UTC, datetime
+from decimal import Decimal
 from typing import Final
 
 KIB: Final = 1024
 MIB: Final = 1024 * KIB
 GIB: Final = 1024 * MIB
+TIB: Final = 1024 * GIB
 
 _DAYS_FROM_HOURS: Final = 48
 _SCALE: Final = ((GIB, "GiB"), (MIB, "MiB"), (KIB, "KiB"))
@@ -52,3 +56,39 @@ def _duration(seconds: float) -> str:
 def format_utc(milliseconds: int) -> str:
     """``1700000000000`` -> ``"2023-11-14 22:13:20 UTC"``."""
     return datetime.fromtimestamp(milliseconds / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+_BYTES: Final = {"KiB": KIB, "MiB": MIB, "GiB": GIB, "TiB": TIB}
+_MS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_BYTES_EXAMPLE: Final = "also with KiB, MiB, GiB or TiB, such as 50MiB"
+_DURATION_EXAMPLE: Final = "also with ms, s, m, h or d, such as 7d"
+_SUFFIXES: Final[Mapping[str, tuple[Mapping[str, int], int, str]]] = {
+    "bytes": (_BYTES, 1, _BYTES_EXAMPLE),
+    "bytes a second": (_BYTES, 1, _BYTES_EXAMPLE),
+    "milliseconds": (_MS, 1, _DURATION_EXAMPLE),
+    "seconds": (_MS, 1_000, _DURATION_EXAMPLE),
+    "hours": (_MS, 3_600_000, _DURATION_EXAMPLE),
+    "days": (_MS, 86_400_000, _DURATION_EXAMPLE),
+}
+_AMOUNT: Final = re.compile(r"\s*([0-9]{1,19}(?:\.[0-9]{1,9})?) ?([a-zA-Z]{1,3})\s*\Z")
+
+
+def without_suffix(text: str, unit: str | None) -> str:
+    """Return an amount as a whole number of `unit`: ``"50MiB"`` in bytes -> ``"52428800"``, ``"7d"`` in seconds.
+
+    A text without a suffix, with one that does not belong to the unit, or that is no whole number of units is returned
+    unchanged: whoever checks the number says what is accepted.
+    """
+    found = _AMOUNT.match(text)
+    if found is None or unit not in _SUFFIXES:
+        return text
+    factors, one_unit, _ = _SUFFIXES[unit]
+    if found[2] not in factors:
+        return text
+    amount = Decimal(found[1]) * factors[found[2]] / one_unit
+    return str(int(amount)) if amount == int(amount) else text
+
+
+def accepted_suffixes(unit: str | None) -> str:
+    """Return, for the end of a message, which suffixes an amount in this unit may have; empty if none."""
+    return f"; {_SUFFIXES[unit][2]}" if unit in _SUFFIXES else ""

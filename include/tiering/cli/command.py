@@ -13,6 +13,7 @@ A presentation is shown on standard output, either as text for people or as one 
 
 import inspect
 import json
+import math
 import os
 import pwd
 import secrets
@@ -38,6 +39,7 @@ from include.tiering.cli.exit_codes import ExitCode, code_of
 from include.tiering.clock import Clock
 from include.tiering.errors import SettingError, TieringError, printable
 from include.tiering.telemetry import redact
+from include.tiering.units import accepted_suffixes, without_suffix
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -57,9 +59,54 @@ Topics = Annotated[
     typer.Option("--topic", help="Topic name or shell-style pattern; may be repeated.", metavar="PATTERN"),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Write one JSON document instead of tables.")]
+
+
+def amount_of(unit: str, *, at_least: int = 0, at_most: int = MOST_LONG) -> Callable[[Any], int]:
+    """Return a parser of whole numbers of `unit`, which may be written with a suffix: 50MiB, 7d."""
+
+    def parse(text: Any) -> int:
+        try:
+            amount = int(without_suffix(str(text), unit))
+        except ValueError:
+            amount = at_least - 1
+        if not at_least <= amount <= at_most:
+            raise typer.BadParameter(f"{printable(str(text))!r}: accepted: {_accepted(unit, at_least, at_most)}")
+        return amount
+
+    return parse
+
+
+_UNIT_MS: Final = {"seconds": 1_000, "days": 86_400_000}
+
+
+def duration_in(unit: str, *, at_least: float = 0, at_most: float = MOST_INT) -> Callable[[Any], float]:
+    """Return a parser of numbers of `unit`, seconds or days, with or without decimals, or of a duration such as 12h."""
+
+    def parse(text: Any) -> float:
+        milliseconds = without_suffix(str(text), "milliseconds")
+        try:
+            duration = float(text) if milliseconds == str(text) else int(milliseconds) / _UNIT_MS[unit]
+        except ValueError:
+            duration = math.nan
+        if not at_least <= duration <= at_most:
+            raise typer.BadParameter(f"{printable(str(text))!r}: accepted: {_accepted(unit, at_least, at_most)}")
+        return duration
+
+    return parse
+
+
+def _accepted(unit: str, at_least: float, at_most: float) -> str:
+    return f"{at_least} to {at_most} ({unit}){accepted_suffixes(unit)}"
+
+
 LimitBytes = Annotated[
     int | None,
-    typer.Option("--limit-bytes", min=1, help="Most bytes, in whole segments; one is always taken.", metavar="BYTES"),
+    typer.Option(
+        "--limit-bytes",
+        parser=amount_of("bytes", at_least=1),
+        help="Most bytes, in whole segments; one is always taken.",
+        metavar="BYTES",
+    ),
 ]
 
 

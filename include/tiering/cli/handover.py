@@ -18,6 +18,7 @@ from include.tiering.cli.command import (
     Approve,
     Json,
     agrees,
+    amount_of,
     author,
     finish,
     is_asked_on_a_terminal,
@@ -61,7 +62,7 @@ def handover(
         int,
         typer.Option(
             "--rehearse-bytes",
-            min=1,
+            parser=amount_of("bytes", at_least=1),
             help="Most bytes of each partition, in whole segments; the newest rolled segment is always copied.",
             metavar="BYTES",
         ),
@@ -79,11 +80,21 @@ def handover(
     keep: Annotated[bool, typer.Option("--keep", help="Keep the files of a rehearsal.")] = False,
     local_retention_ms: Annotated[
         int | None,
-        typer.Option("--local-retention-ms", min=0, help="local.retention.ms at the end.", metavar="MS"),
+        typer.Option(
+            "--local-retention-ms",
+            parser=amount_of("milliseconds"),
+            help="local.retention.ms at the end, such as 7d.",
+            metavar="MS",
+        ),
     ] = None,
     local_retention_bytes: Annotated[
         int | None,
-        typer.Option("--local-retention-bytes", min=0, help="local.retention.bytes at the end.", metavar="BYTES"),
+        typer.Option(
+            "--local-retention-bytes",
+            parser=amount_of("bytes"),
+            help="local.retention.bytes at the end, such as 50GiB.",
+            metavar="BYTES",
+        ),
     ] = None,
     approve: Approve = False,
     approve_plan: Annotated[

@@ -11,6 +11,7 @@ from include.tiering.cli.command import (
     Json,
     agrees,
     author,
+    duration_in,
     finish,
     is_asked_on_a_terminal,
     session_of,
@@ -38,7 +39,12 @@ def ingest(
     ] = False,
     poll_seconds: Annotated[
         float,
-        typer.Option("--poll-seconds", min=0.1, help="Seconds between two reads with --follow.", metavar="SECONDS"),
+        typer.Option(
+            "--poll-seconds",
+            parser=duration_in("seconds", at_least=0.1),
+            help="Seconds between two reads with --follow.",
+            metavar="SECONDS",
+        ),
     ] = 5.0,
     sizes: Annotated[
         bool, typer.Option("--sizes", help="Show RemoteLogSizeBytes of each partition as brokers count it.")

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from include.tiering.cli.command import MOST_INT, MOST_LONG, Json, finish, remote_partition, session_of
+from include.tiering.cli.command import MOST_INT, MOST_LONG, Json, amount_of, finish, remote_partition, session_of
 from include.tiering.cli.exit_codes import ExitCode
 from include.tiering.errors import SettingError
 from include.tiering.units import MIB
@@ -44,7 +44,10 @@ def fetch(
     max_bytes: Annotated[
         int | None,
         typer.Option(
-            "--max-bytes", min=1, max=MOST_INT, help="Most bytes of batches to write; default: 1048576.", metavar="N"
+            "--max-bytes",
+            parser=amount_of("bytes", at_least=1, at_most=MOST_INT),
+            help="Most bytes of batches to write; default: 1MiB.",
+            metavar="BYTES",
         ),
     ] = None,
     client: Annotated[

@@ -13,6 +13,7 @@ from include.tiering.cli.command import (
     Topics,
     agrees,
     author,
+    duration_in,
     finish,
     is_asked_on_a_terminal,
     new_run_id,
@@ -56,8 +57,7 @@ def verify(
         float | None,
         typer.Option(
             "--older-than-days",
-            min=0,
-            max=_MOST_DAYS,
+            parser=duration_in("days", at_most=_MOST_DAYS),
             help="Segments whose verdict is at least this old, and segments without a verdict.",
             metavar="DAYS",
         ),

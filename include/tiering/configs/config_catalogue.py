@@ -28,6 +28,7 @@ from include.tiering.quotas.contract import UNLIMITED, QuotaKind, QuotaLevel, Sc
 from include.tiering.quotas.topic_quotas import GIVES_WAY, TOPIC_THRESHOLD, TOTAL_THRESHOLD
 from include.tiering.settings.catalogue import Setting, canonical_value, dynamic_settings, nearest
 from include.tiering.settings.fields import Loosens
+from include.tiering.units import accepted_suffixes, without_suffix
 
 COPY_QUOTA: Final = "remote.log.manager.copy.max.bytes.per.second"
 FETCH_QUOTA: Final = "remote.log.manager.fetch.max.bytes.per.second"
@@ -79,10 +80,11 @@ class DynamicConfig:
         """Return the value as it is stored. Raises SettingError, with the accepted values, if `text` is not legal."""
         if self.setting is not None:
             return canonical_value(self.setting, text)
-        digits = text.strip()
+        digits = without_suffix(text, self.unit).strip()
         if _INTEGER.match(digits) is None or not self.at_least <= int(digits) <= self.at_most:
             raise SettingError(
                 f"{self.name} is {printable(text[:_MOST_SHOWN])!r}: accepted: {self.accepts} ({self.unit})"
+                f"{accepted_suffixes(self.unit)}"
             )
         return str(int(digits))
 

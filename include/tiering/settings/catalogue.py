@@ -72,6 +72,7 @@ from include.tiering.settings.use_cases import (
     VerdictSettings,
     VerifySettings,
 )
+from include.tiering.units import accepted_suffixes
 
 DEFAULT_ORIGIN: Final = "default"
 
@@ -422,5 +423,5 @@ def _with_section(settings: TieringSettings, setting: Setting, texts: Mapping[Se
 def _sentence(error: ValidationError, section_name: str, texts: Mapping[Setting, str]) -> str:
     field = error.errors()[0]["loc"][0]
     setting = next(text for text in texts if text.path == (section_name, field))
-    unit = f" ({setting.unit})" if setting.unit else ""
-    return f"{setting.name} is {printable(texts[setting][:_MOST_SHOWN])!r}: accepted: {setting.accepts}{unit}"
+    unit, hint = f" ({setting.unit})" if setting.unit else "", accepted_suffixes(setting.unit)
+    return f"{setting.name} is {printable(texts[setting][:_MOST_SHOWN])!r}: accepted: {setting.accepts}{unit}{hint}"

@@ -71,6 +71,7 @@ class ConnectionSettings(Section):
         ge=LEAST_TIMEOUT_MS,
         le=MOST_INT,
         description="Milliseconds that brokers may take for one answer, the connection included.",
+        json_schema_extra={"unit": "milliseconds"},
     )
 
 
@@ -92,6 +93,7 @@ class ClusterSettings(ConnectionSettings):
         ge=LEAST_TIMEOUT_MS,
         le=MOST_INT,
         description="Milliseconds that brokers may take for one answer, the connection included.",
+        json_schema_extra={"unit": "milliseconds"},
     )
 
 
@@ -117,6 +119,7 @@ class MetadataTopicSettings(ConnectionSettings):
         le=MOST_INT,
         description="Milliseconds after which a pending record of a publisher that died can no longer arrive: the "
         "partition's next publisher waits until then before it reads the topic.",
+        json_schema_extra={"unit": "milliseconds"},
     )
 
 

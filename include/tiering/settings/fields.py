@@ -11,7 +11,9 @@ from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar, Final
 from urllib.parse import SplitResult, urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationInfo, field_validator
+
+from include.tiering.units import without_suffix
 
 MOST_INT: Final = 2**31 - 1
 MOST_LONG: Final = 2**63 - 1
@@ -26,9 +28,20 @@ class Loosens(StrEnum):
 
 
 class Section(BaseModel):
-    """Settings that belong together."""
+    """Settings that belong together.
+
+    An amount in a known unit may be written with a suffix: ``50MiB``, ``7d``.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _amounts(cls, value: Any, info: ValidationInfo) -> Any:
+        field = cls.model_fields[str(info.field_name)]
+        extra = field.json_schema_extra if isinstance(field.json_schema_extra, dict) else {}
+        unit = extra.get("unit")
+        return without_suffix(value, unit) if isinstance(value, str) and isinstance(unit, str) else value
 
 
 class DynamicSection(Section):

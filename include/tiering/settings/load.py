@@ -26,6 +26,7 @@ from include.tiering.settings.catalogue import (
     nearest,
 )
 from include.tiering.settings.fields import default_metadata_url, has_password, mask_login, mask_url
+from include.tiering.units import accepted_suffixes
 
 Layer = dict[str, tuple[Any, str]]
 
@@ -195,7 +196,9 @@ def _sentence(location: tuple[int | str, ...], message: str, layer: Layer) -> st
     shown = "a secret value" if setting.secret else mask_login(mask_url(repr(value)))
     own_rule = "Value error, "
     reason = (
-        message.removeprefix(own_rule) if message.startswith(own_rule) else f"{message}; accepted: {setting.accepts}"
+        message.removeprefix(own_rule)
+        if message.startswith(own_rule)
+        else f"{message}; accepted: {setting.accepts}{accepted_suffixes(setting.unit)}"
     )
     return f"{setting.name} is {shown} ({origin}){inner and ', at ' + inner}: {reason}"
 

@@ -207,7 +207,7 @@ class ClockSettings(DynamicSection):
         0,
         "Events that are dated up to this time (UTC, since 1970, inclusive) may be in the future: the database's clock "
         "was ahead when they were dated. Set it to their time after such an error. 0: no event may be.",
-        unit="milliseconds",
+        unit="milliseconds since 1970",
         at_least=0,
         at_most=MOST_LONG,
         loosens=Loosens.UPWARDS,

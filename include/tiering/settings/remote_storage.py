@@ -99,6 +99,7 @@ class RemoteStorageSettings(Section):
         description="Aiven layout, the plugin's `chunk.size`, in bytes: how much a broker requests at once, and "
         "the unit of compression and encryption. If `compression_enabled` or `encryption_enabled` is true, at most "
         "134217728.",
+        json_schema_extra={"unit": "bytes"},
     )
     compression_enabled: bool = Field(
         default=False, description="Aiven layout, the plugin's `compression.enabled`: compress each chunk with zstd."
@@ -133,6 +134,7 @@ class RemoteStorageSettings(Section):
         le=1 << 20,
         description="The brokers' `remote.log.metadata.custom.metadata.max.bytes`: a copy that would need more "
         "is refused before it begins.",
+        json_schema_extra={"unit": "bytes"},
     )
     kafka_release: str | None = Field(
         default=None,

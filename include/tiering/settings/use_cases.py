@@ -172,7 +172,13 @@ class DataDocsSettings(Section):
         "Airflow's workers write it, its API server reads it. Unset: `data-docs` in Airflow's `[tiering] work_dir`.",
     )
     keep_runs: int = Field(default=200, ge=1, le=100_000, description="Most runs of each DAG to keep pages of.")
-    keep_days: int = Field(default=90, ge=1, le=36_500, description="Days after which a DAG's next run removes a page.")
+    keep_days: int = Field(
+        default=90,
+        ge=1,
+        le=36_500,
+        description="Days after which a DAG's next run removes a page.",
+        json_schema_extra={"unit": "days"},
+    )
 
 
 Price = Annotated[str, BeforeValidator(check_price)]
@@ -187,7 +193,11 @@ class SizesSettings(Section):
         "`sizes-history` next to a SQLite database; with PostgreSQL, in the directory of the size run.",
     )
     history_days: int = Field(
-        default=400, ge=1, le=36_500, description="Days of the history of sizes to keep; a size run deletes older ones."
+        default=400,
+        ge=1,
+        le=36_500,
+        description="Days of the history of sizes to keep; a size run deletes older ones.",
+        json_schema_extra={"unit": "days"},
     )
 
 

@@ -229,7 +229,7 @@ def test_retention_is_kafkas_range(name: str, text: str, stored: str) -> None:
     assert config_on(ORDERS, name).canonical(text) == stored
 
 
-@pytest.mark.parametrize("text", ["-2", "--1", "7d", "", "-", str(UNLIMITED + 1)])
+@pytest.mark.parametrize("text", ["-2", "--1", "7w", "", "-", str(UNLIMITED + 1)])
 def test_what_is_no_retention_is_refused_with_what_is_accepted(text: str) -> None:
     with pytest.raises(SettingError, match=rf"accepted: integer, -1 .for ever. to {UNLIMITED} .milliseconds"):
         config_on(ORDERS, "retention.ms").canonical(text)

@@ -9,13 +9,13 @@ import sys
 from airflow.utils.db import upgradedb
 
 from plugins.tiering_airflow.hook import TieringHook
-from plugins.tiering_airflow.pools import create_missing_pools, suitable_slots
+from plugins.tiering_airflow.pools import create_missing_pools, created_sentence, suitable_slots
 
 
 def main() -> int:
     upgradedb()
-    created = create_missing_pools(suitable_slots(os.cpu_count() or 1))
-    print(f"pools created: {', '.join(created) or 'none, all exist'}")
+    slots = suitable_slots(os.cpu_count() or 1)
+    print(created_sentence(create_missing_pools(slots), slots))
     with TieringHook().open() as app:
         app.set_up.migrate()
     return 0

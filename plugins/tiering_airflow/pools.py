@@ -51,6 +51,17 @@ def create_missing_pools(slots: int) -> list[str]:
     return [spec.name for spec in missing]
 
 
+def created_sentence(created: list[str], slots: int) -> str:
+    """Return what set-up says about the pools that it created, and why they have this size."""
+    if not created:
+        return "pools created: none, all exist"
+    return (
+        f"pools created: {', '.join(created)}, each with {slots} slots: one for each core of this host, as each batch"
+        f" runs a Spark driver here, and at most {_KAFKA_POOL_SIZE}, Kafka's default. If batches run elsewhere, make"
+        " the pools larger: on Airflow's page Admin, Pools, or with ./tiering configs (remote.log.*)"
+    )
+
+
 class PoolMirroring:
     """Calls `mirror`, which copies the pools' sizes, at once and then every `period_seconds` in the background.
 
@@ -99,5 +110,5 @@ def mirrored_pools() -> Iterator[None]:
 
 
 if __name__ == "__main__":
-    created = create_missing_pools(suitable_slots(os.cpu_count() or 1))
-    print(f"pools created: {', '.join(created) or 'none, all exist'}")
+    wanted = suitable_slots(os.cpu_count() or 1)
+    print(created_sentence(create_missing_pools(wanted), wanted))

@@ -21,7 +21,13 @@ from include.tiering import errors
 from include.tiering.configs.pools import POOLS
 from include.tiering.errors import AirflowApiUnavailableError, MetadataUnavailableError
 from plugins.tiering_airflow.errors import NotReadyError, QualityGateError, SparkJobError, SparkJobRetriableError
-from plugins.tiering_airflow.pools import COPIER_POOL, PoolMirroring, create_missing_pools, suitable_slots
+from plugins.tiering_airflow.pools import (
+    COPIER_POOL,
+    PoolMirroring,
+    create_missing_pools,
+    created_sentence,
+    suitable_slots,
+)
 from plugins.tiering_airflow.shared import RETRY_DELAY, RetryRetriableErrors
 from plugins.tiering_airflow.spark import job_error
 from tests.doubles.airflow_home import airflow_database
@@ -318,6 +324,9 @@ def test_missing_pools_are_created_and_a_changed_size_stays() -> None:
 @pytest.mark.parametrize(("cpus", "slots"), [(0, 1), (1, 1), (2, 2), (64, 10)])
 def test_slots_suit_the_machine(cpus: int, slots: int) -> None:
     assert suitable_slots(cpus) == slots
+    said = created_sentence([COPIER_POOL], slots)
+    assert said.startswith(f"pools created: {COPIER_POOL}, each with {slots} slots: one for each core of this host")
+    assert created_sentence([], slots) == "pools created: none, all exist"
 
 
 class _Mirror:

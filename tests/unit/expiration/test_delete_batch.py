@@ -10,6 +10,8 @@ from time import sleep
 import pytest
 from sqlalchemy import Engine
 
+from include.tiering.configs.pools import EXPIRATION_POOL
+from include.tiering.configs.sql_configs import SqlPoolMirror
 from include.tiering.errors import (
     ApprovalRequiredError,
     ForeignStoreError,
@@ -31,6 +33,7 @@ from tests.doubles.databases import migrated_database
 from tests.doubles.deployment import LEASE_MS, Crash, Deployment, crash
 from tests.doubles.quotas import SameLimiter
 from tests.doubles.segments import (
+    CLUSTER_ID,
     DELETE_FINISHED,
     DELETE_STARTED,
     FINISHED,
@@ -126,7 +129,7 @@ class World(Deployment):
         if released:
             self.deletions.record_limit_check(run_id, needs_approval=False, detail="", author="test")
 
-    def batch(self, run_id: str = "run", *, max_seconds: float = 600.0) -> DeleteResult:
+    def batch(self, run_id: str = "run", *, max_seconds: float = 600.0, pool: str | None = None) -> DeleteResult:
         deleter = SegmentDeleter(
             self.storage,
             self.metadata,
@@ -140,7 +143,7 @@ class World(Deployment):
         return DeleteBatch(
             deleter,
             SameLimiter(self.limiter),
-            self.loop(run_id, f"{run_id}/0", max_seconds=max_seconds),
+            self.loop(run_id, f"{run_id}/0", pool=pool, max_seconds=max_seconds),
             self.check,
             lambda: None,
             run_id=run_id,
@@ -223,6 +226,26 @@ DELETED, FAILED, PLANNED, SKIPPED = (
     DeletionOutcome.PLANNED,
     DeletionOutcome.SKIPPED,
 )
+
+
+class TestTheSizeOfItsPool:
+    def test_a_batch_ends_after_its_group_when_the_pool_becomes_too_small_and_the_next_goes_on(self, world):
+        """From 1 slot to 0, and back."""
+        orders, payments = world.copied(ORDERS, 3), world.copied(PAYMENTS, 1)
+        world.plan(orders, payments)
+        world.segments_per_group = 2
+        mirror = SqlPoolMirror(world.engine, CLUSTER_ID)
+        mirror.record(EXPIRATION_POOL, 1, seen=None, author="test")
+        shrink = run_once(lambda: mirror.record(EXPIRATION_POOL, 0, seen=1, author="test"))
+        world.claim = shrink
+        result = world.batch(pool=EXPIRATION_POOL)
+        assert (len(result.deleted), result.ended) == (2, BatchEnd.SURPLUS)
+        assert world.states(*orders, *payments) == [DELETE_FINISHED] * 2 + [FINISHED] * 2
+        assert world.work.live_batches(EXPIRATION_POOL) == []
+        assert (world.batch(pool=EXPIRATION_POOL).deleted, world.objects()) == ((), 2 * 3)
+        mirror.record(EXPIRATION_POOL, 1, seen=0, author="test")
+        result = world.batch(pool=EXPIRATION_POOL)
+        assert (len(result.deleted), result.ended) == (2, BatchEnd.NO_WORK)
 
 
 class TestWhatGoes:

@@ -305,6 +305,17 @@ class TestMissing:
         assert {finding.start_offset for finding in report.failed} == {scene.partition.rows[0].metadata.start_offset}
 
     @pytest.mark.usefixtures("groups_of_one")
+    def test_of_a_run_that_ended_early_nothing_missing_is_recorded(self, scene: Scene) -> None:
+        """What is lost is decided when all of the plan was read; the next try reads the missing one again."""
+        scene.plan()
+        self.lose(scene, 0)
+        answers, rest = [True, True, False], len(scene.partition.rows) - 1
+        report = scene.verify(may_go_on=lambda: answers.pop(0))
+        assert (report.segments, scene.outcomes()) == (1, [PLANNED] * rest + [PASSED])
+        assert scene.verify().segments == rest
+        assert scene.outcomes() == [PASSED] * rest + [FAILED]
+
+    @pytest.mark.usefixtures("groups_of_one")
     def test_of_an_unbelievable_run_nothing_missing_is_recorded(self, scene: Scene) -> None:
         scene.plan()
         self.lose(scene, 0, 1, 2, 3)

@@ -1,8 +1,8 @@
 """### Change a quota or a dynamic config
 
-This DAG is the form of `./tiering configs --alter`. A run sets or removes one config of one entity. The change is
-checked together with all other values, and stored with the name of the user who triggered the run. Running copies
-apply it within a second.
+This DAG is the form of `./tiering configs --alter`. A run sets or removes configs of one entity: one, or several at
+once. The changes are checked together and with all other values, and stored with the name of the user who triggered
+the run: all of them or none. Running copies apply new quotas within a second.
 
 * **Entity type** is `brokers`, `topics` or `clients`. **Entity name** names one of them: a broker id, a topic or a
   client id, with **Default** off. With **Default**, which is on as the form opens, the value holds for all entities of
@@ -11,6 +11,7 @@ apply it within a second.
 * **Name**: quotas are in bytes per second. `remote.log.manager.copy.max.bytes.per.second` on the default of `brokers`
   limits each broker separately; `tiering.copy.total.max.bytes.per.second` limits all of them together.
 * **Value**: the new value. To remove a value, leave this field empty and switch on **Remove**.
+* **Set several** and **Remove several**: for example to raise two quotas in one step.
 
 If a rule refuses the change, the task **alter** fails with the numbers and nothing is changed. If a running worker has
 not applied the change within 5 seconds, the task is retried; to repeat a change is harmless. If the Airflow option
@@ -52,11 +53,28 @@ VALUE = Param(
     type=["null", "string"],
     maxLength=100,
     title="Value",
-    description_md="For example `52428800` for 50 MiB per second, `true` or `false`. Leave it empty with **Remove**.",
+    description_md="For example `50MiB` or `52428800` for 50 MiB per second, `7d`, `true` or `false`. Leave it empty "
+    "with **Remove**, and with the fields for several changes.",
     section="Change",
 )
 DELETE = Param(
     False, type="boolean", title="Remove", description_md="Remove the value instead of setting one.", section="Change"
+)
+SET = Param(
+    None,
+    type=["null", "array"],
+    items={"type": "string", "minLength": 3, "maxLength": 350},
+    title="Set several",
+    description_md="`NAME=VALUE`, one per line.",
+    section="Several changes at once",
+)
+REMOVE = Param(
+    None,
+    type=["null", "array"],
+    items={"type": "string", "minLength": 1, "maxLength": 249},
+    title="Remove several",
+    description_md="Names, one per line.",
+    section="Several changes at once",
 )
 
 UNKNOWN = Param(
@@ -85,6 +103,8 @@ with DAG(
         "name": NAME,
         "value": VALUE,
         "delete": DELETE,
+        "set": SET,
+        "remove": REMOVE,
     },
     default_args=RETRY_ARGUMENTS | {"owner": "tiering"},
     tags=["tiering", "configs"],

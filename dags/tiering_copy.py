@@ -48,7 +48,7 @@ from plugins.tiering_airflow.copying import (
 )
 from plugins.tiering_airflow.pools import COPIER_POOL
 from plugins.tiering_airflow.readiness import TieringReadySensor
-from plugins.tiering_airflow.shared import PLAN_TASK_ID, REMOTE_LOG, RETRY_ARGUMENTS
+from plugins.tiering_airflow.shared import BYTES_SCHEMA, PLAN_TASK_ID, REMOTE_LOG, RETRY_ARGUMENTS
 
 TOPICS = Param(
     None,
@@ -59,10 +59,11 @@ TOPICS = Param(
 )
 LIMIT_BYTES = Param(
     None,
-    type=["null", "integer"],
+    **BYTES_SCHEMA,
     minimum=1,
     title="Limit in bytes",
-    description_md="The run copies whole segments up to this many bytes, but at least one segment. Empty: no limit.",
+    description_md="The run copies whole segments up to this many bytes, but at least one segment. `50GiB` is "
+    "accepted, too. Empty: no limit.",
 )
 DRY_RUN = Param(False, type="boolean", title="Dry run", description_md="Only plan and report; nothing is copied.")
 

@@ -57,7 +57,13 @@ from plugins.tiering_airflow.handover import (
 )
 from plugins.tiering_airflow.pools import COPIER_POOL, READER_POOL
 from plugins.tiering_airflow.readiness import TieringReadySensor
-from plugins.tiering_airflow.shared import APPROVAL_TASK_ID, OUTCOME_TASK_ID, RETRY_ARGUMENTS
+from plugins.tiering_airflow.shared import (
+    APPROVAL_TASK_ID,
+    BYTES_SCHEMA,
+    DURATION_SCHEMA,
+    OUTCOME_TASK_ID,
+    RETRY_ARGUMENTS,
+)
 
 TOPIC = Param(
     type="string",
@@ -72,18 +78,18 @@ AT_THE_END = (
 )
 LOCAL_MS = Param(
     None,
-    type=["null", "integer"],
+    **DURATION_SCHEMA,
     minimum=0,
     title="local.retention.ms",
-    description_md=AT_THE_END,
+    description_md=f"In milliseconds, or a duration such as `7d`. {AT_THE_END}",
     section="Local retention",
 )
 LOCAL_BYTES = Param(
     None,
-    type=["null", "integer"],
+    **BYTES_SCHEMA,
     minimum=0,
     title="local.retention.bytes",
-    description_md=AT_THE_END,
+    description_md=f"In bytes, or as `50GiB`. {AT_THE_END}",
     section="Local retention",
 )
 BEFORE_APPROVAL = (HandoverStep.PRECONDITIONS, HandoverStep.OVERRIDES, HandoverStep.COPY, HandoverStep.QUALITY_CHECK)

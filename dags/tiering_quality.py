@@ -36,7 +36,7 @@ from plugins.tiering_airflow import configuration
 from plugins.tiering_airflow.data_docs import FailedSegmentOperator
 from plugins.tiering_airflow.pools import READER_POOL
 from plugins.tiering_airflow.readiness import TieringReadySensor
-from plugins.tiering_airflow.shared import PLAN_TASK_ID, RETRY_ARGUMENTS
+from plugins.tiering_airflow.shared import BYTES_SCHEMA, PLAN_TASK_ID, RETRY_ARGUMENTS
 from plugins.tiering_airflow.verification import (
     ALL,
     DUE,
@@ -83,11 +83,11 @@ SHARE = Param(
 )
 LIMIT_BYTES = Param(
     None,
-    type=["null", "integer"],
+    **BYTES_SCHEMA,
     minimum=1,
     title="Limit in bytes",
     description_md="The run reads about this many bytes at most (but at least one segment), the most urgent first. "
-    "Empty: `tiering.verify.max.bytes`.",
+    "`50GiB` is accepted, too. Empty: `tiering.verify.max.bytes`.",
 )
 DRY_RUN = Param(
     False, type="boolean", title="Dry run", description_md="Only choose segments and show the cost; nothing is read."

@@ -80,7 +80,7 @@ def without_suffix(text: str, unit: str | None) -> str:
     unchanged: whoever checks the number says what is accepted.
     """
     found = _AMOUNT.match(text)
-    if found is None or unit not in _SUFFIXES:
+    if found is None or unit is None or unit not in _SUFFIXES:
         return text
     factors, one_unit, _ = _SUFFIXES[unit]
     if found[2] not in factors:
@@ -91,4 +91,4 @@ def without_suffix(text: str, unit: str | None) -> str:
 
 def accepted_suffixes(unit: str | None) -> str:
     """Return, for the end of a message, which suffixes an amount in this unit may have; empty if none."""
-    return f"; {_SUFFIXES[unit][2]}" if unit in _SUFFIXES else ""
+    return f"; {_SUFFIXES[unit][2]}" if unit is not None and unit in _SUFFIXES else ""

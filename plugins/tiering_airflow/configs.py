@@ -10,7 +10,7 @@ from airflow.sdk import BaseOperator
 
 from include.tiering.configs.config_store import ConfigChange, ConfigEntity, ConfigValues
 from include.tiering.configs.report import alteration_words
-from include.tiering.configs.rules import checked_entity, loosened_limits
+from include.tiering.configs.rules import checked_entity, loosened_limits, parsed_changes
 from include.tiering.configs.service import AlteredConfigs
 from include.tiering.errors import ConfigNotTakenError, LimitRefusedError, SettingError
 from include.tiering.settings import TieringSettings
@@ -27,43 +27,48 @@ _COUNTS_FOR: Final = timedelta(days=1)
 
 @dataclass(frozen=True, slots=True)
 class ConfigRequest:
-    """Fields of the form of `tiering_configs`. `value` is None if the config is to be removed."""
+    """The entity, and the changes that the form of `tiering_configs` asks for; a value of None removes a config."""
 
     entity: ConfigEntity
-    name: str
-    value: str | None
+    changes: Mapping[str, str | None]
 
     @classmethod
     def from_params(cls, params: Mapping[str, Any]) -> Self:
         """Raise SettingError for fields that contradict each other, and for an illegal name of an entity."""
         named, value = params["entity_name"] or None, params["value"] or None
+        several = parsed_changes(params["set"] or (), params["remove"] or ())
         if (named is None) is not params["entity_default"]:
             raise SettingError(
                 f"Default is on, and entity {named} is named: switch Default off, or leave the name empty"
                 if named
                 else "switch Default on, or name an entity"
             )
-        if (value is None) is not params["delete"]:
-            raise SettingError(
-                "give a value, or switch Remove on" if value is None else "a value is given and Remove is on"
-            )
-        return cls(checked_entity(params["entity_type"], named), params["name"], value)
+        single = {params["name"]: value} if value is not None or params["delete"] else {}
+        if value is not None and params["delete"]:
+            raise SettingError("a value is given and Remove is on")
+        if not single and not several:
+            raise SettingError("give a value, or switch Remove on, or fill in one of the fields for several changes")
+        if params["name"] in several and single:
+            raise SettingError(f"{params['name']} is changed twice: leave one of them out")
+        return cls(checked_entity(params["entity_type"], named), {**single, **several})
 
 
 class AlterConfigOperator(BaseOperator):
-    """Changes one dynamic config as the form says, and fails with the numbers if a rule refuses the change."""
+    """Changes dynamic configs as the form says: all, or none with the numbers if a rule refuses one."""
 
     def execute(self, context: "Context") -> dict[str, int]:
         """Raise SettingError, ConfigRefusedError, LimitRefusedError, ConfigNotTakenError, MetadataUnavailableError."""
         request = ConfigRequest.from_params(context["params"])
         with TieringHook().open() as app:
             app.operations.require_schema()
-            if request.value is not None and not context["params"].get(ALLOW_UNKNOWN):
+            if any(value is not None for value in request.changes.values()) and not context["params"].get(
+                ALLOW_UNKNOWN
+            ):
                 for warning in app.operations.names.check_entity(request.entity):
                     self.log.warning("%s", warning)
             altered = app.configs.alter(
                 request.entity,
-                {request.name: request.value},
+                request.changes,
                 author=author(context["dag_run"]),
                 check=_LimitCheck(
                     context["dag_run"], app.settings, app.adapters.stores.configs.history(request.entity)

@@ -22,7 +22,7 @@ from plugins.tiering_airflow.errors import PlanFindingsError
 from plugins.tiering_airflow.hook import TieringHook
 from plugins.tiering_airflow.pools import COPIER_POOL, mirrored_pools
 from plugins.tiering_airflow.readiness import form_of, scope_of
-from plugins.tiering_airflow.shared import PLAN_TASK_ID, PLANNED_RUN, PLANNED_RUN_KEY, planned_run_id
+from plugins.tiering_airflow.shared import PLAN_TASK_ID, PLANNED_RUN, PLANNED_RUN_KEY, amount, planned_run_id
 from plugins.tiering_airflow.spark import SparkJobOperator
 
 if TYPE_CHECKING:
@@ -51,7 +51,8 @@ class PlanCopyOperator(BaseOperator):
         from include.tiering.copying.plan_copy import placed_batches
         from include.tiering.copying.report import needs_a_person
 
-        limit_bytes, dry_run = context["params"]["limit_bytes"], context["params"]["dry_run"]
+        limit_bytes = amount("limit_bytes", context["params"]["limit_bytes"], "bytes", at_least=1)
+        dry_run = context["params"]["dry_run"]
         run_id = planned_run_id(context["run_id"], context["ti"].try_number)
         with TieringHook().open() as app:
             max_batches = app.effective_configs.settings().copier.max_batches

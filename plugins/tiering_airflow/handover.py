@@ -22,7 +22,7 @@ from include.tiering.presentation import as_text
 from plugins.tiering_airflow.approval import approved_by, is_unanswered, put_question
 from plugins.tiering_airflow.errors import ApprovalMissingError, HandoverRefusedError, HandoverWaitsError
 from plugins.tiering_airflow.hook import TieringHook
-from plugins.tiering_airflow.shared import APPROVAL_TASK_ID, author
+from plugins.tiering_airflow.shared import APPROVAL_TASK_ID, amount, author
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -45,7 +45,10 @@ class BeginHandoverOperator(BaseOperator):
         topic = params["topic"]
         if topic is None:
             raise SettingError("name the topic to hand over")
-        wanted = LocalRetention(params["local_retention_ms"], params["local_retention_bytes"])
+        wanted = LocalRetention(
+            amount("local.retention.ms", params["local_retention_ms"], "milliseconds"),
+            amount("local.retention.bytes", params["local_retention_bytes"], "bytes"),
+        )
         with TieringHook().open() as app:
             found = app.handover.latest_of(topic)
             if found is None or found.state.has_ended:

@@ -11,8 +11,9 @@ from typing import Any, Final
 from airflow.sdk import Asset
 from airflow.sdk.definitions.retry_policy import RetryDecision, RetryPolicy
 
-from include.tiering.errors import TieringError
+from include.tiering.errors import SettingError, TieringError
 from include.tiering.runs.deletion_run import id_of_try
+from include.tiering.units import accepted_suffixes, without_suffix
 
 PLAN_TASK_ID: Final = "plan"
 
@@ -49,6 +50,29 @@ UNKNOWN_AUTHOR: Final = "Airflow"
 def author(dag_run: Any) -> str:
     """Return the user who triggered the run, by Airflow's record, else `Airflow`; with the ids of DAG and run."""
     return f"{getattr(dag_run, 'triggering_user_name', None) or UNKNOWN_AUTHOR} ({dag_run.dag_id} {dag_run.run_id})"
+
+
+def _amount_schema(suffixes: str) -> dict[str, Any]:
+    pattern = rf"^([0-9]{{1,19}}(\.[0-9]{{1,9}} ?({suffixes})| ?({suffixes}))?)?$"
+    return {"type": ["null", "string", "integer"], "pattern": pattern}
+
+
+BYTES_SCHEMA: Final = _amount_schema("KiB|MiB|GiB|TiB")
+DURATION_SCHEMA: Final = _amount_schema("ms|s|m|h|d")
+"""Schemas of fields: text such as `50MiB` or `7d` from the form, or a number."""
+
+
+def amount(name: str, value: str | int | None, unit: str, *, at_least: int = 0) -> int | None:
+    """Return the amount of a form's field in `unit`; None if the field is empty. Raises SettingError."""
+    if value is None or value == "":
+        return None
+    try:
+        found = int(without_suffix(str(value), unit))
+    except ValueError:
+        found = at_least - 1
+    if found < at_least:
+        raise SettingError(f"{name} is {value!r}: accepted: {at_least} or more ({unit}){accepted_suffixes(unit)}")
+    return found
 
 
 REMOTE_LOG: Final = Asset("tiering_remote_log")

@@ -30,7 +30,7 @@ from plugins.tiering_airflow.data_docs import (
 from plugins.tiering_airflow.errors import SparkJobError
 from plugins.tiering_airflow.hook import TieringHook
 from plugins.tiering_airflow.pools import READER_POOL, mirrored_pools
-from plugins.tiering_airflow.shared import PLAN_TASK_ID, PLANNED_RUN, PLANNED_RUN_KEY, planned_run_id
+from plugins.tiering_airflow.shared import PLAN_TASK_ID, PLANNED_RUN, PLANNED_RUN_KEY, amount, planned_run_id
 from plugins.tiering_airflow.spark import SparkJobOperator
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ class VerificationRequest:
             Depth(params["depth"]),
             params["which"],
             params["share"],
-            params["limit_bytes"],
+            amount("limit_bytes", params["limit_bytes"], "bytes", at_least=1),
             params["dry_run"],
         )
 

@@ -39,6 +39,8 @@ FORM = {
     "name": COPY,
     "value": "52428800",
     "delete": False,
+    "set": None,
+    "remove": None,
 }
 REPORTING: dict[str, Any] = {
     "entity_type": "clients",
@@ -139,6 +141,9 @@ def test_a_worker_that_has_not_taken_it_is_named_and_the_task_tried_again() -> N
         ({"entity_default": False, "entity_name": "one"}, "'one' is no broker"),
         ({"value": None}, "give a value, or switch Remove on"),
         ({"delete": True}, "a value is given and Remove is on"),
+        ({"set": [f"{COPY}=5"]}, "changed twice"),
+        ({"value": None, "set": [COPY]}, "NAME=VALUE is needed"),
+        ({"value": None, "set": [f"{COPY}=5"], "remove": [COPY]}, "changed twice"),
     ],
 )
 def test_a_form_that_contradicts_itself(form: dict[str, Any], words: str) -> None:
@@ -150,12 +155,16 @@ def test_the_form_as_it_opens_needs_no_more_than_a_value(dag: DAG) -> None:
     opened = {name: dag.params[name] for name in dag.params}
     request = ConfigRequest.from_params({**opened, "value": "52428800"})
     assert request.entity == ALL_BROKERS
-    assert checked_changes(request.entity, {request.name: request.value})
+    assert checked_changes(request.entity, request.changes)
 
 
 def test_a_broker_or_topic_that_exists_nowhere_is_refused_unless_the_form_allows_it(deployed: Deployment) -> None:
-    topic = {"entity_type": "topics", "entity_default": False, "name": "retention.ms", "value": "1000"}
-    for form in ({"entity_default": False, "entity_name": "77"}, {**topic, "entity_name": "ordrs"}):
+    topic: dict[str, Any] = {"entity_type": "topics", "entity_default": False, "name": "retention.ms", "value": "1000"}
+    forms: tuple[dict[str, Any], ...] = (
+        {"entity_default": False, "entity_name": "77"},
+        {**topic, "entity_name": "ordrs"},
+    )
+    for form in forms:
         with pytest.raises(SettingError, match=f"there is no (broker|topic) {form['entity_name']}"):
             _alter(**form)
         assert _alter(**form, allow_unknown=True)["changed"] == 1
@@ -164,7 +173,31 @@ def test_a_broker_or_topic_that_exists_nowhere_is_refused_unless_the_form_allows
 
 def test_a_form_of_a_named_entity() -> None:
     request = ConfigRequest.from_params({**FORM, **REPORTING, "value": "10"})
-    assert request == ConfigRequest(ConfigEntity(EntityType.CLIENTS, "reporting"), CLIENT, "10")
+    assert request == ConfigRequest(ConfigEntity(EntityType.CLIENTS, "reporting"), {CLIENT: "10"})
+
+
+TOTAL_IN, TOPIC_IN = "total.bytes.in.per.sec.threshold", "bytes.in.per.sec.threshold"
+
+
+def test_several_changes_are_made_at_once_or_not_at_all(deployed: Deployment) -> None:
+    several: dict[str, Any] = {"value": None, "set": [f"{COPY}=50MiB", f" {FETCH} = 1KiB ", f"{TOTAL_IN}=1000"]}
+    assert _alter(**several)["changed"] == 3
+    assert [(one.name, one.new_value) for one in _history(deployed)] == [
+        (COPY, "52428800"),
+        (FETCH, "1024"),
+        (TOTAL_IN, "1000"),
+    ]
+    _alter(entity_default=False, entity_type="topics", entity_name="orders", name=TOPIC_IN, value="900")
+    with pytest.raises(ConfigRefusedError, match="900"):
+        _alter(value=None, set=[f"{TOTAL_IN}=899"], remove=[COPY])
+    assert len(_history(deployed)) == 4
+    assert _alter(name=FETCH, value="2048", set=[f"{TOTAL_IN}=901"], remove=[COPY])["changed"] == 3
+
+
+def test_a_removal_that_was_made_is_none_when_the_task_is_tried_again(deployed: Deployment) -> None:
+    _alter()
+    removal: dict[str, Any] = {"value": None, "delete": True}
+    assert (_alter(**removal)["changed"], _alter(**removal)["changed"]) == (1, 0)
 
 
 def test_the_form_offers_every_name_and_nothing_else(dag: DAG) -> None:

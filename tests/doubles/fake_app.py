@@ -9,7 +9,7 @@ from typing import Any
 
 from include.tiering.app import App
 from include.tiering.app.adapters import Stores
-from include.tiering.configs.config_store import ALL_BROKERS, ConfigEntity
+from include.tiering.configs.config_store import ALL_BROKERS, ConfigCheck, ConfigEntity, accept_all
 from include.tiering.configs.pools import PoolsStatus, compare_pools, mirrored_pools
 from include.tiering.configs.service import AlteredConfigs, alter_configs, asks_for_pools, resize_pools
 from include.tiering.copying.copy_batch import BatchResult, UncopiedSegment
@@ -261,7 +261,9 @@ class FakeApp:
             return compare_pools(self.adapters.pools, self.adapters.stores.pool_mirror, self.adapters.stores.work)
         return mirrored_pools(self.adapters.stores.pool_mirror, self.adapters.stores.work)
 
-    def _alter_configs(self, entity: ConfigEntity, changes: Mapping[str, str | None], *, author: str) -> AlteredConfigs:
+    def _alter_configs(
+        self, entity: ConfigEntity, changes: Mapping[str, str | None], *, author: str, check: ConfigCheck = accept_all
+    ) -> AlteredConfigs:
         self._called("alter_configs", {"entity": entity, "changes": changes})
         if asks_for_pools(changes):
             return resize_pools(
@@ -280,6 +282,7 @@ class FakeApp:
             ledger=self.adapters.quota_ledger,
             clock=ManualClock(),
             author=author,
+            check=check,
         )
 
     def _alter_broker_configs(

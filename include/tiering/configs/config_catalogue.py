@@ -42,6 +42,7 @@ DELETE_RATE: Final = "tiering.delete.max.requests.per.second"
 MOST_DELETE_REQUESTS: Final = 1_000_000
 
 _INTEGER: Final = re.compile(r"-?[0-9]{1,19}\Z")
+_DECIMAL: Final = re.compile(r"[0-9]+\.[0-9]+(e-?[0-9]+)?\Z")
 _MOST_SHOWN: Final = 100
 
 
@@ -52,7 +53,7 @@ class DynamicConfig:
     `on_default` says whether the config may be set on the default of the type, `on_named` whether on named entities. A
     quota has the kind and level that it limits as `quota`, a dynamic setting has its declaration as `setting`, and the
     size of a pool has the pool's name as `pool`; other configs have None there. Without a `setting` the value is an
-    integer from `at_least` to `at_most`, inclusive.
+    integer from `at_least` to `at_most`, inclusive. `unset` is the number for which the word `default` stands, if any.
     """
 
     name: str
@@ -68,6 +69,7 @@ class DynamicConfig:
     at_least: int = 1
     at_most: int = UNLIMITED
     pool: str | None = None
+    unset: int | None = None
 
     def is_legal_on(self, entity: ConfigEntity) -> bool:
         return entity.entity_type == self.entity_type and (self.on_default if entity.is_default else self.on_named)
@@ -87,6 +89,16 @@ class DynamicConfig:
                 f"{accepted_suffixes(self.unit)}"
             )
         return str(int(digits))
+
+    def json_value(self, text: str) -> int | float | bool | str:
+        """Return a value as a JSON document has it: numbers and switches as such, other values as text."""
+        if text == self.default and self.unset is not None:
+            return self.unset
+        if _INTEGER.match(text):
+            return int(text)
+        if self.setting is not None and text in ("true", "false"):
+            return text == "true"
+        return float(text) if _DECIMAL.match(text) else text
 
     @property
     def loosens(self) -> Loosens | None:
@@ -176,13 +188,23 @@ def _limit(
         sentence,
         quota,
         at_least=at_least,
+        unset=UNLIMITED,
     )
 
 
 def _retention(name: str, unit: str, sentence: str) -> DynamicConfig:
     accepts = f"integer, {KEPT_FOR_EVER} (for ever) to {UNLIMITED}"
     return DynamicConfig(
-        name, EntityType.TOPICS, False, True, accepts, unit, "for ever", sentence, at_least=KEPT_FOR_EVER
+        name,
+        EntityType.TOPICS,
+        False,
+        True,
+        accepts,
+        unit,
+        "for ever",
+        sentence,
+        at_least=KEPT_FOR_EVER,
+        unset=KEPT_FOR_EVER,
     )
 
 
@@ -301,6 +323,7 @@ DELETE_LIMIT: Final = DynamicConfig(
     (QuotaKind.DELETE, QuotaLevel.TOTAL),
     at_least=0,
     at_most=MOST_DELETE_REQUESTS,
+    unset=0,
 )
 
 LIMITS: Final = (*_QUOTAS, *_THRESHOLDS)

@@ -4,13 +4,14 @@ For configs they show values in force with their sources, the history of changes
 pools they show sizes, usage, and live batches; for topic quotas, what topics bring in and their thresholds, by broker.
 """
 
-from collections.abc import Iterator, Sequence
+import json
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Final
+from typing import Any, Final
 
-from include.tiering.configs.config_catalogue import DynamicConfig, configs_of
-from include.tiering.configs.config_store import ConfigChange, ConfigEntity, ConfigValues, EntityType
+from include.tiering.configs.config_catalogue import COPY_LAGS, DynamicConfig, config_on, configs_of
+from include.tiering.configs.config_store import ALL_BROKERS, ConfigChange, ConfigEntity, ConfigValues, EntityType
 from include.tiering.configs.pools import UNLIMITED_SLOTS, PoolsStatus, PoolStatus
 from include.tiering.configs.service import AlteredConfigs
 from include.tiering.presentation import Document, Presentation, Table, count
@@ -18,20 +19,36 @@ from include.tiering.quotas.contract import QuotaWorker
 from include.tiering.quotas.topic_quotas import BrokerUsage, TopicMeters, TopicQuotaReport, TopicUsage
 from include.tiering.remote_storage.store_ownership import unclaimed_words
 from include.tiering.settings import TieringSettings
+from include.tiering.settings.catalogue import all_settings
 from include.tiering.units import format_bytes, format_utc
 
 _DEFAULT_SOURCE: Final = "default"
+_DYNAMIC_DEFAULT: Final = "dynamic default"
+
+
+@dataclass(frozen=True, slots=True)
+class Synonym:
+    """A value that is in force, or would be if those before it were not set, and its `source` as text."""
+
+    name: str
+    value: str
+    source: str
 
 
 @dataclass(frozen=True, slots=True)
 class DescribedConfig:
-    """A config of an entity: the `value` in force there, and its `source` as text."""
+    """A config of an entity: the `value` in force there, and its `source` as text.
+
+    `synonyms` are the value in force and those that it hides, as in Kafka; `json_value` is the value in JSON.
+    """
 
     entity: ConfigEntity
     name: str
     value: str
     source: str
     unit: str | None = None
+    synonyms: tuple[Synonym, ...] = ()
+    json_value: Callable[[str], Any] = str
 
 
 def entities_with_configs(values: ConfigValues, entity_type: EntityType | None = None) -> tuple[ConfigEntity, ...]:
@@ -59,6 +76,30 @@ def describe(
         *(_pool_size(entity, config, pool) for config in configs for pool in _pools_of(config, pools)),
         *(DescribedConfig(entity, name, values[entity][name], "dynamic, unknown here") for name in unknown),
     )
+
+
+def describe_static(settings: TieringSettings) -> tuple[DescribedConfig, ...]:
+    """Return the settings that cannot be changed while jobs run, with secrets masked."""
+    return tuple(
+        DescribedConfig(
+            ALL_BROKERS,
+            setting.name,
+            "unset" if (shown := setting.shown(settings)) is None else _static_text(shown),
+            settings.origin(setting.name),
+            setting.unit,
+            json_value=_constant(shown),
+        )
+        for setting in all_settings()
+        if not setting.dynamic
+    )
+
+
+def _constant(shown: Any) -> Callable[[str], Any]:
+    return lambda _: shown
+
+
+def _static_text(shown: Any) -> str:
+    return shown if isinstance(shown, str) else json.dumps(shown)
 
 
 def present_configs(described: Sequence[DescribedConfig], history: Sequence[ConfigChange]) -> Presentation:
@@ -115,16 +156,28 @@ def _taken_words(altered: AlteredConfigs) -> str:
 def _described(
     entity: ConfigEntity, config: DynamicConfig, values: ConfigValues, settings: TieringSettings
 ) -> DescribedConfig:
+    synonyms = tuple(_synonyms(entity, config, values, settings))
+    first = synonyms[0]
+    return DescribedConfig(
+        entity, config.name, first.value, first.source, config.unit, synonyms, json_value=config.json_value
+    )
+
+
+def _synonyms(
+    entity: ConfigEntity, config: DynamicConfig, values: ConfigValues, settings: TieringSettings
+) -> Iterator[Synonym]:
+    """Yield the value in force of a config on an entity, then those that it hides, up to the default."""
     own, default = values.get(entity, {}).get(config.name), values.get(entity.default, {}).get(config.name)
     if own is not None:
-        source = "dynamic default" if entity.is_default else f"dynamic {entity}"
-        return DescribedConfig(entity, config.name, own, source, config.unit)
-    if default is not None and config.on_default:
-        return DescribedConfig(entity, config.name, default, "dynamic default", config.unit)
-    if config.setting is not None:
-        value, origin = config.setting.text(settings), settings.origin(config.name)
-        return DescribedConfig(entity, config.name, value, origin, config.unit)
-    return DescribedConfig(entity, config.name, config.default, _DEFAULT_SOURCE, config.unit)
+        yield Synonym(config.name, own, _DYNAMIC_DEFAULT if entity.is_default else f"dynamic {entity}")
+    if default is not None and config.on_default and not entity.is_default:
+        yield Synonym(config.name, default, _DYNAMIC_DEFAULT)
+    if config.default in (fallback.name for fallback in COPY_LAGS):
+        yield from _synonyms(ALL_BROKERS, config_on(ALL_BROKERS, config.default), values, settings)
+        return
+    if config.setting is not None and (origin := settings.origin(config.name)) != _DEFAULT_SOURCE:
+        yield Synonym(config.name, config.setting.text(settings), origin)
+    yield Synonym(config.name, config.default, _DEFAULT_SOURCE)
 
 
 def _pools_of(config: DynamicConfig, status: PoolsStatus | None) -> Iterator[PoolStatus]:
@@ -133,16 +186,24 @@ def _pools_of(config: DynamicConfig, status: PoolsStatus | None) -> Iterator[Poo
 
 
 def _pool_size(entity: ConfigEntity, config: DynamicConfig, pool: PoolStatus) -> DescribedConfig:
-    return DescribedConfig(entity, config.name, slots_words(pool.slots), source_of(pool), config.unit)
+    slots, source = slots_words(pool.slots), source_of(pool)
+    shown = -1 if pool.slots == UNLIMITED_SLOTS else pool.slots
+    synonyms = (Synonym(config.name, slots, source),)
+    return DescribedConfig(entity, config.name, slots, source, config.unit, synonyms, json_value=_constant(shown))
 
 
 def _description_tables(described: Sequence[DescribedConfig], history: Sequence[ConfigChange]) -> Iterator[Table]:
     rows = tuple(
-        (str(config.entity), config.name, config.value, config.unit or "", config.source) for config in described
+        (str(config.entity), config.name, config.value, config.unit or "", config.source, _hidden_words(config))
+        for config in described
     )
-    yield Table("configs", ("entity", "name", "value>", "unit", "from"), rows)
+    yield Table("configs", ("entity", "name", "value>", "unit", "from", "instead of"), rows)
     if history:
         yield _changes_table(history)
+
+
+def _hidden_words(config: DescribedConfig) -> str:
+    return ", ".join(f"{hidden.value} ({hidden.source})" for hidden in config.synonyms[1:])
 
 
 def _changes_table(changes: Sequence[ConfigChange]) -> Table:
@@ -161,18 +222,27 @@ def _config_document(config: DescribedConfig) -> Document:
     return {
         **_entity_document(config.entity),
         "name": config.name,
-        "value": config.value,
+        "value": config.json_value(config.value),
         "unit": config.unit,
         "source": config.source,
+        "synonyms": [
+            {"name": synonym.name, "value": config.json_value(synonym.value), "source": synonym.source}
+            for synonym in config.synonyms
+        ],
     }
 
 
 def _change_document(change: ConfigChange) -> Document:
+    known = [config for config in configs_of(change.entity) if config.name == change.name]
+
+    def value(text: str | None) -> Any:
+        return known[0].json_value(text) if known and text is not None else text
+
     return {
         **_entity_document(change.entity),
         "name": change.name,
-        "old_value": change.old_value,
-        "new_value": change.new_value,
+        "old_value": value(change.old_value),
+        "new_value": value(change.new_value),
         "author": change.author,
         "changed_at_ms": change.changed_at_ms,
     }

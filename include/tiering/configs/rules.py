@@ -9,7 +9,7 @@ compared: where no value is set, or the change removes it, the value from the se
 """
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Final
@@ -41,6 +41,7 @@ from include.tiering.units import format_utc
 _BROKER_ID: Final = re.compile(r"[0-9]{1,10}\Z")
 _MOST_BROKER_ID: Final = 2**31 - 1
 _MOST_CLIENT_CHARACTERS: Final = 255
+_MOST_SHOWN: Final = 100
 
 
 def checked_entity(entity_type: str, entity_name: str | None) -> ConfigEntity:
@@ -87,6 +88,50 @@ def checked_changes(
             raise SettingError(f"{name} changes {config.name} a second time: leave one of them out")
         checked[config.name] = None if value is None else config.canonical(value)
     return checked
+
+
+def parsed_changes(added: Iterable[str], removed: Iterable[str]) -> dict[str, str | None]:
+    """Return the changes that texts ask for: `NAME=VALUE` sets a value, a name in `removed` removes its value.
+
+    Raises:
+        SettingError: a text is not NAME=VALUE, or a name occurs twice.
+    """
+    changes: dict[str, str | None] = {}
+    for text in added:
+        name, separator, value = text.partition("=")
+        if not separator:
+            raise SettingError(f"{printable(text[:_MOST_SHOWN])}: NAME=VALUE is needed")
+        _put(changes, name.strip(), value.strip())
+    for name in removed:
+        _put(changes, name.strip(), None)
+    return changes
+
+
+def _put(changes: dict[str, str | None], name: str, value: str | None) -> None:
+    if name in changes:
+        raise SettingError(f"{name} is changed twice: leave one of them out")
+    changes[name] = value
+
+
+def refuse_removal_of_unset(
+    entity: ConfigEntity, changes: Mapping[str, str | None]
+) -> Callable[[ConfigValues, ConfigValues], None]:
+    """Return a check that refuses a change that would remove a value that is not set on the entity, as Kafka does.
+
+    The check raises ConfigRefusedError. `changes` are as the user wrote them, also with aliases.
+    """
+
+    def check(before: ConfigValues, after: ConfigValues) -> None:
+        own = before.get(entity, {})
+        removed = [name for name, value in checked_changes(entity, changes, stored=own).items() if value is None]
+        unset = [name for name in removed if name not in own]
+        if unset:
+            raise ConfigRefusedError(
+                f"{', '.join(unset)} cannot be deleted on {entity}: it has no value there; nothing was changed. "
+                "./tiering configs --describe shows what is set, and where"
+            )
+
+    return check
 
 
 def check_rules(values: ConfigValues) -> None:

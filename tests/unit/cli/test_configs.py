@@ -1,6 +1,7 @@
 """`./tiering configs`: what it asks, shows, refuses, and ends with."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -64,6 +65,20 @@ def test_alter_is_refused_by_a_rule_with_the_numbers(run: Run, app: FakeApp) -> 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
+        (("--alter", "--broker", "1", "--topic", "orders", "--add-config", f"{COPY}=1"), "--broker and --topic both"),
+        (
+            ("--describe", "--broker", "1", "--entity-type", "brokers"),
+            "--broker and --entity-type both name an entity",
+        ),
+        (("--describe", "--broker-defaults", "--client-defaults"), "--broker-defaults and --client-defaults both"),
+        (("--describe", "--client", ""), "'' is no client"),
+        (("--alter", "--broker-defaults", "--all", "--add-config", f"{COPY}=1"), "--all goes with --describe"),
+        (
+            ("--bootstrap-server", "localhost:9092", "--describe", "--broker", "1"),
+            "leave --bootstrap-server out: these configs are stored in this platform's database",
+        ),
+        (("--bootstrap-controller", "localhost:9093", "--describe"), "add --target brokers"),
+        (("--command-config", "client.properties", "--describe"), "leave --command-config out"),
         ((), "either --describe or --alter"),
         (("--alter", "--describe"), "either --describe or --alter"),
         (("--alter", "--add-config", f"{COPY}=1"), "--alter needs --entity-type"),
@@ -114,9 +129,9 @@ def test_describe_says_where_each_value_comes_from(run: Run, document: Document,
     run("configs", "--alter", *BROKER_1, "--add-config", f"{COPY}=11")
     broker = {item["name"]: item for item in document("configs", "--describe", *BROKER_1)["configs"]}
     assert {name: (item["value"], item["source"]) for name, item in broker.items()} == {
-        COPY: ("11", "dynamic broker 1"),
-        FETCH: ("20", "dynamic default"),
-        "total.bytes.in.per.sec.threshold": ("unlimited", "default"),
+        COPY: (11, "dynamic broker 1"),
+        FETCH: (20, "dynamic default"),
+        "total.bytes.in.per.sec.threshold": (2**63 - 1, "default"),
     }
     assert broker[COPY]["unit"] == "bytes a second"
     environ = {"TIERING_COPIER__MAX__BATCHES": "3"}
@@ -125,10 +140,10 @@ def test_describe_says_where_each_value_comes_from(run: Run, document: Document,
         name: (default[name]["value"], default[name]["source"])
         for name in (COPY, "tiering.copy.fairness.enable", "tiering.copier.max.batches", "queued.max.requests")
     } == {
-        COPY: ("10", "dynamic default"),
-        "tiering.copy.fairness.enable": ("false", "dynamic default"),
-        "tiering.copier.max.batches": ("3", "environment TIERING_COPIER__MAX__BATCHES"),
-        "queued.max.requests": ("500", "default"),
+        COPY: (10, "dynamic default"),
+        "tiering.copy.fairness.enable": (False, "dynamic default"),
+        "tiering.copier.max.batches": (3, "environment TIERING_COPIER__MAX__BATCHES"),
+        "queued.max.requests": (500, "default"),
     }
 
 
@@ -137,8 +152,8 @@ def test_describe_of_a_type_shows_its_default_and_every_named_entity(run: Run, d
     run("configs", "--alter", *BROKER_1, "--add-config", f"{COPY}=11")
     shown = document("configs", "--describe", "--entity-type", "clients")
     assert [(item["entity_name"], item["value"]) for item in shown["configs"]] == [
-        (None, "unlimited"),
-        ("reporting", "10"),
+        (None, 2**63 - 1),
+        ("reporting", 10),
     ]
     assert [change["entity_type"] for change in shown["history"]] == ["clients"]
     everything = document("configs", "--describe")
@@ -151,7 +166,7 @@ def test_describe_shows_who_changed_what(run: Run, document: Document, app: Fake
         run("configs", "--alter", *BROKERS, "--add-config", f"{COPY}={value}")
     latest = document("configs", "--describe", *BROKERS)["history"]
     assert [(change["old_value"], change["new_value"]) for change in latest] == [
-        (str(value - 1), str(value)) for value in range(6, 26)
+        (value - 1, value) for value in range(6, 26)
     ]
     assert len(document("configs", "--describe", *BROKERS, "--history")["history"]) == 25
     text = run("configs", "--describe", *BROKERS).stdout
@@ -198,7 +213,7 @@ def test_the_size_of_a_pool_is_changed_in_airflow(run: Run, document: Document, 
     assert app.adapters.pools.resized == [("remote_log_copier", 6)]
     assert app.adapters.stores.configs.of_entity(ALL_BROKERS) == {}
     shown = {config["name"]: config for config in document("configs", "--describe", *BROKERS)["configs"]}
-    assert (shown[COPIER]["value"], shown[COPIER]["source"], shown[COPIER]["unit"]) == ("6", "Airflow pool", "slots")
+    assert (shown[COPIER]["value"], shown[COPIER]["source"], shown[COPIER]["unit"]) == (6, "Airflow pool", "slots")
 
 
 @pytest.mark.parametrize(
@@ -223,7 +238,7 @@ def test_without_airflow_a_size_cannot_be_changed_but_is_shown(run: Run, documen
     result = run("configs", "--alter", *BROKERS, "--add-config", f"{COPIER}=6")
     assert (result.exit_code, result.stderr) == (3, "error: away\n")
     shown = {config["name"]: config for config in document("configs", "--describe", *BROKERS)["configs"]}
-    assert (shown[COPIER]["value"], shown[COPIER]["source"]) == ("2", "Airflow pool, as seen last")
+    assert (shown[COPIER]["value"], shown[COPIER]["source"]) == (2, "Airflow pool, as seen last")
 
 
 def test_kafkas_own_configs_change_only_when_the_target_says_so(run: Run, app: FakeApp) -> None:
@@ -242,7 +257,7 @@ def test_both_are_changed_by_one_command_and_shown_apart(run: Run, document: Doc
     shown = document("configs", "--alter", "--target", "both", *BROKERS, "--add-config", f"{COPY}=10")
     assert app.adapters.stores.configs.of_entity(ALL_BROKERS) == {COPY: "10"}
     assert app.adapters.brokers.broker_configs_set[None] == {COPY: "10"}
-    assert [change["new_value"] for change in shown["platform"]["changed"]] == ["10"]
+    assert [change["new_value"] for change in shown["platform"]["changed"]] == [10]
     (broker,) = shown["brokers"]["brokers"]
     assert (broker["broker_id"], broker["old_value"], broker["old_source"]) == (1, str(2**63 - 1), "default")
     assert (broker["new_value"], broker["taken"]) == ("10", True)
@@ -281,3 +296,93 @@ def test_kafkas_own_configs_are_listed_with_the_release(run: Run) -> None:
     shown = run("configs", "--describe", "--target", "brokers").stdout
     assert "Kafka 4.2" in shown
     assert COPY in shown
+
+
+# Habits of those who know kafka-configs.
+
+
+def test_short_options_name_an_entity(run: Run, app: FakeApp) -> None:
+    assert run("configs", "--alter", "--broker", "1", "--add-config", f"{COPY}=10MiB").exit_code == 0
+    assert run("configs", "--alter", "--broker-defaults", "--add-config", f"{COPY}=1MiB").exit_code == 0
+    assert run("configs", "--alter", "--client", "reporting", "--add-config", f"{CLIENT}=5").exit_code == 0
+    assert run("configs", "--alter", "--client-defaults", "--add-config", f"{CLIENT}=6").exit_code == 0
+    assert run("configs", "--alter", "--topic", "orders", "--add-config", "retention.ms=7d").exit_code == 0
+    assert app.adapters.stores.configs.snapshot().values == {
+        ConfigEntity(EntityType.BROKERS, "1"): {COPY: "10485760"},
+        ALL_BROKERS: {COPY: "1048576"},
+        ConfigEntity(EntityType.CLIENTS, "reporting"): {CLIENT: "5"},
+        ConfigEntity(EntityType.CLIENTS): {CLIENT: "6"},
+        ConfigEntity(EntityType.TOPICS, "orders"): {"retention.ms": "604800000"},
+    }
+
+
+def test_describe_names_what_a_value_hides(run: Run, document: Document) -> None:
+    environ = {"TIERING_COPIER__MAX__BATCHES": "3"}
+    run("configs", "--alter", *BROKERS, "--add-config", f"{COPY}=10,tiering.copier.max.batches=5")
+    run("configs", "--alter", "--broker", "1", "--add-config", f"{COPY}=11")
+    broker = {item["name"]: item for item in document("configs", "--describe", "--broker", "1")["configs"]}
+    assert broker[COPY]["synonyms"] == [
+        {"name": COPY, "value": 11, "source": "dynamic broker 1"},
+        {"name": COPY, "value": 10, "source": "dynamic default"},
+        {"name": COPY, "value": 2**63 - 1, "source": "default"},
+    ]
+    default = {item["name"]: item for item in document("configs", "--describe", *BROKERS, **environ)["configs"]}
+    assert [(one["value"], one["source"]) for one in default["tiering.copier.max.batches"]["synonyms"]] == [
+        (5, "dynamic default"),
+        (3, "environment TIERING_COPIER__MAX__BATCHES"),
+        (16, "default"),
+    ]
+    text = run("configs", "--describe", "--broker", "1").stdout
+    assert "10 (dynamic default), unlimited (default)" in text
+
+
+def test_a_topic_without_a_copy_lag_has_that_of_the_brokers(run: Run, document: Document) -> None:
+    run("configs", "--alter", *BROKERS, "--add-config", "log.remote.copy.lag.ms=1h")
+    shown = {item["name"]: item for item in document("configs", "--describe", "--topic", "orders")["configs"]}
+    assert shown["remote.copy.lag.ms"]["value"] == 3_600_000
+    assert shown["remote.copy.lag.ms"]["synonyms"][0]["name"] == "log.remote.copy.lag.ms"
+    assert shown["remote.copy.lag.bytes"]["value"] == -1
+    assert shown["retention.ms"]["value"] == -1
+
+
+def test_all_shows_settings_that_only_a_restart_changes(document: Document) -> None:
+    def names(*arguments: str) -> set[str]:
+        return {item["name"] for item in document("configs", "--describe", *BROKERS, *arguments)["configs"]}
+
+    assert {"tiering.copier.lease.ms", "metadata.url"} <= names("--all") - names()
+    static = document("configs", "--describe", "--all", TIERING_REMOTE_STORAGE__SECRET_ACCESS_KEY="hush")["configs"]
+    shown = {item["name"]: item for item in static}
+    assert shown["tiering.copier.lease.ms"]["value"] == 30_000
+    assert shown["remote_storage.secret_access_key"]["value"] == "***"
+
+
+def test_a_file_holds_what_to_set(run: Run, app: FakeApp, tmp_path: Path) -> None:
+    file = tmp_path / "quotas.properties"
+    file.write_text(f"# both\n! and\n\n{COPY} = 50MiB\n{FETCH}=20\n")
+    arguments = ("configs", "--alter", "--broker-defaults", "--add-config-file", str(file))
+    assert run(*arguments, "--add-config", "queued.max.requests=7").exit_code == 0
+    assert app.adapters.stores.configs.of_entity(ALL_BROKERS) == {
+        COPY: "52428800",
+        FETCH: "20",
+        "queued.max.requests": "7",
+    }
+    twice = run(*arguments, "--add-config", f"{COPY}=1")
+    assert (twice.exit_code, "changed twice" in twice.stderr) == (2, True)
+    file.write_text("no value\n")
+    wrong = run(*arguments)
+    assert (wrong.exit_code, "no value: NAME=VALUE is needed" in wrong.stderr) == (2, True)
+    file.write_bytes(b"\xff\xfe")
+    assert "no UTF-8 text" in run(*arguments).stderr
+    file.unlink()
+    assert "No such file" in run(*arguments).stderr
+
+
+def test_deleting_what_is_not_set_is_refused_and_changes_nothing(run: Run, app: FakeApp) -> None:
+    run("configs", "--alter", *BROKERS, "--add-config", f"{COPY}=10,queued.max.bytes=5")
+    result = run("configs", "--alter", *BROKERS, "--delete-config", f"{COPY},{FETCH}")
+    assert result.exit_code == 1
+    assert f"{FETCH} cannot be deleted on brokers default: it has no value there" in result.stderr
+    assert app.adapters.stores.configs.of_entity(ALL_BROKERS) == {COPY: "10", "queued.max.bytes": "5"}
+    assert run("configs", "--alter", *BROKER_1, "--delete-config", COPY).exit_code == 1
+    assert run("configs", "--alter", *BROKERS, "--delete-config", "queued.max.request.bytes").exit_code == 0
+    assert app.adapters.stores.configs.of_entity(ALL_BROKERS) == {COPY: "10"}

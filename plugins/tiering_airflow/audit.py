@@ -103,6 +103,7 @@ class AuditFindingsOperator(BaseOperator):
 class AuditAlarmOperator(BaseOperator):
     """Fails, and the run with it, if an open finding is of a kind in `ALARMING`, or if a guard forbids removals.
 
+    An open orphan fails it too, unless `tiering.audit.orphans.fail.enable` is false or the form asks to delete orphans.
     Findings that a person accepted do not fail the task. The tasks that remove orphans do not wait for it.
     """
 
@@ -117,12 +118,16 @@ class AuditAlarmOperator(BaseOperator):
         with TieringHook().open() as app:
             audit = app.adapters.stores.audits.audit(self.audit_run_id)
             found = app.adapters.stores.audits.findings((FindingState.OPEN,))
+            orphans_fail = app.effective_configs.settings().audit.orphans_fail_enable
+        # Who asked to delete orphans is asked to approve their removal instead.
+        with_orphans = orphans_fail and not context["params"][DELETE_ORPHANS]
+        alarming = {*ALARMING, FindingKind.ORPHAN} if with_orphans else set(ALARMING)
         lines = [f"{refusal.guard}: {refusal.sentence}" for refusal in audit.refusals]
         lines += [
             f"{recorded.finding.kind} {printable(recorded.finding.key)}: {recorded.finding.message}"
             f" (finding {recorded.finding_id})"
             for recorded in found
-            if recorded.finding.kind in ALARMING
+            if recorded.finding.kind in alarming
         ]
         if lines:
             more = [f"and {len(lines) - _MOST_LINES} more"] if len(lines) > _MOST_LINES else []

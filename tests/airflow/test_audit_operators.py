@@ -125,7 +125,28 @@ def test_findings_of_the_job_are_no_error_yet(dry: Run, deployed: Deployment) ->
     plant_orphan(deployed.remote)
     dry.audit(SparkJobError("findings"))
     assert dry.of_audit(AuditFindingsOperator)["orphan"] == 2
+
+
+def test_an_orphan_fails_the_run_unless_it_is_accepted_or_the_setting_says_otherwise(
+    dry: Run, deployed: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plant_orphan(deployed.remote)
+    dry.audit()
+    with pytest.raises(AuditAlarmError, match="orphan "):
+        dry.of_audit(AuditAlarmOperator)
+    monkeypatch.setenv("TIERING_AUDIT__ORPHANS__FAIL__ENABLE", "false")
     dry.of_audit(AuditAlarmOperator)
+    monkeypatch.delenv("TIERING_AUDIT__ORPHANS__FAIL__ENABLE")
+    with deployed.open() as app:
+        found = [one.finding_id for one in app.adapters.stores.audits.findings()]
+        app.adapters.stores.audits.accept(found, author="me")
+    dry.of_audit(AuditAlarmOperator)
+
+
+def test_an_orphan_does_not_fail_the_run_that_is_asked_to_delete_it(asked: Run, deployed: Deployment) -> None:
+    plant_orphan(deployed.remote)
+    asked.audit()
+    asked.of_audit(AuditAlarmOperator)
 
 
 @pytest.mark.parametrize(

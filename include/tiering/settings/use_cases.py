@@ -23,7 +23,7 @@ _DAY_MS: Final = 24 * 60 * 60 * 1000
 
 
 class AuditSettings(DynamicSection):
-    """What audits do not report."""
+    """What audits do not report, and which findings fail a run."""
 
     prefix = "tiering.audit"
 
@@ -36,6 +36,11 @@ class AuditSettings(DynamicSection):
         at_least=0,
         at_most=MOST_LONG,
         loosens=Loosens.DOWNWARDS,
+    )
+    orphans_fail_enable: bool = operational(
+        True,
+        "Whether open orphan findings fail the task `alarm` of `tiering_audit`, and the run with it. Accepted findings "
+        "do not, nor does a run that was asked to delete orphans. Findings about segments fail it in any case.",
     )
 
 

@@ -84,6 +84,7 @@ DEFAULTS = {
     "tiering.expiration.batch.max.seconds": "600",
     "tiering.expiration.max.batches": "4",
     "tiering.audit.min.age.ms": "86400000",
+    "tiering.audit.orphans.fail.enable": "true",
     "tiering.abandoned.copy.expiry.ms": "86400000",
     "tiering.on.topic.delete": "keep",
     "tiering.superseded.hold.ms": "86400000",
@@ -139,6 +140,7 @@ def test_a_dynamic_setting_has_a_name_in_kafkas_style_and_says_its_unit() -> Non
     assert dynamic == operational - {"tiering.copier.lease.ms", "remote.log.reader.threads"}
     without_unit = {name for name in operational if by_name()[name].unit is None}
     assert without_unit == {
+        "tiering.audit.orphans.fail.enable",
         "tiering.copy.fairness.enable",
         "tiering.handover.verify.deep.enable",
         "tiering.topic.quotas.enable",

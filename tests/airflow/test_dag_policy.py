@@ -21,7 +21,6 @@ from include.tiering import errors
 from include.tiering.configs.pools import POOLS
 from include.tiering.errors import AirflowApiUnavailableError, MetadataUnavailableError
 from plugins.tiering_airflow.errors import NotReadyError, QualityGateError, SparkJobError, SparkJobRetriableError
-<<<<<<< HEAD
 from plugins.tiering_airflow.pools import (
     COPIER_POOL,
     PoolMirroring,
@@ -29,11 +28,7 @@ from plugins.tiering_airflow.pools import (
     created_sentence,
     suitable_slots,
 )
-from plugins.tiering_airflow.shared import RETRY_DELAY, RetryRetriableErrors
-=======
-from plugins.tiering_airflow.pools import COPIER_POOL, PoolMirroring, create_missing_pools, suitable_slots
 from plugins.tiering_airflow.shared import RETRY_DELAY, RetryRetriableErrors, amount
->>>>>>> 3f36f09d (Configs: the habits of kafka-configs, values that others hide, and several changes in one form)
 from plugins.tiering_airflow.spark import job_error
 from tests.doubles.airflow_home import airflow_database
 from tests.doubles.patience import PATIENCE_SECONDS

@@ -58,8 +58,8 @@ def fetch(
     """Read a partition's records from remote storage, without a broker.
 
     One file per segment is written into DIR/TOPIC-PARTITION, named as on a broker. A file appears only when its length,
-    and its CRC-32C if known, are those of the source. Segments that have not passed `verify` are named and left out
-    (exit code 1).
+    and its CRC-32C if known, are those of the source. Only you may read it. Segments that have not passed `verify` are
+    named and left out (exit code 1). The directory must be yours, and no link.
 
     With --offset it writes one file FIRST-LAST.batches of whole record batches in the broker's format, beginning with
     the batch that contains the offset. The first batch is written even if it is larger than --max-bytes. If the fetch

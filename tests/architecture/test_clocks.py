@@ -1,4 +1,7 @@
-"""Shares of a quota know no wall clock: neither a host's nor the database's (docs/adr/0017)."""
+"""Shares of a quota know no wall clock: neither a host's nor the database's (docs/adr/0017).
+
+Only `fetch_admission` dates reads, by the time that the ledger's store tells it.
+"""
 
 import re
 from pathlib import Path
@@ -6,7 +9,7 @@ from pathlib import Path
 import pytest
 
 QUOTA = Path(__file__).parents[2] / "include/tiering/quotas"
-OF_SHARES = ("shared_quotas", "shares")
+OF_SHARES = ("shared_quotas", "shares", "pacing")
 WALL_CLOCK = re.compile(r"\bnow_ms\b|\btime\.time|\bdatetime\b|clock_timestamp|func\.now|CURRENT_TIMESTAMP|unixepoch")
 
 

@@ -29,7 +29,8 @@ from include.tiering.operations.doctor import Diagnosis
 from include.tiering.operations.known_names import Place, unknown_names
 from include.tiering.operations.readiness import PartitionReadiness, Readiness
 from include.tiering.quotas.topic_quotas import NO_TOPIC_QUOTAS
-from include.tiering.reading.fetch import FetchedRecords, FetchedSegment, PartitionFetch
+from include.tiering.reading.fetch import FetchedRecords, PartitionFetch
+from include.tiering.reading.files import FetchedSegment
 from include.tiering.runs.batch import BatchEnd
 from include.tiering.runs.contract import ALL_TOPICS, BatchProgress, LeaseHolder, WorkItem
 from include.tiering.segments.failed_copies import FailedCopy
@@ -243,11 +244,13 @@ class FakeApp:
             return planned
         return replace(planned, decisions=(SkippedOffsets(planned.hole, reason, author, 1_700_000_000_000),))
 
-    def _fetch_partition(self, partition: TopicIdPartition, output_dir: Path) -> Iterator[FetchedSegment]:
-        self._called("fetch_partition", {"partition": partition, "output_dir": output_dir})
+    def _fetch_partition(
+        self, partition: TopicIdPartition, output_dir: Path, client: str = ""
+    ) -> Iterator[FetchedSegment]:
+        self._called("fetch_partition", {"partition": partition, "output_dir": output_dir, "client": client})
         return iter(self.fetched)
 
-    def _fetch_records(self, fetches: Sequence[PartitionFetch], client: str | None = None) -> Iterator[FetchedRecords]:
+    def _fetch_records(self, fetches: Sequence[PartitionFetch], client: str = "") -> Iterator[FetchedRecords]:
         self._called("fetch_records", {"fetches": fetches, "client": client})
         return map(self.answer, fetches)
 

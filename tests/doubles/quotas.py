@@ -1,14 +1,17 @@
 """`Quotas` that give one limiter to all, and real ones that are asked for at once."""
 
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from include.tiering.clock import Clock, SystemClock
 from include.tiering.quotas import shared_quotas
 from include.tiering.quotas.contract import (
     ByteLimiter,
     GoOn,
     QuotaKind,
+    ReadAdmission,
     RequestLimiter,
     RequestsAsBytes,
     Scope,
@@ -45,6 +48,9 @@ class SameLimiter:
     def held_back(self, kind: QuotaKind, seconds: float) -> None:
         self.held.append(seconds)
 
+    def admission(self, *, samples: int, sample_ms: int) -> ReadAdmission:
+        return NoAdmission()
+
     def share(self, scope: Scope) -> float | None:
         return None
 
@@ -69,6 +75,24 @@ class _Asking:
         return self.limiter.take(wanted_bytes)
 
 
+class NoAdmission:
+    """A `ReadAdmission` that admits every read."""
+
+    def throttle_ms(self, scopes: Sequence[Scope]) -> int:
+        return 0
+
+    window_seconds = 11.0
+
+    def lowest_quota(self, scopes: Sequence[Scope]) -> int | None:
+        return None
+
+    def admit(self, scopes: Sequence[Scope], size_bytes: int) -> int:
+        return 0
+
+    def record(self, scopes: Sequence[Scope], size_bytes: int) -> None:
+        pass
+
+
 class NoQuotas:
     """`Quotas` without a limit and without a ledger."""
 
@@ -84,6 +108,9 @@ class NoQuotas:
     def held_back(self, kind: QuotaKind, seconds: float) -> None:
         pass
 
+    def admission(self, *, samples: int, sample_ms: int) -> ReadAdmission:
+        return NoAdmission()
+
     def share(self, scope: Scope) -> float | None:
         return None
 
@@ -91,7 +118,8 @@ class NoQuotas:
 class MemoryLedgerStore:
     """A row for the threads of one process."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Clock | None = None) -> None:
+        self._clock = clock or SystemClock()
         self._lock = threading.Lock()
         self._row = LedgerRow()
 
@@ -99,3 +127,6 @@ class MemoryLedgerStore:
         with self._lock:
             self._row = change(self._row)
             return self._row
+
+    def database_ms(self) -> int:
+        return self._clock.now_ms()

@@ -35,7 +35,7 @@ from include.tiering.model.segments import (
     Verdict,
 )
 from include.tiering.model.sizes import EpochSize, PartitionSize
-from include.tiering.reading.fetch import FetchedSegment
+from include.tiering.reading.files import FetchedSegment
 from include.tiering.runs.contract import PlannedPartition, PlannedSegment, SegmentOutcome, WorkItem
 from include.tiering.segments.contract import SegmentRow
 from include.tiering.verification.plan import PlannedVerification, ReadCost, VerificationPlan, VerificationReason

@@ -7,8 +7,11 @@ from contextlib import contextmanager
 import pytest
 
 from include.tiering.app import App, open_app
+from include.tiering.configs.config_catalogue import NARROW_FETCH_QUOTA, TOTAL_FETCH_QUOTA
+from include.tiering.configs.config_store import ALL_BROKERS, ConfigEntity, EntityType
 from include.tiering.errors import OffsetOutOfRangeError
 from include.tiering.model.segments import RemoteLogSegmentMetadata, TopicIdPartition, Verdict
+from include.tiering.quotas.contract import NAMELESS_CLIENT, QuotaKind, QuotaLevel, Scope, fetch_scopes
 from include.tiering.reading.fetch import FetchedRecords, PartitionFetch
 from include.tiering.settings import load_settings
 from tests.doubles.broker_data import broker_data
@@ -112,7 +115,7 @@ def first_of(segment: RemoteLogSegmentMetadata) -> int:
     return max(segment.start_offset, segment.segment_leader_epochs.entries[0].start_offset)
 
 
-def ask(app: App, *fetches: PartitionFetch, client: str | None = None) -> list[FetchedRecords]:
+def ask(app: App, *fetches: PartitionFetch, client: str = NAMELESS_CLIENT) -> list[FetchedRecords]:
     return list(app.reading.fetch_records(fetches, client))
 
 
@@ -193,3 +196,52 @@ def test_only_what_passed_is_served(copied: App) -> None:
     assert isinstance(answer.error, OffsetOutOfRangeError)
     assert "its verdict is none" in str(answer.error)
     assert ask(copied, asked)[0].records
+
+
+@contextmanager
+def quota_of(app: App, entity: ConfigEntity, name: str, bytes_per_second: int) -> Iterator[None]:
+    app.configs.alter(entity, {name: str(bytes_per_second)}, author="test")
+    try:
+        yield
+    finally:
+        app.configs.alter(entity, {name: None}, author="test")
+
+
+def ask_anew(app: App, fetch: PartitionFetch, client: str = NAMELESS_CLIENT) -> FetchedRecords:
+    """Ask as a command does: in a process that knows of no fetch before."""
+    with open_app(app.settings) as another:
+        (answer,) = another.reading.fetch_records([fetch], client)
+    assert answer.error is None
+    return answer
+
+
+def test_a_command_is_told_at_once_of_what_others_read(copied: App) -> None:
+    segment = segments(copied)[0]
+    fetch = PartitionFetch(segment.topic_id_partition, first_of(segment), 100_000)
+    with quota_of(copied, ALL_BROKERS, TOTAL_FETCH_QUOTA, 20_000):
+        first = ask_anew(copied, fetch)
+        with open_app(copied.settings) as busy:
+            others = busy.adapters.quotas.admission(samples=11, sample_ms=1_000)
+            others.record(fetch_scopes(1, "another"), 2_000_000)
+        second = ask_anew(copied, fetch)
+    assert (0 < len(first.records) <= 20_000, first.throttle_ms) == (True, 0)
+    assert (second.records, second.throttle_ms > 1_000) == (b"", True)
+
+
+def test_a_quota_too_small_for_any_read_answers_at_once(copied: App) -> None:
+    segment = segments(copied)[0]
+    fetch = PartitionFetch(segment.topic_id_partition, first_of(segment), 1)
+    with quota_of(copied, ALL_BROKERS, TOTAL_FETCH_QUOTA, 10):
+        answers = [ask_anew(copied, fetch) for _ in range(2)]
+    assert all((answer.records, answer.throttle_ms > 0) == (b"", True) for answer in answers)
+
+
+def test_who_gives_no_name_is_held_to_the_default_of_clients(copied: App) -> None:
+    segment = segments(copied)[0]
+    fetch = PartitionFetch(segment.topic_id_partition, first_of(segment), 100_000)
+    with quota_of(copied, ConfigEntity(EntityType.CLIENTS), NARROW_FETCH_QUOTA, 20_000):
+        with open_app(copied.settings) as busy:
+            others = busy.adapters.quotas.admission(samples=11, sample_ms=1_000)
+            others.record([Scope(QuotaKind.FETCH, QuotaLevel.CLIENT, NAMELESS_CLIENT)], 2_000_000)
+        nameless, named = ask_anew(copied, fetch), ask_anew(copied, fetch, "reports")
+    assert (bool(nameless.records), bool(named.records)) == (False, True)

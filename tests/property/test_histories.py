@@ -17,14 +17,12 @@ from include.tiering.kafka.log_dirs.contract import IneligibleReason, LogSegment
 from include.tiering.model.histories import open_divergence
 from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.segments import Verdict
-from include.tiering.quotas.fetch_admission import FetchAdmission
 from include.tiering.reading.fetch import PartitionFetch, RecordReader
 from include.tiering.verification.suites import PARTITION_RULES
 from include.tiering.verification.verify_partitions import verify_partitions
 from tests.doubles.deployment import World, copy_world
-from tests.doubles.manual_clock import ManualClock
 from tests.doubles.plain_evaluator import PlainEvaluator
-from tests.doubles.quotas import NoQuotas
+from tests.doubles.quotas import NoAdmission, NoQuotas
 
 STEPS = st.lists(
     st.tuples(
@@ -222,8 +220,7 @@ class Life:
 
     def require_one_history(self) -> None:
         partition = self.orders.topic_id_partition
-        admission = FetchAdmission(lambda _: None, ManualClock())
-        reader = RecordReader(self.world.metadata, self.world.storage, NoQuotas(), admission)
+        reader = RecordReader(self.world.metadata, self.world.storage, NoQuotas(), NoAdmission())
         for offset in range(max(map(max, filter(None, self.oracle.histories)), default=0) + 2):
             try:
                 found = reader.find(PartitionFetch(partition, offset, 1))

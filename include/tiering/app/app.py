@@ -178,7 +178,6 @@ class App:
             quotas=adapters.quotas,
             effective=self.effective_configs.settings,
             threads=lambda: self.configs.reader_threads(),
-            clock=adapters.clock,
         )
 
     @cached_property

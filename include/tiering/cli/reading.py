@@ -51,7 +51,8 @@ def fetch(
         ),
     ] = None,
     client: Annotated[
-        str | None, typer.Option("--client", help="Client id whose fetch quota applies as well.", metavar="ID")
+        str | None,
+        typer.Option("--client", help="Client id whose fetch quota applies; default: that of clients.", metavar="ID"),
     ] = None,
     as_json: Json = False,
 ) -> None:
@@ -63,23 +64,25 @@ def fetch(
 
     With --offset it writes one file FIRST-LAST.batches of whole record batches in the broker's format, beginning with
     the batch that contains the offset. The first batch is written even if it is larger than --max-bytes. If the fetch
-    quota is exhausted, nothing is written, and the throttle time is shown (exit code 3).
+    quota is exhausted by what all processes read before, nothing is written, and the throttle time is shown (exit code
+    3). The file may be smaller than --max-bytes if the quota carries no more in its window. A whole partition is read
+    at the pace of the quota.
     """
-    if offset is None and (epoch, max_bytes, client) != (None, None, None):
-        raise SettingError("--epoch, --max-bytes and --client need --offset: a whole partition is read without them")
+    if offset is None and (epoch, max_bytes) != (None, None):
+        raise SettingError("--epoch and --max-bytes need --offset: a whole partition is read without them")
     with session_of(ctx).opened() as app:
         found = remote_partition(app, topic, partition, topic_id)
         if offset is None:
-            presentation = _all_of(app, found, output)
+            presentation = _all_of(app, found, output, client or "")
         else:
-            presentation = _from(app, found, output, (offset, epoch, max_bytes or MIB), client)
+            presentation = _from(app, found, output, (offset, epoch, max_bytes or MIB), client or "")
     finish(presentation, as_json=as_json, otherwise=ExitCode.FINDINGS if offset is None else ExitCode.RETRY)
 
 
-def _all_of(app: "App", partition: "TopicIdPartition", output: Path) -> "Presentation":
+def _all_of(app: "App", partition: "TopicIdPartition", output: Path, client: str) -> "Presentation":
     from include.tiering.reading.report import present_fetch
 
-    return present_fetch(partition, list(app.reading.fetch_partition(partition, output)))
+    return present_fetch(partition, list(app.reading.fetch_partition(partition, output, client)))
 
 
 def _from(
@@ -87,9 +90,10 @@ def _from(
     partition: "TopicIdPartition",
     output: Path,
     where: tuple[int, int | None, int],
-    client: str | None,
+    client: str,
 ) -> "Presentation":
-    from include.tiering.reading.fetch import PartitionFetch, write_records
+    from include.tiering.reading.fetch import PartitionFetch
+    from include.tiering.reading.files import write_records
     from include.tiering.reading.report import present_records
 
     offset, epoch, max_bytes = where

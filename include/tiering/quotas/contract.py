@@ -14,7 +14,7 @@ A delete request is paced like `UNITS_PER_REQUEST` bytes. Rates are granted in s
 whole units: in these units even a rate of 1 request a second can be divided into such slices.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, Protocol
@@ -67,6 +67,12 @@ class Scope:
         return cls(QuotaKind(kind), QuotaLevel(level), name)
 
 
+NAMELESS_CLIENT: Final = ""
+"""The client of a reader that gives no name: the default quota of clients holds for it, as in Kafka.
+
+All such readers share it. The platform's own reads have no client."""
+
+
 def copy_scopes(broker_id: int, topic: str) -> tuple[Scope, ...]:
     """Return all scopes that must grant a byte that is copied."""
     return (
@@ -77,7 +83,7 @@ def copy_scopes(broker_id: int, topic: str) -> tuple[Scope, ...]:
 
 
 def fetch_scopes(broker_id: int, topic: str, client: str | None = None) -> tuple[Scope, ...]:
-    """Return all scopes that must grant a byte that is read back, for a client or for the platform itself."""
+    """Return all scopes that must grant a byte that is read back, for a client or (None) for the platform itself."""
     scopes = (
         Scope(QuotaKind.FETCH, QuotaLevel.TOTAL),
         Scope(QuotaKind.FETCH, QuotaLevel.BROKER, str(broker_id)),
@@ -184,6 +190,31 @@ class QuotaObserver(Protocol):
         ...
 
 
+class ReadAdmission(Protocol):
+    """Decides whether a reader gets bytes or a throttle time. All methods may raise MetadataUnavailableError."""
+
+    def throttle_ms(self, scopes: Sequence[Scope]) -> int:
+        """Return for how many milliseconds a reader in these scopes should not try again; 0 if it may read now."""
+        ...
+
+    @property
+    def window_seconds(self) -> float:
+        """The length of the window in which reads are counted."""
+        ...
+
+    def lowest_quota(self, scopes: Sequence[Scope]) -> int | None:
+        """Return the lowest quota of the scopes in bytes a second; None without a quota."""
+        ...
+
+    def admit(self, scopes: Sequence[Scope], size_bytes: int) -> int:
+        """Record `size_bytes` and return 0 if they may be read; else record nothing and return the throttle time."""
+        ...
+
+    def record(self, scopes: Sequence[Scope], size_bytes: int) -> None:
+        """Record bytes that are read without admission: the rest of an admitted read."""
+        ...
+
+
 class Quotas(Protocol):
     """Makes limiters. Each stream of bytes needs a limiter of its own."""
 
@@ -205,6 +236,10 @@ class Quotas(Protocol):
         This is the throttle time of KIP-956, the same for one slice as for many: what `ByteLimiter.waited_seconds` has
         grown by since the segment or answer began.
         """
+        ...
+
+    def admission(self, *, samples: int, sample_ms: int) -> ReadAdmission:
+        """Make the admission of reads under the fetch quotas of all processes, by windows of this length."""
         ...
 
     def share(self, scope: Scope) -> float | None:

@@ -1,96 +1,129 @@
 """Whether a read of remote bytes may begin now, or for how long its reader should not try again (KIP-956).
 
-Admission never blocks a reader: while the rate of any of its scopes is above this process's share of the quota, the
-reader gets the throttle time instead of bytes, and tries again. Admitted bytes are recorded at once, before they are
-read, so that readers that try at the same time do not all pass. A scope whose share is not known throttles no reader
-here; the limiter, which paces the admitted bytes, grants none until the share is known.
+Admission never blocks a reader: while the rate of any of its scopes is above the quota, the reader gets the throttle
+time instead of bytes, and tries again. Admitted bytes are recorded at once, before they are read, so that readers that
+try at the same time do not all pass.
+
+What all processes read in the last window is in the ledger row, so that a process that serves one read knows of the
+reads before it. The times there are the database's. Where its clock steps, a window is begun anew and readers are
+admitted too early; the limiter, which paces the admitted bytes, has no wall clock and keeps the quota.
+
+The limiter would hold a large read under a small quota for longer than any reader waits. So readers ask for the lowest
+quota first, and for no more at once than it carries in a moment.
 """
 
-import threading
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Final
 
-from include.tiering.clock import Clock
-from include.tiering.quotas.contract import Scope
+from include.tiering.quotas.contract import QuotasInForce, Scope
+from include.tiering.quotas.shares import LedgerRow
 from include.tiering.quotas.window import QuotaWindow
 
 DEFAULT_SAMPLES: Final = 11
 DEFAULT_SAMPLE_MS: Final = 1_000
 
-_MANY_SCOPES: Final = 1_000
+Exchange = Callable[[Callable[[LedgerRow], LedgerRow]], LedgerRow]
+"""`LedgerStore.exchange`."""
 
 
 class FetchAdmission:
-    """Admits reads by the windows of one process. Thread-safe.
+    """A `ReadAdmission` by the windows in the ledger row. Thread-safe.
 
-    `share` returns the bytes a second that this process may move in a scope now: None without a limit, less than 1
-    while its share is not known. Each reader gets the largest throttle time of its scopes. A refused read is not
-    recorded. So a client above its own quota that tries without pause leaves the wider scopes to others.
+    Each reader gets the largest throttle time of its scopes. A refused read is not recorded. So a client above its own
+    quota that tries without pause leaves the wider scopes to others. Scopes that are known to have no limit cost no
+    access to the ledger, and those without a quota no place in it.
+
+    Args:
+        exchange: changes the ledger row.
+        now_ms: the time of the database, which is the same for all processes.
+        stored: the stored quotas, which count if the ledger row has older ones.
+        has_no_limit: whether a scope is known to have no quota now.
     """
 
     def __init__(
         self,
-        share: Callable[[Scope], float | None],
-        clock: Clock,
+        exchange: Exchange,
+        now_ms: Callable[[], int],
         *,
+        stored: Callable[[], QuotasInForce],
+        has_no_limit: Callable[[Scope], bool],
         samples: int = DEFAULT_SAMPLES,
         sample_ms: int = DEFAULT_SAMPLE_MS,
     ) -> None:
-        self._share = share
-        self._clock = clock
+        self._exchange = exchange
+        self._now_ms = now_ms
+        self._stored = stored()
+        self._has_no_limit = has_no_limit
         self._samples = samples
         self._sample_ms = sample_ms
-        self._lock = threading.Lock()
-        self._windows: dict[Scope, QuotaWindow] = {}
-        self._recorded_at_ms: dict[Scope, int] = {}
-        self._drop_idle_above = _MANY_SCOPES
 
     def throttle_ms(self, scopes: Sequence[Scope]) -> int:
-        """Return for how many milliseconds a reader in these scopes should not try again; 0 if it may read now."""
-        with self._lock:
-            return self._throttle_ms(scopes, self._now_ms())
+        """Implement `ReadAdmission.throttle_ms`."""
+        limited = self._limited(scopes)
+        return self._throttle_ms(self._row(), limited, self._now_ms()) if limited else 0
+
+    @property
+    def window_seconds(self) -> float:
+        """Implement `ReadAdmission.window_seconds`."""
+        return self._samples * self._sample_ms / 1000
+
+    def lowest_quota(self, scopes: Sequence[Scope]) -> int | None:
+        """Implement `ReadAdmission.lowest_quota`."""
+        limited = self._limited(scopes)
+        return min(self._quotas(self._row(), limited).values(), default=None) if limited else None
 
     def admit(self, scopes: Sequence[Scope], size_bytes: int) -> int:
-        """Record `size_bytes` and return 0 if they may be read; else record nothing and return the throttle time."""
-        with self._lock:
-            now_ms = self._now_ms()
-            throttle_ms = self._throttle_ms(scopes, now_ms)
-            if throttle_ms == 0:
-                self._record(scopes, size_bytes, now_ms)
-            return throttle_ms
+        """Implement `ReadAdmission.admit`."""
+        limited, throttle_ms = self._limited(scopes), 0
+        if not limited:
+            return 0
+        now_ms = self._now_ms()
+
+        def change(row: LedgerRow) -> LedgerRow:
+            nonlocal throttle_ms
+            throttle_ms = self._throttle_ms(row, limited, now_ms)
+            return row if throttle_ms else self._recorded(row, limited, size_bytes, now_ms)
+
+        self._exchange(change)
+        return throttle_ms
 
     def record(self, scopes: Sequence[Scope], size_bytes: int) -> None:
-        """Record bytes that are read without admission: the rest of an admitted read."""
-        with self._lock:
-            self._record(scopes, size_bytes, self._now_ms())
+        """Implement `ReadAdmission.record`."""
+        if limited := self._limited(scopes):
+            now_ms = self._now_ms()
+            self._exchange(lambda row: self._recorded(row, limited, size_bytes, now_ms))
 
-    def _throttle_ms(self, scopes: Sequence[Scope], now_ms: int) -> int:
-        return max((self._throttle_of(scope, now_ms) for scope in scopes), default=0)
+    def _limited(self, scopes: Sequence[Scope]) -> list[Scope]:
+        return [scope for scope in scopes if not self._has_no_limit(scope)]
 
-    def _throttle_of(self, scope: Scope, now_ms: int) -> int:
-        share = self._share(scope)
-        if share is None or share < 1 or scope not in self._windows:
-            return 0
-        return self._windows[scope].throttle_ms(int(share), now_ms)
+    def _row(self) -> LedgerRow:
+        return self._exchange(lambda row: row)
 
-    def _record(self, scopes: Sequence[Scope], size_bytes: int, now_ms: int) -> None:
-        self._drop_idle(now_ms)
-        for scope in scopes:
-            window = self._windows.setdefault(scope, QuotaWindow(self._samples, self._sample_ms))
+    def _quotas(self, row: LedgerRow, scopes: Sequence[Scope]) -> dict[Scope, int]:
+        quotas = row.quotas if row.quotas.version > self._stored.version else self._stored
+        return {scope: quota for scope in scopes if (quota := quotas.of(scope)) is not None}
+
+    def _throttle_ms(self, row: LedgerRow, scopes: Sequence[Scope], now_ms: int) -> int:
+        quotas = self._quotas(row, scopes)
+        throttle_times = (
+            self._window(row, scope, now_ms).throttle_ms(quota, now_ms)
+            for scope, quota in quotas.items()
+            if scope in row.reads
+        )
+        return max(throttle_times, default=0)
+
+    def _recorded(self, row: LedgerRow, scopes: Sequence[Scope], size_bytes: int, now_ms: int) -> LedgerRow:
+        oldest_ms = now_ms - self._samples * self._sample_ms
+        reads = {scope: state for scope, state in row.reads.items() if oldest_ms < state.last_record_ms <= now_ms}
+        for scope in self._quotas(row, scopes):
+            window = self._window(row, scope, now_ms)
             window.record(size_bytes, now_ms)
-            self._recorded_at_ms[scope] = now_ms
+            reads[scope] = window.state
+        return replace(row, reads=reads)
 
-    def _drop_idle(self, now_ms: int) -> None:
-        """If there are many windows, drop those whose samples are all over.
-
-        Clients choose their names, so the number of scopes has no bound.
-        """
-        if len(self._windows) < self._drop_idle_above:
-            return
-        for scope, recorded_at_ms in list(self._recorded_at_ms.items()):
-            if now_ms - recorded_at_ms >= self._samples * self._sample_ms:
-                del self._windows[scope], self._recorded_at_ms[scope]
-        self._drop_idle_above = max(_MANY_SCOPES, 2 * len(self._windows))
-
-    def _now_ms(self) -> int:
-        return round(self._clock.monotonic() * 1000)
+    def _window(self, row: LedgerRow, scope: Scope, now_ms: int) -> QuotaWindow:
+        state = row.reads.get(scope)
+        if state is None or state.last_record_ms > now_ms:
+            return QuotaWindow(self._samples, self._sample_ms)
+        return QuotaWindow.of(self._samples, self._sample_ms, state)

@@ -25,7 +25,11 @@ older than those that it has used before, so a row that was lost or healed puts 
 The content of the row is JSON text, short because every process reads and writes it about twice a second:
 
     {"version": 7, "quotas": {"copy/total/": 1000000},
-     "workers": {"<worker id>": [<heartbeat>, <version>, {"copy/total/": [<share>, <wanted, null for no bound>]}]}}
+     "workers": {"<worker id>": [<heartbeat>, <version>, {"copy/total/": [<share>, <wanted, null for no bound>]}]},
+     "reads": {"fetch/total/": [<last record>, <current sample>, [[<begin>, <last event>, <bytes>], ...]]}}
+
+`reads` are the windows of `FetchAdmission`. Their times, milliseconds of the database's clock, decide only about
+answers to readers.
 """
 
 import json
@@ -34,6 +38,7 @@ import os
 import socket
 import threading
 from collections.abc import Callable, Mapping
+from dataclasses import astuple
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -43,7 +48,7 @@ from sqlalchemy.engine import make_url
 from include.tiering.clock import Clock
 from include.tiering.database.engine import open_engine
 from include.tiering.database.schema import quota_ledger
-from include.tiering.database.transactions import insert_if_absent, reading, writing
+from include.tiering.database.transactions import database_now_ms, insert_if_absent, reading, writing
 from include.tiering.errors import RemoteMetadataError, TieringError
 from include.tiering.quotas.contract import (
     ByteLimiter,
@@ -52,6 +57,7 @@ from include.tiering.quotas.contract import (
     QuotaObserver,
     QuotasInForce,
     QuotaWorker,
+    ReadAdmission,
     RequestLimiter,
     RequestsAsBytes,
     Scope,
@@ -59,6 +65,7 @@ from include.tiering.quotas.contract import (
     delete_scopes,
     fetch_scopes,
 )
+from include.tiering.quotas.fetch_admission import FetchAdmission
 from include.tiering.quotas.pacing import ProcessPacing, ScopedLimiter
 from include.tiering.quotas.shares import (
     LEASE_SECONDS,
@@ -71,6 +78,7 @@ from include.tiering.quotas.shares import (
     healed_row,
     renewed,
 )
+from include.tiering.quotas.window import WindowState
 
 LedgerRowChange = Callable[[LedgerRow], LedgerRow]
 
@@ -87,6 +95,10 @@ class LedgerStore(Protocol):
         Raises:
             MetadataUnavailableError: the row was not changed, or it is unknown whether it was.
         """
+        ...
+
+    def database_ms(self) -> int:
+        """Return the time of the database, which dates reads and nothing else. Raises MetadataUnavailableError."""
         ...
 
 
@@ -274,6 +286,8 @@ class SharedQuotas:
         stored_quotas: Callable[[], QuotasInForce],
         observer: QuotaObserver,
     ) -> None:
+        self._ledger = ledger
+        self._stored_quotas = stored_quotas
         self._observer = observer
         self._reported = NO_QUOTAS
         self._pacing = ProcessPacing(clock)
@@ -310,6 +324,17 @@ class SharedQuotas:
         self._start()
         return self._pacing.share(scope)
 
+    def admission(self, *, samples: int, sample_ms: int) -> ReadAdmission:
+        """Implement `Quotas.admission`."""
+        return FetchAdmission(
+            self._ledger.exchange,
+            self._ledger.database_ms,
+            stored=self._stored_quotas,
+            has_no_limit=lambda scope: self.share(scope) is None,
+            samples=samples,
+            sample_ms=sample_ms,
+        )
+
     def close(self) -> None:
         with self._lock:
             if self._started:
@@ -341,6 +366,7 @@ def ledger_row_to_text(row: LedgerRow) -> str:
                 name: [entry.heartbeat, entry.version, _allocations_to_json(entry.allocations)]
                 for name, entry in row.workers.items()
             },
+            "reads": {str(scope): astuple(state) for scope, state in row.reads.items()},
         },
         separators=(",", ":"),
     )
@@ -355,7 +381,8 @@ def ledger_row_from_text(text: str) -> LedgerRow:
             name: WorkerEntry(int(heartbeat), int(version), _allocations_from_json(allocations))
             for name, (heartbeat, version, allocations) in document["workers"].items()
         }
-        return LedgerRow(QuotasInForce(int(document["version"]), quotas), workers)
+        reads = {Scope.parse(scope): WindowState.parse(*state) for scope, state in document.get("reads", {}).items()}
+        return LedgerRow(QuotasInForce(int(document["version"]), quotas), workers, reads)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise RemoteMetadataError(f"the quota ledger holds no valid row: {type(error).__name__}") from None
 
@@ -409,6 +436,10 @@ class SqlLedgerStore:
             if row is not before:
                 connection.execute(_WRITE, {"cluster": self._cluster_id, "new_content": ledger_row_to_text(row)})
         return row
+
+    def database_ms(self) -> int:
+        with reading(self._engine) as connection:
+            return database_now_ms(connection)
 
     def _parsed(self, text: str) -> LedgerRow:
         try:

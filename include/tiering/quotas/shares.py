@@ -28,6 +28,7 @@ from types import MappingProxyType
 from typing import Final
 
 from include.tiering.quotas.contract import QuotasInForce, Scope
+from include.tiering.quotas.window import WindowState
 
 UNLIMITED_DEMAND: Final = float("inf")
 
@@ -65,10 +66,11 @@ _OF_UNKNOWN_SHARES: Final = -1
 
 @dataclass(frozen=True, slots=True)
 class LedgerRow:
-    """The content of the ledger."""
+    """The content of the ledger: quotas, the entries of processes, and what was read under fetch quotas recently."""
 
     quotas: QuotasInForce = NO_QUOTAS
     workers: Mapping[str, WorkerEntry] = field(default_factory=lambda: MappingProxyType({}))
+    reads: Mapping[Scope, WindowState] = field(default_factory=lambda: MappingProxyType({}))
 
     def with_quotas(self, quotas: QuotasInForce) -> "LedgerRow":
         """Return the row with these quotas, or unchanged if its own quotas have a newer version."""

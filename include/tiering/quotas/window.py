@@ -31,7 +31,7 @@ throttle time the rate need not be within the quota:
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Self
 
 
 @dataclass(slots=True)
@@ -91,6 +91,17 @@ class SampledStat:
             self._ring.append(Sample(now_ms, now_ms))
         return now_ms - min(sample.started_ms for sample in self._ring)
 
+    @property
+    def state(self) -> tuple[int, tuple[tuple[int, int, float], ...]]:
+        """The place of the current sample, and begin, last event and total of each sample; without events in number."""
+        return self._current, tuple((one.started_ms, one.last_event_ms, one.total) for one in self._ring)
+
+    def restore(self, current: int, samples: Sequence[tuple[int, int, float]]) -> None:
+        """Continue from a `state`; one of more samples than this ring has is dropped."""
+        if len(samples) <= self._most and current < len(samples):
+            self._ring = [Sample(started_ms, last_ms, total=total) for started_ms, last_ms, total in samples]
+            self._current = current
+
     def _advance(self, now_ms: int) -> None:
         self._current = (self._current + 1) % self._most
         if self._current == len(self._ring):
@@ -106,6 +117,21 @@ UNLIMITED: Final = 2**63 - 1
 """Kafka's value of a quota that limits nothing."""
 
 
+@dataclass(frozen=True, slots=True)
+class WindowState:
+    """A `QuotaWindow` that has recorded bytes, as a value: the time of its last record, and `SampledStat.state`."""
+
+    last_record_ms: int
+    current: int
+    samples: tuple[tuple[int, int, float], ...]
+
+    @classmethod
+    def parse(cls, last_record_ms: int, current: int, samples: Sequence[tuple[int, int, float]]) -> Self:
+        """Return the state from its values as JSON has them. Raises TypeError or ValueError for any other values."""
+        read = tuple((int(begun), int(last), float(total)) for begun, last, total in samples)
+        return cls(int(last_record_ms), int(current), read)
+
+
 class QuotaWindow:
     """Bytes in a sampled window. Times are milliseconds of any one clock.
 
@@ -117,6 +143,21 @@ class QuotaWindow:
         self._sample_ms = sample_ms
         self._stat = SampledStat(samples, sample_ms)
         self._last_record_ms: int | None = None
+
+    @classmethod
+    def of(cls, samples: int, sample_ms: int, state: WindowState) -> Self:
+        """Return a window that continues from a state. The state of a window with more samples begins anew."""
+        window = cls(samples, sample_ms)
+        window._stat.restore(state.current, state.samples)
+        window._last_record_ms = state.last_record_ms
+        return window
+
+    @property
+    def state(self) -> WindowState:
+        """The window as a value. Raises ValueError if nothing was recorded."""
+        if self._last_record_ms is None:
+            raise ValueError("a window without a record has no state")
+        return WindowState(self._last_record_ms, *self._stat.state)
 
     def record(self, value: int, now_ms: int) -> None:
         """Count bytes, whether they are within a quota or not."""

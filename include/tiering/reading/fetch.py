@@ -1,4 +1,4 @@
-"""Read archived records without a broker: record batches from an offset on, and whole partitions into files.
+"""Read record batches of a partition from an offset on, without a broker. `files` reads whole partitions.
 
 Record batches of one partition are read much as a broker serves a fetch from remote storage (KIP-405):
 
@@ -13,32 +13,21 @@ which offsets of a response another history has too.
 Only served segments are read. Each range is counted in the fetch quota before it is read. The quota must admit it,
 except while a begun response lacks its first batch; the quota also limits the rate of the read. As in Kafka, the
 lineage of a segment is not tested.
-
-A partition becomes one file per served segment (exceptions: `fetch_partition`), named like the broker's own `.log`,
-with a suffix for a second history at the same start offset. A file appears only when its length and CRC-32C equal those
-in the metadata (only the length, if the metadata lack the CRC-32C). A crash or an error may leave a `.partial` file,
-which the next fetch of this segment overwrites. If a person decided to follow another history from some offset on,
-segments of the older history that begin at or above this offset are listed as left out: served ones can be read by
-leader epoch.
 """
 
-import os
-import stat
+import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import BinaryIO, Final
+from dataclasses import dataclass, replace
+from typing import Final
 
 from include.tiering.errors import (
     FormatError,
     OffsetOutOfRangeError,
     RemoteChecksumError,
-    SettingError,
     TieringError,
-    printable,
 )
 from include.tiering.formats import indexes
-from include.tiering.formats.record_batch import WholeBatches, extend_crc32c
+from include.tiering.formats.record_batch import WholeBatches
 from include.tiering.model.histories import (
     FIRST_HISTORY,
     Divergence,
@@ -47,15 +36,22 @@ from include.tiering.model.histories import (
     history_at,
     last_offset_of,
     newest_history,
-    part_of_history,
     said_of,
     same_before,
 )
 from include.tiering.model.segments import IndexType, RemoteLogSegmentMetadata, TopicIdPartition
-from include.tiering.quotas.contract import ByteLimiter, QuotaKind, Quotas, Scope, fetch_scopes, take_all
-from include.tiering.quotas.fetch_admission import FetchAdmission
+from include.tiering.quotas.contract import (
+    ByteLimiter,
+    QuotaKind,
+    Quotas,
+    ReadAdmission,
+    Scope,
+    fetch_scopes,
+    take_all,
+)
 from include.tiering.remote_storage.contract import RemoteStorage
 from include.tiering.segments.contract import RemoteLogMetadata, SegmentRow
+from include.tiering.units import format_duration
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +88,7 @@ class FetchedRecords:
         records: whole batches as they are on disk; the caller owns the buffer.
         throttle_ms: how long the client must wait if the quota refused the read; otherwise 0.
         error: why there are no records; None if there was no error.
-        said: sentences about other histories of these offsets.
+        said: sentences about other histories of these offsets, or about why the quota never admits the read.
     """
 
     fetch: PartitionFetch
@@ -110,6 +106,25 @@ class FetchedRecords:
         return cls(fetch, fetch.offset, fetch.offset, throttle_ms=throttle_ms, error=error)
 
 
+_HELD_SECONDS: Final = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Refusal:
+    """Why no further range is read: the quota refuses it, or the response is cut (0 ms)."""
+
+    throttle_ms: int
+    said: tuple[str, ...] = ()
+
+
+def _too_slow(needed_bytes: int, quota: int) -> _Refusal:
+    """Refuse a read that would be held for longer than a window, with the time that it would take."""
+    needed_ms = math.ceil(needed_bytes * 1000 / quota)
+    takes = f"{needed_bytes} bytes, for which the quota of {quota} bytes a second takes"
+    said = f"this read needs {takes} {format_duration(needed_ms / 1000)}, longer than its window: raise the quota"
+    return _Refusal(needed_ms, (f"{said}, or read the whole partition without --offset, which waits",))
+
+
 @dataclass(frozen=True, slots=True)
 class RecordReader:
     """Reads record batches; thread-safe."""
@@ -117,7 +132,7 @@ class RecordReader:
     metadata: RemoteLogMetadata
     storage: RemoteStorage
     quotas: Quotas
-    admission: FetchAdmission
+    admission: ReadAdmission
 
     def find(self, fetch: PartitionFetch) -> RemoteLogSegmentMetadata:
         """Return the served segment that holds the offset.
@@ -144,11 +159,11 @@ class RecordReader:
         decision = self._decision(partition, offset)
         raise OffsetOutOfRangeError(message if decision is None else f"{message}: {decision}")
 
-    def throttle_ms(self, segment: RemoteLogSegmentMetadata, client: str | None) -> int:
+    def throttle_ms(self, segment: RemoteLogSegmentMetadata, client: str) -> int:
         """Return how long this client must wait before it reads the segment, in milliseconds; 0 if it may read now."""
         return self.admission.throttle_ms(_scopes(segment, client))
 
-    def read(self, fetch: PartitionFetch, first: RemoteLogSegmentMetadata, client: str | None) -> FetchedRecords:
+    def read(self, fetch: PartitionFetch, first: RemoteLogSegmentMetadata, client: str) -> FetchedRecords:
         """Read records from the segment `first` on. If the quota refuses the first range, return its throttle time.
 
         If the quota refuses a later range, the response ends there.
@@ -163,11 +178,12 @@ class RecordReader:
         history = FIRST_HISTORY if row is None else row.history
         last_offset = None if fetch.leader_epoch is not None else last_offset_of(history, divergences)
         batches = WholeBatches(fetch.offset, fetch.max_bytes, last_offset)
-        throttle_ms, begun, waited_seconds = 0, False, 0.0
-        while segment is not None and not throttle_ms:
+        refusal: _Refusal | None = None
+        begun, waited_seconds = False, 0.0
+        while segment is not None and refusal is None:
             limiter = self.quotas.fetch(segment.broker_id, segment.topic_id_partition.topic, client)
             try:
-                throttle_ms, begun = self._read_segment(segment, batches, client, limiter, begun=begun), True
+                refusal, begun = self._read_segment(segment, batches, client, limiter, begun=begun), True
             except FormatError as error:
                 raise RemoteChecksumError(
                     f"{segment.remote_log_segment_id} is damaged in the store: {error}"
@@ -176,7 +192,8 @@ class RecordReader:
             segment = None if batches.full else self._next_segment(segment, history, divergences)
         self.quotas.held_back(QuotaKind.FETCH, waited_seconds)
         if batches.base_offset is None:
-            return FetchedRecords.without_records(fetch, throttle_ms=throttle_ms)
+            why = refusal or _Refusal(0)
+            return replace(FetchedRecords.without_records(fetch, throttle_ms=why.throttle_ms), said=why.said)
         said = said_of(OffsetRange(batches.base_offset, batches.next_offset - 1), history, divergences)
         return FetchedRecords(fetch, batches.base_offset, batches.next_offset, batches.records, said=said)
 
@@ -184,22 +201,20 @@ class RecordReader:
         self,
         segment: RemoteLogSegmentMetadata,
         batches: WholeBatches,
-        client: str | None,
+        client: str,
         limiter: ByteLimiter,
         *,
         begun: bool,
-    ) -> int:
+    ) -> "_Refusal | None":
         """Read ranges of one segment until it ends, `batches` are full, or the quota refuses a range.
 
         A response of which some bytes were read (`begun`) gets its first batch even if the quota is exhausted by then:
-        a client that gets no records for the bytes that it was charged would never make progress.
-
-        Returns:
-            The throttle time in milliseconds if the quota refused a range, otherwise 0.
+        a client that gets no records for the bytes that it was charged would never make progress. So that no reader is
+        held for long, the response is cut to what the quota carries in `_HELD_SECONDS`, or to the part of the log up
+        to the next entry of the index. If the quota cannot carry this part within its window, the read is refused.
         """
         scopes = _scopes(segment, client)
         index_bytes = self.storage.fetch_index(segment, IndexType.OFFSET)
-        take_all(limiter, len(index_bytes))
         index = indexes.check_offset_index(
             index_bytes,
             base_offset=segment.start_offset,
@@ -209,19 +224,32 @@ class RecordReader:
         target = max(batches.next_offset, segment.start_offset)
         position = index.lookup(target).position
         batches.begin(position, segment.segment_size_bytes, target)
-        missing_bytes = batches.missing_bytes + (index.position_after(target) or position) - position
+        least_bytes = (index.position_after(target) or position) - position
+        missing_bytes, unpaid_bytes = batches.missing_bytes + least_bytes, len(index_bytes)
+        is_cut, quota = False, None if begun else self.admission.lowest_quota(scopes)
+        if quota is not None:
+            needed_bytes = unpaid_bytes + max(1, least_bytes)
+            if needed_bytes > quota * self.admission.window_seconds:
+                self.admission.record(scopes, unpaid_bytes)
+                return _too_slow(needed_bytes, quota)
+            most_bytes = max(1, least_bytes, round(quota * _HELD_SECONDS) - unpaid_bytes)
+            is_cut, missing_bytes = missing_bytes > most_bytes, min(missing_bytes, most_bytes)
         while missing_bytes and position < segment.segment_size_bytes:
             end = min(position + missing_bytes, segment.segment_size_bytes)
             if begun and not batches.records:
-                self.admission.record(scopes, end - position)
-            elif throttle_ms := self.admission.admit(scopes, end - position):
-                return throttle_ms
-            begun = True
+                self.admission.record(scopes, unpaid_bytes + end - position)
+            elif throttle_ms := self.admission.admit(scopes, unpaid_bytes + end - position):
+                self.admission.record(scopes, unpaid_bytes)
+                return _Refusal(throttle_ms)
+            take_all(limiter, unpaid_bytes)
+            begun, unpaid_bytes = True, 0
             for block in self.storage.fetch_log_segment(segment, position, end - 1, limiter=limiter):
                 batches.feed(block)
             position, missing_bytes = end, batches.missing_bytes
+            if is_cut and batches.records:
+                return _Refusal(0)
         batches.end()
-        return 0
+        return None
 
     def _segment_at(
         self,
@@ -331,135 +359,5 @@ def _holds(segment: RemoteLogSegmentMetadata, epoch: int, offset: int) -> bool:
     return begins is not None and ends is not None and begins <= offset <= ends
 
 
-def write_records(fetched: FetchedRecords, output_dir: Path) -> Path:
-    """Write the records to `TOPIC-PARTITION/FIRST-LAST.batches` below `output_dir`, and return this path.
-
-    A crash may leave a `.partial` file, which the next call for these offsets overwrites.
-    """
-    target = _own_directory(output_dir / str(fetched.fetch.partition))
-    final = target / f"{fetched.base_offset:020d}-{fetched.next_offset - 1:020d}.batches"
-    partial = final.with_suffix(".partial")
-    with _new_file(partial) as out:
-        out.write(fetched.records)
-    return partial.replace(final)
-
-
-def _own_directory(path: Path) -> Path:
-    """Create the directory if it is absent, and return it.
-
-    Raises:
-        SettingError: somebody else owns it, or it is a link, so that others decide where files in it lead to.
-    """
-    path.mkdir(parents=True, exist_ok=True)
-    status = path.lstat()
-    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
-        what = "is no directory" if not stat.S_ISDIR(status.st_mode) else "belongs to another user"
-        raise SettingError(f"{printable(str(path))} {what}: name another directory with --output")
-    return path
-
-
-def _new_file(path: Path) -> BinaryIO:
-    """Open a new file that only its owner may use, in the place of one with this name. No link is followed."""
-    path.unlink(missing_ok=True)
-    return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600), "wb")
-
-
-def _scopes(segment: RemoteLogSegmentMetadata, client: str | None) -> tuple[Scope, ...]:
+def _scopes(segment: RemoteLogSegmentMetadata, client: str) -> tuple[Scope, ...]:
     return fetch_scopes(segment.broker_id, segment.topic_id_partition.topic, client)
-
-
-_BY_EPOCH: Final = "read it with --offset and --epoch"
-
-
-@dataclass(frozen=True, slots=True)
-class FetchedSegment:
-    """One segment of a partition.
-
-    Attributes:
-        path: the file with its records; None if it was not fetched.
-        refused: why it was not fetched; None if it was.
-        by_decision: whether it was left out because a person decided to follow another history, which is no failure.
-        said: sentences about other histories of its offsets.
-    """
-
-    row: SegmentRow
-    path: Path | None
-    refused: str | None = None
-    by_decision: bool = False
-    said: tuple[str, ...] = ()
-
-
-def fetch_partition(
-    partition: TopicIdPartition,
-    output_dir: Path,
-    *,
-    metadata: RemoteLogMetadata,
-    storage: RemoteStorage,
-    quotas: Quotas,
-) -> Iterator[FetchedSegment]:
-    """Fetch FINISHED segments in offset order; yield results, with the reason if one was not fetched.
-
-    Not fetched are segments that are not served, segments wholly below the partition's log start offset (their records
-    count as deleted), and segments that begin above the end of their history. Several copies of one history may have
-    one start offset, because a new leader's segment was longer. The longest served copy that can be fetched becomes the
-    file, as it has the records of the shorter ones, which are then left out without a result.
-    """
-    target = output_dir / str(partition)
-    target.mkdir(parents=True, exist_ok=True)
-    last_fetched: tuple[int, int] | None = None
-    divergences = metadata.divergences(partition)
-    log_start_offset = metadata.retention_state(partition).log_start_offset
-    # For equal start offsets the newest history comes first, and within a history the longest FINISHED segment.
-    rows = sorted(metadata.list_segments(partition), key=lambda row: (row.metadata.start_offset, -row.history))
-    for row in rows:
-        place = (row.metadata.start_offset, row.history)
-        if not row.metadata.is_finished or place == last_fetched:
-            continue
-        if row.metadata.end_offset < log_start_offset:
-            yield FetchedSegment(row, None, f"below the log start, {log_start_offset}: expiration deletes it")
-            continue
-        refused = () if row.verdict.is_served else (f"not served: its verdict is {row.verdict}",)
-        part = part_of_history(row.metadata, row.history, divergences)
-        offsets = OffsetRange(row.metadata.start_offset, row.metadata.end_offset)
-        said = said_of(part or offsets, row.history, divergences)
-        if part is None:
-            yield FetchedSegment(row, None, "; ".join((*said, *(refused or (_BY_EPOCH,)))), by_decision=True)
-            continue
-        if refused:
-            yield FetchedSegment(row, None, *refused)
-            continue
-        limiter = quotas.fetch(row.metadata.broker_id, partition.topic)
-        try:
-            is_second = last_fetched is not None and last_fetched[0] == row.metadata.start_offset
-            path = _fetch_log(row, target / _name(row, is_second=is_second), storage, limiter)
-            quotas.held_back(QuotaKind.FETCH, limiter.waited_seconds)
-        except TieringError as error:
-            yield FetchedSegment(row, None, str(error))
-        else:
-            last_fetched = place
-            yield FetchedSegment(row, path, said=said_of(offsets, row.history, divergences))
-
-
-def _name(row: SegmentRow, *, is_second: bool) -> str:
-    """Return the name that a broker gives the file; it has only the start offset, so a second history gets a suffix."""
-    history = f".history-{row.history}" if is_second else ""
-    return f"{row.metadata.start_offset:020d}{history}.log"
-
-
-def _fetch_log(row: SegmentRow, final: Path, storage: RemoteStorage, limiter: ByteLimiter) -> Path:
-    partial = final.with_suffix(".partial")
-    crc32c = size_bytes = 0
-    with _new_file(partial) as out:
-        for block in storage.fetch_log_segment(row.metadata, limiter=limiter):
-            crc32c = extend_crc32c(crc32c, block)
-            size_bytes += len(block)
-            out.write(block)
-    expected_bytes, expected_crc32c = row.metadata.segment_size_bytes, row.log_crc32c
-    if size_bytes != expected_bytes or expected_crc32c not in (None, crc32c):
-        expected = "unknown" if expected_crc32c is None else f"{expected_crc32c:08x}"
-        raise RemoteChecksumError(
-            f"{row.metadata.remote_log_segment_id}: fetched {size_bytes} bytes with CRC-32C {crc32c:08x}, "
-            f"the source had {expected_bytes} bytes with CRC-32C {expected}"
-        )
-    partial.replace(final)
-    return final

@@ -5,7 +5,8 @@ from pathlib import Path
 
 from include.tiering.model.segments import TopicIdPartition
 from include.tiering.presentation import Document, Presentation, Table, count, labels
-from include.tiering.reading.fetch import FetchedRecords, FetchedSegment
+from include.tiering.reading.fetch import FetchedRecords
+from include.tiering.reading.files import FetchedSegment
 from include.tiering.units import format_bytes
 
 
@@ -42,6 +43,7 @@ def present_records(fetched: FetchedRecords, path: Path | None) -> Presentation:
     }
     if fetched.throttle_ms:
         summary = f"the fetch quota is exhausted: nothing was read, ask again in {fetched.throttle_ms} ms"
+        summary = "; ".join((summary, *fetched.said))
     elif path is None:
         summary = f"no batch of {fetch.partition} from offset {fetch.offset} on is in remote storage"
     else:

@@ -16,14 +16,13 @@ from queue import SimpleQueue
 from types import TracebackType
 from typing import Final, Self
 
-from include.tiering.clock import Clock
 from include.tiering.errors import QueueClosedError, QueueFullError, TieringError
 from include.tiering.model.segments import RemoteLogSegmentMetadata, TopicIdPartition
 from include.tiering.quotas.byte_bounded_queue import ByteBoundedQueue, Taken
-from include.tiering.quotas.contract import Quotas
-from include.tiering.quotas.fetch_admission import FetchAdmission
+from include.tiering.quotas.contract import NAMELESS_CLIENT, Quotas
 from include.tiering.quotas.metrics import process_quota_metrics
-from include.tiering.reading.fetch import FetchedRecords, FetchedSegment, PartitionFetch, RecordReader, fetch_partition
+from include.tiering.reading.fetch import FetchedRecords, PartitionFetch, RecordReader
+from include.tiering.reading.files import FetchedSegment, fetch_partition
 from include.tiering.remote_storage.contract import RemoteStorage
 from include.tiering.segments.contract import RemoteLogMetadata
 from include.tiering.settings import TieringSettings
@@ -43,7 +42,7 @@ This is the default of Kafka's `remote.fetch.max.wait.ms`."""
 class _Task:
     fetch: PartitionFetch
     segment: RemoteLogSegmentMetadata
-    client: str | None
+    client: str
     answers: "SimpleQueue[_Answer]"
 
 
@@ -93,7 +92,7 @@ class RecordReaders:
         """Sum of the weights of all fetches that wait or are being read, or whose response the caller still holds."""
         return self._queue.held_bytes
 
-    def fetch(self, fetches: Sequence[PartitionFetch], client: str | None = None) -> Iterator[FetchedRecords]:
+    def fetch(self, fetches: Sequence[PartitionFetch], client: str = NAMELESS_CLIENT) -> Iterator[FetchedRecords]:
         """Yield one response for each partition, in the order of completion.
 
         A TieringError or throttle time of one partition does not affect the others. Records count as held until the
@@ -125,15 +124,13 @@ class RecordReaders:
             for _ in range(outstanding):
                 answers.get().taken.done()
 
-    def _found(
-        self, fetch: PartitionFetch, client: str | None, answers: "SimpleQueue[_Answer]"
-    ) -> _Task | FetchedRecords:
+    def _found(self, fetch: PartitionFetch, client: str, answers: "SimpleQueue[_Answer]") -> _Task | FetchedRecords:
         """Return the task for a reader, or a response that needs no reader (a throttle time or an error)."""
         try:
             segment = self._reader.find(fetch)
+            throttle_ms = self._reader.throttle_ms(segment, client)
         except TieringError as error:
             return FetchedRecords.without_records(fetch, error=error)
-        throttle_ms = self._reader.throttle_ms(segment, client)
         if throttle_ms:
             return FetchedRecords.without_records(fetch, throttle_ms=throttle_ms)
         return _Task(fetch, segment, client, answers)
@@ -196,19 +193,19 @@ class ReadService:
         quotas: Quotas,
         effective: Callable[[], TieringSettings],
         threads: Callable[[], int],
-        clock: Clock,
     ) -> None:
         self._metadata = metadata
         self._storage = storage
         self._quotas = quotas
         self._effective = effective
         self._threads = threads
-        self._clock = clock
 
-    def fetch_partition(self, partition: TopicIdPartition, output_dir: Path) -> Iterator[FetchedSegment]:
-        """Write the segments of a partition into a directory, one after another; see `fetch.fetch_partition`."""
+    def fetch_partition(
+        self, partition: TopicIdPartition, output_dir: Path, client: str = NAMELESS_CLIENT
+    ) -> Iterator[FetchedSegment]:
+        """Write the segments of a partition into a directory, one after another; see `files.fetch_partition`."""
         return fetch_partition(
-            partition, output_dir, metadata=self._metadata, storage=self._storage, quotas=self._quotas
+            partition, output_dir, client, metadata=self._metadata, storage=self._storage, quotas=self._quotas
         )
 
     @contextmanager
@@ -216,9 +213,7 @@ class ReadService:
         """Run the reader pool under the fetch quota while the context lasts."""
         settings = self._effective()
         window = settings.fetch_quota_window
-        admission = FetchAdmission(
-            self._quotas.share, self._clock, samples=window.num, sample_ms=window.size_seconds * 1000
-        )
+        admission = self._quotas.admission(samples=window.num, sample_ms=window.size_seconds * 1000)
         with RecordReaders(
             RecordReader(self._metadata, self._storage, self._quotas, admission),
             threads=self._threads(),
@@ -228,7 +223,9 @@ class ReadService:
         ) as readers:
             yield readers
 
-    def fetch_records(self, fetches: Sequence[PartitionFetch], client: str | None = None) -> Iterator[FetchedRecords]:
+    def fetch_records(
+        self, fetches: Sequence[PartitionFetch], client: str = NAMELESS_CLIENT
+    ) -> Iterator[FetchedRecords]:
         """Yield one response for each partition; see `RecordReaders.fetch`."""
         with self.record_readers() as readers:
             yield from readers.fetch(fetches, client)

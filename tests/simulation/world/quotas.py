@@ -2,7 +2,7 @@
 
 from typing import Any, Final
 
-from include.tiering.quotas.contract import GoOn, QuotaKind, RequestLimiter, Scope
+from include.tiering.quotas.contract import GoOn, QuotaKind, ReadAdmission, RequestLimiter, Scope
 from tests.simulation.kernel.scheduler import Process
 
 _MOST_WAIT_SECONDS: Final = 1.0
@@ -91,6 +91,9 @@ class ModelQuotas:
 
     def held_back(self, kind: QuotaKind, seconds: float) -> None:
         pass
+
+    def admission(self, *, samples: int, sample_ms: int) -> ReadAdmission:
+        raise NotImplementedError("no process of the simulation reads records")
 
     def share(self, scope: Scope) -> float | None:
         return None

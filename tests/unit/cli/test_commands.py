@@ -205,8 +205,16 @@ def test_fetch_says_where_the_records_are(run: Run, app: FakeApp, tmp_path: Path
     app.fetched = [sample.fetched(written)]
     result = run("fetch", "orders", "0", "--output", str(tmp_path))
     assert result.exit_code == 0
-    assert app.calls[-1] == ("fetch_partition", {"partition": sample.ORDERS_0, "output_dir": tmp_path})
+    assert app.calls[-1] == (
+        "fetch_partition",
+        {"partition": sample.ORDERS_0, "output_dir": tmp_path, "client": ""},
+    )
     assert str(written) in result.stdout
+
+
+def test_a_whole_partition_is_fetched_for_a_client(run: Run, app: FakeApp, tmp_path: Path) -> None:
+    assert run("fetch", "orders", "0", "--output", str(tmp_path), "--client", "reports").exit_code == 0
+    assert app.calls[-1][1]["client"] == "reports"
 
 
 def test_fetch_of_a_segment_that_is_not_served_is_a_finding(run: Run, app: FakeApp, tmp_path: Path) -> None:
@@ -269,7 +277,7 @@ def test_fetch_of_an_offset_that_nothing_holds_is_an_error(run: Run, app: FakeAp
     assert str(error) in result.stderr
 
 
-@pytest.mark.parametrize("option", [("--epoch", "1"), ("--max-bytes", "1"), ("--client", "reports")])
+@pytest.mark.parametrize("option", [("--epoch", "1"), ("--max-bytes", "1")])
 def test_options_of_a_fetch_from_an_offset_need_one(run: Run, tmp_path: Path, option: tuple[str, str]) -> None:
     result = run("fetch", "orders", "0", "--output", str(tmp_path), *option)
     assert result.exit_code == 2

@@ -1,10 +1,17 @@
 """Admission of fetches, and that every waiting one is admitted."""
 
-from include.tiering.quotas.contract import QuotaKind, QuotaLevel, Scope, fetch_scopes
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+
+from include.tiering.quotas.contract import NAMELESS_CLIENT, QuotaKind, QuotaLevel, QuotasInForce, Scope, fetch_scopes
 from include.tiering.quotas.fetch_admission import FetchAdmission
-from include.tiering.quotas.shares import LEASE_SECONDS, SILENT_SECONDS, Liveness
+from include.tiering.quotas.shared_quotas import AnnouncingLedger, ledger_row_from_text, ledger_row_to_text
+from include.tiering.quotas.shares import LEASE_SECONDS, SILENT_SECONDS, LedgerRow, Liveness, renewed
 from include.tiering.units import KIB, MIB
 from tests.doubles.manual_clock import ManualClock
+from tests.doubles.quotas import MemoryLedgerStore
 
 # Who may read now, who is asked to stay away and for how long.
 
@@ -12,22 +19,25 @@ SCOPES = fetch_scopes(1, "orders", "reports")
 TOTAL, BROKER, TOPIC, CLIENT = SCOPES
 
 
-class Shares(dict[Scope, float | None]):
-    """Bytes a second by scope; no limit where nothing is set."""
-
-    def of(self, scope: Scope) -> float | None:
-        return self.get(scope)
+def admission_of(
+    quotas: Mapping[Scope, int], clock: ManualClock | None = None, ledger: MemoryLedgerStore | None = None
+) -> FetchAdmission:
+    """The admission of one process; `quotas` are stored as version 1."""
+    clock = clock or ManualClock()
+    ledger = ledger or MemoryLedgerStore()
+    stored = QuotasInForce(1, quotas)
+    return FetchAdmission(ledger.exchange, clock.now_ms, stored=lambda: stored, has_no_limit=lambda _: not quotas)
 
 
 def test_without_a_limit_everything_is_admitted() -> None:
-    admission = FetchAdmission(Shares().of, ManualClock())
+    admission = admission_of({})
     assert [admission.admit(SCOPES, 100 * MIB) for _ in range(3)] == [0, 0, 0]
 
 
 def test_the_throttle_time_is_kafkas() -> None:
     """4 MiB at 1 MiB/s: 3 s more than the second that they are divided by; 4 s later the next 4 MiB."""
     clock = ManualClock()
-    admission = FetchAdmission(Shares({BROKER: MIB}).of, clock)
+    admission = admission_of({BROKER: MIB}, clock)
     assert admission.admit(SCOPES, 4 * MIB) == 0
     assert admission.throttle_ms(SCOPES) == admission.admit(SCOPES, 1) == 3000
     clock.advance(4)
@@ -36,42 +46,101 @@ def test_the_throttle_time_is_kafkas() -> None:
 
 
 def test_the_largest_of_the_scopes_counts() -> None:
-    admission = FetchAdmission(Shares({TOTAL: 50, TOPIC: 10, CLIENT: 25}).of, ManualClock())
+    admission = admission_of({TOTAL: 50, TOPIC: 10, CLIENT: 25})
     admission.admit(SCOPES, 100)
     assert [admission.throttle_ms([scope]) for scope in SCOPES] == [1000, 0, 9000, 3000]
     assert admission.throttle_ms(SCOPES) == 9000
 
 
 def test_who_is_throttled_is_not_recorded() -> None:
-    shares = Shares({CLIENT: 10})
-    admission = FetchAdmission(shares.of, ManualClock())
+    admission = admission_of({CLIENT: 10})
     admission.admit(SCOPES, 20)
     assert admission.admit(SCOPES, 1_000_000) == 1000
     assert admission.throttle_ms(SCOPES) == 1000
 
 
 def test_a_change_of_the_quota_counts_from_the_next_question_on() -> None:
-    shares = Shares({TOTAL: 10})
-    admission = FetchAdmission(shares.of, ManualClock())
+    ledger = MemoryLedgerStore()
+    admission = admission_of({TOTAL: 10}, ledger=ledger)
     admission.admit(SCOPES, 20)
-    shares[TOTAL] = 5
+    announce = AnnouncingLedger(ledger, ManualClock()).announce
+    announce(QuotasInForce(2, {TOTAL: 5}))
     assert admission.throttle_ms(SCOPES) == 3000
-    shares[TOTAL] = 20
+    announce(QuotasInForce(3, {TOTAL: 20}))
     assert admission.throttle_ms(SCOPES) == 0
 
 
-def test_an_unknown_share_is_left_to_the_limiter() -> None:
-    admission = FetchAdmission(Shares({TOTAL: 0.0}).of, ManualClock())
-    assert [admission.admit(SCOPES, MIB) for _ in range(2)] == [0, 0]
+def test_what_other_processes_read_counts() -> None:
+    """Each command is a process of its own, and asks once."""
+    clock, ledger = ManualClock(), MemoryLedgerStore()
+    assert admission_of({TOTAL: 10}, clock, ledger).admit(SCOPES, 50) == 0
+    assert admission_of({TOTAL: 10}, clock, ledger).admit(SCOPES, 50) == 4000
+    clock.advance(11)
+    assert admission_of({TOTAL: 10}, clock, ledger).admit(SCOPES, 50) == 0
+
+
+def test_the_windows_survive_the_rounds_of_workers_and_the_text_of_the_row() -> None:
+    ledger = MemoryLedgerStore()
+    admission = admission_of({TOTAL: 10}, ledger=ledger)
+    admission.admit(SCOPES, 50)
+    ledger.exchange(lambda row: renewed(row, "a", {TOTAL: 1.0}, 1))
+    ledger.exchange(lambda row: ledger_row_from_text(ledger_row_to_text(row)))
+    assert admission.throttle_ms(SCOPES) == 4000
+
+
+@pytest.mark.parametrize("hours", [-1, 1])
+def test_a_clock_that_steps_throttles_nobody_for_long(hours: int) -> None:
+    clock = ManualClock()
+    admission = admission_of({TOTAL: 10}, clock)
+    admission.admit(SCOPES, 50)
+    clock.step(hours * 3_600_000)
+    assert admission.admit(SCOPES, 50) == 0
+    assert admission.admit(SCOPES, 50) == 4000
+
+
+def test_the_windows_of_another_length_begin_anew() -> None:
+    clock, ledger = ManualClock(), MemoryLedgerStore()
+    admission_of({TOTAL: 10}, clock, ledger).admit(SCOPES, 50)
+    window = ledger.exchange(lambda row: row).reads[TOTAL]
+    longer = replace(window, samples=window.samples * 13)
+    ledger.exchange(lambda row: replace(row, reads={TOTAL: longer}))
+    assert admission_of({TOTAL: 10}, clock, ledger).throttle_ms(SCOPES) == 0
+
+
+def test_without_a_quota_the_ledger_is_left_alone() -> None:
+    def exchange(_: object) -> LedgerRow:
+        raise AssertionError("nobody needs it")
+
+    admission = FetchAdmission(
+        exchange, ManualClock().now_ms, stored=lambda: QuotasInForce(0, {}), has_no_limit=lambda _: True
+    )
+    assert (admission.throttle_ms(SCOPES), admission.admit(SCOPES, MIB)) == (0, 0)
+    assert admission.lowest_quota(SCOPES) is None
+    admission.record(SCOPES, MIB)
+
+
+def test_readers_see_the_lowest_quota_and_the_window() -> None:
+    admission = admission_of({TOTAL: 10, CLIENT: 7})
+    assert (admission.lowest_quota(SCOPES), admission.window_seconds) == (7, 11.0)
+
+
+def test_who_gives_no_name_has_the_default_quota_of_clients() -> None:
+    admission = admission_of({CLIENT.default: 10})
+    nameless = fetch_scopes(1, "orders", NAMELESS_CLIENT)
+    assert [admission.admit(nameless, 50), admission.admit(nameless, 50)] == [0, 4000]
+    assert admission.admit(SCOPES, 50) == 0, "a client with a name has a share of its own"
+    platform = fetch_scopes(1, "orders")
+    assert [admission.admit(platform, 50), admission.admit(platform, 50)] == [0, 0]
 
 
 def test_many_clients_leave_nothing_behind() -> None:
-    clock = ManualClock()
-    admission = FetchAdmission(Shares().of, clock)
-    for number in range(10_000):
+    clock, ledger = ManualClock(), MemoryLedgerStore()
+    default = Scope(QuotaKind.FETCH, QuotaLevel.CLIENT)
+    admission = admission_of({default: 1}, clock, ledger)
+    for number in range(2_000):
         admission.admit([Scope(QuotaKind.FETCH, QuotaLevel.CLIENT, str(number))], 1)
         clock.advance(0.1)
-    assert len(admission._windows) <= 1_000
+    assert len(ledger.exchange(lambda row: row).reads) <= 111
 
 
 POLITE = "abcd"
@@ -84,10 +153,8 @@ def minute_with_a_rogue(client_quota: int | None) -> dict[str, int]:
     The rogue asks five times in each step; four polite clients ask for 0.8 MiB/s each.
     """
     clock = ManualClock()
-    shares = Shares({TOTAL: 5 * MIB})
-    for name in ("rogue", *POLITE):
-        shares[Scope(QuotaKind.FETCH, QuotaLevel.CLIENT, name)] = client_quota
-    admission = FetchAdmission(shares.of, clock)
+    of_clients = {} if client_quota is None else {Scope(QuotaKind.FETCH, QuotaLevel.CLIENT): client_quota}
+    admission = admission_of({TOTAL: 5 * MIB, **of_clients}, clock)
     got = dict.fromkeys(("rogue", *POLITE), 0)
 
     def ask(name: str, size_bytes: int) -> None:

@@ -449,6 +449,9 @@ class SilentLedger:
     def exchange(self, change: LedgerRowChange) -> LedgerRow:
         raise MetadataUnavailableError("the file is locked")
 
+    def database_ms(self) -> int:
+        raise MetadataUnavailableError("the file is locked")
+
 
 @dataclass
 class Stored:

@@ -19,21 +19,27 @@ from include.tiering.model.segments import (
     Uuid,
     Verdict,
 )
-from include.tiering.quotas.contract import ByteLimiter, QuotaKind, QuotaLevel, Scope
+from include.tiering.quotas.contract import (
+    NAMELESS_CLIENT,
+    ByteLimiter,
+    QuotaKind,
+    QuotaLevel,
+    QuotasInForce,
+    ReadAdmission,
+    Scope,
+)
 from include.tiering.quotas.fetch_admission import FetchAdmission
 from include.tiering.reading.fetch import (
     FetchedRecords,
-    FetchedSegment,
     PartitionFetch,
     RecordReader,
-    fetch_partition,
-    write_records,
 )
+from include.tiering.reading.files import FetchedSegment, fetch_partition, write_records
 from include.tiering.segments.contract import PartitionRetentionState, SegmentRow
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.memory_stores import MemoryMetadata
 from tests.doubles.partial import Partial
-from tests.doubles.quotas import NoQuotas
+from tests.doubles.quotas import MemoryLedgerStore, NoQuotas
 from tests.doubles.stored_log import CopiedPartition, CountingLimiter, copied_partition
 
 # One read: what quota, damage and verdicts make of it. The bytes themselves: tests/integration.
@@ -47,7 +53,9 @@ class OneLimiter(Partial):
     def __init__(self) -> None:
         self.limiter = CountingLimiter()
         self.asked: list[tuple[int, str, str | None]] = []
-        self.shares: dict[Scope, float] = {}
+        self.quotas: dict[Scope, int] = {}
+        self.ledger = MemoryLedgerStore()
+        self.clock = ManualClock()
 
     def fetch(self, broker_id: int, topic: str, client: str | None = None) -> ByteLimiter:
         self.asked.append((broker_id, topic, client))
@@ -56,8 +64,15 @@ class OneLimiter(Partial):
     def held_back(self, kind: QuotaKind, seconds: float) -> None:
         assert (kind, seconds) == (QuotaKind.FETCH, 0.0)
 
-    def share(self, scope: Scope) -> float | None:
-        return self.shares.get(scope)
+    def admission(self, *, samples: int, sample_ms: int) -> ReadAdmission:
+        return FetchAdmission(
+            self.ledger.exchange,
+            self.clock.now_ms,
+            stored=lambda: QuotasInForce(1, self.quotas),
+            has_no_limit=lambda scope: scope not in self.quotas,
+            samples=samples,
+            sample_ms=sample_ms,
+        )
 
 
 class Deployment:
@@ -69,18 +84,18 @@ class Deployment:
         self.metadata = MemoryMetadata(rows)
         self.rows: list[SegmentRow] = rows
         self.quotas = OneLimiter()
-        self.clock = ManualClock()
-        admission = FetchAdmission(self.quotas.share, self.clock)
+        self.clock = self.quotas.clock
+        admission = self.quotas.admission(samples=11, sample_ms=1_000)
         self.reader = RecordReader(self.metadata, self.copied.storage, self.quotas, admission)
 
     @property
     def partition(self):
         return self.rows[0].metadata.topic_id_partition
 
-    def read(self, fetch: PartitionFetch, client: str | None) -> FetchedRecords:
+    def read(self, fetch: PartitionFetch, client: str) -> FetchedRecords:
         return self.reader.read(fetch, self.reader.find(fetch), client)
 
-    def throttle_ms(self, fetch: PartitionFetch, client: str | None) -> int:
+    def throttle_ms(self, fetch: PartitionFetch, client: str) -> int:
         return self.reader.throttle_ms(self.reader.find(fetch), client)
 
     def log(self, number: int) -> bytes:
@@ -101,18 +116,20 @@ def test_an_answer_goes_on_into_the_next_segments(deployment: Deployment) -> Non
 
 
 def test_every_byte_is_charged_before_it_is_read(deployment: Deployment) -> None:
-    deployment.read(PartitionFetch(deployment.partition, 0, 10_000_000), None)
+    deployment.read(PartitionFetch(deployment.partition, 0, 10_000_000), NAMELESS_CLIENT)
     logs = sum(row.metadata.segment_size_bytes for row in deployment.rows)
     assert logs < deployment.quotas.limiter.total_bytes < logs * 1.05
 
 
 def test_a_small_fetch_reads_little(deployment: Deployment) -> None:
-    deployment.read(PartitionFetch(deployment.partition, deployment.rows[0].metadata.end_offset // 2, 2_000), None)
+    deployment.read(
+        PartitionFetch(deployment.partition, deployment.rows[0].metadata.end_offset // 2, 2_000), NAMELESS_CLIENT
+    )
     assert deployment.quotas.limiter.total_bytes < deployment.rows[0].metadata.segment_size_bytes / 2
 
 
 def test_an_exhausted_quota_answers_with_nothing_and_the_throttle_time(deployment: Deployment) -> None:
-    deployment.quotas.shares[CLIENT] = 1_000.0
+    deployment.quotas.quotas[CLIENT] = 1_000
     fetch = PartitionFetch(deployment.partition, 0, 4_000)
     assert deployment.throttle_ms(fetch, "reports") == 0
     first = deployment.read(fetch, "reports")
@@ -132,13 +149,32 @@ def test_an_exhausted_quota_answers_with_nothing_and_the_throttle_time(deploymen
 
 def test_a_batch_that_takes_more_than_its_reader_asked_for_is_read_to_its_end(deployment: Deployment) -> None:
     """It was begun within the quota; else the reader would be charged for ever and never get on."""
-    deployment.quotas.shares[CLIENT] = 1.0
+    deployment.quotas.quotas[CLIENT] = 1_000
     found = deployment.read(PartitionFetch(deployment.partition, 0, 100), "reports")
     assert len(found.records) > 100
 
 
+def test_a_tiny_quota_answers_at_once_and_says_how_long_the_read_would_take(deployment: Deployment) -> None:
+    deployment.quotas.quotas[CLIENT] = 10
+    fetch = PartitionFetch(deployment.partition, 0, 1)
+    found = deployment.read(fetch, "reports")
+    assert (found.records, deployment.quotas.limiter.total_bytes) == (b"", 0)
+    assert found.throttle_ms > 11_000
+    assert "for which the quota of 10 bytes a second takes" in found.said[0]
+    assert deployment.throttle_ms(fetch, "reports") > 0, "the index that was read counts"
+
+
+def test_no_reader_is_held_for_more_than_its_first_batch_or_a_second(deployment: Deployment) -> None:
+    quota = len(deployment.log(0)) // 2
+    deployment.quotas.quotas[CLIENT] = quota
+    found = deployment.read(PartitionFetch(deployment.partition, 0, 10_000_000), "reports")
+    assert 0 < len(found.records) <= quota
+    assert deployment.log(0).startswith(bytes(found.records))
+    assert deployment.quotas.limiter.total_bytes <= quota
+
+
 def test_a_quota_that_ends_on_the_way_ends_the_answer(deployment: Deployment) -> None:
-    deployment.quotas.shares[CLIENT] = 1_000.0
+    deployment.quotas.quotas[CLIENT] = 2 * deployment.rows[0].metadata.segment_size_bytes
     found = deployment.read(PartitionFetch(deployment.partition, 0, 10_000_000), "reports")
     assert bytes(found.records) == deployment.log(0)
     assert (found.throttle_ms, found.next_offset) == (0, deployment.rows[0].metadata.end_offset + 1)
@@ -148,18 +184,18 @@ def test_a_quota_that_ends_on_the_way_ends_the_answer(deployment: Deployment) ->
 def test_only_served_segments_are_read(deployment: Deployment, verdict: Verdict) -> None:
     second = deployment.rows[1]
     deployment.metadata.put(replace(second, verdict=verdict))
-    found = deployment.read(PartitionFetch(deployment.partition, 0, 10_000_000), None)
+    found = deployment.read(PartitionFetch(deployment.partition, 0, 10_000_000), NAMELESS_CLIENT)
     assert bytes(found.records) == deployment.log(0)
     with pytest.raises(OffsetOutOfRangeError, match=f"its verdict is {verdict}"):
-        deployment.read(PartitionFetch(deployment.partition, second.metadata.start_offset, 1), None)
+        deployment.read(PartitionFetch(deployment.partition, second.metadata.start_offset, 1), NAMELESS_CLIENT)
 
 
 def test_what_no_segment_holds_is_out_of_range(deployment: Deployment) -> None:
     beyond = deployment.rows[2].metadata.end_offset + 1
     with pytest.raises(OffsetOutOfRangeError, match=f"no segment in remote storage holds offset {beyond}$"):
-        deployment.read(PartitionFetch(deployment.partition, beyond, 1), None)
+        deployment.read(PartitionFetch(deployment.partition, beyond, 1), NAMELESS_CLIENT)
     with pytest.raises(OffsetOutOfRangeError, match="holds offset 0 under leader epoch 77"):
-        deployment.read(PartitionFetch(deployment.partition, 0, 1, leader_epoch=77), None)
+        deployment.read(PartitionFetch(deployment.partition, 0, 1, leader_epoch=77), NAMELESS_CLIENT)
 
 
 def test_a_recorded_hole_is_named_and_where_records_go_on(deployment: Deployment) -> None:
@@ -169,9 +205,9 @@ def test_a_recorded_hole_is_named_and_where_records_go_on(deployment: Deployment
         OffsetOutOfRangeError,
         match=rf"{hole.first}\.\.5000 were skipped by me@host \(retention was quicker\); go on at offset 5001$",
     ):
-        deployment.read(PartitionFetch(deployment.partition, 4_000, 1), None)
+        deployment.read(PartitionFetch(deployment.partition, 4_000, 1), NAMELESS_CLIENT)
     with pytest.raises(OffsetOutOfRangeError, match=r"holds offset 5001$"):
-        deployment.read(PartitionFetch(deployment.partition, 5_001, 1), None)
+        deployment.read(PartitionFetch(deployment.partition, 5_001, 1), NAMELESS_CLIENT)
 
 
 def test_damage_in_the_store_is_named_and_nothing_of_it_is_given(deployment: Deployment) -> None:
@@ -180,7 +216,7 @@ def test_damage_in_the_store_is_named_and_nothing_of_it_is_given(deployment: Dep
     content[len(content) // 2] ^= 1
     path.write_bytes(content)
     with pytest.raises(RemoteChecksumError, match="is damaged in the store: "):
-        deployment.read(PartitionFetch(deployment.partition, 0, 10_000_000), None)
+        deployment.read(PartitionFetch(deployment.partition, 0, 10_000_000), NAMELESS_CLIENT)
 
 
 def test_a_damaged_index_fails_the_fetch(deployment: Deployment) -> None:
@@ -189,9 +225,9 @@ def test_a_damaged_index_fails_the_fetch(deployment: Deployment) -> None:
     sound = path.read_bytes()
     path.write_bytes(bytes(len(sound)))
     with pytest.raises(RemoteChecksumError, match="is damaged in the store: "):
-        deployment.read(PartitionFetch(deployment.partition, 0, 1), None)
+        deployment.read(PartitionFetch(deployment.partition, 0, 1), NAMELESS_CLIENT)
     path.write_bytes(sound)
-    assert deployment.read(PartitionFetch(deployment.partition, 0, 1), None).records
+    assert deployment.read(PartitionFetch(deployment.partition, 0, 1), NAMELESS_CLIENT).records
 
 
 @pytest.mark.parametrize("arguments", [(-1, 1, None), (0, 0, None), (0, 1, -1)])
@@ -201,7 +237,7 @@ def test_what_cannot_be_asked_is_refused(deployment: Deployment, arguments: tupl
 
 
 def test_a_file_is_named_after_its_offsets(deployment: Deployment, tmp_path: Path) -> None:
-    found = deployment.read(PartitionFetch(deployment.partition, 0, 1), None)
+    found = deployment.read(PartitionFetch(deployment.partition, 0, 1), NAMELESS_CLIENT)
     path = write_records(found, tmp_path / "out")
     assert path.name == f"{found.base_offset:020d}-{found.next_offset - 1:020d}.batches"
     assert path.parent.name == str(deployment.partition)
@@ -210,7 +246,7 @@ def test_a_file_is_named_after_its_offsets(deployment: Deployment, tmp_path: Pat
 
 
 def test_a_link_that_somebody_planted_is_not_written_through(deployment: Deployment, tmp_path: Path) -> None:
-    found = deployment.read(PartitionFetch(deployment.partition, 0, 1), None)
+    found = deployment.read(PartitionFetch(deployment.partition, 0, 1), NAMELESS_CLIENT)
     mine, target = tmp_path / "mine", tmp_path / "out" / str(deployment.partition)
     mine.write_bytes(b"mine")
     target.mkdir(parents=True)
@@ -222,7 +258,7 @@ def test_a_link_that_somebody_planted_is_not_written_through(deployment: Deploym
 
 
 def test_a_directory_that_leads_elsewhere_is_refused(deployment: Deployment, tmp_path: Path) -> None:
-    found = deployment.read(PartitionFetch(deployment.partition, 0, 1), None)
+    found = deployment.read(PartitionFetch(deployment.partition, 0, 1), NAMELESS_CLIENT)
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / str(deployment.partition)).symlink_to(tmp_path / "elsewhere")
@@ -233,7 +269,7 @@ def test_a_directory_that_leads_elsewhere_is_refused(deployment: Deployment, tmp
 def test_a_directory_of_somebody_else_is_refused(
     deployment: Deployment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = deployment.read(PartitionFetch(deployment.partition, 0, 1), None)
+    found = deployment.read(PartitionFetch(deployment.partition, 0, 1), NAMELESS_CLIENT)
     monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
     with pytest.raises(SettingError, match="belongs to another user"):
         write_records(found, tmp_path / "out")

@@ -164,21 +164,6 @@ class TestActiveGuards:
         audit(store, run_id="two", refusals=[Refusal(guard, "because")])
         assert len(store.active_guards()) == 1
 
-    def test_a_partition_with_copies_that_the_database_forgot_is_not_ready(self, store, metadata):
-        """Of other topics and partitions nothing is forgotten."""
-        forgotten = orphan(kind=FindingKind.ADOPTABLE)
-        audit(store, forgotten, run_id="one")
-        assert metadata.is_ready(ORDERS), "an interrupted copy says nothing about the database"
-        audit(store, forgotten, orphan("orders/1/a.log", partition=1), run_id="two", refusals=[SET_BACK])
-        others = (replace(ORDERS, partition=1), partition_of("payments"))
-        assert [metadata.is_ready(one) for one in (ORDERS, *others)] == [False, True, True]
-        (identity,) = [one for one in store.findings() if one.finding.kind is FindingKind.ADOPTABLE]
-        store.accept([identity.finding_id], author="ann")
-        assert metadata.is_ready(ORDERS)
-        audit(store, forgotten, run_id="three", refusals=[SET_BACK])
-        audit(store, forgotten, run_id="four")
-        assert metadata.is_ready(ORDERS)
-
     def test_an_inventory_does_not_and_may_raise_it(self, store, now):
         inventory = AuditRecord("two", AuditSource.INVENTORY, now.now_ms, now.now_ms, 1, 1)
         store.record(replace(inventory, refusals=(SET_BACK,)), [], covers=())

@@ -341,9 +341,8 @@ class RemoteLogMetadata(Divergences, Protocol):
 
         It is not complete while the database is unavailable or its schema is not at head, nor while the metadata are
         being rebuilt. In a topic of the owner BROKER, the brokers' records about the partition must also be read, if
-        the metadata topic was ever read: see `MetadataIngestion.unread`. In any other topic it is not complete while an
-        active guard of an audit says that the database was set back, and copies of this partition that the database
-        does not know are an open finding. By default, an implementation of this contract is always ready.
+        the metadata topic was ever read: see `MetadataIngestion.unread`. By default, an
+        implementation of this contract is always ready.
         """
         return True
 

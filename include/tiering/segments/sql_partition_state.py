@@ -19,8 +19,6 @@ from sqlalchemy import Connection, and_, bindparam, select, update
 from include.tiering.database.event_log import EventKind, record_event
 from include.tiering.database.migrations import is_at_head
 from include.tiering.database.schema import (
-    active_guards,
-    audit_findings,
     partitions,
     segments,
     size_counters,
@@ -68,20 +66,7 @@ _IS_REBUILDING: Final = (
     .where(stores.c.cluster_id == bindparam("of_cluster"), stores.c.rebuilding_since_ms.is_not(None))
     .exists()
 )
-_GUARDED: Final = active_guards.c.cluster_id == bindparam("of_cluster")
-_READINESS: Final = select(
-    _OWNER.scalar_subquery().label("owner"),
-    _IS_REBUILDING.label("is_rebuilding"),
-    select(active_guards.c.guard).where(_GUARDED).exists().label("is_set_back"),
-)
-_FORGOTTEN: Final = (
-    select(audit_findings.c.finding_id)
-    .where(audit_findings.c.cluster_id == bindparam("of_cluster"), audit_findings.c.state == "open")
-    .where(audit_findings.c.kind == "adoptable", audit_findings.c.topic_id == bindparam("of_topic"))
-    .where(audit_findings.c.partition == bindparam("of_partition"))
-    .limit(1)
-)
-"""A complete copy that the last audit found in the store and not in the database."""
+_READINESS: Final = select(_OWNER.scalar_subquery().label("owner"), _IS_REBUILDING.label("is_rebuilding"))
 _FINISHED: Final = int(RemoteLogSegmentState.COPY_SEGMENT_FINISHED)
 _FINISHED_BYTES: Final = select(size_counters.c.size_bytes).where(
     in_partition(size_counters),
@@ -254,15 +239,10 @@ class SqlPartitionState(ClusterStore):
 
 def not_ready_reason(connection: Connection, cluster_id: str, partition: TopicIdPartition) -> str | None:
     """Return why the metadata of a partition is not complete; None if it is. See `RemoteLogMetadata.is_ready`."""
-    key = key_of(cluster_id, partition)
-    found = connection.execute(_READINESS, {name: key[name] for name in ("of_cluster", "of_topic")}).one()
+    found = connection.execute(_READINESS, {"of_cluster": cluster_id, "of_topic": str(partition.topic_id)}).one()
     if found.is_rebuilding:
         return "the metadata are being rebuilt"
-    if found.owner == TopicOwner.BROKER:
-        return why_not_read(connection, cluster_id, partition)
-    if found.is_set_back and connection.execute(_FORGOTTEN, key).one_or_none() is not None:
-        return "the database was set back, and does not know all copies of this partition"
-    return None
+    return why_not_read(connection, cluster_id, partition) if found.owner == TopicOwner.BROKER else None
 
 
 def _require_hole(

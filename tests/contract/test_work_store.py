@@ -547,6 +547,13 @@ class TestProgress:
         work.report_progress(_progress("inline", pool=None))
         assert work.live_batches("remote_log_reader") == ["reader"]
         assert work.live_batches("remote_log_copier") == ["copier"]
+        assert [(report.batch_id, report.pool) for report in work.running_batches()] == [
+            ("copier", "remote_log_copier"),
+            ("inline", None),
+            ("reader", "remote_log_reader"),
+        ]
+        work.report_progress(_progress("inline", pool=None, finished=True))
+        assert [report.batch_id for report in work.running_batches()] == ["copier", "reader"]
 
 
 class TestSwitches:

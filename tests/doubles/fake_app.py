@@ -80,6 +80,9 @@ class FakeWork:
     def paused_topics(self) -> frozenset[str]:
         return frozenset(self.paused)
 
+    def running_batches(self) -> Sequence[BatchProgress]:
+        return self.reports
+
     def live_batches(self, pool: str) -> Sequence[str]:
         return [report.batch_id for report in self.reports if report.pool == pool]
 

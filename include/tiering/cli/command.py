@@ -406,7 +406,7 @@ def json_pieces(document: dict[str, Any]) -> Iterator[str]:
 
 _LEAST_SENTENCE: Final = 24
 _GAP: Final = 3
-"""Most characters that are drawn between two columns."""
+"""Most characters that are drawn between two columns, and at both edges of a table together."""
 
 
 def print_table(console: "Console", table: "Table") -> None:
@@ -422,7 +422,7 @@ def print_table(console: "Console", table: "Table") -> None:
     rows = [[printable(cell) for cell in row] for row in table.rows]
     heads = [column.removesuffix(">") for column in table.columns]
     needed = [_needed(cells) for cells in zip(heads, *rows, strict=True)]
-    if sum(needed) + _GAP * (len(needed) - 1) > console.width:
+    if sum(needed) + _GAP * len(needed) > console.width:
         console.print(Text(_blocks(table.title, heads, rows)), soft_wrap=True)
         return
     drawn = RichTable(title=table.title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)

@@ -110,6 +110,7 @@ def _now(session: Session) -> "tuple[TieringSettings, Activity]":
             pools,
             app.adapters.topic_quotas.report(),
             app.adapters.stores.topic_deletions.all(),
+            app.adapters.stores.work.running_batches(),
         )
         return app.effective_configs.settings(), activity
 

@@ -1,4 +1,4 @@
-"""Progress bars of long commands, on standard error, and only on a terminal.
+"""Progress of long commands, on standard error: bars on a terminal; elsewhere a run writes a line now and then.
 
 There are bars for the bytes, rate and time left of a run; for counted items; for the objects listed so far, whose total
 is unknown; for the records sent about each partition; and for the offset reached in each partition of the metadata
@@ -27,6 +27,7 @@ from rich.progress import (
 )
 
 from include.tiering.errors import MetadataUnavailableError
+from include.tiering.units import format_bytes
 
 if TYPE_CHECKING:
     from include.tiering.metadata_sync.service import PartitionProgress
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
 
 
 _POLL_SECONDS: Final = 0.5
+_LINE_SECONDS: Final = 10.0
+"""Between two lines of a command whose standard error is no terminal."""
 
 
 def bar_of_bytes(console: Console) -> Progress:
@@ -60,7 +63,10 @@ def counted_bytes(activity: str, planned_bytes: int, console: Console | None = N
 
 
 class RunProgress:
-    """Shows the progress that the batches of a run store in the database, from a thread of its own."""
+    """Shows the progress that the batches of a run store in the database, from a thread of its own.
+
+    On a terminal it is a bar; elsewhere a line at the begin and every ten seconds.
+    """
 
     def __init__(
         self,
@@ -77,21 +83,24 @@ class RunProgress:
         console = console if console is not None else Console(stderr=True)
         self._progress = bar_of_bytes(console)
         self._task = self._progress.add_task(activity, total=planned_bytes)
+        self._bytes_per_second = 0.0
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._follow, name="progress", daemon=True)
 
     def __enter__(self) -> Self:
-        if not self._progress.disable:
+        if self._progress.disable:
+            self.say()
+        else:
             self._progress.start()
-            self._thread.start()
+        self._thread.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._ended.set()
+        self._thread.join()
         if not self._progress.disable:
-            self._thread.join()
             self._progress.stop()
 
     def refresh(self) -> None:
@@ -101,6 +110,7 @@ class RunProgress:
             paused = self._work.paused_topics()
         except MetadataUnavailableError:
             return
+        self._bytes_per_second = sum(report.bytes_per_second for report in reports if not report.finished)
         current = next(
             (report.partition for report in reports if not report.finished and report.partition), self._activity
         )
@@ -109,9 +119,21 @@ class RunProgress:
             self._task, completed=sum(report.done_bytes for report in reports), description=description
         )
 
+    def say(self) -> None:
+        """Write one line with the newest reports, for a log or a pipe."""
+        self.refresh()
+        task = self._progress.tasks[0]
+        done = f"{format_bytes(int(task.completed))} of {format_bytes(int(task.total or 0))}"
+        rate = f", {format_bytes(int(self._bytes_per_second))}/s" if self._bytes_per_second else ""
+        self._progress.console.print(f"{task.description}: {done}{rate}", markup=False, highlight=False, soft_wrap=True)
+
     def _follow(self) -> None:
-        while not self._ended.wait(_POLL_SECONDS):
-            self.refresh()
+        shows_lines = self._progress.disable
+        while not self._ended.wait(_LINE_SECONDS if shows_lines else _POLL_SECONDS):
+            if shows_lines:
+                self.say()
+            else:
+                self.refresh()
 
 
 @contextmanager

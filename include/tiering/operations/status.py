@@ -1,7 +1,7 @@
 """The report of `status`: settings with their origins, and what is paused or running now."""
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,10 +10,10 @@ from include.tiering.configs.report import pools_document, pools_table, topic_qu
 from include.tiering.model.segments import Uuid
 from include.tiering.presentation import Document, Presentation, Table, count
 from include.tiering.quotas.topic_quotas import TopicQuotaReport
-from include.tiering.runs.contract import ALL_TOPICS
+from include.tiering.runs.contract import ALL_TOPICS, BatchProgress
 from include.tiering.segments.topics import TopicDeletion
 from include.tiering.settings.catalogue import TieringSettings, all_settings
-from include.tiering.units import format_utc
+from include.tiering.units import format_bytes, format_duration, format_utc
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,12 +25,14 @@ class Activity:
         pools: the pools with their running batches.
         topic_quotas: the rates at which topics receive bytes.
         deleted_topics: topics that were deleted in the cluster.
+        batches: the last reports of the batches that run now, those of commands included.
     """
 
     paused_topics: Collection[str]
     pools: PoolsStatus
     topic_quotas: TopicQuotaReport = field(default_factory=TopicQuotaReport)
     deleted_topics: Mapping[Uuid, TopicDeletion] = field(default_factory=dict)
+    batches: Sequence[BatchProgress] = ()
 
 
 def present_status(settings: TieringSettings, activity: Activity | None, unavailable: str = "") -> Presentation:
@@ -38,7 +40,7 @@ def present_status(settings: TieringSettings, activity: Activity | None, unavail
     if activity is None:
         summary = f"activity is unknown: {unavailable}"
     else:
-        running = sum(len(pool.live_batches) for pool in activity.pools.pools)
+        running = len(activity.batches)
         summary = f"{paused_words(activity.paused_topics)}; {count(running, 'batch runs', 'batches run')}"
     return Presentation(
         lambda: _document(settings, activity, unavailable),
@@ -65,6 +67,7 @@ def _document(settings: TieringSettings, activity: Activity | None, unavailable:
     return {
         **document,
         "paused_topics": sorted(activity.paused_topics),
+        "batches": [_batch_document(report) for report in activity.batches],
         **pools_document(activity.pools),
         **topic_quotas_document(activity.topic_quotas),
         "deleted_topics": [
@@ -84,7 +87,54 @@ def _tables(settings: TieringSettings, activity: Activity | None) -> tuple[Table
     known = Table("settings", ("setting", "value", "from"), rows)
     if activity is None:
         return (known,)
-    return (known, pools_table(activity.pools), *topic_quotas_table(activity.topic_quotas), *_deleted_topics(activity))
+    return (
+        known,
+        *_batches(activity),
+        pools_table(activity.pools),
+        *topic_quotas_table(activity.topic_quotas),
+        *_deleted_topics(activity),
+    )
+
+
+def _batches(activity: Activity) -> tuple[Table, ...]:
+    """Return a table of the running batches with their rate and the time left; no table if none runs."""
+    heads = ("batch", "in", "partition", "done>", "of>", "a second>", "time left>")
+    rows = tuple(
+        (
+            report.batch_id,
+            report.pool or f"{report.host}:{report.pid}",
+            report.partition,
+            format_bytes(report.done_bytes),
+            format_bytes(report.planned_bytes),
+            format_bytes(int(report.bytes_per_second)),
+            "" if (left := _seconds_left(report)) is None else format_duration(left),
+        )
+        for report in activity.batches
+    )
+    return (Table("running batches", heads, rows),) if rows else ()
+
+
+def _seconds_left(report: BatchProgress) -> float | None:
+    """Return the time left at the present rate; None while nothing is sent."""
+    if report.bytes_per_second <= 0:
+        return None
+    return max(0, report.planned_bytes - report.done_bytes) / report.bytes_per_second
+
+
+def _batch_document(report: BatchProgress) -> Document:
+    left = _seconds_left(report)
+    return {
+        "run_id": report.run_id,
+        "batch_id": report.batch_id,
+        "pool": report.pool,
+        "host": report.host,
+        "pid": report.pid,
+        "partition": report.partition,
+        "done_bytes": report.done_bytes,
+        "planned_bytes": report.planned_bytes,
+        "bytes_per_second": round(report.bytes_per_second, 3),
+        "seconds_left": None if left is None else round(left, 1),
+    }
 
 
 def _deleted_topics(activity: Activity) -> tuple[Table, ...]:

@@ -311,6 +311,13 @@ class WorkStore(Protocol):
         """Return the stored number of slots of an Airflow pool; None if no number was ever stored."""
         ...
 
+    def running_batches(self) -> Sequence[BatchProgress]:
+        """Return the last reports of all batches that run now, as `live_batches` defines it, oldest batch first.
+
+        Batches that hold no slot of a pool, those of commands, are included.
+        """
+        ...
+
     def live_batches(self, pool: str) -> Sequence[str]:
         """Return the ids of batches that hold a slot of this pool now, in the order in which they began.
 

@@ -164,6 +164,14 @@ _LIVE_LEASES: Final = _LEASES.where(is_live_lease(bindparam("at_ms")))
 _RELEASE: Final = update(leases).where(OF_FENCE)
 _RENEW: Final = _RELEASE.where(leases.c.expires_at_ms != _RELEASED)
 _PAUSED: Final = select(pauses.c.topic).where(pauses.c.cluster_id == bindparam("of_cluster"))
+_IS_LIVE: Final = and_(
+    batches.c.updated_at_ms.between(bindparam("since_ms"), bindparam("until_ms")), batches.c.finished.is_(False)
+)
+_RUNNING_BATCHES: Final = (
+    select(batches)
+    .where(batches.c.cluster_id == bindparam("of_cluster"), _IS_LIVE)
+    .order_by(batches.c.started_at_ms, batches.c.batch_id)
+)
 _LIVE_BATCHES: Final = (
     select(batches.c.batch_id)
     .where(batches.c.cluster_id == bindparam("of_cluster"), batches.c.pool == bindparam("of_pool"))
@@ -243,23 +251,16 @@ class SqlBatches(ClusterStore):
         """Implement `WorkStore.progress`."""
         query = select(batches).where(batches.c.cluster_id == self._cluster_id, batches.c.run_id == run_id)
         with reading(self._engine) as connection:
-            return [
-                BatchProgress(
-                    run_id=row.run_id,
-                    batch_id=row.batch_id,
-                    pool=row.pool,
-                    host=row.host,
-                    pid=row.pid,
-                    partition=row.partition,
-                    done_bytes=row.done_bytes,
-                    planned_bytes=row.planned_bytes,
-                    bytes_per_second=row.bytes_per_second,
-                    finished=row.finished,
-                    started_at_ms=row.started_at_ms,
-                    updated_at_ms=row.updated_at_ms,
-                )
-                for row in connection.execute(query.order_by(batches.c.started_at_ms, batches.c.batch_id))
-            ]
+            rows = connection.execute(query.order_by(batches.c.started_at_ms, batches.c.batch_id)).all()
+        return list(map(_report, rows))
+
+    def running_batches(self) -> Sequence[BatchProgress]:
+        """Implement `WorkStore.running_batches`."""
+        with reading(self._engine) as connection:
+            now_ms = self._now_ms(connection)
+            bounds = {"since_ms": now_ms - LIVE_BATCH_MS, "until_ms": now_ms + LEASE_MARGIN_MS}
+            rows = connection.execute(_RUNNING_BATCHES, {"of_cluster": self._cluster_id, **bounds}).all()
+        return list(map(_report, rows))
 
     def pause(self, topic: str | None, *, author: str) -> None:
         """Implement `WorkStore.pause`."""
@@ -305,6 +306,23 @@ class SqlBatches(ClusterStore):
         return [
             (partition_from(row.topic_id, row.partition, row.name), LeaseRole(row.role), _holder(row)) for row in rows
         ]
+
+
+def _report(row: Row[Any]) -> BatchProgress:
+    return BatchProgress(
+        run_id=row.run_id,
+        batch_id=row.batch_id,
+        pool=row.pool,
+        host=row.host,
+        pid=row.pid,
+        partition=row.partition,
+        done_bytes=row.done_bytes,
+        planned_bytes=row.planned_bytes,
+        bytes_per_second=row.bytes_per_second,
+        finished=row.finished,
+        started_at_ms=row.started_at_ms,
+        updated_at_ms=row.updated_at_ms,
+    )
 
 
 def _holder(row: Row[Any]) -> LeaseHolder:

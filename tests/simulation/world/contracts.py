@@ -48,6 +48,7 @@ WORK: Final = {
     "paused_topics": READ,
     "pool_size": READ,
     "live_batches": READ,
+    "running_batches": READ,
     "pause": WRITE,
     "resume": WRITE,
 }

@@ -405,3 +405,20 @@ def test_a_number_that_nothing_can_hold_is_refused_by_its_name(
     assert result.exit_code == ExitCode.USAGE
     assert "Invalid value for" in result.stderr
     assert app.calls == []
+
+
+def test_status_shows_a_batch_of_a_command_with_its_rate_and_the_time_left(
+    run: Run, app: FakeApp, document: Document
+) -> None:
+    app.adapters.stores.work.reports = [
+        BatchProgress("run-1", "run-1.0", None, "host-a", 17, "orders-0", 2048, 10240, 1024.0, finished=False)
+    ]
+    shown = run("status").stdout
+    assert "1 batch runs" in shown
+    assert "run-1.0  host-a:17  orders-0" in shown
+    assert [(batch["pool"], batch["seconds_left"]) for batch in document("status")["batches"]] == [(None, 8.0)]
+
+
+def test_copy_without_a_terminal_says_at_once_what_it_does_and_that_it_is_paused(run: Run, app: FakeApp) -> None:
+    app.adapters.stores.work.pause(None, author="me")
+    assert "copying (paused: *): 0 B of 5.0 KiB" in run("copy", "--topic", "orders").stderr

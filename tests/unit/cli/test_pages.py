@@ -148,11 +148,11 @@ def test_the_bar_survives_a_database_that_is_away() -> None:
     assert "copying" in shown_by(Away())
 
 
-def test_without_a_terminal_nothing_is_drawn() -> None:
+def test_without_a_terminal_a_line_is_written_and_nothing_drawn() -> None:
     screen = io.StringIO()
     with RunProgress(FakeWork(), "run-1", 4096, Console(file=screen)) as progress:  # type: ignore[arg-type]
         progress.refresh()
-    assert screen.getvalue() == ""
+    assert screen.getvalue() == "copying: 0 B of 4.0 KiB\n"
 
 
 # The generated pages name everything that is declared, and a stale page is found.

@@ -27,7 +27,7 @@ from include.tiering.operations.status import Activity, present_status
 from include.tiering.reading.fetch import FetchedRecords, PartitionFetch
 from include.tiering.reading.report import present_fetch, present_records
 from include.tiering.runs.cluster_log_dirs import KnownLogDir
-from include.tiering.runs.contract import PlannedPartition, PlannedSegment, SegmentOutcome
+from include.tiering.runs.contract import BatchProgress, PlannedPartition, PlannedSegment, SegmentOutcome
 from include.tiering.segments.failed_copies import FailedCopy, Loss
 from include.tiering.segments.topics import TopicDeletion
 from include.tiering.settings import load_settings
@@ -585,7 +585,9 @@ def test_a_pool_of_size_0_is_a_pause() -> None:
 def test_status() -> None:
     settings = load_settings(environ={"TIERING_METADATA__URL": "postgresql://u:hunter2@h/db"})
     deleted = {Uuid(bytes(16)): TopicDeletion("old", 1_700_000_000_000, "RemoveTopicRecord in a log")}
-    presented = present_status(settings, Activity(frozenset({"pay", "orders"}), _pools(), deleted_topics=deleted))
+    running = BatchProgress("run-1", "run-1.0", None, "host-a", 17, "orders-0", 2048, 10240, 1024.0, finished=False)
+    activity = Activity(frozenset({"pay", "orders"}), _pools(), deleted_topics=deleted, batches=(running,))
+    presented = present_status(settings, activity)
     document = presented.document()
     by_name = {setting.pop("name"): setting for setting in document.pop("settings")}
     assert by_name["metadata.url"] == {
@@ -596,6 +598,20 @@ def test_status() -> None:
     assert by_name["tiering.copier.batch.max.seconds"] == {"value": 600, "origin": "default", "dynamic": True}
     assert document == {
         "paused_topics": ["orders", "pay"],
+        "batches": [
+            {
+                "run_id": "run-1",
+                "batch_id": "run-1.0",
+                "pool": None,
+                "host": "host-a",
+                "pid": 17,
+                "partition": "orders-0",
+                "done_bytes": 2048,
+                "planned_bytes": 10240,
+                "bytes_per_second": 1024.0,
+                "seconds_left": 8.0,
+            }
+        ],
         "pools": present_pools(_pools()).document()["pools"],
         "topic_quotas": {"enabled": False, "total_thresholds": {}, "topic_thresholds": {}, "brokers": []},
         "deleted_topics": [

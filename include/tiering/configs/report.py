@@ -125,6 +125,7 @@ def present_alteration(altered: AlteredConfigs) -> Presentation:
             "taken_by": list(map(_worker_document, altered.taken_by)),
             "not_taken_by": list(map(_worker_document, altered.not_taken_by)),
             "notes": list(altered.notes),
+            "read_at_start": list(altered.read_at_start),
             "not_claimed": altered.not_claimed,
         },
         lambda: (_changes_table(altered.changes),) if altered.changes else (),
@@ -144,6 +145,12 @@ def _taken_words(altered: AlteredConfigs) -> str:
     words = f"{altered.entity}: {changed}, version {altered.version}; "
     if altered.notes:
         return words + "; ".join(altered.notes)
+    if altered.read_at_start:
+        verb = "is" if len(altered.read_at_start) == 1 else "are"
+        words += f"{', '.join(altered.read_at_start)} {verb} read when a plan, batch or command starts, "
+        words += "and running ones keep the old value" + ("; " if altered.has_quota else "")
+    if not altered.has_quota:
+        return words if altered.read_at_start else words + "in force within half a second"
     workers = len(altered.taken_by) + len(altered.not_taken_by)
     if not workers:
         return words + "no worker runs"

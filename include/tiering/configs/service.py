@@ -36,6 +36,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from include.tiering.clock import Clock
+from include.tiering.configs.config_catalogue import all_configs
 from include.tiering.configs.config_store import (
     ConfigChange,
     ConfigCheck,
@@ -62,7 +63,11 @@ from include.tiering.configs.pools import (
 from include.tiering.configs.rules import check_rules, checked_changes, quotas_in_force
 from include.tiering.errors import ConfigRefusedError, SettingError
 from include.tiering.quotas.contract import QuotaLedger, QuotaWorker
+from include.tiering.quotas.topic_quotas import TOPIC_QUOTAS_ENABLE, TOPIC_THRESHOLD, TOTAL_THRESHOLD
 from include.tiering.settings import TieringSettings
+
+_READ_WHILE_RUNNING: Final = frozenset({TOTAL_THRESHOLD, TOPIC_THRESHOLD, TOPIC_QUOTAS_ENABLE})
+"""Configs that running batches read again twice a second."""
 
 WAIT_SECONDS: Final = 5.0
 POLL_SECONDS: Final = 0.1
@@ -75,6 +80,7 @@ class AlteredConfigs:
     `not_taken_by` includes workers that died a moment ago, until their heartbeat has stood still for long enough. After
     a change of pools both lists of workers are empty, and `notes` say what follows from the new sizes. `not_claimed`
     says why the remote store could not be claimed after the change; None if it was claimed, or the change was of pools.
+    `has_quota` says whether workers were waited for, `read_at_start` names changed configs that running work keeps.
     """
 
     entity: ConfigEntity
@@ -84,6 +90,8 @@ class AlteredConfigs:
     not_taken_by: tuple[QuotaWorker, ...]
     notes: tuple[str, ...] = ()
     not_claimed: str | None = None
+    has_quota: bool = True
+    read_at_start: tuple[str, ...] = ()
 
 
 def alter_configs(
@@ -117,8 +125,20 @@ def alter_configs(
     altered = store.alter(entity, checked, author=author, check=check_all)
     ledger.announce(quotas_in_force(altered.snapshot))
     version, not_claimed = altered.snapshot.version, claim()
-    taken_by, not_taken_by = _wait_for(version, ledger, clock, wait_seconds)
-    return AlteredConfigs(entity, version, altered.changes, taken_by, not_taken_by, not_claimed=not_claimed)
+    quotas = {config.name for config in all_configs() if config.quota is not None}
+    # Only quotas reach running workers by the ledger; its version says nothing about other configs.
+    has_quota = any(name in quotas for name in checked)
+    taken_by, not_taken_by = _wait_for(version, ledger, clock, wait_seconds) if has_quota else ((), ())
+    return AlteredConfigs(
+        entity,
+        version,
+        altered.changes,
+        taken_by,
+        not_taken_by,
+        not_claimed=not_claimed,
+        has_quota=has_quota,
+        read_at_start=tuple(name for name in checked if name not in quotas and name not in _READ_WHILE_RUNNING),
+    )
 
 
 def _wait_for(

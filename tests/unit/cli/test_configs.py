@@ -28,6 +28,16 @@ BROKER_1 = ("--entity-type", "brokers", "--entity-name", "1")
 REPORTING = ("--entity-type", "clients", "--entity-name", "reporting")
 
 
+def test_nobody_is_said_to_have_taken_what_is_read_at_a_start_only(run: Run, app: FakeApp) -> None:
+    app.adapters.quota_ledger = ScriptedLedger(**{"host:1": 0})
+    result = run("configs", "--alter", *BROKERS, "--add-config", "tiering.copier.batch.max.seconds=1")
+    assert result.exit_code == 0
+    assert "taken by" not in result.stdout
+    assert "is read when a plan, batch or command starts, and running ones keep the old value" in result.stdout
+    result = run("configs", "--alter", *BROKERS, "--add-config", "total.bytes.in.per.sec.threshold=10")
+    assert "in force within half a second" in result.stdout
+
+
 def test_alter_sets_and_removes_in_one_change(run: Run, app: FakeApp) -> None:
     app.adapters.quota_ledger = ScriptedLedger(**{"host:1": 0, "host:2": 1})
     assert run("configs", "--alter", *BROKERS, "--add-config", f"{COPY}=10,{FETCH}=20").exit_code == 0
@@ -37,7 +47,8 @@ def test_alter_sets_and_removes_in_one_change(run: Run, app: FakeApp) -> None:
     )  # fmt: skip
     assert result.exit_code == 0
     assert app.adapters.stores.configs.of_entity(ALL_BROKERS) == {COPY: "11", "queued.max.requests": "7"}
-    assert "brokers default: 3 configs changed, version 5; taken by 2 workers" in result.stdout
+    assert "brokers default: 3 configs changed, version 5; queued.max.requests is read when a plan" in result.stdout
+    assert "running ones keep the old value; taken by 2 workers" in result.stdout
     assert "@" in app.adapters.stores.configs.history()[0].author
 
 

@@ -88,7 +88,7 @@ def test_what_is_compared_at_a_handover_leaves_out_what_is_not_opened(tmp_path: 
         for start, end in ((0, large.last), (large.first + 1, large.last), (0, large.first - 1)):
             tracemalloc.start()
             stored = stored_digest(
-                app.adapters.stores.metadata, app.adapters.storage, UnlimitedBytes(), partition, start, end
+                app.adapters.stores.metadata, app.adapters.storage, lambda _: UnlimitedBytes(), partition, start, end
             )
             peak = tracemalloc.get_traced_memory()[1]
             tracemalloc.stop()

@@ -70,6 +70,8 @@ def fetch(
     """
     if offset is None and (epoch, max_bytes) != (None, None):
         raise SettingError("--epoch and --max-bytes need --offset: a whole partition is read without them")
+    if client is not None:
+        _check_client(client)
     with session_of(ctx).opened() as app:
         found = remote_partition(app, topic, partition, topic_id)
         if offset is None:
@@ -77,6 +79,13 @@ def fetch(
         else:
             presentation = _from(app, found, output, (offset, epoch, max_bytes or MIB), client or "")
     finish(presentation, as_json=as_json, otherwise=ExitCode.FINDINGS if offset is None else ExitCode.RETRY)
+
+
+def _check_client(client: str) -> None:
+    """Raise SettingError for a client id that cannot have a quota."""
+    from include.tiering.configs.rules import checked_entity
+
+    checked_entity("clients", client)
 
 
 def _all_of(app: "App", partition: "TopicIdPartition", output: Path, client: str) -> "Presentation":

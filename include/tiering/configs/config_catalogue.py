@@ -287,7 +287,7 @@ _QUOTAS: Final = (
         NARROW_FETCH_QUOTA,
         EntityType.CLIENTS,
         "Limits remote reads of one client; the default applies to each client separately. The quota of a client must "
-        "be lower than the fetch quota of every broker.",
+        "be lower than the fetch quota of every broker and than the total.",
         (QuotaKind.FETCH, QuotaLevel.CLIENT),
     ),
 )

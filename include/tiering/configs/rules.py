@@ -17,6 +17,7 @@ from typing import Final
 from include.tiering.configs.config_catalogue import (
     FETCH_QUOTA,
     NARROW_FETCH_QUOTA,
+    TOTAL_FETCH_QUOTA,
     DynamicConfig,
     all_configs,
     config_on,
@@ -134,14 +135,25 @@ def refuse_removal_of_unset(
     return check
 
 
-def check_rules(values: ConfigValues) -> None:
+def check_rules(values: ConfigValues, before: ConfigValues | None = None) -> None:
     """Check that all of these values may be in force together.
+
+    What was so already `before` the change is not checked: a rule that an earlier version did not have must not refuse
+    changes of other configs.
 
     Raises:
         ConfigRefusedError: the values break a rule; the message contains the values.
     """
-    _check_clients(values)
-    _check_thresholds(values)
+    for check, names in (
+        (_check_clients, (FETCH_QUOTA, TOTAL_FETCH_QUOTA, NARROW_FETCH_QUOTA)),
+        (_check_thresholds, (TOTAL_THRESHOLD, TOPIC_THRESHOLD)),
+    ):
+        if before is None or _of_names(before, names) != _of_names(values, names):
+            check(values)
+
+
+def _of_names(values: ConfigValues, names: Sequence[str]) -> dict[tuple[ConfigEntity, str], str]:
+    return {(entity, name): own[name] for entity, own in values.items() for name in names if name in own}
 
 
 def quotas_in_force(snapshot: ConfigSnapshot) -> QuotasInForce:
@@ -159,19 +171,29 @@ def quotas_in_force(snapshot: ConfigSnapshot) -> QuotasInForce:
 
 
 def _check_clients(values: ConfigValues) -> None:
-    """Check that each fetch quota set for clients is below each limited one set for brokers, defaults included."""
-    brokers = numbers_of(values, EntityType.BROKERS, FETCH_QUOTA)
-    clients = numbers_of(values, EntityType.CLIENTS, NARROW_FETCH_QUOTA)
-    if not brokers or not clients:
+    """Check that each fetch quota set for clients is below each one set for brokers or in total, defaults included.
+
+    `UNLIMITED` is no quota: for a client it means that only the quotas of the brokers and the total limit it.
+    """
+    wider = {
+        (entity, name): value
+        for name in (FETCH_QUOTA, TOTAL_FETCH_QUOTA)
+        for entity, value in numbers_of(values, EntityType.BROKERS, name).items()
+        if value != UNLIMITED
+    }
+    clients = {
+        client: value
+        for client, value in numbers_of(values, EntityType.CLIENTS, NARROW_FETCH_QUOTA).items()
+        if value != UNLIMITED
+    }
+    if not wider or not clients:
         return
-    lowest, greatest = (
-        min(brokers, key=lambda broker: brokers[broker]),
-        max(clients, key=lambda client: clients[client]),
-    )
-    if brokers[lowest] != UNLIMITED and clients[greatest] >= brokers[lowest]:
+    lowest, greatest = (min(wider, key=lambda one: wider[one]), max(clients, key=lambda client: clients[client]))
+    if clients[greatest] >= wider[lowest]:
+        entity, name = lowest
         raise ConfigRefusedError(
-            f"{greatest}: {NARROW_FETCH_QUOTA} = {clients[greatest]} is not below {lowest}: {FETCH_QUOTA} = "
-            f"{brokers[lowest]}: a client's quota must be lower than the lowest of the brokers"
+            f"{greatest}: {NARROW_FETCH_QUOTA} = {clients[greatest]} is not below {entity}: {name} = "
+            f"{wider[lowest]}: a client's quota must be lower than the lowest of the brokers, and than the total"
         )
 
 

@@ -119,7 +119,7 @@ def alter_configs(
     checked = checked_changes(entity, changes, stored=store.of_entity(entity))
 
     def check_all(before: ConfigValues, after: ConfigValues) -> None:
-        check_rules(after)
+        check_rules(after, before)
         check(before, after)
 
     altered = store.alter(entity, checked, author=author, check=check_all)

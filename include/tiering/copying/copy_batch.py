@@ -407,7 +407,8 @@ class CopyBatch:
                 finally:
                     self._quotas.held_back(QuotaKind.COPY, limiter.waited_seconds - waited_seconds)
         except QuotaExceededError as error:
-            for_partition(_log, partition).info("waits at offset %s: %s", planned.base_offset, error)
+            # A warning, because the command line shows nothing below it; backing off keeps these lines few.
+            for_partition(_log, partition).warning("waits at offset %s: %s", planned.base_offset, error)
             return False
         except SendingStoppedError:
             return False

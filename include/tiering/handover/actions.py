@@ -117,8 +117,10 @@ class HandoverActions:
         self._publisher.confirm(partition)
 
     def stored_digest(self, partition: TopicIdPartition, start_offset: int, end_offset: int) -> StoredDigest:
-        limiter = self._quotas.fetch(0, partition.topic)
-        return stored_digest(self._metadata, self._storage, limiter, partition, start_offset, end_offset)
+        def limiter_of(broker_id: int) -> ByteLimiter:
+            return self._quotas.fetch(broker_id, partition.topic)
+
+        return stored_digest(self._metadata, self._storage, limiter_of, partition, start_offset, end_offset)
 
     def served_digest(
         self, partition: TopicIdPartition, start_offset: int, end_offset: int, leave_out: Sequence[OffsetRange] = ()
@@ -169,12 +171,14 @@ _BLOCK_BYTES = 32 * MIB
 def stored_digest(
     metadata: RemoteLogMetadata,
     storage: RemoteStorage,
-    limiter: ByteLimiter,
+    limiter_of: Callable[[int], ByteLimiter],
     partition: TopicIdPartition,
     start_offset: int,
     end_offset: int,
 ) -> StoredDigest:
     """Return the digest of the records from `start_offset` to `end_offset` (inclusive) in one copied segment.
+
+    `limiter_of` returns the limiter of reads of a broker's segments, by the broker's id.
 
     Raises:
         UnknownSegmentError: no FINISHED segment of the platform has all of these offsets.
@@ -183,6 +187,7 @@ def stored_digest(
         FormatError: the segment's log cannot be decoded.
     """
     row = _holding(metadata, partition, start_offset, end_offset)
+    limiter = limiter_of(row.metadata.broker_id)
     log = LogPart(storage.fetch_log_segment(row.metadata, limiter=limiter), 0, row.metadata.segment_size_bytes)
     digest, decompressor = RecordDigest(), Decompressor()
     not_opened: list[OffsetRange] = []

@@ -204,7 +204,7 @@ QUOTA: Final = Metric(
     "tiering_quota_bytes_per_second",
     MetricKind.GAUGE,
     ("kind", "level", "entity"),
-    "Quota in force of a scope: +Inf if it was removed, 2^63 - 1 if it sets no limit. The kind is `copy` or `fetch`, "
+    "Quota in force of a scope: +Inf if it was removed or sets no limit (2^63 - 1). The kind is `copy` or `fetch`, "
     "the level `total`, `broker`, `topic` or `client`; the entity `<default>` stands for each broker, topic or client "
     "without a quota of its own.",
 )
@@ -348,7 +348,7 @@ class QuotaMetrics:
             self._recorder.set(DELETE_MAX_RATE, most)
             return
         entity = scope.name or ("" if scope.level is QuotaLevel.TOTAL else _DEFAULT_ENTITY)
-        limit = float("inf") if bytes_per_second is None else bytes_per_second
+        limit = float("inf") if bytes_per_second in (None, UNLIMITED) else bytes_per_second
         self._recorder.set(QUOTA, limit, scope.kind.value, scope.level.value, entity)
 
     def settle(self) -> None:

@@ -17,6 +17,7 @@ import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
+from weakref import WeakValueDictionary
 
 from include.tiering.clock import Clock
 from include.tiering.quotas.contract import GoOn, QuotaObserver, QuotasInForce, Scope
@@ -107,6 +108,12 @@ class Pacer:
 FORGET_SECONDS: Final = 30.0
 """A scope that was not used for longer than this is no longer requested from the ledger."""
 
+MANY_SCOPES: Final = 500
+FORGET_MANY_SECONDS: Final = 2.0
+"""The same for a process that uses more than `MANY_SCOPES`: clients choose their names, and each is a scope.
+
+Every process rewrites the ledger row twice a second, so the row must stay small."""
+
 _SHORTEST_WAIT_SECONDS: Final = 0.018
 """Shorter waits are lengthened to this: a wake-up costs more than a grant.
 
@@ -125,14 +132,16 @@ class Grant(NamedTuple):
     waited_seconds: float
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, weakref_slot=True)
 class ScopePace:
-    """A scope in this process, last used at `asked_at`.
+    """A scope in this process, last used at `asked_at`; `in_use` says whether it is requested from the ledger.
 
     `known` says whether a rate was set, perhaps expired; if `known` and `pacer` is None, the scope has no limit.
     """
 
+    scope: Scope
     asked_at: float
+    in_use: bool = True
     known: bool = False
     pacer: Pacer | None = None
     meter: DemandMeter = field(default_factory=DemandMeter)
@@ -171,7 +180,8 @@ class ProcessPacing:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._changed = threading.Condition()
-        self._paces: dict[Scope, ScopePace] = {}
+        self._paces: WeakValueDictionary[Scope, ScopePace] = WeakValueDictionary()
+        self._in_use: dict[Scope, ScopePace] = {}
         self._valid_until = -_NEVER
         self._measured_at = clock.monotonic()
         self.starved = threading.Event()
@@ -191,6 +201,8 @@ class ProcessPacing:
             began = now = self._clock.monotonic()
             for pace in stream:
                 pace.asked_at = began
+                if not pace.in_use:
+                    self._use(pace)
             wait_seconds = self._wait_seconds(stream, now)
             if wait_seconds > 0:
                 now, wait_seconds = self._wait(stream, wait_seconds, now, began + patience_seconds)
@@ -220,11 +232,8 @@ class ProcessPacing:
         with self._changed:
             now = self._clock.monotonic()
             seconds, self._measured_at = now - self._measured_at, now
-            in_use = {
-                scope: pace
-                for scope, pace in self._paces.items()
-                if pace.meter.waiting or now - pace.asked_at <= FORGET_SECONDS
-            }
+            self._forget_unused(now)
+            in_use = self._in_use
             is_starved = any(pace.meter.waiting and pace.gives_nothing for pace in in_use.values())
             return {
                 scope: _held(pace)
@@ -272,7 +281,25 @@ class ProcessPacing:
             self._changed.notify_all()
 
     def _pace(self, scope: Scope, now: float) -> ScopePace:
-        return self._paces.setdefault(scope, ScopePace(now))
+        """Return the only pace of a scope, and keep it in use. A stream may hold a pace that is no longer in use."""
+        pace = self._paces.get(scope)
+        if pace is None:
+            self._paces[scope] = pace = ScopePace(scope, now)
+        if scope not in self._in_use:
+            pace.asked_at = now
+            self._use(pace)
+        return pace
+
+    def _use(self, pace: ScopePace) -> None:
+        pace.in_use = True
+        self._in_use[pace.scope] = pace
+
+    def _forget_unused(self, now: float) -> None:
+        unused_seconds = FORGET_SECONDS if len(self._in_use) <= MANY_SCOPES else FORGET_MANY_SECONDS
+        for scope, pace in list(self._in_use.items()):
+            if not pace.meter.waiting and now - pace.asked_at > unused_seconds:
+                pace.in_use = False
+                del self._in_use[scope]
 
     def _wait(self, stream: Stream, wait_seconds: float, now: float, deadline: float) -> tuple[float, float]:
         """Wait until the stream may send, or until the deadline; return the time, and the seconds still to wait."""

@@ -169,12 +169,8 @@ class QuotaWindow:
         recorded, elapsed_ms = self._measure(now_ms)
         return recorded / (elapsed_ms / 1000)
 
-    def is_exceeded(self, quota: int | None, now_ms: int) -> bool:
-        """Whether the rate is above the quota; a rate that equals it is within."""
-        return quota is not None and self.rate(now_ms) > _valid(quota)
-
     def throttle_ms(self, quota: int | None, now_ms: int) -> int:
-        """Return Kafka's throttle time in ms, rounded half up; 0 without a quota or for a rate within it."""
+        """Return Kafka's throttle time in ms, rounded half up; 0 without a quota or for a rate of at most the quota."""
         recorded, elapsed_ms = self._measure(now_ms)
         rate = recorded / (elapsed_ms / 1000)
         if quota is None or rate <= _valid(quota):

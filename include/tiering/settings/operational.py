@@ -106,13 +106,19 @@ class CopyQuotaWindowSettings(DynamicSection):
 
     num: int = operational(
         61,
-        "Samples in the window over which the copy rate is measured.",
+        "Samples in the window over which the metric of the copy rate is measured; the limiter paces without it.",
         unit="samples",
         at_least=1,
         at_most=_MOST_WINDOW,
+        dynamic=False,
     )
     size_seconds: int = operational(
-        1, "Length of one sample of the copy rate.", unit="seconds", at_least=1, at_most=_MOST_WINDOW
+        1,
+        "Length of one sample of the copy rate.",
+        unit="seconds",
+        at_least=1,
+        at_most=_MOST_WINDOW,
+        dynamic=False,
     )
 
 
@@ -127,9 +133,15 @@ class FetchQuotaWindowSettings(DynamicSection):
         unit="samples",
         at_least=1,
         at_most=_MOST_WINDOW,
+        dynamic=False,
     )
     size_seconds: int = operational(
-        1, "Length of one sample of the fetch rate.", unit="seconds", at_least=1, at_most=_MOST_WINDOW
+        1,
+        "Length of one sample of the fetch rate.",
+        unit="seconds",
+        at_least=1,
+        at_most=_MOST_WINDOW,
+        dynamic=False,
     )
 
 

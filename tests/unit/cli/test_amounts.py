@@ -118,5 +118,12 @@ def test_a_wrong_amount_is_refused_with_what_is_accepted(run: Run, arguments: tu
     assert ": accepted: " in result.stderr.replace("\n", " ")
 
 
+@pytest.mark.parametrize("client", ["", "two\nlines", "x" * 256])
+def test_a_client_that_can_have_no_quota_is_refused(run: Run, client: str) -> None:
+    result = run("fetch", "orders", "0", "--output", "x", "--offset", "0", "--client", client)
+    assert result.exit_code == 2
+    assert "is no client: accepted: 1 to 255 printable characters" in result.stderr.replace("\n", " ")
+
+
 def test_a_plan_is_limited_by_an_amount_with_a_suffix(run: Run) -> None:
     assert run("plan", "--limit-bytes", "50MiB").exit_code == run("plan", "--limit-bytes", "52428800").exit_code

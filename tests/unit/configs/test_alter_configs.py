@@ -250,6 +250,7 @@ def test_what_is_no_size_of_a_pool_is_refused(text: str) -> None:
 
 FETCH = "remote.log.manager.fetch.max.bytes.per.second"
 CLIENT = "tiering.fetch.max.bytes.per.second"
+TOTAL_FETCH = "tiering.fetch.total.max.bytes.per.second"
 TOTAL_IN, TOPIC_IN = "total.bytes.in.per.sec.threshold", "bytes.in.per.sec.threshold"
 ALL_CLIENTS = ConfigEntity(EntityType.CLIENTS)
 
@@ -344,7 +345,8 @@ def test_what_another_version_stored_can_be_removed_but_not_set() -> None:
             ("client b", "= 20 ", "broker 2", "= 10"),
         ),
         ({broker(1): UNLIMITED}, {client("a"): UNLIMITED}, None),
-        ({ALL_BROKERS: UNLIMITED, broker(1): 5}, {client("a"): UNLIMITED}, ("broker 1", "= 5", str(UNLIMITED))),
+        ({ALL_BROKERS: UNLIMITED, broker(1): 5}, {client("a"): UNLIMITED}, None),
+        ({broker(1): 5}, {client("a"): UNLIMITED, client("b"): 5}, ("client b", "= 5 ", "broker 1")),
     ],
 )
 def test_a_clients_quota_is_below_the_lowest_of_the_brokers(
@@ -358,6 +360,21 @@ def test_a_clients_quota_is_below_the_lowest_of_the_brokers(
     with pytest.raises(ConfigRefusedError) as refused:
         check_rules(values)
     assert [number for number in numbers if number not in str(refused.value)] == []
+
+
+def test_a_clients_quota_is_below_the_total() -> None:
+    values = {ALL_BROKERS: {TOTAL_FETCH: "50", FETCH: "1000"}, client("a"): {CLIENT: "50"}}
+    with pytest.raises(ConfigRefusedError, match=f"client a: .* = 50 is not below brokers default: {TOTAL_FETCH} = 50"):
+        check_rules(values)
+    check_rules({**values, client("a"): {CLIENT: "49"}})
+
+
+def test_a_rule_refuses_no_change_of_other_configs() -> None:
+    """The values may be older than the rule."""
+    values = {ALL_BROKERS: {TOTAL_FETCH: "50"}, client("a"): {CLIENT: "999"}}
+    check_rules({**values, topic("orders"): {"retention.ms": "5"}}, values)
+    with pytest.raises(ConfigRefusedError):
+        check_rules({**values, client("b"): {CLIENT: "5"}}, values)
 
 
 def test_a_topics_own_fetch_quota_is_not_a_clients() -> None:

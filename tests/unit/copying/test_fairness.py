@@ -237,7 +237,7 @@ def deployment(tmp_path: Path) -> Iterator[Deployment]:
         yield Deployment(engine, tmp_path)
 
 
-def test_with_the_total_exceeded_topics_above_their_thresholds_wait_and_no_others(deployment):
+def test_with_the_total_exceeded_topics_above_their_thresholds_wait_and_no_others(deployment, caplog):
     for topic in ("clicks", "orders", "audit"):
         deployment.source.add(topic, segments=3, size_bytes=400)
     deployment.set_total(1_000)
@@ -245,6 +245,9 @@ def test_with_the_total_exceeded_topics_above_their_thresholds_wait_and_no_other
     deployment.plan()
     deployment.other_hosts_bring_in(clicks=3_000, orders=400, audit=200)
     result = deployment.fill()
+    # The command line shows warnings, and nothing below.
+    waits = [record for record in caplog.records if "waits at offset" in record.getMessage()]
+    assert [record.levelname for record in waits] == ["WARNING"] * 7
     # clicks and audit share 500: 250 each.
     assert deployment.order == ["audit"] * 3 + ["orders"] * 3 + ["clicks"] * 3
     assert (result.ended, result.failed, result.throttled) == (BatchEnd.NO_WORK, (), ())

@@ -88,7 +88,7 @@ class Stored:
         return row
 
     def digest(self, start: int, end: int) -> RangeDigest:
-        found = stored_digest(self.metadata, self.storage, UnlimitedBytes(), ORDERS, start, end)
+        found = stored_digest(self.metadata, self.storage, lambda _: UnlimitedBytes(), ORDERS, start, end)
         assert found.not_opened == ()
         return found.digest
 
@@ -163,9 +163,23 @@ def test_a_batch_that_is_larger_than_what_is_opened_is_named_and_left_out(monkey
     stored.put(1, 0, 5, batch(0, b"a", b"b", b"c") + large + batch(5, b"f"))
     monkeypatch.setattr(actions, "_BLOCK_BYTES", 300)
     for start, end, left_out in ((0, 5, OffsetRange(3, 4)), (4, 5, OffsetRange(4, 4)), (0, 3, OffsetRange(3, 3))):
-        found = stored_digest(stored.metadata, stored.storage, UnlimitedBytes(), ORDERS, start, end)
+        found = stored_digest(stored.metadata, stored.storage, lambda _: UnlimitedBytes(), ORDERS, start, end)
         others = RecordDigest()
         for offset in (0, 1, 2, 5):
             if start <= offset <= end:
                 others.add(RECORDS[offset])
         assert (found.not_opened, found.digest) == ((left_out,), others.result())
+
+
+def test_a_read_is_charged_to_the_broker_of_the_segment(stored: Stored) -> None:
+    charged: list[int] = []
+
+    def limiter_of(broker_id: int) -> UnlimitedBytes:
+        charged.append(broker_id)
+        return UnlimitedBytes()
+
+    row = stored.put(3, 10, 14, FIRST, partition=ORDERS)
+    stored.metadata.put(replace(row, metadata=replace(row.metadata, broker_id=7)))
+    stored.storage.logs = dict.fromkeys((one.metadata for one in stored.metadata.list_segments(ORDERS)), FIRST)
+    stored_digest(stored.metadata, stored.storage, limiter_of, ORDERS, 10, 14)
+    assert charged == [7]

@@ -149,11 +149,13 @@ def test_quotas_in_force_by_scope(metrics, registry):
     metrics.in_force(Scope(COPY, QuotaLevel.BROKER, "2"), 50)
     metrics.in_force(Scope(FETCH, QuotaLevel.CLIENT, "default"), 5)
     metrics.in_force(Scope(COPY, QuotaLevel.BROKER, "2"), None)
+    metrics.in_force(Scope(FETCH, QuotaLevel.CLIENT, "free"), UNLIMITED)
     assert values(registry) == IDLE | {
         ("tiering_quota_bytes_per_second", "", "copy", "total"): 1_000,
         ("tiering_quota_bytes_per_second", "<default>", "copy", "broker"): 500,
         ("tiering_quota_bytes_per_second", "2", "copy", "broker"): float("inf"),
         ("tiering_quota_bytes_per_second", "default", "fetch", "client"): 5,
+        ("tiering_quota_bytes_per_second", "free", "fetch", "client"): float("inf"),
     }
 
 

@@ -1,5 +1,6 @@
 """Rates: averages, the pacer, requests to delete, and processes that are paced."""
 
+import gc
 import math
 import threading
 from collections.abc import Iterator
@@ -29,11 +30,14 @@ from include.tiering.quotas.contract import (
 )
 from include.tiering.quotas.pacing import (
     CATCH_UP_SECONDS,
+    FORGET_MANY_SECONDS,
     FORGET_SECONDS,
+    MANY_SCOPES,
     SLICE_SECONDS,
     Pacer,
     ProcessPacing,
     ScopedLimiter,
+    ScopePace,
 )
 from include.tiering.quotas.shared_quotas import AllocationRenewer, AnnouncingLedger, LedgerRowChange, SharedQuotas
 from include.tiering.quotas.shares import FILL, UNLIMITED_DEMAND, LedgerRow
@@ -371,6 +375,36 @@ def test_a_scope_is_forgotten_after_a_while(pacing: ProcessPacing, clock: Manual
     take(pacing, 1)
     clock.advance(FORGET_SECONDS + 1)
     assert pacing.wanted(QuotasInForce(1, {})) == {}
+
+
+def test_many_scopes_are_forgotten_soon_and_take_no_memory(pacing: ProcessPacing, clock: ManualClock) -> None:
+    """Clients choose their names: each is a scope, and the ledger's row holds every scope in use."""
+    for number in range(MANY_SCOPES + 1):
+        pacing.share(Scope(QuotaKind.FETCH, QuotaLevel.CLIENT, f"client-{number}"))
+    stream = pacing.stream(SCOPES)
+    clock.advance(FORGET_MANY_SECONDS + 0.1)
+    pacing.hold(dict.fromkeys(SCOPES, 1_000.0), clock.monotonic() + 10)
+    assert pacing.take(stream, 1, 0.0).size_bytes == 1
+    assert set(pacing.wanted(QuotasInForce(1, {}))) == set(SCOPES)
+    del stream
+    clock.advance(FORGET_SECONDS + 1)
+    pacing.wanted(QuotasInForce(1, {}))
+    gc.collect()
+    mine = [one for one in gc.get_objects() if isinstance(one, ScopePace) and one.scope.name.startswith("client-")]
+    assert mine == []
+
+
+def test_a_stream_that_was_forgotten_shares_the_rate_with_new_ones(pacing: ProcessPacing, clock: ManualClock) -> None:
+    old = pacing.stream(SCOPES)
+    clock.advance(FORGET_SECONDS + 1)
+    assert pacing.wanted(QuotasInForce(1, {})) == {}
+    pacing.hold({}, clock.monotonic() + 10)
+    assert pacing.take(old, 1, 0.0).size_bytes == 0
+    assert pacing.starved.is_set()
+    assert set(pacing.wanted(QuotasInForce(1, {}))) == set(SCOPES)
+    pacing.hold(dict.fromkeys(SCOPES, 1_000.0), clock.monotonic() + 10)
+    assert pacing.take(old, MIB, 0.0).size_bytes > 0
+    assert pacing.take(pacing.stream(SCOPES), MIB, 0.0).size_bytes == 0
 
 
 def test_a_limiter_asks_whether_to_go_on_before_and_while_it_waits(clock: ManualClock) -> None:

@@ -81,9 +81,9 @@ def test_a_segment_larger_than_quota_times_window_overshoots(window, silence_ms)
 def test_a_rate_that_equals_the_quota_is_within():
     window = QuotaWindow(*SHIPPED)
     window.record(50, 0)
-    assert (window.rate(0), window.is_exceeded(50, 0), window.throttle_ms(50, 0)) == (50.0, False, 0)
+    assert (window.rate(0), window.throttle_ms(50, 0)) == (50.0, 0)
     window.record(1, 0)
-    assert (window.is_exceeded(50, 0), window.throttle_ms(50, 0)) == (True, 20)
+    assert (window.rate(0), window.throttle_ms(50, 0)) == (51.0, 20)
 
 
 def test_the_wait_of_a_young_window_is_up_to_one_sample_short():
@@ -108,7 +108,7 @@ def test_the_rate_jumps_when_an_old_sample_is_wiped():
 def test_without_a_limit_nothing_is_exceeded_and_all_is_measured(no_limit):
     window = QuotaWindow(*SHIPPED)
     window.record(2**50, 0)
-    assert (window.is_exceeded(no_limit, 0), window.throttle_ms(no_limit, 0)) == (False, 0)
+    assert window.throttle_ms(no_limit, 0) == 0
     assert window.rate(0) == 2.0**50
 
 
@@ -155,8 +155,6 @@ def test_a_quota_of_nothing_is_not_a_quota(quota):
     window = QuotaWindow(*SHIPPED)
     with pytest.raises(ValueError, match="at least 1 byte a second"):
         window.throttle_ms(quota, 0)
-    with pytest.raises(ValueError, match="at least 1 byte a second"):
-        window.is_exceeded(quota, 0)
 
 
 def test_every_answer_of_kafkas_own_classes_is_ours():
@@ -171,7 +169,6 @@ def test_every_answer_of_kafkas_own_classes_is_ours():
                 window.record(value, now_ms)
                 times.record(value, now_ms)
             assert window.throttle_ms(quota, now_ms) == throttle_ms
-            assert window.is_exceeded(quota, now_ms) is (rate > quota)
             assert math.isclose(window.rate(now_ms), rate, rel_tol=1e-15)
             assert times.average_ms(now_ms) == (pytest.approx(average, rel=1e-15) if average is not None else None)
             assert times.max_ms(now_ms) == maximum

@@ -137,7 +137,8 @@ def test_names_and_defaults() -> None:
 def test_a_dynamic_setting_has_a_name_in_kafkas_style_and_says_its_unit() -> None:
     dynamic = {setting.name for setting in all_settings() if setting.dynamic}
     operational = {name for name in DEFAULTS if not name.startswith(DEPLOYMENT_SECTIONS)}
-    assert dynamic == operational - {"tiering.copier.lease.ms", "remote.log.reader.threads"}
+    windows = {name for name in operational if ".quota.window." in name}
+    assert dynamic == operational - windows - {"tiering.copier.lease.ms", "remote.log.reader.threads"}
     without_unit = {name for name in operational if by_name()[name].unit is None}
     assert without_unit == {
         "tiering.audit.orphans.fail.enable",
@@ -204,13 +205,16 @@ def test_a_dynamic_value_under_a_former_name_is_in_force_under_the_current_one()
 
 
 def test_several_values_of_one_section() -> None:
-    names = ("remote.log.manager.copy.quota.window.num", "remote.log.manager.copy.quota.window.size.seconds")
+    names = ("tiering.copier.max.batches", "tiering.copier.batch.max.seconds")
     live = with_dynamic(load_settings(environ={}), dict.fromkeys(names, "7"), origin="elsewhere")
-    assert (live.copy_quota_window.num, live.copy_quota_window.size_seconds) == (7, 7)
+    assert (live.copier.max_batches, live.copier.batch_max_seconds) == (7, 7)
     assert {live.origin(name) for name in names} == {"elsewhere"}
 
 
-@pytest.mark.parametrize("name", ["tiering.copier.lease.ms", "cluster.name", "of.a.later.version"])
+@pytest.mark.parametrize(
+    "name",
+    ["tiering.copier.lease.ms", "remote.log.manager.copy.quota.window.num", "cluster.name", "of.a.later.version"],
+)
 def test_what_is_no_dynamic_setting_is_passed_over(name: str) -> None:
     static = load_settings(environ={})
     assert with_dynamic(static, {name: "7000"}).model_dump() == static.model_dump()

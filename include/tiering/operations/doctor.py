@@ -17,7 +17,7 @@ from include.tiering.model.segments import TopicIdPartition
 from include.tiering.operations.readiness import NotReady, Readiness
 from include.tiering.presentation import Document, Presentation, Table, TopicNames, count, labels
 from include.tiering.quotas.contract import QuotasInForce, copy_scopes
-from include.tiering.quotas.topic_quotas import GIVES_WAY, TopicQuotaReport, is_refused
+from include.tiering.quotas.topic_quotas import GIVES_WAY, TopicQuotaConfigs, TopicQuotaReport, is_refused
 from include.tiering.runs.contract import LeaseAhead, LeaseHolder, PlannedPartition, describe_lease_ahead
 from include.tiering.segments.failed_copies import FailedCopy
 from include.tiering.units import format_bytes, format_duration
@@ -243,7 +243,9 @@ def _on_its_way(evidence: Evidence, planned: PlannedPartition, again: int) -> Li
     what = f"{_segments(len(planned.segments))}, {format_bytes(planned.size_bytes)}"
     what += f", from {planned.segments[0].base_offset}"
     what += f" ({again} of them again, which failed the quality gate)" if again else ""
-    quota = _quota(evidence, planned)
+    report = evidence.topic_quotas
+    without_effect = TopicQuotaConfigs(report.enabled, report.totals, report.explicit).without_effect
+    quota = _quota(evidence, planned) + ("" if without_effect is None else f"; {without_effect}")
     holder = evidence.holders.get(planned.replica_id.topic_id_partition)
     if holder is not None:
         since = format_duration(max(0, evidence.now_ms - holder.claimed_at_ms) / 1000)

@@ -230,6 +230,12 @@ def test_a_topic_quota_refuses_only_if_both_are_exceeded(total: int, own: int, e
         )
 
 
+def test_thresholds_without_effect_are_named() -> None:
+    report = TopicQuotaReport(enabled=False, explicit={"orders": 10})
+    found = one(plan=CopyPlan("doctor", (PLANNED,), (), ()), topic_quotas=report)
+    assert "bytes.in.per.sec.threshold has no effect while topic quotas are off" in found.finding
+
+
 def test_a_topic_that_is_not_included_is_told_so_first() -> None:
     found = one(included=False, plan=held_back(HeldBack.HOLE, "why"))
     assert (found.cause, found.advice) == (Cause.NOT_INCLUDED, "add orders to topics.include")

@@ -4,23 +4,26 @@
                  [--from-storage listing|manifests]
 
     DIR/sizes          Parquet: rows per partition, state and leader epoch; a row whose epoch is null has all epochs
-    DIR/summary.json   totals, every difference, bytes that are stored twice
+    DIR/summary.json   totals, every difference, bytes that are stored twice, each rule with its numbers
+    DIR/results        results of the rules as Great Expectations stores them, of the last `data_docs.keep_runs` runs
     history            the same rows, kept after the next run (see `sizes_history`)
 
 Each task reads some ranges of segments through the library, page by page: memory does not grow with the number of
 segments. With `--from-storage listing` the rows are also compared with the store's listing, segment by segment; with
 `--from-storage manifests` also with the content of the manifests. A second run with the same directory replaces its
-content. Exit codes: 0 equal, 1 differences or an error that a retry cannot cure, 2 a wrong setting or an
-unwritable DIR, 3 retry.
+content, but not the results. Exit codes: 0 equal, 1 differences that break a critical rule or an error that a retry
+cannot cure, 2 a wrong setting, a wrong suite file or an unwritable DIR, 3 retry.
 """
 
 import argparse
 import json
+import os
+import shutil
 import sys
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from decimal import Decimal
 from itertools import groupby
 from pathlib import Path
@@ -29,7 +32,7 @@ from typing import Any, Final
 from pyspark.sql import DataFrame, Row, SparkSession, functions
 
 from include.tiering.app import App, open_app
-from include.tiering.app.adapters import great_expectations
+from include.tiering.app.evaluators import great_expectations
 from include.tiering.cli.exit_codes import ExitCode
 from include.tiering.clock import SystemClock
 from include.tiering.model.segments import RemoteLogSegmentId, RemoteLogSegmentState, TopicIdPartition, Uuid
@@ -38,7 +41,10 @@ from include.tiering.presentation import labels
 from include.tiering.segments.stored_copies import Suspicion
 from include.tiering.settings import load_settings
 from include.tiering.sizes.compare import SizeComparison, StoredDifference, compare_sizes, settle_stored
-from include.tiering.verification.suites import SIZE_SUITES, STORED_SUITES, explain_size
+from include.tiering.sizes.report import breaks_critical_rule
+from include.tiering.verification.quality_run import read_results
+from include.tiering.verification.rules import BrokenRule
+from include.tiering.verification.suites import explain_size
 from spark_jobs import sizes_listing
 from spark_jobs.shared import at_least_one, failed_outcome, refusal, run_in_session
 from spark_jobs.sizes_history import append_run
@@ -108,10 +114,7 @@ def differences_document(comparison: SizeComparison) -> Document:
             {
                 **labels(difference.topic_id_partition),
                 "state": difference.counters.state.name,
-                "rules": [
-                    {"rule": broken.rule.rule_id, "message": explain_size(broken.rule, broken.measure)}
-                    for broken in difference.broken
-                ],
+                "rules": [_broken_rule(broken) for broken in difference.broken],
                 "counters": _size(difference.counters),
                 "recounted": _size(difference.recounted),
             }
@@ -131,10 +134,7 @@ def stored_document(differences: Sequence[StoredDifference], totals: Row, *, uns
         "differences": [
             {
                 **labels(difference.topic_id_partition),
-                "rules": [
-                    {"rule": broken.rule.rule_id, "message": explain_size(broken.rule, broken.measure)}
-                    for broken in difference.broken
-                ],
+                "rules": [_broken_rule(broken) for broken in difference.broken],
                 "segments": [
                     {"segment_id": str(segment_id.id), "kind": suspicion.value}
                     for segment_id, suspicion in difference.segments
@@ -147,8 +147,31 @@ def stored_document(differences: Sequence[StoredDifference], totals: Row, *, uns
 
 def exit_code(summary: Mapping[str, Any]) -> int:
     stored = summary.get("stored") or {"differences": (), "unsettled": 0}
-    found = summary["differences"] or stored["differences"] or stored["unsettled"]
+    differences = (*summary["differences"], *stored["differences"])
+    found = any(breaks_critical_rule(difference) for difference in differences) or stored["unsettled"]
     return int(ExitCode.FINDINGS if found else ExitCode.DONE)
+
+
+def _broken_rule(broken: BrokenRule[Any]) -> Document:
+    rule = broken.rule
+    return {"rule": rule.rule_id, "severity": rule.severity.value, "message": explain_size(rule, broken.measure)}
+
+
+def results_dir(output: Path, now_ms: int, *, keep_runs: int) -> Path:
+    """Return a new directory for the results of the rules, below `output`; remove all but the newest of earlier runs.
+
+    Its name begins with the time, so that names sort by age.
+    """
+    results = output / "results"
+    results.mkdir(exist_ok=True)
+    for old in sorted(each for each in results.iterdir() if each.is_dir())[: -keep_runs + 1 or None]:
+        shutil.rmtree(old, ignore_errors=True)
+    return results / f"{now_ms:015d}-{os.getpid()}"
+
+
+def suites_document(directory: Path) -> list[Document]:
+    """Return the suites that were evaluated, with the numbers of each rule, as the results in `directory` have them."""
+    return [asdict(suite) for suite in read_results(directory).suites]
 
 
 def _size(size: StateSize) -> Document:
@@ -177,6 +200,8 @@ def recount(session: SparkSession, app: App, options: argparse.Namespace) -> dic
         OSError: a result cannot be written.
     """
     now_ms = SystemClock().now_ms()
+    suites = app.adapters.suites.in_force
+    results = results_dir(options.output, now_ms, keep_runs=app.settings.data_docs.keep_runs)
     began = time.monotonic()
     session.conf.set("spark.sql.shuffle.partitions", str(options.ranges))
     names = app.adapters.stores.remote_log_sizes.topic_names()
@@ -189,7 +214,10 @@ def recount(session: SparkSession, app: App, options: argparse.Namespace) -> dic
     totals = Totals()
     recounted = totals.counting(recounted_partitions(written.toLocalIterator(), names))
     comparison = compare_sizes(
-        recounted, app.adapters.stores.remote_log_sizes, app.adapters.stores.metadata, great_expectations(SIZE_SUITES)
+        recounted,
+        app.adapters.stores.remote_log_sizes,
+        app.adapters.stores.metadata,
+        great_expectations(suites.sizes, results),
     )
     history = append_run(
         app.sizes.history_dir(options.output), target, now_ms, keep_days=app.settings.sizes.history_days
@@ -198,11 +226,12 @@ def recount(session: SparkSession, app: App, options: argparse.Namespace) -> dic
         **totals.document(),
         **differences_document(comparison),
         "overlaps": [overlap_document(app, partition) for partition in totals.not_contiguous],
-        "stored": compare_with_store(session, app, options, names) if options.from_storage else None,
+        "stored": compare_with_store(session, app, options, names, results) if options.from_storage else None,
         "computation_ms": computation_ms,
         "history": str(history),
     }
-    return {"exit_code": exit_code(summary), **summary}
+    rules = {"suites": suites_document(results), "results": str(results)}
+    return {"exit_code": exit_code(summary), **summary, **rules}
 
 
 def named(sizes: DataFrame, names: Mapping[Uuid, str]) -> DataFrame:
@@ -220,7 +249,7 @@ def overlap_document(app: App, partition: TopicIdPartition) -> dict[str, Any]:
 
 
 def compare_with_store(
-    session: SparkSession, app: App, options: argparse.Namespace, names: Mapping[Uuid, str]
+    session: SparkSession, app: App, options: argparse.Namespace, names: Mapping[Uuid, str], results: Path
 ) -> dict[str, Any]:
     """Compare the listing, which is read first, with the rows, and check the first differences again.
 
@@ -241,7 +270,7 @@ def compare_with_store(
         (RemoteLogSegmentId(_partition_of(row, names), Uuid.parse(row.segment_id)), Suspicion(row.suspicion))
         for row in found[:most]
     ]
-    evaluator = great_expectations(STORED_SUITES)
+    evaluator = great_expectations(app.adapters.suites.in_force.stored, results)
     differences = settle_stored(asked, app.adapters.stores.metadata, app.adapters.storage, evaluator)
     counted = stored.agg(
         functions.sum("objects").alias("objects"),

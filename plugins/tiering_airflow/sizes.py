@@ -4,7 +4,8 @@ The task that found findings logs them; the last task gets their number by XCom,
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import filterfalse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -52,7 +53,7 @@ class RemoteLogSizesOperator(SparkJobOperator):
                 raise
         found = json.loads(summary.read_text())
         lines = list(finding_lines(found))
-        for line in lines:
+        for line in (*lines, *warning_lines(found)):
             self.log.warning("%s", line)
         counted = {
             "findings": len(lines),
@@ -104,22 +105,39 @@ class SizeOutcomeOperator(BaseOperator):
 
 
 def finding_lines(summary: Mapping[str, Any]) -> Iterator[str]:
-    """Yield one line per difference in the job's summary."""
-    for item in summary["differences"]:
+    """Yield one line per difference in the job's summary that breaks a critical rule."""
+    from include.tiering.sizes.report import breaks_critical_rule
+
+    stored = summary["stored"] or {"differences": (), "unsettled": 0}
+    yield from _counter_lines(filter(breaks_critical_rule, summary["differences"]))
+    yield from _stored_lines(filter(breaks_critical_rule, stored["differences"]))
+    if stored["unsettled"]:
+        yield f"at least {stored['unsettled']} more segments differ between store and rows, and were not checked again"
+
+
+def warning_lines(summary: Mapping[str, Any]) -> Iterator[str]:
+    """Yield one line per difference that breaks only rules that suite files made warnings, or added as such."""
+    from include.tiering.sizes.report import breaks_critical_rule
+
+    stored = summary["stored"] or {"differences": ()}
+    yield from _counter_lines(filterfalse(breaks_critical_rule, summary["differences"]))
+    yield from _stored_lines(filterfalse(breaks_critical_rule, stored["differences"]))
+
+
+def _counter_lines(differences: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    for item in differences:
         counters, recounted = item["counters"], item["recounted"]
         yield (
             f"{item['topic']}-{item['partition']} {item['state']}: the counters say {counters['bytes']} bytes in "
             f"{counters['segments']} segments, the rows {recounted['bytes']} bytes in {recounted['segments']}; "
             f"by leader epoch {counters['leader_epochs']} and {recounted['leader_epochs']} ({_rules(item)})"
         )
-    stored = summary["stored"]
-    if stored is None:
-        return
-    for item in stored["differences"]:
+
+
+def _stored_lines(differences: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    for item in differences:
         segments = ", ".join(f"{segment['segment_id']} {segment['kind']}" for segment in item["segments"])
         yield f"{item['topic']}-{item['partition']}: the store and the rows differ ({_rules(item)}): {segments}"
-    if stored["unsettled"]:
-        yield f"at least {stored['unsettled']} more segments differ between store and rows, and were not checked again"
 
 
 def duplicate_bytes(overlaps: Sequence[Mapping[str, Any]]) -> dict[str, int]:

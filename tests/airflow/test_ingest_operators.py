@@ -206,6 +206,13 @@ def test_findings_are_logged_and_counted_and_fail_the_last_task(monkeypatch, tmp
     SizeOutcomeOperator(task_id="outcome", findings="0").execute({})
 
 
+def test_a_warning_is_logged_and_is_no_finding(monkeypatch, tmp_path, capfd) -> None:
+    warning = {**STORED, "rules": [{"rule": "S202", "severity": "warning", "message": ""}]}
+    summary = {**NOTHING_FOUND, "stored": {"differences": [warning], "unsettled": 0}}
+    assert _run(_Job(summary), monkeypatch, tmp_path, "listing")["findings"] == 0
+    assert "the store and the rows differ (S202)" in capfd.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("summary", "error"),
     [(None, SparkJobError("a setting")), (NOTHING_FOUND, SparkJobRetriableError("killed"))],

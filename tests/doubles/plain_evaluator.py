@@ -8,10 +8,10 @@ from include.tiering.verification.rules import RULES, BrokenRule, IsZero, Rule
 
 class PlainEvaluator:
     def __init__(self, rules: Sequence[Rule] = RULES) -> None:
-        self._rules = rules
+        self.rules = tuple(rules)
 
     def evaluate(self, measures: Sequence[Any]) -> tuple[BrokenRule[Any], ...]:
-        return tuple(BrokenRule(m, rule) for m in measures for rule in self._rules if is_broken(rule, m))
+        return tuple(BrokenRule(m, rule) for m in measures for rule in self.rules if is_broken(rule, m))
 
 
 def is_broken(rule: Rule, measure: Any) -> bool:

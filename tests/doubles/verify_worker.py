@@ -97,7 +97,7 @@ def prepare(app: App, run_id: str) -> None:
 def main() -> None:
     arguments = worker_arguments()
     assert arguments.kill_at in (None, *POINTS)
-    adapters.great_expectations = plain_evaluator  # type: ignore[assignment]
+    vars(adapters)["great_expectations"] = plain_evaluator
     verify_segments.GROUP_SEGMENTS = GROUP  # type: ignore[misc]
     with open_app(load_settings()) as app:
         prepare(app, arguments.run_id)

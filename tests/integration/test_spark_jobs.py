@@ -26,6 +26,8 @@ from include.tiering.model.segments import RemoteLogSegmentState, TopicIdPartiti
 from include.tiering.model.sizes import PartitionSize, partition_states
 from include.tiering.runs.contract import SegmentOutcome
 from include.tiering.segments.contract import SizeRow
+from include.tiering.verification.quality_run import read_results
+from include.tiering.verification.suites import SIZE_RULES
 from spark_jobs.batch import attempt, run_once
 from spark_jobs.copying import batch_task
 from spark_jobs.sizes import parse_arguments, recount, recounted_partitions
@@ -223,7 +225,14 @@ def test_recounted_sizes_equal_the_counters_until_one_is_wrong(
         assert spark.read.parquet(str(Path(equal["history"]).parents[1])).count() == 2 * len(written)
     assert wrong["exit_code"] == ExitCode.FINDINGS
     (difference,) = wrong["differences"]
-    assert [rule["rule"] for rule in difference["rules"]] == ["S101"]
+    assert [(rule["rule"], rule["severity"]) for rule in difference["rules"]] == [("S101", "critical")]
+    assert {suite["name"] for suite in wrong["suites"]} == {"size-totals"}
+    broken = {rule["rule_id"]: rule["broken"] for suite in wrong["suites"] for rule in suite["rules"]}
+    assert {rule_id for rule_id, count in broken.items() if count} == {"S101"}
+    assert broken.keys() == {rule.rule_id for rule in SIZE_RULES}
+    # As Great Expectations stores them, of both runs.
+    for run in (equal, wrong):
+        assert [suite.name for suite in read_results(Path(run["results"])).suites] == ["size-totals"]
     assert difference["topic_id"] == str(counted[0].topic_id_partition.topic_id)
     assert difference["counters"]["bytes"] == difference["recounted"]["bytes"] + 1
 

@@ -4,10 +4,9 @@ The settings determine which adapters are used. Each adapter is opened at its fi
 opened. `Stores` has the SQL stores.
 """
 
-import logging
 import secrets
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from functools import cached_property, partial
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any
 
 from sqlalchemy import Engine
 
+from include.tiering.app.evaluators import SuiteFiles, great_expectations
 from include.tiering.app.metrics import METRICS
 from include.tiering.audit.finding import AuditedMetadata
 from include.tiering.audit.plan_removals import RemovalStore
@@ -96,9 +96,9 @@ from include.tiering.sizes.store import SqlRemoteLogSizes
 from include.tiering.telemetry.metrics import StepObserver, declare, ignore, process_recorder
 from include.tiering.verification.measures import PartitionMeasure, SegmentMeasure
 from include.tiering.verification.plan import VerificationStore
-from include.tiering.verification.rules import LazyRuleEvaluator, RuleEvaluator
+from include.tiering.verification.rules import RuleEvaluator
 from include.tiering.verification.sql_verifications import SqlVerificationStore
-from include.tiering.verification.suites import PARTITION_SUITES, Suite, segment_suites
+from include.tiering.verification.suites import LazyRuleEvaluator
 
 
 class Stores:
@@ -431,11 +431,15 @@ class Adapters:
 
     # Rules, evaluated by Great Expectations.
 
+    @cached_property
+    def suites(self) -> SuiteFiles:
+        return SuiteFiles(self.settings.suites.directory)
+
     def segment_evaluator(self, results_dir: Path | None = None) -> RuleEvaluator[SegmentMeasure]:
-        return LazyRuleEvaluator(partial(great_expectations, segment_suites(), results_dir))
+        return LazyRuleEvaluator(self.suites.in_force.segments, partial(great_expectations, results_dir=results_dir))
 
     def partition_evaluator(self, results_dir: Path | None = None) -> RuleEvaluator[PartitionMeasure]:
-        return LazyRuleEvaluator(partial(great_expectations, PARTITION_SUITES, results_dir))
+        return LazyRuleEvaluator(self.suites.in_force.partitions, partial(great_expectations, results_dir=results_dir))
 
     @property
     def _database_url(self) -> str:
@@ -470,11 +474,3 @@ class Adapters:
             }
         )
         return metrics
-
-
-def great_expectations(suites: Sequence[Suite], results_dir: Path | None = None) -> RuleEvaluator[Any]:
-    """Return an evaluator of `suites`, which stores results below `results_dir` if given. The import is slow."""
-    logging.getLogger("great_expectations").setLevel(logging.WARNING)
-    from include.tiering.verification.great_expectations_evaluator import GreatExpectationsEvaluator
-
-    return GreatExpectationsEvaluator(suites, results_dir=results_dir)

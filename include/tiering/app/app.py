@@ -288,6 +288,7 @@ class App:
             log_dirs=self.log_dirs,
             has_brokers=adapters.has_brokers,
             ledger=lambda: adapters.quota_ledger,
+            suite_files=adapters.suites.changes,
         )
 
     @cached_property
@@ -452,13 +453,12 @@ class App:
 
     def _clock_guard(self) -> ClockGuard:
         """Return the check of clocks. It changes nothing, so it reads the store's time without checking the marker."""
-        adapters = self.adapters
+        adapters, deletions = self.adapters, self.adapters.stores.deletions
 
         def bounds() -> ClockBounds:
             settings = self.effective_configs.settings().clock
             return ClockBounds(settings.max_difference_ms, settings.ignored_until_ms)
 
-        deletions = adapters.stores.deletions
         return ClockGuard(deletions, adapters.clock, lambda: adapters.unguarded_storage.clock_ms(), bounds)
 
 

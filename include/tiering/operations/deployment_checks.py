@@ -1,7 +1,7 @@
 """The checks of a deployment before a run starts.
 
-They concern the schema, the store, log directories, cluster metadata, pauses, handovers, leases, the pool and the quota
-ledger.
+They concern the schema, the store, log directories, cluster metadata, pauses, handovers, leases, the pool, the quota
+ledger and suite files.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -55,6 +55,7 @@ PAUSE: Final = "pause"
 HANDOVERS: Final = "hand-overs"
 LEASES: Final = "leases"
 QUOTAS: Final = "quotas"
+SUITES: Final = "suites"
 
 
 class ClusterStores(NamedStores, Protocol):
@@ -117,6 +118,7 @@ class DeploymentChecks:
         log_dirs: ClusterLogDirs,
         has_brokers: bool,
         ledger: Callable[[], QuotaLedger],
+        suite_files: Callable[[], str],
     ) -> None:
         self._settings = settings
         self._engine = engine
@@ -128,6 +130,7 @@ class DeploymentChecks:
         self._log_dirs = log_dirs
         self._has_brokers = has_brokers
         self._ledger = ledger
+        self._suite_files = suite_files
 
     def probes(self, pool: str | None, in_airflow: Collection[str] | None, *, needs_log_dirs: bool) -> dict[str, Probe]:
         """Return the probes for `run_checks`, by name: each returns what it found or raises a TieringError.
@@ -147,6 +150,7 @@ class DeploymentChecks:
             HANDOVERS: self._check_handovers,
             LEASES: lambda: require_no_lease_ahead(self._stores().work.leases_ahead()),
             QUOTAS: self._check_quotas,
+            SUITES: self._suite_files,
         }
         if pool is not None:
             probes["pool"] = partial(self._pool, pool, in_airflow)

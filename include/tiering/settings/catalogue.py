@@ -69,6 +69,7 @@ from include.tiering.settings.use_cases import (
     HandoverSettings,
     PricesSettings,
     SizesSettings,
+    SuitesSettings,
     VerdictSettings,
     VerifySettings,
 )
@@ -173,6 +174,7 @@ class TieringSettings(Section):
     tombstone: TombstoneSettings = Field(default_factory=TombstoneSettings)
     verdict: VerdictSettings = Field(default_factory=VerdictSettings)
     verify: VerifySettings = Field(default_factory=VerifySettings)
+    suites: SuitesSettings = Field(default_factory=SuitesSettings)
     data_docs: DataDocsSettings = Field(default_factory=DataDocsSettings)
     handover: HandoverSettings = Field(default_factory=HandoverSettings)
 

@@ -4,6 +4,7 @@ Settings of a `DynamicSection` may be changed while jobs run.
 """
 
 from decimal import Decimal
+from pathlib import Path
 from typing import Annotated, Final
 
 from pydantic import BeforeValidator, Field
@@ -184,6 +185,22 @@ class DataDocsSettings(Section):
         description="Days after which a DAG's next run removes a page.",
         json_schema_extra={"unit": "days"},
     )
+
+
+class SuitesSettings(Section):
+    """Expectations of the user's own."""
+
+    path: Annotated[str, BeforeValidator(check_absolute_path)] | None = Field(
+        default=None,
+        description="Directory of suite files, the JSON of Great Expectations, which add, remove or tighten "
+        "expectations ([expectations](expectations.md)). Commands, Airflow's workers and triggerer, and Spark drivers "
+        "read it. Unset: the built-in rules.",
+    )
+
+    @property
+    def directory(self) -> Path | None:
+        """Return the path of the directory, None if it is unset."""
+        return None if self.path is None else Path(self.path)
 
 
 Price = Annotated[str, BeforeValidator(check_price)]

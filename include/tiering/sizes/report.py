@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from itertools import groupby
 from operator import attrgetter
+from typing import Any
 
 from include.tiering.kafka.log_dirs.contract import error_document, error_table
 from include.tiering.model.segments import TopicIdPartition, Uuid, VerdictTotal
@@ -373,3 +374,8 @@ def _log_dirs_table(described: Sequence[LogDirDescription], remote: Sequence[Par
         if size.topic_id_partition not in listed
     ]
     return Table("log dirs", ("broker:dir", "partition", "bytes>", "offset lag>", "remote>"), tuple(rows))
+
+
+def breaks_critical_rule(difference: Mapping[str, Any]) -> bool:
+    """Return whether a difference in the summary of a size run breaks a critical rule. Others are warnings."""
+    return any(rule.get("severity", "critical") == "critical" for rule in difference["rules"])

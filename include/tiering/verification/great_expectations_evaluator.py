@@ -12,9 +12,11 @@ stay exact Python integers.
 """
 
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, ClassVar, Final, Generic, TypedDict
 from uuid import uuid4
 
@@ -27,14 +29,24 @@ from great_expectations.data_context.types.base import (
     InMemoryStoreBackendDefaults,
     ProgressBarsConfig,
 )
+from great_expectations.exceptions.exceptions import GreatExpectationsError
 from great_expectations.execution_engine.pandas_execution_engine import PandasExecutionEngine
-from great_expectations.expectations.expectation import BatchExpectation
+from great_expectations.expectations.expectation import (
+    BatchExpectation,
+    ColumnMapExpectation,
+    ColumnPairMapExpectation,
+    Expectation,
+    MulticolumnMapExpectation,
+)
+from great_expectations.expectations.expectation_configuration import ExpectationConfiguration
 from great_expectations.expectations.metrics.metric_provider import metric_value
 from great_expectations.expectations.metrics.table_metric_provider import TableMetricProvider
 
-from include.tiering.errors import RuleEvaluationError
+from include.tiering.errors import RuleEvaluationError, SettingError, printable
 from include.tiering.model.segments import Depth
-from include.tiering.verification.rules import BrokenRule, IsZero, Measure, Rule
+from include.tiering.verification.measures import PartitionMeasure
+from include.tiering.verification.rules import AreEqual, BrokenRule, Expects, IsZero, Measure, Rule
+from include.tiering.verification.suite_files import SuitesInForce, columns_of, kwargs_of
 from include.tiering.verification.suites import Suite
 
 MAX_NAMED: Final = 20
@@ -50,7 +62,7 @@ class _Broken(TypedDict):
     named: list[dict[str, Any]]
 
 
-def expectations_of(suite: Suite) -> list["ExpectMeasures"]:
+def expectations_of(suite: Suite) -> list[Expectation]:
     """Return an expectation for each rule, in the order of the rules; its `meta` has the rule's id."""
     return [_expectation(rule, suite) for rule in suite.rules]
 
@@ -127,7 +139,7 @@ class ExpectEqualMeasures(ExpectMeasures):
     args_keys = ("column", "other")
 
 
-def _expectation(rule: Rule, suite: Suite) -> ExpectMeasures:
+def _expectation(rule: Rule, suite: Suite) -> Expectation:
     common: dict[str, Any] = {
         "identity": list(suite.identity),
         "meta": {"rule_id": rule.rule_id, "level": rule.level.value},
@@ -136,7 +148,10 @@ def _expectation(rule: Rule, suite: Suite) -> ExpectMeasures:
     }
     if isinstance(rule.check, IsZero):
         return ExpectNoFaults(column=rule.check.column, **common)
-    return ExpectEqualMeasures(column=rule.check.column, other=rule.check.other, **common)
+    if isinstance(rule.check, AreEqual):
+        return ExpectEqualMeasures(column=rule.check.column, other=rule.check.other, **common)
+    del common["identity"]
+    return ExpectationConfiguration(type=rule.check.type, kwargs=kwargs_of(rule.check), **common).to_domain_obj()
 
 
 def _broken(frame: Any, broken: Iterable[bool], identity: list[str]) -> _Broken:
@@ -162,7 +177,8 @@ class GreatExpectationsEvaluator(Generic[Measure]):
     def __init__(self, suites: Sequence[Suite], *, results_dir: Path | None = None) -> None:
         self._suites = suites
         self._results_dir = results_dir
-        self._order = {rule.rule_id: place for place, rule in enumerate(r for suite in suites for r in suite.rules)}
+        self.rules: tuple[Rule, ...] = tuple(rule for suite in suites for rule in suite.rules)
+        self._order = {rule.rule_id: place for place, rule in enumerate(self.rules)}
         self._checkpoints: dict[Depth | None, _Checkpoint] = {}
 
     def evaluate(self, measures: Sequence[Measure]) -> tuple[BrokenRule[Measure], ...]:
@@ -256,3 +272,50 @@ def _broken_rows(result: Any, rule_id: str) -> list[int]:
     if not found:
         raise RuleEvaluationError(f"rule {rule_id} could not be applied: {result.exception_info}")
     return found
+
+
+def check_expectations(suites: SuitesInForce) -> None:
+    """Let Great Expectations load the expectations of suite files, and try each on made-up measures.
+
+    One of them has all values, the other only those that are never missing.
+
+    Raises:
+        SettingError: an expectation cannot be loaded or applied, or is not about single measures.
+    """
+    for suite in suites.all:
+        columns = columns_of(suite.measure)
+        whole = {name: "0" if column.kind is str else 0 for name, column in columns.items()}
+        sparse = {name: None if column.optional else whole[name] for name, column in columns.items()}
+        made_up = [SimpleNamespace(**whole), SimpleNamespace(**sparse)]
+        for rule in suite.rules:
+            if isinstance(rule.check, Expects):
+                try:
+                    _try(rule, suite, made_up)
+                except (GreatExpectationsError, RuleEvaluationError, TypeError, ValueError) as error:
+                    raise SettingError(
+                        f"suites.path: {suite.name}.json: expectation {rule.rule_id}: {printable(_reason(error))}"
+                    ) from error
+
+
+_OF_ROWS: Final = (ColumnMapExpectation, ColumnPairMapExpectation, MulticolumnMapExpectation)
+
+
+def _try(rule: Rule, suite: Suite, measures: Sequence[Any]) -> None:
+    expectation = _expectation(rule, suite)
+    if not isinstance(expectation, _OF_ROWS):
+        raise ValueError(
+            "it is about a whole table; measures are evaluated in groups of any size, so a rule must be about single "
+            "rows: use an expectation about the values of columns"
+        )
+    broken = list(_Checkpoint([replace(suite, rules=(rule,))], None).run(measures))
+    if broken and suite.measure is PartitionMeasure:
+        raise ValueError("a partition without any fault breaks it, and no segment could be named")
+
+
+def _reason(error: Exception) -> str:
+    """Return the messages in the error; that of an expectation that failed is deep in a traceback."""
+    messages = dict.fromkeys(_MESSAGE.findall(str(error)))
+    return "; ".join(messages) or " ".join(str(error).split())
+
+
+_MESSAGE: Final = re.compile(r"'exception_message': ['\"](.+?)['\"], '")

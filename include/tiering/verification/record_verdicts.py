@@ -38,10 +38,10 @@ from include.tiering.model.segments import (
 )
 from include.tiering.segments.contract import QualityResult, RemoteLogMetadata, SegmentRow, Verification
 from include.tiering.verification.measures import SegmentMeasure
-from include.tiering.verification.rules import RULES, RULES_BY_ID, BrokenRule, QualityFinding, RuleEvaluator, explain
+from include.tiering.verification.rules import RULES, BrokenRule, QualityFinding, Rule, RuleEvaluator, explain
 from include.tiering.verification.suites import PARTITION_RULES
 
-_LEVELS: Final = {rule.rule_id: rule.level for rule in (*RULES_BY_ID.values(), *PARTITION_RULES)}
+_LEVELS: Final = {rule.rule_id: rule.level for rule in (*RULES, *PARTITION_RULES)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,13 +86,16 @@ def evaluate_and_record(
     breaches: dict[SegmentMeasure, list[BrokenRule[SegmentMeasure]]] = {measure: [] for _, measure in measured}
     for breach in evaluator.evaluate([measure for _, measure in measured]):
         breaches[breach.measure].append(breach)
-    verified = (_recorded(metadata, subject, measure, breaches[measure]) for subject, measure in measured)
+    verified = (
+        _recorded(metadata, evaluator.rules, subject, measure, breaches[measure]) for subject, measure in measured
+    )
     return [verdict for verdict in verified if verdict is not None]
 
 
-def finding_of_result(result: QualityResult, start_offset: int) -> QualityFinding:
-    """Convert a stored result that did not pass into a finding."""
+def finding_of_result(result: QualityResult, start_offset: int, rules: Iterable[Rule] = ()) -> QualityFinding:
+    """Convert a stored result that did not pass into a finding. `rules`: those in force, besides the built-in ones."""
     partition = result.segment_id.topic_id_partition
+    own = next((rule.level for rule in rules if rule.rule_id == result.rule), "")
     return QualityFinding(
         topic=partition.topic,
         partition=partition.partition,
@@ -100,25 +103,26 @@ def finding_of_result(result: QualityResult, start_offset: int) -> QualityFindin
         segment_id=str(result.segment_id.id),
         start_offset=start_offset,
         rule=result.rule,
-        level=_LEVELS.get(result.rule, ""),
+        level=_LEVELS.get(result.rule, own),
         message=result.message,
     )
 
 
-def only_deep_clears(results: Iterable[QualityResult]) -> bool:
-    """Return whether the segment breaks a rule that is evaluated on deep measures only."""
-    broken = (RULES_BY_ID.get(result.rule) for result in results if not result.passed)
-    return any(rule is not None and Depth.SHALLOW not in rule.depths for rule in broken)
+def only_deep_clears(results: Iterable[QualityResult], rules: Iterable[Rule] = RULES) -> bool:
+    """Return whether the segment breaks one of `rules` that is evaluated on deep measures only."""
+    deep = {rule.rule_id for rule in rules if Depth.SHALLOW not in rule.depths}
+    return any(result.rule in deep for result in results if not result.passed)
 
 
 def _recorded(
     metadata: RemoteLogMetadata,
+    rules: Sequence[Rule],
     subject: Subject,
     measure: SegmentMeasure,
     breaches: Iterable[BrokenRule[SegmentMeasure]],
 ) -> VerifiedSegment | None:
     broken = tuple(_result(subject, breach) for breach in breaches)
-    unevaluated = frozenset(rule.rule_id for rule in RULES if not rule.is_about(measure))
+    unevaluated = frozenset(rule.rule_id for rule in rules if not rule.is_about(measure))
     is_deep = measure.depth is Depth.DEEP
     recorded = metadata.record_verification(
         Verification(subject.segment_id, broken, unevaluated, before=subject.row, is_deep=is_deep)
@@ -126,7 +130,7 @@ def _recorded(
     if recorded is None:
         return None
     start_offset = subject.row.metadata.start_offset
-    findings = [(result.fails, finding_of_result(result, start_offset)) for result in recorded.broken]
+    findings = [(result.fails, finding_of_result(result, start_offset, rules)) for result in recorded.broken]
     failed = tuple(finding for fails, finding in findings if fails)
     warnings = tuple(finding for fails, finding in findings if not fails)
     return VerifiedSegment(subject.segment_id, measure.bytes_read, failed, warnings)

@@ -2,10 +2,11 @@
 
 Q1xx are about one object, Q2xx about one segment, Q3xx about a segment and its predecessor in the partition. A rule is
 evaluated only on measures of its depths. If one of its columns is None there, the column could not be measured, and the
-rule is broken. Rules about partitions and about sizes are in `suites`.
+rule is broken. Rules about partitions and about sizes are in `suites`; `suite_files` adds, removes and changes rules by
+files.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, Generic, Protocol, TypeVar
@@ -55,12 +56,27 @@ class AreEqual:
 
 
 @dataclass(frozen=True, slots=True)
+class Expects:
+    """Holds if an expectation of Great Expectations does; only suite files have this check.
+
+    Attributes:
+        type: the name that Great Expectations has for the expectation.
+        kwargs: its arguments as the text of a JSON object.
+        columns: the columns that it reads, those of its row condition included.
+    """
+
+    type: str
+    kwargs: str
+    columns: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Rule:
     """One rule. `sentence` says what is so if the rule holds; `depths` are those at which it is evaluated."""
 
     rule_id: str
     level: Level
-    check: IsZero | AreEqual
+    check: IsZero | AreEqual | Expects
     sentence: str
     severity: Severity = Severity.CRITICAL
     depths: frozenset[Depth] = frozenset(Depth)
@@ -331,6 +347,11 @@ class QualityFinding:
 class RuleEvaluator(Protocol[Measure]):
     """Applies to every measure the rules of its depth."""
 
+    @property
+    def rules(self) -> tuple[Rule, ...]:
+        """Return all rules, of every depth, in the order in which they are evaluated."""
+        ...
+
     def evaluate(self, measures: Sequence[Measure]) -> tuple[BrokenRule[Measure], ...]:
         """Return broken rules in the order of the measures, then of the rules; each pair once.
 
@@ -338,19 +359,3 @@ class RuleEvaluator(Protocol[Measure]):
             RuleEvaluationError: a rule could not be applied; no measure counts as passed.
         """
         ...
-
-
-class LazyRuleEvaluator(Generic[Measure]):
-    """Makes its evaluator when the first measure is evaluated, because Great Expectations takes seconds to import."""
-
-    def __init__(self, make: Callable[[], RuleEvaluator[Measure]]) -> None:
-        self._make = make
-        self._evaluator: RuleEvaluator[Measure] | None = None
-
-    def evaluate(self, measures: Sequence[Measure]) -> tuple[BrokenRule[Measure], ...]:
-        """See `RuleEvaluator`."""
-        if not measures:
-            return ()
-        if self._evaluator is None:
-            self._evaluator = self._make()
-        return self._evaluator.evaluate(measures)

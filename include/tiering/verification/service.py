@@ -173,7 +173,9 @@ class VerificationService:
         Raises:
             ForeignStoreError: the store is not this database's.
             StateConflictError: the run has another plan or is of another kind.
+            SettingError: a suite file is wrong.
         """
+        rules = self._segment_evaluator(None).rules
         self._ownership.require()
         if not dry_run:
             self.expire_verdicts()
@@ -186,7 +188,9 @@ class VerificationService:
             now_ms=self._now_ms(),
             max_age_ms=self._effective().verdict.max_age_ms,
             limit_bytes=limit_bytes,
-            needs_deep=lambda row: only_deep_clears(self._metadata.quality_results(row.metadata.remote_log_segment_id)),
+            needs_deep=lambda row: only_deep_clears(
+                self._metadata.quality_results(row.metadata.remote_log_segment_id), rules
+            ),
         )
         if not dry_run:
             self._verifications.save_plan(run_id, plan.planned)
@@ -236,7 +240,10 @@ class VerificationService:
     def findings_of(self, run_id: str) -> list[tuple[Severity, QualityFinding]]:
         """Return, with severities, the rules that the segments verified by any attempt of a planned run break now."""
         broken = self._verifications.broken_rules(run_id)
-        return [(Severity(result.level), finding_of_result(result, start_offset)) for start_offset, result in broken]
+        rules = (*self._segment_evaluator(None).rules, *self._partition_evaluator(None).rules)
+        return [
+            (Severity(result.level), finding_of_result(result, start_offset, rules)) for start_offset, result in broken
+        ]
 
     def publish_verdicts(self) -> None:
         """Publish, by verdict, segments, bytes and the age of the oldest verdict as metrics of this process."""

@@ -11,19 +11,21 @@ A suite has rules about one kind of measure, so that its results show what was c
 one level each. A suite names the columns that identify a measure in the results.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Generic
 
-from include.tiering.verification.measures import PartitionMeasure
+from include.tiering.verification.measures import PartitionMeasure, SegmentMeasure
 from include.tiering.verification.rules import (
     RULES,
     AreEqual,
     BrokenRule,
     IsZero,
     Level,
+    Measure,
     QualityFinding,
     Rule,
+    RuleEvaluator,
     Severity,
 )
 
@@ -80,10 +82,10 @@ PARTITION_RULES: Final[tuple[Rule, ...]] = (
 
 def findings_of_partition(broken: BrokenRule[PartitionMeasure]) -> Iterator[QualityFinding]:
     """Return a finding for each fault that the measure describes, with the total: not all faults are described."""
-    measure, rule, (column,) = broken.measure, broken.rule, broken.rule.check.columns
-    found = f"{column} = {getattr(measure, column)}"
+    measure, rule = broken.measure, broken.rule
     for fault in measure.faults:
-        if fault.column == column:
+        if fault.column in rule.check.columns:
+            found = f"{fault.column} = {getattr(measure, fault.column)}"
             yield QualityFinding(
                 topic=measure.topic,
                 partition=measure.partition,
@@ -202,12 +204,37 @@ _PARTITION: Final = ("topic", "partition")
 
 @dataclass(frozen=True, slots=True)
 class Suite:
-    """Rules about one kind of measure. `name` is also a directory name; `identity` names its identifying columns."""
+    """Rules about one kind of measure.
+
+    Attributes:
+        name: also the name of a directory of results and of a suite file.
+        identity: the columns that identify a measure.
+        measure: the class of the measures.
+    """
 
     name: str
     title: str
     rules: tuple[Rule, ...]
     identity: tuple[str, ...] = _PARTITION
+    measure: type = SegmentMeasure
+
+
+class LazyRuleEvaluator(Generic[Measure]):
+    """Makes its evaluator when the first measure is evaluated, because Great Expectations takes seconds to import."""
+
+    def __init__(self, suites: Sequence[Suite], make: Callable[[Sequence[Suite]], RuleEvaluator[Measure]]) -> None:
+        self.rules: tuple[Rule, ...] = tuple(rule for suite in suites for rule in suite.rules)
+        self._suites = suites
+        self._make = make
+        self._evaluator: RuleEvaluator[Measure] | None = None
+
+    def evaluate(self, measures: Sequence[Measure]) -> tuple[BrokenRule[Measure], ...]:
+        """See `RuleEvaluator`."""
+        if not measures:
+            return ()
+        if self._evaluator is None:
+            self._evaluator = self._make(self._suites)
+        return self._evaluator.evaluate(measures)
 
 
 def segment_suites(rules: Sequence[Rule] = RULES) -> tuple[Suite, ...]:
@@ -224,9 +251,25 @@ def segment_suites(rules: Sequence[Rule] = RULES) -> tuple[Suite, ...]:
     return tuple(suite for suite in suites if suite.rules)
 
 
-PARTITION_SUITES: Final = (Suite("partition-lineage", "Each partition as a whole", PARTITION_RULES),)
-SIZE_SUITES: Final = (Suite("size-totals", "Counters and rows of each partition", SIZE_RULES, (*_PARTITION, "state")),)
-STORED_SUITES: Final = (Suite("stored-totals", "Store and rows of each partition", STORED_RULES),)
-SUITE_TITLES: Final = {
-    suite.name: suite.title for suite in (*segment_suites(), *PARTITION_SUITES, *SIZE_SUITES, *STORED_SUITES)
-}
+PARTITION_SUITES: Final = (
+    Suite("partition-lineage", "Each partition as a whole", PARTITION_RULES, measure=PartitionMeasure),
+)
+SIZE_SUITES: Final = (
+    Suite("size-totals", "Counters and rows of each partition", SIZE_RULES, (*_PARTITION, "state"), SizeMeasure),
+)
+STORED_SUITES: Final = (
+    Suite("stored-totals", "Store and rows of each partition", STORED_RULES, measure=StoredMeasure),
+)
+ALL_SUITES: Final = (*segment_suites(), *PARTITION_SUITES, *SIZE_SUITES, *STORED_SUITES)
+SUITE_TITLES: Final = {suite.name: suite.title for suite in ALL_SUITES}
+
+_REPORTED_ONLY: Final = frozenset({"S111", "S112", "S202"})
+
+SAFETY_RULES: Final = frozenset(
+    rule.rule_id for suite in ALL_SUITES for rule in suite.rules if rule.severity is Severity.CRITICAL
+).difference(_REPORTED_ONLY)
+"""Ids of the rules that no suite file can remove or make a warning.
+
+By these rules, a segment that passes has the records of its source and can be read, counters that retention uses are
+right, and a loss in the store is seen. The verdict PASSED allows that the original is deleted.
+"""

@@ -8,7 +8,7 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 
-from spark_jobs.sizes import READ_RANGES, attempt, parse_arguments
+from spark_jobs.sizes import READ_RANGES, attempt, exit_code, parse_arguments, results_dir
 from spark_jobs.sizes_history import append_run
 from spark_jobs.sizes_rows import MOST_OFFSETS, added_up
 
@@ -154,3 +154,37 @@ def test_a_segment_counts_no_more_offsets_than_it_can_have(start: int, end: int,
     row = {"topic_id": "a", "partition": 0, "state": 1, "leader_epochs": "0", "size_bytes": 7}
     table = pa.Table.from_pylist([{**row, "start_offset": start, "end_offset": end}])
     assert added_up(table).column("offsets").to_pylist() == [offsets]
+
+
+# The results of the rules outlive a run; only critical rules make a run fail.
+
+
+def test_results_of_the_newest_runs_are_kept(tmp_path: Path) -> None:
+    made = []
+    for now_ms in (9, 10, 100, 1000):
+        made.append(results_dir(tmp_path, now_ms, keep_runs=3))
+        made[-1].mkdir()
+    assert sorted(made[0].parent.iterdir()) == made[1:]
+    assert not results_dir(tmp_path, 1001, keep_runs=1).exists()
+    assert list(made[0].parent.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("severities", "stored", "code"),
+    [
+        ([], None, 0),
+        (["critical"], None, 1),
+        (["warning"], None, 0),
+        (["warning"], ["warning"], 0),
+        ([], ["warning", "critical"], 1),
+    ],
+)
+def test_a_warning_is_reported_and_fails_no_run(severities: list[str], stored: list[str] | None, code: int) -> None:
+    def differences(of: list[str]) -> list[dict[str, Any]]:
+        return [{"rules": [{"rule": "own", "severity": severity} for severity in of]}] if of else []
+
+    summary = {
+        "differences": differences(severities),
+        "stored": None if stored is None else {"differences": differences(stored), "unsettled": 0},
+    }
+    assert exit_code(summary) == code

@@ -163,7 +163,7 @@ def results_dir(output: Path, now_ms: int, *, keep_runs: int) -> Path:
     Its name begins with the time, so that names sort by age.
     """
     results = output / "results"
-    results.mkdir(exist_ok=True)
+    results.mkdir(parents=True, exist_ok=True)
     for old in sorted(each for each in results.iterdir() if each.is_dir())[: -keep_runs + 1 or None]:
         shutil.rmtree(old, ignore_errors=True)
     return results / f"{now_ms:015d}-{os.getpid()}"

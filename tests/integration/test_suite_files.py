@@ -1,6 +1,7 @@
 """Suite files with Great Expectations: what they add is evaluated as a rule; what it cannot load is refused first."""
 
 import json
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -14,10 +15,14 @@ from include.tiering.errors import SettingError
 from include.tiering.model.segments import Depth, Verdict
 from include.tiering.settings import load_settings
 from include.tiering.verification.great_expectations_evaluator import GreatExpectationsEvaluator, check_expectations
+from include.tiering.verification.measures import PartitionMeasure
 from include.tiering.verification.plan import VerificationReason, VerificationSample
 from include.tiering.verification.quality_run import read_results
-from include.tiering.verification.suite_files import read_suites
+from include.tiering.verification.rules import Severity
+from include.tiering.verification.suite_files import columns_of, kwargs_of, read_suites, type_of
+from include.tiering.verification.suites import ALL_SUITES, PARTITION_SUITES, SAFETY_RULES
 from tests.doubles.broker_data import broker_data
+from tests.doubles.source_tree import ROOT
 from tests.integration.test_verification import measure, verdicts
 
 BETWEEN = "expect_column_values_to_be_between"
@@ -190,3 +195,52 @@ def test_what_an_expectation_found_deep_stays_until_a_deep_verification_or_its_e
     (tmp_path / "suites" / "segments.json").unlink()
     assert open_with().verification.verify_run().failed == ()
     assert verdicts(strict) == {Verdict.PASSED: copied}
+
+
+# The page, as it is written.
+
+PAGE = (ROOT / "docs" / "expectations.md").read_text()
+FILES = dict(re.findall(r"`/etc/tiering/suites/([^`]+\.json)`:\n\n```json\n(.*?)```", PAGE, re.DOTALL))
+
+
+def test_the_examples_of_the_page_do_what_it_says(open_with: Callable[[], App], app: App, tmp_path: Path) -> None:
+    assert len(FILES) == 3
+    for name, content in FILES.items():
+        (tmp_path / "suites" / name).write_text(content)
+    app.copying.plan("copy-2", scope=RunScope(("bigrecs",)))
+    app.copying.run_batch("copy-2", "copy-2/0")
+    app = open_with()
+    assert f"`{app.deployment_checks.probes(None, None, needs_log_dirs=False)['suites']()}`" in PAGE
+    app.verification.plan("v", VerificationSample(everything=True), depth=Depth.DEEP)
+    report = app.verification.run_planned("v")
+    assert report.failed == ()
+    assert [(finding.topic, finding.rule) for finding in report.warnings] == [("bigrecs", "small-segments")]
+    assert f"\n    {report.warnings[0].message}\n" in PAGE
+
+
+def test_the_removed_rule_of_the_page_would_warn_and_the_tightened_one_fails(tmp_path: Path) -> None:
+    for name, content in FILES.items():
+        (tmp_path / name).write_text(content)
+    thinned = replace(measure(log_thinned_batches=1), depth=Depth.DEEP)
+    assert GreatExpectationsEvaluator[Any](read_suites(None).segments).evaluate([thinned])
+    suites = read_suites(tmp_path)
+    assert not GreatExpectationsEvaluator[Any](suites.segments).evaluate([thinned])
+    counts = dict.fromkeys(columns_of(PartitionMeasure), 0)
+    twice = PartitionMeasure(**{**counts, "topic": "orders", "topic_id": "id", "duplicate_segments": 1})
+    severities = [
+        broken.rule.severity
+        for partitions in (PARTITION_SUITES, suites.partitions)
+        for broken in GreatExpectationsEvaluator[Any](partitions).evaluate([twice])
+    ]
+    assert severities == [Severity.WARNING, Severity.CRITICAL]
+
+
+def test_the_page_has_every_rule_and_every_column() -> None:
+    for suite in ALL_SUITES:
+        assert f"### `{suite.name}`" in PAGE
+        assert {column for column in columns_of(suite.measure) if f"`{column}`" not in PAGE} == set()
+        for rule in suite.rules:
+            fixed = "yes" if rule.rule_id in SAFETY_RULES else "no"
+            kwargs = json.dumps(kwargs_of(rule.check))
+            row = f"{rule.rule_id} | {rule.sentence} | `{type_of(rule.check)}` `{kwargs}` | {rule.severity} | {fixed}"
+            assert f"| {row} |\n" in PAGE

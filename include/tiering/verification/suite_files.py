@@ -26,6 +26,7 @@ from include.tiering.verification.suites import (
     ALL_SUITES,
     PARTITION_RULES,
     PARTITION_SUITES,
+    REPORTED_ONLY,
     SAFETY_RULES,
     SIZE_SUITES,
     STORED_SUITES,
@@ -168,7 +169,7 @@ def _changed(suite: Suite, file: _File, own_ids: dict[str, Path]) -> Suite:
         removed = _removed(suite, file)
         entries = list(_entries(file))
     except FormatError as error:
-        raise file.error(str(error)) from error
+        raise file.error(error.message) from error
     built_in = {rule.rule_id: rule for rule in suite.rules if rule.rule_id not in removed}
     own = []
     for entry in entries:
@@ -258,8 +259,8 @@ def _with_severity(rule: Rule, entry: _Entry, file: _File) -> Rule:
 
 def _protected(rule_id: str, what: str) -> str:
     return (
-        f"{rule_id} cannot be {what}: originals are deleted because segments pass it. The rules that cannot be removed "
-        f"or made warnings are {', '.join(sorted(SAFETY_RULES))}"
+        f"{rule_id} cannot be {what}: originals are deleted because segments pass it. This holds for all critical "
+        f"built-in rules but {', '.join(sorted(REPORTED_ONLY))}"
     )
 
 

@@ -263,11 +263,12 @@ STORED_SUITES: Final = (
 ALL_SUITES: Final = (*segment_suites(), *PARTITION_SUITES, *SIZE_SUITES, *STORED_SUITES)
 SUITE_TITLES: Final = {suite.name: suite.title for suite in ALL_SUITES}
 
-_REPORTED_ONLY: Final = frozenset({"S111", "S112", "S202"})
+REPORTED_ONLY: Final = frozenset({"S111", "S112", "S202"})
+"""Critical rules whose breach is a finding, by which nothing is decided: a suite file may remove them."""
 
 SAFETY_RULES: Final = frozenset(
     rule.rule_id for suite in ALL_SUITES for rule in suite.rules if rule.severity is Severity.CRITICAL
-).difference(_REPORTED_ONLY)
+).difference(REPORTED_ONLY)
 """Ids of the rules that no suite file can remove or make a warning.
 
 By these rules, a segment that passes has the records of its source and can be read, counters that retention uses are

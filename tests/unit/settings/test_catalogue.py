@@ -105,6 +105,7 @@ DEFAULTS = {
     "tiering.handover.settle.seconds": "600",
     "tiering.handover.verify.deep.enable": "true",
     "tiering.handover.local.steps": "8",
+    "suites.path": "unset",
     "data_docs.path": "unset",
     "data_docs.keep_runs": "200",
     "data_docs.keep_days": "90",

@@ -225,8 +225,9 @@ def test_the_removed_rule_of_the_page_would_warn_and_the_tightened_one_fails(tmp
     assert GreatExpectationsEvaluator[Any](read_suites(None).segments).evaluate([thinned])
     suites = read_suites(tmp_path)
     assert not GreatExpectationsEvaluator[Any](suites.segments).evaluate([thinned])
-    counts = dict.fromkeys(columns_of(PartitionMeasure), 0)
-    twice = PartitionMeasure(**{**counts, "topic": "orders", "topic_id": "id", "duplicate_segments": 1})
+    columns: dict[str, Any] = dict.fromkeys(columns_of(PartitionMeasure), 0)
+    columns.update(topic="orders", topic_id="id", duplicate_segments=1)
+    twice = PartitionMeasure(**columns)
     severities = [
         broken.rule.severity
         for partitions in (PARTITION_SUITES, suites.partitions)

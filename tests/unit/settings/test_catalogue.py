@@ -124,6 +124,7 @@ DEPLOYMENT_SECTIONS = (
     "cluster.",
     "metadata_topic.",
     "topics.",
+    "suites.",
     "log_dirs",
     "remote_storage.",
     "metadata.",

@@ -28,6 +28,7 @@ from airflow.configuration import get_airflow_home
 from airflow.sdk.configuration import conf
 
 from include.tiering.errors import SettingError
+from include.tiering.units import without_suffix
 
 _SECTION = "tiering"
 
@@ -67,11 +68,14 @@ def expiration_approval_wait() -> timedelta:
     """Return how long an approval task of any DAG waits for an answer. Raises SettingError."""
     text = _option("expiration_approval_hours", "24")
     try:
-        wait = timedelta(hours=float(text))
+        milliseconds = without_suffix(text, "milliseconds")
+        wait = timedelta(hours=float(text)) if milliseconds == text else timedelta(milliseconds=int(milliseconds))
     except (ValueError, OverflowError):
         wait = timedelta()
     if wait <= timedelta():
-        raise SettingError(f"[tiering] expiration_approval_hours is {text!r}: give a number of hours above 0")
+        raise SettingError(
+            f"[tiering] expiration_approval_hours is {text!r}: give a number of hours above 0, or such as 2d"
+        )
     return wait
 
 

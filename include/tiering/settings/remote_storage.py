@@ -176,7 +176,7 @@ class RemoteStorageSettings(Section):
     def _legal_prefix(cls, prefix: str, info: ValidationInfo) -> str:
         parts = prefix.split("/")
         if len(prefix) > 512 or _KEY_PREFIX.match(prefix) is None or not {".", ".."}.isdisjoint(parts):
-            raise ValueError("accepted are up to 512 of a-z A-Z 0-9 . _ - /, without names . and .., leading / and //")
+            raise ValueError("accepted: up to 512 of a-z A-Z 0-9 . _ - /, no name . or .., no // and no leading slash")
         return _aiven_only(prefix, info)
 
     @field_validator("compression_enabled")

@@ -3,7 +3,7 @@
 TieringError
 |-- SettingError                     a setting or argument is wrong: exit code 2
 |   `-- SegmentKeyError              the private key of an encrypted segment is missing
-|-- ConfigRefusedError               dynamic configs together break a rule
+|-- ConfigRefusedError               configs break a rule together, or the brokers cannot take one
 |-- ConfigNotTakenError              running workers do not use a change yet  (retriable)
 |-- FormatError                      bytes break a format (position, message; no path)
 |   |-- OldMagicError                a record batch older than magic 2
@@ -11,7 +11,7 @@ TieringError
 |-- SourceError                      a file or replica of a log source (path, position)
 |   |-- SourceUnreadableError        permission, I/O error, not a regular file or not a directory
 |   |-- SourceVanishedError          not found, or of another topic id        (retriable)
-|   |-- SourceChangedError           changed since it was listed or checked  (retriable)
+|   |-- SourceChangedError           changed since it was listed, planned or checked  (retriable)
 |   |-- CorruptFileError             a file breaks its format, or a file or offsets are missing
 |   |-- CompactedSegmentError        compaction removed offsets; no damage
 |   `-- HostileNameError             a name that no broker writes, or a symbolic link
@@ -36,12 +36,12 @@ TieringError
 |   |-- CustomMetadataTooLargeError  more than the brokers accept
 |   |-- StoreInDoubtError            objects are missing, and the store is probably the wrong one or incomplete
 |   `-- ForeignStoreError            the store is not the one of the database
-|       `-- StorePlaceUnknownError   the database has no location of the keys: `migrate` records it
+|       `-- StorePlaceUnknownError   the database lacks the store's URL, layout and key prefix: run `migrate`
 |-- RemoteMetadataError
-|   |-- IllegalTransitionError       not an edge of the segment state machine
+|   |-- IllegalTransitionError       not an edge of the segment state machine, or the new segment's id is in use
 |   |-- StateConflictError           the database has another state than the caller expected
 |   |   `-- HistoryChangedError      another history is followed than the caller read (retriable)
-|   |-- UnknownSegmentError          no such segment
+|   |-- UnknownSegmentError          no such segment, or nothing to adopt
 |   |-- OffsetOutOfRangeError        below the log start, or no served segment holds this offset
 |   `-- MetadataUnavailableError     database locked, unreachable, not migrated or being rebuilt (retriable)
 |-- MetadataTopicError               the topic __remote_log_metadata of a cluster
@@ -60,11 +60,11 @@ TieringError
 |   `-- AirflowApiUnavailableError   no answer, or Airflow says unavailable (retriable)
 |-- LeaseLostError                   a lease has ended or is another's           (retriable)
 |-- LeaseAheadError                  a lease ends further ahead than it may last and is ignored
-|-- QuotaExceededError               a topic brings in more than its threshold  (retriable)
-|-- ApprovalRequiredError            a plan that deletes was not released
+|-- QuotaExceededError               a topic and all topics together exceed their thresholds  (retriable)
+|-- ApprovalRequiredError            a plan that deletes, or that of a handover, was not released
 |-- RunWithdrawnError                a run that deletes was withdrawn, and is never released again
 |-- DatabaseSetBackError             an audit found that the database was set back: no segment expires
-|-- AnswerRefusedError               a person's answer about a plan does not count
+|-- AnswerRefusedError               a person's approval of a plan does not count
 |-- LimitRefusedError                a deletion limit may not be loosened by this run or its user
 |-- ClockDisagreesError              another clock, or an event, contradicts the database's clock
 |   `-- ClockBehindError             the database's clock is a little before an event (retriable)
@@ -101,7 +101,7 @@ class SettingError(TieringError):
 
 
 class ConfigRefusedError(TieringError):
-    """A change of dynamic configs, each value of which is valid, breaks a rule; the message has the numbers."""
+    """Configs whose values are valid one by one break a rule together, or brokers lack a config or cannot change it."""
 
 
 class ConfigNotTakenError(TieringError):
@@ -174,7 +174,7 @@ class QuotaExceededError(TieringError):
 
 
 class ApprovalRequiredError(TieringError):
-    """A plan that deletes was not released: by an approval or, for an expiration, by the deletion limits."""
+    """A plan that deletes, or that of a handover, was not approved, nor, for an expiration, released by the limits."""
 
 
 class RunWithdrawnError(TieringError):
@@ -186,13 +186,13 @@ class DatabaseSetBackError(TieringError):
 
 
 class AnswerRefusedError(TieringError):
-    """An answer does not count: its user is unknown or not an approver, or its plan or time is wrong."""
+    """An approval does not count: its user is not an approver now, it is of another plan, or its time is impossible."""
 
 
 class LimitRefusedError(TieringError):
-    """A change loosens a deletion limit, but its author may not approve deletions, or its run is old or was repeated.
+    """A DAG run may not loosen a deletion limit: its user is no approver, or the run is not new. Nothing was changed.
 
-    No value was changed.
+    A run is not new if it was requested more than a day ago, was cleared, or has changed a config of the entity before.
     """
 
 
@@ -269,7 +269,7 @@ class SourceVanishedError(SourceError):
 
 
 class SourceChangedError(SourceError):
-    """The replica has changed since it was listed or checked: plan it again."""
+    """The replica, its topic's owner or what is copied of it changed since a listing, plan or check: plan it again."""
 
     retriable = True
 
@@ -391,13 +391,13 @@ class RemoteAccessDeniedError(RemoteStorageError):
 
 
 class RemoteStorageUnavailableError(RemoteStorageError):
-    """The store did not answer, reported an error that may pass, or other requests were faster."""
+    """The store sent no usable response or an error that may pass, or other runs changed its marker at each try."""
 
     retriable = True
 
 
 class ObjectKeyError(RemoteStorageError):
-    """A key that the layout never writes, that leads out of the prefix, or that is too long."""
+    """A key that the layout never writes, is not of the required kind, leads out of the prefix, or is too long."""
 
 
 class SegmentKeyError(SettingError):
@@ -413,7 +413,7 @@ class CustomMetadataTooLargeError(RemoteStorageError):
 
 
 class StoreInDoubtError(RemoteStorageError):
-    """Too many segments lack objects, or a verified one is not whole either: the store may be the wrong one."""
+    """Too many segments lack objects, or one does and another, which passed, is not whole: perhaps a wrong store."""
 
 
 class ForeignStoreError(RemoteStorageError):
@@ -421,7 +421,7 @@ class ForeignStoreError(RemoteStorageError):
 
 
 class StorePlaceUnknownError(ForeignStoreError):
-    """The database lacks the location of the keys; `./tiering migrate` records it."""
+    """The database lacks URL, layout and key prefix of its store; `./tiering migrate` records those of the settings."""
 
 
 class RemoteMetadataError(TieringError):
@@ -429,7 +429,7 @@ class RemoteMetadataError(TieringError):
 
 
 class IllegalTransitionError(RemoteMetadataError):
-    """The segment state machine has no such transition."""
+    """The segment state machine has no such transition, or a new segment's id is in use or is being removed."""
 
 
 class StateConflictError(RemoteMetadataError):
@@ -443,7 +443,7 @@ class HistoryChangedError(StateConflictError):
 
 
 class UnknownSegmentError(RemoteMetadataError):
-    """No segment has this id, or these offsets."""
+    """No segment has this id, or these offsets; in an adoption also: the metadata have the segment already."""
 
 
 class OffsetOutOfRangeError(RemoteMetadataError):

@@ -88,8 +88,8 @@ class RemoteStorageSettings(Section):
     key_prefix: str = Field(
         default="",
         description="Aiven layout: prefix of segments' keys inside `url`, prepended unchanged. The brokers' "
-        "`key.prefix` is the prefix of `url` with a slash, followed by this value. Once there are segments, run "
-        "`./tiering relocate-store` after a change of it.",
+        "`key.prefix` is this value, after the prefix and a slash if an `s3://` `url` has a prefix. Once there are "
+        "segments, run `./tiering relocate-store` after a change of it.",
         json_schema_extra={"default_text": "empty"},
     )
     chunk_size: int = Field(
@@ -178,7 +178,7 @@ class RemoteStorageSettings(Section):
     def _legal_prefix(cls, prefix: str, info: ValidationInfo) -> str:
         parts = prefix.split("/")
         if len(prefix) > 512 or _KEY_PREFIX.match(prefix) is None or not {".", ".."}.isdisjoint(parts):
-            raise ValueError("accepted are letters, digits and . _ - / without . and .. as names, and no leading slash")
+            raise ValueError("accepted: up to 512 of a-z A-Z 0-9 . _ - /, no name . or .., no // and no leading slash")
         return _aiven_only(prefix, info)
 
     @field_validator("compression_enabled")

@@ -38,7 +38,8 @@ class SegmentMeasure:
     A number is None if it could not be measured, or is not measured at this `depth`; `batches_not_opened` is 0 then. A
     column is measured at the depths of the rules that read it.
 
-    The columns from `objects_missing` on, except checksums, timestamps and the last three, count faults; 0 is right.
+    The columns from `objects_missing` on count faults, and 0 is right, except for checksums, timestamps,
+    `batches_not_opened` and the last three.
     `*_untrimmed` counts bytes after the last entry, `*_disorder` entries that do not ascend, `*_outside` entries that
     point outside of the segment, `*_wrong_entries` (only deep) entries that contradict the batches. A segment that
     rightly has no predecessor, manifest or transaction index has no faults in the columns about them.
@@ -69,9 +70,10 @@ class SegmentMeasure:
             and another broker or a later leader epoch.
         leader_epochs_back: by how many epochs this segment, at its first new offset, is below its predecessor's last.
         leader_epochs_unlike_previous: entries that differ between the stored history and the predecessor's metadata, if
-            the predecessor ends right before this segment.
+            the predecessor ends right before this segment and the history does not begin after the predecessor's start.
         batches_not_opened: batches above a limit of decompressed bytes or records; the part that was read is right.
-        first_batch_faults, last_batch_faults: faults of all kinds in the batches at either end. Only shallow.
+        first_batch_faults, last_batch_faults: faults in the first batch, and in all batches from the last entry of the
+            offset index to the end of the log; a batch with fewer records than offsets is no fault here. Only shallow.
         read_log_crc32c: checksum of the bytes that were read. Like all columns below up to transaction_index_missing,
             only deep.
         log_max_timestamp_ms: largest timestamp of the batches that were read; the metadata's if none has a timestamp.
@@ -84,8 +86,10 @@ class SegmentMeasure:
         log_thinned_batches: batches with fewer records than offsets: the topic was compacted once.
         log_unopened_batches: batches that cannot be decompressed, or whose records contradict the header; at most 1,
             because no batch is opened after it.
-        transaction_index_missing: aborted transactions of the batches that the index lacks.
-        bytes_read: bytes fetched to take this measure.
+        transaction_index_missing: aborted transactions that the batches show and the index lacks.
+        producer_snapshot_wrong_entries: also counts open transactions whose producer the snapshot lacks.
+        bytes_read: bytes fetched to take this measure, without those that a shallow measure reads only to compute
+            checksums that the store lacks.
         remarks: (column, sentence) pairs that explain a number.
     """
 

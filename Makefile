@@ -145,7 +145,7 @@ check: ## all tests, then lint
 REQUIREMENTS = printf '%s\n' '--find-links packaging' "pyspark-client==$$(basename packaging/pyspark_client-*.whl | cut -d- -f2)"; \
 	$(UV) export --frozen --no-hashes --no-header --no-annotate --no-default-groups --quiet
 
-docs: setup ## write the generated pages, docs/settings.md, docs/metrics.md and docs/quality-damages.md
+docs: setup ## write the generated pages, docs/settings.md, docs/metrics.md, docs/json.md and docs/quality-damages.md
 	@$(PYTHON) -m include.tiering.cli.docs_pages
 	@$(PYTHON) -m tests.doubles.damages.page
 

@@ -2,16 +2,17 @@
 
 import csv
 import io
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypedDict
 
 from include.tiering.errors import printable
 from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.segments import TopicIdPartition, Uuid
 from include.tiering.units import Quantity
 
-Document = dict[str, Any]
+Document = Mapping[str, Any]
+"""The JSON document of a report; the return type of the function that makes it is a TypedDict with its members."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +32,14 @@ class Presentation:
     tables: Callable[[], tuple[Table, ...]]
     summary: str
     ok: bool = True
+
+
+class PartitionLabels(TypedDict):
+    """The members that identify a partition."""
+
+    topic: str
+    topic_id: str
+    partition: int
 
 
 class TopicNames:
@@ -60,7 +69,7 @@ class TopicNames:
         return f" (topic id {topic_id})" if is_shared else ""
 
 
-def labels(partition: TopicIdPartition) -> Document:
+def labels(partition: TopicIdPartition) -> PartitionLabels:
     """Return the JSON members that identify a partition."""
     return {"topic": partition.topic, "topic_id": str(partition.topic_id), "partition": partition.partition}
 

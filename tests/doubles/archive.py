@@ -22,6 +22,7 @@ from include.tiering.model.segments import RemoteLogSegmentMetadata, TopicIdPart
 from include.tiering.quotas.contract import UnlimitedBytes
 from include.tiering.settings import TieringSettings, load_settings
 from tests.doubles.broker_data import broker_data, copy_of
+from tests.doubles.json_shapes import checked
 from tests.doubles.tiered_topic import metadata_batch, remove_topic
 
 # A deployment over a writable copy of real log dirs, and what may happen to those dirs afterwards.
@@ -129,7 +130,7 @@ include = ["{ORDERS}"]
     def command(self, *arguments: str) -> Result:
         """Run one `./tiering` command in this process, on a wide terminal."""
         options = ["--config", str(self.config), *arguments]
-        return CliRunner(env={"COLUMNS": "300"}).invoke(cli, options, prog_name="./tiering")
+        return checked(options, CliRunner(env={"COLUMNS": "300"}).invoke(cli, options, prog_name="./tiering"))
 
     def require_served(self) -> None:
         """Every FINISHED segment answers for its offsets under its epochs, and its bytes can be read."""

@@ -18,6 +18,7 @@ from include.tiering.configs.config_store import ConfigEntity, EntityType
 from include.tiering.model.segments import RemoteLogSegmentMetadata, TopicIdPartition
 from include.tiering.settings import TieringSettings, load_settings
 from tests.doubles.broker_data import broker_data
+from tests.doubles.json_shapes import checked
 from tests.doubles.kafkas_remote_store import kafkas_store
 from tests.doubles.log_dirs import ORDERS, BrokerLogDir
 from tests.doubles.memory_metadata_topic import MemoryMetadataTopic
@@ -86,7 +87,8 @@ class TinyDeployment:
     def run(self, *arguments: str) -> Result:
         """A command in this process."""
         session = Session(open_app=self.open)
-        return CliRunner(env={"COLUMNS": "200"}).invoke(cli, arguments, obj=session, prog_name="./tiering")
+        done = CliRunner(env={"COLUMNS": "200"}).invoke(cli, arguments, obj=session, prog_name="./tiering")
+        return checked(arguments, done)
 
 
 # Clusters that a test observes or mocks.
@@ -131,7 +133,8 @@ class ObservedCluster:
     def run(self, *arguments: str) -> Result:
         """A command of `./tiering`."""
         session = Session(None, self._open)
-        return CliRunner().invoke(cli, ["--config", str(self.config), *arguments], obj=session, prog_name="./tiering")
+        options = ["--config", str(self.config), *arguments]
+        return checked(arguments, CliRunner().invoke(cli, options, obj=session, prog_name="./tiering"))
 
     def document(self, *arguments: str, code: int = 0) -> Any:
         """What a command writes with --json."""

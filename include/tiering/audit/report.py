@@ -3,13 +3,13 @@
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypedDict
 
 from include.tiering.audit.finding import FindingKind
 from include.tiering.audit.plan_removals import RemovalItem, RemovalOutcome, RemovalPlan, WithdrawnRemovals
 from include.tiering.audit.record import AuditRecord, AuditTally, FindingState, RecordedFinding
 from include.tiering.configs.rules import Loosening
-from include.tiering.presentation import Document, Presentation, Table, TopicNames, count
+from include.tiering.presentation import Presentation, Table, TopicNames, count
 from include.tiering.remote_storage.store_ownership import unclaimed_withdrawal
 from include.tiering.runs.approval import ApprovalQuestion, loosened_lines
 from include.tiering.runs.deletion_limits import DeletionLimitReport
@@ -19,6 +19,111 @@ _MOST_ROWS: Final = 200
 _SHARES: Final = ("topic", "planned>", "share with last 24 h>", "last 24 h>")
 _HARMLESS: Final = (FindingKind.OLD_VERSION, FindingKind.DELETE_MARKER)
 """Normal in a bucket that keeps versions: they use space and need no decision."""
+
+
+class FindingDocument(TypedDict):
+    """A difference between the store and the metadata; what is not known, or does not apply, is null."""
+
+    kind: str
+    key: str
+    segment_id: str | None
+    bytes: int
+    message: str
+    topic: str | None
+    topic_id: str | None
+    partition: int | None
+    start_offset: int | None
+    end_offset: int | None
+    version_id: str | None
+    upload_id: str | None
+    last_modified_ms: int | None
+    finding_id: int
+    state: str
+    first_seen_ms: int
+    last_seen_ms: int
+
+
+class AuditRefusalDocument(TypedDict):
+    """Why this audit may remove nothing."""
+
+    guard: str
+    message: str
+
+
+class TopicShareDocument(TypedDict):
+    """The share of a topic's bytes that a removal takes."""
+
+    topic: str
+    topic_id: str
+    share: float
+
+
+class RemovalItemDocument(TypedDict):
+    """An orphan object, and what became of it."""
+
+    kind: str
+    key: str
+    segment_id: str
+    bytes: int
+    outcome: str
+    message: str | None
+
+
+class RemovalDocument(TypedDict):
+    """The removal of orphan objects; `spared` counts objects that stay, by reason."""
+
+    run_id: str
+    plan_hash: str
+    needs_approval: bool
+    reasons: list[str]
+    approved_by: str | None
+    refusal: str | None
+    bytes: int
+    spared: dict[str, int]
+    shares: list[TopicShareDocument]
+    removals: list[RemovalItemDocument]
+
+
+class AuditDocument(TypedDict):
+    """An audit. `new` and `gone` count findings against the audit before; `removal` is null if none was asked for."""
+
+    run_id: str
+    source: str
+    objects: int
+    rows: int
+    findings: list[FindingDocument]
+    new: int | None
+    gone: int | None
+    passed_over: dict[str, int]
+    refusals: list[AuditRefusalDocument]
+    removal: RemovalDocument | None
+
+
+class AcceptedDocument(TypedDict):
+    """Findings that were accepted as they are."""
+
+    accepted: list[FindingDocument]
+
+
+class UnsettledDocument(TypedDict):
+    """An object of which it is not known whether it was removed."""
+
+    key: str
+    kind: str
+    message: str | None
+
+
+class WithdrawnRemovalsDocument(TypedDict):
+    """A withdrawn run of removals. `not_claimed`: why the store's generation stayed."""
+
+    run_id: str
+    plan_hash: str
+    withdrawn_by: str | None
+    withdrawn_at_ms: int | None
+    kept: int
+    removed: int
+    unsettled: list[UnsettledDocument]
+    not_claimed: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +170,7 @@ def present_audit(run: AuditRun) -> Presentation:
     removal = run.removal
     refused = removal is not None and (removal.refusal is not None or bool(removal.of(RemovalOutcome.FAILED)))
     return Presentation(
-        lambda: _document(run),
+        lambda: audit_document(run),
         lambda: _tables(run),
         _summary(run),
         ok=not refused and not run.for_a_person and not run.record.refusals,
@@ -76,7 +181,7 @@ def present_accepted(accepted: Sequence[RecordedFinding]) -> Presentation:
     """Present findings that were just accepted."""
     rows = tuple((str(recorded.finding_id), str(recorded.finding.kind), recorded.finding.key) for recorded in accepted)
     return Presentation(
-        lambda: {"accepted": [_finding(recorded) for recorded in accepted]},
+        lambda: AcceptedDocument(accepted=list(map(_finding, accepted))),
         lambda: (Table("accepted", ("id>", "kind", "key"), rows),),
         f"{count(len(accepted), 'finding')} accepted: audits report them and no longer fail because of them",
     )
@@ -121,7 +226,7 @@ def _removal_summary(removal: RemovalRun) -> str:
     )
 
 
-def _document(run: AuditRun) -> Document:
+def audit_document(run: AuditRun) -> AuditDocument:
     return {
         "run_id": run.record.run_id,
         "source": str(run.record.source),
@@ -136,7 +241,7 @@ def _document(run: AuditRun) -> Document:
     }
 
 
-def _finding(recorded: RecordedFinding) -> Document:
+def _finding(recorded: RecordedFinding) -> FindingDocument:
     finding = recorded.finding
     return {
         "kind": str(finding.kind),
@@ -159,7 +264,7 @@ def _finding(recorded: RecordedFinding) -> Document:
     }
 
 
-def _removal(removal: RemovalRun) -> Document:
+def _removal(removal: RemovalRun) -> RemovalDocument:
     limit_report, plan = removal.limit_report, removal.plan
     return {
         "run_id": plan.run_id,
@@ -264,7 +369,7 @@ def _withdrawal_summary(withdrawn: WithdrawnRemovals) -> str:
     return f"run {withdrawn.run.run_id} is withdrawn: {stay} stay, {gone} were already gone{begun}{unclaimed}"
 
 
-def _withdrawal_document(withdrawn: WithdrawnRemovals) -> Document:
+def _withdrawal_document(withdrawn: WithdrawnRemovals) -> WithdrawnRemovalsDocument:
     run = withdrawn.run
     return {
         "run_id": run.run_id,

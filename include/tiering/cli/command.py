@@ -21,7 +21,7 @@ import signal
 import socket
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -389,7 +389,7 @@ def finish(presentation: "Presentation", *, as_json: bool, otherwise: int = Exit
         raise typer.Exit(otherwise)
 
 
-def json_pieces(document: dict[str, Any]) -> Iterator[str]:
+def json_pieces(document: Mapping[str, Any]) -> Iterator[str]:
     """Yield the JSON text of a document in pieces. The text has a line for each member and each item of its lists."""
     yield "{"
     for index, (name, value) in enumerate(document.items()):

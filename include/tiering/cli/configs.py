@@ -303,6 +303,6 @@ def pools(ctx: typer.Context, as_json: Json = False) -> None:
     """
     with session_of(ctx).opened() as app:
         status = app.configs.pools_status()
-    from include.tiering.configs.report import present_pools
+    from include.tiering.configs.usage_report import present_pools
 
     finish(present_pools(status), as_json=as_json)

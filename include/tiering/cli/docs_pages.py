@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from include.tiering.app.metrics import METRICS
+from include.tiering.cli.json_page import json_page
 from include.tiering.configs.config_catalogue import (
     COPY_LAGS,
     DELETE_LIMIT,
@@ -183,6 +184,7 @@ def _pages(docs: Path) -> Iterator[tuple[Path, str]]:
     yield docs / "settings.md", settings_page()
     yield docs / "metrics.md", metrics_page()
     yield docs / "handover-checks.md", checks_page(_GENERATED)
+    yield docs / "json.md", json_page(_GENERATED)
 
 
 def _setting_row(setting: Setting) -> str:

@@ -1,26 +1,21 @@
-"""Documents and tables of dynamic configs, Airflow's pools and topic quotas.
-
-For configs they show values in force with their sources, the history of changes, and which workers use a change. For
-pools they show sizes, usage, and live batches; for topic quotas, what topics bring in and their thresholds, by broker.
-"""
+"""Documents and tables of dynamic configs: values in force with their sources, changes, and which workers use one."""
 
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
-from typing import Any, Final
+from typing import Any, Final, TypedDict
 
 from include.tiering.configs.config_catalogue import COPY_LAGS, DynamicConfig, config_on, configs_of
 from include.tiering.configs.config_store import ALL_BROKERS, ConfigChange, ConfigEntity, ConfigValues, EntityType
 from include.tiering.configs.pools import UNLIMITED_SLOTS, PoolsStatus, PoolStatus
 from include.tiering.configs.service import AlteredConfigs
-from include.tiering.presentation import Document, Presentation, Table, count
+from include.tiering.configs.usage_report import slots_words, source_of
+from include.tiering.presentation import Presentation, Table, count
 from include.tiering.quotas.contract import QuotaWorker
-from include.tiering.quotas.topic_quotas import BrokerUsage, TopicMeters, TopicQuotaReport, TopicUsage
 from include.tiering.remote_storage.store_ownership import unclaimed_words
 from include.tiering.settings import TieringSettings
 from include.tiering.settings.catalogue import all_settings
-from include.tiering.units import format_bytes, format_utc
+from include.tiering.units import format_utc
 
 _DEFAULT_SOURCE: Final = "default"
 _DYNAMIC_DEFAULT: Final = "dynamic default"
@@ -33,6 +28,70 @@ class Synonym:
     name: str
     value: str
     source: str
+
+
+class EntityMembers(TypedDict):
+    """What a config is set on; `entity_name` is null for the default of all entities of the type."""
+
+    entity_type: str
+    entity_name: str | None
+
+
+class SynonymDocument(TypedDict):
+    """A value that could be in force, and where it comes from."""
+
+    name: str
+    value: Any
+    source: str
+
+
+class ConfigDocument(EntityMembers):
+    """The value in force, and where it comes from; `synonyms` begin with it, then come those that it hides."""
+
+    name: str
+    value: Any
+    unit: str | None
+    source: str
+    synonyms: list[SynonymDocument]
+
+
+class ConfigChangeDocument(EntityMembers):
+    """A recorded change; null is no value."""
+
+    name: str
+    old_value: Any
+    new_value: Any
+    author: str
+    changed_at_ms: int
+
+
+class ConfigsDocument(TypedDict):
+    """Configs, and their changes, the oldest first."""
+
+    configs: list[ConfigDocument]
+    history: list[ConfigChangeDocument]
+
+
+class WorkerDocument(TypedDict):
+    """A process that works under quotas, and the version of the configs that it uses."""
+
+    worker_id: str
+    version: int
+
+
+class AlterationDocument(EntityMembers):
+    """A change of configs, and the workers that use it.
+
+    `read_at_start` names configs that running work keeps; `not_claimed` says why the store's generation stayed.
+    """
+
+    version: int
+    changed: list[ConfigChangeDocument]
+    taken_by: list[WorkerDocument]
+    not_taken_by: list[WorkerDocument]
+    notes: list[str]
+    read_at_start: list[str]
+    not_claimed: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,10 +165,9 @@ def present_configs(described: Sequence[DescribedConfig], history: Sequence[Conf
     """Present configs, and the changes in `history`, in the given order."""
     dynamic = sum(config.source.startswith("dynamic") for config in described)
     return Presentation(
-        lambda: {
-            "configs": list(map(_config_document, described)),
-            "history": list(map(_change_document, history)),
-        },
+        lambda: ConfigsDocument(
+            configs=list(map(_config_document, described)), history=list(map(_change_document, history))
+        ),
         lambda: tuple(_description_tables(described, history)),
         f"{count(len(described), 'config')}, {dynamic} dynamic; {count(len(history), 'change')}",
     )
@@ -118,20 +176,24 @@ def present_configs(described: Sequence[DescribedConfig], history: Sequence[Conf
 def present_alteration(altered: AlteredConfigs) -> Presentation:
     """Present a change. The result is not `ok` if a running worker does not use the change yet."""
     return Presentation(
-        lambda: {
-            **_entity_document(altered.entity),
-            "version": altered.version,
-            "changed": list(map(_change_document, altered.changes)),
-            "taken_by": list(map(_worker_document, altered.taken_by)),
-            "not_taken_by": list(map(_worker_document, altered.not_taken_by)),
-            "notes": list(altered.notes),
-            "read_at_start": list(altered.read_at_start),
-            "not_claimed": altered.not_claimed,
-        },
+        lambda: _alteration_document(altered),
         lambda: (_changes_table(altered.changes),) if altered.changes else (),
         alteration_words(altered),
         ok=not altered.not_taken_by,
     )
+
+
+def _alteration_document(altered: AlteredConfigs) -> AlterationDocument:
+    return {
+        **_entity_document(altered.entity),
+        "version": altered.version,
+        "changed": list(map(_change_document, altered.changes)),
+        "taken_by": list(map(_worker_document, altered.taken_by)),
+        "not_taken_by": list(map(_worker_document, altered.not_taken_by)),
+        "notes": list(altered.notes),
+        "read_at_start": list(altered.read_at_start),
+        "not_claimed": altered.not_claimed,
+    }
 
 
 def alteration_words(altered: AlteredConfigs) -> str:
@@ -225,7 +287,7 @@ def _old_and_new(change: ConfigChange) -> tuple[str, str]:
     return ("" if change.old_value is None else change.old_value, "" if change.new_value is None else change.new_value)
 
 
-def _config_document(config: DescribedConfig) -> Document:
+def _config_document(config: DescribedConfig) -> ConfigDocument:
     return {
         **_entity_document(config.entity),
         "name": config.name,
@@ -239,7 +301,7 @@ def _config_document(config: DescribedConfig) -> Document:
     }
 
 
-def _change_document(change: ConfigChange) -> Document:
+def _change_document(change: ConfigChange) -> ConfigChangeDocument:
     known = [config for config in configs_of(change.entity) if config.name == change.name]
 
     def value(text: str | None) -> Any:
@@ -255,147 +317,9 @@ def _change_document(change: ConfigChange) -> Document:
     }
 
 
-def _worker_document(worker: QuotaWorker) -> Document:
+def _worker_document(worker: QuotaWorker) -> WorkerDocument:
     return {"worker_id": worker.worker_id, "version": worker.version}
 
 
-def _entity_document(entity: ConfigEntity) -> Document:
+def _entity_document(entity: ConfigEntity) -> EntityMembers:
     return {"entity_type": str(entity.entity_type), "entity_name": entity.entity_name or None}
-
-
-FROM_AIRFLOW: Final = "Airflow pool"
-FROM_MIRROR: Final = "Airflow pool, as seen last"
-NEVER_SEEN: Final = "never seen"
-
-
-def present_pools(status: PoolsStatus) -> Presentation:
-    """Present pools. The result is `ok` even if Airflow could not be read, because batches use the mirror."""
-    live = sum(len(pool.live_batches) for pool in status.pools)
-    summary = f"{count(len(status.pools), 'pool')}, {count(live, 'live batch', 'live batches')}"
-    paused = [pool.spec.name for pool in status.pools if pool.slots == 0]
-    if paused:
-        summary += f"; paused by a size of 0: {', '.join(paused)}"
-    if status.unavailable is not None:
-        summary += f"; Airflow was not read, sizes are the last known: {status.unavailable}"
-    return Presentation(
-        lambda: {**pools_document(status), "airflow": status.unavailable or "answers"},
-        lambda: (pools_table(status),),
-        summary,
-    )
-
-
-def pools_document(status: PoolsStatus) -> Document:
-    """Return the document of pools: figures that are not known are null; unlimited `slots` are -1, as in Airflow."""
-    return {"pools": list(map(_pool_document, status.pools))}
-
-
-def pools_table(status: PoolsStatus) -> Table:
-    heads = ("pool", "slots>", "running>", "queued>", "live batches>", "from")
-    return Table("pools", heads, tuple(map(_pool_row, status.pools)))
-
-
-def slots_words(slots: int | None) -> str:
-    if slots is None:
-        return "not known"
-    return "unlimited" if slots == UNLIMITED_SLOTS else str(slots)
-
-
-def source_of(pool: PoolStatus) -> str:
-    """Return where the shown size of a pool comes from: Airflow, the mirror, or nowhere."""
-    if pool.usage is not None:
-        return FROM_AIRFLOW
-    return NEVER_SEEN if pool.seen is None else FROM_MIRROR
-
-
-def _pool_document(pool: PoolStatus) -> Document:
-    usage = pool.usage
-    return {
-        "name": pool.spec.name,
-        "config": pool.spec.config_name,
-        "slots": -1 if pool.slots == UNLIMITED_SLOTS else pool.slots,
-        "running": None if usage is None else usage.running,
-        "queued": None if usage is None else usage.queued + usage.scheduled,
-        "deferred": None if usage is None else usage.deferred,
-        "live_batches": list(pool.live_batches),
-        "source": source_of(pool),
-        "seen_at_ms": None if pool.seen is None else pool.seen.seen_at_ms,
-    }
-
-
-def _pool_row(pool: PoolStatus) -> tuple[str, ...]:
-    usage = pool.usage
-    in_use = ("", "") if usage is None else (str(usage.running), str(usage.queued + usage.scheduled))
-    return (pool.spec.name, slots_words(pool.slots), *in_use, str(len(pool.live_batches)), source_of(pool))
-
-
-def topic_quotas_document(report: TopicQuotaReport) -> Document:
-    """Return the document of topic quotas.
-
-    Thresholds are in bytes a second. Each kind of meter has counts since the meter was made, and rates in bytes or
-    records a second.
-    """
-    return {
-        "topic_quotas": {
-            "enabled": report.enabled,
-            "total_thresholds": dict(report.totals),
-            "topic_thresholds": dict(report.explicit),
-            "brokers": [_broker_document(usage) for usage in report.brokers],
-        }
-    }
-
-
-def topic_quotas_table(report: TopicQuotaReport) -> tuple[Table, ...]:
-    """Return the table of topic quotas; no table if topic quotas are off, or if no segment was ever counted."""
-    if not report.enabled or not report.brokers:
-        return ()
-    rows = [row for usage in report.brokers for row in _topic_quota_rows(usage)]
-    return (Table("topic quotas", ("broker", "topic", "bytes in/s>", "threshold/s>", "which is"), tuple(rows)),)
-
-
-def _broker_document(usage: BrokerUsage) -> Document:
-    return {
-        "broker_id": usage.broker_id,
-        "bytes_in_per_second": round(usage.meters.bytes_in_per_second, 3),
-        "threshold": usage.threshold,
-        "meters": _meters_document(usage.meters),
-        "topics": [_topic_document(topic) for topic in usage.topics],
-    }
-
-
-def _topic_document(usage: TopicUsage) -> Document:
-    return {
-        "topic": usage.topic,
-        "bytes_in_per_second": round(usage.meters.bytes_in_per_second, 3),
-        "threshold": None if usage.threshold is None else round(float(usage.threshold), 3),
-        "threshold_is": _kind_of_threshold(usage),
-        "meters": _meters_document(usage.meters),
-    }
-
-
-def _meters_document(meters: TopicMeters) -> Document:
-    return {
-        str(kind): {
-            "bytes": meter.bytes.count,
-            "records": meter.records.count,
-            "bytes_per_second": round(meter.bytes.per_second, 3),
-            "records_per_second": round(meter.records.per_second, 3),
-        }
-        for kind, meter in meters.kinds.items()
-    }
-
-
-def _topic_quota_rows(usage: BrokerUsage) -> list[tuple[str, ...]]:
-    def row(topic: str, meters: TopicMeters, threshold: Fraction | int | None, kind: str) -> tuple[str, ...]:
-        limit = "none" if threshold is None else format_bytes(int(threshold))
-        return (str(usage.broker_id), topic, format_bytes(round(meters.bytes_in_per_second)), limit, kind)
-
-    return [
-        row("all topics", usage.meters, usage.threshold, "the total" if usage.threshold is not None else ""),
-        *(row(topic.topic, topic.meters, topic.threshold, _kind_of_threshold(topic) or "") for topic in usage.topics),
-    ]
-
-
-def _kind_of_threshold(usage: TopicUsage) -> str | None:
-    if usage.threshold is None:
-        return None
-    return "explicit" if usage.explicit else "shared"

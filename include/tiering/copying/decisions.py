@@ -36,6 +36,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from include.tiering.copying.documents import FollowDocument, RangeDocument, SkipDocument, SkippedOffsetsDocument
 from include.tiering.copying.plan import CopyPlan, HeldBack, HeldBackPartition
 from include.tiering.copying.report import loss_document, needs_a_person
 from include.tiering.errors import CorruptFileError, SettingError, StateConflictError
@@ -43,7 +44,7 @@ from include.tiering.kafka.log_dirs.contract import Replica, ScanReport
 from include.tiering.model.histories import Divergence, OffsetRange, SeenDivergence, SkippedOffsets
 from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.segments import TopicIdPartition
-from include.tiering.presentation import Document, Presentation, Table, count, labels
+from include.tiering.presentation import Presentation, Table, count, labels
 from include.tiering.segments.contract import RemoteLogMetadata
 from include.tiering.segments.failed_copies import FailedCopies, Loss
 from include.tiering.units import format_utc
@@ -315,7 +316,7 @@ def _next_copy(skip: Skip) -> str:
     return f"the next copy begins at {skip.hole.last + 1}"
 
 
-def _skip_document(skip: Skip, refusal: str | None) -> Document:
+def _skip_document(skip: Skip, refusal: str | None) -> SkipDocument:
     waits = skip.waits
     return {
         **labels(skip.topic_id_partition),
@@ -336,7 +337,7 @@ def _skip_document(skip: Skip, refusal: str | None) -> Document:
     }
 
 
-def _offsets(offsets: OffsetRange | None) -> Document:
+def _offsets(offsets: OffsetRange | None) -> SkippedOffsetsDocument:
     if offsets is None:
         return {"first_offset": None, "last_offset": None, "offsets": 0}
     return {"first_offset": offsets.first, "last_offset": offsets.last, "offsets": offsets.size}
@@ -392,7 +393,7 @@ def _is_stored(follow: FollowSource) -> bool:
     return follow.decided is not None and follow.decided.begins_in_store(follow.from_offset)
 
 
-def _follow_document(follow: FollowSource, refusal: str | None) -> Document:
+def _follow_document(follow: FollowSource, refusal: str | None) -> FollowDocument:
     decided = follow.decided
     return {
         **labels(follow.topic_id_partition),
@@ -417,5 +418,5 @@ def _follow_document(follow: FollowSource, refusal: str | None) -> Document:
     }
 
 
-def _range_or_none(offsets: OffsetRange | None) -> Document:
+def _range_or_none(offsets: OffsetRange | None) -> RangeDocument:
     return {} if offsets is None else {"first_offset": offsets.first, "last_offset": offsets.last}

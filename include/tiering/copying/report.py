@@ -1,13 +1,23 @@
-"""Reports of a scan, of a plan, and of a run.
-
-The report of a scan says for each segment why it may not be copied. The report of a plan says which partitions wait.
-The report of a run is made from the outcome of every planned segment.
-"""
+"""Reports of a scan (why segments may not be copied), of a plan (which partitions wait), and of a run's outcomes."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from include.tiering.copying.documents import (
+    CopiedSegmentDocument,
+    CopyDocument,
+    CopyPlanDocument,
+    FailedSegmentDocument,
+    HeldBackDocument,
+    LeftSegmentDocument,
+    LossDocument,
+    OffsetsDocument,
+    PlannedPartitionDocument,
+    ScanDocument,
+    ScannedReplicaDocument,
+    ScannedSegmentDocument,
+)
 from include.tiering.copying.plan import CopyPlan, HeldBackPartition, LeftBecause, LeftPartition
 from include.tiering.errors import QuotaExceededError
 from include.tiering.kafka.log_dirs.contract import (
@@ -24,7 +34,7 @@ from include.tiering.kafka.log_dirs.contract import (
 )
 from include.tiering.model.reasons import reason_members
 from include.tiering.model.segments import TopicIdPartition
-from include.tiering.presentation import Document, Presentation, Table, TopicNames, count, epoch_pairs, labels
+from include.tiering.presentation import Presentation, Table, TopicNames, count, epoch_pairs, labels
 from include.tiering.runs.contract import ANYWHERE, PlannedPartition, SegmentOutcome, WorkItem
 from include.tiering.segments.failed_copies import Loss
 from include.tiering.units import format_bytes, format_duration
@@ -46,7 +56,7 @@ def present_scan(report: ScanReport) -> Presentation:
     )
 
 
-def scan_document(report: ScanReport) -> Document:
+def scan_document(report: ScanReport) -> ScanDocument:
     return {
         "cluster_id": report.cluster_id,
         "partitions": [_scanned_replica(replica) for replica in report.replicas],
@@ -55,7 +65,7 @@ def scan_document(report: ScanReport) -> Document:
     }
 
 
-def _scanned_replica(replica: Replica) -> Document:
+def _scanned_replica(replica: Replica) -> ScannedReplicaDocument:
     return {
         "broker_id": replica.replica_id.broker_id,
         "directory_id": replica.replica_id.directory_id,
@@ -71,8 +81,8 @@ def _scanned_replica(replica: Replica) -> Document:
     }
 
 
-def _scanned_segment(segment: LogSegment) -> Document:
-    document: Document = {
+def _scanned_segment(segment: LogSegment) -> ScannedSegmentDocument:
+    document: ScannedSegmentDocument = {
         "base_offset": segment.base_offset,
         "end_offset": segment.end_offset,
         "size_bytes": segment.size_bytes,
@@ -80,7 +90,8 @@ def _scanned_segment(segment: LogSegment) -> Document:
         "leader_epochs": epoch_pairs(segment.leader_epochs),
         "active": segment.active,
         "eligible": segment.eligible,
-        **reason_members(segment.reason),
+        "reason": None if segment.reason is None else segment.reason.code,
+        "reason_message": None if segment.reason is None else segment.reason.message,
     }
     if segment.batch_count is not None:
         document["batch_count"] = segment.batch_count
@@ -139,7 +150,7 @@ def needs_a_person(held_back: Iterable[HeldBackPartition]) -> bool:
     return any(item.needs_a_person for item in held_back)
 
 
-def held_back_document(item: HeldBackPartition) -> Document:
+def held_back_document(item: HeldBackPartition) -> HeldBackDocument:
     return {
         **labels(item.topic_id_partition),
         "next_offset": item.next_offset,
@@ -151,7 +162,7 @@ def held_back_document(item: HeldBackPartition) -> Document:
     }
 
 
-def loss_document(loss: Loss) -> Document:
+def loss_document(loss: Loss) -> LossDocument:
     return {
         "segment_id": str(loss.segment_id.id),
         "start_offset": loss.offsets.first,
@@ -221,7 +232,7 @@ def _again(plan: CopyPlan, names: TopicNames) -> tuple[Table, ...]:
     )
 
 
-def _plan_document(plan: CopyPlan) -> Document:
+def _plan_document(plan: CopyPlan) -> CopyPlanDocument:
     return {
         "run_id": plan.run_id,
         "partitions": [_partition(partition) for partition in plan.partitions],
@@ -233,7 +244,7 @@ def _plan_document(plan: CopyPlan) -> Document:
     }
 
 
-def _partition(partition: PlannedPartition) -> Document:
+def _partition(partition: PlannedPartition) -> PlannedPartitionDocument:
     return {
         "broker_id": partition.replica_id.broker_id,
         **labels(partition.replica_id.topic_id_partition),
@@ -312,7 +323,7 @@ def present_copy(run: CopyRun) -> Presentation:
     return Presentation(lambda: _document(run), lambda: _tables(run), summary, ok=ok)
 
 
-def _document(run: CopyRun) -> Document:
+def _document(run: CopyRun) -> CopyDocument:
     why = {partition.topic_id_partition: partition for partition in run.left}
     return {
         "run_id": run.run_id,
@@ -328,7 +339,7 @@ def _document(run: CopyRun) -> Document:
     }
 
 
-def _offsets(item: WorkItem) -> Document:
+def _offsets(item: WorkItem) -> OffsetsDocument:
     segment = item.segment
     return {
         **labels(item.topic_id_partition),
@@ -338,7 +349,7 @@ def _offsets(item: WorkItem) -> Document:
     }
 
 
-def _copied(item: WorkItem) -> Document:
+def _copied(item: WorkItem) -> CopiedSegmentDocument:
     supersedes = item.segment.supersedes
     return {
         **_offsets(item),
@@ -347,15 +358,27 @@ def _copied(item: WorkItem) -> Document:
     }
 
 
-def _left(item: WorkItem, why: Mapping[TopicIdPartition, LeftPartition]) -> Document:
+def _left(item: WorkItem, why: Mapping[TopicIdPartition, LeftPartition]) -> LeftSegmentDocument:
     """Return a segment that was left, with the reason, and with the error of the last batch if there was an error."""
-    document = _offsets(item)
-    if (left := why.get(item.topic_id_partition)) is not None:
-        document |= {**reason_members(left.reason), "detail": left.detail}
-    return document if item.error is None else {**document, "error": item.error, "message": item.message}
+    partition = item.topic_id_partition
+    document: LeftSegmentDocument = {
+        "topic": partition.topic,
+        "topic_id": str(partition.topic_id),
+        "partition": partition.partition,
+        "start_offset": item.segment.base_offset,
+        "end_offset": item.segment.end_offset,
+        "bytes": item.segment.size_bytes,
+    }
+    if (left := why.get(partition)) is not None:
+        reason = reason_members(left.reason)
+        document["reason"], document["reason_message"] = reason["reason"], reason["reason_message"]
+        document["detail"] = left.detail
+    if item.error is not None:
+        document["error"], document["message"] = item.error, item.message
+    return document
 
 
-def _failed(item: WorkItem) -> Document:
+def _failed(item: WorkItem) -> FailedSegmentDocument:
     return {
         **labels(item.topic_id_partition),
         "base_offset": item.segment.base_offset,

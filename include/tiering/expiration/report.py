@@ -5,10 +5,18 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from include.tiering.errors import UnprovedReplacementError
+from include.tiering.expiration.documents import (
+    DecisionDocument,
+    ExpirationDocument,
+    SegmentDocument,
+    ShareDocument,
+    TruncationDocument,
+    WithdrawalDocument,
+)
 from include.tiering.expiration.plan import HeldSegments, Truncation, Unknown, WaitingPartition
 from include.tiering.model.reasons import reason_members
 from include.tiering.model.segments import TopicIdPartition
-from include.tiering.presentation import Document, Presentation, Table, TopicNames, count, labels
+from include.tiering.presentation import Presentation, Table, TopicNames, count, labels
 from include.tiering.remote_storage.store_ownership import unclaimed_withdrawal
 from include.tiering.runs.deletion_limits import DeletionLimitReport, TopicAction
 from include.tiering.runs.deletion_run import (
@@ -94,7 +102,7 @@ def _summary(run: ExpireRun) -> str:
     )
 
 
-def _document(run: ExpireRun) -> Document:
+def _document(run: ExpireRun) -> ExpirationDocument:
     approval = run.run.approval
     return {
         "run_id": run.run.run_id,
@@ -136,10 +144,13 @@ def _document(run: ExpireRun) -> Document:
     }
 
 
-def _decision(item: DeletionItem) -> Document:
+def _decision(item: DeletionItem) -> DecisionDocument:
     planned = item.planned
-    document = {
-        **labels(planned.segment_id.topic_id_partition),
+    partition = planned.segment_id.topic_id_partition
+    document: DecisionDocument = {
+        "topic": partition.topic,
+        "topic_id": str(partition.topic_id),
+        "partition": partition.partition,
         "segment_id": str(planned.segment_id.id),
         "start_offset": planned.start_offset,
         "end_offset": planned.end_offset,
@@ -148,12 +159,12 @@ def _decision(item: DeletionItem) -> Document:
         "detail": planned.detail,
         "outcome": str(item.outcome),
     }
-    if item.error is None and item.message is None:
-        return document
-    return {**document, "error": item.error, "message": item.message}
+    if item.error is not None or item.message is not None:
+        document["error"], document["message"] = item.error, item.message
+    return document
 
 
-def _share(action: TopicAction) -> Document:
+def _share(action: TopicAction) -> ShareDocument:
     return {
         "topic": action.topic,
         "topic_id": str(action.topic_id),
@@ -285,7 +296,7 @@ def _withdrawal_summary(withdrawn: WithdrawnRun) -> str:
     return f"run {withdrawn.run.run_id} is withdrawn: {stay} stay, {gone} had gone already{begun}{unclaimed}"
 
 
-def _withdrawal_document(withdrawn: WithdrawnRun) -> Document:
+def _withdrawal_document(withdrawn: WithdrawnRun) -> WithdrawalDocument:
     run = withdrawn.run
     return {
         "run_id": run.run_id,
@@ -314,7 +325,7 @@ def _withdrawal_tables(withdrawn: WithdrawnRun) -> tuple[Table, ...]:
     return (Table("begun: the next run completes them", ("partition", "offsets", "bytes>"), rows),) if rows else ()
 
 
-def _segment(item: DeletionItem) -> Document:
+def _segment(item: DeletionItem) -> SegmentDocument:
     planned = item.planned
     return {
         **labels(planned.segment_id.topic_id_partition),
@@ -360,7 +371,7 @@ def _below(truncation: Truncation) -> str:
     return f"{count(truncation.segments, 'segment')} ({format_bytes(truncation.size_bytes)}) {verb} with"
 
 
-def _truncation_document(truncation: Truncation, refusal: str | None) -> Document:
+def _truncation_document(truncation: Truncation, refusal: str | None) -> TruncationDocument:
     return {
         **labels(truncation.topic_id_partition),
         "from": truncation.log_start_before,

@@ -8,19 +8,64 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, TypedDict
 
 from include.tiering.broker_process.sample import PartitionSample, size_of
 from include.tiering.handover.checks import CheckResult
 from include.tiering.handover.contract import Handover, RetentionOverride, SeededPartition
-from include.tiering.handover.report import HandoverView, present_handover
+from include.tiering.handover.report import HandoverDocument, HandoverView, handover_document, present_handover
 from include.tiering.handover.rules import HandoverState, next_local_start
 from include.tiering.model.segments import RangeDigest, RecordDigest, SeenRecord
-from include.tiering.presentation import Document, Presentation, Table, count, epoch_pairs
+from include.tiering.presentation import Presentation, Table, count, epoch_pairs
 from include.tiering.units import format_bytes
 
 SegmentDigests = Mapping[int, RangeDigest]
 """By base offset; a segment of which a consumer gets no record is absent."""
+
+
+class SampleDocument(TypedDict):
+    """What was taken of one partition; each leader epoch is a pair of epoch and start offset."""
+
+    partition: int
+    log_start_offset: int
+    log_end_offset: int
+    segments: int
+    bytes: int
+    leader_epochs: list[list[int]]
+
+
+class ComparisonDocument(TypedDict):
+    """Records that were compared, and the differences that were found."""
+
+    records: int
+    differences: list[str]
+
+
+class RehearsedPartitionDocument(TypedDict):
+    """One partition, as the throw-away broker served it."""
+
+    partition: int
+    log_start_offset: int | None
+    remote_only_below: int | None
+    plain: ComparisonDocument
+    read_committed: ComparisonDocument
+    lost: list[str]
+    copied_twice: list[int]
+    equal: bool
+
+
+class RehearsalDocument(TypedDict):
+    """A rehearsal on a throw-away broker; `kept` is the directory of its files, if they were kept."""
+
+    topic: str
+    kafka_version: str
+    bytes: int
+    equal: bool
+    handover: HandoverDocument
+    partitions: list[RehearsedPartitionDocument]
+    samples: list[SampleDocument]
+    broker_errors: list[str]
+    kept: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,14 +292,14 @@ def _differences(rehearsed_partition: RehearsedPartition) -> Sequence[str]:
     )
 
 
-def _document(rehearsal: Rehearsal) -> Document:
+def _document(rehearsal: Rehearsal) -> RehearsalDocument:
     view = HandoverView(rehearsal.handover, rehearsal.checks, rehearsal.overrides, rehearsal.seed)
     return {
         "topic": rehearsal.topic,
         "kafka_version": rehearsal.kafka_version,
         "bytes": size_of(rehearsal.samples),
         "equal": rehearsal.is_whole,
-        "handover": present_handover(view).document(),
+        "handover": handover_document(view),
         "partitions": [_partition(partition) for partition in rehearsal.partitions],
         "samples": [_sample(sample) for sample in rehearsal.samples],
         "broker_errors": list(rehearsal.broker_errors),
@@ -262,7 +307,7 @@ def _document(rehearsal: Rehearsal) -> Document:
     }
 
 
-def _sample(sample: PartitionSample) -> Document:
+def _sample(sample: PartitionSample) -> SampleDocument:
     return {
         "partition": sample.partition,
         "log_start_offset": sample.log_start_offset,
@@ -273,7 +318,7 @@ def _sample(sample: PartitionSample) -> Document:
     }
 
 
-def _partition(rehearsed_partition: RehearsedPartition) -> Document:
+def _partition(rehearsed_partition: RehearsedPartition) -> RehearsedPartitionDocument:
     return {
         "partition": rehearsed_partition.sample.partition,
         "log_start_offset": rehearsed_partition.log_start_offset,
@@ -286,5 +331,5 @@ def _partition(rehearsed_partition: RehearsedPartition) -> Document:
     }
 
 
-def _comparison(comparison: Comparison) -> Document:
+def _comparison(comparison: Comparison) -> ComparisonDocument:
     return {"records": comparison.records, "differences": list(comparison.differences)}

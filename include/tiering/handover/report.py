@@ -2,12 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypedDict
 
 from include.tiering.handover.checks import CheckOutcome, CheckResult
 from include.tiering.handover.contract import Handover, HandoverStore, RetentionOverride, SeededPartition
 from include.tiering.handover.rules import STEPS, HandoverState, HandoverStep, Undo
-from include.tiering.presentation import Document, Presentation, Table, count
+from include.tiering.presentation import Presentation, Table, count
 from include.tiering.runs.approval import ApprovalQuestion
 from include.tiering.units import format_utc
 
@@ -28,6 +28,63 @@ WHAT_STEPS_DO: Final = {
 }
 _SHORT_HASH: Final = 12
 _CHECK_COLUMNS: Final = ("check", "partition>", "outcome", "what was found", "what to do")
+
+
+class CheckDocument(TypedDict):
+    """The result of one check; `partition` is null if it is about the topic."""
+
+    name: str
+    partition: int | None
+    outcome: str
+    numbers: str
+    what_to_do: str
+
+
+class OverrideDocument(TypedDict):
+    """A config of the topic that the handover changes; `old_value` is null if the topic had none of its own."""
+
+    key: str
+    old_value: str | None
+    set_value: str
+    restored: bool
+
+
+class SeededPartitionDocument(TypedDict):
+    """The offsets of one partition that are handed over, both ends inclusive."""
+
+    partition: int
+    start_offset: int
+    end_offset: int
+    log_start_offset: int
+    leader: int
+    leader_epoch: int
+    compared_offset: int | None
+
+
+class HandoverDocument(TypedDict):
+    """A handover and its last checks; `guards` are the retention overrides that keep brokers from deleting."""
+
+    handover_id: str
+    topic: str
+    topic_id: str
+    step: str
+    state: str
+    detail: str
+    plan_hash: str | None
+    approved_by: str | None
+    refusal: str | None
+    checks: list[CheckDocument]
+    guards: list[OverrideDocument]
+    partitions: list[SeededPartitionDocument]
+
+
+class HandoverChecksDocument(TypedDict):
+    """A dry run, which changed nothing; `guards` are the retention overrides that the handover would set."""
+
+    topic: str
+    checks: list[CheckDocument]
+    guards: list[OverrideDocument]
+    segments_to_copy: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +113,7 @@ def present_handover(view: HandoverView) -> Presentation:
     """Present a handover. It is `ok` only if the handover is DONE or UNDONE and there is no refusal."""
     handover = view.handover
     is_ok = handover.state.has_ended and view.refusal is None
-    return Presentation(lambda: _document(view), lambda: _tables(view), _summary(view), ok=is_ok)
+    return Presentation(lambda: handover_document(view), lambda: _tables(view), _summary(view), ok=is_ok)
 
 
 def present_checks(
@@ -67,7 +124,9 @@ def present_checks(
     waiting = sum(result.outcome is CheckOutcome.WAITING for result in results)
     outcome = f"{count(refused, 'check')} refused, {waiting} waiting" if refused or waiting else "no check refused"
     return Presentation(
-        lambda: {"topic": topic, "checks": _checks(results), "guards": _overrides(would), "segments_to_copy": to_copy},
+        lambda: HandoverChecksDocument(
+            topic=topic, checks=_checks(results), guards=_overrides(would), segments_to_copy=to_copy
+        ),
         lambda: tuple(table for table in (_check_table(results, passed=True), _override_table(would)) if table.rows),
         f"{topic}: {outcome}; {count(to_copy, 'segment')} not remote yet; nothing was changed",
         ok=not refused and not waiting,
@@ -125,7 +184,7 @@ def _summary(view: HandoverView) -> str:
     return f"{handover.topic} is {handover.state} at {handover.step}: {handover.detail}"
 
 
-def _document(view: HandoverView) -> Document:
+def handover_document(view: HandoverView) -> HandoverDocument:
     handover = view.handover
     return {
         "handover_id": str(handover.handover_id),
@@ -154,7 +213,7 @@ def _document(view: HandoverView) -> Document:
     }
 
 
-def _checks(results: Sequence[CheckResult]) -> list[Document]:
+def _checks(results: Sequence[CheckResult]) -> list[CheckDocument]:
     return [
         {
             "name": result.name,
@@ -167,7 +226,7 @@ def _checks(results: Sequence[CheckResult]) -> list[Document]:
     ]
 
 
-def _overrides(overrides: Sequence[RetentionOverride]) -> list[Document]:
+def _overrides(overrides: Sequence[RetentionOverride]) -> list[OverrideDocument]:
     return [
         {
             "key": override.key,

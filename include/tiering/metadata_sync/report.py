@@ -5,10 +5,10 @@ report of publication shows how many records were, or would be, published about 
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NotRequired, TypedDict
 
 from include.tiering.kafka.metadata_topic.contract import METADATA_TOPIC, OffsetBounds
-from include.tiering.presentation import Document, Presentation, Table, count, labels
+from include.tiering.presentation import PartitionLabels, Presentation, Table, count, labels
 from include.tiering.segments.ingestion_contract import BrokerSize, IngestPosition, MetadataTopicIdentity, RecordOutcome
 from include.tiering.units import format_bytes
 
@@ -19,6 +19,73 @@ if TYPE_CHECKING:
 
 _PARTITION_COLUMNS: Final = ("metadata partition>", "records>", "read up to>", "end>", "lag>", "dropped>", "state")
 _SIZE_COLUMNS: Final = ("partition", "RemoteLogSizeBytes>", "in all states>", "segments>")
+
+
+class IngestedPartitionDocument(TypedDict):
+    """One partition of the metadata topic. `end_offset` is exclusive; `outcomes` counts records by their effect.
+
+    `stopped` says why reading stopped, if a person has to act; `failed`, if the next run may succeed.
+    """
+
+    metadata_partition: int
+    from_offset: int
+    next_offset: int
+    end_offset: int
+    lag_records: int
+    records: int
+    offsets_without_record: int
+    outcomes: dict[str, int]
+    stopped: str | None
+    failed: str | None
+
+
+class BrokerSizeDocument(PartitionLabels):
+    """The remote log size as brokers count it; `all_states_bytes` has segments of all states."""
+
+    bytes: int
+    all_states_bytes: int
+    segments: int
+
+
+class IngestDocument(TypedDict):
+    """What was read from the brokers' metadata topic; `remote_log_sizes` only with `--sizes`."""
+
+    topic_id: str
+    partitions: list[IngestedPartitionDocument]
+    records: int
+    lag_records: int
+    findings: list[str]
+    changes: list[str]
+    remote_log_sizes: NotRequired[list[BrokerSizeDocument]]
+
+
+class WithheldDocument(TypedDict):
+    """The first segment that is not published, and why."""
+
+    offset: int
+    reason: str
+
+
+class PublishedPartitionDocument(PartitionLabels):
+    """One partition: records sent, and the plan; numbers of the plan are 0 or null if an error prevented it."""
+
+    log_start_offset: int
+    records: int
+    planned_records: int
+    published_before: int
+    end_offset: int | None
+    remembered_end_offset: int | None
+    withheld: WithheldDocument | None
+    refused: str | None
+    error: str | None
+    message: str | None
+
+
+class PublicationDocument(TypedDict):
+    """What was sent to the brokers' metadata topic, or would be."""
+
+    dry_run: bool
+    partitions: list[PublishedPartitionDocument]
 
 
 def present_ingest(report: "IngestReport", sizes: Sequence[BrokerSize] | None = None) -> Presentation:
@@ -57,8 +124,8 @@ def _ingest_summary(report: "IngestReport") -> str:
     return ", ".join(parts)
 
 
-def _ingest_document(report: "IngestReport", sizes: Sequence[BrokerSize] | None) -> Document:
-    document: Document = {
+def _ingest_document(report: "IngestReport", sizes: Sequence[BrokerSize] | None) -> IngestDocument:
+    document: IngestDocument = {
         "topic_id": str(report.topic.topic_id),
         "partitions": [_partition(partition) for partition in report.partitions],
         "records": report.records,
@@ -79,7 +146,7 @@ def _ingest_document(report: "IngestReport", sizes: Sequence[BrokerSize] | None)
     return document
 
 
-def _partition(ingested_partition: "IngestedPartition") -> Document:
+def _partition(ingested_partition: "IngestedPartition") -> IngestedPartitionDocument:
     return {
         "metadata_partition": ingested_partition.metadata_partition,
         "from_offset": ingested_partition.from_offset,
@@ -140,7 +207,7 @@ _PUBLICATION_COLUMNS: Final = ("partition", "log start>", "published before>", "
 def present_publication(partitions: Sequence["PublishedPartition"], *, dry_run: bool) -> Presentation:
     """Present a publication. `ok` is False if a partition was refused, failed, or stops before its last segment."""
     return Presentation(
-        lambda: {"dry_run": dry_run, "partitions": [_publication_document(partition) for partition in partitions]},
+        lambda: PublicationDocument(dry_run=dry_run, partitions=list(map(_publication_document, partitions))),
         lambda: (
             Table(
                 "publication",
@@ -153,7 +220,7 @@ def present_publication(partitions: Sequence["PublishedPartition"], *, dry_run: 
     )
 
 
-def _publication_document(published_partition: "PublishedPartition") -> Document:
+def _publication_document(published_partition: "PublishedPartition") -> PublishedPartitionDocument:
     plan = published_partition.plan
     return {
         **labels(published_partition.topic_id_partition),
@@ -170,7 +237,7 @@ def _publication_document(published_partition: "PublishedPartition") -> Document
     }
 
 
-def _withheld(plan: "PublicationPlan | None") -> Document | None:
+def _withheld(plan: "PublicationPlan | None") -> WithheldDocument | None:
     if plan is None or plan.withheld is None:
         return None
     return {"offset": plan.withheld.offset, "reason": plan.withheld.reason}

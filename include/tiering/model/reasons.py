@@ -1,7 +1,7 @@
 """A reason: a code that is stored and shown in JSON, and a message for people."""
 
 from enum import Enum
-from typing import Self
+from typing import Self, TypedDict
 
 
 class Reason(Enum):
@@ -45,7 +45,14 @@ class Reason(Enum):
         return self.message
 
 
-def reason_members(reason: Reason | None) -> dict[str, str | None]:
+class ReasonMembers(TypedDict):
+    """A reason: its code, which stays the same, and a sentence, which may change. Both are null without a reason."""
+
+    reason: str | None
+    reason_message: str | None
+
+
+def reason_members(reason: Reason | None) -> ReasonMembers:
     """Return the members of a JSON document that describe a reason."""
     if reason is None:
         return {"reason": None, "reason_message": None}

@@ -14,13 +14,13 @@ change is about lists it. Reports say that these are configs of Kafka, not of th
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final, TypedDict
 
 from include.tiering.clock import Clock
 from include.tiering.configs.config_store import ConfigEntity, EntityType
 from include.tiering.errors import BrokersError, ConfigRefusedError, SettingError, printable
 from include.tiering.kafka.cluster.contract import BrokerConfig, BrokerNode, Brokers, ConfigSource, release_of
-from include.tiering.presentation import Document, Presentation, Table, count
+from include.tiering.presentation import Presentation, Table, count
 from include.tiering.runs.cluster_log_dirs import ClusterLogDirs
 from include.tiering.settings.catalogue import nearest
 
@@ -211,6 +211,60 @@ class BrokerListing:
     configs: Mapping[str, BrokerConfig]
 
 
+class BrokerConfigDocument(TypedDict):
+    """A config of Kafka's own. The value of a secret is null."""
+
+    name: str
+    value: str | None
+    source: str
+    read_only: bool
+
+
+class BrokerListingDocument(TypedDict):
+    """The configs of one broker."""
+
+    broker_id: int
+    release: str
+    configs: list[BrokerConfigDocument]
+
+
+class BrokerConfigsDocument(TypedDict):
+    """Kafka's own configs, by broker."""
+
+    brokers: list[BrokerListingDocument]
+
+
+class BrokerConfigChangeDocument(TypedDict):
+    """A change on one broker. `taken`: the broker shows it; `hidden`: a value of its own stays in force."""
+
+    broker_id: int
+    name: str
+    requested: str | None
+    old_value: str | None
+    old_source: str
+    new_value: str | None
+    new_source: str
+    taken: bool
+    hidden: bool
+    error: str | None
+
+
+class BrokerAlterationDocument(TypedDict):
+    """A change of Kafka's own configs; `entity_name` is null for the default of all brokers."""
+
+    entity_type: str
+    entity_name: str | None
+    dry_run: bool
+    brokers: list[BrokerConfigChangeDocument]
+
+
+class TogetherDocument(TypedDict):
+    """The documents about this platform's configs and about Kafka's, with `--target both`."""
+
+    platform: dict[str, Any]
+    brokers: dict[str, Any]
+
+
 def present_broker_configs(listings: Sequence[BrokerListing]) -> Presentation:
     rows = tuple(
         (str(listing.broker.broker_id), release_of(listing.broker), name, _value(config), _source(config))
@@ -218,7 +272,7 @@ def present_broker_configs(listings: Sequence[BrokerListing]) -> Presentation:
         for name, config in listing.configs.items()
     )
     return Presentation(
-        lambda: {"brokers": [_listing_document(listing) for listing in listings]},
+        lambda: BrokerConfigsDocument(brokers=list(map(_listing_document, listings))),
         lambda: (Table(_TITLE, ("broker>", "release", "name", "value>", "from"), rows),),
         f"{count(len(rows), 'config')} of Kafka's own on {count(len(listings), 'broker')}",
     )
@@ -227,12 +281,12 @@ def present_broker_configs(listings: Sequence[BrokerListing]) -> Presentation:
 def present_broker_alteration(altered: AlteredBrokerConfigs) -> Presentation:
     """Present a change. The result is not `ok` if a change was not `taken`, except in a dry run."""
     return Presentation(
-        lambda: {
-            "entity_type": str(altered.entity.entity_type),
-            "entity_name": altered.entity.entity_name or None,
-            "dry_run": altered.dry_run,
-            "brokers": [_change_document(change, altered) for change in altered.changes],
-        },
+        lambda: BrokerAlterationDocument(
+            entity_type=str(altered.entity.entity_type),
+            entity_name=altered.entity.entity_name or None,
+            dry_run=altered.dry_run,
+            brokers=[_change_document(change, altered) for change in altered.changes],
+        ),
         lambda: (_table(altered),),
         broker_alteration_words(altered),
         ok=not altered.not_taken,
@@ -242,7 +296,7 @@ def present_broker_alteration(altered: AlteredBrokerConfigs) -> Presentation:
 def together(platform: Presentation, brokers: Presentation) -> Presentation:
     """Combine the report about this platform's configs with that about Kafka's."""
     return Presentation(
-        lambda: {"platform": platform.document(), "brokers": brokers.document()},
+        lambda: TogetherDocument(platform=dict(platform.document()), brokers=dict(brokers.document())),
         lambda: (*platform.tables(), *brokers.tables()),
         f"this platform: {platform.summary}; {brokers.summary}",
         ok=platform.ok and brokers.ok,
@@ -323,7 +377,7 @@ def _source(config: BrokerConfig) -> str:
     return str(config.source)
 
 
-def _listing_document(listing: BrokerListing) -> Document:
+def _listing_document(listing: BrokerListing) -> BrokerListingDocument:
     return {
         "broker_id": listing.broker.broker_id,
         "release": release_of(listing.broker),
@@ -334,7 +388,7 @@ def _listing_document(listing: BrokerListing) -> Document:
     }
 
 
-def _change_document(change: BrokerConfigChange, altered: AlteredBrokerConfigs) -> Document:
+def _change_document(change: BrokerConfigChange, altered: AlteredBrokerConfigs) -> BrokerConfigChangeDocument:
     return {
         "broker_id": change.broker_id,
         "name": change.name,

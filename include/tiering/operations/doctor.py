@@ -6,7 +6,7 @@ per open handover. Findings also name failed segments of histories that a decisi
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Final, TypedDict
 
 from include.tiering.copying.plan import CopyPlan, HeldBack, HeldBackPartition, errors_about
 from include.tiering.errors import printable
@@ -15,7 +15,7 @@ from include.tiering.kafka.log_dirs.contract import IneligibleReason, Replica, U
 from include.tiering.model.reasons import Reason
 from include.tiering.model.segments import TopicIdPartition
 from include.tiering.operations.readiness import NotReady, Readiness
-from include.tiering.presentation import Document, Presentation, Table, TopicNames, count, labels
+from include.tiering.presentation import Presentation, Table, TopicNames, count
 from include.tiering.quotas.contract import QuotasInForce, copy_scopes
 from include.tiering.quotas.topic_quotas import GIVES_WAY, TopicQuotaConfigs, TopicQuotaReport, is_refused
 from include.tiering.runs.contract import LeaseAhead, LeaseHolder, PlannedPartition, describe_lease_ahead
@@ -342,6 +342,27 @@ def _said(found: Diagnosis, failed: Mapping[TopicIdPartition, Sequence[FailedCop
     ]
 
 
+class DiagnosisDocument(TypedDict):
+    """One line; the partition is null if it is about the topic as a whole. `cause` is a code, which stays the same."""
+
+    topic: str
+    topic_id: str | None
+    partition: int | None
+    tiers: bool
+    cause: str
+    cause_message: str
+    finding: str
+    advice: str
+
+
+class DoctorDocument(TypedDict):
+    """Why a topic is not tiered; `tiers` is false if a line is a finding."""
+
+    topic: str
+    tiers: bool
+    partitions: list[DiagnosisDocument]
+
+
 def present_doctor(topic: str, diagnoses: Sequence[Diagnosis]) -> Presentation:
     """Present the diagnoses.
 
@@ -352,18 +373,20 @@ def present_doctor(topic: str, diagnoses: Sequence[Diagnosis]) -> Presentation:
     fine = f"{topic}: all partitions are tiered" if is_there else f"{topic}: was deleted"
     summary = f"{topic}: {count(len(findings), 'finding')}" if findings else fine
     return Presentation(
-        lambda: {"topic": topic, "tiers": not findings, "partitions": list(map(_document, diagnoses))},
+        lambda: DoctorDocument(topic=topic, tiers=not findings, partitions=list(map(_document, diagnoses))),
         lambda: (_table(topic, diagnoses),),
         summary,
         ok=not findings,
     )
 
 
-def _document(diagnosis: Diagnosis) -> Document:
+def _document(diagnosis: Diagnosis) -> DiagnosisDocument:
     """Return the JSON of a line; `partition` is null if the line is about the topic as a whole."""
-    named = {"topic": diagnosis.topic, "topic_id": None, "partition": None}
+    partition = diagnosis.partition
     return {
-        **(named if diagnosis.partition is None else labels(diagnosis.partition)),
+        "topic": diagnosis.topic if partition is None else partition.topic,
+        "topic_id": None if partition is None else str(partition.topic_id),
+        "partition": None if partition is None else partition.partition,
         "tiers": diagnosis.cause.tiers,
         "cause": diagnosis.cause.code,
         "cause_message": str(diagnosis.cause),

@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from types import MappingProxyType
-from typing import Final
+from typing import Final, TypedDict
 
 from include.tiering.copying.plan import NEVER_TIERED, CopyPlan, partitions_of_cluster, where_it_may_be
 from include.tiering.copying.run_scope import RunScope
@@ -25,10 +25,10 @@ from include.tiering.errors import (
 from include.tiering.kafka.cluster.contract import ClusterMetadata, PartitionMetadata
 from include.tiering.kafka.log_dirs.contract import IneligibleReason, Replica, ScanReport
 from include.tiering.model.ownership import TopicOwner
-from include.tiering.model.reasons import Reason, reason_members
+from include.tiering.model.reasons import Reason, ReasonMembers, reason_members
 from include.tiering.model.segments import TopicIdPartition, Uuid
 from include.tiering.operations.checks import Check
-from include.tiering.presentation import Document, Presentation, Table, TopicNames, count, labels
+from include.tiering.presentation import PartitionLabels, Presentation, Table, TopicNames, count, labels
 from include.tiering.runs.contract import ALL_TOPICS
 from include.tiering.segments.contract import RemoteLogMetadata, TopicRegistry
 from include.tiering.segments.topics import TopicDeletion, owner_seen
@@ -314,6 +314,31 @@ class Readiness:
         return tuple(str(check) for check in self.checks if not check.ok and not check.needed)
 
 
+class ReadinessCheckDocument(TypedDict):
+    """A check of the deployment; `waitable`: waiting may help."""
+
+    name: str
+    ok: bool
+    waitable: bool
+    message: str
+
+
+class PartitionReadinessDocument(PartitionLabels, ReasonMembers):
+    """A partition that is ready, or why not."""
+
+    ready: bool
+    waitable: bool
+    detail: str
+
+
+class ReadinessDocument(TypedDict):
+    """Whether a run can start."""
+
+    ready: bool
+    checks: list[ReadinessCheckDocument]
+    partitions: list[PartitionReadinessDocument]
+
+
 def present_ready(readiness: Readiness, *, all_of_them: bool = False) -> Presentation:
     """Present readiness.
 
@@ -354,7 +379,7 @@ def _line(partition_readiness: PartitionReadiness, names: TopicNames) -> str:
     )
 
 
-def _document(readiness: Readiness, ok: bool) -> Document:
+def _document(readiness: Readiness, ok: bool) -> ReadinessDocument:
     return {
         "ready": ok,
         "checks": [

@@ -3,12 +3,19 @@
 import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 
 from include.tiering.configs.pools import PoolsStatus
-from include.tiering.configs.report import pools_document, pools_table, topic_quotas_document, topic_quotas_table
+from include.tiering.configs.usage_report import (
+    PoolDocument,
+    TopicQuotasDocument,
+    pools_document,
+    pools_table,
+    topic_quotas_document,
+    topic_quotas_table,
+)
 from include.tiering.model.segments import Uuid
-from include.tiering.presentation import Document, Presentation, Table, count
+from include.tiering.presentation import Presentation, Table, count
 from include.tiering.quotas.topic_quotas import TopicQuotaReport
 from include.tiering.runs.contract import ALL_TOPICS, BatchProgress
 from include.tiering.segments.topics import TopicDeletion
@@ -35,6 +42,51 @@ class Activity:
     batches: Sequence[BatchProgress] = ()
 
 
+class SettingDocument(TypedDict):
+    """A setting with its value, where secrets are masked, and where the value comes from."""
+
+    name: str
+    value: Any
+    origin: str
+    dynamic: bool
+
+
+class DeletedTopicDocument(TypedDict):
+    """A topic that was deleted in the cluster."""
+
+    topic: str
+    topic_id: str
+    seen_at_ms: int
+    evidence: str
+
+
+class BatchDocument(TypedDict):
+    """The last report of a batch that runs; `seconds_left` is at the present rate, and null while nothing is sent."""
+
+    run_id: str
+    batch_id: str
+    pool: str | None
+    host: str
+    pid: int
+    partition: str
+    done_bytes: int
+    planned_bytes: int
+    bytes_per_second: float
+    seconds_left: float | None
+
+
+class StatusDocument(TypedDict):
+    """Settings and the present work. If the database does not answer, `unavailable` says why, in place of the work."""
+
+    settings: list[SettingDocument]
+    unavailable: NotRequired[str]
+    paused_topics: NotRequired[list[str]]
+    pools: NotRequired[list[PoolDocument]]
+    batches: NotRequired[list[BatchDocument]]
+    topic_quotas: NotRequired[TopicQuotasDocument]
+    deleted_topics: NotRequired[list[DeletedTopicDocument]]
+
+
 def present_status(settings: TieringSettings, activity: Activity | None, unavailable: str = "") -> Presentation:
     """Present the status. If `activity` is None, `unavailable` says why it cannot be read."""
     if activity is None:
@@ -50,8 +102,8 @@ def present_status(settings: TieringSettings, activity: Activity | None, unavail
     )
 
 
-def _document(settings: TieringSettings, activity: Activity | None, unavailable: str) -> Document:
-    document: Document = {
+def _document(settings: TieringSettings, activity: Activity | None, unavailable: str) -> StatusDocument:
+    document: StatusDocument = {
         "settings": [
             {
                 "name": setting.name,
@@ -121,7 +173,7 @@ def _seconds_left(report: BatchProgress) -> float | None:
     return max(0, report.planned_bytes - report.done_bytes) / report.bytes_per_second
 
 
-def _batch_document(report: BatchProgress) -> Document:
+def _batch_document(report: BatchProgress) -> BatchDocument:
     left = _seconds_left(report)
     return {
         "run_id": report.run_id,

@@ -2,12 +2,12 @@
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypedDict
 
 from include.tiering.audit.conclude_audit import AuditReport
 from include.tiering.audit.finding import FindingKind
 from include.tiering.audit.record import FindingState, RecordedFinding
-from include.tiering.audit.report import AuditRun, present_audit
+from include.tiering.audit.report import AuditDocument, AuditRun, audit_document, present_audit
 from include.tiering.audit.service import AuditService
 from include.tiering.configs.config_store import (
     ALL_BROKERS,
@@ -23,7 +23,7 @@ from include.tiering.configs.rules import deletion_limits
 from include.tiering.errors import ForeignStoreError, StateConflictError
 from include.tiering.model.ownership import LeaseRole, StoreMarker, StorePlace
 from include.tiering.operations.status import paused_words
-from include.tiering.presentation import Document, Presentation, Table, count
+from include.tiering.presentation import Presentation, Table, count
 from include.tiering.remote_storage.claim_store import StoreGenerations
 from include.tiering.remote_storage.contract import RemoteStorage
 from include.tiering.remote_storage.store_ownership import StoreOwnership
@@ -102,11 +102,88 @@ class Relocation:
         )
 
 
+class RaisedByDocument(TypedDict):
+    """Who raised the generation of the store last."""
+
+    host: str
+    database: str
+    at_ms: int
+
+
+class MarkerDocument(TypedDict):
+    """The marker of the store; `raised_by` is null in markers of before it was recorded."""
+
+    cluster_id: str
+    store_id: str
+    generation: int
+    raised_by: RaisedByDocument | None
+
+
+class TopicRetentionDocument(TypedDict):
+    """The retention of a topic in this database."""
+
+    topic: str
+    retention_ms: int | None
+    retention_bytes: int | None
+
+
+class LimitDocument(TypedDict):
+    """A deletion limit of this database, and where its value comes from."""
+
+    name: str
+    value: str
+    unit: str | None
+    source: str
+
+
+class DeletesByDocument(TypedDict):
+    """By what this database will delete; `newest_event_ms` is the time of its newest event."""
+
+    newest_event_ms: int | None
+    retentions: list[TopicRetentionDocument]
+    limits: list[LimitDocument]
+    paused: list[str]
+
+
+class TakeOverDocument(TypedDict):
+    """A take-over of the store: markers before and (unless null) after it, and the differences to this database."""
+
+    ours: MarkerDocument
+    found: MarkerDocument
+    marker: MarkerDocument | None
+    audit: AuditDocument
+    deletes_by: DeletesByDocument
+    refusal: str | None
+
+
+class PlaceDocument(TypedDict):
+    """Where the objects of a store are."""
+
+    url: str
+    layout: str
+    key_prefix: str
+
+
+_RelocationEnds = TypedDict("_RelocationEnds", {"from": PlaceDocument | None, "to": PlaceDocument})
+
+
+class RelocationDocument(_RelocationEnds):
+    """A move of the store: of `segments`, `looked_at` were checked; `missing` are keys that are not there."""
+
+    segments: int
+    looked_at: int
+    wrong: int
+    missing: list[str]
+    marker: MarkerDocument | None
+    refusal: str | None
+
+
 def present_take_over(planned: TakeOver, marker: StoreMarker | None, refusal: str | None) -> Presentation:
     """Present a take-over. The result is not `ok` if the take-over was refused; findings are only shown."""
-    audit = present_audit(AuditRun(planned.audit.record, planned.findings, planned.audit.tally))
+    run = AuditRun(planned.audit.record, planned.findings, planned.audit.tally)
+    audit = present_audit(run)
     return Presentation(
-        lambda: _take_over_document(planned, marker, refusal, audit.document()),
+        lambda: _take_over_document(planned, marker, refusal, audit_document(run)),
         lambda: (*audit.tables(), _deletes_by_table(planned.deletes_by)),
         _take_over_summary(planned, marker, refusal),
         ok=refusal is None,
@@ -189,8 +266,8 @@ def _relocation_summary(planned: Relocation, marker: StoreMarker | None, refusal
 
 
 def _take_over_document(
-    planned: TakeOver, marker: StoreMarker | None, refusal: str | None, audit: Document
-) -> Document:
+    planned: TakeOver, marker: StoreMarker | None, refusal: str | None, audit: AuditDocument
+) -> TakeOverDocument:
     return {
         "ours": _marker(planned.ours),
         "found": _marker(planned.found),
@@ -201,7 +278,7 @@ def _take_over_document(
     }
 
 
-def _deletes_by_document(deletes_by: DeletesBy) -> Document:
+def _deletes_by_document(deletes_by: DeletesBy) -> DeletesByDocument:
     return {
         "newest_event_ms": deletes_by.newest_event_ms,
         "retentions": [
@@ -216,7 +293,7 @@ def _deletes_by_document(deletes_by: DeletesBy) -> Document:
     }
 
 
-def _relocation_document(planned: Relocation, marker: StoreMarker | None, refusal: str | None) -> Document:
+def _relocation_document(planned: Relocation, marker: StoreMarker | None, refusal: str | None) -> RelocationDocument:
     proof = planned.proof
     return {
         "from": None if planned.stored is None else _place(planned.stored),
@@ -230,11 +307,11 @@ def _relocation_document(planned: Relocation, marker: StoreMarker | None, refusa
     }
 
 
-def _place(place: StorePlace) -> Document:
+def _place(place: StorePlace) -> PlaceDocument:
     return {"url": place.url, "layout": place.layout, "key_prefix": place.key_prefix}
 
 
-def _marker(marker: StoreMarker) -> Document:
+def _marker(marker: StoreMarker) -> MarkerDocument:
     by = marker.raised_by
     return {
         "cluster_id": marker.cluster_id,

@@ -2,12 +2,47 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TypedDict
 
 from include.tiering.model.segments import TopicIdPartition
-from include.tiering.presentation import Document, Presentation, Table, count, labels
+from include.tiering.presentation import PartitionLabels, Presentation, Table, count, labels
 from include.tiering.reading.fetch import FetchedRecords
 from include.tiering.reading.files import FetchedSegment
 from include.tiering.units import format_bytes
+
+
+class FetchedSegmentDocument(TypedDict):
+    """One segment. `refused` says why it was not written; with `by_decision` a person decided for another history."""
+
+    segment_id: str
+    start_offset: int
+    end_offset: int
+    bytes: int
+    path: str | None
+    refused: str | None
+    by_decision: bool
+    history: int
+    said: list[str]
+
+
+class FetchDocument(PartitionLabels):
+    """A partition that was read as a whole; `bytes` are those of the written files."""
+
+    segments: list[FetchedSegmentDocument]
+    bytes: int
+
+
+class RecordsDocument(PartitionLabels):
+    """What was read from an offset on. `throttle_ms` is above 0 if the quota was exhausted: nothing was read."""
+
+    offset: int
+    leader_epoch: int | None
+    base_offset: int | None
+    next_offset: int
+    bytes: int
+    path: str | None
+    throttle_ms: int
+    said: list[str]
 
 
 def present_fetch(partition: TopicIdPartition, fetched: Sequence[FetchedSegment]) -> Presentation:
@@ -18,8 +53,13 @@ def present_fetch(partition: TopicIdPartition, fetched: Sequence[FetchedSegment]
         + (f"; {refused} not fetched" if (refused := sum(map(_is_refused, fetched))) else "")
         + (f"; {left} left out: other histories" if (left := sum(item.by_decision for item in fetched)) else "")
     )
+    document: FetchDocument = {
+        **labels(partition),
+        "segments": [_segment(item) for item in fetched],
+        "bytes": _bytes(written),
+    }
     return Presentation(
-        lambda: {**labels(partition), "segments": [_segment(item) for item in fetched], "bytes": _bytes(written)},
+        lambda: document,
         lambda: (Table(str(partition), _COLUMNS, tuple(map(_row, fetched))),),
         summary,
         ok=not any(map(_is_refused, fetched)),
@@ -30,7 +70,7 @@ def present_records(fetched: FetchedRecords, path: Path | None) -> Presentation:
     """Present one fetch from an offset on. It is not `ok` if the fetch quota was exhausted: nothing was read."""
     fetch = fetched.fetch
     size_bytes = len(fetched.records)
-    document = {
+    document: RecordsDocument = {
         **labels(fetch.partition),
         "offset": fetch.offset,
         "leader_epoch": fetch.leader_epoch,
@@ -61,7 +101,7 @@ def _bytes(items: Sequence[FetchedSegment]) -> int:
     return sum(item.row.metadata.segment_size_bytes for item in items)
 
 
-def _segment(item: FetchedSegment) -> Document:
+def _segment(item: FetchedSegment) -> FetchedSegmentDocument:
     metadata = item.row.metadata
     return {
         "segment_id": str(metadata.remote_log_segment_id.id),

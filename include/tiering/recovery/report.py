@@ -7,9 +7,19 @@ from include.tiering.model.ownership import StoreMarker
 from include.tiering.model.reasons import reason_members
 from include.tiering.model.recovered_histories import RecoveredHistory
 from include.tiering.model.recovered_log import LeftOut
-from include.tiering.presentation import Document, Presentation, Table, count, labels
+from include.tiering.presentation import Presentation, Table, count, labels
 from include.tiering.recovery.adopt import AdoptionPlan, AdoptionReport, RefusedAttempt
 from include.tiering.recovery.contract import StoredSegment
+from include.tiering.recovery.documents import (
+    AdoptionDocument,
+    FaultyDocument,
+    LeftOutDocument,
+    RebuildDocument,
+    RebuiltMarkerDocument,
+    RebuiltPartitionDocument,
+    RefusedAttemptDocument,
+    StoredSegmentDocument,
+)
 from include.tiering.recovery.rebuild import OtherName, RebuildPlan, RebuildReport, RebuiltPartition
 from include.tiering.recovery.stored_attempts import FaultyAttempt
 from include.tiering.units import format_bytes
@@ -97,7 +107,7 @@ def _rebuild_summary(plan: RebuildPlan, report: RebuildReport | None, refusal: s
     )
 
 
-def _rebuild_document(plan: RebuildPlan, report: RebuildReport | None, refusal: str | None) -> Document:
+def _rebuild_document(plan: RebuildPlan, report: RebuildReport | None, refusal: str | None) -> RebuildDocument:
     partitions = () if report is None else report.partitions
     return {
         "found": _marker(plan.found),
@@ -118,11 +128,11 @@ def _rebuild_document(plan: RebuildPlan, report: RebuildReport | None, refusal: 
     }
 
 
-def _marker(marker: StoreMarker) -> Document:
+def _marker(marker: StoreMarker) -> RebuiltMarkerDocument:
     return {"cluster_id": marker.cluster_id, "store_id": marker.store_id, "generation": marker.generation}
 
 
-def _partition(rebuilt_partition: RebuiltPartition) -> Document:
+def _partition(rebuilt_partition: RebuiltPartition) -> RebuiltPartitionDocument:
     return {
         **labels(rebuilt_partition.topic_id_partition),
         "segments": rebuilt_partition.segments,
@@ -145,7 +155,7 @@ def _partition(rebuilt_partition: RebuiltPartition) -> Document:
     }
 
 
-def _left_out(left: LeftOut) -> Document:
+def _left_out(left: LeftOut) -> LeftOutDocument:
     segment = left.segment
     return {
         **labels(segment.topic_id_partition),
@@ -158,7 +168,7 @@ def _left_out(left: LeftOut) -> Document:
     }
 
 
-def _faulty(faulty: FaultyAttempt) -> Document:
+def _faulty(faulty: FaultyAttempt) -> FaultyDocument:
     return {
         **labels(faulty.attempt.segment_id.topic_id_partition),
         "segment_id": str(faulty.attempt.segment_id.id),
@@ -292,7 +302,7 @@ def _adoption_summary(plan: AdoptionPlan, report: AdoptionReport | None, refusal
     return f"adopted {count(len(report.adopted), 'segment')}, {len(report.refused)} refused{served}"
 
 
-def _adoption_document(plan: AdoptionPlan, report: AdoptionReport | None, refusal: str | None) -> Document:
+def _adoption_document(plan: AdoptionPlan, report: AdoptionReport | None, refusal: str | None) -> AdoptionDocument:
     return {
         "adoptable": list(map(_segment, _adoptable(plan))),
         "adopted": [] if report is None else list(map(_segment, report.adopted)),
@@ -305,7 +315,7 @@ def _adoptable(plan: AdoptionPlan) -> list[StoredSegment]:
     return [each for partition in plan.partitions for each in partition.segments]
 
 
-def _segment(stored_segment: StoredSegment) -> Document:
+def _segment(stored_segment: StoredSegment) -> StoredSegmentDocument:
     metadata = stored_segment.metadata
     return {
         **labels(metadata.topic_id_partition),
@@ -316,11 +326,12 @@ def _segment(stored_segment: StoredSegment) -> Document:
     }
 
 
-def _refused(refused_attempt: RefusedAttempt) -> Document:
+def _refused(refused_attempt: RefusedAttempt) -> RefusedAttemptDocument:
     where = refused_attempt.topic_id_partition
-    named = {"topic": None, "topic_id": None, "partition": None} if where is None else labels(where)
     return {
-        **named,
+        "topic": None if where is None else where.topic,
+        "topic_id": None if where is None else str(where.topic_id),
+        "partition": None if where is None else where.partition,
         "segment_id": str(refused_attempt.segment_id),
         "start_offset": refused_attempt.start_offset,
         "error": refused_attempt.error,

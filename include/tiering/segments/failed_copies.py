@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from include.tiering.model.histories import OffsetRange, SkippedOffsets
 from include.tiering.model.segments import RemoteLogSegmentId, RemoteLogSegmentMetadata, TopicIdPartition
-from include.tiering.presentation import Document, Table, TopicNames, labels
+from include.tiering.presentation import PartitionLabels, Table, TopicNames, labels
 from include.tiering.telemetry.metrics import Metric, MetricKind
 
 if TYPE_CHECKING:
@@ -121,7 +121,23 @@ class FailedCopies(Protocol):
         ...
 
 
-def failed_copy_document(copy: FailedCopy) -> Document:
+class FailedCopyDocument(PartitionLabels):
+    """A copied segment that failed its verification, and that reads leave out.
+
+    `lost_because` says why the source cannot replace it. `given_up`: a person decided to continue without it.
+    `was_left`: it belongs to a history that is not followed any more.
+    """
+
+    segment_id: str
+    start_offset: int
+    end_offset: int
+    bytes: int
+    lost_because: str | None
+    given_up: bool
+    was_left: bool
+
+
+def failed_copy_document(copy: FailedCopy) -> FailedCopyDocument:
     return {
         **labels(copy.metadata.topic_id_partition),
         "segment_id": str(copy.segment_id.id),

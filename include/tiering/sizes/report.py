@@ -14,8 +14,17 @@ from typing import Any
 from include.tiering.kafka.log_dirs.contract import error_document, error_table
 from include.tiering.model.segments import TopicIdPartition, Uuid, VerdictTotal
 from include.tiering.model.sizes import CostEstimate, PartitionLag, PartitionSize
-from include.tiering.presentation import Document, Presentation, Table, TopicNames, count, labels
+from include.tiering.presentation import Presentation, Table, TopicNames, count, labels
 from include.tiering.sizes.compare import LogDirDescription, ReplicaSize, TierComparison
+from include.tiering.sizes.documents import (
+    CostDocument,
+    DescribedLogDirDocument,
+    DescribedReplicaDocument,
+    LagDocument,
+    LogDirsDocument,
+    SizesDocument,
+    VerdictDocument,
+)
 from include.tiering.units import format_bytes, format_duration
 
 
@@ -100,8 +109,8 @@ def present_sizes(report: SizeReport, *, by_topic: bool = False) -> Presentation
     )
 
 
-def _document(report: SizeReport, *, by_topic: bool) -> Document:
-    document: Document = {
+def _document(report: SizeReport, *, by_topic: bool) -> SizesDocument:
+    document: SizesDocument = {
         "partitions": [
             {
                 **labels(size.topic_id_partition),
@@ -152,11 +161,11 @@ def _safe_bytes(report: SizeReport) -> int:
     return sum(total.size_bytes for total in report.verdicts if total.verdict.is_safe)
 
 
-def _verdict_document(total: VerdictTotal) -> Document:
+def _verdict_document(total: VerdictTotal) -> VerdictDocument:
     return {"verdict": str(total.verdict), "segments": total.segments, "bytes": total.size_bytes}
 
 
-def _lag_documents(lags: Iterable[PartitionLag]) -> list[Document]:
+def _lag_documents(lags: Iterable[PartitionLag]) -> list[LagDocument]:
     return [
         {
             **labels(lag.topic_id_partition),
@@ -168,20 +177,19 @@ def _lag_documents(lags: Iterable[PartitionLag]) -> list[Document]:
     ]
 
 
-def _cost_document(cost: CostEstimate) -> Document:
+def _cost_document(cost: CostEstimate) -> CostDocument:
     """Return the amounts as text, because they are exact decimals."""
     return {
         "currency": cost.currency,
-        **{
-            name: None if amount is None else _money(amount)
-            for name, amount in (
-                ("storage_per_month", cost.storage_per_month),
-                ("writing", cost.writing),
-                ("reading", cost.reading),
-                ("deleting", cost.deleting),
-            )
-        },
+        "storage_per_month": _money_or_none(cost.storage_per_month),
+        "writing": _money_or_none(cost.writing),
+        "reading": _money_or_none(cost.reading),
+        "deleting": _money_or_none(cost.deleting),
     }
+
+
+def _money_or_none(amount: Decimal | None) -> str | None:
+    return None if amount is None else _money(amount)
 
 
 def _names(report: SizeReport) -> TopicNames:
@@ -306,7 +314,7 @@ def present_log_dirs(described: Sequence[LogDirDescription], remote: Sequence[Pa
     )
 
 
-def _log_dirs_document(described: Sequence[LogDirDescription], remote: Sequence[PartitionSize]) -> Document:
+def _log_dirs_document(described: Sequence[LogDirDescription], remote: Sequence[PartitionSize]) -> LogDirsDocument:
     by_broker = sorted(described, key=attrgetter("log_dir.broker_id"))
     return {
         "version": _VERSION,
@@ -326,7 +334,7 @@ def _log_dirs_document(described: Sequence[LogDirDescription], remote: Sequence[
     }
 
 
-def _log_dir(described: LogDirDescription) -> Document:
+def _log_dir(described: LogDirDescription) -> DescribedLogDirDocument:
     return {
         "logDir": described.log_dir.path,
         "error": described.log_dir.error,
@@ -334,7 +342,7 @@ def _log_dir(described: LogDirDescription) -> Document:
     }
 
 
-def _partition(replica: ReplicaSize) -> Document:
+def _partition(replica: ReplicaSize) -> DescribedReplicaDocument:
     return {
         "partition": str(replica.topic_id_partition),
         "size": replica.size_bytes,

@@ -2,18 +2,79 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict
 
-from include.tiering.model.reasons import reason_members
+from include.tiering.model.reasons import ReasonMembers, reason_members
 from include.tiering.model.segments import TopicIdPartition, Uuid
-from include.tiering.presentation import Document, Presentation, Table, TopicNames, count
-from include.tiering.segments.failed_copies import FailedCopy, failed_copies_table, failed_copy_document
+from include.tiering.presentation import Presentation, Table, TopicNames, count
+from include.tiering.segments.failed_copies import (
+    FailedCopy,
+    FailedCopyDocument,
+    failed_copies_table,
+    failed_copy_document,
+)
 from include.tiering.units import format_bytes, format_duration
 from include.tiering.verification.plan import VerificationPlan, VerificationReason
 from include.tiering.verification.rules import NOT_OPENED, QualityFinding
 
 if TYPE_CHECKING:
     from include.tiering.verification.verify_segments import VerifyReport
+
+
+class ReasonShare(ReasonMembers):
+    """How many segments are verified for one reason."""
+
+    segments: int
+
+
+class TopicShare(TypedDict):
+    """How much of one topic is verified."""
+
+    topic: str
+    segments: int
+    bytes: int
+
+
+class VerificationPlanDocument(TypedDict):
+    """What a verification would read. `of_segments` and `of_bytes` are those that it chooses from.
+
+    `bytes` and `requests` are of the store; `seconds` is an estimate, or null. `left_out` are segments above a limit.
+    """
+
+    depth: str
+    segments: int
+    of_segments: int
+    bytes: int
+    of_bytes: int
+    requests: int
+    seconds: float | None
+    left_out: int
+    reasons: list[ReasonShare]
+    topics: list[TopicShare]
+
+
+class QualityFindingDocument(TypedDict):
+    """A rule that a segment or a partition broke; `segment_id` is null if it is about a whole partition."""
+
+    topic: str
+    topic_id: str
+    partition: int
+    segment_id: str | None
+    start_offset: int | None
+    rule: str
+    level: str
+    message: str
+
+
+class VerificationDocument(TypedDict):
+    """The result of a verification; `not_served` are all segments that failed, in any run, without a new copy."""
+
+    segments: int
+    failed: list[QualityFindingDocument]
+    warnings: list[QualityFindingDocument]
+    not_opened: list[QualityFindingDocument]
+    bytes_read: int
+    not_served: list[FailedCopyDocument]
 
 
 def present_plan(plan: VerificationPlan) -> Presentation:
@@ -37,7 +98,7 @@ def _left_out(plan: VerificationPlan) -> str:
     return f"; {count(plan.left_out, 'segment')} beyond the limit wait for the next run" if plan.left_out else ""
 
 
-def _plan_document(plan: VerificationPlan) -> Document:
+def _plan_document(plan: VerificationPlan) -> VerificationPlanDocument:
     return {
         "depth": str(plan.depth),
         "segments": len(plan.planned),
@@ -111,7 +172,7 @@ def present_verify(report: "VerifyReport", failed_copies: Sequence[FailedCopy] =
     )
 
 
-def _document(report: "VerifyReport", failed_copies: Sequence[FailedCopy]) -> Document:
+def _document(report: "VerifyReport", failed_copies: Sequence[FailedCopy]) -> VerificationDocument:
     return {
         "segments": report.segments,
         "failed": [_finding(finding) for finding in report.failed],
@@ -127,7 +188,7 @@ def _not_opened(report: "VerifyReport") -> list[QualityFinding]:
     return [finding for finding in report.warnings if finding.rule == NOT_OPENED]
 
 
-def _finding(finding: QualityFinding) -> Document:
+def _finding(finding: QualityFinding) -> QualityFindingDocument:
     return {
         "topic": finding.topic,
         "topic_id": finding.topic_id,

@@ -43,6 +43,7 @@ from include.tiering.settings.connections import DEFAULT_PUBLISHER_ID
 from include.tiering.verification.record_verdicts import LossLimits
 from include.tiering.verification.service import VerificationService
 from tests.doubles.handover_world import HANDOVER_ID, TOPIC, HandoverWorld, WorldApp, handover_world
+from tests.doubles.json_shapes import checked
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.memory_metadata_topic import MemoryMetadataTopic
 from tests.doubles.memory_stores import MemoryMetadata
@@ -210,7 +211,8 @@ class Deployment:
 
     def run(self, *arguments: str) -> Result:
         session = Session(open_app=self.open)
-        return CliRunner(env={"COLUMNS": "200"}).invoke(cli, ["publish", *arguments], obj=session)
+        command = ["publish", *arguments]
+        return checked(command, CliRunner(env={"COLUMNS": "200"}).invoke(cli, command, obj=session))
 
     def document(self, *arguments: str) -> Any:
         return json.loads(self.run(*arguments, "--json").stdout)

@@ -10,6 +10,7 @@ from typer.testing import CliRunner, Result
 from include.tiering.cli.app import cli
 from include.tiering.cli.command import Session
 from tests.doubles.fake_app import FakeApp
+from tests.doubles.json_shapes import checked
 
 Run = Callable[..., Result]
 
@@ -21,11 +22,12 @@ def app() -> FakeApp:
 
 @pytest.fixture
 def run(app: FakeApp) -> Run:
-    """`run("scan", "--json")` with the fake; `environ` adds variables."""
+    """`run("scan", "--json")` with the fake; `environ` adds variables. Each document has its documented shape."""
 
     def invoke(*arguments: str, **environ: str) -> Result:
         session = Session(open_app=app.open)  # type: ignore[arg-type]
-        return CliRunner(env={"COLUMNS": "200", **environ}).invoke(cli, arguments, obj=session, prog_name="./tiering")
+        runner = CliRunner(env={"COLUMNS": "200", **environ})
+        return checked(arguments, runner.invoke(cli, arguments, obj=session, prog_name="./tiering"))
 
     return invoke
 

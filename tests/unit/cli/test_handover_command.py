@@ -10,6 +10,7 @@ from include.tiering.cli.app import cli
 from include.tiering.cli.command import Session
 from include.tiering.cli.exit_codes import ExitCode
 from tests.doubles.handover_world import OLD_RETENTION, TOPIC, WorldApp, handover_world
+from tests.doubles.json_shapes import checked
 
 
 @pytest.fixture
@@ -28,7 +29,8 @@ def run(world):
 
     def invoke(*arguments):
         runner = CliRunner(env={"COLUMNS": "200"})
-        return runner.invoke(cli, ["handover", *arguments], obj=Session(open_app=opened), prog_name="./tiering")
+        command = ["handover", *arguments]
+        return checked(command, runner.invoke(cli, command, obj=Session(open_app=opened), prog_name="./tiering"))
 
     return invoke
 

@@ -21,6 +21,7 @@ from include.tiering.recovery.adopt import AdoptionPlan, AdoptionReport, Partiti
 from include.tiering.recovery.contract import StoredSegment
 from include.tiering.recovery.rebuild import ListedPartition, OtherName, RebuildPlan, RebuildReport, RebuiltPartition
 from include.tiering.recovery.stored_attempts import FaultyAttempt, FoundAttempt
+from tests.doubles.json_shapes import checked
 from tests.doubles.segments import partition_of, segment_of, uuid
 
 ORDERS_0 = partition_of()
@@ -90,7 +91,8 @@ def app() -> FakeRecovery:
 def run(app: FakeRecovery) -> Callable[..., Result]:
     def invoke(*arguments: str) -> Result:
         session = Session(open_app=app.open)  # type: ignore[arg-type]
-        return CliRunner(env={"COLUMNS": "200"}).invoke(cli, arguments, obj=session, prog_name="./tiering")
+        done = CliRunner(env={"COLUMNS": "200"}).invoke(cli, arguments, obj=session, prog_name="./tiering")
+        return checked(arguments, done)
 
     return invoke
 

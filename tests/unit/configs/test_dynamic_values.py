@@ -8,8 +8,8 @@ import pytest
 
 from include.tiering.configs.config_catalogue import config_on
 from include.tiering.configs.config_store import ALL_BROKERS, ConfigChange, ConfigEntity, EntityType, TopicRetention
-from include.tiering.configs.report import topic_quotas_document, topic_quotas_table
 from include.tiering.configs.rules import deletion_limits, loosened_limits, loosenings
+from include.tiering.configs.usage_report import topic_quotas_document, topic_quotas_table
 from include.tiering.copying.report import CopyRun, present_copy
 from include.tiering.errors import SettingError
 from include.tiering.quotas.topic_quotas import (

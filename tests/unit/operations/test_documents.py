@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from include.tiering.configs.pools import POOLS, UNLIMITED_SLOTS, PoolsStatus, PoolStatus, PoolUsage, SeenPool
-from include.tiering.configs.report import present_pools
+from include.tiering.configs.usage_report import present_pools
 from include.tiering.copying.plan import CopyPlan, HeldBack, HeldBackPartition
 from include.tiering.copying.report import CopyRun, present_copy, present_plan, present_scan
 from include.tiering.kafka.log_dirs.contract import IneligibleReason, LogSegment
@@ -588,7 +588,7 @@ def test_status() -> None:
     running = BatchProgress("run-1", "run-1.0", None, "host-a", 17, "orders-0", 2048, 10240, 1024.0, finished=False)
     activity = Activity(frozenset({"pay", "orders"}), _pools(), deleted_topics=deleted, batches=(running,))
     presented = present_status(settings, activity)
-    document = presented.document()
+    document = dict(presented.document())
     by_name = {setting.pop("name"): setting for setting in document.pop("settings")}
     assert by_name["metadata.url"] == {
         "value": "postgresql://u:***@h/db",

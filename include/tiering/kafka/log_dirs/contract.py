@@ -11,13 +11,13 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from enum import StrEnum
 from fnmatch import fnmatchcase
-from typing import Protocol
+from typing import NotRequired, Protocol, TypedDict
 
 from include.tiering.errors import ClusterMetadataError, SourceError, SourceUnreadableError, printable
 from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.reasons import Reason
 from include.tiering.model.segments import LogSegmentData, TopicIdPartition, Uuid
-from include.tiering.presentation import Document, Table
+from include.tiering.presentation import Table
 
 
 class BoundsQuality(StrEnum):
@@ -401,7 +401,22 @@ def with_host(error: SourceUnreadableError) -> SourceUnreadableError:
     return SourceUnreadableError(error.path, f"{error.message} {host}", error.position)
 
 
-def error_document(error: ScanError) -> Document:
+class ScanErrorDocument(TypedDict):
+    """An item that could not be read. `position` is in bytes."""
+
+    path: str
+    position: int | None
+    error: str
+    message: str
+
+
+class NotesMember(TypedDict):
+    """`notes` is damage that prevents no copy; without such damage the member is left out."""
+
+    notes: NotRequired[list[ScanErrorDocument]]
+
+
+def error_document(error: ScanError) -> ScanErrorDocument:
     """Return the JSON document of an error."""
     return {"path": error.path, "position": error.position, "error": error.error, "message": error.message}
 
@@ -414,7 +429,7 @@ def error_table(errors: tuple[ScanError, ...]) -> tuple[Table, ...]:
     return (Table("could not be read", ("path", "byte>", "message"), rows),)
 
 
-def notes_member(notes: tuple[ScanError, ...]) -> Document:
+def notes_member(notes: tuple[ScanError, ...]) -> NotesMember:
     """Return the JSON member for damage that prevents no copy; empty if there is none."""
     return {"notes": [error_document(note) for note in notes]} if notes else {}
 

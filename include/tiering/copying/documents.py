@@ -1,0 +1,215 @@
+"""The JSON documents of scans, copies and decisions; docs/json.md shows them."""
+
+from typing import NotRequired, TypedDict
+
+from include.tiering.kafka.log_dirs.contract import (
+    NotesMember,
+    ScanErrorDocument,
+)
+from include.tiering.model.reasons import ReasonMembers
+from include.tiering.presentation import PartitionLabels
+
+
+class ScannedSegmentDocument(ReasonMembers):
+    """A local segment; the reason says why it may not be copied. `batch_count` only with `--deep`.
+
+    Each leader epoch is a pair of epoch and start offset.
+    """
+
+    base_offset: int
+    end_offset: int
+    size_bytes: int
+    max_timestamp_ms: int
+    leader_epochs: list[list[int]]
+    active: bool
+    eligible: bool
+    batch_count: NotRequired[int]
+
+
+class ScannedReplicaDocument(PartitionLabels):
+    """A replica in a log directory; only the chosen replica of a partition has eligible segments."""
+
+    broker_id: int
+    directory_id: str | None
+    chosen: bool
+    log_start_offset: int
+    log_end_offset: int
+    high_watermark: int
+    last_stable_offset: int
+    bounds: str
+    leader_epochs: list[list[int]]
+    segments: list[ScannedSegmentDocument]
+
+
+class ScanDocument(NotesMember):
+    """All replicas in the log directories; `errors` are items that could not be read."""
+
+    cluster_id: str | None
+    partitions: list[ScannedReplicaDocument]
+    errors: list[ScanErrorDocument]
+
+
+class LossDocument(TypedDict):
+    """A range of offsets that the source has lost."""
+
+    segment_id: str
+    start_offset: int
+    end_offset: int
+    in_source: bool
+    why: str
+
+
+class HeldBackDocument(PartitionLabels, ReasonMembers):
+    """A partition of which nothing more is copied now. `segment_reason` is the code of the segment that comes next."""
+
+    next_offset: int
+    segment_reason: str | None
+    detail: str
+    lost: list[LossDocument]
+    follow_from: int | None
+
+
+class PlacementDocument(TypedDict):
+    """Where a partition must be copied: an Airflow queue and a Spark resource; null is anywhere."""
+
+    queue: str | None
+    spark_resource: str | None
+
+
+class PlannedSegmentDocument(TypedDict):
+    """A segment to copy. `supersedes` is the id of the copy that it replaces."""
+
+    base_offset: int
+    end_offset: int
+    size_bytes: int
+    supersedes: str | None
+
+
+class PlannedPartitionDocument(PartitionLabels):
+    """What is copied of a partition. The most urgent partition is copied first."""
+
+    broker_id: int
+    urgency: float
+    placement: PlacementDocument
+    segments: list[PlannedSegmentDocument]
+
+
+class CopyPlanDocument(NotesMember):
+    """What a copy would copy now."""
+
+    run_id: str
+    partitions: list[PlannedPartitionDocument]
+    held_back: list[HeldBackDocument]
+    errors: list[ScanErrorDocument]
+    segments: int
+    bytes: int
+
+
+class OffsetsDocument(PartitionLabels):
+    """The offsets and bytes of a segment; both offsets are inclusive."""
+
+    start_offset: int
+    end_offset: int
+    bytes: int
+
+
+class CopiedSegmentDocument(OffsetsDocument):
+    """A copied segment."""
+
+    segment_id: str | None
+    supersedes: str | None
+
+
+class LeftSegmentDocument(OffsetsDocument):
+    """A segment that is still to be copied; the reason, and an error of the last batch, only if there is one."""
+
+    reason: NotRequired[str | None]
+    reason_message: NotRequired[str | None]
+    detail: NotRequired[str]
+    error: NotRequired[str | None]
+    message: NotRequired[str | None]
+
+
+class FailedSegmentDocument(PartitionLabels):
+    """A segment that could not be copied; `position` is in bytes."""
+
+    base_offset: int
+    path: str | None
+    position: int | None
+    error: str | None
+    message: str | None
+
+
+class CopyDocument(NotesMember):
+    """A run of copying."""
+
+    run_id: str
+    copied: list[CopiedSegmentDocument]
+    failed: list[FailedSegmentDocument]
+    skipped: list[OffsetsDocument]
+    left: list[LeftSegmentDocument]
+    held_back: list[HeldBackDocument]
+    errors: list[ScanErrorDocument]
+    bytes: int
+    seconds: float
+
+
+class SkippedOffsetsDocument(TypedDict):
+    """A range of offsets, both ends inclusive; null without offsets."""
+
+    first_offset: int | None
+    last_offset: int | None
+    offsets: int
+
+
+class RecordedSkipDocument(SkippedOffsetsDocument):
+    """A recorded decision to continue without some offsets."""
+
+    reason: str
+    author: str
+    recorded_at_ms: int
+
+
+class SkipDocument(PartitionLabels, SkippedOffsetsDocument):
+    """The offsets that can be skipped, and the decisions that were recorded now."""
+
+    lost: list[LossDocument]
+    elsewhere: list[int]
+    waits: str | None
+    refusal: str | None
+    recorded: list[RecordedSkipDocument]
+
+
+class RangeDocument(TypedDict):
+    """A range of offsets, both ends inclusive; without members if there are none."""
+
+    first_offset: NotRequired[int]
+    last_offset: NotRequired[int]
+
+
+class DivergenceDocument(RangeDocument):
+    """Where the archive and the source differ, with the leader epochs of both."""
+
+    archive_epochs: list[int]
+    source_epochs: list[int]
+    seen_by: str
+
+
+class DecidedDocument(TypedDict):
+    """A recorded decision to follow the source; `history` is the number of the history that begins."""
+
+    history: int
+    reason: str
+    author: str
+    decided_at_ms: int
+
+
+class FollowDocument(PartitionLabels):
+    """A decision to follow a source whose log diverged from the archive; `decided` is null if nothing was recorded."""
+
+    from_offset: int
+    diverges: DivergenceDocument
+    kept: RangeDocument
+    missing: RangeDocument
+    refusal: str | None
+    decided: DecidedDocument | None

@@ -416,9 +416,11 @@ def test_who_is_asked_and_for_how_long(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = PlanApprovalOperator(task_id="approval")
     assert asked.assigned_users == [{"id": "olga", "name": "olga"}, {"id": "per", "name": "per"}]
     assert asked.response_timeout == timedelta(minutes=30)
+    monkeypatch.setenv("AIRFLOW__TIERING__EXPIRATION_APPROVAL_HOURS", "2d")
+    assert configuration.expiration_approval_wait() == timedelta(days=2)
 
 
-@pytest.mark.parametrize("hours", ["0", "-1", "soon", "nan", "1e300"])
+@pytest.mark.parametrize("hours", ["0", "-1", "soon", "nan", "1e300", "0d", "2w"])
 def test_a_wait_that_is_no_time_is_refused(monkeypatch: pytest.MonkeyPatch, hours: str) -> None:
     monkeypatch.setenv("AIRFLOW__TIERING__EXPIRATION_APPROVAL_HOURS", hours)
     with pytest.raises(SettingError, match="expiration_approval_hours"):

@@ -16,12 +16,11 @@ from benchmarks.generated_log_dir import TOPIC, Shape, write_log_dir
 from include.tiering.app import App, open_app
 from include.tiering.model.segments import Verdict
 from include.tiering.quotas.byte_bounded_queue import NO_BYTE_BOUND
-from include.tiering.quotas.fetch_admission import FetchAdmission
 from include.tiering.reading.fetch import PartitionFetch, RecordReader
 from include.tiering.reading.service import RecordReaders
 from include.tiering.settings import load_settings
 from include.tiering.units import KIB, MIB
-from tests.doubles.quotas import NoQuotas
+from tests.doubles.quotas import NoAdmission, NoQuotas
 
 SHAPE: Final = Shape(2, 8, 16 * MIB, 16 * KIB)
 FETCH_BYTES: Final = MIB
@@ -62,7 +61,7 @@ def compared(of: dict[int, list[float]], rounds: int) -> dict[str, Any]:
 
 def fetch_all(app: App, max_bytes: int) -> None:
     """Every offset of every partition once, a partition of each step in one request."""
-    reader = RecordReader(app.adapters.stores.metadata, app.adapters.storage, app.adapters.quotas, no_admission(app))
+    reader = RecordReader(app.adapters.stores.metadata, app.adapters.storage, app.adapters.quotas, NoAdmission())
     segments = [
         row.metadata
         for partition in app.adapters.stores.metadata.partitions()
@@ -84,10 +83,6 @@ def fetch_all(app: App, max_bytes: int) -> None:
             got_bytes += len(answer.records)
     if got_bytes != SHAPE.total_bytes:
         raise RuntimeError(f"{got_bytes} bytes were fetched instead of {SHAPE.total_bytes}")
-
-
-def no_admission(app: App) -> FetchAdmission:
-    return FetchAdmission(lambda scope: None, app.adapters.clock)
 
 
 @contextmanager

@@ -199,6 +199,9 @@ class Unsteady:
         self.inner = MemoryLedgerStore()
         self.fails_before = self.fails_after = False
 
+    def database_ms(self) -> int:
+        return self.inner.database_ms()
+
     def exchange(self, change: LedgerRowChange) -> LedgerRow:
         if self.fails_before:
             raise MetadataUnavailableError("away")

@@ -145,7 +145,7 @@ def test_a_backup_that_is_restored_under_a_batch_before_it_claims_the_store_keep
     database, backup = tmp_path / "metadata.sqlite", tmp_path / "backup.sqlite"
     archive.copy()
     archive.set(retention_bytes=0)
-    restored = []
+    restored: list[int] = []
 
     def observe(step: str, partition: TopicIdPartition, offset: int) -> None:
         if step == DeleteStep.LOG_START:

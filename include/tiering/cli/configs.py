@@ -115,8 +115,8 @@ def configs(
       only check the change
 
     All names are in docs/settings.md. A quota that is not set is unlimited; a dynamic setting that is not set has its
-    value from the other sources of settings. A value that is not set cannot be deleted. --describe shows the value in
-    force, its source, and the values that would be in force without it. Exit codes: 0 done, 1 refused by a rule or not
+    value from the other sources of settings. A value that was never set cannot be deleted. --describe shows the value
+    in force, its source, and the values that would be in force without it. Exit codes: 0 done, 1 refused by a rule or not
     used by all workers yet, 2 unknown name or invalid value, 3 the database, the brokers or Airflow do not answer.
     """
     _refuse_connection(bootstrap_server or bootstrap_controller, command_config)
@@ -165,7 +165,7 @@ def _altered(
     from include.tiering.configs.rules import refuse_removal_of_unset
     from include.tiering.operations.broker_configs import present_broker_alteration, together
 
-    check = refuse_removal_of_unset(entity, changes)
+    check = refuse_removal_of_unset(entity, changes, app.adapters.stores.configs.history(entity))
     if target is Target.PLATFORM:
         return present_alteration(app.configs.alter(entity, changes, author=author(), check=check))
     if target is Target.BROKERS:

@@ -115,17 +115,20 @@ def _put(changes: dict[str, str | None], name: str, value: str | None) -> None:
 
 
 def refuse_removal_of_unset(
-    entity: ConfigEntity, changes: Mapping[str, str | None]
+    entity: ConfigEntity, changes: Mapping[str, str | None], history: Iterable[ConfigChange]
 ) -> Callable[[ConfigValues, ConfigValues], None]:
     """Return a check that refuses a change that would remove a value that is not set on the entity, as Kafka does.
 
-    The check raises ConfigRefusedError. `changes` are as the user wrote them, also with aliases.
+    The check raises ConfigRefusedError. `changes` are as the user wrote them, also with aliases. A value that was
+    removed before may be removed again, because a command is repeated if it could not claim the store: `history` are
+    the entity's changes, oldest first.
     """
+    newest = {change.name: change.new_value for change in history}
 
     def check(before: ConfigValues, after: ConfigValues) -> None:
         own = before.get(entity, {})
         removed = [name for name, value in checked_changes(entity, changes, stored=own).items() if value is None]
-        unset = [name for name in removed if name not in own]
+        unset = [name for name in removed if name not in own and newest.get(name, "never set") is not None]
         if unset:
             raise ConfigRefusedError(
                 f"{', '.join(unset)} cannot be deleted on {entity}: it has no value there; nothing was changed. "

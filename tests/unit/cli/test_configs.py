@@ -395,5 +395,6 @@ def test_deleting_what_is_not_set_is_refused_and_changes_nothing(run: Run, app: 
     assert f"{FETCH} cannot be deleted on brokers default: it has no value there" in result.stderr
     assert app.adapters.stores.configs.of_entity(ALL_BROKERS) == {COPY: "10", "queued.max.bytes": "5"}
     assert run("configs", "--alter", *BROKER_1, "--delete-config", COPY).exit_code == 1
-    assert run("configs", "--alter", *BROKERS, "--delete-config", "queued.max.request.bytes").exit_code == 0
+    for _ in ("done", "repeated, as after a store that could not be claimed"):
+        assert run("configs", "--alter", *BROKERS, "--delete-config", "queued.max.request.bytes").exit_code == 0
     assert app.adapters.stores.configs.of_entity(ALL_BROKERS) == {COPY: "10"}

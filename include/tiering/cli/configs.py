@@ -116,8 +116,8 @@ def configs(
 
     All names are in docs/settings.md. A quota that is not set is unlimited; a dynamic setting that is not set has its
     value from the other sources of settings. A value that was never set cannot be deleted. --describe shows the value
-    in force, its source, and the values that would be in force without it. Exit codes: 0 done, 1 refused by a rule or not
-    used by all workers yet, 2 unknown name or invalid value, 3 the database, the brokers or Airflow do not answer.
+    in force, its source, and the values that would be in force without it. Exit codes: 0 done, 1 refused by a rule or
+    not used by all workers yet, 2 unknown name or invalid value, 3 the database, the brokers or Airflow do not answer.
     """
     _refuse_connection(bootstrap_server or bootstrap_controller, command_config)
     if describe == alter:

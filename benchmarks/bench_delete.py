@@ -106,7 +106,7 @@ def settings_of(server: VersityGateway, scratch: Path) -> TieringSettings:
 
 def filled(app: App, segments: int) -> list[RemoteLogSegmentMetadata]:
     """A deployment without log dirs, and so many FINISHED segments of a platform topic, without their objects."""
-    upgrade(app.adapters.engine)
+    upgrade(app.adapters.create_database())
     app.adapters.unguarded_storage.create_marker(
         StoreIdentities(app.adapters.engine, "bench").create(Uuid(b"s" * 16), place=app.adapters.place).current
     )

@@ -42,7 +42,7 @@ def holds(values: ConfigValues) -> bool:
         return [int(v[name]) for e, v in values.items() if e.entity_type is kind and name in v]
 
     clients_below_brokers = all(
-        client < broker or broker == UNLIMITED
+        client < broker or UNLIMITED in (client, broker)
         for client in of(EntityType.CLIENTS, CLIENT_FETCH)
         for broker in of(EntityType.BROKERS, BROKER_FETCH)
     )

@@ -32,11 +32,11 @@ ENTITY_TYPE = Param(
     "brokers", type="string", enum=[str(kind) for kind in EntityType], title="Entity type", section="Entity"
 )
 ENTITY_DEFAULT = Param(
-    True,
+    False,
     type="boolean",
     title="Default",
     description_md="The value holds for all brokers, topics or clients that have no value of their own. "
-    "Switch it off to name one.",
+    "Switch it on, or name one below.",
     section="Entity",
 )
 ENTITY_NAME = Param(

@@ -104,10 +104,9 @@ def require_whole_pyspark() -> None:
     Airflow's Spark provider brings pyspark-client, and its files lie at the same paths. A job would fail in odd places.
     """
     try:
-        client = metadata.distribution("pyspark-client")
+        client, version = metadata.distribution("pyspark-client"), metadata.version("pyspark")
     except metadata.PackageNotFoundError:
         return
-    version = metadata.version("pyspark")
     if client.version != version and any(file.parts[0] == "pyspark" for file in client.files or ()):
         raise SettingError(
             f"pyspark-client {client.version} lies over the files of pyspark {version} in {sys.prefix}: run `pip "

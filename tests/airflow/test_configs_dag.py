@@ -151,9 +151,14 @@ def test_a_form_that_contradicts_itself(form: dict[str, Any], words: str) -> Non
         ConfigRequest.from_params({**FORM, **form})
 
 
-def test_the_form_as_it_opens_needs_no_more_than_a_value(dag: DAG) -> None:
+def test_the_form_as_it_opens_needs_a_value_and_whom_it_is_for(dag: DAG) -> None:
+    """A request of the API that forgets the name does not change the default of all brokers."""
     opened = {name: dag.params[name] for name in dag.params}
-    request = ConfigRequest.from_params({**opened, "value": "52428800"})
+    with pytest.raises(SettingError, match="switch Default on, or name an entity"):
+        ConfigRequest.from_params({**opened, "value": "52428800"})
+    named = ConfigRequest.from_params({**opened, "value": "52428800", "entity_name": "1"})
+    assert named.entity == ConfigEntity(EntityType.BROKERS, "1")
+    request = ConfigRequest.from_params({**opened, "value": "52428800", "entity_default": True})
     assert request.entity == ALL_BROKERS
     assert checked_changes(request.entity, request.changes)
 

@@ -340,7 +340,7 @@ class FakeApp:
         self.operations = SimpleNamespace(
             ready=self._readiness,
             names=SimpleNamespace(
-                check_topics=lambda names: unknown_names("topic", names or (), [self.known]),
+                check_topics=lambda names, **_: unknown_names("topic", names or (), [self.known]),
                 check_entity=lambda entity: unknown_names("broker", (), [self.known]),
             ),
             diagnose=self._diagnose,

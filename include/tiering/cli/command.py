@@ -118,10 +118,15 @@ AllowUnknown = Annotated[
 ]
 
 
-def require_known_topics(app: "App", names: Sequence[str] | None, *, allow_unknown: bool = False) -> None:
-    """Raise SettingError for a topic that exists nowhere; warn if this cannot be known, and of unused patterns."""
-    if names and not allow_unknown:
-        warn_all(app.operations.names.check_topics(names))
+def require_known_topics(
+    app: "App", names: Sequence[str] | None, *, included: Sequence[str] | None = None, how: str = ""
+) -> None:
+    """Raise SettingError for a topic that exists nowhere; warn if this cannot be known, and of unused patterns.
+
+    `included` and `how` are those of `KnownNames.check_topics`.
+    """
+    if names:
+        warn_all(app.operations.names.check_topics(names, included=included, how=how))
 
 
 def warn_all(warnings: Sequence[str]) -> None:

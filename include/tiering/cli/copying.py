@@ -51,7 +51,7 @@ def scan(
     batch. A damaged file is named with the position of the damage, and the scan continues (exit code 1).
     """
     with session_of(ctx).opened(topic) as app:
-        require_known_topics(app, topic)
+        require_known_topics(app, topic, included=session_of(ctx).settings().topics.include)
         report = app.log_dirs.scan_all(topics=topic, deep=deep)
     from include.tiering.copying.report import present_scan
 
@@ -66,7 +66,7 @@ def plan(ctx: typer.Context, topic: Topics = None, limit_bytes: LimitBytes = Non
     """
     with session_of(ctx).opened(topic) as app:
         require_topics(app.settings)
-        require_known_topics(app, topic)
+        require_known_topics(app, topic, included=session_of(ctx).settings().topics.include)
         planned = app.copying.plan(new_run_id(), limit_bytes=limit_bytes, dry_run=True)
     from include.tiering.copying.report import present_plan
 
@@ -84,7 +84,7 @@ def copy(ctx: typer.Context, topic: Topics = None, limit_bytes: LimitBytes = Non
     """
     with session_of(ctx).opened(topic) as app, Interrupt() as interrupt:
         require_topics(app.settings)
-        require_known_topics(app, topic)
+        require_known_topics(app, topic, included=session_of(ctx).settings().topics.include)
         plan = app.copying.plan(new_run_id(), limit_bytes=limit_bytes)
         results = _copy_all(app, plan, interrupt)
         run = copy_run(app, plan, results)

@@ -53,7 +53,8 @@ def ready(ctx: typer.Context, topic: Topics = None, as_json: Json = False) -> No
     from include.tiering.operations.readiness import present_ready
 
     needs_a_decision = any(wait.reason is not None and not wait.reason.retriable for wait in readiness.waiting)
-    needs_a_person = not readiness.waitable or bool(readiness.wrong) or (bool(topic) and needs_a_decision)
+    is_wrong = readiness.ready and bool(readiness.wrong)
+    needs_a_person = not readiness.waitable or is_wrong or (bool(topic) and needs_a_decision)
     finish(
         present_ready(readiness, all_of_them=bool(topic)),
         as_json=as_json,
@@ -125,8 +126,11 @@ def pause(ctx: typer.Context, topic: Topic = None, allow_unknown: AllowUnknown =
     `./tiering resume`; reads and verifications continue. A topic that was paused by its name stays paused when the
     pause of all topics ends.
     """
+    from include.tiering.operations.known_names import HOW_TO_ALLOW
+
     with session_of(ctx).opened() as app:
-        require_known_topics(app, None if topic is None else (topic,), allow_unknown=allow_unknown)
+        if topic is not None and not allow_unknown:
+            require_known_topics(app, (topic,), how=HOW_TO_ALLOW)
         app.adapters.stores.work.pause(_checked(topic), author=author())
         _say(app.adapters.stores.work.paused_topics())
         _claim_store(app)

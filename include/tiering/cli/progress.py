@@ -7,7 +7,7 @@ topic.
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
@@ -120,12 +120,14 @@ class RunProgress:
         )
 
     def say(self) -> None:
-        """Write one line with the newest reports, for a log or a pipe."""
+        """Write one line with the newest reports, for a log or a pipe. That it cannot be written stops no work."""
         self.refresh()
         task = self._progress.tasks[0]
         done = f"{format_bytes(int(task.completed))} of {format_bytes(int(task.total or 0))}"
         rate = f", {format_bytes(int(self._bytes_per_second))}/s" if self._bytes_per_second else ""
-        self._progress.console.print(f"{task.description}: {done}{rate}", markup=False, highlight=False, soft_wrap=True)
+        line = f"{task.description}: {done}{rate}"
+        with suppress(OSError, ValueError):
+            self._progress.console.print(line, markup=False, highlight=False, soft_wrap=True)
 
     def _follow(self) -> None:
         shows_lines = self._progress.disable

@@ -288,6 +288,7 @@ class DeploymentChecks:
 _DELETES_WITHOUT: Final = {
     LOG_DIRS: "archived segments need no broker; bytes that are not copied yet count as 0, so less is deleted",
     CLUSTER_METADATA: "deletions are decided from what the platform has recorded itself",
+    SUITES: "deletions evaluate no suite",
 }
 _READS_WITHOUT: Final = {
     CLUSTER_METADATA: "the platform counts, verifies and audits what it has recorded itself",

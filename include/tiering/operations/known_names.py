@@ -22,7 +22,7 @@ from include.tiering.segments.contract import TopicRegistry
 from include.tiering.settings import TieringSettings
 
 _WILDCARDS: Final = frozenset("*?[")
-_HOW: Final = "if the name is to come later, accept it with --allow-unknown (in a form: Allow unknown)"
+HOW_TO_ALLOW: Final = "if the name is to come later, accept it with --allow-unknown (in a form: Allow unknown)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class Place:
     unreadable: str | None = None
 
 
-def unknown_names(kind: str, asked: Collection[str], places: Iterable[Place]) -> tuple[str, ...]:
+def unknown_names(kind: str, asked: Collection[str], places: Iterable[Place], how: str = "") -> tuple[str, ...]:
     """Return a warning for each name or pattern that no place has, if a place that may have it cannot be read.
 
     A pattern that matches nothing is no error, as it may be meant for what comes later: it gets a warning as well.
@@ -42,6 +42,7 @@ def unknown_names(kind: str, asked: Collection[str], places: Iterable[Place]) ->
         kind: `topic` or `broker`, for the messages.
         asked: names, and shell-style patterns.
         places: read only as far as needed.
+        how: how an unknown name is accepted; empty if there is no way.
 
     Raises:
         SettingError: a name is in none of the places, and all of them could be read.
@@ -62,10 +63,11 @@ def unknown_names(kind: str, asked: Collection[str], places: Iterable[Place]) ->
             warnings.append(f"no {kind} matches {printable(name)}")
         else:
             near = difflib.get_close_matches(name, sorted(known), n=1, cutoff=0.6)
-            hint = f"did you mean {printable(near[0])}? Else, " if near else ""
+            hints = [f"did you mean {printable(near[0])}?"] if near else []
+            hint = " ".join([*hints, *([how] if how else [])])
             raise SettingError(
                 f"there is no {kind} {printable(name)}, in no log directory, nor in the cluster's metadata, the archive"
-                f" or the configs: {hint}{_HOW}"
+                f" or the configs{f': {hint}' if hint else ''}"
             )
     return tuple(warnings)
 
@@ -106,13 +108,18 @@ class KnownNames:
         self._cluster_metadata = cluster_metadata
         self._brokers = brokers
 
-    def check_topics(self, names: Collection[str] | None) -> tuple[str, ...]:
+    def check_topics(
+        self, names: Collection[str] | None, *, included: Collection[str] | None = None, how: str = ""
+    ) -> tuple[str, ...]:
         """Return warnings about topics, see `unknown_names`. Names of paused topics need no check: pass None.
+
+        `included` is `topics.include` as it is configured, if the names that are checked have replaced it.
 
         Raises:
             SettingError: there is no such topic.
         """
-        return unknown_names("topic", names or (), self._topic_places())
+        included = self._settings.topics.include if included is None else included
+        return unknown_names("topic", names or (), self._topic_places(included), how)
 
     def check_entity(self, entity: ConfigEntity) -> tuple[str, ...]:
         """Return warnings about the topic or broker that a config is set on. Client ids are free to choose.
@@ -123,15 +130,15 @@ class KnownNames:
         if not entity.entity_name or entity.entity_type is EntityType.CLIENTS:
             return ()
         if entity.entity_type is EntityType.TOPICS:
-            return self.check_topics((entity.entity_name,))
-        return unknown_names("broker", (entity.entity_name,), self._broker_places())
+            return self.check_topics((entity.entity_name,), how=HOW_TO_ALLOW)
+        return unknown_names("broker", (entity.entity_name,), self._broker_places(), HOW_TO_ALLOW)
 
-    def _topic_places(self) -> Iterator[Place]:
-        yield Place(frozenset(self._settings.topics.include))
+    def _topic_places(self, included: Collection[str]) -> Iterator[Place]:
+        yield Place(frozenset(included))
         for log_dir in self._settings.log_dirs:
             yield _in_log_dir(str(log_dir.path))
-        yield self._cluster(lambda metadata: metadata.topic_names())
         yield self._stored(EntityType.TOPICS, lambda stores: stores.registry.names_in_use().values())
+        yield self._cluster(lambda metadata: metadata.topic_names())
 
     def _broker_places(self) -> Iterator[Place]:
         yield Place(frozenset(str(log_dir.broker_id) for log_dir in self._settings.log_dirs))

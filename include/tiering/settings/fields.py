@@ -177,7 +177,7 @@ def check_metadata_url(url: Any) -> Any:
         parts = _split(text)
         if parts.scheme not in _DATABASES:
             raise ValueError("accepted are sqlite:////path and postgresql+psycopg://user:password@host/database")
-        if parts.scheme != "sqlite" and text.count("@") > 1:
+        if "@" in parts.netloc.rpartition("@")[0].partition(":")[2]:
             # What stands behind the first one would be taken for the host, and shown in errors.
             raise ValueError("an @ in a user or password is written %40")
         if parts.scheme == "sqlite" and (parts.netloc or not parts.path.startswith("//")):

@@ -299,6 +299,8 @@ def test_pause_and_resume(run: Run, app: FakeApp) -> None:
         ([Check("schema", True, True, "")], 0),
         ([Check("storage", False, True, "503")], 3),
         ([Check("storage", False, True, "503"), Check("marker", False, False, "foreign")], 1),
+        ([Check("log dirs", True, True, "one is missing", wrong=True)], 1),
+        ([Check("schema", False, True, "no answer"), Check("log dirs", True, True, "one is missing", wrong=True)], 3),
     ],
 )
 def test_ready(run: Run, app: FakeApp, checks: list[Check], code: int) -> None:

@@ -155,6 +155,17 @@ def test_without_a_terminal_a_line_is_written_and_nothing_drawn() -> None:
     assert screen.getvalue() == "copying: 0 B of 4.0 KiB\n"
 
 
+def test_a_line_that_cannot_be_written_stops_no_work() -> None:
+    class Full(io.StringIO):
+        def write(self, text: str) -> int:
+            raise OSError(28, "No space left on device")
+
+    work = []
+    with RunProgress(FakeWork(), "run-1", 4096, Console(file=Full())):  # type: ignore[arg-type]
+        work.append("done")
+    assert work == ["done"]
+
+
 # The generated pages name everything that is declared, and a stale page is found.
 
 

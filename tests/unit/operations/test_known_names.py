@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from include.tiering.errors import SettingError
-from include.tiering.operations.known_names import Place, unknown_names
+from include.tiering.operations.known_names import HOW_TO_ALLOW, Place, unknown_names
 from include.tiering.operations.status import resume_hints
 
 LOG_DIR = Place(frozenset({"orders", "payments.eu"}))
@@ -21,7 +21,9 @@ def test_what_is_in_any_place_is_known(asked: tuple[str, ...]) -> None:
 
 def test_what_is_nowhere_is_refused_with_the_nearest_name_and_the_way_out() -> None:
     with pytest.raises(SettingError, match=r"^there is no topic ordrs, .*: did you mean orders\? .*--allow-unknown"):
-        unknown_names("topic", ("orders", "ordrs"), [LOG_DIR, ARCHIVE])
+        unknown_names("topic", ("orders", "ordrs"), [LOG_DIR, ARCHIVE], HOW_TO_ALLOW)
+    with pytest.raises(SettingError, match=r"or the configs: did you mean orders\?$"):
+        unknown_names("topic", ("ordrs",), [LOG_DIR, ARCHIVE])
     with pytest.raises(SettingError, match="there is no broker 77") as caught:
         unknown_names("broker", ("77",), [Place(frozenset({"1", "2"}))])
     assert "did you mean" not in str(caught.value)

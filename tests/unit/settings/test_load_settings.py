@@ -463,6 +463,19 @@ def test_files_are_looked_at_before_they_are_used(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql+psycopg://user:pw@host/db?application_name=tiering@host1",
+        "postgresql+psycopg://user@tenant:pw@host/db",
+        "postgresql+psycopg://user:p%40w@host/db",
+    ],
+)
+def test_an_at_sign_where_it_may_stand_is_accepted(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
+    monkeypatch.setenv("TIERING_METADATA__URL", url)
+    assert load_settings().metadata.url.get_secret_value() == url
+
+
+@pytest.mark.parametrize(
     ("variable", "value", "says"),
     [
         ("TIERING_CLUSTER__BOOTSTRAP_SERVERS", "user:s3cr3t@host:9092", r"is '\*\*\*@host:9092'"),

@@ -46,7 +46,7 @@ class MemoryMetadataTopic:
         self.fault("partition_count")
         return self.partitions
 
-    def offsets(self, partition: int) -> OffsetBounds:
+    def offsets(self, partition: int, *, wait: bool = True) -> OffsetBounds:
         self.fault("offsets")
         self._require(partition)
         return self._bounds.get(partition, OffsetBounds(0, 0))
@@ -114,7 +114,7 @@ class FileMetadataTopic:
     def partition_count(self) -> int:
         return self.partitions
 
-    def offsets(self, partition: int) -> OffsetBounds:
+    def offsets(self, partition: int, *, wait: bool = True) -> OffsetBounds:
         return OffsetBounds(0, len(self._records(partition)))
 
     def read(self, partition: int, start_offset: int, *, end_offset: int) -> Iterator[MetadataTopicRecord]:

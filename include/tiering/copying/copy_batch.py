@@ -339,11 +339,10 @@ class CopyBatch:
         if not planned or self._admission.must_wait(lease.replica_id):
             return
         partition = lease.replica_id.topic_id_partition
-        if not self._copier.metadata.is_ready(partition):
-            self._leave_unready(partition)
-            return
         limiter = self._quotas.copy(lease.replica_id.broker_id, partition.topic, go_on=self._cancellation.check)
         with self._loop.setting_aside(partition, lambda error: self._give_up(lease, planned[0], error)):
+            if not self._copier.metadata.is_ready(partition):
+                raise MetadataUnavailableError("its metadata is not complete: ./tiering ready")
             self._abandoned_copies.settle(lease.replica_id, planned, fence=lease.fence, limiter=limiter)
             self._copier.require_ours(partition)
         if partition in self._loop.set_aside:
@@ -351,13 +350,6 @@ class CopyBatch:
         self._heartbeat.add_planned(sum(segment.size_bytes for segment in planned))
         with self._checking_ahead(lease, planned):
             self._copy_in_order(lease, planned, limiter)
-
-    def _leave_unready(self, partition: TopicIdPartition) -> None:
-        """Leave a partition whose metadata is not complete any more; its segments stay planned."""
-        why = "its metadata is not complete: ./tiering ready"
-        for_partition(_log, partition).warning("left for now: %s", why)
-        self._loop.set_aside.add(partition)
-        self._work.record_left_reason(self._run_id, partition, error=MetadataUnavailableError.__name__, message=why)
 
     def _checking_ahead(self, lease: Lease, planned: Sequence[PlannedSegment]) -> AbstractContextManager[None]:
         if self._ahead is None:

@@ -195,7 +195,7 @@ class SegmentDeleter:
             self.claim()
             begun = self.metadata.advance_deletion(begun, _DELETING, event_timestamp_ms=now_ms, fence=lease.fence)
         ids = {segment.remote_log_segment_id for segment in begun}
-        # The segments have their earlier states: for a FINISHED attempt the store need not list unfinished uploads.
+        # The segments have their earlier states: for a FINISHED attempt fewer uploads are looked for.
         found = [segment for segment in segments if segment.remote_log_segment_id in ids]
         failures = {failure.segment_id: failure for failure in self.storage.delete_log_segments(found)} if found else {}
         self.observe(DeleteStep.OBJECTS_DELETED, partition, first)

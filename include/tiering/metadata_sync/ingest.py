@@ -204,7 +204,7 @@ class Ingester:
         unavailable: dict[int, MetadataTopicUnavailableError] = {}
         for number in range(identity.partition_count):
             try:
-                bounds[number] = self.topic.offsets(number)
+                bounds[number] = self.topic.offsets(number, wait=not unavailable)
             except MetadataTopicUnavailableError as error:
                 unavailable[number] = error
         if self._identity() != identity:

@@ -52,10 +52,12 @@ from include.tiering.remote_storage.store_ownership import (
     marker_from_bytes,
     marker_to_bytes,
 )
+from include.tiering.telemetry import get_logger
 from include.tiering.units import MIB
 
 MAX_IN_MEMORY_BYTES: Final = 64 * MIB
 COPY_TRUST_SECONDS: Final = 1.0
+_log: Final = get_logger(__name__)
 _MOST_LOGS: Final = 2
 _SURPLUS_BYTES: Final = 64 * MIB
 """No object of a segment (compressed, encrypted, an index) has more bytes than twice its log and this."""
@@ -261,10 +263,9 @@ class SegmentStorage:
 
     def delete_log_segments(self, segments: Sequence[RemoteLogSegmentMetadata]) -> tuple[DeleteFailure, ...]:
         owners = {key: segment for segment in segments for _, key in reversed(self._layout.keys(segment))}
-        may_have_uploads = {
-            key: owner for key, owner in owners.items() if not owner.is_finished or self._store.leaves_uploads
-        }
-        failures = list(self._abort_uploads(may_have_uploads))
+        failures = list(self._abort_uploads({key: owner for key, owner in owners.items() if not owner.is_finished}))
+        if self._store.leaves_uploads:
+            failures += self._abort_left_uploads({key: owner for key, owner in owners.items() if owner.is_finished})
         for failure in self._store.delete(tuple(owners)):
             segment_id = owners[failure.key].remote_log_segment_id
             failures.append(DeleteFailure(segment_id, failure.key, failure.message, failure.retriable))
@@ -354,6 +355,16 @@ class SegmentStorage:
         for block in self._store.read(key, limiter=UnlimitedBytes()):
             crc32c = extend_crc32c(crc32c, block)
         return crc32c
+
+    def _abort_left_uploads(self, owners: dict[str, RemoteLogSegmentMetadata]) -> list[DeleteFailure]:
+        """Abort uploads beside objects that are complete. If they may not be listed, that prevents no deletion."""
+        try:
+            return list(self._abort_uploads(owners))
+        except RemoteStorageError as error:
+            if error.retriable:
+                raise
+            _log.warning("open uploads of finished segments were not looked for: %s", error)
+            return []
 
     def _abort_uploads(self, owners: dict[str, RemoteLogSegmentMetadata]) -> Iterator[DeleteFailure]:
         """Abort the open uploads of these keys, with one listing for each directory of keys."""

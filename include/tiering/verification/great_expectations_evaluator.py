@@ -298,14 +298,22 @@ def check_expectations(suites: SuitesInForce) -> None:
 
 
 _OF_ROWS: Final = (ColumnMapExpectation, ColumnPairMapExpectation, MulticolumnMapExpectation)
+_COMPARE_ROWS: Final = frozenset(
+    {
+        "ExpectColumnValuesToBeDecreasing",
+        "ExpectColumnValuesToBeIncreasing",
+        "ExpectColumnValuesToBeUnique",
+        "ExpectCompoundColumnsToBeUnique",
+    }
+)
 
 
 def _try(rule: Rule, suite: Suite, measures: Sequence[Any]) -> None:
     expectation = _expectation(rule, suite)
-    if not isinstance(expectation, _OF_ROWS):
+    if not isinstance(expectation, _OF_ROWS) or type(expectation).__name__ in _COMPARE_ROWS:
         raise ValueError(
-            "it is about a whole table; measures are evaluated in groups of any size, so a rule must be about single "
-            "rows: use an expectation about the values of columns"
+            "it is about a whole table, or compares rows with each other; measures are evaluated in groups of any "
+            "size, so a rule must be about single rows: use an expectation about the values of columns"
         )
     broken = list(_Checkpoint([replace(suite, rules=(rule,))], None).run(measures))
     if broken and suite.measure is PartitionMeasure:

@@ -76,7 +76,7 @@ class ModelMetadataTopic:
     def partition_count(self) -> int:
         return len(self._state.records)
 
-    def offsets(self, partition: int) -> OffsetBounds:
+    def offsets(self, partition: int, *, wait: bool = True) -> OffsetBounds:
         return self._request("offsets", str(partition), "brokers read", lambda: self._bounds(partition))
 
     def read(self, partition: int, start_offset: int, *, end_offset: int) -> Iterator[MetadataTopicRecord]:

@@ -34,7 +34,7 @@ def test_copies_every_partition_in_order(world):
     assert [segment.start_offset for segment in result.copied] == [0, 10, 20] * 2
 
 
-def test_a_partition_whose_metadata_is_not_complete_any_more_is_left(world, monkeypatch):
+def test_a_partition_whose_metadata_is_not_complete_any_more_is_left_for_a_retry(world, monkeypatch):
     orders, payments = world.source.add("orders"), world.source.add("payments")
     world.plan()
     is_ready = world.metadata.is_ready
@@ -42,9 +42,9 @@ def test_a_partition_whose_metadata_is_not_complete_any_more_is_left(world, monk
         behind.setattr(world.metadata, "is_ready", lambda one: one != orders.topic_id_partition and is_ready(one))
         result = world.batch()
     assert (world.offsets(orders), world.offsets(payments)) == ([], THREE)
-    assert (len(result.copied), result.failed, result.ended) == (3, (), BatchEnd.NO_WORK)
-    (message,) = {item.message for item in world.work.items("run") if item.topic_id_partition.topic == "orders"}
-    assert message == "its metadata is not complete: ./tiering ready"
+    assert (len(result.copied), result.ended, result.worth_retrying) == (3, BatchEnd.NO_WORK, True)
+    (failed,) = result.failed
+    assert "its metadata is not complete: ./tiering ready" in str(failed.item.message)
     assert len(world.batch(batch_id="run/1").copied) == 3
 
 

@@ -79,8 +79,11 @@ class WithoutLeaders(MemoryMetadataTopic):
     """Some partitions have no leader, so that not even their offsets are known."""
 
     leaderless: Collection[int] = ()
+    waits: int = 0
 
-    def offsets(self, partition: int) -> OffsetBounds:
+    def offsets(self, partition: int, *, wait: bool = True) -> OffsetBounds:
+        if wait and partition in self.leaderless:
+            self.waits += 1
         if partition in self.leaderless:
             raise MetadataTopicUnavailableError("it has no leader just now")
         return super().offsets(partition)
@@ -105,9 +108,10 @@ def test_a_partition_whose_offsets_are_not_known_stops_none(
     topic.leaderless = {0}
     report = Ingester(topic, ingestion).run()
     assert [(one.next_offset, one.failed) for one in report.partitions] == [(1, "it has no leader just now"), (1, None)]
-    topic.leaderless = {0, 1}
+    topic.leaderless, topic.waits = {0, 1}, 0
     with pytest.raises(MetadataTopicUnavailableError):
         Ingester(topic, ingestion).run()
+    assert topic.waits == 1, "only the first partition without a leader is waited for"
 
 
 def test_a_second_reading_begins_only_with_all_partitions(ingestion: SqlMetadataIngestion) -> None:

@@ -55,8 +55,11 @@ class MetadataTopic(Protocol):
         """Request the number of partitions, without a cache."""
         ...
 
-    def offsets(self, partition: int) -> OffsetBounds:
-        """Return the partition's current offsets. The end is the high watermark, not the last stable offset."""
+    def offsets(self, partition: int, *, wait: bool = True) -> OffsetBounds:
+        """Return the partition's current offsets. The end is the high watermark, not the last stable offset.
+
+        With `wait`, a partition without a leader is tried again for the time that a request may take.
+        """
         ...
 
     def read(self, partition: int, start_offset: int, *, end_offset: int) -> Iterator[MetadataTopicRecord]:

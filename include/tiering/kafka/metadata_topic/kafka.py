@@ -110,13 +110,13 @@ class KafkaMetadataTopic:
             raise self._error("its partitions", None if found is None else found.error)
         return len(found.partitions)
 
-    def offsets(self, partition: int) -> OffsetBounds:
-        deadline = self._clock.monotonic() + self._timeout_seconds
+    def offsets(self, partition: int, *, wait: bool = True) -> OffsetBounds:
+        deadline = self._clock.monotonic() + (self._timeout_seconds if wait else 0.0)
         while True:
             try:
                 return self._offsets(partition)
             except MetadataTopicUnavailableError:
-                if self._clock.monotonic() > deadline:
+                if self._clock.monotonic() >= deadline:
                     raise
                 self._clock.sleep(_POLL_SECONDS)
 

@@ -4,8 +4,8 @@ import filecmp
 import os
 import stat
 import subprocess
-import time
 import sys
+import time
 from pathlib import Path
 
 import pytest

@@ -26,6 +26,10 @@ class Quantity(str):
         quantity.number = number
         return quantity
 
+    def __getnewargs__(self) -> tuple[str, float]:
+        """Return what a copy or an unpickled one is made of."""
+        return str(self), self.number
+
 
 def format_bytes(size_bytes: int) -> Quantity:
     """``1536`` -> ``"1.5 KiB"``; a size below one KiB is shown exactly, as in ``"900 B"``."""

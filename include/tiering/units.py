@@ -26,9 +26,9 @@ class Quantity(str):
         quantity.number = number
         return quantity
 
-    def __getnewargs__(self) -> tuple[str, float]:
-        """Return what a copy or an unpickled one is made of."""
-        return str(self), self.number
+    def __reduce__(self) -> tuple[type["Quantity"], tuple[str, float]]:
+        """Return what makes a copy, also in another process."""
+        return Quantity, (str(self), self.number)
 
 
 def format_bytes(size_bytes: int) -> Quantity:

@@ -383,7 +383,7 @@ def ledger_row_from_text(text: str) -> LedgerRow:
         }
         reads = {Scope.parse(scope): WindowState.parse(*state) for scope, state in document.get("reads", {}).items()}
         return LedgerRow(QuotasInForce(int(document["version"]), quotas), workers, reads)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise RemoteMetadataError(f"the quota ledger holds no valid row: {type(error).__name__}") from None
 
 

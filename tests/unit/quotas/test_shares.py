@@ -8,7 +8,7 @@ from fractions import Fraction
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from include.tiering.clock import SystemClock
@@ -155,6 +155,8 @@ def test_the_text_of_a_row_is_read_back() -> None:
     assert ledger_row_from_text(ledger_row_to_text(full)) == full
 
 
+@example("[" * 100_000)
+@example('{"version": Infinity, "quotas": {}, "workers": {}}')
 @given(st.one_of(st.text(), st.recursive(st.none() | st.integers() | st.text(), st.lists).map(str)))
 def test_what_is_no_row_is_refused(text: str) -> None:
     with pytest.raises(RemoteMetadataError, match="no valid row"):

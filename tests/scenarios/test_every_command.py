@@ -25,7 +25,7 @@ _DEFAULT_BROKER: Final = ("--entity-type", "brokers", "--entity-default")
 _RETENTION: Final = ("configs", "--alter", "--entity-type", "topics", "--entity-name", _TOPIC, "--add-config")
 _STEPS: Final[tuple[tuple[tuple[str, ...], int], ...]] = (
     # Before the set-up: nothing is there, and it says so.
-    (("ready",), 1),
+    (("ready",), 3),
     (("status",), 3),
     (("migrate",), 0),
     (("ready",), 0),

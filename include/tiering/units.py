@@ -81,7 +81,7 @@ def without_suffix(text: str, unit: str | None) -> str:
     """Return an amount as a whole number of `unit`: ``"50MiB"`` in bytes -> ``"52428800"``, ``"7d"`` in seconds.
 
     A text without a suffix, with one that does not belong to the unit, or that is no whole number of units is returned
-    unchanged: whoever checks the number says what is accepted.
+    unchanged: the caller checks the number and says what is accepted.
     """
     found = _AMOUNT.match(text)
     if found is None or unit is None or unit not in _SUFFIXES:

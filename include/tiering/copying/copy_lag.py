@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from include.tiering.configs.config_store import RETENTION_BYTES, RETENTION_MS, CopyLag
+from include.tiering.copying.next_segments import uncopied
 from include.tiering.kafka.cluster.contract import ClusterMetadata, TopicMetadata
 from include.tiering.kafka.log_dirs.contract import IneligibleReason, LogSegment, Replica, ScanReport
 from include.tiering.model.segments import TopicIdPartition
@@ -42,8 +43,8 @@ def following(lag: CopyLag, retention_ms: int, retention_bytes: int) -> CopyLag:
 
 def lag_in_force(lag: CopyLag, topic: TopicMetadata | None) -> CopyLag:
     """Return the copy lag that applies to a topic: at most half of the brokers' retention; 0 if that is not known."""
-    retention_ms = _retention(topic, RETENTION_MS)
-    retention_bytes = _retention(topic, RETENTION_BYTES)
+    retention_ms = None if topic is None else topic.retention(RETENTION_MS)
+    retention_bytes = None if topic is None else topic.retention(RETENTION_BYTES)
     if retention_ms is None or retention_bytes is None:
         return CopyLag()
     wanted = following(lag, retention_ms, retention_bytes)
@@ -55,26 +56,27 @@ def with_delayed(
     lag_of: Callable[[str], CopyLag],
     cluster_metadata: ClusterMetadata,
     highest_copied: Callable[[TopicIdPartition], int | None],
-    now_ms: int,
+    now_ms: Callable[[], int],
 ) -> ScanReport:
     """Return the report with the segments marked as ineligible whose copy their topic still delays.
 
-    `lag_of` returns the configured copy lag of a topic by its name. Segments up to `highest_copied` are not marked.
+    `lag_of` returns the configured copy lag of a topic by its name. Segments up to `highest_copied` are not marked. The
+    callables that read the database are not called if no topic delays its copies.
     """
     replicas = []
     for replica in report.replicas:
         configured = lag_of(replica.topic_id_partition.topic)
         if replica.chosen and 0 not in (configured.lag_ms, configured.lag_bytes):
             lag = lag_in_force(configured, cluster_metadata.topic(replica.topic_id_partition.topic_id))
-            replica = _marked(replica, lag, highest_copied(replica.topic_id_partition), now_ms)
+            highest = highest_copied(replica.topic_id_partition)
+            replica = _marked(replica, lag, uncopied(replica.segments, highest, replica.log_start_offset), now_ms())
         replicas.append(replica)
     return replace(report, replicas=tuple(replicas))
 
 
-def _marked(replica: Replica, lag: CopyLag, highest_copied: int | None, now_ms: int) -> Replica:
-    next_offset = replica.log_start_offset if highest_copied is None else highest_copied + 1
-    pending = [segment for segment in replica.segments if segment.end_offset >= next_offset or segment.active]
-    waiting = set(_waiting(pending, lag, now_ms))
+def _marked(replica: Replica, lag: CopyLag, pending: Sequence[LogSegment], now_ms: int) -> Replica:
+    active_bytes = sum(segment.size_bytes for segment in replica.segments if segment.active)
+    waiting = set(_waiting(pending, active_bytes, lag, now_ms))
     if not waiting:
         return replica
     segments = (
@@ -86,9 +88,9 @@ def _marked(replica: Replica, lag: CopyLag, highest_copied: int | None, now_ms: 
     return replace(replica, segments=tuple(segments))
 
 
-def _waiting(pending: Sequence[LogSegment], lag: CopyLag, now_ms: int) -> Iterable[int]:
-    """Yield the base offsets of the first rolled segment that is not due and of all after it."""
-    newer_bytes = sum(segment.size_bytes for segment in pending)
+def _waiting(pending: Sequence[LogSegment], active_bytes: int, lag: CopyLag, now_ms: int) -> Iterable[int]:
+    """Yield the base offsets of the first pending segment that is not due and of all after it."""
+    newer_bytes = active_bytes + sum(segment.size_bytes for segment in pending)
     is_waiting = False
     for segment in pending:
         newer_bytes -= segment.size_bytes
@@ -99,10 +101,3 @@ def _waiting(pending: Sequence[LogSegment], lag: CopyLag, now_ms: int) -> Iterab
 
 def _at_most_half(lag: int, retention: int) -> int:
     return lag if retention < 0 else min(lag, retention // 2) if lag >= 0 else retention // 2
-
-
-def _retention(topic: TopicMetadata | None, name: str) -> int | None:
-    """Return the brokers' retention of the topic, -1 if it is unlimited; None if it is not known."""
-    configured = "" if topic is None else topic.configs.get(name, "")
-    digits = configured.removeprefix("-")
-    return max(-1, int(configured)) if digits.isascii() and digits.isdigit() else None

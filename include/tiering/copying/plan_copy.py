@@ -4,14 +4,13 @@ Every command plans with this module. Planning only reads; the caller stores the
 data, because every batch reads the source again before it copies a segment.
 """
 
-import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Final
 
-from include.tiering.configs.config_store import EffectiveConfigs, TopicRetention
+from include.tiering.configs.config_store import RETENTION_MS, EffectiveConfigs, TopicRetention
 from include.tiering.copying.copy_checks import next_action, undecided_offsets
 from include.tiering.copying.copy_lag import with_delayed
 from include.tiering.copying.finish_abandoned import continuing_copies, replacement_copies
@@ -56,7 +55,6 @@ from include.tiering.units import format_bytes
 KAFKA_DEFAULT_RETENTION_MS: Final = 7 * 24 * 60 * 60 * 1000
 NOT_PLACED: Final[Mapping[tuple[int, str], Placement]] = MappingProxyType({})
 KEPT: Final[Mapping[str, TopicRetention]] = MappingProxyType({})
-_RETENTION: Final = re.compile(r"[0-9]{1,19}\Z")
 
 
 def plan_copy(
@@ -175,9 +173,8 @@ def urgency(replica: Replica, oldest: LogSegment, cluster_metadata: ClusterMetad
     An unlimited or unknown retention counts as Kafka's default of seven days, a future timestamp as age 0.
     """
     topic = cluster_metadata.topic(replica.topic_id_partition.topic_id)
-    configured = topic.configs.get("retention.ms") if topic is not None else None
-    is_limited = configured is not None and _RETENTION.match(configured) is not None
-    retention_ms = int(configured) if configured is not None and is_limited else KAFKA_DEFAULT_RETENTION_MS
+    configured = None if topic is None else topic.retention(RETENTION_MS)
+    retention_ms = KAFKA_DEFAULT_RETENTION_MS if configured is None or configured < 0 else configured
     age_ms = max(0, now_ms - oldest.max_timestamp_ms)
     return age_ms / max(1, retention_ms)
 
@@ -417,4 +414,4 @@ class CopyPlanner:
         if at_once:
             return found
         highest = self._metadata.highest_copied_offset
-        return with_delayed(found, self._configs.copy_lags(), self._cluster_metadata(), highest, self._now_ms())
+        return with_delayed(found, self._configs.copy_lags(), self._cluster_metadata(), highest, self._now_ms)

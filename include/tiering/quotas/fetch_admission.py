@@ -5,7 +5,7 @@ time instead of bytes, and tries again. Admitted bytes are recorded at once, bef
 try at the same time do not all pass.
 
 What all processes read in the last window is in the ledger row, so that a process that serves one read knows of the
-reads before it. The times there are the database's. Where its clock steps, a window is begun anew and readers are
+reads before it. The times there are the database's. Where its clock steps, a window starts empty again and readers are
 admitted too early; the limiter, which paces the admitted bytes, has no wall clock and keeps the quota.
 
 The limiter would hold a large read under a small quota for longer than any reader waits. So readers ask for the lowest

@@ -146,7 +146,7 @@ class QuotaWindow:
 
     @classmethod
     def of(cls, samples: int, sample_ms: int, state: WindowState) -> Self:
-        """Return a window that continues from a state. The state of a window with more samples begins anew."""
+        """Return a window that continues from a state, which is dropped if it has more samples than the window."""
         window = cls(samples, sample_ms)
         window._stat.restore(state.current, state.samples)
         window._last_record_ms = state.last_record_ms

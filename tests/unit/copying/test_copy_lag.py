@@ -55,7 +55,14 @@ def test_nothing_waits_for_more_than_half_of_the_brokers_retention(
 
 
 @pytest.mark.parametrize(
-    "brokers", [None, topic(), topic(retention_ms="100"), topic(retention_bytes="x", retention_ms="1")]
+    "brokers",
+    [
+        None,
+        topic(),
+        topic(retention_ms="100"),
+        topic(retention_bytes="x", retention_ms="1"),
+        topic(retention_bytes="1", retention_ms="9" * 5_000),
+    ],
 )
 def test_without_the_brokers_retention_nothing_waits(brokers: TopicMetadata | None) -> None:
     assert lag_in_force(CopyLag(100, 100), brokers) == CopyLag()
@@ -85,7 +92,7 @@ class Cluster:
 def marked(lag: CopyLag, *segments: LogSegment, highest: int | None = None) -> list[IneligibleReason | None]:
     replica = whole_replica(ReplicaId(PARTITION, 1, "dir"), segments, 1_000, leader_epochs=EPOCHS)
     report = ScanReport("c", (replica,), ())
-    found = with_delayed(report, lambda _: lag, Cluster(), lambda _: highest, NOW_MS)  # type: ignore[arg-type]
+    found = with_delayed(report, lambda _: lag, Cluster(), lambda _: highest, lambda: NOW_MS)  # type: ignore[arg-type]
     return [each.reason for each in found.replicas[0].segments]
 
 
@@ -132,5 +139,5 @@ def test_what_is_copied_or_has_another_reason_is_not_marked() -> None:
 def test_a_replica_that_no_copy_reads_stays_as_it_is() -> None:
     replica = whole_replica(ReplicaId(PARTITION, 1, "dir"), SEGMENTS, 1_000, leader_epochs=EPOCHS)
     report = ScanReport("c", (replace(replica, chosen=False),), ())
-    found = with_delayed(report, lambda _: CopyLag(401, -1), Cluster(), lambda _: None, NOW_MS)  # type: ignore[arg-type]
+    found = with_delayed(report, lambda _: CopyLag(401, -1), Cluster(), lambda _: None, lambda: NOW_MS)  # type: ignore[arg-type]
     assert found == report

@@ -11,6 +11,7 @@ partition does not affect the others.
 `ServedRecords` reads the records of an offset range as a consumer receives them.
 """
 
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -34,6 +35,9 @@ class PartitionMetadata:
     replicas: tuple[int, ...]
     isr: tuple[int, ...]
     directories: tuple[Uuid, ...] = ()
+
+
+_RETENTION: Final = re.compile(r"-?[0-9]{1,19}\Z")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +65,11 @@ class TopicMetadata:
         """The value of segment.bytes; None if unknown."""
         configured = self.configs.get("segment.bytes", "")
         return int(configured) if configured.isascii() and configured.isdigit() else None
+
+    def retention(self, name: str) -> int | None:
+        """Return the brokers' retention.ms or retention.bytes, -1 if it is unlimited; None if it is unknown."""
+        configured = self.configs.get(name, "")
+        return max(-1, int(configured)) if _RETENTION.match(configured) is not None else None
 
     @property
     def is_remote_storage_enabled(self) -> bool:

@@ -22,8 +22,11 @@ MARKER: Final = "_tiering-store.json"
 
 
 def plant_orphan(store: Path, number: int = 1, *, age_seconds: float = TWO_DAYS_SECONDS) -> list[str]:
-    """A copy of somebody's log and indexes, without its manifest, under an id that nobody has; returns the keys."""
-    log = min(path for path in store.rglob("*.log"))
+    """A copy of somebody's log and indexes, without its manifest, under an id that nobody has; returns the keys.
+
+    Planted again, it is as before.
+    """
+    log = min(path for path in store.rglob("*.log") if not path.stem.endswith(str(_id(number))))
     stem = f"{log.stem.split('-')[0]}-{_id(number)}"
     planted = []
     for suffix in ("log", "indexes"):

@@ -99,8 +99,9 @@ class OnlyCopy:
             self._past_their_time.add(row.segment_id)
             return
         store = self._world.store
-        # What was denied when the process asked may be shown again before it acts.
+        # What was denied when the process asked may be shown again before it acts; a late write may arrive since then.
         is_seen = row.key("log") in store.objects and row.key("log") not in store.hidden
+        is_seen = is_seen and store.written_ms.get(row.key("log"), 0) <= self._asked_ms[process]
         is_seen = is_seen and (process is None or store.shown_step <= process.began_step)
         nowhere = self._nowhere(row)
         if (

@@ -128,6 +128,8 @@ class Ownership:
 
     def _planned(self, process: Process) -> None:
         side = process.side
+        if (side, id(self._world.places.instead)) in self._old_copies:
+            return  # The plan is of the other place: its marker has a generation that the store refuses.
         # What another one overtook between its claim and its plan is refused before it writes.
         if side in self._behind and process.began_step >= self._behind[side]:
             self._watch.broken(BEHIND, f"{process.name} of {side} stored a plan")

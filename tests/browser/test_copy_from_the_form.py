@@ -6,7 +6,6 @@ The picture in the documentation is taken on the way when UPDATE_PICTURES=1 asks
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -16,27 +15,21 @@ from typing import Any
 import psutil
 import pytest
 from selenium import webdriver
-from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
 from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.ui import WebDriverWait
 
 from local.layout import Layout
 from local.processes import family
+from tests.browser.conftest import OpenBrowser
 from tests.doubles.source_tree import ROOT
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-DRIVER = shutil.which("chromedriver")
 PICTURE = ROOT / "docs" / "images" / "tiering-copy-run.png"
 PATIENCE_SECONDS = 120
 
 pytestmark = [
     pytest.mark.integration,
     pytest.mark.timeout(600),
-    pytest.mark.skipif(
-        CHROMIUM is None or DRIVER is None,
-        reason="no Chromium with its driver here: install the packages chromium and chromium-driver",
-    ),
 ]
 
 
@@ -64,20 +57,8 @@ def said(home: Path) -> Iterator[dict[str, str]]:
 
 
 @pytest.fixture
-def browser(tmp_path: Path) -> Iterator[webdriver.Chrome]:
-    options = webdriver.ChromeOptions()
-    options.binary_location = str(CHROMIUM)
-    for flag in (
-        "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--disable-extensions",
-        "--disable-background-networking", "--disable-component-update", "--disable-sync", "--no-first-run",
-        "--window-size=1400,900", f"--user-data-dir={tmp_path / 'profile'}",
-    ):  # fmt: skip
-        options.add_argument(flag)
-    driver = webdriver.Chrome(options=options, service=Service(DRIVER))
-    try:
-        yield driver
-    finally:
-        driver.quit()
+def browser(open_browser: OpenBrowser) -> webdriver.Chrome:
+    return open_browser("--window-size=1400,900")
 
 
 def _wait(browser: webdriver.Chrome, until: Callable[[webdriver.Chrome], Any], what: str) -> Any:

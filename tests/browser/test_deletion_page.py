@@ -1,7 +1,6 @@
 """The page of a deletion plan in a browser: a click withdraws the plan, a request of another site does not."""
 
 import os
-import shutil
 import socket
 import subprocess
 import sys
@@ -11,18 +10,16 @@ from typing import Any
 
 import pytest
 from selenium import webdriver
-from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
 
 from include.tiering.configs.config_store import ConfigEntity, EntityType
 from local.ports import free_port
 from plugins.tiering_airflow.web.expiration import DAG_ID
+from tests.browser.conftest import OpenBrowser
 from tests.doubles.airflow_home import Deployment, airflow_database, deployed_for, deployment
 from tests.doubles.patience import eventually
 from tests.doubles.source_tree import ROOT
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-DRIVER = shutil.which("chromedriver")
 DAG_RUN = "manual__2026-01-01T00:00:00+00:00"
 RUN_ID = f"expire-{DAG_RUN}"
 
@@ -30,10 +27,6 @@ pytestmark = [
     pytest.mark.integration,
     # Airflow's web application imports a test client.
     pytest.mark.filterwarnings("default"),
-    pytest.mark.skipif(
-        CHROMIUM is None or DRIVER is None,
-        reason="no Chromium with its driver here: install the packages chromium and chromium-driver",
-    ),
 ]
 
 
@@ -78,17 +71,8 @@ def _listens(port: int) -> bool:
 
 
 @pytest.fixture
-def browser() -> Iterator[webdriver.Chrome]:
-    options = webdriver.ChromeOptions()
-    options.binary_location = str(CHROMIUM)
-    for argument in ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--window-size=1200,900"):
-        options.add_argument(argument)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    started = webdriver.Chrome(options, Service(DRIVER))
-    try:
-        yield started
-    finally:
-        started.quit()
+def browser(open_browser: OpenBrowser) -> webdriver.Chrome:
+    return open_browser("--window-size=1200,900", logs=("browser",))
 
 
 def test_a_click_withdraws_the_plan(

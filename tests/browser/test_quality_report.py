@@ -5,33 +5,26 @@ The picture in the documentation is taken on the way when UPDATE_PICTURES=1 asks
 
 import json
 import os
-import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from selenium import webdriver
-from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
 
 from include.tiering.copying.run_scope import RunScope
 from include.tiering.model.segments import Depth
 from include.tiering.verification.data_docs import DataDocs
 from include.tiering.verification.quality_run import QualityRun, anchor_of
+from tests.browser.conftest import OpenBrowser
 from tests.doubles.airflow_home import deployment
 from tests.doubles.source_tree import ROOT
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-DRIVER = shutil.which("chromedriver")
 RUN_ID = "scheduled__2026-11-21T03:00:00+00:00"
 PICTURE = ROOT / "docs" / "images" / "quality-report.png"
 
 pytestmark = [
     pytest.mark.integration,
-    pytest.mark.skipif(
-        CHROMIUM is None or DRIVER is None,
-        reason="no Chromium with its driver here: install the packages chromium and chromium-driver",
-    ),
 ]
 
 
@@ -73,22 +66,10 @@ def _damage(path: Path, change: Callable[[bytes], bytes]) -> None:
 
 
 @pytest.fixture
-def browser(tmp_path: Path) -> Iterator[webdriver.Chrome]:
-    options = webdriver.ChromeOptions()
-    options.binary_location = str(CHROMIUM)
-    for flag in (
-        "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--disable-extensions",
-        "--disable-background-networking", "--disable-component-update", "--disable-sync", "--no-first-run",
-        "--hide-scrollbars", "--window-size=1280,1250", f"--user-data-dir={tmp_path / 'profile'}",
-        "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
-    ):  # fmt: skip
-        options.add_argument(flag)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    driver = webdriver.Chrome(options=options, service=Service(DRIVER))
-    try:
-        yield driver
-    finally:
-        driver.quit()
+def browser(open_browser: OpenBrowser) -> webdriver.Chrome:
+    """It finds no host but this one."""
+    nowhere = "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"
+    return open_browser("--hide-scrollbars", "--window-size=1280,1250", nowhere, logs=("browser", "performance"))
 
 
 def _requested(browser: webdriver.Chrome) -> set[str]:

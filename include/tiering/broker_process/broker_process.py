@@ -269,6 +269,8 @@ class BrokerProcess:
             return log.read().decode(errors="replace")
 
     def _java(self, *options: str) -> list[str]:
+        # Libraries that Java unpacks would stay in /tmp when a broker is killed.
+        options = (f"-Djava.io.tmpdir={self.directory}", *options)
         return ["nice", "-n", str(self.niceness), java(), *_SMALL_JVM, *options, "-cp", self.class_path]
 
     def _start_failure(self) -> str:

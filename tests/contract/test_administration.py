@@ -13,7 +13,7 @@ from include.tiering.segments.contract import KeyRange
 from include.tiering.segments.sql import SqlRemoteLogMetadata
 from include.tiering.segments.sql_rows import export_segments, split_segments
 from include.tiering.segments.sql_topics import SqlTopicDeletions, SqlTopicRegistry
-from include.tiering.segments.topics import TopicDeletion, TopicDeletions
+from include.tiering.segments.topics import TopicDeletion, TopicDeletions, gone_topics
 from tests.doubles.databases import AdjustableNow
 from tests.doubles.segments import CLUSTER_ID, FINISHED, delete, fence_of, finish, partition_of, segment_of, uuid
 
@@ -104,6 +104,18 @@ class TestOwners:
         assert registry.names_in_use() == both
         SqlTopicDeletions(engine, CLUSTER_ID).record(ORDERS, "orders", evidence="seen", author="me")
         assert registry.names_in_use() == {partition.topic_id: "orders"}
+
+    def test_a_name_is_gone_once_all_topics_that_had_it_are_known_to_be_deleted(self, registry, engine):
+        deletions, again = SqlTopicDeletions(engine, CLUSTER_ID), partition_of("orders", topic_number=2)
+        registry.set_owner(ORDERS, "orders", TopicOwner.PLATFORM, expected=TopicOwner.NONE, author="ops")
+        SqlRemoteLogMetadata(engine, CLUSTER_ID).add_segment(segment_of(again, 1, 0, 9), fence=fence_of(engine, again))
+        assert gone_topics(registry, deletions) == set(), "what is not known to be deleted exists"
+        deletions.record(ORDERS, "orders", evidence="seen", author="me")
+        assert gone_topics(registry, deletions) == set(), "another topic has the name"
+        deletions.record(again.topic_id, "orders", evidence="seen", author="me")
+        assert gone_topics(registry, deletions) == {"orders"}, "its segments are still in the archive"
+        deletions.withdraw(again.topic_id, evidence="it is there", author="me")
+        assert gone_topics(registry, deletions) == set()
 
     def test_a_topic_of_which_only_tombstones_are_left_and_which_nobody_owns_has_no_name(self, registry, engine):
         metadata, partition = SqlRemoteLogMetadata(engine, CLUSTER_ID), partition_of("orders")

@@ -14,7 +14,7 @@ from include.tiering.configs.config_store import (
 from include.tiering.configs.sql_configs import SqlConfigStore
 from include.tiering.database.schema import topic_meters
 from include.tiering.errors import QuotaExceededError
-from include.tiering.quotas.sql_topic_quotas import SHARING_MS, SqlTopicQuotas
+from include.tiering.quotas.sql_topic_quotas import SqlTopicQuotas
 from include.tiering.quotas.topic_quotas import (
     ALPHA,
     TOPIC_QUOTAS_ENABLE,
@@ -44,8 +44,15 @@ def store(engine: Engine) -> SqlConfigStore:
 
 
 @pytest.fixture
-def quotas(engine: Engine, store: SqlConfigStore, now: AdjustableNow, clock: ManualClock) -> SqlTopicQuotas:
-    configs = FreshTopicQuotaConfigs(store, clock, enabled=False)
+def gone() -> set[str]:
+    return set()
+
+
+@pytest.fixture
+def quotas(
+    engine: Engine, store: SqlConfigStore, now: AdjustableNow, clock: ManualClock, gone: set[str]
+) -> SqlTopicQuotas:
+    configs = FreshTopicQuotaConfigs(store, clock, enabled=False, gone=lambda: frozenset(gone))
     return SqlTopicQuotas(engine, CLUSTER_ID, configs, now_ms=now)
 
 
@@ -178,13 +185,34 @@ def test_a_new_topic_takes_its_share_at_once(quotas, now):
     assert is_refused(quotas, "clicks")
 
 
-def test_a_topic_that_was_silent_for_an_hour_has_no_share_but_keeps_its_counts(quotas, now):
-    copy(quotas, "gone", 5_000)
-    now.advance(SHARING_MS + 1)
+def test_a_topic_that_is_silent_keeps_its_share_until_it_is_gone(quotas, now, clock, gone):
+    copy(quotas, "old", 5_000)
+    now.advance(86_400_000)
     copy(quotas, "orders", 700 * 5)
+    now.advance(TICK_MS)
+    copy(quotas, "orders", 700 * 5)
+    assert [usage_of(quotas, topic).threshold for topic in ("orders", "old")] == [500, 500]
+    gone.add("old")
+    clock.advance(0.5)
     assert usage_of(quotas, "orders").threshold == 1000
-    gone = usage_of(quotas, "gone")
-    assert (gone.threshold, bytes_of(gone)[MeterKind.ACCEPTED]) == (None, 5_000)
+    old = usage_of(quotas, "old")
+    assert (old.threshold, bytes_of(old)[MeterKind.ACCEPTED]) == (None, 5_000)
+    gone.clear()
+    clock.advance(0.5)
+    assert usage_of(quotas, "orders").threshold == 500
+
+
+def test_the_threshold_of_a_topic_that_is_gone_frees_its_part(quotas, now, clock, store, gone):
+    store.alter(ConfigEntity(EntityType.TOPICS, "old"), {TOPIC_THRESHOLD: "900"}, author="test")
+    copy(quotas, "orders", 1_001 * 5)
+    now.advance(TICK_MS)
+    assert usage_of(quotas, "orders").threshold == 100
+    gone.add("old")
+    clock.advance(0.5)
+    assert usage_of(quotas, "orders").threshold == 1000
+    with pytest.raises(QuotaExceededError) as refused:
+        quotas.admit(1, "orders", size_bytes=1, records=1)
+    assert refused.value.topic_threshold == 1000
 
 
 def test_a_refused_topic_recovers_however_often_it_asks(quotas, now):

@@ -88,7 +88,7 @@ from include.tiering.segments.ingestion_contract import MetadataIngestion
 from include.tiering.segments.sql import SqlRemoteLogMetadata
 from include.tiering.segments.sql_failed_copies import SqlFailedCopies
 from include.tiering.segments.sql_topics import SqlTopicDeletions, SqlTopicRegistry
-from include.tiering.segments.topics import TopicDeletions
+from include.tiering.segments.topics import TopicDeletions, gone_topics
 from include.tiering.settings import TieringSettings
 from include.tiering.settings.connections import check_connection, librdkafka_config, publisher_connection
 from include.tiering.settings.load import database_words
@@ -426,7 +426,12 @@ class Adapters:
     @cached_property
     def topic_quotas(self) -> TopicQuotas:
         """Admission of segments by the bytes-in rate of their topic, with meters that all workers share."""
-        configs = FreshTopicQuotaConfigs(self.stores.configs, self.clock, enabled=self.settings.topic_quotas.enable)
+        configs = FreshTopicQuotaConfigs(
+            self.stores.configs,
+            self.clock,
+            enabled=self.settings.topic_quotas.enable,
+            gone=lambda: gone_topics(self.stores.registry, self.stores.topic_deletions),
+        )
         return CountedTopicQuotas(SqlTopicQuotas(self.engine, self.cluster_id, configs), process_recorder())
 
     # Rules, evaluated by Great Expectations.

@@ -37,7 +37,7 @@ from include.tiering.runs.approval import QuestionService
 from include.tiering.runs.cluster_log_dirs import ClusterLogDirs
 from include.tiering.runs.database_clock import ClockBounds, ClockGuard
 from include.tiering.segments.sql import SqlRemoteLogMetadata
-from include.tiering.segments.topics import TopicLifecycle
+from include.tiering.segments.topics import TopicLifecycle, gone_topics
 from include.tiering.settings import TieringSettings, load_settings
 from include.tiering.settings.remote_storage import split_storage_url
 from include.tiering.sizes.service import SizeService
@@ -303,6 +303,7 @@ class App:
             ledger=lambda: adapters.quota_ledger,
             clock=adapters.clock,
             claim=self.ownership.claim_if_possible,
+            gone=lambda: gone_topics(stores.registry, stores.topic_deletions),
         )
 
     @cached_property

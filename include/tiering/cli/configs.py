@@ -207,7 +207,7 @@ def _shown(
 def _described(
     app: "App", entity_type: str | None, entity: "ConfigEntity | None", *, whole_history: bool, static: bool
 ) -> "Presentation":
-    from include.tiering.configs.config_store import ALL_BROKERS
+    from include.tiering.configs.config_store import ALL_BROKERS, topic_quota_configs
     from include.tiering.configs.report import describe, describe_static, entities_with_configs, present_configs
     from include.tiering.configs.rules import checked_entity
 
@@ -221,7 +221,10 @@ def _described(
         described += describe_static(app.settings)
     history = app.adapters.stores.configs.history(entity)
     changes = [change for change in history if kind in (None, change.entity.entity_type)]
-    return present_configs(described, changes if whole_history else changes[-LATEST_CHANGES:])
+    topic_quotas = topic_quota_configs(values, enabled=app.settings.topic_quotas.enable)
+    return present_configs(
+        described, changes if whole_history else changes[-LATEST_CHANGES:], topic_quotas.without_effect
+    )
 
 
 def _refuse_connection(bootstrap: str | None, command_config: str | None) -> None:

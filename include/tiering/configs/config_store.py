@@ -219,12 +219,18 @@ TOPIC_QUOTAS_FRESH_SECONDS: Final = 0.5
 
 
 class FreshTopicQuotaConfigs:
-    """`CurrentTopicQuotaConfigs` of a process; reads the store at most twice a second."""
+    """`CurrentTopicQuotaConfigs` of a process; reads the store at most twice a second.
 
-    def __init__(self, store: ConfigStore, clock: Clock, *, enabled: bool) -> None:
+    `gone` returns the names of topics that were deleted; it is called only while topic quotas are on.
+    """
+
+    def __init__(
+        self, store: ConfigStore, clock: Clock, *, enabled: bool, gone: Callable[[], frozenset[str]] = frozenset
+    ) -> None:
         self._store = store
         self._clock = clock
         self._enabled = enabled
+        self._gone = gone
         self._known: tuple[float, TopicQuotaConfigs] | None = None
 
     def current(self) -> TopicQuotaConfigs:
@@ -232,7 +238,8 @@ class FreshTopicQuotaConfigs:
         now = self._clock.monotonic()
         if self._known is None or now - self._known[0] >= TOPIC_QUOTAS_FRESH_SECONDS:
             values = self._store.snapshot().values
-            self._known = (now, topic_quota_configs(values, enabled=self._enabled))
+            configs = topic_quota_configs(values, enabled=self._enabled)
+            self._known = (now, configs.without(self._gone()) if configs.enabled else configs)
         return self._known[1]
 
 

@@ -66,10 +66,11 @@ class ConfigChangeDocument(EntityMembers):
 
 
 class ConfigsDocument(TypedDict):
-    """Configs, and their changes, the oldest first."""
+    """Configs, and their changes, the oldest first; `notes` name values that have no effect, and why."""
 
     configs: list[ConfigDocument]
     history: list[ConfigChangeDocument]
+    notes: list[str]
 
 
 class WorkerDocument(TypedDict):
@@ -161,15 +162,20 @@ def _static_text(shown: Any) -> str:
     return shown if isinstance(shown, str) else json.dumps(shown)
 
 
-def present_configs(described: Sequence[DescribedConfig], history: Sequence[ConfigChange]) -> Presentation:
-    """Present configs, and the changes in `history`, in the given order."""
+def present_configs(
+    described: Sequence[DescribedConfig], history: Sequence[ConfigChange], without_effect: str | None = None
+) -> Presentation:
+    """Present configs, and the changes in `history`, in the given order, and which values have no effect."""
     dynamic = sum(config.source.startswith("dynamic") for config in described)
+    notes = [] if without_effect is None else [without_effect]
     return Presentation(
         lambda: ConfigsDocument(
-            configs=list(map(_config_document, described)), history=list(map(_change_document, history))
+            configs=list(map(_config_document, described)),
+            history=list(map(_change_document, history)),
+            notes=notes,
         ),
         lambda: tuple(_description_tables(described, history)),
-        f"{count(len(described), 'config')}, {dynamic} dynamic; {count(len(history), 'change')}",
+        "; ".join([f"{count(len(described), 'config')}, {dynamic} dynamic; {count(len(history), 'change')}", *notes]),
     )
 
 
@@ -190,7 +196,7 @@ def _alteration_document(altered: AlteredConfigs) -> AlterationDocument:
         "changed": list(map(_change_document, altered.changes)),
         "taken_by": list(map(_worker_document, altered.taken_by)),
         "not_taken_by": list(map(_worker_document, altered.not_taken_by)),
-        "notes": list(altered.notes),
+        "notes": [*altered.notes, *([] if altered.without_effect is None else [altered.without_effect])],
         "read_at_start": list(altered.read_at_start),
         "not_claimed": altered.not_claimed,
     }
@@ -198,8 +204,10 @@ def _alteration_document(altered: AlteredConfigs) -> AlterationDocument:
 
 def alteration_words(altered: AlteredConfigs) -> str:
     """Return a line: the change, its effect on workers or pools, and a warning if the store was not claimed."""
-    words = _taken_words(altered)
-    return words if altered.not_claimed is None else f"{words}; {unclaimed_words(altered.not_claimed)}"
+    words = [_taken_words(altered)]
+    words += [] if altered.without_effect is None else [altered.without_effect]
+    words += [] if altered.not_claimed is None else [unclaimed_words(altered.not_claimed)]
+    return "; ".join(words)
 
 
 def _taken_words(altered: AlteredConfigs) -> str:
@@ -212,7 +220,7 @@ def _taken_words(altered: AlteredConfigs) -> str:
         words += f"{', '.join(altered.read_at_start)} {verb} read when a plan, batch or command starts, "
         words += "and running ones keep the old value" + ("; " if altered.has_quota else "")
     if not altered.has_quota:
-        return words if altered.read_at_start else words + "in force within half a second"
+        return words if altered.read_at_start else words + "read again within half a second"
     workers = len(altered.taken_by) + len(altered.not_taken_by)
     if not workers:
         return words + "no worker runs"

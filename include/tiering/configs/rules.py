@@ -138,25 +138,19 @@ def refuse_removal_of_unset(
     return check
 
 
-def check_rules(values: ConfigValues, before: ConfigValues | None = None) -> None:
+def check_rules(values: ConfigValues, before: ConfigValues | None = None, *, gone: Collection[str] = ()) -> None:
     """Check that all of these values may be in force together.
 
-    What was so already `before` the change is not checked: a rule that an earlier version did not have must not refuse
-    changes of other configs.
+    What broke a rule already `before` the change may go on doing so, but not by more: a rule that an earlier version
+    did not have must neither refuse changes of other configs nor a repair in several steps. `gone` are names of topics
+    that were deleted: their thresholds have no part of a total.
 
     Raises:
         ConfigRefusedError: the values break a rule; the message contains the values.
     """
-    for check, names in (
-        (_check_clients, (FETCH_QUOTA, TOTAL_FETCH_QUOTA, NARROW_FETCH_QUOTA)),
-        (_check_thresholds, (TOTAL_THRESHOLD, TOPIC_THRESHOLD)),
-    ):
-        if before is None or _of_names(before, names) != _of_names(values, names):
-            check(values)
-
-
-def _of_names(values: ConfigValues, names: Sequence[str]) -> dict[tuple[ConfigEntity, str], str]:
-    return {(entity, name): own[name] for entity, own in values.items() for name in names if name in own}
+    old = before or {}
+    _check_clients(values, old)
+    _check_thresholds(values, old, gone)
 
 
 def quotas_in_force(snapshot: ConfigSnapshot) -> QuotasInForce:
@@ -173,42 +167,61 @@ def quotas_in_force(snapshot: ConfigSnapshot) -> QuotasInForce:
     return QuotasInForce(snapshot.version, quotas)
 
 
-def _check_clients(values: ConfigValues) -> None:
-    """Check that each fetch quota set for clients is below each one set for brokers or in total, defaults included.
+def _check_clients(values: ConfigValues, before: ConfigValues) -> None:
+    """Check that each fetch quota set for clients is below each one set for brokers or in total, defaults included."""
+    allowed = _client_excesses(before)
+    broken = [pair for pair, excess in _client_excesses(values).items() if excess > allowed.get(pair, 0)]
+    if not broken:
+        return
+    clients = numbers_of(values, EntityType.CLIENTS, NARROW_FETCH_QUOTA)
+    wider = {name: numbers_of(values, EntityType.BROKERS, name) for name in _WIDER_FETCH_QUOTAS}
+    client, entity, name = max(broken, key=lambda pair: (clients[pair[0]], -wider[pair[2]][pair[1]]))
+    raise ConfigRefusedError(
+        f"{client}: {NARROW_FETCH_QUOTA} = {clients[client]} is not below {entity}: {name} = "
+        f"{wider[name][entity]}: a client's quota must be lower than the lowest of the brokers, and than the total"
+    )
+
+
+_WIDER_FETCH_QUOTAS: Final = (FETCH_QUOTA, TOTAL_FETCH_QUOTA)
+
+
+def _client_excesses(values: ConfigValues) -> dict[tuple[ConfigEntity, ConfigEntity, str], int]:
+    """Return by how much quotas of clients are too high: by client, and by broker and name of the wider quota.
 
     `UNLIMITED` is no quota: for a client it means that only the quotas of the brokers and the total limit it.
     """
     wider = {
         (entity, name): value
-        for name in (FETCH_QUOTA, TOTAL_FETCH_QUOTA)
+        for name in _WIDER_FETCH_QUOTAS
         for entity, value in numbers_of(values, EntityType.BROKERS, name).items()
         if value != UNLIMITED
     }
-    clients = {
-        client: value
+    return {
+        (client, *place): value - limit + 1
         for client, value in numbers_of(values, EntityType.CLIENTS, NARROW_FETCH_QUOTA).items()
         if value != UNLIMITED
+        for place, limit in wider.items()
+        if value >= limit
     }
-    if not wider or not clients:
-        return
-    lowest, greatest = (min(wider, key=lambda one: wider[one]), max(clients, key=lambda client: clients[client]))
-    if clients[greatest] >= wider[lowest]:
-        entity, name = lowest
-        raise ConfigRefusedError(
-            f"{greatest}: {NARROW_FETCH_QUOTA} = {clients[greatest]} is not below {entity}: {name} = "
-            f"{wider[lowest]}: a client's quota must be lower than the lowest of the brokers, and than the total"
-        )
 
 
-def _check_thresholds(values: ConfigValues) -> None:
-    explicit = {
-        entity.entity_name: value for entity, value in numbers_of(values, EntityType.TOPICS, TOPIC_THRESHOLD).items()
-    }
+def _check_thresholds(values: ConfigValues, before: ConfigValues, gone: Collection[str]) -> None:
+    explicit, old = _explicit(values, gone), _explicit(before, gone)
+    totals_before = numbers_of(before, EntityType.BROKERS, TOTAL_THRESHOLD)
     for broker, total in numbers_of(values, EntityType.BROKERS, TOTAL_THRESHOLD).items():
+        excess_before = sum(old.values()) - totals_before[broker] if broker in totals_before else 0
+        if 0 < sum(explicit.values()) - total <= excess_before:
+            continue
         try:
             check_thresholds(total, explicit)
         except SettingError as error:
             raise ConfigRefusedError(f"{broker}: {error}") from None
+
+
+def _explicit(values: ConfigValues, gone: Collection[str]) -> dict[str, int]:
+    """Return the thresholds of topics by name, without those of topics that are gone."""
+    thresholds = numbers_of(values, EntityType.TOPICS, TOPIC_THRESHOLD)
+    return {entity.entity_name: value for entity, value in thresholds.items() if entity.entity_name not in gone}
 
 
 def _invalid_name(kind: EntityType, name: str, accepted: str) -> str:

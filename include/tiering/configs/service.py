@@ -44,6 +44,7 @@ from include.tiering.configs.config_store import (
     ConfigStore,
     ConfigValues,
     accept_all,
+    topic_quota_configs,
 )
 from include.tiering.configs.pools import (
     BATCH_SLOTS,
@@ -81,6 +82,7 @@ class AlteredConfigs:
     a change of pools both lists of workers are empty, and `notes` say what follows from the new sizes. `not_claimed`
     says why the remote store could not be claimed after the change; None if it was claimed, or the change was of pools.
     `has_quota` says whether workers were waited for, `read_at_start` names changed configs that running work keeps.
+    `without_effect` says which values are stored and change nothing, and why.
     """
 
     entity: ConfigEntity
@@ -92,6 +94,7 @@ class AlteredConfigs:
     not_claimed: str | None = None
     has_quota: bool = True
     read_at_start: tuple[str, ...] = ()
+    without_effect: str | None = None
 
 
 def alter_configs(
@@ -105,11 +108,15 @@ def alter_configs(
     check: ConfigCheck = accept_all,
     wait_seconds: float = WAIT_SECONDS,
     claim: Callable[[], str | None] = lambda: None,
+    topic_quotas_enabled: bool = False,
+    gone: Callable[[], frozenset[str]] = frozenset,
 ) -> AlteredConfigs:
     """Make all of `changes` or none of them: set a value, or remove it if the new value is None.
 
     Idempotent; each call announces the quotas. `check` is called after the fixed rules, and errors that it raises are
-    passed on. `claim` claims the remote store; it returns why the claim failed, None if it succeeded.
+    passed on. `claim` claims the remote store; it returns why the claim failed, None if it succeeded. Topic quotas are
+    `topic_quotas_enabled` if no dynamic config says otherwise; `gone` returns the names of deleted topics, whose
+    thresholds have no part of a total.
 
     Raises:
         SettingError: a name, value or entity is invalid by itself.
@@ -117,9 +124,11 @@ def alter_configs(
         MetadataUnavailableError: the database is unreachable. The change may have been stored; repeat the call.
     """
     checked = checked_changes(entity, changes, stored=store.of_entity(entity))
+    of_topic_quotas = any(name in _READ_WHILE_RUNNING for name in checked)
+    deleted = gone() if of_topic_quotas else frozenset()
 
     def check_all(before: ConfigValues, after: ConfigValues) -> None:
-        check_rules(after, before)
+        check_rules(after, before, gone=deleted - {entity.entity_name})
         check(before, after)
 
     altered = store.alter(entity, checked, author=author, check=check_all)
@@ -128,6 +137,7 @@ def alter_configs(
     quotas = {config.name for config in all_configs() if config.quota is not None}
     # Only quotas reach running workers by the ledger; its version says nothing about other configs.
     has_quota = any(name in quotas for name in checked)
+    topic_quotas = topic_quota_configs(altered.snapshot.values, enabled=topic_quotas_enabled)
     taken_by, not_taken_by = _wait_for(version, ledger, clock, wait_seconds) if has_quota else ((), ())
     return AlteredConfigs(
         entity,
@@ -138,6 +148,7 @@ def alter_configs(
         not_claimed=not_claimed,
         has_quota=has_quota,
         read_at_start=tuple(name for name in checked if name not in quotas and name not in _READ_WHILE_RUNNING),
+        without_effect=topic_quotas.without_effect if of_topic_quotas else None,
     )
 
 
@@ -257,6 +268,7 @@ class ConfigService:
         ledger: returns the ledger, which announces changed quotas and shows which running workers use them.
         claim: claims the remote store, so that a copy of the database from before a change is refused;
             returns why the claim failed, None if it succeeded.
+        gone: returns the names of topics that were deleted.
     """
 
     def __init__(
@@ -270,6 +282,7 @@ class ConfigService:
         ledger: Callable[[], QuotaLedger],
         clock: Clock,
         claim: Callable[[], str | None],
+        gone: Callable[[], frozenset[str]],
     ) -> None:
         self._settings = settings
         self._store = store
@@ -279,6 +292,7 @@ class ConfigService:
         self._ledger = ledger
         self._clock = clock
         self._claim = claim
+        self._gone = gone
 
     def alter(
         self,
@@ -321,6 +335,8 @@ class ConfigService:
             author=author,
             check=check,
             claim=self._claim,
+            topic_quotas_enabled=self._settings.topic_quotas.enable,
+            gone=self._gone,
         )
 
     def pools_status(self, *, ask_airflow: bool = True) -> PoolsStatus:

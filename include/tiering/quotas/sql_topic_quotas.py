@@ -2,8 +2,8 @@
 
 Every decision is one transaction that locks all meters of a broker. It applies the ticks that have passed by the
 database's clock, decides, and counts the segment for its topic and for the broker. So concurrent processes lose no
-counts. A topic whose last call of `admit` is more than an hour ago (`SHARING_MS`) keeps its
-counts, but has no share of the total.
+counts. All topics that were ever copied from a broker, and that the configs do not call gone, share its total; a topic
+that is gone keeps its counts.
 
 | a worker dies                                  | what it leaves                                                |
 |------------------------------------------------|---------------------------------------------------------------|
@@ -83,16 +83,13 @@ def write_meters(connection: Connection, cluster_id: str, broker_id: int, by_top
     connection.execute(_write(connection.dialect.name), rows)
 
 
-def count_sharers(
-    connection: Connection, cluster_id: str, broker_id: int, *, since_ms: int, without: Collection[str]
-) -> int:
-    """Count the topics of a broker, other than `without`, for which `admit` was called at or after `since_ms`."""
+def count_sharers(connection: Connection, cluster_id: str, broker_id: int, *, without: Collection[str]) -> int:
+    """Count the topics of a broker, other than `without`, for which `admit` was ever called."""
     query = select(func.count()).where(
         topic_meters.c.cluster_id == cluster_id,
         topic_meters.c.broker_id == broker_id,
         topic_meters.c.kind == MeterKind.IO.value,
         topic_meters.c.topic.not_in([ALL_TOPICS_OF_BROKER, *without]),
-        topic_meters.c.marked_at_ms >= since_ms,
     )
     return connection.execute(query).scalar_one()
 
@@ -130,9 +127,6 @@ def _values(meter: SizedMeter) -> dict[str, Any]:
         "last_tick_ms": meter.bytes.last_tick_ms,
         "marked_at_ms": meter.marked_at_ms,
     }
-
-
-SHARING_MS: Final = 3_600_000
 
 
 class SqlTopicQuotas:
@@ -182,7 +176,7 @@ class SqlTopicQuotas:
             rows = read_all_meters(connection, self._cluster_id)
         by_broker = groupby(rows.items(), key=lambda item: item[0][0])
         brokers = [
-            _usage(broker_id, {topic: meters.at(now_ms) for (_, topic), meters in items}, configs, now_ms)
+            _usage(broker_id, {topic: meters.at(now_ms) for (_, topic), meters in items}, configs)
             for broker_id, items in by_broker
         ]
         return TopicQuotaReport(configs.enabled, tuple(brokers), configs.totals, configs.explicit)
@@ -241,8 +235,7 @@ class SqlTopicQuotas:
             opened.connection,
             self._cluster_id,
             broker_id,
-            since_ms=opened.now_ms - SHARING_MS,
-            without=[topic, *configs.explicit],
+            without=[topic, *configs.explicit, *configs.gone],
         )
         return shared_threshold(total, configs.explicit, others + 1)
 
@@ -260,13 +253,10 @@ class _OpenMeters:
             self.meters[topic] = meters.mark(kind, admission.size_bytes, admission.records, self.now_ms)
 
 
-def _usage(broker_id: int, by_topic: dict[str, TopicMeters], configs: TopicQuotaConfigs, now_ms: int) -> BrokerUsage:
+def _usage(broker_id: int, by_topic: dict[str, TopicMeters], configs: TopicQuotaConfigs) -> BrokerUsage:
     total = configs.total(broker_id)
     all_topics = by_topic.pop(ALL_TOPICS_OF_BROKER)
-    active = [
-        topic for topic, meters in by_topic.items() if meters.kinds[MeterKind.IO].marked_at_ms >= now_ms - SHARING_MS
-    ]
-    known = thresholds(total, configs.explicit, {*active, *configs.explicit})
+    known = thresholds(total, configs.explicit, {*by_topic, *configs.explicit} - configs.gone)
     topics = tuple(
         TopicUsage(topic, meters, known.get(topic), topic in configs.explicit) for topic, meters in by_topic.items()
     )

@@ -183,7 +183,7 @@ class TopicUsage:
     """What a topic brings in through a broker, and its threshold in bytes a second.
 
     `explicit` says whether the threshold was set for the topic. If not, the threshold is an equal share of the rest of
-    the total; None if the broker has no total, or if the topic's last call of `admit` is too old.
+    the total; None if the broker has no total, or if the topic is gone.
     """
 
     topic: str
@@ -340,11 +340,20 @@ _DEFAULT: Final = ""
 
 @dataclass(frozen=True, slots=True)
 class TopicQuotaConfigs:
-    """`totals` by broker id ("": the default) and `explicit` thresholds by topic, both in bytes a second."""
+    """`totals` by broker id ("": the default) and `explicit` thresholds by topic, both in bytes a second.
+
+    `gone` are names of topics that were deleted: they have no share of a total.
+    """
 
     enabled: bool
     totals: Mapping[str, int]
     explicit: Mapping[str, int]
+    gone: frozenset[str] = frozenset()
+
+    def without(self, gone: frozenset[str]) -> "TopicQuotaConfigs":
+        """Return these configs for a cluster in which the topics `gone` were deleted: they leave their parts free."""
+        explicit = {topic: value for topic, value in self.explicit.items() if topic not in gone}
+        return TopicQuotaConfigs(self.enabled, self.totals, explicit, gone)
 
     def total(self, broker_id: int) -> int | None:
         """Return the total of this broker, else the default; None if neither sets a limit."""

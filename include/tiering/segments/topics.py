@@ -62,6 +62,15 @@ class TopicDeletions(Protocol):
         ...
 
 
+def gone_topics(registry: TopicRegistry, deletions: TopicDeletions) -> frozenset[str]:
+    """Return the names whose topic was deleted in the cluster, and which no other topic that may still exist has."""
+    recorded = deletions.all()
+    if not recorded:
+        return frozenset()
+    existing = {name for topic_id, name in registry.names_in_use().items() if topic_id not in recorded}
+    return frozenset(deletion.topic for deletion in recorded.values()) - existing
+
+
 _log: Final = get_logger(__name__)
 _DAY_MS: Final = 24 * 60 * 60 * 1000
 

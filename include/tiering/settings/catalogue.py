@@ -238,7 +238,7 @@ class Setting:
     @property
     def environment_name(self) -> str:
         """`remote_storage.url` -> `TIERING_REMOTE_STORAGE__URL`; a leading `tiering.` is not repeated."""
-        return _environment_name(self.name)
+        return environment_name(self.name)
 
     def value(self, settings: TieringSettings) -> Any:
         found: Any = settings
@@ -288,7 +288,7 @@ def former_names(name: str) -> tuple[str, ...]:
 
 @cache
 def by_environment_name() -> dict[str, Setting]:
-    return {_environment_name(name): setting for name, setting in by_name().items()}
+    return {environment_name(name): setting for name, setting in by_name().items()}
 
 
 def nearest(wrong: str, names: list[str]) -> str:
@@ -297,7 +297,8 @@ def nearest(wrong: str, names: list[str]) -> str:
     return f"did you mean {found[0]}?" if found else f"known are {', '.join(sorted(names))}"
 
 
-def _environment_name(name: str) -> str:
+def environment_name(name: str) -> str:
+    """Return the environment variable of a setting's name."""
     return ENVIRONMENT_PREFIX + name.removeprefix(_OWN_PREFIX).replace(".", "__").upper()
 
 

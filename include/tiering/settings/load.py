@@ -23,12 +23,37 @@ from include.tiering.settings.catalogue import (
     all_settings,
     by_environment_name,
     by_name,
+    environment_name,
     nearest,
 )
 from include.tiering.settings.fields import default_metadata_url, has_password, mask_login, mask_url
 from include.tiering.units import accepted_suffixes
 
 Layer = dict[str, tuple[Any, str]]
+
+STORED_CONFIGS: Final = frozenset(
+    {
+        "bytes.in.per.sec.threshold",
+        "log.remote.copy.lag.bytes",
+        "log.remote.copy.lag.ms",
+        "remote.copy.lag.bytes",
+        "remote.copy.lag.ms",
+        "remote.log.manager.copy.max.bytes.per.second",
+        "remote.log.manager.fetch.max.bytes.per.second",
+        "retention.bytes",
+        "retention.ms",
+        "tiering.copy.max.bytes.per.second",
+        "tiering.copy.total.max.bytes.per.second",
+        "tiering.delete.max.requests.per.second",
+        "tiering.fetch.max.bytes.per.second",
+        "tiering.fetch.total.max.bytes.per.second",
+        "total.bytes.in.per.sec.threshold",
+    }
+)
+"""Quotas, thresholds and configs of topics, which only the database has: `configs/config_catalogue.py` declares them.
+
+A test compares the names, because this package cannot import that module.
+"""
 
 _OTHERS_MAY_READ: Final = stat.S_IRWXG | stat.S_IRWXO
 _MAX_FILE_BYTES: Final = 1 << 20
@@ -57,7 +82,7 @@ def from_mapping(values: Mapping[str, Any], origin: str) -> Layer:
     layer: Layer = {}
     for name, value in _flat(values, ""):
         if name not in by_name():
-            raise SettingError(f"unknown setting {printable(name)} ({origin}): {nearest(name, list(by_name()))}")
+            raise SettingError(f"unknown setting {printable(name)} ({origin}): {_hint(name, name, list(by_name()))}")
         _put(layer, name, by_name()[name], value, origin)
     return layer
 
@@ -69,18 +94,29 @@ def from_environment(environ: Mapping[str, str]) -> Layer:
     for invalid JSON.
     """
     known = by_environment_name()
+    stored = {environment_name(name): name for name in STORED_CONFIGS}
     layer: Layer = {}
     for variable, text in sorted(environ.items()):
         if not variable.startswith(ENVIRONMENT_PREFIX) or variable == CONFIG_VARIABLE:
             continue
         if variable not in known:
-            hint = nearest(variable, list(known))
+            hint = _hint(variable, stored.get(variable), list(known))
             raise SettingError(f"unknown setting {printable(variable)} (environment): {hint}")
         if text:
             setting = known[variable]
             value = _json_list(variable, text) if setting.is_list and text.startswith("[") else text
             _put(layer, variable, setting, value, f"environment {variable}")
     return layer
+
+
+def _hint(called: str, name: str | None, known: list[str]) -> str:
+    """Say what to do about a name that is no setting."""
+    if name not in STORED_CONFIGS:
+        return nearest(called, known)
+    return (
+        f"{name} has no effect here, as it is stored in the database with its author and may be changed while jobs "
+        "run: leave it out, and set it with ./tiering configs --alter --add-config or the DAG tiering_configs"
+    )
 
 
 def _put(layer: Layer, called: str, setting: Setting, value: Any, origin: str) -> None:

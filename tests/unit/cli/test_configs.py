@@ -35,7 +35,23 @@ def test_nobody_is_said_to_have_taken_what_is_read_at_a_start_only(run: Run, app
     assert "taken by" not in result.stdout
     assert "is read when a plan, batch or command starts, and running ones keep the old value" in result.stdout
     result = run("configs", "--alter", *BROKERS, "--add-config", "total.bytes.in.per.sec.threshold=10")
-    assert "in force within half a second" in result.stdout
+    assert "read again within half a second" in result.stdout
+
+
+def test_thresholds_without_effect_are_named(run: Run, document: Document) -> None:
+    """By the command that sets them, and by the one that shows them, until they have one."""
+    total, topic = "total.bytes.in.per.sec.threshold", ("--entity-type", "topics", "--entity-name", "orders")
+    words = f"{total} has no effect while topic quotas are off: set tiering.topic.quotas.enable=true"
+    set_total = ("configs", "--alter", *BROKERS, "--add-config", f"{total}=10")
+    assert words in run(*set_total).stdout
+    assert document(*set_total)["notes"] == [words]
+    assert words in run("configs", "--describe").stdout
+    assert document("configs", "--describe")["notes"] == [words]
+    other = run("configs", "--alter", *topic, "--add-config", "retention.ms=5")
+    assert "no effect" not in other.stdout, "the change is of something else"
+    result = run("configs", "--alter", *BROKERS, "--add-config", "tiering.topic.quotas.enable=true")
+    assert "no effect" not in result.stdout
+    assert document("configs", "--describe")["notes"] == []
 
 
 def test_alter_sets_and_removes_in_one_change(run: Run, app: FakeApp) -> None:

@@ -374,7 +374,7 @@ def test_a_rule_refuses_no_change_of_other_configs() -> None:
     values = {ALL_BROKERS: {TOTAL_FETCH: "50"}, client("a"): {CLIENT: "999"}}
     check_rules({**values, topic("orders"): {"retention.ms": "5"}}, values)
     with pytest.raises(ConfigRefusedError):
-        check_rules({**values, client("b"): {CLIENT: "5"}}, values)
+        check_rules({**values, client("b"): {CLIENT: "50"}}, values)
 
 
 def test_a_topics_own_fetch_quota_is_not_a_clients() -> None:
@@ -392,6 +392,31 @@ def test_topic_thresholds_fit_into_every_total(carrier: ConfigEntity, total: int
         return
     with pytest.raises(ConfigRefusedError, match=rf"{carrier}: .*sum to 30 .*b 20, a 10.* = 29"):
         check_rules(values)
+
+
+def test_the_threshold_of_a_topic_that_is_gone_is_not_in_the_sum() -> None:
+    values = {topic("a"): {TOPIC_IN: "10"}, topic("old"): {TOPIC_IN: "90"}, ALL_BROKERS: {TOTAL_IN: "99"}}
+    check_rules(values, gone={"old"})
+    with pytest.raises(ConfigRefusedError, match="sum to 100"):
+        check_rules(values)
+
+
+def test_values_that_break_a_rule_may_be_repaired_step_by_step() -> None:
+    """The values may be older than the rule, so a change that breaks it less, and nothing more, is accepted."""
+    clients = {client("a"): {CLIENT: "999"}, client("b"): {CLIENT: "60"}}
+    values = {ALL_BROKERS: {TOTAL_FETCH: "50"}, **clients}
+    check_rules({**values, client("a"): {CLIENT: "49"}}, values)
+    check_rules({**values, client("a"): {CLIENT: "60"}}, values)
+    check_rules({**values, ALL_BROKERS: {TOTAL_FETCH: "55"}}, values)
+    for worse in ({client("b"): {CLIENT: "61"}}, {client("c"): {CLIENT: "50"}}, {ALL_BROKERS: {TOTAL_FETCH: "49"}}):
+        with pytest.raises(ConfigRefusedError):
+            check_rules({**values, **worse}, values)
+    values = {topic("a"): {TOPIC_IN: "70"}, topic("b"): {TOPIC_IN: "70"}, ALL_BROKERS: {TOTAL_IN: "100"}}
+    check_rules({**values, topic("a"): {TOPIC_IN: "60"}}, values)
+    check_rules({**values, ALL_BROKERS: {TOTAL_IN: "120"}}, values)
+    for worse in ({topic("a"): {TOPIC_IN: "71"}}, {topic("c"): {TOPIC_IN: "1"}}, {ALL_BROKERS: {TOTAL_IN: "99"}}):
+        with pytest.raises(ConfigRefusedError):
+            check_rules({**values, **worse}, values)
 
 
 def test_quotas_in_force_by_scope() -> None:

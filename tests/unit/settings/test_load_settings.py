@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from include.tiering.configs.config_catalogue import all_configs
 from include.tiering.errors import SettingError
 from include.tiering.formats.aiven_manifest import CustomMetadataField
 from include.tiering.remote_storage.layouts.aiven_form import AivenForm
@@ -18,6 +19,7 @@ from include.tiering.settings.connections import (
     librdkafka_config,
     publisher_connection,
 )
+from include.tiering.settings.load import STORED_CONFIGS
 from include.tiering.settings.remote_storage import KeyPairFiles
 
 # Precedence, origins, and errors that tell the way out.
@@ -29,6 +31,22 @@ def toml(path: Path, text: str, mode: int = 0o600) -> Path:
     path.write_text(text)
     path.chmod(mode)
     return path
+
+
+def test_a_quota_in_a_file_or_variable_says_where_quotas_are_set(tmp_path: Path) -> None:
+    name = "remote.log.manager.copy.max.bytes.per.second"
+    file = toml(tmp_path / "t.toml", f'"{name}" = 5\n')
+    words = f"{name} has no effect here, as it is stored in the database .* ./tiering configs --alter"
+    with pytest.raises(SettingError, match=words) as refused:
+        load_settings(file, environ={})
+    assert "did you mean" not in str(refused.value)
+    with pytest.raises(SettingError, match=words):
+        load_settings(environ={"TIERING_REMOTE__LOG__MANAGER__COPY__MAX__BYTES__PER__SECOND": "5"})
+
+
+def test_every_config_that_only_the_database_has_is_named() -> None:
+    stored = {config.name for config in all_configs() if config.setting is None and config.pool is None}
+    assert stored == STORED_CONFIGS
 
 
 def test_a_value_comes_from_the_strongest_place_that_has_one(tmp_path: Path) -> None:

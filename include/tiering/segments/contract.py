@@ -341,8 +341,9 @@ class RemoteLogMetadata(Divergences, Protocol):
 
         It is not complete while the database is unavailable or its schema is not at head, nor while the metadata are
         being rebuilt. In a topic of the owner BROKER, the brokers' records about the partition must also be read, if
-        the metadata topic was ever read: see `MetadataIngestion.unread`. By default, an
-        implementation of this contract is always ready.
+        the metadata topic was ever read: see `MetadataIngestion.unread`. A database that was restored from a backup
+        counts as complete, although it may lack copies: ADR 27 says why. By default, an implementation of this contract
+        is always ready.
         """
         return True
 

@@ -13,7 +13,9 @@ from include.tiering.formats.remote_log_metadata import encode
 from include.tiering.formats.remote_log_metadata_records import segment_record, update_record
 from include.tiering.kafka.metadata_topic.contract import OffsetBounds, metadata_partition_of
 from include.tiering.metadata_sync.ingest import Ingester
+from include.tiering.metadata_sync.publication_contract import Intent
 from include.tiering.metadata_sync.sql_ingestion import SqlMetadataIngestion
+from include.tiering.metadata_sync.sql_publication import SqlPublicationStore
 from include.tiering.model.ownership import SegmentOrigin, TopicOwner
 from include.tiering.model.segments import (
     RemoteLogSegmentId,
@@ -334,6 +336,34 @@ class TestOurOwn:
         assert metadata.list_segments(PARTITION) == []
         assert metadata.partition_sizes(PARTITION) == []
         assert ingestion.take_over(author="test") == []
+
+    def test_a_deletion_that_the_platform_published_itself_is_not_followed(
+        self,
+        engine: Engine,
+        ingestion: SqlMetadataIngestion,
+        metadata: RemoteLogMetadata,
+        ours: RemoteLogSegmentMetadata,
+        registry: SqlTopicRegistry,
+    ):
+        journals = SqlPublicationStore(engine, CLUSTER_ID)
+        registry.set_owner(
+            PARTITION.topic_id, "orders", TopicOwner.HANDING_OVER, expected=TopicOwner.PLATFORM, author="test"
+        )
+        lease = journals.claim(PARTITION, run_id="run", batch_id="one", lease_ms=60_000)
+        assert lease is not None
+        journals.begin(lease.fence, metadata_partition=0, partition_count=1, next_offset=0)
+        id_ = A.remote_log_segment_id.id
+        for number, state in enumerate(RemoteLogSegmentState):
+            journals.intend(lease.fence, number, Intent(id_, state, A.start_offset, A.end_offset, bytes([number])))
+            journals.advance(lease.fence, number + 1, found=number)
+        feed(ingestion, A, update_of(A, FINISHED), update_of(A, DELETE_STARTED), update_of(A, DELETE_FINISHED))
+        registry.set_owner(
+            PARTITION.topic_id, "orders", TopicOwner.BROKER, expected=TopicOwner.HANDING_OVER, author="test"
+        )
+        assert ingestion.take_over(author="test") == []
+        row = metadata.segment(A.remote_log_segment_id)
+        assert row is not None
+        assert row.metadata.state is FINISHED, "its objects stay in the archive"
 
     def test_two_runs_at_once_count_a_deletion_once(
         self,

@@ -178,11 +178,30 @@ def test_only_a_topic_that_is_being_handed_over_is_published(
 
     for owner in (TopicOwner.PLATFORM, TopicOwner.BROKER, TopicOwner.NONE):
         owned_by(owner)
-        for intent in (_intent(2), _intent(1, _DELETE_STARTED)):
+        refused = (_intent(2), _intent(2, _FINISHED), _intent(1, _DELETE_STARTED))
+        for intent in refused[:2] if owner is TopicOwner.PLATFORM else refused:
             with pytest.raises(PublicationRefusedError, match=f"owner is {owner}, not handing-over"):
                 store.intend(fence, 2, intent)
     owned_by(TopicOwner.HANDING_OVER)
-    store.intend(fence, 2, _intent(1, _DELETE_STARTED))
+    _publish(store, fence, _intent(1, _DELETE_STARTED))
+    owned_by(TopicOwner.PLATFORM)
+    store.intend(fence, 3, _intent(1, _DELETE_FINISHED))
+
+
+def test_a_segment_is_held_until_its_deletion_was_read_back(store: PublicationStore, fence: Fence) -> None:
+    first, second = _intent(1).segment_id, _intent(2).segment_id
+    assert store.held_segments(_PARTITION) == frozenset()
+    store.intend(fence, 0, _intent(1))
+    assert store.held_segments(_PARTITION) == {first}, "a record that may have arrived"
+    store.advance(fence, 1, found=0)
+    _publish(store, fence, _intent(1, _FINISHED), _intent(2), _intent(2, _FINISHED))
+    store.intend(fence, 4, _intent(1, _DELETE_STARTED))
+    assert store.held_segments(_PARTITION) == {first, second}
+    store.advance(fence, 5, found=4)
+    assert store.held_segments(_PARTITION) == {second}
+    _publish(store, fence, _intent(1, _DELETE_FINISHED), _intent(1))
+    assert store.held_segments(_PARTITION) == {first, second}, "it was published again"
+    assert store.held_segments(replace(_PARTITION, partition=1)) == frozenset()
 
 
 def test_nothing_is_written_down_before_a_journal_is_begun(store: PublicationStore) -> None:

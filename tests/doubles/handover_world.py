@@ -26,7 +26,7 @@ from include.tiering.formats.remote_log_metadata_records import (
 )
 from include.tiering.handover.checks import StoreProperties
 from include.tiering.handover.contract import Handover, LocalRetention, SeededPartition
-from include.tiering.handover.drive import carry_on, undo_handover
+from include.tiering.handover.drive import archive_handover_again, carry_on, undo_handover
 from include.tiering.handover.ports import CopyRound, HandoverLimits, HandoverPorts, StoredDigest
 from include.tiering.handover.rules import HandoverStep
 from include.tiering.handover.run_checks import gather, seed_rows
@@ -107,6 +107,7 @@ class HandoverWorld:
     limits: HandoverLimits = field(default_factory=lambda: HandoverLimits(watch_seconds=30.0, settle_seconds=30.0))
     runs: int = 0
     forgetful: bool = False
+    handover_id: Uuid = HANDOVER_ID
 
     @property
     def partitions(self) -> list[TopicIdPartition]:
@@ -134,7 +135,7 @@ class HandoverWorld:
 
     @property
     def handover(self) -> Handover:
-        return self.handovers.handover(HANDOVER_ID)
+        return self.handovers.handover(self.handover_id)
 
     @property
     def configs(self) -> dict[str, str]:
@@ -146,13 +147,13 @@ class HandoverWorld:
         return self.copying.registry.owner(TOPIC_ID)
 
     def begin(self, wanted: LocalRetention = AS_IT_WAS) -> None:
-        self.handovers.begin(HANDOVER_ID, TOPIC_ID, TOPIC, wanted, author="ada")
+        self.handovers.begin(self.handover_id, TOPIC_ID, TOPIC, wanted, author="ada")
 
     def carry_on(self, driver: str = "driver", **how: Any) -> Handover:
-        return carry_on(self.ports, HANDOVER_ID, driver, on_message=self.messages.append, **how)
+        return carry_on(self.ports, self.handover_id, driver, on_message=self.messages.append, **how)
 
     def approve(self) -> None:
-        self.handovers.approve(HANDOVER_ID, present(self.handover.plan_hash), author="grace")
+        self.handovers.approve(self.handover_id, present(self.handover.plan_hash), author="grace")
 
     def up_to(self, step: HandoverStep) -> Handover:
         """Everything before this step is done."""
@@ -162,7 +163,10 @@ class HandoverWorld:
         return self.carry_on(until=before)
 
     def undo(self) -> Any:
-        return undo_handover(self.ports, HANDOVER_ID, "driver", on_message=self.messages.append)
+        return undo_handover(self.ports, self.handover_id, "driver", on_message=self.messages.append)
+
+    def archive_again(self) -> Handover:
+        return archive_handover_again(self.ports, self.handover_id, "driver", on_message=self.messages.append)
 
     def evidence(self) -> Any:
         return gather(self.ports, TOPIC, TOPIC_ID, self.handover)

@@ -101,6 +101,7 @@ class App:
             names=self.topic_lifecycle,
             guards=self.guards,
             ownership=self.ownership,
+            held=lambda partition: stores.publications.held_segments(partition),
             publish_sizes=lambda: self.sizes.partition_sizes(),
             clock=adapters.clock,
             observe=adapters.observe,

@@ -54,6 +54,10 @@ def handover(
     undo: Annotated[
         bool, typer.Option("--undo", help="Undo the handover as far as possible, or say why that cannot be done.")
     ] = False,
+    archive_again: Annotated[
+        bool,
+        typer.Option("--archive-again", help="End a parked handover: the platform copies and expires the topic again."),
+    ] = False,
     rehearse: Annotated[
         bool,
         typer.Option("--rehearse", help="Do all steps on a throw-away broker, with copies of the newest records."),
@@ -112,8 +116,11 @@ def handover(
     to do.
 
     The command asks before the topic leaves the platform; without a terminal it needs --approve, or --approve-plan with
-    the hash that is shown. Until the first record is published, --undo restores the topic's configs and owner. See
-    docs/handover.md.
+    the hash that is shown. Until the first record is published, --undo restores the topic's configs and owner. After
+    that it leaves the handover parked: nobody copies the topic, until --resume hands it over after all, or
+    --archive-again makes it an archive of the platform again. Brokers then still know the published segments, so
+    expiration keeps these, and what was archived above them, until ./tiering publish has published their deletion,
+    which it does once the broker's log start has passed them. See docs/handover.md.
 
     --rehearse needs Java and the topic's log directories: it copies each partition's newest segments into a temporary
     directory (in TMPDIR, with space for three times their size and 64 MiB), starts a broker there, hands the topic over
@@ -121,7 +128,7 @@ def handover(
 
     Exit codes: 0 handed over, 1 refused or waiting for you, 3 worth trying again with --resume.
     """
-    _require_one(dry_run=dry_run, resume=resume, undo=undo, rehearse=rehearse)
+    _require_one(dry_run=dry_run, resume=resume, undo=undo, archive_again=archive_again, rehearse=rehearse)
     _require_fitting(
         agrees=approve or approve_plan is not None,
         lowers=local_retention_ms is not None or local_retention_bytes is not None,
@@ -139,6 +146,9 @@ def handover(
             return
         if undo:
             _undo(app, topic, approve=approve, as_json=as_json)
+            return
+        if archive_again:
+            _archive_again(app, topic, approve=approve, as_json=as_json)
             return
         from include.tiering.handover.contract import LocalRetention
 
@@ -255,6 +265,20 @@ def _undo(app: "App", topic: str, *, approve: bool, as_json: bool) -> None:
     finish(
         present_handover(_view(app, app.adapters.stores.handovers.handover(found.handover_id), None)), as_json=as_json
     )
+
+
+def _archive_again(app: "App", topic: str, *, approve: bool, as_json: bool) -> None:
+    from include.tiering.handover.report import present_handover
+    from include.tiering.handover.rules import ARCHIVED_AGAIN
+
+    found = _to_resume(app, topic)
+    if not approve:
+        if not is_asked_on_a_terminal():
+            raise SettingError(f"without a terminal --archive-again needs --approve; after it {ARCHIVED_AGAIN}")
+        if not agrees(f"After this, {ARCHIVED_AGAIN}. Archive {topic} again?"):
+            raise typer.Exit(ExitCode.FINDINGS)
+    ended = app.handover.archive_again(found.handover_id, on_message=lambda line: typer.echo(f"    {line}", err=True))
+    finish(present_handover(_view(app, ended, None)), as_json=as_json)
 
 
 def _show_checks(app: "App", topic: str, *, as_json: bool) -> None:

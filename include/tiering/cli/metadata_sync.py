@@ -134,7 +134,7 @@ def _read_again(app: "App", *, approve: bool) -> None:
 
 def publish(
     ctx: typer.Context,
-    topic: Annotated[str, typer.Argument(help="Name of the topic; it is being handed over.")],
+    topic: Annotated[str, typer.Argument(help="Name of the topic; it is being handed over, or archived again.")],
     partition: Annotated[
         list[int] | None,
         typer.Option(
@@ -151,8 +151,11 @@ def publish(
     gap, beginning with the segment that contains the broker's log start. If a segment has not passed or is missing, the
     partition waits, and the command says so (exit code 1).
 
-    The command neither begins a handover nor undoes a publication: only a topic that is being handed over can be
-    published. If another writer wrote records about a partition, nothing more of that partition is published.
+    The command neither begins a handover nor undoes one: only a topic that is being handed over can be published. Of a
+    topic that is archived again after a parked handover, it publishes deletions only: those of segments that are wholly
+    below the broker's log start, which neither brokers nor consumers need there. Their objects stay in the archive, and
+    expiration treats them like all others from then on. If another writer wrote records about a partition, nothing more
+    of that partition is published.
 
     You can kill the command at any time: brokers can work with the records that are in the topic, and the next call
     continues after them. Exit code 3: no partition was refused, but a broker did not answer, or another process

@@ -54,6 +54,7 @@ class Waits(Reason):
     STOPPED = "stopped", "stopped by a failed segment: retention by time and size waits"
     NAME_TAKEN = "name-taken", "another topic has, or may have, its name: retention set on the name does not apply"
     TOPIC_DELETED = "topic-deleted", "its topic was deleted: its remote segments stay for now"
+    PUBLISHED = "published", "brokers may take over segments that were published: these stay"
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,12 +115,22 @@ def no_doubts(_replica_id: ReplicaId, _segments: Sequence[LogSegment]) -> Mappin
     return {}
 
 
+Held = Callable[[TopicIdPartition], Collection[Uuid]]
+"""See `PublicationStore.held_segments`."""
+
+
+def nothing_held(_partition: TopicIdPartition) -> Collection[Uuid]:
+    """Return no ids, for tests and callers without published records."""
+    return ()
+
+
 @dataclass(frozen=True, slots=True)
 class ExpirationPlanner:
     """Plans deletions. Nothing is stored.
 
     `retentions` is the configured retention by topic name. `lifecycle_states` are the topics' states in the cluster, by
-    topic id. `size_doubts` is called for segments whose local bytes would count.
+    topic id. `size_doubts` is called for segments whose local bytes would count. `held` returns the ids of the segments
+    that the brokers' metadata topic has: they stay until their deletion was published.
     """
 
     metadata: RemoteLogMetadata
@@ -130,6 +141,7 @@ class ExpirationPlanner:
     lifecycle_states: Mapping[Uuid, TopicLifecycleState] = field(default_factory=dict)
     superseded_hold_ms: int = SUPERSEDED_HOLD_MS
     size_doubts: SizeDoubts = no_doubts
+    held: Held = nothing_held
 
     def partitions(self, patterns: Collection[str] = ()) -> Sequence[TopicIdPartition]:
         """Return partitions with segments, by topic and partition, whose topics match if there are patterns.
@@ -227,6 +239,9 @@ class ExpirationPlanner:
             yield Waits.NOT_OURS, f"owner: {owner}"
         if lifecycle_state.kept_because:
             yield Waits.TOPIC_DELETED, lifecycle_state.kept_because
+        if owner is TopicOwner.PLATFORM and (published := self._published(partition)):
+            below = f"./tiering publish {partition.topic} publishes the deletion of those below the broker's log start"
+            yield Waits.PUBLISHED, f"segments that brokers know: {len(published)}; {below}"
         if lifecycle_state.deletion_due or self.retentions.get(partition.topic, FOR_EVER) == FOR_EVER:
             return
         if lifecycle_state.is_name_taken:
@@ -263,7 +278,14 @@ class ExpirationPlanner:
             },
             superseded_hold_ms=self.superseded_hold_ms,
             left=self._left(partition, rows),
+            published=self._published(partition),
         )
+
+    def _published(self, partition: TopicIdPartition) -> frozenset[RemoteLogSegmentId]:
+        """Return the segments that brokers may take over. No broker looks for those of a deleted topic."""
+        if self._lifecycle_state(partition).deletion_due:
+            return frozenset()
+        return frozenset(RemoteLogSegmentId(partition, segment_id) for segment_id in self.held(partition))
 
     def newest_history(self, partition: TopicIdPartition) -> int:
         """Return the number of the history that is followed."""

@@ -6,12 +6,13 @@ The rules are those of Kafka's expiration task, in the newest version, with the 
    *superseded*: its objects are kept for `superseded_hold_ms` as evidence, then it expires.
 2. *Abandoned copies* next: COPY_SEGMENT_STARTED, no live copy lease of the partition, and no event of the copy for
    `abandoned_copy_expiry_ms`. A broker has no such rule. `copying.finish_abandoned` lists all rules for such copies.
-3. A scan: leader epochs ascending, the segments of each by start offset, each segment once (KAFKA-15479). It stops at
-   a segment under live work. After the first segment within the lineage that breaches no limit, only *log start* still
-   applies: a broker stops there, but a short segment that begins inside a longer one may be wholly below the log start
-   although the longer one is not. Segments of a history that a decision replaced (`RetentionInput.left`) count as
-   outside the lineage. A segment outside the lineage does not end the other conditions for the segments after it; to
-   itself only *log start* applies. Conditions for each segment, in order:
+3. A scan: leader epochs ascending, the segments of each by start offset, each segment once (KAFKA-15479). It stops at a
+   segment under live work, and at one that the brokers' metadata topic has (`RetentionInput.published`). After the
+   first segment within the lineage that breaches no limit, only *log start* still applies: a broker stops there, but a
+   short segment that begins inside a longer one may be wholly below the log start although the longer one is not.
+   Segments of a history that a decision replaced (`RetentionInput.left`) count as outside the lineage. A segment
+   outside the lineage does not end the other conditions for the segments after it; to itself only *log start* applies.
+   Conditions for each segment, in order:
    a. *log start*: wholly below it, and of no later epoch than that of the log start;
    b. *time*: within the lineage, largest timestamp < now - retention.ms (strictly: KAFKA-20091; only if that is not
       negative: KAFKA-17995);
@@ -47,12 +48,12 @@ def decide_deletions(given: RetentionInput) -> RetentionOutcome:
     """Decide which segments expire now. Deciding again at the same time, after they are deleted, names none.
 
     If the deletion of the topic is due, every segment expires, unfinished deletes first, then by start offset. Only
-    segments under live work and superseded segments that are still held stay.
+    segments under live work, published ones, and superseded segments that are still held stay.
     """
     existing = [segment for segment in sorted(given.segments, key=_listing_order) if segment.state is not _TOMBSTONE]
     held = [segment for segment in existing if _is_held(given, segment)]
     segments = [segment for segment in existing if segment not in held]
-    idle = [segment for segment in segments if segment.remote_log_segment_id not in given.under_live_work]
+    idle = [segment for segment in segments if not _is_bound(given, segment)]
     decisions = [*_unfinished_deletes(given, idle)]
     if not given.topic_deletion_due:
         decisions += _abandoned_copies(given, idle)
@@ -169,7 +170,7 @@ class _Scan:
         return segment.remote_log_segment_id not in self._given.left and self._lineage.holds(segment)
 
     def _is_worked_on(self, segment: RemoteLogSegmentMetadata) -> bool:
-        return segment.remote_log_segment_id in self._given.under_live_work
+        return _is_bound(self._given, segment)
 
     def _is_passed(self, segment: RemoteLogSegmentMetadata) -> bool:
         return segment.end_offset < self._log_start_offset
@@ -198,6 +199,11 @@ def _unfinished_deletes(
         else:
             age_ms = given.now_ms - superseded_at_ms
             yield _decision(segment, DeletionReason.SUPERSEDED, age_ms=age_ms, hold_ms=given.superseded_hold_ms)
+
+
+def _is_bound(given: RetentionInput, segment: RemoteLogSegmentMetadata) -> bool:
+    """Return whether a batch is copying the segment, or the brokers' metadata topic has it."""
+    return segment.remote_log_segment_id in given.under_live_work | given.published
 
 
 def _is_held(given: RetentionInput, segment: RemoteLogSegmentMetadata) -> bool:

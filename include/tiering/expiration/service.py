@@ -14,6 +14,7 @@ from include.tiering.expiration.metrics import count_batch
 from include.tiering.expiration.plan import (
     ExpirationPlan,
     ExpirationPlanner,
+    Held,
     Truncation,
     deletion_demands,
     plan_truncation,
@@ -50,7 +51,8 @@ class ExpirationService:
     """Deletes only planned segments, and only after the limits released the run or a person approved its plan.
 
     `source` opens the log directories, because retention by size counts bytes that are not copied yet. `clocks` returns
-    a guard that compares the clocks from then on. `publish_sizes` publishes the remote sizes after every plan and every
+    a guard that compares the clocks from then on. `held` returns the segments that the brokers' metadata topic has, by
+    partition: none of them is deleted. `publish_sizes` publishes the remote sizes after every plan and every
     batch. `observe` receives each step of a deletion.
     """
 
@@ -71,6 +73,7 @@ class ExpirationService:
         names: TopicLifecycle,
         guards: ActiveGuards,
         ownership: StoreOwnership,
+        held: Held,
         publish_sizes: Callable[[], object],
         clock: Clock,
         observe: StepObserver,
@@ -89,6 +92,7 @@ class ExpirationService:
         self._names = names
         self._guards = guards
         self._ownership = ownership
+        self._held = held
         self._publish_sizes = publish_sizes
         self._clock = clock
         self._observe = observe
@@ -306,6 +310,7 @@ class ExpirationService:
             lifecycle_states,
             settings.superseded.hold_ms,
             self._size_doubts,
+            self._held,
         )
 
     def _decide(

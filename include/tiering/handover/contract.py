@@ -329,7 +329,7 @@ def _forgotten(handover: Handover, now_ms: int) -> ForgottenHandover | None:
         if is_parked
         else "its retention overrides may be in force, so that nothing of the topic expires"
     )
-    ways_out = f"./tiering handover {handover.topic} --resume" + ("" if is_parked else ", or --undo")
+    ways_out = f"./tiering handover {handover.topic} --resume, or {'--archive-again' if is_parked else '--undo'}"
     return ForgottenHandover(
         handover,
         since_ms,

@@ -1,4 +1,4 @@
-"""Run the steps of a handover until it ends, waits, stops, or a given step is done; or undo it as far as possible.
+"""Run the steps of a handover until it ends, waits, stops, or a given step is done; undo it; archive the topic again.
 
     what dies                    what it leaves                       what continues
     the driver, in a step        the step, done in part; its lease    the next driver, once the lease has ended: it runs
@@ -20,6 +20,15 @@ Undo:
     checked     still nothing was published, or the      the same                            the same
                 owner is `handing-over` again
     ended       UNDONE or PARKED                         nothing                             -
+
+Archive again, for a PARKED handover:
+
+    step        done when it is reached                  a crash right after it leaves       cleaned up by
+    checked     remote storage is off, according to the  nothing                             -
+                controller
+    owner       the topic's owner is the platform        a parked handover of a topic that   the next try, or --resume,
+                                                         the platform copies                 which fences it off again
+    ended       UNDONE                                   nothing                             -
 
 A publisher checks the owner in the transaction that stores each record before it is sent. So after `owner` no record
 can be stored, and `checked` finds every record that a publisher stored until then. Two answers of a single broker are
@@ -61,7 +70,17 @@ from include.tiering.handover.retention_overrides import (
     restore_overrides,
     set_overrides,
 )
-from include.tiering.handover.rules import HandoverState, HandoverStep, Undo, UndoAction, following, is_before, undo_of
+from include.tiering.handover.rules import (
+    ARCHIVED_AGAIN,
+    SWITCHED,
+    HandoverState,
+    HandoverStep,
+    Undo,
+    UndoAction,
+    following,
+    is_before,
+    undo_of,
+)
 from include.tiering.handover.run_checks import check_preconditions, is_enabled
 from include.tiering.kafka.cluster.contract import TopicMetadata
 from include.tiering.model.ownership import TopicOwner
@@ -138,6 +157,42 @@ def undo_handover(
     """
     with _driving(ports, handover_id, driver, on_message) as run:
         return undo(run)
+
+
+def archive_again(run: HandoverRun) -> None:
+    """Make the platform the owner of the topic of a parked handover again, and end the handover as UNDONE.
+
+    The configs were restored when it was parked. The published records stay in the metadata topic; expiration deletes
+    no segment to which they belong. So brokers find every published segment after a later switch.
+
+    Raises:
+        StateConflictError: the handover is not parked, or remote storage is on.
+        BrokersError: the brokers do not answer.
+    """
+    ports, handover = run.ports, run.handover
+    if handover.state is not HandoverState.PARKED:
+        raise StateConflictError(
+            f"the handover of {handover.topic} is {handover.state} at {handover.step}: only a parked one can be"
+            " archived again. --undo parks it if something was published, and gives the topic back otherwise"
+        )
+    if _topic(ports, handover) is not None and (is_enabled(ports, handover.topic) or _is_refused_off(ports, handover)):
+        raise StateConflictError(f"{handover.topic} cannot be archived again: {SWITCHED}")
+    _set_owner(run, TopicOwner.PLATFORM, expected=TopicOwner.HANDING_OVER)
+    ports.handovers.set_state(run.drive, HandoverState.UNDONE, detail=ARCHIVED_AGAIN)
+
+
+def archive_handover_again(
+    ports: HandoverPorts, handover_id: Uuid, driver: str, *, on_message: Callable[[str], None] = _silent
+) -> Handover:
+    """Give the topic of a parked handover back to the archive, and return the ended handover.
+
+    Raises:
+        LeaseLostError: another process drives the handover.
+        StateConflictError, BrokersError: as `archive_again`.
+    """
+    with _driving(ports, handover_id, driver, on_message) as run:
+        archive_again(run)
+        return run.handover
 
 
 def _is_due(handover: Handover, until: HandoverStep | None) -> bool:
@@ -284,8 +339,10 @@ def _topic(ports: HandoverPorts, handover: Handover) -> TopicMetadata | None:
 
 def _is_switched(ports: HandoverPorts, handover: Handover) -> bool:
     """Return whether remote storage is on according to the controller; always False before the step `switch`."""
-    if is_before(handover.step, HandoverStep.SWITCH):
-        return False
+    return not is_before(handover.step, HandoverStep.SWITCH) and _is_refused_off(ports, handover)
+
+
+def _is_refused_off(ports: HandoverPorts, handover: Handover) -> bool:
     try:
         ports.brokers.alter_topic_configs(handover.topic, OFF, dry_run=True)
     except BrokersRefusedError:

@@ -49,7 +49,7 @@ class HandoverState(StrEnum):
     ACTIVE: a driver runs the next step, or it waits. STOPPED: a check refused, a step found that a person has to act or
     failed with an error that is not retriable, or an undo cannot continue; a person resumes it. UNDOING: it is being
     undone. PARKED: it was undone as far as possible, its published records stay (see `undo_of`), and it can be resumed.
-    UNDONE and DONE: it has ended.
+    UNDONE and DONE: it has ended; a parked one also ends as UNDONE if its topic is archived again.
     """
 
     ACTIVE = "active"
@@ -94,13 +94,20 @@ PUBLISHED: Final = (
     "records of its segments are in __remote_log_metadata, and brokers never lower the highest offset that they read"
     " there: if the segments were deleted, brokers would not upload these offsets again after a later"
     " remote.storage.enable=true, and local retention would delete their only copy. So the segments stay, the platform"
-    " neither copies nor expires the topic, and ./tiering handover TOPIC --resume continues the handover"
+    " neither copies nor expires the topic. ./tiering handover TOPIC --resume continues the handover, --archive-again"
+    " makes the platform the owner again, which then expires none of the published segments"
 )
 SWITCHED: Final = (
     "remote.storage.enable is true: the brokers copy and expire the topic. Kafka has one way back only,"
     " remote.storage.enable=false with remote.log.delete.on.disable=true: it deletes all remote segments and raises the"
     " log start to the earliest local offset, so it loses nothing only while earliest and earliest-local are equal. To"
     " stop only new uploads, set remote.log.copy.disable=true. ./tiering handover TOPIC --resume restores the retention"
+)
+
+
+ARCHIVED_AGAIN: Final = (
+    "the platform copies and expires the topic again. Published segments stay until their deletion was published"
+    " (./tiering publish TOPIC), and another handover can begin"
 )
 
 

@@ -15,7 +15,7 @@ from include.tiering.handover.contract import (
     LocalRetention,
     forgotten_handovers,
 )
-from include.tiering.handover.drive import carry_on, possible_undo, undo_handover
+from include.tiering.handover.drive import archive_handover_again, carry_on, possible_undo, undo_handover
 from include.tiering.handover.metrics import publish_handovers
 from include.tiering.handover.ports import HandoverPorts
 from include.tiering.handover.rules import HandoverStep, Undo, is_before
@@ -164,6 +164,16 @@ class HandoverService:
             StateConflictError: nothing can be undone any more.
         """
         return undo_handover(self._ports(), handover_id, _this_process(), on_message=on_message)
+
+    def archive_again(self, handover_id: Uuid, *, on_message: Callable[[str], None] = ignore) -> Handover:
+        """End a parked handover: the platform copies the topic again; see `drive.archive_again`.
+
+        Raises:
+            StateConflictError: the handover is not parked, or remote storage is on.
+            ForeignStoreError: the store belongs to another database.
+        """
+        self._ownership.claim()
+        return archive_handover_again(self._ports(), handover_id, _this_process(), on_message=on_message)
 
     def possible_undo(self, handover: Handover) -> Undo:
         """Return what an undo would do now. Changes nothing."""

@@ -12,7 +12,8 @@ broker's log start on, ascending, without a gap, each STARTED and then FINISHED 
 Segments that the platform is deleting or does not have any more are deleted in the topic, lowest first, before anything
 is added, and so are segments that failed before they were FINISHED in the topic. No other segment is withdrawn:
 brokers keep the highest offset that was FINISHED under each epoch, even if it is deleted later, and would treat local
-segments up to that offset as tiered.
+segments up to that offset as tiered. If the platform archives the topic again (`plan_withdrawal`), nothing is added,
+and segments wholly below the broker's log start are withdrawn as well: no local segment has their offsets any more.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -139,6 +140,32 @@ def plan_publication(
     steps = [*deletions, *finishing, *(step for segment in added for step in _addition(segment))]
     refused = _of_several_histories(rows.values(), log_start_offset) or _why_nothing(live, added, log_start_offset)
     return _plan(partition, journal, known, () if refused else steps, withheld, refused)
+
+
+def plan_withdrawal(
+    partition: TopicIdPartition, journal: Journal, rows: Mapping[Uuid, SegmentRow], *, log_start_offset: int
+) -> PublicationPlan:
+    """Return which deletions to send about a partition that the platform archives again.
+
+    A published segment is deleted in the topic if the platform deletes it or does not have it any more, or if it is
+    wholly below the broker's log start: brokers cannot delete it there any more, and need it for nothing. Its objects
+    and its row stay, and it is an ordinary segment of the archive from then on. A segment that reaches the log start
+    stays published: without it, brokers would delete the only copy that they have of its offsets after a later switch.
+
+    Args:
+        partition: the partition.
+        journal: the partition's journal.
+        rows: every segment of the partition that the platform began and that is not a tombstone, by id.
+        log_start_offset: the broker's log start offset (inclusive).
+    """
+    known = announced_segments(journal)
+    steps = [
+        step
+        for id_, announced in _ascending(known)
+        if announced.metadata.end_offset < log_start_offset or _is_to_go(announced, rows.get(id_))
+        for step in _deletion(announced, rows.get(id_))
+    ]
+    return _plan(partition, journal, known, steps, None)
 
 
 def _plan(

@@ -8,7 +8,7 @@ Changes need a lease of the role PUBLISH, so a journal has one writer at a time.
 from dataclasses import dataclass
 from typing import Protocol
 
-from include.tiering.model.ownership import Fence, PartitionLease
+from include.tiering.model.ownership import Fence, PartitionLease, TopicOwner
 from include.tiering.model.segments import RemoteLogSegmentState, TopicIdPartition, Uuid
 
 
@@ -78,6 +78,17 @@ class PublicationTotal:
     end_offset: int | None
 
 
+def owners_that_publish(state: RemoteLogSegmentState) -> tuple[TopicOwner, ...]:
+    """Return the owners a topic may have when a record that sets a segment to `state` is stored for sending.
+
+    Only a topic that is being handed over gets new segments. Deletions are also published about a topic that the
+    platform archives again, after a handover of it was given up.
+    """
+    if state >= RemoteLogSegmentState.DELETE_SEGMENT_STARTED:
+        return (TopicOwner.HANDING_OVER, TopicOwner.PLATFORM)
+    return (TopicOwner.HANDING_OVER,)
+
+
 class PublicationStore(Protocol):
     """The journals of one cluster. Each call is one transaction, on disk when it returns."""
 
@@ -115,8 +126,9 @@ class PublicationStore(Protocol):
 
         Raises:
             LeaseLostError: the lease was taken again, or was given back.
-            PublicationRefusedError: the topic's owner is not HANDING_OVER, the previous record is still pending,
-                `sequence` is not the next number, or the publication never began.
+            PublicationRefusedError: the topic's owner is not HANDING_OVER (nor PLATFORM, if the record is about the
+                deletion of a segment), the previous record is still pending, `sequence` is not the next number, or the
+                publication never began.
         """
         ...
 
@@ -143,6 +155,13 @@ class PublicationStore(Protocol):
         Raises:
             LeaseLostError: the lease was taken again, or was given back.
             PublicationRefusedError: the publication never began.
+        """
+        ...
+
+    def held_segments(self, partition: TopicIdPartition) -> frozenset[Uuid]:
+        """Return the segments whose newest record is not about their deletion, or was not read back yet.
+
+        Brokers may have them, so their objects must not be deleted.
         """
         ...
 

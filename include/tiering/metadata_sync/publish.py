@@ -59,6 +59,7 @@ from include.tiering.metadata_sync.plan_publication import (
     PublicationStep,
     intent_for,
     plan_publication,
+    plan_withdrawal,
 )
 from include.tiering.metadata_sync.publication_contract import Intent, Journal, JournalRecord, PublicationStore
 from include.tiering.model.ownership import PartitionLease, SegmentOrigin, TopicOwner
@@ -135,17 +136,19 @@ class Publisher:
     ) -> Published:
         """Send all records of the plan. Idempotent. `log_start_offset` is the broker's present one.
 
+        If the platform archives the topic again after records about it were published, the plan has only deletions.
+
         Raises:
-            PublicationRefusedError: the topic is not being handed over, the plan is refused (for example, the segments
-                do not begin at the broker's log start), the partition count of the metadata topic has changed, or the
-                independent decoder reads something else from the bytes of a record.
+            PublicationRefusedError: the topic is neither being handed over nor archived again, the plan is refused (for
+                example, the segments do not begin at the broker's log start), the partition count of the metadata topic
+                has changed, or the independent decoder reads something else from the bytes of a record.
             ForeignRecordError: another writer wrote about the partition, published records are missing, brokers stop at
                 a record, or STARTED of a deleted segment was repeated.
             LeaseLostError: another publisher has the partition, or this one was suspended for too long.
             SendingStoppedError: the topic, or all topics, are paused.
         """
-        owner = self.registry.owner(partition.topic_id)
-        if owner is not TopicOwner.HANDING_OVER:
+        owner, found = self.registry.owner(partition.topic_id), self.journals.journal(partition)
+        if owner is not TopicOwner.HANDING_OVER and (owner is not TopicOwner.PLATFORM or found is None):
             raise PublicationRefusedError(f"{partition}: its topic's owner is {owner}, not {TopicOwner.HANDING_OVER}")
         lease = self.journals.claim(partition, run_id=run_id, batch_id=batch_id, lease_ms=self.lease_ms)
         if lease is None:
@@ -253,6 +256,8 @@ class Publisher:
             for row in self.metadata.list_segments(partition)
             if row.origin is SegmentOrigin.PLATFORM
         }
+        if journal is not None and self.registry.owner(partition.topic_id) is TopicOwner.PLATFORM:
+            return plan_withdrawal(partition, journal, rows, log_start_offset=log_start_offset)
         return plan_publication(partition, journal, rows, log_start_offset=log_start_offset)
 
     def _renewed(self, lease: PartitionLease) -> tuple[PartitionLease, float]:

@@ -10,7 +10,7 @@
 from dataclasses import replace
 from typing import Any, Final
 
-from sqlalchemy import Connection, bindparam, delete, func, insert, select, update
+from sqlalchemy import Connection, bindparam, delete, func, insert, or_, select, update
 
 from include.tiering.database.schema import publications, published_records, topics
 from include.tiering.database.transactions import (
@@ -25,7 +25,13 @@ from include.tiering.database.transactions import (
     writing,
 )
 from include.tiering.errors import PublicationRefusedError
-from include.tiering.metadata_sync.publication_contract import Intent, Journal, JournalRecord, PublicationTotal
+from include.tiering.metadata_sync.publication_contract import (
+    Intent,
+    Journal,
+    JournalRecord,
+    PublicationTotal,
+    owners_that_publish,
+)
 from include.tiering.model.ownership import Fence, LeaseRole, PartitionLease, TopicOwner
 from include.tiering.model.segments import RemoteLogSegmentState, TopicIdPartition, Uuid
 from include.tiering.runs import sql_batches
@@ -45,6 +51,25 @@ _LAST: Final = (
     .where(in_partition(published_records))
     .order_by(published_records.c.sequence.desc())
     .limit(1)
+)
+_NEWEST_FIRST: Final = (
+    select(
+        published_records.c.segment_id,
+        published_records.c.state,
+        published_records.c.metadata_offset,
+        func.row_number()
+        .over(partition_by=published_records.c.segment_id, order_by=published_records.c.sequence.desc())
+        .label("age"),
+    )
+    .where(in_partition(published_records))
+    .subquery()
+)
+_HELD: Final = select(_NEWEST_FIRST.c.segment_id).where(
+    _NEWEST_FIRST.c.age == 1,
+    or_(
+        _NEWEST_FIRST.c.state < int(RemoteLogSegmentState.DELETE_SEGMENT_STARTED),
+        _NEWEST_FIRST.c.metadata_offset.is_(None),
+    ),
 )
 _PENDING: Final = (in_partition(published_records), published_records.c.metadata_offset.is_(None))
 _FOUND: Final = update(published_records).where(*_PENDING).values(metadata_offset=bindparam("found_at"))
@@ -108,7 +133,7 @@ class SqlPublicationStore(DatedStore):
         key = key_of(self._cluster_id, partition)
         with writing(self._engine) as connection:
             self._hold(connection, fence)
-            self._require_owner(connection, partition)
+            self._require_owner(connection, partition, intent.state)
             row = connection.execute(_LAST, key).one_or_none()
             last = None if row is None else _record_from(row)
             if last is not None and last.sequence == sequence and last.intent == intent:
@@ -144,6 +169,12 @@ class SqlPublicationStore(DatedStore):
             self._hold(connection, fence)
             connection.execute(_FORGET, key_of(self._cluster_id, fence.topic_id_partition))
 
+    def held_segments(self, partition: TopicIdPartition) -> frozenset[Uuid]:
+        """Implement `PublicationStore.held_segments`."""
+        with reading(self._engine) as connection:
+            found = connection.execute(_HELD, key_of(self._cluster_id, partition)).scalars().all()
+        return frozenset(map(Uuid.parse, found))
+
     def totals(self) -> tuple[PublicationTotal, ...]:
         """Implement `PublicationStore.totals`."""
         with reading(self._engine) as connection:
@@ -169,11 +200,11 @@ class SqlPublicationStore(DatedStore):
         ):
             raise PublicationRefusedError(f"{fence.topic_id_partition}: no publication was begun")
 
-    def _require_owner(self, connection: Connection, partition: TopicIdPartition) -> None:
+    def _require_owner(self, connection: Connection, partition: TopicIdPartition, state: RemoteLogSegmentState) -> None:
         key = {"of_cluster": self._cluster_id, "of_topic": str(partition.topic_id)}
         stored = connection.execute(_OWNER, key).scalar_one_or_none()
         owner = TopicOwner.NONE if stored is None else TopicOwner(stored)
-        if owner is not TopicOwner.HANDING_OVER:
+        if owner not in owners_that_publish(state):
             raise PublicationRefusedError(f"{partition}: its topic's owner is {owner}, not {TopicOwner.HANDING_OVER}")
 
     def _require_found_before(self, connection: Connection, fence: Fence, found: int) -> None:

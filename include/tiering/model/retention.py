@@ -54,6 +54,8 @@ class RetentionInput:
         topic_deletion_due: whether the remote data of this deleted topic is due for deletion.
         superseded_at_ms: when a new copy replaced a failed segment, for segments whose deletion waits because of that.
         superseded_hold_ms: how long the objects of these segments are kept, even if another rule would delete them.
+        published: segments that the brokers' metadata topic has. Like those under live work they never expire, and the
+            scan stops at each of them, so that nothing above them expires by size or time. They count in the total.
         left: segments of a history that a decision replaced: another history is followed from an offset at or below
             their end. They are outside the lineage, even if their leader epochs are in it again.
 
@@ -76,6 +78,7 @@ class RetentionInput:
     superseded_at_ms: Mapping[RemoteLogSegmentId, int] = field(default_factory=dict)
     superseded_hold_ms: int = SUPERSEDED_HOLD_MS
     left: frozenset[RemoteLogSegmentId] = frozenset()
+    published: frozenset[RemoteLogSegmentId] = frozenset()
 
     def __post_init__(self) -> None:
         for name in _NOT_NEGATIVE:

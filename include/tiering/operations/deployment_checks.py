@@ -4,7 +4,7 @@ They concern the schema, the store, log directories, cluster metadata, pauses, h
 ledger and suite files.
 """
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from types import MappingProxyType
@@ -34,6 +34,7 @@ from include.tiering.errors import (
 from include.tiering.handover.contract import HandoverStore, forgotten_handovers
 from include.tiering.kafka.cluster.contract import ClusterMetadata
 from include.tiering.kafka.log_dirs.dirs import DirIdentity, identify, require_agreement
+from include.tiering.model.segments import TopicIdPartition
 from include.tiering.operations.checks import Concern, Probe
 from include.tiering.operations.known_names import NamedStores
 from include.tiering.presentation import count
@@ -56,6 +57,26 @@ HANDOVERS: Final = "hand-overs"
 LEASES: Final = "leases"
 QUOTAS: Final = "quotas"
 SUITES: Final = "suites"
+
+
+class PublishedCount(Protocol):
+    """How many segments of one partition are published to its brokers."""
+
+    @property
+    def topic_id_partition(self) -> TopicIdPartition:
+        """The partition."""
+
+    @property
+    def live_segments(self) -> int:
+        """Published segments whose deletion is not published."""
+
+
+class Publications(Protocol):
+    """What the platform published to the brokers' metadata topic."""
+
+    def totals(self) -> Sequence[PublishedCount]:
+        """Return every partition about which something was published."""
+        ...
 
 
 class ClusterStores(NamedStores, Protocol):
@@ -88,6 +109,10 @@ class ClusterStores(NamedStores, Protocol):
     @property
     def handovers(self) -> HandoverStore:
         """Handovers of topics to their brokers."""
+
+    @property
+    def publications(self) -> Publications:
+        """Published records."""
 
     @property
     def configs(self) -> ConfigStore:

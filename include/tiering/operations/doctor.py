@@ -11,6 +11,7 @@ from typing import Final, TypedDict
 from include.tiering.copying.plan import CopyPlan, HeldBack, HeldBackPartition, errors_about
 from include.tiering.errors import printable
 from include.tiering.handover.contract import Handover
+from include.tiering.handover.rules import HandoverState
 from include.tiering.kafka.log_dirs.contract import IneligibleReason, Replica, UnfinishedTransaction
 from include.tiering.model.reasons import Reason
 from include.tiering.model.segments import TopicIdPartition
@@ -24,7 +25,7 @@ from include.tiering.units import format_bytes, format_duration
 
 
 class Cause(Reason):
-    """The obstacle of a partition; the last five members are no obstacles."""
+    """The obstacle of a partition; the last six members are no obstacles."""
 
     NOT_FOUND = "not-found", "not found"
     NOT_INCLUDED = "not-included", "not included"
@@ -37,6 +38,7 @@ class Cause(Reason):
     TOPIC_QUOTA = "topic-quota", "topic quota"
     BEING_COPIED = "being-copied", "being copied"
     WAITS_FOR_A_RUN = "waits-for-a-run", "waits for a run"
+    PUBLISHED = "published", "known to brokers"
     NOTHING_ROLLED = "nothing-rolled", "nothing rolled yet"
     UP_TO_DATE = "up-to-date", "up to date"
     DELETED = "deleted", "deleted"
@@ -52,7 +54,9 @@ class Cause(Reason):
         return not self.tiers and self is not Cause.DELETED
 
 
-_TIERS: Final = frozenset({Cause.BEING_COPIED, Cause.WAITS_FOR_A_RUN, Cause.NOTHING_ROLLED, Cause.UP_TO_DATE})
+_TIERS: Final = frozenset(
+    {Cause.BEING_COPIED, Cause.WAITS_FOR_A_RUN, Cause.PUBLISHED, Cause.NOTHING_ROLLED, Cause.UP_TO_DATE}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -317,10 +321,26 @@ def diagnose_handovers(open_handovers: Iterable[Handover]) -> tuple[Diagnosis, .
             Cause.HANDOVER,
             f"a handover is {open_handover.state} at {open_handover.step}"
             + (f": {open_handover.detail}" if open_handover.detail else ""),
-            f"./tiering handover {open_handover.topic} --resume, or --undo",
+            f"./tiering handover {open_handover.topic} --resume, or "
+            + ("--archive-again" if open_handover.state is HandoverState.PARKED else "--undo"),
         )
         for open_handover in open_handovers
     )
+
+
+def diagnose_published(topic: str, segments: int) -> tuple[Diagnosis, ...]:
+    """Return a line about an archived topic of which brokers may take over this many segments; none for 0."""
+    if not segments:
+        return ()
+    finding = (
+        f"archived again after a handover: brokers know of {_segments(segments)}; neither these nor what was archived"
+        " above them expires until their deletion is published"
+    )
+    advice = (
+        f"./tiering publish {topic} publishes the deletion of those below the broker's log start; ./tiering handover"
+        f" {topic} hands it over"
+    )
+    return (Diagnosis(topic, None, Cause.PUBLISHED, finding, advice),)
 
 
 def with_left_damage(

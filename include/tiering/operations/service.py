@@ -23,10 +23,17 @@ from include.tiering.errors import (
 )
 from include.tiering.kafka.cluster.contract import Brokers, ClusterMetadata
 from include.tiering.kafka.log_dirs.contract import LogSource, Replica, UnfinishedTransaction, matches
-from include.tiering.model.ownership import LeaseRole
+from include.tiering.model.ownership import LeaseRole, TopicOwner
 from include.tiering.operations.checks import run_checks
 from include.tiering.operations.deployment_checks import DOES_WITHOUT, NEVER_NEEDED, ClusterStores, DeploymentChecks
-from include.tiering.operations.doctor import Diagnosis, Evidence, diagnose, diagnose_handovers, with_left_damage
+from include.tiering.operations.doctor import (
+    Diagnosis,
+    Evidence,
+    diagnose,
+    diagnose_handovers,
+    diagnose_published,
+    with_left_damage,
+)
 from include.tiering.operations.known_names import KnownNames
 from include.tiering.operations.readiness import (
     NOTHING_PLANNED,
@@ -156,8 +163,19 @@ class OperationsService:
         with suppress(MetadataUnavailableError):
             store = self._stores().handovers
             handovers = [open_handover for open_handover in store.open_handovers() if open_handover.topic == topic]
-            return (*diagnose_handovers(handovers), *self._diagnose_copies(topic))
+            published = diagnose_published(topic, self._published_segments(topic))
+            return (*diagnose_handovers(handovers), *published, *self._diagnose_copies(topic))
         return self._diagnose_copies(topic)
+
+    def _published_segments(self, topic: str) -> int:
+        """Return how many published segments of a topic that the platform archives the brokers have."""
+        stores = self._stores()
+        return sum(
+            total.live_segments
+            for total in stores.publications.totals()
+            if total.topic_id_partition.topic == topic
+            and stores.registry.owner(total.topic_id_partition.topic_id) is TopicOwner.PLATFORM
+        )
 
     def _diagnose_copies(self, topic: str) -> tuple[Diagnosis, ...]:
         included = matches(topic, self._settings.topics.include)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from sqlalchemy import Connection, Row, Select, and_, bindparam, delete, exists, insert, select, text, update
+from sqlalchemy import Connection, Row, Select, and_, bindparam, delete, exists, func, insert, select, text, update
 
 from include.tiering.database.event_log import EventKind, Subject, record_event, topic_subject
 from include.tiering.database.schema import (
@@ -17,6 +17,7 @@ from include.tiering.database.schema import (
     ingested_records,
     metadata_positions,
     metadata_topics,
+    published_records,
     quality_results,
     segment_epochs,
     segments,
@@ -24,7 +25,9 @@ from include.tiering.database.schema import (
 )
 from include.tiering.database.transactions import (
     NowMs,
+    in_partition,
     insert_for,
+    key_of,
     lock_partition,
     of_partition,
     partition_from,
@@ -261,6 +264,21 @@ _SAME_TOPIC: Final = and_(topics.c.cluster_id == segments.c.cluster_id, topics.c
 _OF_BROKERS: Final = text("origin = 'broker'")
 _BEHIND_BROKERS: Final = text("origin = 'platform' AND broker_state > state")
 _CHANGE_SEGMENT: Final = update(segments).where(segments.c.segment_key == bindparam("of_key"))
+_NEWEST_RECORDS: Final = (
+    select(
+        published_records.c.segment_id,
+        published_records.c.state,
+        func.row_number()
+        .over(partition_by=published_records.c.segment_id, order_by=published_records.c.sequence.desc())
+        .label("age"),
+    )
+    .where(in_partition(published_records))
+    .subquery()
+)
+_WITHDRAWN: Final = select(_NEWEST_RECORDS.c.segment_id).where(
+    _NEWEST_RECORDS.c.age == 1,
+    _NEWEST_RECORDS.c.state >= int(RemoteLogSegmentState.DELETE_SEGMENT_STARTED),
+)
 _AT_ONCE: Final = 500
 
 
@@ -293,6 +311,7 @@ def give_to_brokers(connection: Connection, cluster_id: str, now_ms: int, author
 def follow_brokers(connection: Connection, cluster_id: str, now_ms: NowMs, author: str) -> Iterator[str]:
     """Advance the platform's segments in topics of the owner BROKER to the states of deletion that brokers recorded.
 
+    Left out are segments whose deletion the platform published itself: their objects stay in the archive.
     Yield a sentence for each partition with such segments.
     """
     behind = (
@@ -302,11 +321,19 @@ def follow_brokers(connection: Connection, cluster_id: str, now_ms: NowMs, autho
         .where(segments.c.broker_state >= int(RemoteLogSegmentState.DELETE_SEGMENT_STARTED))
     )
     for partition, group in _locked_groups(connection, cluster_id, behind):
-        followed = [(row.segment_key, segment_row_of(row)) for row in group]
+        withdrawn = _withdrawn(connection, cluster_id, partition)
+        followed = [(row.segment_key, segment_row_of(row)) for row in group if row.segment_id not in withdrawn]
+        if not followed:
+            continue
         _follow(connection, cluster_id, partition, followed, now_ms(connection))
         detail = f"brokers delete {len(followed)} of our segments"
         record_ingestion(connection, cluster_id, partition, detail, now_ms(connection), author)
         yield f"{partition}: {detail}"
+
+
+def _withdrawn(connection: Connection, cluster_id: str, partition: TopicIdPartition) -> frozenset[str]:
+    """Return the ids of the segments whose newest record that the platform published is about their deletion."""
+    return frozenset(connection.execute(_WITHDRAWN, key_of(cluster_id, partition)).scalars())
 
 
 def _locked_groups(

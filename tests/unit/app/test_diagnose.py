@@ -2,6 +2,7 @@
 
 import shutil
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,9 @@ import pytest
 from include.tiering.app import App, open_app
 from include.tiering.configs.config_store import ALL_BROKERS
 from include.tiering.copying.run_scope import RunScope
+from include.tiering.metadata_sync.publication_contract import Intent
+from include.tiering.model.ownership import TopicOwner
+from include.tiering.model.segments import RemoteLogSegmentState
 from include.tiering.operations.doctor import Cause, Diagnosis
 from include.tiering.settings import load_settings
 from tests.doubles.broker_data import copy_of
@@ -101,6 +105,29 @@ def test_a_pause_of_one_topic_and_of_all(app: App) -> None:
     assert (found.cause, found.finding) == (Cause.NOT_READY, "paused: ./tiering resume --topic bigrecs")
     app.adapters.stores.work.pause(None, author="ada")
     assert one(app, "bigrecs").finding == "pause: all topics are paused: ./tiering resume"
+
+
+def test_what_of_an_archived_topic_brokers_may_take_over(app: App) -> None:
+    app.copying.plan("run", scope=RunScope(("bigrecs",)))
+    app.copying.run_batch("run", "batch")
+    stores = app.adapters.stores
+    (partition,) = stores.metadata.partitions()
+    (row,) = stores.metadata.list_segments(partition)
+    set_owner = partial(stores.registry.set_owner, partition.topic_id, "bigrecs", author="test")
+    set_owner(TopicOwner.HANDING_OVER, expected=TopicOwner.PLATFORM)
+    lease = stores.publications.claim(partition, run_id="run", batch_id="one", lease_ms=60_000)
+    assert lease is not None
+    stores.publications.begin(lease.fence, metadata_partition=0, partition_count=1, next_offset=0)
+    ids = row.metadata.remote_log_segment_id.id, row.metadata.start_offset, row.metadata.end_offset
+    for number, state in enumerate(tuple(RemoteLogSegmentState)[:2]):
+        stores.publications.intend(lease.fence, number, Intent(ids[0], state, *ids[1:], b"record"))
+        stores.publications.advance(lease.fence, number + 1, found=number)
+    assert Cause.PUBLISHED not in [line.cause for line in app.operations.diagnose("bigrecs")]
+    set_owner(TopicOwner.PLATFORM, expected=TopicOwner.HANDING_OVER)
+    line = app.operations.diagnose("bigrecs")[0]
+    assert (line.cause, line.cause.is_finding, line.partition) == (Cause.PUBLISHED, False, None)
+    assert line.finding.startswith("archived again after a handover: brokers know of 1 segment;")
+    assert "./tiering publish bigrecs" in line.advice
 
 
 def test_a_store_that_is_not_ours(app: App, tmp_path: Path) -> None:

@@ -9,6 +9,8 @@ from typer.testing import CliRunner
 from include.tiering.cli.app import cli
 from include.tiering.cli.command import Session
 from include.tiering.cli.exit_codes import ExitCode
+from include.tiering.handover.rules import HandoverState, HandoverStep
+from include.tiering.model.ownership import TopicOwner
 from tests.doubles.handover_world import OLD_RETENTION, TOPIC, WorldApp, handover_world
 from tests.doubles.json_shapes import checked
 
@@ -111,6 +113,20 @@ def test_undo_says_what_it_would_do_and_does_it(run, world):
     assert world.configs == OLD_RETENTION
 
 
+def test_a_parked_topic_is_archived_again_after_a_question(run, world):
+    world.begin()
+    world.up_to(HandoverStep.SWITCH)
+    run(TOPIC, "--undo", "--approve")
+    asked = run(TOPIC, "--archive-again")
+    assert asked.exit_code == ExitCode.USAGE
+    assert "the platform copies and expires the topic again" in asked.stderr
+    assert world.handover.state is HandoverState.PARKED
+    ended = run(TOPIC, "--archive-again", "--approve", "--json")
+    assert ended.exit_code == ExitCode.DONE
+    assert document(ended)["state"] == "undone"
+    assert world.owner is TopicOwner.PLATFORM
+
+
 def test_undo_behind_the_switch_says_why_not(run, world):
     run(TOPIC)
     world.forgetful = True
@@ -127,7 +143,7 @@ def test_flags_that_exclude_each_other(run, flags):
     assert run(TOPIC, *flags).exit_code == ExitCode.USAGE
 
 
-@pytest.mark.parametrize("flag", ["--resume", "--undo"])
+@pytest.mark.parametrize("flag", ["--resume", "--undo", "--archive-again"])
 def test_there_is_nothing_to_go_on_with(run, flag):
     refused = run(TOPIC, flag)
     assert refused.exit_code == ExitCode.FINDINGS

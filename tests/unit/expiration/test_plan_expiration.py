@@ -327,3 +327,30 @@ class TestADeletedTopic:
         plan = world.plan()
         assert [one.topic_id_partition.topic_id for one in plan.expirations] == [again.topic_id]
         assert waits(plan) == [("orders-0", Waits.NAME_TAKEN, f"topic id {ORDERS.topic_id} keeps all: another has it")]
+
+
+def test_what_brokers_may_take_over_stays_and_ends_the_scan_until_its_deletion_was_published(world):
+    world.retentions["orders"] = TopicRetention(retention_ms=0)
+    first, second, _ = (row.metadata.remote_log_segment_id for row in world.metadata.list_segments(ORDERS))
+    held = {second.id}
+    planner = replace(world.planner, held=lambda _: held)
+    plan = planner.plan("run", planner.partitions(), None, now_ms=NOW_MS)
+    assert bases(plan) == [("orders-0", [0])], "what lies above it would leave a hole below itself"
+    (waits,) = plan.waiting
+    assert (waits.reason, waits.detail.split(";")[0]) == (Waits.PUBLISHED, "segments that brokers know: 1")
+    assert "./tiering publish orders" in waits.detail
+    held.clear()
+    (planned,) = planner.plan("run", planner.partitions(), None, now_ms=NOW_MS).expirations
+    held.add(first.id)
+    again = planner.plan_again(planned, now_ms=NOW_MS)
+    assert again.deletions == (), "published between the plan and the deletion"
+    world.lifecycle_states[ORDERS.topic_id] = TopicLifecycleState(deletion_due=True)
+    assert bases(planner.plan("run", planner.partitions(), None, now_ms=NOW_MS)) == [("orders-0", [0, 100, 200])]
+
+
+def test_a_raised_log_start_deletes_nothing_that_brokers_may_take_over(world):
+    first, *_ = (row.metadata.remote_log_segment_id for row in world.metadata.list_segments(ORDERS))
+    world.metadata.raise_log_start(ORDERS, 200, reason="delete-records", author="ada")
+    assert bases(world.plan()) == [("orders-0", [0, 100])]
+    planner = replace(world.planner, held=lambda _: {first.id})
+    assert bases(planner.plan("run", planner.partitions(), None, now_ms=NOW_MS)) == []

@@ -9,15 +9,15 @@ from include.tiering.errors import BrokersRefusedError, BrokersUnavailableError,
 from include.tiering.formats.remote_log_metadata import encode
 from include.tiering.formats.remote_log_metadata_records import segment_record, update_record
 from include.tiering.handover.contract import ALONE_MS, PERSON_MS, LocalRetention, forgotten_handovers
-from include.tiering.handover.rules import HandoverState, HandoverStep
+from include.tiering.handover.rules import ARCHIVED_AGAIN, HandoverState, HandoverStep
 from include.tiering.kafka.log_dirs.contract import IneligibleReason
 from include.tiering.kafka.metadata_topic.contract import metadata_partition_of
-from include.tiering.model.ownership import LeaseRole
+from include.tiering.model.ownership import LeaseRole, TopicOwner
 from include.tiering.model.segments import RemoteLogSegmentState, Verdict
 from include.tiering.operations.doctor import diagnose_handovers
 from tests.doubles.handover_world import HANDOVER_ID, OLD_RETENTION, TOPIC, TOPIC_ID, handover_world
 from tests.doubles.present import present
-from tests.doubles.segments import CLUSTER_ID, delete, segment_of, update_of
+from tests.doubles.segments import CLUSTER_ID, delete, segment_of, update_of, uuid
 
 
 @pytest.fixture
@@ -311,6 +311,61 @@ def test_a_parked_handover_begins_again_with_its_overrides_and_publishes_nothing
     assert [world.publications.journal(one).records for one in world.partitions] == before
 
 
+def test_a_parked_one_is_archived_again_and_handed_over_later(world):
+    world.up_to(HandoverStep.SWITCH)
+    world.undo()
+    ended = world.archive_again()
+    assert (ended.state, ended.detail, world.owner) == (HandoverState.UNDONE, ARCHIVED_AGAIN, TopicOwner.PLATFORM)
+    assert world.configs == OLD_RETENTION
+    assert all(world.publications.held_segments(one) for one in world.partitions)
+    world.roll(0)
+    assert world.ports.actions.copy_round(TOPIC, "again").copied_segments == 1, "the archive goes on"
+    world.handover_id = uuid(99)
+    world.begin()
+    world.carry_on()
+    world.approve()
+    assert world.carry_on().state is HandoverState.DONE
+    assert [world.brokers.partition(TOPIC_ID, number).latest_tiered for number in (0, 1)] == [29, 19]
+
+
+@pytest.mark.parametrize("step", [HandoverStep.COPY, HandoverStep.SWITCH, HandoverStep.TAKE_OVER])
+def test_only_a_parked_one_is_archived_again(world, step):
+    world.up_to(step) if step is not HandoverStep.COPY else world.carry_on(until=HandoverStep.OVERRIDES)
+    with pytest.raises(StateConflictError, match="only a parked one can be archived again"):
+        world.archive_again()
+
+
+@pytest.mark.parametrize("shown", [True, False])
+def test_a_topic_that_was_switched_on_is_not_archived_again(world, shown):
+    world.up_to(HandoverStep.SWITCH)
+    world.undo()
+    world.switch_by_hand()
+    if not shown:  # One broker lags behind the controller.
+        real = world.brokers.topic_configs
+        world.brokers.topic_configs = lambda topic: {
+            key: value for key, value in real(topic).items() if key != "remote.storage.enable"
+        }
+    with pytest.raises(StateConflictError, match=r"cannot be archived again: remote\.storage.enable is true"):
+        world.archive_again()
+    assert (world.handover.state, world.owner) == (HandoverState.PARKED, TopicOwner.HANDING_OVER)
+
+
+def test_an_end_between_the_owner_and_the_end_of_the_handover_is_repeated_or_resumed(world):
+    world.up_to(HandoverStep.SWITCH)
+    world.undo()
+
+    def end(name):
+        if name == "set_state":
+            raise KeyboardInterrupt
+
+    world.at = end
+    with pytest.raises(KeyboardInterrupt):
+        world.archive_again()
+    world.at = lambda _: None
+    assert (world.handover.state, world.owner) == (HandoverState.PARKED, TopicOwner.PLATFORM)
+    assert world.archive_again().state is HandoverState.UNDONE
+
+
 def test_what_has_ended_is_not_undone(world):
     world.carry_on()
     world.undo()
@@ -355,7 +410,7 @@ def test_a_parked_one_is_named_after_a_day_because_nobody_copies_its_topic(world
     assert forgotten_handovers([world.handover], now_ms + PERSON_MS) == []
     (found,) = forgotten_handovers([world.handover], now_ms + PERSON_MS + 1)
     assert found.message.endswith(
-        "and the platform neither copies nor expires the topic. ./tiering handover orders --resume"
+        "and the platform neither copies nor expires the topic. ./tiering handover orders --resume, or --archive-again"
     )
 
 

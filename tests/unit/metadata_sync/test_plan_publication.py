@@ -23,6 +23,7 @@ from include.tiering.metadata_sync.plan_publication import (
     Withheld,
     intent_for,
     plan_publication,
+    plan_withdrawal,
 )
 from include.tiering.metadata_sync.publication_contract import Intent, Journal, JournalRecord
 from include.tiering.model.segments import (
@@ -214,6 +215,23 @@ def test_a_deletion_that_was_told_in_part_comes_to_its_end() -> None:
     journal = _journal(*_both(A, B), (A, _DELETE_STARTED))
     assert _records(_plan(journal, _rows(A, B, states={0: _DELETE_STARTED}), 200)) == []
     assert _records(_plan(journal, _rows(B), 200)) == [(100, _DELETE_FINISHED)]
+
+
+def test_of_a_topic_that_is_archived_again_only_what_no_broker_has_is_withdrawn() -> None:
+    journal = _journal(*_both(A, B), (C, _STARTED))
+    rows = _rows(A, B, C, _segment(4, 400, 499))
+    at_the_start = plan_withdrawal(_PARTITION, journal, rows, log_start_offset=199)
+    assert (at_the_start.steps, at_the_start.refused, at_the_start.withheld) == ((), None, None)
+    passed = plan_withdrawal(_PARTITION, journal, rows, log_start_offset=250)
+    assert _records(passed) == [(100, _DELETE_STARTED), (100, _DELETE_FINISHED)]
+    assert (passed.end_offset, passed.highest_recorded_end_offset) == (299, 299)
+    gone = plan_withdrawal(_PARTITION, journal, _rows(A, C), log_start_offset=100)
+    assert _records(gone) == [(200, _DELETE_STARTED), (200, _DELETE_FINISHED)]
+
+
+def test_what_was_withdrawn_below_the_log_start_is_not_published_again() -> None:
+    journal = _journal(*_both(A, B), (A, _DELETE_STARTED), (A, _DELETE_FINISHED))
+    assert _records(_plan(journal, _rows(A, B, C), 250)) == [(300, 0), (300, 1)]
 
 
 def test_what_was_deleted_there_and_is_here_is_published_again_under_the_same_id() -> None:

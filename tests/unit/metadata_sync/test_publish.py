@@ -28,7 +28,7 @@ from tests.doubles.databases import AdjustableNow, empty
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.memory_metadata_topic import MemoryMetadataTopic
 from tests.doubles.publication_world import RANGES, PublicationWorld, ignore, orders
-from tests.doubles.segments import DELETE_STARTED, FINISHED, delete, segment_of, update_of
+from tests.doubles.segments import DELETE_STARTED, FINISHED, delete, finish, segment_of, update_of
 from tests.doubles.tiered_topic import records_about, require_valid_prefix
 
 _PARTITION = orders()
@@ -208,6 +208,33 @@ def test_one_that_ends_anywhere_is_taken_up(
     _publish(world.publisher(topic, clock), batch_id="another")
     assert _finished(topic) == list(RANGES)
     assert len(records_about(topic, _PARTITION)) == 6
+
+
+def test_a_topic_that_is_archived_again_gets_deletions_and_nothing_else(
+    world: PublicationWorld, topic: MemoryMetadataTopic, clock: ManualClock
+) -> None:
+    segments, fence = world.copied(_PARTITION, RANGES[:2])
+    _publish(world.publisher(topic, clock))
+    world.owned_by(_PARTITION, TopicOwner.PLATFORM)
+    later = segment_of(_PARTITION, 9, 300, 420, {0: 300})
+    finish(world.metadata, later, fence)
+    world.metadata.record_verdict(later.remote_log_segment_id, Verdict.PASSED)
+    publisher = world.publisher(topic, clock)
+    assert publisher.plan(_PARTITION, log_start_offset=100).steps == ()
+    assert _publish(publisher).records == 0
+    assert _publish(publisher, log_start_offset=200).records == 2
+    ids = [segment.remote_log_segment_id.id for segment in segments]
+    assert world.journals.held_segments(_PARTITION) == {ids[1]}
+    assert [row.metadata.state for row in world.metadata.list_segments(_PARTITION)] == [FINISHED] * 3
+
+
+def test_a_topic_of_the_platform_that_was_never_published_is_refused(
+    world: PublicationWorld, topic: MemoryMetadataTopic, clock: ManualClock
+) -> None:
+    world.copied(_PARTITION)
+    world.owned_by(_PARTITION, TopicOwner.PLATFORM)
+    with pytest.raises(PublicationRefusedError, match="owner is platform, not handing-over"):
+        _publish(world.publisher(topic, clock))
 
 
 def _left_pending(world: PublicationWorld, topic: MemoryMetadataTopic, clock: ManualClock, number: int = 2) -> bytes:

@@ -203,10 +203,11 @@ def test_a_failed_segment_that_is_copied_anew_is_named_beside_what_stands_behind
     assert behind.finding.endswith("35; the next run first copies 1 segment again that failed the quality gate")
 
 
-def test_every_cause_but_four_is_a_finding() -> None:
+def test_every_cause_but_five_is_a_finding() -> None:
     assert [cause for cause in Cause if cause.tiers] == [
         Cause.BEING_COPIED,
         Cause.WAITS_FOR_A_RUN,
+        Cause.PUBLISHED,
         Cause.NOTHING_ROLLED,
         Cause.UP_TO_DATE,
     ]

@@ -35,13 +35,14 @@ orphan objects (objects that the database does not know) by a plan that a person
 
 The crash table of `include/tiering/audit/remove_orphans.py` says what a crash of the removal leaves. What each finding
 means is in `docs/runbook.md`, *An audit has findings*.
-"""
 
-from datetime import UTC, datetime
+Unless Airflow's `dags_are_paused_at_creation` is off, this DAG is paused when Airflow first finds it, and compares
+nothing until a person switches it on: `airflow dags unpause tiering_audit`.
+"""
 
 from airflow.sdk import DAG, Param, TriggerRule
 
-from plugins.tiering_airflow import configuration
+from plugins.tiering_airflow import alerts, configuration
 from plugins.tiering_airflow.approval import PlanApprovalOperator
 from plugins.tiering_airflow.audit import (
     AUDIT_TASK_ID,
@@ -64,8 +65,8 @@ from plugins.tiering_airflow.shared import (
     OUTCOME_TASK_ID,
     PLAN_TASK_ID,
     RELEASE_TASK_ID,
-    RETRY_ARGUMENTS,
     SAFETY_LIMIT_TASK_ID,
+    task_arguments,
 )
 
 FORM = {
@@ -98,13 +99,14 @@ with DAG(
     description="Compare all objects in the store with the metadata; remove orphan objects only by an approved plan",
     doc_md=__doc__,
     schedule=configuration.audit_schedule(),
-    start_date=datetime(2025, 1, 1, tzinfo=UTC),
+    start_date=configuration.start_date(),
     catchup=False,
     max_active_runs=1,
     max_active_tasks=2,
     params=FORM,
-    default_args=RETRY_ARGUMENTS | {"owner": "tiering"},
+    default_args=task_arguments(),
     tags=["tiering", "audit"],
+    **alerts.dag_arguments("tiering_audit"),
 ):
     ready = TieringReadySensor(task_id="ready", slot_pool=READER_POOL)
     audit = AuditOperator(task_id=AUDIT_TASK_ID, pool=READER_POOL, pool_slots=1)

@@ -19,14 +19,13 @@ not applied the change within 5 seconds, the task is retried; to repeat a change
 approval. All names of configs are in `docs/settings.md`.
 """
 
-from datetime import UTC, datetime
-
 from airflow.sdk import DAG, Param
 
 from include.tiering.configs.config_catalogue import accepted_names, config_names
 from include.tiering.configs.config_store import EntityType
+from plugins.tiering_airflow import alerts, configuration
 from plugins.tiering_airflow.configs import ALLOW_UNKNOWN, AlterConfigOperator
-from plugins.tiering_airflow.shared import RETRY_ARGUMENTS
+from plugins.tiering_airflow.shared import task_arguments
 
 ENTITY_TYPE = Param(
     "brokers", type="string", enum=[str(kind) for kind in EntityType], title="Entity type", section="Entity"
@@ -90,7 +89,7 @@ with DAG(
     description="Change a quota or a dynamic config while jobs run",
     doc_md=__doc__,
     schedule=None,
-    start_date=datetime(2025, 1, 1, tzinfo=UTC),
+    start_date=configuration.start_date(),
     catchup=False,
     max_active_runs=1,
     max_active_tasks=1,
@@ -106,7 +105,8 @@ with DAG(
         "set": SET,
         "remove": REMOVE,
     },
-    default_args=RETRY_ARGUMENTS | {"owner": "tiering"},
+    default_args=task_arguments(),
     tags=["tiering", "configs"],
+    **alerts.dag_arguments("tiering_configs"),
 ):
     AlterConfigOperator(task_id="alter")

@@ -30,13 +30,14 @@ Log dirs are only read.
 
 The next run cleans up what a crash leaves: see the crash table of `include/tiering/copying/copy_segment.py`. What can
 fail, and what to do then, is in `docs/failure-modes.md` and `docs/runbook.md`.
-"""
 
-from datetime import UTC, datetime
+Unless Airflow's `dags_are_paused_at_creation` is off, this DAG is paused when Airflow first finds it, and copies
+nothing until a person switches it on: `airflow dags unpause tiering_copy`.
+"""
 
 from airflow.sdk import DAG, Param, TriggerRule
 
-from plugins.tiering_airflow import configuration
+from plugins.tiering_airflow import alerts, configuration
 from plugins.tiering_airflow.copying import (
     CopyBatchOperator,
     CopySummaryOperator,
@@ -48,7 +49,7 @@ from plugins.tiering_airflow.copying import (
 )
 from plugins.tiering_airflow.pools import COPIER_POOL
 from plugins.tiering_airflow.readiness import TieringReadySensor
-from plugins.tiering_airflow.shared import BYTES_SCHEMA, PLAN_TASK_ID, REMOTE_LOG, RETRY_ARGUMENTS
+from plugins.tiering_airflow.shared import BYTES_SCHEMA, PLAN_TASK_ID, REMOTE_LOG, task_arguments
 
 TOPICS = Param(
     None,
@@ -72,13 +73,14 @@ with DAG(
     description="Copy rolled Kafka log segments to remote storage, verify them and report",
     doc_md=__doc__,
     schedule=configuration.copy_schedule(),
-    start_date=datetime(2025, 1, 1, tzinfo=UTC),
+    start_date=configuration.start_date(),
     catchup=False,
     max_active_runs=1,
     max_active_tasks=64,
     params={"topics": TOPICS, "limit_bytes": LIMIT_BYTES, "dry_run": DRY_RUN},
-    default_args=RETRY_ARGUMENTS | {"owner": "tiering"},
+    default_args=task_arguments(),
     tags=["tiering", "copy"],
+    **alerts.dag_arguments("tiering_copy"),
 ):
     ready = TieringReadySensor(task_id="ready")
     plan = PlanCopyOperator(task_id=PLAN_TASK_ID)

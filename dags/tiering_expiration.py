@@ -39,13 +39,14 @@ retention expires by age or size.
 The next try of a batch that died, or the next run, continues its work: see the crash table of
 `include/tiering/expiration/delete_segments.py`. What can fail, and what to do then, is in `docs/failure-modes.md` and
 `docs/runbook.md`.
-"""
 
-from datetime import UTC, datetime
+Unless Airflow's `dags_are_paused_at_creation` is off, this DAG is paused when Airflow first finds it, and deletes
+nothing until a person switches it on: `airflow dags unpause tiering_expiration`.
+"""
 
 from airflow.sdk import DAG, Param, TriggerRule
 
-from plugins.tiering_airflow import configuration
+from plugins.tiering_airflow import alerts, configuration
 from plugins.tiering_airflow.approval import PlanApprovalOperator
 from plugins.tiering_airflow.expiration import (
     DeleteBatchOperator,
@@ -63,8 +64,8 @@ from plugins.tiering_airflow.shared import (
     PLAN_TASK_ID,
     RELEASE_TASK_ID,
     REMOTE_LOG,
-    RETRY_ARGUMENTS,
     SAFETY_LIMIT_TASK_ID,
+    task_arguments,
 )
 
 TOPICS = Param(
@@ -86,14 +87,15 @@ with DAG(
     description="Delete remote log segments that expire; ask a person first if a deletion limit is exceeded",
     doc_md=__doc__,
     schedule=configuration.expiration_schedule(),
-    start_date=datetime(2025, 1, 1, tzinfo=UTC),
+    start_date=configuration.start_date(),
     catchup=False,
     # Runs that wait for an approval, each about other topics, must not block runs that delete.
     max_active_runs=16,
     max_active_tasks=64,
     params={"topics": TOPICS, "dry_run": DRY_RUN},
-    default_args=RETRY_ARGUMENTS | {"owner": "tiering"},
+    default_args=task_arguments(),
     tags=["tiering", "expiration"],
+    **alerts.dag_arguments("tiering_expiration"),
 ):
     ready = TieringReadySensor(task_id="ready", slot_pool=EXPIRATION_POOL)
     # Only one run plans at a time, as each plan leaves out the topics of earlier plans.

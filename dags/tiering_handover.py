@@ -39,11 +39,10 @@ continues at **watch**. For each step, a table at the head of its module in `inc
 crash leaves, and what cleans that up; the procedure with its output is in `docs/handover.md`.
 """
 
-from datetime import UTC, datetime
-
 from airflow.sdk import DAG, Param, TriggerRule
 
 from include.tiering.handover.rules import HandoverStep
+from plugins.tiering_airflow import alerts, configuration
 from plugins.tiering_airflow.approval import PlanApprovalOperator
 from plugins.tiering_airflow.handover import (
     AGREED_TASK_ID,
@@ -62,7 +61,7 @@ from plugins.tiering_airflow.shared import (
     BYTES_SCHEMA,
     DURATION_SCHEMA,
     OUTCOME_TASK_ID,
-    RETRY_ARGUMENTS,
+    task_arguments,
 )
 
 TOPIC = Param(
@@ -105,9 +104,13 @@ AFTER_APPROVAL = (
 )
 
 
+# The copy of a whole topic, at the pace of its quotas.
+COPY_TIMEOUT = 7 * configuration.task_timeout()
+
+
 def _step(step: HandoverStep) -> HandoverStepOperator:
     if step is HandoverStep.COPY:
-        return HandoverStepOperator(task_id=step.value, step=step, pool=COPIER_POOL)
+        return HandoverStepOperator(task_id=step.value, step=step, pool=COPIER_POOL, execution_timeout=COPY_TIMEOUT)
     return HandoverStepOperator(task_id=step.value, step=step)
 
 
@@ -116,14 +119,15 @@ with DAG(
     description="Hand a topic over to its brokers, step by step",
     doc_md=__doc__,
     schedule=None,
-    start_date=datetime(2025, 1, 1, tzinfo=UTC),
+    start_date=configuration.start_date(),
     catchup=False,
     max_active_runs=16,
     max_active_tasks=16,
     is_paused_upon_creation=False,
     params={"topic": TOPIC, "local_retention_ms": LOCAL_MS, "local_retention_bytes": LOCAL_BYTES},
-    default_args=RETRY_ARGUMENTS | {"owner": "tiering"},
+    default_args=task_arguments(),
     tags=["tiering", "handover"],
+    **alerts.dag_arguments("tiering_handover"),
 ):
     ready = TieringReadySensor(task_id="ready", slot_pool=READER_POOL)
     begin = BeginHandoverOperator(task_id=BEGIN_TASK_ID)

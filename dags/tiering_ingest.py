@@ -21,11 +21,9 @@ While a partition of `__remote_log_metadata` is not read to its end, sizes, qual
 segments that it describes.
 """
 
-from datetime import UTC, datetime
-
 from airflow.sdk import DAG, Param, TriggerRule
 
-from plugins.tiering_airflow import configuration
+from plugins.tiering_airflow import alerts, configuration
 from plugins.tiering_airflow.metadata_sync import (
     FROM_BEGINNING,
     INGEST_TASK_ID,
@@ -33,7 +31,7 @@ from plugins.tiering_airflow.metadata_sync import (
     IngestOperator,
     IngestOutcomeOperator,
 )
-from plugins.tiering_airflow.shared import REMOTE_LOG, RETRY_ARGUMENTS
+from plugins.tiering_airflow.shared import REMOTE_LOG, task_arguments
 
 READ_AGAIN = Param(
     False,
@@ -49,14 +47,15 @@ with DAG(
     description="Read the segment metadata that brokers publish, from the position of the last run on",
     doc_md=__doc__,
     schedule=configuration.ingest_schedule(),
-    start_date=datetime(2025, 1, 1, tzinfo=UTC),
+    start_date=configuration.start_date(),
     catchup=False,
     max_active_runs=1,
     max_active_tasks=1,
     is_paused_upon_creation=False,
     params={FROM_BEGINNING: READ_AGAIN},
-    default_args=RETRY_ARGUMENTS | {"owner": "tiering"},
+    default_args=task_arguments(),
     tags=["tiering", "brokers"],
+    **alerts.dag_arguments("tiering_ingest"),
 ):
     ingest = IngestOperator(task_id=INGEST_TASK_ID)
     changed = IngestedOperator(task_id="changed", outlet=REMOTE_LOG)

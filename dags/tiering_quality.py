@@ -26,17 +26,18 @@ and a rolling sample of all others, so that over time every segment is verified 
   broker still has it.
 
 Of what the platform stores about segments, this DAG changes only verdicts: a run may be stopped at any time.
-"""
 
-from datetime import UTC, datetime
+Unless Airflow's `dags_are_paused_at_creation` is off, this DAG is paused when Airflow first finds it, and verifies
+nothing until a person switches it on: `airflow dags unpause tiering_quality`.
+"""
 
 from airflow.sdk import DAG, Param, TriggerRule
 
-from plugins.tiering_airflow import configuration
+from plugins.tiering_airflow import alerts, configuration
 from plugins.tiering_airflow.data_docs import FailedSegmentOperator
 from plugins.tiering_airflow.pools import READER_POOL
 from plugins.tiering_airflow.readiness import TieringReadySensor
-from plugins.tiering_airflow.shared import BYTES_SCHEMA, PLAN_TASK_ID, RETRY_ARGUMENTS
+from plugins.tiering_airflow.shared import BYTES_SCHEMA, PLAN_TASK_ID, task_arguments
 from plugins.tiering_airflow.verification import (
     ALL,
     DUE,
@@ -98,7 +99,7 @@ with DAG(
     description="Verify remote segments that need a verdict, and a rolling sample of all others",
     doc_md=__doc__,
     schedule=configuration.quality_schedule(),
-    start_date=datetime(2025, 1, 1, tzinfo=UTC),
+    start_date=configuration.start_date(),
     catchup=False,
     max_active_runs=1,
     max_active_tasks=64,
@@ -110,8 +111,9 @@ with DAG(
         "limit_bytes": LIMIT_BYTES,
         "dry_run": DRY_RUN,
     },
-    default_args=RETRY_ARGUMENTS | {"owner": "tiering"},
+    default_args=task_arguments(),
     tags=["tiering", "quality"],
+    **alerts.dag_arguments("tiering_quality"),
 ):
     ready = TieringReadySensor(task_id="ready", slot_pool=READER_POOL)
     plan = PlanVerificationOperator(task_id=PLAN_TASK_ID)

@@ -23,10 +23,10 @@ Several events may start one run together. A run counts the rows that exist when
 
 from airflow.sdk import DAG, AssetOrTimeSchedule, CronTriggerTimetable, Param, TriggerRule
 
-from plugins.tiering_airflow import configuration
+from plugins.tiering_airflow import alerts, configuration
 from plugins.tiering_airflow.pools import READER_POOL
 from plugins.tiering_airflow.readiness import SIZES_WAIT_SECONDS, TieringReadySensor
-from plugins.tiering_airflow.shared import REMOTE_LOG, RETRY_ARGUMENTS
+from plugins.tiering_airflow.shared import REMOTE_LOG, task_arguments
 from plugins.tiering_airflow.sizes import (
     FROM_STORAGE,
     SIZES_TASK_ID,
@@ -44,7 +44,7 @@ COMPARE_WITH_STORE = Param(
     "with one request each.",
 )
 CRON = configuration.sizes_schedule()
-TIMES = CronTriggerTimetable(CRON, timezone="UTC") if CRON else None
+TIMES = CronTriggerTimetable(CRON, timezone=configuration.timezone()) if CRON else None
 
 with DAG(
     dag_id="tiering_remote_log_sizes",
@@ -56,8 +56,9 @@ with DAG(
     max_active_tasks=1,
     is_paused_upon_creation=False,
     params={FROM_STORAGE: COMPARE_WITH_STORE},
-    default_args=RETRY_ARGUMENTS | {"owner": "tiering"},
+    default_args=task_arguments(),
     tags=["tiering", "sizes"],
+    **alerts.dag_arguments("tiering_remote_log_sizes"),
 ):
     ready = TieringReadySensor(task_id="ready", slot_pool=READER_POOL, wait_seconds=SIZES_WAIT_SECONDS)
     sizes = RemoteLogSizesOperator(task_id=SIZES_TASK_ID, pool=READER_POOL, pool_slots=1)

@@ -39,6 +39,8 @@ class PlanApprovalOperator(ApprovalOperator):
             defaults=self.REJECT,
             assigned_users=approvers or None,
             response_timeout=configuration.expiration_approval_wait(),
+            # Its limit is `response_timeout`.
+            execution_timeout=None,
             **kwargs,
         )
 

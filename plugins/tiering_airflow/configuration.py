@@ -4,25 +4,32 @@ These options concern Airflow only; everything about Kafka and remote storage is
 
 | option | default | meaning |
 |---|---|---|
-| copy_schedule | `*/10 * * * *` | when `tiering_copy` runs (UTC); empty: only when triggered |
-| expiration_schedule | `5,35 * * * *` | when `tiering_expiration` runs (UTC); empty: only when triggered |
+| copy_schedule | `*/10 * * * *` | when `tiering_copy` runs; empty: only when triggered |
+| expiration_schedule | `5,35 * * * *` | when `tiering_expiration` runs; empty: only when triggered |
 | expiration_approvers | unset | users who may approve plans, by commas; empty: all users whom Airflow lets answer |
 | expiration_approval_hours | `24` | hours that an approval task of any DAG waits; then the plan counts as rejected |
-| audit_schedule | `30 3 * * *` | when `tiering_audit` runs (UTC); empty: only when triggered |
-| handover_watch_schedule | `*/10 * * * *` | when `tiering_handover_watch` runs (UTC), if brokers are set |
-| ingest_schedule | `*/5 * * * *` | when `tiering_ingest` runs, if brokers are set (UTC); empty: only when triggered |
-| quality_schedule | `30 2 * * *` | when `tiering_quality` runs (UTC); empty: only when triggered |
-| sizes_schedule | `0 * * * *` | when `tiering_remote_log_sizes` runs (UTC) besides updates of its asset |
+| audit_schedule | `30 3 * * *` | when `tiering_audit` runs; empty: only when triggered |
+| handover_watch_schedule | `*/10 * * * *` | when `tiering_handover_watch` runs, if brokers are set |
+| ingest_schedule | `*/5 * * * *` | when `tiering_ingest` runs, if brokers are set; empty: only when triggered |
+| quality_schedule | `30 2 * * *` | when `tiering_quality` runs; empty: only when triggered |
+| sizes_schedule | `0 * * * *` | when `tiering_remote_log_sizes` runs besides updates of its asset |
 | api_login_file | `$AIRFLOW_HOME/tiering-api-login.json` | login that reads pool sizes, readable by its owner only |
 | work_dir | `$AIRFLOW_HOME/tiering` | scratch space of Spark jobs and the packed library |
 | audit_dir | `audit` in work_dir | listing and findings of the last audit; Spark's executors need access to it |
 | sizes_dir | `sizes` in work_dir | result of the last size run; Spark's executors need access to it |
+| timezone | `UTC` | the time zone of all schedules, such as `Europe/Berlin` |
+| task_timeout | `24h` | a task that runs longer fails and ends its Spark job; the copy of a handover has 7 times it |
+| deadlines | unset | `DAG=DURATION` by commas, in place of the defaults of `alerts.DEADLINES` |
+| notifiers | unset | who is told of failed runs and missed deadlines: JSON, see `alerts` |
 | spark_class_archive | unset | JVM class archive that makes spark-submit start faster |
 """
 
-from datetime import timedelta
+import json
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta, tzinfo
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, NamedTuple
+from zoneinfo import ZoneInfo
 
 from airflow.configuration import get_airflow_home
 from airflow.sdk.configuration import conf
@@ -49,6 +56,64 @@ def require_mappable(setting: str, batches: int) -> None:
             f"{setting} is {batches}, and Airflow maps a task to at most {most} batches ([core] max_map_length):"
             f" set {setting} to at most {most}, or raise max_map_length"
         )
+
+
+class NotifierSetting(NamedTuple):
+    """A notifier of Airflow: the dotted name of its class, and its arguments."""
+
+    path: str
+    arguments: Mapping[str, Any]
+
+
+def notifiers() -> tuple[NotifierSetting, ...]:
+    """Return the notifiers, without importing them. Raises SettingError; its text repeats none of the values."""
+    text = _option("notifiers")
+    if not text:
+        return ()
+    form = 'give a JSON list such as [{"class": "airflow.providers.smtp.notifications.smtp.SmtpNotifier"}]'
+    try:
+        entries = json.loads(text)
+    except ValueError as error:
+        raise SettingError(f"[tiering] notifiers is no JSON: {form}") from error
+    if not isinstance(entries, list):
+        raise SettingError(f"[tiering] notifiers is no list: {form}")
+    found = []
+    for number, entry in enumerate(entries, 1):
+        known = isinstance(entry, dict) and entry.keys() <= {"class", "kwargs"}
+        path = entry.get("class") if known else None
+        arguments = entry.get("kwargs", {}) if known else None
+        if not isinstance(path, str) or "." not in path or not isinstance(arguments, dict):
+            raise SettingError(f"entry {number} of [tiering] notifiers has no class, or other members: {form}")
+        found.append(NotifierSetting(path, arguments))
+    return tuple(found)
+
+
+def deadlines() -> Mapping[str, timedelta]:
+    """Return the deadlines that are configured, by id of the DAG. Raises SettingError."""
+    found = {}
+    for entry in filter(None, (part.strip() for part in _option("deadlines").split(","))):
+        dag_id, separator, duration = (part.strip() for part in entry.partition("="))
+        if not separator:
+            raise SettingError(f"[tiering] deadlines has {entry!r}: give DAG=DURATION, such as tiering_copy=6h")
+        found[dag_id] = _duration(f"the deadline of {dag_id} in [tiering] deadlines", duration)
+    return found
+
+
+def task_timeout() -> timedelta:
+    """Return how long a task may run; waiting in the triggerer or for a person does not count. Raises SettingError."""
+    return _duration("[tiering] task_timeout", _option("task_timeout", "24h"))
+
+
+def timezone() -> str:
+    """Return the name of the time zone of the schedules. Raises SettingError."""
+    name = _option("timezone", "UTC") or "UTC"
+    _zone(name)
+    return name
+
+
+def start_date() -> datetime:
+    """Return the start date of every DAG: Airflow reads the time zone of a DAG's schedule from it."""
+    return datetime(2025, 1, 1, tzinfo=_zone(timezone()))
 
 
 def copy_schedule() -> str | None:
@@ -140,6 +205,26 @@ def spark_class_archive() -> Path | None:
     """Return the class archive; None if none is configured, or its file is missing: then jobs only start slower."""
     archive = _option("spark_class_archive")
     return Path(archive) if archive and Path(archive).is_file() else None
+
+
+def _zone(name: str) -> tzinfo:
+    # A file is read for every other zone.
+    if name == "UTC":
+        return UTC
+    try:
+        return ZoneInfo(name)
+    except (OSError, ValueError, KeyError) as error:
+        raise SettingError(f"[tiering] timezone is {name!r}: give a name such as Europe/Berlin, or UTC") from error
+
+
+def _duration(name: str, text: str) -> timedelta:
+    try:
+        found = timedelta(milliseconds=int(without_suffix(text, "milliseconds"))) if not text.isdigit() else timedelta()
+    except (ValueError, OverflowError):
+        found = timedelta()
+    if found <= timedelta():
+        raise SettingError(f"{name} is {text!r}: give a duration above 0 with its unit, such as 90m, 6h or 2d")
+    return found
 
 
 def _where_there_are_brokers(name: str, default: str) -> str | None:

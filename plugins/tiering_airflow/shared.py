@@ -1,8 +1,9 @@
 """Shared by the DAGs: ids of tasks and of planned runs, XCom keys, who triggered a run, the asset, and retries.
 
 The error classes of the library say whether a failed task is retried; after other exceptions it is not. A task whose
-process was killed (host lost, out of memory) is retried, too, as Airflow does not call the policy then. The delay
-before a retry is as long as a batch's lease is by default, so that the lease of a dead batch expires meanwhile.
+process was killed (host lost, out of memory) is retried, too, as Airflow does not call the policy then. The
+first delay is as long as a batch's lease is by default, so that the lease of a dead batch expires meanwhile; each
+further delay is twice as long, up to `MAX_RETRY_DELAY`.
 """
 
 from datetime import timedelta
@@ -14,6 +15,7 @@ from airflow.sdk.definitions.retry_policy import RetryDecision, RetryPolicy
 from include.tiering.errors import SettingError, TieringError
 from include.tiering.runs.deletion_run import id_of_try
 from include.tiering.units import accepted_suffixes, without_suffix
+from plugins.tiering_airflow import configuration
 
 PLAN_TASK_ID: Final = "plan"
 
@@ -80,6 +82,12 @@ REMOTE_LOG: Final = Asset("tiering_remote_log")
 
 RETRIES: Final = 3
 RETRY_DELAY: Final = timedelta(seconds=30)
+MAX_RETRY_DELAY: Final = timedelta(minutes=10)
+
+
+def delay_before_retry(try_number: int) -> timedelta:
+    """Return the delay after the failed try of this number, from 1 on."""
+    return min(RETRY_DELAY * (1 << min(max(try_number, 1) - 1, 10)), MAX_RETRY_DELAY)
 
 
 class RetryRetriableErrors(RetryPolicy):
@@ -90,13 +98,27 @@ class RetryRetriableErrors(RetryPolicy):
     ) -> RetryDecision:
         name = type(exception).__name__
         if isinstance(exception, TieringError) and exception.retriable:
-            return RetryDecision.retry(RETRY_DELAY, reason=f"{name} is worth retrying")
+            return RetryDecision.retry(delay_before_retry(try_number), reason=f"{name} is worth retrying")
         return RetryDecision.fail(reason=f"{name} is not worth retrying")
 
 
 RETRY_ARGUMENTS: Final[dict[str, Any]] = {
     "retries": RETRIES,
     "retry_delay": RETRY_DELAY,
+    "retry_exponential_backoff": 2.0,
+    "max_retry_delay": MAX_RETRY_DELAY,
     "retry_policy": RetryRetriableErrors(),
 }
-"""For the default arguments of every DAG."""
+"""For the default arguments of every DAG. The policy sets the delay; the others hold for tasks that were killed."""
+
+
+def task_arguments() -> dict[str, Any]:
+    """Return the default arguments of every DAG.
+
+    A task that runs longer than `[tiering] task_timeout` fails without a retry; a Spark job ends with its task. Time
+    that a task waits in the triggerer, or for a person, does not count.
+
+    Raises:
+        SettingError: the option `task_timeout` is wrong.
+    """
+    return {**RETRY_ARGUMENTS, "owner": "tiering", "execution_timeout": configuration.task_timeout()}

@@ -39,6 +39,7 @@ from tests.doubles.source_tree import ROOT
 
 DAG_FILES = sorted((ROOT / "dags").glob("*.py"))
 DAG_IDS = [file.stem for file in DAG_FILES]
+STARTS_PAUSED = {"tiering_copy", "tiering_expiration", "tiering_quality", "tiering_audit"}
 POOL_NAMES = {pool.name for pool in POOLS}
 
 # Parses one file as Airflow does, with Airflow itself and the provider's operator imported before.
@@ -161,6 +162,15 @@ def test_is_named_after_its_file_and_documented(dag: DAG) -> None:
     assert Path(dag.fileloc).stem == dag.dag_id
     assert dag.description
     assert len(present(dag.doc_md)) > 200
+
+
+def test_what_starts_paused_says_so(dag: DAG) -> None:
+    """Where `dags_are_paused_at_creation` is on. A watch must not be paused while the DAG that it watches is not."""
+    runs_at_once = dag.is_paused_upon_creation is False
+    assert runs_at_once is (dag.dag_id not in STARTS_PAUSED)
+    unpause = f"airflow dags unpause {dag.dag_id}"
+    assert (unpause in " ".join(present(dag.doc_md).split())) is not runs_at_once
+    assert f"`{dag.dag_id}`" in (ROOT / "README.md").read_text()
 
 
 def test_is_tagged_and_owned(dag: DAG) -> None:

@@ -1,0 +1,118 @@
+"""Who is told when a run fails or misses its deadline: notifiers of Airflow, all configured in `[tiering] notifiers`.
+
+The option is a JSON list; each entry has the `class` of a notifier and its arguments, `kwargs`:
+
+    [{"class": "airflow.providers.smtp.notifications.smtp.SmtpNotifier",
+      "kwargs": {"smtp_conn_id": "smtp_default", "from_email": "airflow@example.com", "to": "oncall@example.com",
+                 "subject": "{{ tiering_subject }}", "html_content": "{{ tiering_message }}"}}]
+
+Passwords belong in the Airflow connection that a notifier names. Classes are imported when there is something to send,
+not when a DAG is parsed, and the arguments are in no DAG. Notifiers get two more variables for their templates:
+`tiering_subject`, and `tiering_message`, which has the error or its kind, and the address of the run.
+
+A failed run is told once, whatever number of its tasks failed. `tiering_handover_watch` has one task; its message
+contains the error, which names each topic and the command to call. It is told again in every run until that is mended.
+
+A deadline counts from the time when the run was queued, so it also tells of runs that wait: for readiness, for slots of
+a pool, for cores of Spark, or for a person. It ends nothing; `[tiering] task_timeout` does.
+"""
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from datetime import timedelta
+from importlib import import_module
+from typing import Any, Final
+from urllib.parse import quote
+
+from airflow.sdk.definitions.callback import AsyncCallback
+from airflow.sdk.definitions.deadline import DeadlineAlert, DeadlineReference
+
+from include.tiering.errors import SettingError
+from plugins.tiering_airflow import configuration
+
+DEADLINES: Final[Mapping[str, timedelta]] = {
+    "tiering_audit": timedelta(hours=12),
+    "tiering_configs": timedelta(hours=1),
+    "tiering_copy": timedelta(hours=6),
+    "tiering_expiration": timedelta(hours=6),
+    "tiering_handover": timedelta(days=7),
+    "tiering_handover_watch": timedelta(hours=1),
+    "tiering_ingest": timedelta(hours=2),
+    "tiering_quality": timedelta(hours=12),
+    "tiering_remote_log_sizes": timedelta(hours=6),
+}
+"""The deadline of each DAG, without the time that a person has for an approval."""
+_ASKS_A_PERSON: Final = frozenset({"tiering_audit", "tiering_expiration", "tiering_handover"})
+_LONGEST_CAUSE: Final = 2_000
+
+_log = logging.getLogger(__name__)
+
+
+def dag_arguments(dag_id: str) -> dict[str, Any]:
+    """Return the arguments of a DAG that tell of its failed runs and missed deadlines. Raises SettingError."""
+    configured = configuration.deadlines()
+    if unknown := sorted(configured.keys() - DEADLINES.keys()):
+        raise SettingError(f"[tiering] deadlines names {unknown[0]}, which is none of {', '.join(DEADLINES)}")
+    interval = configured.get(dag_id)
+    if interval is None:
+        waits = configuration.expiration_approval_wait() if dag_id in _ASKS_A_PERSON else timedelta()
+        interval = DEADLINES[dag_id] + waits
+    deadline = DeadlineAlert(
+        reference=DeadlineReference.DAGRUN_QUEUED_AT, interval=interval, callback=AsyncCallback(deadline_missed)
+    )
+    return {"deadline": deadline, **_on_failure()}
+
+
+def watch_arguments(dag_id: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the arguments of a DAG with one task, and of this task, whose error is part of the message."""
+    arguments = dag_arguments(dag_id)
+    arguments.pop("on_failure_callback", None)
+    return arguments, _on_failure()
+
+
+def _on_failure() -> dict[str, Any]:
+    return {"on_failure_callback": run_failed} if configuration.notifiers() else {}
+
+
+def run_failed(context: Mapping[str, Any]) -> None:
+    """Tell all notifiers that a run failed. Airflow calls this with the context of the run, or of its one task."""
+    cause = str(context.get("exception") or context.get("reason") or "the log of its tasks says why")
+    _tell(context, "failed", cause[:_LONGEST_CAUSE])
+
+
+async def deadline_missed(context: Mapping[str, Any]) -> None:
+    """Tell all notifiers that a run has not ended before its deadline. Airflow calls this in the triggerer."""
+    # Notifiers may block, and some have no asynchronous form.
+    await asyncio.to_thread(_tell, context, "missed its deadline", "it has not ended: look at what it waits for")
+
+
+def _tell(context: Mapping[str, Any], event: str, cause: str) -> None:
+    """Tell each notifier, also after one that failed. Raises ExceptionGroup: not all were told."""
+    run = context.get("dag_run")
+    # In the context of a deadline the run is an answer of Airflow's API, where its id has another name.
+    if isinstance(run, Mapping):
+        dag_id, run_id = run["dag_id"], run["dag_run_id"]
+    elif run is not None:
+        dag_id, run_id = run.dag_id, run.run_id
+    else:
+        dag_id, run_id = getattr(context.get("dag"), "dag_id", "?"), context.get("run_id", "?")
+    subject = f"{dag_id} {event}"
+    address = f"{configuration.api_base_url().rstrip('/')}/dags/{quote(dag_id)}/runs/{quote(run_id)}"
+    words = {"tiering_subject": subject, "tiering_message": f"{subject}: {cause} ({address})"}
+    _log.error("%s", words["tiering_message"])
+    failed: list[Exception] = []
+    for notifier in configuration.notifiers():
+        try:
+            _made(notifier)({**context, **words})
+        # Whatever a notifier raises, the others have to be told.
+        except Exception as error:  # noqa: BLE001
+            _log.exception("Notifier %s has told nobody", notifier.path)
+            failed.append(error)
+    if failed:
+        raise ExceptionGroup("not all notifiers were told", failed)
+
+
+def _made(notifier: configuration.NotifierSetting) -> Any:
+    module, _, name = notifier.path.rpartition(".")
+    return getattr(import_module(module), name)(**notifier.arguments)

@@ -18,6 +18,7 @@ from include.tiering.errors import HandoverForgottenError, MetadataUnavailableEr
 from plugins.tiering_airflow import alerts, configuration
 from plugins.tiering_airflow.shared import RETRY_DELAY, RetryRetriableErrors
 from plugins.tiering_airflow.spark import SparkJobHook
+from tests.doubles.patience import PATIENCE_SECONDS
 from tests.doubles.source_tree import ROOT
 
 HERE = __name__
@@ -183,7 +184,7 @@ def test_a_job_that_runs_too_long_ends_with_its_driver(monkeypatch: pytest.Monke
     process = psutil.Process(int(driver.read_text()))
     try:
         hook.on_kill()
-        _, alive = psutil.wait_procs([process], timeout=30)
+        _, alive = psutil.wait_procs([process], timeout=PATIENCE_SECONDS)
         assert alive == []
         assert submitted.wait() != 0
     finally:

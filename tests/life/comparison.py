@@ -109,7 +109,7 @@ class Comparison:
                     yield self._finding(place, f"{one['segment_id']} was fetched with other bytes than are stored")
                 Path(one["path"]).unlink()
         yield from self._of_histories(place, answers, held)
-        yield from self._of_gaps(topic, place, answers)
+        yield from self._of_gaps(place, answers)
 
     def _answers(self, place: Place, segments: Iterable[Document]) -> Iterator[Answer]:
         """A history begins where somebody decided so, also inside of a segment, and ends where the next one begins."""
@@ -144,7 +144,7 @@ class Comparison:
             unsaid = f"offsets {min(replaced)}..{max(replaced)} are other records than consumers have now"
             yield self._finding(place, f"{unsaid}, and the plan does not say so")
 
-    def _of_gaps(self, topic: str, place: Place, answers: Sequence[Answer]) -> Iterator[str]:
+    def _of_gaps(self, place: Place, answers: Sequence[Answer]) -> Iterator[str]:
         if not answers:
             return
         ranges = sorted((answer.first, answer.last) for answer in answers)
@@ -158,7 +158,7 @@ class Comparison:
             reached = max(reached, last)
         if not missing:
             return
-        decided = sorted(self.platform.recorded_skips(topic, *place))
+        decided = sorted(self.platform.recorded_skips(*place))
         for gap in missing:
             if (left := _without(gap, decided)) is not None:
                 yield self._finding(place, f"offsets {left[0]}..{left[1]} are missing, and nobody decided so")

@@ -9,7 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -149,10 +149,11 @@ class Platform:
         self.said.setdefault(arguments[0], set()).add(said.code)
         return said
 
-    def recorded_skips(self, topic: str, topic_id: str, partition: int) -> list[tuple[int, int]]:
-        """Offsets that somebody decided to go without, as `skip` shows them; nothing is decided here."""
-        said = self.run("skip", topic, "--partition", str(partition), "--topic-id", topic_id, "--reason", "a look")
-        return [(one["first_offset"], one["last_offset"]) for one in said.document.get("recorded", [])]
+    def recorded_skips(self, topic_id: str, partition: int) -> list[tuple[int, int]]:
+        """Offsets that somebody decided to go without. `skip` shows them only while the cluster has the topic."""
+        query = "SELECT first_offset, last_offset FROM skipped_offsets WHERE topic_id = ? AND partition = ?"
+        with closing(sqlite3.connect(self.database)) as connection:
+            return connection.execute(query, (topic_id, partition)).fetchall()
 
     def decide(self, held: Iterable[Document]) -> list[Document]:
         """What a person does about partitions that wait for one. Returns what was decided now."""

@@ -91,12 +91,17 @@ def plan_skip(
 ) -> Skip:
     """Return what may be skipped of the named partition, from a scan and the plan made from it. Changes nothing.
 
+    Nothing may be skipped of a topic whose name another topic has now: only its decisions are returned.
+
     Raises:
-        SettingError: no replica that a copy may read is found, or `topic_id` names none of the topics that have one, or
-            several topics of this name have one and `topic_id` is None.
+        SettingError: no replica that a copy may read is found, or several topics of this name have one and `topic_id`
+            is None, or `topic_id` names none of them and nothing of it is archived.
         CorruptFileError: a hole that is not between copied segments does not end below the replica's log start, so the
             source should have these offsets.
     """
+    archived = _archived_before(report, metadata, topic, number, topic_id)
+    if archived is not None:
+        return Skip(archived, None, decisions=tuple(metadata.skipped_offsets(archived)))
     replica = named_replica(report, topic, number, topic_id)
     partition = replica.topic_id_partition
     waits = next((held for held in plan.held_back if held.topic_id_partition == partition), None)
@@ -142,6 +147,17 @@ def skip_offsets(
         planned.topic_id_partition, planned.hole, reason=why, author=author, may_be_first=planned.is_compacted
     )
     return replace(planned, waits=None, decisions=(*planned.decisions, decision))
+
+
+def _archived_before(
+    report: ScanReport, metadata: RemoteLogMetadata, topic: str, number: int, topic_id: str | None
+) -> TopicIdPartition | None:
+    """Return the archived partition that is named, if the directories show this name for topics with other ids only."""
+    named = [replica.topic_id_partition for replica in report.replicas if replica.topic_id_partition.topic == topic]
+    if topic_id is None or not named or any(str(partition.topic_id) == topic_id for partition in named):
+        return None
+    wanted = (topic, number, topic_id)
+    return next((one for one in metadata.partitions() if (one.topic, one.partition, str(one.topic_id)) == wanted), None)
 
 
 def named_replica(report: ScanReport, topic: str, number: int, topic_id: str | None) -> Replica:

@@ -68,6 +68,9 @@ class Recorded(Partial):
     def __init__(self, *decisions: SkippedOffsets) -> None:
         self.decisions = [(ORDERS, decision) for decision in decisions]
 
+    def partitions(self) -> list[TopicIdPartition]:
+        return [ORDERS]
+
     def skipped_offsets(self, partition: TopicIdPartition) -> list[SkippedOffsets]:
         return [decision for of, decision in self.decisions if of == partition]
 
@@ -94,6 +97,13 @@ def record(planned: Skip, metadata: Recorded, reason: str) -> Skip:
 
 def test_the_hole_of_the_plan_is_what_may_be_skipped() -> None:
     assert planned(replica(200, 300)) == Skip(ORDERS, HOLE, GONE, decisions=(EARLIER,))
+
+
+def test_of_a_deleted_topic_whose_name_another_one_has_the_decisions_are_shown() -> None:
+    again = replica(0, partition=OLD_ORDERS)
+    assert planned(again, topic_id=str(ORDERS.topic_id)) == Skip(ORDERS, None, decisions=(EARLIER,))
+    with pytest.raises(SettingError, match="choose one with --topic-id"):
+        planned(again, topic_id=str(Uuid(b"3" * 16)))
 
 
 @pytest.mark.parametrize("held_back", [None, DIVERGENCE, replace(GONE, topic_id_partition=OLD_ORDERS)])

@@ -113,7 +113,7 @@ def test_every_run_has_a_deadline_and_every_task_a_timeout(monkeypatch: pytest.M
 
 def test_without_notifiers_no_callback_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("AIRFLOW__TIERING__NOTIFIERS")
-    assert all(dag.on_failure_callback is None for dag in _dags().values())
+    assert all(dag.on_failure_callback is None and not dag.deadline for dag in _dags().values())
 
 
 def test_no_argument_of_a_notifier_is_in_a_dag(monkeypatch: pytest.MonkeyPatch) -> None:

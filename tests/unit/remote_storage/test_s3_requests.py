@@ -393,3 +393,21 @@ def test_only_uploads_of_the_segment_itself_are_aborted_whatever_a_listing_shows
     store._client = client
     assert SegmentStorage(store, AivenLayout()).delete_log_segments([segment]) == ()
     assert [upload for name, upload in client.called if name == "abort_multipart_upload"] == ["own"]
+
+
+def test_finished_segments_are_deleted_without_the_permission_to_list_uploads() -> None:
+    """docs/airflow.md says so of s3:ListBucketMultipartUploads; an abandoned copy stays until it may be listed."""
+
+    class NotAllowed(Parts):
+        def get_paginator(self, operation: str) -> Any:
+            return AnswersWith(refused("AccessDenied", 403))
+
+    finished = replace(some_metadata(10), state=RemoteLogSegmentState.COPY_SEGMENT_FINISHED)
+    client = NotAllowed(delete_objects={})
+    store = S3ObjectStore("bucket", "p/", endpoint_url="http://127.0.0.1:1", region="us-east-1")
+    store._client = client
+    assert SegmentStorage(store, AivenLayout()).delete_log_segments([finished]) == ()
+    assert [name for name, _ in client.called] == ["delete_objects"]
+    abandoned = replace(finished, state=RemoteLogSegmentState.COPY_SEGMENT_STARTED)
+    with pytest.raises(RemoteAccessDeniedError):
+        SegmentStorage(store, AivenLayout()).delete_log_segments([abandoned])

@@ -30,7 +30,8 @@ from include.tiering.operations.broker_configs import (
 )
 from include.tiering.operations.doctor import DoctorDocument
 from include.tiering.operations.readiness import ReadinessDocument
-from include.tiering.operations.status import StatusDocument
+from include.tiering.operations.set_up import SetUpDocument
+from include.tiering.operations.status import PauseDocument, StatusDocument
 from include.tiering.operations.store_owner import RelocationDocument, TakeOverDocument
 from include.tiering.reading.report import FetchDocument, RecordsDocument
 from include.tiering.recovery.documents import AdoptionDocument, RebuildDocument
@@ -58,6 +59,9 @@ DOCUMENTS: Final[Mapping[str, Mapping[str, type]]] = {
         "--target both": TogetherDocument,
     },
     "status": {"": StatusDocument},
+    "pause": {"": PauseDocument},
+    "resume": {"": PauseDocument},
+    "migrate": {"": SetUpDocument},
     "pools": {"": PoolsDocument},
     "handover": {"": HandoverDocument, "--dry-run": HandoverChecksDocument, "--rehearse": RehearsalDocument},
     "publish": {"": PublicationDocument},

@@ -119,7 +119,7 @@ def _now(session: Session) -> "tuple[TieringSettings, Activity]":
 Topic = Annotated[str | None, typer.Option("--topic", help="Only this topic; default: all topics.", metavar="NAME")]
 
 
-def pause(ctx: typer.Context, topic: Topic = None, allow_unknown: AllowUnknown = False) -> None:
+def pause(ctx: typer.Context, topic: Topic = None, allow_unknown: AllowUnknown = False, as_json: Json = False) -> None:
     """Pause copies, deletions and publication of all topics, or with --topic of one topic.
 
     The pause takes effect within a second, in every process and on every host. Batches keep their leases and wait until
@@ -132,11 +132,13 @@ def pause(ctx: typer.Context, topic: Topic = None, allow_unknown: AllowUnknown =
         if topic is not None and not allow_unknown:
             require_known_topics(app, (topic,), how=HOW_TO_ALLOW)
         app.adapters.stores.work.pause(_checked(topic), author=author())
-        _say(app.adapters.stores.work.paused_topics())
-        _claim_store(app)
+        paused, not_claimed = app.adapters.stores.work.paused_topics(), _claim_store(app)
+    from include.tiering.operations.status import present_pause
+
+    finish(present_pause(paused, not_claimed), as_json=as_json)
 
 
-def resume(ctx: typer.Context, topic: Topic = None) -> None:
+def resume(ctx: typer.Context, topic: Topic = None, as_json: Json = False) -> None:
     """End the pause of the topic that --topic names; without --topic, end the pause of all topics.
 
     A topic that was paused by its name stays paused when the pause of all topics ends. The command says what is still
@@ -146,16 +148,14 @@ def resume(ctx: typer.Context, topic: Topic = None) -> None:
         work = app.adapters.stores.work
         before = work.paused_topics()
         work.resume(_checked(topic), author=author())
-        paused = work.paused_topics()
-        _say(paused)
-        _claim_store(app)
-    from include.tiering.operations.status import resume_hints
+        paused, not_claimed = work.paused_topics(), _claim_store(app)
+    from include.tiering.operations.status import present_pause, resume_hints
     from include.tiering.runs.contract import ALL_TOPICS
 
     for hint in resume_hints(topic, before, paused):
         typer.echo(hint, err=True)
-    if paused and (topic is None or ALL_TOPICS in paused):
-        raise typer.Exit(ExitCode.FINDINGS)
+    still_paused = bool(paused) and (topic is None or ALL_TOPICS in paused)
+    finish(present_pause(paused, not_claimed, ok=not still_paused), as_json=as_json)
 
 
 def _checked(topic: str | None) -> str | None:
@@ -166,29 +166,29 @@ def _checked(topic: str | None) -> str | None:
     return topic
 
 
-def _claim_store(app: "App") -> None:
-    """Raise the store's generation, so that an older backup of the database is refused. The pause is stored already."""
+def _claim_store(app: "App") -> str | None:
+    """Raise the store's generation, so that an older backup of the database is refused; return why that failed, if so.
+
+    The pause is stored already.
+    """
     from include.tiering.remote_storage.store_ownership import unclaimed_words
 
     if (not_claimed := app.ownership.claim_if_possible()) is not None:
         typer.echo(unclaimed_words(not_claimed), err=True)
+    return not_claimed
 
 
-def _say(paused_topics: frozenset[str]) -> None:
-    from include.tiering.operations.status import paused_words
-
-    typer.echo(paused_words(paused_topics))
-
-
-def migrate(ctx: typer.Context) -> None:
+def migrate(ctx: typer.Context, as_json: Json = False) -> None:
     """Set up or upgrade this deployment: database tables, identity of the store, and its marker.
 
     Run the command once before the first copy and after each update; repeating it is harmless. The marker binds the
     store's prefix to this database: a store that belongs to another database is refused.
     """
     with session_of(ctx).opened() as app:
-        identity = app.set_up.migrate()
-    typer.echo(f"set up: cluster {identity.cluster_id}, store {identity.store_id}, generation {identity.generation}")
+        marker = app.set_up.migrate()
+    from include.tiering.operations.set_up import present_set_up
+
+    finish(present_set_up(marker), as_json=as_json)
 
 
 def take_over_store(ctx: typer.Context, approve: Approve = False, as_json: Json = False) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import TypedDict
 
 from sqlalchemy import Engine
 
@@ -12,12 +13,30 @@ from include.tiering.kafka.cluster.contract import Brokers
 from include.tiering.kafka.log_dirs.dirs import identify
 from include.tiering.model.ownership import RaisedBy, StoreMarker, StorePlace
 from include.tiering.model.segments import Uuid
+from include.tiering.presentation import Presentation
 from include.tiering.remote_storage.contract import RemoteStorage
 from include.tiering.remote_storage.store_ownership import StoreOwnership
 from include.tiering.runs.cluster_log_dirs import configured_log_dirs
 from include.tiering.segments.contract import RemoteLogMetadata
 from include.tiering.segments.stored_copies import prove_place
 from include.tiering.settings import TieringSettings
+
+
+class SetUpDocument(TypedDict):
+    """The identity of the store, which its marker has as well."""
+
+    cluster_id: str
+    store_id: str
+    generation: int
+
+
+def present_set_up(marker: StoreMarker) -> Presentation:
+    """Present a deployment that was set up or upgraded."""
+    return Presentation(
+        lambda: SetUpDocument(cluster_id=marker.cluster_id, store_id=marker.store_id, generation=marker.generation),
+        lambda: (),
+        f"set up: cluster {marker.cluster_id}, store {marker.store_id}, generation {marker.generation}",
+    )
 
 
 class SetUpService:

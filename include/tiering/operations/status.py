@@ -214,6 +214,23 @@ def paused_words(topics: Collection[str]) -> str:
     return f"paused: {', '.join(sorted(topics))}" if topics else "nothing is paused"
 
 
+class PauseDocument(TypedDict):
+    """What is paused after the command, `*` for all topics; `not_claimed` says why the store's generation stayed."""
+
+    paused_topics: list[str]
+    not_claimed: str | None
+
+
+def present_pause(paused: Collection[str], not_claimed: str | None, *, ok: bool = True) -> Presentation:
+    """Present what is paused after a change. `not_claimed` says why the store could not be claimed, if so."""
+    return Presentation(
+        lambda: PauseDocument(paused_topics=sorted(paused), not_claimed=not_claimed),
+        lambda: (),
+        paused_words(paused),
+        ok=ok,
+    )
+
+
 def resume_hints(topic: str | None, before: Collection[str], paused: Collection[str]) -> list[str]:
     """Return what to say after a pause was ended, of one topic or (None) of all: what was not paused, what still is.
 

@@ -1,5 +1,6 @@
 """What each command asks of the library, shows, and ends with."""
 
+import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -344,6 +345,15 @@ def test_status_and_pools(document: Document, app: FakeApp) -> None:
         "origin": "environment TIERING_CLUSTER__NAME",
         "dynamic": False,
     } in shown["settings"]
+
+
+def test_a_pause_and_a_set_up_as_documents(run: Run, document: Document) -> None:
+    assert document("pause", "--topic", "orders") == {"paused_topics": ["orders"], "not_claimed": None}
+    assert document("pause")["paused_topics"] == ["*", "orders"]
+    left = run("resume", "--json")
+    assert (left.exit_code, json.loads(left.stdout)["paused_topics"]) == (1, ["orders"])
+    assert document("resume", "--topic", "orders")["paused_topics"] == []
+    assert document("migrate") == {"cluster_id": "cluster-1", "store_id": "store-1", "generation": 1}
 
 
 def test_migrate(run: Run) -> None:

@@ -101,7 +101,7 @@ class _Demo:
         self.say("waiting for Airflow to know the DAGs")
         for dag_id in (_COPY_DAG, _SIZES_DAG, _EXPIRATION_DAG):
             wait_for_dag(api, dag_id, seconds=_DAG_SECONDS)
-        run_id = trigger(api, _COPY_DAG, {})
+        run_id = trigger(api, _COPY_DAG, {}, on_wait=self.say)
         self.say(f"waiting for {_COPY_DAG}: plan, Spark jobs, quality check (about a minute)")
         if not self._succeeds(api, _COPY_DAG, run_id, _COPY_SECONDS):
             return False
@@ -118,7 +118,7 @@ class _Demo:
         before = holdings(app)
         self.say(f"setting retention.bytes of {_EXPIRED_TOPIC} to {_RETENTION_BYTES} bytes for each partition")
         limit_retention(app, _EXPIRED_TOPIC, _RETENTION_BYTES)
-        run_id = trigger(api, _EXPIRATION_DAG, {})
+        run_id = trigger(api, _EXPIRATION_DAG, {}, on_wait=self.say)
         self.say(f"waiting for {_EXPIRATION_DAG}: plan, safety limit, Spark jobs (about half a minute)")
         succeeded = self._succeeds(api, _EXPIRATION_DAG, run_id, _EXPIRATION_SECONDS)
         after = holdings(app)

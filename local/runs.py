@@ -6,13 +6,15 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeVar
+from uuid import uuid4
 
 from include.tiering.configs.airflow_api import AirflowApi
 from local.platform import PlatformError
-from plugins.tiering_airflow.errors import AirflowApiError
+from plugins.tiering_airflow.errors import AirflowApiError, AirflowApiUnavailableError
 
 _T = TypeVar("_T")
 _POLL_SECONDS: Final = 1.0
+_TRIGGER_SECONDS: Final = 180.0
 _ENDED: Final = frozenset({"success", "failed"})
 
 
@@ -34,9 +36,35 @@ def wait_for_dag(api: AirflowApi, dag_id: str, *, seconds: float) -> None:
     raise PlatformError(f"Airflow has not parsed the DAG {dag_id} after {seconds:.0f} s")
 
 
-def trigger(api: AirflowApi, dag_id: str, conf: dict[str, Any]) -> str:
-    """Trigger a run; return its id."""
-    return str(api.post(f"/dags/{dag_id}/dagRuns", {"logical_date": None, "conf": conf})["dag_run_id"])
+def trigger(
+    api: AirflowApi,
+    dag_id: str,
+    conf: dict[str, Any],
+    *,
+    seconds: float = _TRIGGER_SECONDS,
+    on_wait: Callable[[str], None] = lambda _: None,
+) -> str:
+    """Trigger a run; return its id. While Airflow does not answer, ask for the same run again; `on_wait` is told.
+
+    Raises:
+        PlatformError: Airflow has not answered in time.
+        AirflowApiError: Airflow refuses the run.
+    """
+    run_id, last = f"local__{uuid4()}", "no attempt was made"
+    body = {"logical_date": None, "conf": conf, "dag_run_id": run_id}
+    for attempt, _ in enumerate(_ticks(seconds)):
+        try:
+            return str(api.post(f"/dags/{dag_id}/dagRuns", body)["dag_run_id"])
+        except AirflowApiError as error:
+            # The answer of an earlier attempt may be lost, although the run was created.
+            is_unanswered = isinstance(error, AirflowApiUnavailableError)
+            if (is_unanswered or attempt) and _asked(_run, api, dag_id, run_id) is not None:
+                return run_id
+            if not is_unanswered:
+                raise
+            last = str(error)
+            on_wait(f"{dag_id} is not triggered yet: {last}")
+    raise PlatformError(f"{dag_id} could not be triggered within {seconds:.0f} s: {last}")
 
 
 def wait_for_run(

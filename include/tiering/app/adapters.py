@@ -411,7 +411,8 @@ class Adapters:
     def quotas(self) -> Quotas:
         """The quotas, which all processes that send or read for this cluster share through the ledger."""
         return SharedQuotas(
-            SqlLedgerStore(self._ledger_engine, self.cluster_id),
+            # In this order: without a database there must be no ledger beside it.
+            SqlLedgerStore(cluster_id=self.cluster_id, engine=self._ledger_engine),
             self.clock,
             random_bytes=secrets.token_bytes,
             stored_quotas=lambda: quotas_in_force(self.stores.configs.snapshot()),
@@ -421,17 +422,15 @@ class Adapters:
     @cached_property
     def quota_ledger(self) -> QuotaLedger:
         """The ledger for commands: it waits longer for the ledger's lock than workers do."""
-        return AnnouncingLedger(SqlLedgerStore(self._patient_ledger_engine, self.cluster_id), self.clock)
+        store = SqlLedgerStore(cluster_id=self.cluster_id, engine=self._patient_ledger_engine)
+        return AnnouncingLedger(store, self.clock)
 
     @cached_property
     def topic_quotas(self) -> TopicQuotas:
         """Admission of segments by the bytes-in rate of their topic, with meters that all workers share."""
-        configs = FreshTopicQuotaConfigs(
-            self.stores.configs,
-            self.clock,
-            enabled=self.settings.topic_quotas.enable,
-            gone=lambda: gone_topics(self.stores.registry, self.stores.topic_deletions),
-        )
+        stores, enabled = self.stores, self.settings.topic_quotas.enable
+        gone = partial(gone_topics, stores.registry, stores.topic_deletions)
+        configs = FreshTopicQuotaConfigs(stores.configs, self.clock, enabled=enabled, gone=gone)
         return CountedTopicQuotas(SqlTopicQuotas(self.engine, self.cluster_id, configs), process_recorder())
 
     # Rules, evaluated by Great Expectations.

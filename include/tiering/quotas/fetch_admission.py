@@ -14,8 +14,9 @@ quota first, and for no more at once than it carries in a moment.
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Final, TypeVar
 
+from include.tiering.errors import MetadataUnavailableError
 from include.tiering.quotas.contract import QuotasInForce, Scope
 from include.tiering.quotas.shares import LedgerRow
 from include.tiering.quotas.window import QuotaWindow
@@ -23,6 +24,7 @@ from include.tiering.quotas.window import QuotaWindow
 DEFAULT_SAMPLES: Final = 11
 DEFAULT_SAMPLE_MS: Final = 1_000
 
+_T = TypeVar("_T")
 Exchange = Callable[[Callable[[LedgerRow], LedgerRow]], LedgerRow]
 """`LedgerStore.exchange`."""
 
@@ -32,12 +34,13 @@ class FetchAdmission:
 
     Each reader gets the largest throttle time of its scopes. A refused read is not recorded. So a client above its own
     quota that tries without pause leaves the wider scopes to others. Scopes that are known to have no limit cost no
-    access to the ledger, and those without a quota no place in it.
+    access to the ledger, and those without a quota no place in it. If the ledger does not answer, the stored quotas are
+    read again: while none is set in any scope, everything is admitted, as by the limiter.
 
     Args:
         exchange: changes the ledger row.
         now_ms: the time of the database, which is the same for all processes.
-        stored: the stored quotas, which count if the ledger row has older ones.
+        stored: reads the stored quotas, which count if the ledger row has older ones.
         has_no_limit: whether a scope is known to have no quota now.
     """
 
@@ -53,6 +56,7 @@ class FetchAdmission:
     ) -> None:
         self._exchange = exchange
         self._now_ms = now_ms
+        self._read_stored = stored
         self._stored = stored()
         self._has_no_limit = has_no_limit
         self._samples = samples
@@ -61,7 +65,7 @@ class FetchAdmission:
     def throttle_ms(self, scopes: Sequence[Scope]) -> int:
         """Implement `ReadAdmission.throttle_ms`."""
         limited = self._limited(scopes)
-        return self._throttle_ms(self._row(), limited, self._now_ms()) if limited else 0
+        return self._asked(lambda: self._throttle_ms(self._row(), limited, self._now_ms()), 0) if limited else 0
 
     @property
     def window_seconds(self) -> float:
@@ -71,14 +75,31 @@ class FetchAdmission:
     def lowest_quota(self, scopes: Sequence[Scope]) -> int | None:
         """Implement `ReadAdmission.lowest_quota`."""
         limited = self._limited(scopes)
-        return min(self._quotas(self._row(), limited).values(), default=None) if limited else None
+        if not limited:
+            return None
+        return self._asked(lambda: min(self._quotas(self._row(), limited).values(), default=None), None)
 
     def admit(self, scopes: Sequence[Scope], size_bytes: int) -> int:
         """Implement `ReadAdmission.admit`."""
-        limited, throttle_ms = self._limited(scopes), 0
-        if not limited:
-            return 0
-        now_ms = self._now_ms()
+        limited = self._limited(scopes)
+        return self._asked(lambda: self._admit(limited, size_bytes), 0) if limited else 0
+
+    def record(self, scopes: Sequence[Scope], size_bytes: int) -> None:
+        """Implement `ReadAdmission.record`."""
+        if limited := self._limited(scopes):
+            self._asked(lambda: self._record(limited, size_bytes), None)
+
+    def _asked(self, ask: Callable[[], _T], unlimited: _T) -> _T:
+        """Return what the ledger answers; `unlimited` if it does not answer and no quota is stored in any scope."""
+        try:
+            return ask()
+        except MetadataUnavailableError:
+            if not self._read_stored().set_no_limit:
+                raise
+            return unlimited
+
+    def _admit(self, limited: Sequence[Scope], size_bytes: int) -> int:
+        now_ms, throttle_ms = self._now_ms(), 0
 
         def change(row: LedgerRow) -> LedgerRow:
             nonlocal throttle_ms
@@ -88,11 +109,9 @@ class FetchAdmission:
         self._exchange(change)
         return throttle_ms
 
-    def record(self, scopes: Sequence[Scope], size_bytes: int) -> None:
-        """Implement `ReadAdmission.record`."""
-        if limited := self._limited(scopes):
-            now_ms = self._now_ms()
-            self._exchange(lambda row: self._recorded(row, limited, size_bytes, now_ms))
+    def _record(self, limited: Sequence[Scope], size_bytes: int) -> None:
+        now_ms = self._now_ms()
+        self._exchange(lambda row: self._recorded(row, limited, size_bytes, now_ms))
 
     def _limited(self, scopes: Sequence[Scope]) -> list[Scope]:
         return [scope for scope in scopes if not self._has_no_limit(scope)]

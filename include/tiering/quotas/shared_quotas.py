@@ -38,6 +38,7 @@ import os
 import socket
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import astuple
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -244,10 +245,9 @@ class AllocationRenewer:
         """After a round that failed with `error`: go on without limits for a moment, if no quota is stored."""
         was_going, self._goes_without = self._goes_without, False
         began = self._clock.monotonic()
-        try:
+        stored = None
+        with suppress(Exception):  # Not even an unexpected error may end this thread; the next round logs it.
             stored = self._stored_quotas()
-        except TieringError:
-            stored = None
         if stored is None or not stored.set_no_limit:
             _log.warning("the quotas could not be renewed: %s", error)
             return

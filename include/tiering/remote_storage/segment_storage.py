@@ -231,7 +231,8 @@ class SegmentStorage:
             stat = self._store.stat(key, most_bytes=most_bytes)
             if stat is None:
                 continue
-            crc32c = NOT_READ if stat.size_bytes > most_bytes else self._stored_crc32c(key, stat)
+            is_read = stat.crc32c is not None or stat.size_bytes <= most_bytes
+            crc32c = self._stored_crc32c(key, stat) if is_read else NOT_READ
             found.append(StoredObject(kind, key, stat.size_bytes, crc32c))
         return tuple(found)
 

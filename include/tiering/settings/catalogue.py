@@ -11,6 +11,7 @@ dynamic configs.
 """
 
 import difflib
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -216,7 +217,10 @@ _OWN_PREFIX: Final = "tiering."
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """A row of the table. `path` leads to the field in TieringSettings; `accepts` says which values are accepted."""
+    """A row of the table. `path` leads to the field in TieringSettings; `accepts` says which values are accepted.
+
+    A stored value above `stored_at_most` counts as that.
+    """
 
     name: str
     path: tuple[str, ...]
@@ -229,6 +233,7 @@ class Setting:
     is_list: bool
     aliases: tuple[str, ...] = ()
     loosens: Loosens | None = None
+    stored_at_most: int | None = None
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -325,6 +330,7 @@ def _setting(name: str, path: tuple[str, ...], field: FieldInfo) -> Setting:
         is_list=get_origin(_plain_type(field.annotation)) is tuple,
         aliases=tuple(map(str, aliases)) if isinstance(aliases, list) else (),
         loosens=Loosens(str(loosens)) if (loosens := extra.get("loosens")) else None,
+        stored_at_most=most if isinstance(most := extra.get("stored_at_most"), int) else None,
     )
 
 
@@ -377,6 +383,7 @@ def _shown(value: Any) -> Any:
     return [_shown(item) for item in value] if isinstance(value, tuple) else value
 
 
+_log: Final = logging.getLogger(__name__)
 DYNAMIC_ORIGIN: Final = "dynamic config"
 _MOST_SHOWN: Final = 100
 
@@ -404,10 +411,20 @@ def with_dynamic(
     Raises:
         SettingError: this version does not accept one of the values.
     """
-    known = {by_name()[name]: text for name, text in values.items() if name in by_name() and by_name()[name].dynamic}
+    named = ((by_name()[name], text) for name, text in values.items() if name in by_name())
+    known = {setting: _lowered(setting, text) for setting, text in named if setting.dynamic}
     for setting in known:
         settings = _with_section(settings, setting, known)
     return settings.with_origins({setting.name: origin for setting in known})
+
+
+def _lowered(setting: Setting, text: str) -> str:
+    """Return a stored value, or the greatest accepted one if an earlier version accepted more."""
+    most = setting.stored_at_most
+    if most is None or not text.strip().isdecimal() or int(text) <= most:
+        return text
+    _log.warning("%s is stored as %s: %d is used, the most that this version accepts", setting.name, text, most)
+    return str(most)
 
 
 def _with_section(settings: TieringSettings, setting: Setting, texts: Mapping[Setting, str]) -> TieringSettings:

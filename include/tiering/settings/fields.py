@@ -61,15 +61,17 @@ def operational(
     accepts: str | None = None,
     aliases: tuple[str, ...] = (),
     loosens: Loosens | None = None,
+    lower_stored: bool = False,
 ) -> Any:
     """Declare a field of a `DynamicSection`: a number with inclusive bounds, a switch, or text with its own validator.
 
     `accepts` replaces the description of accepted values that is derived from type and bounds. `aliases` are other full
     names under which the user may set the field. `loosens` marks a deletion limit: if approvers are configured,
-    Airflow's form accepts a looser value only from them.
+    Airflow's form accepts a looser value only from them. With `lower_stored` a stored value above `at_most`, which an
+    earlier version accepted, counts as `at_most`; without it no settings can be loaded.
     """
     extra: dict[str, Any] = {"unit": unit, "dynamic": dynamic, "accepts": accepts, "aliases": list(aliases)}
-    extra |= {"loosens": loosens}
+    extra |= {"loosens": loosens, "stored_at_most": at_most if lower_stored else None}
     bounds: dict[str, Any] = {} if isinstance(default, (bool, str)) else {"ge": at_least, "le": at_most}
     return Field(default=default, description=sentence, json_schema_extra=extra, **bounds)
 

@@ -41,6 +41,7 @@ class CopierSettings(DynamicSection):
         unit="batches",
         at_least=1,
         at_most=_MOST_MAPPED,
+        lower_stored=True,
     )
     lease_ms: int = operational(
         30_000,
@@ -198,6 +199,7 @@ class ExpirationSettings(DynamicSection):
         unit="batches",
         at_least=1,
         at_most=_MOST_MAPPED,
+        lower_stored=True,
     )
 
 

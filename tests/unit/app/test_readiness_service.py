@@ -226,3 +226,13 @@ def test_no_command_but_a_set_up_creates_a_database(app: App, tmp_path: Path, mo
     named = f"there is no database sqlite:///{file} (metadata.url: default, TIERING_CONFIG is not set)"
     assert named in str(caught.value)
     assert not file.parent.exists()
+
+
+def test_no_ledger_is_created_beside_a_database_that_is_not_set_up(app: App, tmp_path: Path) -> None:
+    file = tmp_path / "none.sqlite"
+    metadata = app.settings.metadata.model_copy(update={"url": SecretStr(f"sqlite:///{file}")})
+    with open_app(TieringSettings(metadata=metadata)) as mistaken:
+        for read in (lambda: mistaken.adapters.quotas, lambda: mistaken.adapters.quota_ledger):
+            with pytest.raises(MetadataUnavailableError, match="there is no database"):
+                read()
+    assert list(tmp_path.glob("none*")) == []

@@ -8,15 +8,19 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, cast
 
 import psutil
 import pytest
 
+from include.tiering.configs.airflow_api import AirflowApi
+from include.tiering.errors import AirflowApiError, AirflowApiUnavailableError
 from include.tiering.settings import load_settings
-from local import processes
+from local import processes, runs
 from local.airflow_home import configured_base_url, platform_environment, write_airflow_home
 from local.java import java_environment
 from local.layout import ROOT, Layout
+from local.platform import PlatformError
 from local.secrets_store import ADMIN, OPERATOR, READER, password_of
 from local.tiering_config import CONFIG_VARIABLE, sample_settings
 from tests.doubles.patience import PATIENCE_SECONDS, eventually
@@ -193,3 +197,46 @@ def test_who_does_not_listen_is_killed(tmp_path: Path, pid_files: Path) -> None:
     assert processes.end([started], patience_seconds=0.2) == [started]
     psutil.wait_procs([started], timeout=PATIENCE_SECONDS)
     assert not started.is_running()
+
+
+class _SlowApi:
+    """Airflow's API, which answers a trigger only from the given try on; `starts` says whether it runs the first."""
+
+    def __init__(self, answers_from: int, *, starts: bool) -> None:
+        self.answers_from = answers_from
+        self.starts = starts
+        self.bodies: list[dict[str, Any]] = []
+
+    def post(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
+        self.bodies.append(body)
+        if len(self.bodies) < self.answers_from:
+            raise AirflowApiUnavailableError("it does not answer")
+        return body
+
+    def get(self, path: str, **query: str) -> dict[str, Any]:
+        if self.starts and path.endswith(self.bodies[0]["dag_run_id"]):
+            return self.bodies[0]
+        raise AirflowApiError("no such run")
+
+
+def test_a_trigger_without_an_answer_is_repeated_as_the_same_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runs, "_POLL_SECONDS", 0.0)
+    said: list[str] = []
+    slow = _SlowApi(3, starts=False)
+    run_id = runs.trigger(cast(AirflowApi, slow), "tiering_copy", {"a": 1}, on_wait=said.append)
+    assert [body["dag_run_id"] for body in slow.bodies] == [run_id] * 3
+    assert len(said) == 2
+    assert "tiering_copy is not triggered yet: it does not answer" in said[0]
+
+
+def test_a_trigger_whose_answer_was_lost_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runs, "_POLL_SECONDS", 0.0)
+    slow = _SlowApi(9, starts=True)
+    run_id = runs.trigger(cast(AirflowApi, slow), "tiering_copy", {})
+    assert [body["dag_run_id"] for body in slow.bodies] == [run_id]
+
+
+def test_a_trigger_ends_at_its_deadline() -> None:
+    slow = _SlowApi(9, starts=False)
+    with pytest.raises(PlatformError, match="tiering_copy could not be triggered within 0 s: no attempt"):
+        runs.trigger(cast(AirflowApi, slow), "tiering_copy", {}, seconds=0)

@@ -28,6 +28,7 @@ from include.tiering.quotas.contract import (
     delete_scopes,
     take_all,
 )
+from include.tiering.quotas.fetch_admission import FetchAdmission
 from include.tiering.quotas.pacing import (
     CATCH_UP_SECONDS,
     FORGET_MANY_SECONDS,
@@ -521,6 +522,33 @@ def test_a_silent_ledger_stops_nothing_while_no_quota_is_set(set_before: dict[Sc
         assert limiter.take(MIB) == MIB
         stored.quotas = QuotasInForce(2, {PACED_SCOPE: 5_000_000})
         eventually(lambda: quotas.share(PACED_SCOPE) == 0.0, "a quota is set: without the ledger nothing is sent")
+
+
+def test_an_error_that_nobody_expected_does_not_end_the_rounds() -> None:
+    class Broken(Stored):
+        def read(self) -> QuotasInForce:
+            if super().read() and self.reads > 1:
+                raise ZeroDivisionError("nobody expects it")
+            return self.quotas
+
+    stored = Broken(QuotasInForce(1, {}))
+    with quotas_without_ledger(stored) as quotas:
+        quotas.share(PACED_SCOPE)
+        eventually(lambda: stored.reads > 4, "it reads again and again")
+
+
+def test_the_first_read_is_admitted_by_a_silent_ledger_while_no_quota_is_set() -> None:
+    """Before any round, a process knows no scope; a new topic is never known."""
+    stored = Stored(QuotasInForce(1, {}))
+    admission = FetchAdmission(
+        SilentLedger().exchange, SilentLedger().database_ms, stored=stored.read, has_no_limit=lambda _: False
+    )
+    assert (admission.admit(SCOPES, 5), admission.throttle_ms(SCOPES), admission.lowest_quota(SCOPES)) == (0, 0, None)
+    admission.record(SCOPES, 5)
+    stored.quotas = QuotasInForce(2, {Scope(QuotaKind.COPY, QuotaLevel.TOTAL): 5})
+    for ask in (lambda: admission.admit(SCOPES, 5), lambda: admission.throttle_ms(SCOPES)):
+        with pytest.raises(MetadataUnavailableError):
+            ask()
 
 
 def test_with_a_quota_in_any_scope_a_silent_ledger_stops_all() -> None:

@@ -17,6 +17,7 @@ from include.tiering.kafka.log_dirs.contract import IneligibleReason, ScanReport
 from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.ownership import TopicOwner
 from include.tiering.model.segments import Uuid
+from include.tiering.runs.store import SqlWorkStore
 from include.tiering.segments.failed_copies import FAILED_SEGMENTS, LOST_OFFSETS, FailedCopy, publish_failed_copies
 from include.tiering.segments.sql import SqlRemoteLogMetadata
 from include.tiering.segments.sql_rows import decode_leader_epochs, encode_leader_epochs
@@ -44,6 +45,10 @@ def engine() -> Iterator[Engine]:
 
 
 def _plans(engine: Engine, question: Callable[[SqlRemoteLogMetadata], object]) -> list[list[str]]:
+    return _plans_of(engine, lambda: question(SqlRemoteLogMetadata(engine, CLUSTER_ID)))
+
+
+def _plans_of(engine: Engine, ask: Callable[[], object]) -> list[list[str]]:
     """For each SELECT of the question, the steps of SQLite's plan."""
     asked: list[tuple[str, Any]] = []
 
@@ -51,7 +56,7 @@ def _plans(engine: Engine, question: Callable[[SqlRemoteLogMetadata], object]) -
         asked.append((statement, parameters))
 
     event.listen(engine, "before_cursor_execute", record_statement)
-    question(SqlRemoteLogMetadata(engine, CLUSTER_ID))
+    ask()
     event.remove(engine, "before_cursor_execute", record_statement)
     plans = []
     with engine.connect() as connection:
@@ -82,6 +87,14 @@ def test_the_counter_row_is_one(engine: Engine):
             text("SELECT leader_epoch, segments FROM size_counters WHERE state = 1 ORDER BY leader_epoch")
         ).all()
     assert counted == [(-1, 50), (0, 50)]
+
+
+def test_running_batches_are_found_by_the_time_of_their_report(engine: Engine):
+    """A deployment of years has many batches that ended."""
+    (steps,) = [
+        plan for plan in _plans_of(engine, SqlWorkStore(engine, CLUSTER_ID).running_batches) if "batches" in plan[0]
+    ]
+    assert "ix_batches_updated (cluster_id=? AND updated_at_ms>? AND updated_at_ms<?)" in steps[0]
 
 
 def test_a_lookup_searches_by_index(engine: Engine):

@@ -200,6 +200,17 @@ def test_a_dynamic_value_wins_over_the_environment_and_is_named_as_the_origin() 
     assert (static.copier.max_batches, static.origin("queued.max.bytes")) == (4, "default")
 
 
+@pytest.mark.parametrize("name", ["tiering.copier.max.batches", "tiering.expiration.max.batches"])
+def test_a_number_of_batches_that_an_earlier_version_stored_is_lowered(
+    name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    live = with_dynamic(load_settings(environ={}), {name: "2000000"})
+    assert by_name()[name].value(live) == 1024
+    assert f"{name} is stored as 2000000: 1024 is used" in caplog.text
+    with pytest.raises(SettingError, match="accepted: integer, at least 1, at most 1024"):
+        with_dynamic(load_settings(environ={}), {name: "0"})
+
+
 def test_a_dynamic_value_under_a_former_name_is_in_force_under_the_current_one() -> None:
     live = with_dynamic(load_settings(environ={}), {"tiering.unfinished.copy.expiry.ms": "90000"})
     assert live.abandoned_copy.expiry_ms == 90_000

@@ -26,6 +26,7 @@ from include.tiering.model.segments import Depth, IndexType, RemoteLogSegmentMet
 from include.tiering.quotas.contract import UnlimitedBytes
 from include.tiering.remote_storage.file.store import FileObjectStore
 from include.tiering.remote_storage.layouts.local_tiered_storage import LocalTieredStorageLayout
+from include.tiering.remote_storage.object_store import ObjectStat
 from include.tiering.remote_storage.segment_storage import SegmentStorage
 from include.tiering.segments.contract import SegmentRow
 from include.tiering.units import MIB
@@ -482,6 +483,21 @@ def test_a_brokers_segment_has_no_checksum_to_compare_with(partition: CopiedPart
     assert broken(measured(partition, row, depth=Depth.DEEP)) == set()
     partition.object_path(row, "log").unlink()
     assert "Q102" in broken(measured(partition, row)), "a log that is not there"
+
+
+def test_a_checksum_that_the_store_keeps_is_told_however_long_the_object_is(
+    partition: CopiedPartition, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    row, real_stat = partition.rows[1], FileObjectStore.stat
+    os.truncate(partition.object_path(row, "log"), 1 << 40)
+
+    def kept(store: FileObjectStore, key: str, **bounds: Any) -> ObjectStat | None:
+        found = real_stat(store, key, **bounds)
+        return found if found is None or found.crc32c is not None else dataclasses.replace(found, crc32c=7)
+
+    monkeypatch.setattr(FileObjectStore, "stat", kept)
+    log = next(stored for stored in partition.storage.stat_log_segment(row.metadata) if stored.size_bytes == 1 << 40)
+    assert log.crc32c == 7
 
 
 def test_a_log_that_is_far_too_long_is_not_read_to_its_end(

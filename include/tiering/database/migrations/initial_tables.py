@@ -107,6 +107,7 @@ def create_runs() -> None:
         column("updated_at_ms", LONG),
     )
     index("ix_batches_live", "batches", "cluster_id pool updated_at_ms")
+    index("ix_batches_updated", "batches", "cluster_id updated_at_ms")
     create(
         "planned_partitions",
         None,

@@ -112,6 +112,7 @@ batches: Final = Table(
     Column("started_at_ms", BigInteger, nullable=False),
     Column("updated_at_ms", BigInteger, nullable=False),
     Index("ix_batches_live", "cluster_id", "pool", "updated_at_ms"),
+    Index("ix_batches_updated", "cluster_id", "updated_at_ms"),
 )
 
 pauses: Final = Table(

@@ -1,7 +1,7 @@
 """### Verify stored segments again
 
-    ready -> plan -> verify -> summary -> failed_segment (mapped, one task per segment that failed)
-                                     \\-> outcome
+    ready -> plan -> verify (mapped) -> missing -> summary -> failed_segment (mapped, one per segment that failed)
+                                                          \\-> outcome
 
 A verdict says what the store held at the time of a verification. This DAG verifies segments that need a new verdict,
 and a rolling sample of all others, so that over time every segment is verified again.
@@ -14,10 +14,13 @@ and a rolling sample of all others, so that over time every segment is verified 
   run: these segments are still served, but do not count as safe any more. Then it chooses the segments, and logs the
   cost in bytes, requests and time at the fetch quota in force. If there is nothing to verify, or in a dry run, no
   segment is read.
-* **verify** is one Spark job in the pool `remote_log_reader`. Its tasks get shares of the segments of about equal size,
-  and what they read is charged to the fetch quota. Verdicts are stored as the job goes on; a retry continues where the
-  failed try ended. If the pool is made too small for it, the job ends after the group of segments that it reads; the
-  rest is left to the next run that finds it due.
+* **verify**: each batch is a Spark job with a part of the plan, in a slot of the pool `remote_log_reader`; at most
+  `tiering.verify.max.batches`. Its Spark tasks share its segments, and what they read is charged to the fetch quota.
+  Verdicts are stored as the job goes on; a retry continues where the failed try ended. If the pool is made too small
+  for a batch, or 0, the batch ends after the group of segments that it reads, and waits for a slot to continue.
+* **missing** decides about segments that lack objects in the store. A batch only notes them: whether so many can be
+  lost, or the store is the wrong one, is decided for the whole plan. If a batch did not finish, nothing is recorded
+  about them.
 * **summary** evaluates the rules about whole partitions, and logs one line for each of the first 50 segments that
   failed, with a link to its line in the report.
 * **failed_segment** (for the first 20 segments that failed) and **outcome** fail if a segment failed. Such a segment is
@@ -43,10 +46,11 @@ from plugins.tiering_airflow.verification import (
     DUE,
     FAILED,
     VERIFY_TASK_ID,
+    ConcludeMissingOperator,
     PlanVerificationOperator,
     VerificationOutcomeOperator,
     VerificationSummaryOperator,
-    VerifySegmentsOperator,
+    VerifyBatchOperator,
 )
 
 TOPICS = Param(
@@ -117,8 +121,11 @@ with DAG(
 ):
     ready = TieringReadySensor(task_id="ready", slot_pool=READER_POOL)
     plan = PlanVerificationOperator(task_id=PLAN_TASK_ID)
-    verify = VerifySegmentsOperator(task_id=VERIFY_TASK_ID, pool=READER_POOL, pool_slots=1)
-    # `summary` also runs after a failed job, to report what was verified.
+    verify = VerifyBatchOperator.partial(
+        task_id=VERIFY_TASK_ID, pool=READER_POOL, pool_slots=1, map_index_template="batch {{ task.batch }}"
+    ).expand_kwargs(plan.output)
+    # `missing` and `summary` also run after failed batches: `missing` records nothing then, if anything is unread.
+    missing = ConcludeMissingOperator(task_id="missing", trigger_rule=TriggerRule.ALL_DONE)
     summary = VerificationSummaryOperator(task_id="summary", trigger_rule=TriggerRule.ALL_DONE_MIN_ONE_SUCCESS)
     failed = FailedSegmentOperator.partial(
         task_id="failed_segment", map_index_template="{{ task.line }}"
@@ -126,6 +133,6 @@ with DAG(
     # The last task decides the state of the run: a failed job or segment fails it, skipped tasks do not.
     outcome = VerificationOutcomeOperator(task_id="outcome", trigger_rule=TriggerRule.NONE_FAILED)
 
-    ready >> plan >> verify
-    [plan, verify] >> summary >> failed
-    [verify, summary] >> outcome
+    ready >> plan >> verify >> missing
+    [plan, missing] >> summary >> failed
+    [verify, missing, summary] >> outcome

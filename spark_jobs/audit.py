@@ -1,7 +1,7 @@
 """Compare what the store holds with the metadata, object by object.
 
     spark-submit spark_jobs/audit.py --output DIR [--inventory URL] [--record RUN] [--parts N] [--ranges N]
-                 [--config F]
+                 [--pool P --batch-id B] [--config F]
 
     DIR/listing        Parquet: every object, version and open upload (`audit_frames.LISTED`)
     DIR/segments       Parquet: every segment of the metadata, in every state (`FACTS`), read after the listing
@@ -16,11 +16,12 @@ manifest.json, or a path. With `--record` the findings are checked again and sto
 `./tiering audit` does. No object is removed. A second run with the same directory replaces its content.
 
 Exit codes: 0 nothing found, 1 findings or an error that a retry cannot cure, 2 a wrong setting or an unwritable DIR, 3
-retry.
+retry, 4 the pool became too small: nothing was recorded.
 """
 
 import argparse
 import json
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -52,7 +53,7 @@ from spark_jobs.audit_tasks import (
     write_segments,
     written,
 )
-from spark_jobs.shared import at_least_one, failed_outcome, refusal, run_in_session
+from spark_jobs.shared import PoolSlot, add_pool_arguments, at_least_one, failed_outcome, refusal, run_in_session
 
 _BATCH_ROWS: Final = 10_000
 
@@ -165,6 +166,7 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
         "--ranges", type=at_least_one, default=RANGES, help="ranges of segments, and groups of findings"
     )
     parser.add_argument("--config", type=Path, help="settings file (TOML), readable where the tasks run")
+    add_pool_arguments(parser)
     return parser.parse_args(arguments)
 
 
@@ -182,8 +184,12 @@ class Steps:
         self._began = now
 
 
-def audit(session: SparkSession, app: App, options: argparse.Namespace) -> dict[str, Any]:
+def audit(
+    session: SparkSession, app: App, options: argparse.Namespace, keep: Callable[[], None] = lambda: None
+) -> dict[str, Any]:
     """List the store, read the rows, and classify; return the summary.
+
+    `keep` is called when all is read, before findings are recorded.
 
     Raises:
         ForeignStoreError: the store, or the listing, is not this database's.
@@ -231,6 +237,7 @@ def audit(session: SparkSession, app: App, options: argparse.Namespace) -> dict[
         },
         "seconds": steps.seconds,
     }
+    keep()
     if options.record is not None:
         recorded = record(
             app,
@@ -254,7 +261,9 @@ def attempt(session: SparkSession, options: argparse.Namespace) -> dict[str, Any
     try:
         options.output.mkdir(parents=True, exist_ok=True)
         with open_app(load_settings(options.config)) as app:
-            summary = audit(session, app, options)
+            batch_id = options.batch_id or options.record or "audit"
+            with PoolSlot(app, batch_id, batch_id, options.pool, leaves=os._exit) as slot:
+                summary = audit(session, app, options, slot.keep)
         (options.output / "summary.json").write_text(json.dumps(summary, indent=2))
     except OSError as error:
         return refusal(f"{error.filename or options.output} cannot be written: {error.strerror}", ExitCode.USAGE)

@@ -7,6 +7,8 @@ the parent of a task is the Python daemon, whose parent is the JVM.
 """
 
 import argparse
+import json
+import math
 import os
 import threading
 from collections.abc import Callable, Iterator
@@ -18,10 +20,13 @@ from pyspark.errors import PySparkException, PythonException
 from pyspark.sql import SparkSession
 
 from include.tiering.cli.exit_codes import ExitCode, code_of
-from include.tiering.errors import TieringError
+from include.tiering.errors import MetadataUnavailableError, TieringError
+from include.tiering.runs.batch import BatchEnd, StopConditions, cancellation_and_heartbeat
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from include.tiering.app import App
 
 POLL_SECONDS: Final = 0.5
 GENERATIONS: Final = 2
@@ -122,6 +127,82 @@ def at_least_one(text: str) -> int:
     if number < 1:
         raise argparse.ArgumentTypeError(f"{number} is not 1 or more")
     return number
+
+
+SURPLUS_EXIT_CODE: Final = 4
+"""The pool became too small for the job. Airflow starts it again as soon as the pool has a slot for it."""
+_POOL_POLL_SECONDS: Final = 1.0
+
+
+class PoolSlot:
+    """A job as a batch of its pool: it is reported as live each second, and may look whether it is surplus.
+
+    With `leaves`, a job that is one piece of work ends itself as soon as it is surplus, with `SURPLUS_EXIT_CODE`. That
+    is what a kill would do, from which each job recovers. After `keep` it does not end any more: call that before
+    results are recorded. Without a pool nothing is reported.
+    """
+
+    def __init__(
+        self, app: "App", run_id: str, batch_id: str, pool: str | None, *, leaves: Callable[[int], None] | None = None
+    ) -> None:
+        work, clock = app.adapters.stores.work, app.adapters.clock
+        lease_ms = app.effective_configs.settings().copier.lease_ms
+        cancellation, self.heartbeat = cancellation_and_heartbeat(
+            work, clock, run_id, batch_id, pool=pool, lease_ms=lease_ms, parent_alive=lambda: True
+        )
+        self._conditions = StopConditions(work, cancellation, clock, batch_id=batch_id, pool=pool, max_seconds=math.inf)
+        self._pool = pool
+        self._leaves = leaves
+        self._lock = threading.Lock()
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="pool-slot", daemon=True)
+
+    def __enter__(self) -> Self:
+        if self._pool is not None:
+            self.heartbeat.__enter__()
+            if self._leaves is not None:
+                self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.keep()
+        if self._thread.is_alive():
+            self._thread.join()
+        if self._pool is not None:
+            self.heartbeat.__exit__(kind, error, trace)
+
+    def keep(self) -> None:
+        """Do not leave any more, whatever becomes of the pool."""
+        with self._lock:
+            self._over.set()
+
+    def reason_to_end(self) -> BatchEnd | None:
+        """Return why the job must not begin more work; None if it may, also while the database is unreachable."""
+        try:
+            return self._conditions.reason_to_end() if self._pool is not None else None
+        except MetadataUnavailableError:
+            return None
+
+    def _watch(self) -> None:
+        while not self._over.wait(_POOL_POLL_SECONDS):
+            if self.reason_to_end() is None:
+                continue
+            with self._lock:
+                if self._over.is_set():
+                    return
+                self.heartbeat.__exit__(None, None, None)
+                print(json.dumps({"exit_code": SURPLUS_EXIT_CODE, "ended": BatchEnd.SURPLUS.value}), flush=True)
+                if self._leaves is not None:
+                    self._leaves(SURPLUS_EXIT_CODE)
+                self._pool = None
+                return
+
+
+def add_pool_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--pool", help="Airflow pool whose slot this job holds; it ends early if the pool shrinks")
+    parser.add_argument("--batch-id", help="the job's id among the batches of its pool")
 
 
 def run_in_session(name: str, job: Callable[[SparkSession], dict[str, Any]]) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """Recount remote log sizes from the segment rows, and compare them with the counters.
 
     spark-submit spark_jobs/sizes.py --output DIR [--ranges N] [--config F]
-                 [--from-storage listing|manifests]
+                 [--from-storage listing|manifests] [--pool P --batch-id B]
 
     DIR/sizes          Parquet: rows per partition, state and leader epoch; a row whose epoch is null has all epochs
     DIR/summary.json   totals, every difference, bytes that are stored twice, each rule with its numbers
@@ -12,7 +12,8 @@ Each task reads some ranges of segments through the library, page by page: memor
 segments. With `--from-storage listing` the rows are also compared with the store's listing, segment by segment; with
 `--from-storage manifests` also with the content of the manifests. A second run with the same directory replaces its
 content, but not the results. Exit codes: 0 equal, 1 differences that break a critical rule or an error that a retry
-cannot cure, 2 a wrong setting, a wrong suite file or an unwritable DIR, 3 retry.
+cannot cure, 2 a wrong setting, a wrong suite file or an unwritable DIR, 3 retry, 4 the pool became too small: nothing
+was added to the history.
 """
 
 import argparse
@@ -22,7 +23,7 @@ import shutil
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from decimal import Decimal
 from itertools import groupby
@@ -46,7 +47,7 @@ from include.tiering.verification.quality_run import read_results
 from include.tiering.verification.rules import BrokenRule
 from include.tiering.verification.suites import explain_size
 from spark_jobs import sizes_listing
-from spark_jobs.shared import at_least_one, failed_outcome, refusal, run_in_session
+from spark_jobs.shared import PoolSlot, add_pool_arguments, at_least_one, failed_outcome, refusal, run_in_session
 from spark_jobs.sizes_history import append_run
 from spark_jobs.sizes_rows import read_partial_sizes, read_segments, remote_log_sizes
 
@@ -190,11 +191,16 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--ranges", type=at_least_one, default=READ_RANGES, help="key ranges, shared among the tasks")
     parser.add_argument("--from-storage", choices=(LISTING, MANIFESTS), help="compare the rows with the store as well")
     parser.add_argument("--config", type=Path, help="settings file (TOML), readable where the tasks run")
+    add_pool_arguments(parser)
     return parser.parse_args(arguments)
 
 
-def recount(session: SparkSession, app: App, options: argparse.Namespace) -> dict[str, Any]:
+def recount(
+    session: SparkSession, app: App, options: argparse.Namespace, keep: Callable[[], None] = lambda: None
+) -> dict[str, Any]:
     """Write the sizes, compare them with the counters, add them to the history; return the summary.
+
+    `keep` is called when all is read, before the first result is kept.
 
     Raises:
         OSError: a result cannot be written.
@@ -219,14 +225,17 @@ def recount(session: SparkSession, app: App, options: argparse.Namespace) -> dic
         app.adapters.stores.metadata,
         great_expectations(suites.sizes, results),
     )
+    stored = compare_with_store(session, app, options, names, results) if options.from_storage else None
+    overlaps = [overlap_document(app, partition) for partition in totals.not_contiguous]
+    keep()
     history = append_run(
         app.sizes.history_dir(options.output), target, now_ms, keep_days=app.settings.sizes.history_days
     )
     summary = {
         **totals.document(),
         **differences_document(comparison),
-        "overlaps": [overlap_document(app, partition) for partition in totals.not_contiguous],
-        "stored": compare_with_store(session, app, options, names, results) if options.from_storage else None,
+        "overlaps": overlaps,
+        "stored": stored,
         "computation_ms": computation_ms,
         "history": str(history),
     }
@@ -291,7 +300,9 @@ def attempt(session: SparkSession, options: argparse.Namespace) -> dict[str, Any
     try:
         options.output.mkdir(parents=True, exist_ok=True)
         with open_app(load_settings(options.config)) as app:
-            summary = recount(session, app, options)
+            batch_id = options.batch_id or "sizes"
+            with PoolSlot(app, batch_id, batch_id, options.pool, leaves=os._exit) as slot:
+                summary = recount(session, app, options, slot.keep)
         (options.output / "summary.json").write_text(json.dumps(summary, indent=2))
     except OSError as error:
         return refusal(f"{error.filename or options.output} cannot be written: {error.strerror}", ExitCode.USAGE)

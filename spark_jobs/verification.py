@@ -1,19 +1,23 @@
 """Verify the segments that a run planned, distributed over Spark tasks.
 
-    spark-submit spark_jobs/verification.py --run-id R [--tasks N] [--pool P] [--results-dir DIR] [--config F]
+    spark-submit spark_jobs/verification.py --run-id R [--share NUMBER/OF] [--tasks N] [--pool P --batch-id B]
+                 [--results-dir DIR] [--config F]
 
 The driver processes the plan in groups: tasks measure the segments of a group, the driver evaluates the rules, and
 stores verdicts and outcomes. What was stored stays if a task or the driver is lost; the next try continues with
 segments without an outcome, see `include/tiering/verification/verify_segments.py`. Only the driver imports Great
 Expectations, and only if segments are left to evaluate; with --results-dir its results are stored in DIR.
 
+With --share the job is one of several batches, and verifies this part of the plan; the numbers begin at 0. It notes in
+the plan which segments are missing, without a verdict: that is decided for all batches together, when they have ended.
+
 Standard output gets one line of JSON: what this try verified. Exit codes: 0 no segment failed in this try, 1 a segment
-failed, or an error that a retry cannot cure, 2 a wrong setting, 3 retry.
+failed, or an error that a retry cannot cure, 2 a wrong setting, 3 retry, 4 the pool became too small: the rest is
+still planned.
 """
 
 import argparse
 import json
-import math
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,11 +27,18 @@ from pyspark.sql import SparkSession
 
 from include.tiering.app import App, open_app
 from include.tiering.cli.exit_codes import ExitCode
-from include.tiering.runs.batch import BatchEnd, StopConditions, cancellation_and_heartbeat
+from include.tiering.runs.batch import BatchEnd
 from include.tiering.settings import load_settings
-from include.tiering.verification.plan import VerificationOutcome
+from include.tiering.verification.plan import PlanShare, VerificationOutcome
 from include.tiering.verification.verify_segments import VerifyReport
-from spark_jobs.shared import at_least_one, failed_outcome, run_in_session
+from spark_jobs.shared import (
+    SURPLUS_EXIT_CODE,
+    PoolSlot,
+    add_pool_arguments,
+    at_least_one,
+    failed_outcome,
+    run_in_session,
+)
 from spark_jobs.verification_measures import measured_by_tasks
 
 DEFAULT_TASKS: Final = 8
@@ -39,42 +50,46 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--tasks", type=at_least_one, default=DEFAULT_TASKS, help="Spark tasks that share the segments of a group"
     )
-    parser.add_argument("--pool", help="Airflow pool whose slot this job holds; it ends early if the pool shrinks")
+    parser.add_argument("--share", type=_share, metavar="NUMBER/OF", help="the part of the plan that is verified")
+    add_pool_arguments(parser)
     parser.add_argument("--results-dir", type=Path, help="directory for the results of Great Expectations")
     parser.add_argument("--config", type=Path, help="settings file (TOML), readable where the tasks run")
     return parser.parse_args(arguments)
 
 
+def _share(text: str) -> PlanShare:
+    number, of = map(int, text.split("/"))
+    if not 0 <= number < of:
+        raise argparse.ArgumentTypeError(f"{text} is not a part of a plan, such as 0/4")
+    return PlanShare(number, of)
+
+
 def verify(session: SparkSession, app: App, options: argparse.Namespace) -> dict[str, Any]:
     """Verify the segments of the run that have no outcome yet; return the job's outcome.
 
-    The job is one batch of its pool: it ends after its group if the pool has become too small, and the rest stays
+    The job is a batch of its pool: it ends after its group if the pool has become too small, and the rest stays
     planned.
     """
-    work, clock, run_id = app.adapters.stores.work, app.adapters.clock, options.run_id
-    lease_ms = app.effective_configs.settings().copier.lease_ms
-    cancellation, heartbeat = cancellation_and_heartbeat(
-        work, clock, run_id, run_id, pool=options.pool, lease_ms=lease_ms, parent_alive=lambda: True
-    )
-    stop_conditions = StopConditions(
-        work, cancellation, clock, batch_id=run_id, pool=options.pool, max_seconds=math.inf
-    )
+    run_id, share = options.run_id, options.share
+    batch_id = options.batch_id or run_id
+    parts = 1 if share is None else share.of
     done_bytes, planned_bytes = _done_bytes(app, run_id)
-    heartbeat.add_planned(planned_bytes)
-    heartbeat.add_done(done_bytes)
     ended: BatchEnd | None = None
 
     def may_go_on() -> bool:
         nonlocal ended
-        ended = stop_conditions.reason_to_end()
+        ended = slot.reason_to_end()
         return ended is None
 
     def on_group() -> None:
         nonlocal done_bytes
         before, done_bytes = done_bytes, _done_bytes(app, run_id)[0]
-        heartbeat.add_done(done_bytes - before)
+        slot.heartbeat.add_done((done_bytes - before) // parts)
 
-    with heartbeat:
+    with PoolSlot(app, run_id, batch_id, options.pool) as slot:
+        # Of a part of the plan the bytes are known only about, which is enough for the progress that people see.
+        slot.heartbeat.add_planned(planned_bytes // parts)
+        slot.heartbeat.add_done(done_bytes // parts)
         report = app.verification.run_planned(
             run_id,
             measure_all=measured_by_tasks(session, tasks=options.tasks, config=options.config),
@@ -82,8 +97,10 @@ def verify(session: SparkSession, app: App, options: argparse.Namespace) -> dict
             results_dir=options.results_dir,
             on_group=on_group,
             may_go_on=may_go_on,
+            share=share,
         )
-    return {**outcome_of(report), "ended": str(ended or BatchEnd.NO_WORK)}
+    outcome = {**outcome_of(report), "ended": str(ended or BatchEnd.NO_WORK)}
+    return outcome if ended is None else {**outcome, "exit_code": SURPLUS_EXIT_CODE}
 
 
 def outcome_of(report: VerifyReport) -> dict[str, Any]:

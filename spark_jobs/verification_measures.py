@@ -22,7 +22,7 @@ from include.tiering.errors import TieringError
 from include.tiering.model.segments import Depth
 from include.tiering.settings import load_settings
 from include.tiering.verification.measures import SegmentMeasure
-from include.tiering.verification.verify_segments import MeasureAll, ToMeasure, measure_planned
+from include.tiering.verification.verify_planned import MeasureAll, ToMeasure, measure_planned
 from spark_jobs.shared import ParentWatch, TaskStoppedError
 
 ROWS: Final = "measure string, error string, exit_code int"

@@ -31,7 +31,7 @@ from plugins.tiering_airflow.errors import (
 from plugins.tiering_airflow.hook import TieringHook
 from plugins.tiering_airflow.pools import EXPIRATION_POOL, mirrored_pools
 from plugins.tiering_airflow.shared import APPROVAL_TASK_ID, PLANNED_RUN, PLANNED_RUN_KEY, planned_run_id
-from plugins.tiering_airflow.spark import SparkJobOperator
+from plugins.tiering_airflow.spark import ReaderJobOperator
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -48,15 +48,16 @@ ALARMING: Final = (FindingKind.DANGLING_REFERENCE, FindingKind.SIZE_MISMATCH)
 _MOST_LINES: Final = 50
 
 
-class AuditOperator(SparkJobOperator):
+class AuditOperator(ReaderJobOperator):
     """Lists the store, or reads an inventory of it, and joins it with the metadata in Spark.
 
     Findings are stored in the database under an audit id of this try, and do not fail this task.
     """
 
     def __init__(self, **kwargs: Any) -> None:
-        arguments = ["--output", "{{ task.output_dir }}", "--record", "{{ task.audit_run_id(run_id, ti.try_number) }}"]
-        super().__init__(job="audit.py", arguments=arguments, **kwargs)
+        audit_run_id = "{{ task.audit_run_id(run_id, ti.try_number) }}"
+        arguments = ["--output", "{{ task.output_dir }}", "--record", audit_run_id]
+        super().__init__(job="audit.py", arguments=arguments, batch_id=audit_run_id, **kwargs)
 
     @property
     def output_dir(self) -> Path:

@@ -77,6 +77,10 @@ class SparkJobError(TieringError):
     """A Spark job ended with findings or because of a wrong setting: a retry does not help."""
 
 
+class SparkJobSurplusError(SparkJobError):
+    """A Spark job ended because its pool became too small for it; it recorded nothing in halves."""
+
+
 class SparkJobRetriableError(SparkJobError):
     """A Spark job ended with the exit code for a retry, or was killed."""
 

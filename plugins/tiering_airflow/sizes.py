@@ -15,7 +15,7 @@ from include.tiering.presentation import as_text
 from plugins.tiering_airflow import configuration
 from plugins.tiering_airflow.errors import SizeDifferenceError, SparkJobError
 from plugins.tiering_airflow.hook import TieringHook
-from plugins.tiering_airflow.spark import SparkJobOperator
+from plugins.tiering_airflow.spark import ReaderJobOperator
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -26,14 +26,15 @@ COUNTED_KEY: Final = "tiering_counted"
 FINDINGS: Final = f"{{{{ ti.xcom_pull(task_ids='{SIZES_TASK_ID}', key='{COUNTED_KEY}')['findings'] }}}}"
 
 
-class RemoteLogSizesOperator(SparkJobOperator):
+class RemoteLogSizesOperator(ReaderJobOperator):
     """Recounts remote log sizes in Spark and compares them with the counters, and with the store if the form says so.
 
     Pushes numbers for the next tasks, such as findings, duration of the recount and duplicate bytes by topic.
     """
 
     def __init__(self, **kwargs: Any) -> None:
-        super().__init__(job="sizes.py", arguments=["--output", "{{ task.output_dir }}"], **kwargs)
+        arguments = ["--output", "{{ task.output_dir }}"]
+        super().__init__(job="sizes.py", arguments=arguments, batch_id="sizes-{{ run_id }}", **kwargs)
 
     @property
     def output_dir(self) -> Path:

@@ -2,13 +2,14 @@
 
 Every job has in common: Spark runs its work once (no speculation, one task failure fails the job), and only Airflow
 retries; the library is sent as a zip file; environment variables are whitelisted, so no secret of Airflow reaches the
-job; temporary files are in a directory of the job's own. Exit codes: 0 done, 1 findings, 2 a wrong setting, 3 retry. A
-killed job is retried, too.
+job; temporary files are in a directory of the job's own. Exit codes: 0 done, 1 findings, 2 a wrong setting, 3 retry, 4
+the pool became too small. A killed job is retried, too.
 """
 
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from datetime import timedelta
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -16,13 +17,15 @@ from typing import TYPE_CHECKING, Any, Final
 import psutil
 from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
+from airflow.providers.standard.triggers.temporal import TimeDeltaTrigger
 from airflow.sdk import Connection
 from airflow.sdk.exceptions import AirflowException
 
 from include.tiering.errors import SettingError
 from plugins.tiering_airflow import configuration
-from plugins.tiering_airflow.errors import SparkJobError, SparkJobRetriableError
+from plugins.tiering_airflow.errors import SparkJobError, SparkJobRetriableError, SparkJobSurplusError
 from plugins.tiering_airflow.hook import TieringHook
+from plugins.tiering_airflow.pools import READER_POOL, mirrored_pools
 from plugins.tiering_airflow.spark_files import packed_library, scratch_directory
 
 if TYPE_CHECKING:
@@ -59,7 +62,8 @@ _PASSED_ON: Final = frozenset(
 )
 _PASSED_ON_PREFIXES: Final = ("AWS_", "LC_")
 """Not `TIERING_`: `TieringHook.job_environment` gives a job the settings that it needs, without other logins."""
-_SETTING, _RETRIABLE, _KILLED = 2, 3, 128
+_SLOT_PAUSE: Final = timedelta(seconds=5)
+_SETTING, _RETRIABLE, _SURPLUS, _KILLED = 2, 3, 4, 128
 
 
 def job_environment(environ: Mapping[str, str], settings: Mapping[str, str], scratch: Path) -> dict[str, str]:
@@ -157,6 +161,8 @@ def job_error(job: str, exit_code: int) -> SparkJobError:
     if exit_code < 0 or exit_code > _KILLED:
         signal = -exit_code if exit_code < 0 else exit_code - _KILLED
         return SparkJobRetriableError(f"{job} was killed by signal {signal}")
+    if exit_code == _SURPLUS:
+        return SparkJobSurplusError(f"{job} ended because its pool became too small for it")
     if exit_code == _SETTING:
         return SparkJobError(f"{job} cannot run with its settings: see its log above")
     return SparkJobError(f"{job} ended with findings (exit code {exit_code}): see its log above")
@@ -207,3 +213,28 @@ class SparkJobOperator(SparkSubmitOperator):
             name=f"tiering.{self.task_id}",
             application_args=self.application_args,
         )
+
+
+class ReaderJobOperator(SparkJobOperator):
+    """A job that reads, as one batch of the pool `remote_log_reader`; the task belongs to that pool.
+
+    If the pool becomes too small for it, also 0, the job ends, and the task waits in Airflow until the pool has a slot
+    for it again. Then the job begins anew, or continues with the rest of its plan. That is no failed try. The task
+    gives its slot back by a short wait in the triggerer, since only a task that is scheduled again waits for a slot.
+    """
+
+    def __init__(self, *, job: str, arguments: Sequence[str], batch_id: str, **kwargs: Any) -> None:
+        super().__init__(job=job, arguments=[*arguments, "--pool", READER_POOL, "--batch-id", batch_id], **kwargs)
+
+    def execute(self, context: "Context") -> None:
+        """Raise SparkJobError, SparkJobRetriableError or SettingError."""
+        try:
+            with mirrored_pools():
+                super().execute(context)
+        except SparkJobSurplusError as error:
+            self.log.info("%s: the task waits for a slot of %s", error, READER_POOL)
+            self.defer(trigger=TimeDeltaTrigger(_SLOT_PAUSE), method_name="execute_again")
+
+    def execute_again(self, context: "Context", event: Any = None) -> None:
+        """Continue after the wait. Raise as `execute`."""
+        self.execute(context)

@@ -15,9 +15,10 @@ from airflow.sdk.exceptions import AirflowSkipException
 from include.tiering.model.segments import Depth
 from include.tiering.presentation import as_text
 from include.tiering.units import format_bytes
-from include.tiering.verification.plan import VerificationOutcome
+from include.tiering.verification.plan import PlanShare, VerificationOutcome, batches_for
 from include.tiering.verification.quality_run import QualityRun
 from include.tiering.verification.rules import Severity
+from plugins.tiering_airflow import configuration
 from plugins.tiering_airflow.data_docs import (
     FailedSegment,
     QualityReportLink,
@@ -29,9 +30,8 @@ from plugins.tiering_airflow.data_docs import (
 )
 from plugins.tiering_airflow.errors import SparkJobError
 from plugins.tiering_airflow.hook import TieringHook
-from plugins.tiering_airflow.pools import READER_POOL, mirrored_pools
 from plugins.tiering_airflow.shared import PLAN_TASK_ID, PLANNED_RUN, PLANNED_RUN_KEY, amount, planned_run_id
-from plugins.tiering_airflow.spark import SparkJobOperator
+from plugins.tiering_airflow.spark import ReaderJobOperator
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -48,6 +48,10 @@ PREFIX: Final = "verify-"
 BEGAN_KEY: Final = "tiering_began_at_ms"
 DEPTH_KEY: Final = "tiering_depth"
 RESULTS_KEY: Final = "tiering_results_dir"
+COUNTED_KEY: Final = "tiering_counted"
+
+Batch = dict[str, int]
+"""Arguments of one `VerifyBatchOperator`: its number in the run, from 0, and how many batches the run has."""
 
 
 def _planned(key: str) -> str:
@@ -95,10 +99,11 @@ DUE, FAILED, ALL = "due", "failed", "all"
 class PlanVerificationOperator(BaseOperator):
     """Expires verdicts, chooses the segments to verify, and logs the cost before anything is read.
 
-    Pushes the id of the planned run, except if there is nothing to verify, or in a dry run.
+    Returns the arguments of the batches, and pushes the id of the planned run and numbers. If there is nothing to
+    verify, or in a dry run, it returns no batches, and pushes no id.
     """
 
-    def execute(self, context: "Context") -> dict[str, Any]:
+    def execute(self, context: "Context") -> list[Batch]:
         """Raise TieringError."""
         # Runs of all DAGs share a table, and two DAGs may start in the same second.
         from include.tiering.verification.report import present_plan
@@ -107,6 +112,7 @@ class PlanVerificationOperator(BaseOperator):
         request = VerificationRequest.from_params(context["params"])
         with TieringHook().open() as app:
             settings = app.effective_configs.settings().verify
+            configuration.require_mappable("tiering.verify.max.batches", settings.max_batches)
             plan = app.verification.plan(
                 run_id,
                 request.sample(app, settings.share),
@@ -131,45 +137,85 @@ class PlanVerificationOperator(BaseOperator):
                 context["ti"].xcom_push(key=key, value=value)
         cost = plan.cost
         counts = {"segments": len(plan.planned), "bytes": cost.read_bytes, "requests": cost.requests}
-        return {**counts, "seconds": cost.seconds, "left_out": plan.left_out}
+        counted = {**counts, "seconds": cost.seconds, "left_out": plan.left_out}
+        context["ti"].xcom_push(key=COUNTED_KEY, value=counted)
+        if request.dry_run or not plan.planned:
+            return []
+        batches = batches_for(len(plan.planned), cost.read_bytes, at_most=settings.max_batches)
+        return [{"batch": number, "batches": batches} for number in range(batches)]
 
 
-class VerifySegmentsOperator(SparkJobOperator):
-    """A Spark job that verifies the rest of the planned run; skipped if nothing was planned.
+class VerifyBatchOperator(ReaderJobOperator):
+    """One batch: a Spark job that verifies the rest of its part of the planned run.
 
-    A retry continues where the previous try ended. If the pool becomes too small for it, the job ends after its group
-    of segments, and the rest waits for the next run that finds it due. Failed segments do not fail this task; the
-    summary reports them.
+    A retry continues where the previous try ended, and so does a batch that ended, after its group of segments,
+    because the pool became too small for it. Failed segments do not fail this task; the summary reports them. What it
+    finds missing is decided by `ConcludeMissingOperator`.
     """
 
     template_fields: Sequence[str] = (*SparkJobOperator.template_fields, "planned_run_id")
 
-    def __init__(self, *, planned_run_id: str = PLANNED_RUN, **kwargs: Any) -> None:
-        arguments = ["--run-id", planned_run_id, "--results-dir", _planned(RESULTS_KEY), "--pool", READER_POOL]
-        super().__init__(job="verification.py", arguments=arguments, **kwargs)
+    def __init__(self, *, batch: int, batches: int, planned_run_id: str = PLANNED_RUN, **kwargs: Any) -> None:
+        arguments = ["--run-id", planned_run_id, "--share", f"{batch}/{batches}"]
+        arguments += ["--results-dir", _planned(RESULTS_KEY)]
+        super().__init__(job="verification.py", arguments=arguments, batch_id=f"{planned_run_id}/{batch}", **kwargs)
+        self.batch = batch
+        self.batches = batches
         self.planned_run_id = planned_run_id
 
     def execute(self, context: "Context") -> None:
         """Raise SparkJobError or SparkJobRetriableError."""
-        if not self.planned_run_id:
-            raise AirflowSkipException("nothing to verify")
         tasks = self._tasks_for_the_rest()
         if tasks is None:
-            self.log.info("All of the plan has been verified")
+            self.log.info("All of this batch has been verified")
             return
         self.application_args = [*(self.application_args or ()), "--tasks", str(tasks)]
         try:
-            with mirrored_pools():
-                super().execute(context)
+            super().execute(context)
         except SparkJobError as error:
             if error.retriable or self._tasks_for_the_rest() is not None:
                 raise
 
     def _tasks_for_the_rest(self) -> int | None:
-        """Return the number of Spark tasks for the rest of the run; None if nothing is left."""
+        """Return the number of Spark tasks for the rest of this batch; None if nothing is left."""
+        share = PlanShare(self.batch, self.batches)
         with TieringHook().open() as app:
-            pending = app.adapters.stores.verifications.pending(self.planned_run_id, at_most=1)
+            pending = app.adapters.stores.verifications.pending(self.planned_run_id, at_most=1, share=share)
             return app.effective_configs.settings().verify.tasks if pending else None
+
+
+class ConcludeMissingOperator(BaseOperator):
+    """Decides, after all batches, which segments that they found missing are lost; skipped if nothing was planned.
+
+    The limits on missing segments hold for the whole plan. If a batch did not finish, nothing missing is recorded.
+    """
+
+    template_fields: Sequence[str] = ("planned_run_id", "results_dir")
+
+    def __init__(
+        self, *, planned_run_id: str = PLANNED_RUN, results_dir: str = _planned(RESULTS_KEY), **kwargs: Any
+    ) -> None:
+        super().__init__(**kwargs)
+        self.planned_run_id = planned_run_id
+        self.results_dir = results_dir
+
+    def execute(self, context: "Context") -> None:
+        """Raise TieringError, among them StoreInDoubtError: too much is missing to be lost."""
+        if not self.planned_run_id:
+            raise AirflowSkipException("nothing to verify")
+        with TieringHook().open() as app:
+            report = app.verification.conclude_missing(self.planned_run_id, results_dir=Path(self.results_dir))
+            undecided = _with_outcome(app, self.planned_run_id, VerificationOutcome.MISSING)
+            left = _with_outcome(app, self.planned_run_id, VerificationOutcome.PLANNED)
+        if undecided:
+            self.log.warning(
+                "%d segments lack objects in the store. Nothing is recorded about them, because %d segments of the"
+                " plan were not read; the next run that finds them due decides",
+                undecided,
+                left,
+            )
+        else:
+            self.log.info("Segments found missing by batches, and measured again: %d", report.segments + report.gone)
 
 
 class VerificationSummaryOperator(BaseOperator):
@@ -203,7 +249,7 @@ class VerificationSummaryOperator(BaseOperator):
         with TieringHook().open() as app:
             partitions = app.verification.verify_partitions(self._partitions(app), results_dir=Path(self.results_dir))
             run = self._run(app, partitions, context["run_id"])
-            left = _left(app, self.planned_run_id)
+            left = _with_outcome(app, self.planned_run_id, VerificationOutcome.PLANNED)
             summary = publish(data_docs(app.settings), run)
             app.verification.publish_verdicts()
         for line in lines_of_summary(summary):
@@ -280,6 +326,6 @@ def together(found: Iterable["QualityFinding"], of_partitions: Iterable["Quality
     )
 
 
-def _left(app: "App", run_id: str) -> int:
+def _with_outcome(app: "App", run_id: str, outcome: VerificationOutcome) -> int:
     totals = app.adapters.stores.verifications.totals(run_id)
-    return next(total.segments for total in totals if total.outcome is VerificationOutcome.PLANNED)
+    return next(total.segments for total in totals if total.outcome is outcome)

@@ -15,6 +15,7 @@ from include.tiering.segments.sql_topics import SqlTopicRegistry
 from include.tiering.verification.plan import (
     KEPT_PLANS_MS,
     PlannedVerification,
+    PlanShare,
     VerificationOutcome,
     VerificationReason,
     VerificationResult,
@@ -77,7 +78,7 @@ def test_the_id_of_a_run_that_copies_is_taken(store, engine):
 
 def test_an_empty_plan_is_one(store):
     store.save_plan(RUN, [])
-    assert [total.segments for total in store.totals(RUN)] == [0, 0, 0, 0]
+    assert [total.segments for total in store.totals(RUN)] == [0, 0, 0, 0, 0]
 
 
 def test_what_has_an_outcome_is_not_pending(store):
@@ -86,6 +87,23 @@ def test_what_has_an_outcome_is_not_pending(store):
     assert list(store.pending(RUN, at_most=10)) == [IN_ORDER[1], IN_ORDER[3]]
     assert list(store.planned(RUN, FAILED)) == [IN_ORDER[2]]
     assert list(store.planned(RUN, GONE)) == []
+
+
+@pytest.mark.parametrize("of", [1, 2, 3, 4, 5])
+def test_parts_of_a_plan_are_all_of_it_and_stay_the_same(store, of):
+    store.save_plan(RUN, PLAN)
+    store.save_plan("verify-2", PLAN[:1])
+
+    def parts():
+        return [list(store.pending(RUN, at_most=10, share=PlanShare(number, of))) for number in range(of)]
+
+    before = parts()
+    assert [each for part in before for each in part] == IN_ORDER
+    assert {len(part) for part in before} <= {len(PLAN) // of, -(-len(PLAN) // of)}
+    store.record(RUN, [result(IN_ORDER[0], PASSED), result(IN_ORDER[2], VerificationOutcome.MISSING)])
+    assert parts() == [[each for each in part if each in (IN_ORDER[1], IN_ORDER[3])] for part in before]
+    assert list(store.pending(RUN, at_most=1, share=PlanShare(0, 1))) == [IN_ORDER[1]]
+    assert list(store.planned(RUN, VerificationOutcome.MISSING)) == [IN_ORDER[2]]
 
 
 def test_totals_by_outcome(store):
@@ -97,6 +115,7 @@ def test_totals_by_outcome(store):
         VerificationTotal(PASSED, 2, 2_002, 30),
         VerificationTotal(FAILED, 0, 0, 0),
         VerificationTotal(GONE, 1, 1_001, 0),
+        VerificationTotal(VerificationOutcome.MISSING, 0, 0, 0),
     ]
 
 

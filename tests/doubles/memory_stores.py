@@ -36,6 +36,7 @@ from include.tiering.segments.topics import TopicDeletion
 from include.tiering.segments.values import conclude, deep_passed_at_ms
 from include.tiering.verification.plan import (
     PlannedVerification,
+    PlanShare,
     VerificationOutcome,
     VerificationResult,
     VerificationTotal,
@@ -184,17 +185,21 @@ class MemoryVerifications(Partial):
     def save_plan(self, run_id: str, planned: Sequence[PlannedVerification]) -> None:
         self.plans[run_id] = {one.segment_id: one for one in planned}
 
-    def pending(self, run_id: str, *, at_most: int) -> Sequence[PlannedVerification]:
-        return self.planned(run_id, VerificationOutcome.PLANNED)[:at_most]
+    def pending(self, run_id: str, *, at_most: int, share: PlanShare | None = None) -> Sequence[PlannedVerification]:
+        first, end = (share or PlanShare(0, 1)).bounds(len(self.plans[run_id]))
+        part = self._in_order(run_id)[first:end]
+        return [one for one in part if self._outcome(run_id, one) is VerificationOutcome.PLANNED][:at_most]
 
     def planned(self, run_id: str, outcome: VerificationOutcome) -> list[PlannedVerification]:
-        found = [one for one in self.plans[run_id].values() if self._outcome(run_id, one) is outcome]
+        return [one for one in self._in_order(run_id) if self._outcome(run_id, one) is outcome]
+
+    def _in_order(self, run_id: str) -> list[PlannedVerification]:
 
         def place(one: PlannedVerification) -> tuple[str, int, int]:
             partition = one.segment_id.topic_id_partition
             return partition.topic, partition.partition, one.start_offset
 
-        return sorted(found, key=place)
+        return sorted(self.plans[run_id].values(), key=place)
 
     def record(self, run_id: str, results: Sequence[VerificationResult]) -> None:
         self.records.append(list(results))

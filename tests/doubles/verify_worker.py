@@ -15,11 +15,11 @@ from include.tiering.app import App, adapters, open_app
 from include.tiering.model.segments import Depth
 from include.tiering.segments import sql_verdicts
 from include.tiering.settings import load_settings
-from include.tiering.verification import verify_segments
+from include.tiering.verification import verify_planned
 from include.tiering.verification.measures import SegmentMeasure
 from include.tiering.verification.plan import VerificationSample
 from include.tiering.verification.suites import Suite
-from include.tiering.verification.verify_segments import MeasureAll, ToMeasure
+from include.tiering.verification.verify_planned import MeasureAll, ToMeasure
 from tests.doubles.dying import die, worker_arguments
 from tests.doubles.plain_evaluator import PlainEvaluator
 
@@ -98,13 +98,13 @@ def main() -> None:
     arguments = worker_arguments()
     assert arguments.kill_at in (None, *POINTS)
     vars(adapters)["great_expectations"] = plain_evaluator
-    verify_segments.GROUP_SEGMENTS = GROUP  # type: ignore[misc]
+    verify_planned.GROUP_SEGMENTS = GROUP  # type: ignore[misc]
     with open_app(load_settings()) as app:
         prepare(app, arguments.run_id)
     with open_app(load_settings()) as app:
         dying = arm(app, arguments.kill_at)
 
         def measure_all(wanted: Sequence[ToMeasure]) -> Iterable[SegmentMeasure]:
-            return filter(None, map(partial(verify_segments.measure_planned, app.verification.measurer), wanted))
+            return filter(None, map(partial(verify_planned.measure_planned, app.verification.measurer), wanted))
 
         app.verification.run_planned(arguments.run_id, measure_all=dying(measure_all))

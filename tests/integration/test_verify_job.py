@@ -17,11 +17,11 @@ from include.tiering.configs.config_store import ALL_BROKERS
 from include.tiering.configs.pools import READER_POOL
 from include.tiering.model.segments import Depth, Verdict
 from include.tiering.runs.batch import BatchEnd
-from include.tiering.verification import verify_segments
+from include.tiering.verification import verify_planned
 from include.tiering.verification.plan import VerificationOutcome, VerificationSample
 from include.tiering.verification.rules import Severity
 from include.tiering.verification.sql_verifications import SqlVerificationStore
-from include.tiering.verification.verify_segments import ToMeasure
+from include.tiering.verification.verify_planned import ToMeasure
 from spark_jobs import verification
 from spark_jobs.shared import TaskStoppedError
 from spark_jobs.verification import attempt, parse_arguments
@@ -97,7 +97,7 @@ def test_a_job_whose_pool_has_become_too_small_ends_after_its_group(
     copied: Copied, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is a batch of its pool: 1 slot, and 0 after the first group."""
-    monkeypatch.setattr(verify_segments, "GROUP_SEGMENTS", 1)
+    monkeypatch.setattr(verify_planned, "GROUP_SEGMENTS", 1)
     with copied.open() as app:
         planned, stores = copied.plan(app), app.adapters.stores
         stores.pool_mirror.record(READER_POOL, 1, seen=None, author="test")

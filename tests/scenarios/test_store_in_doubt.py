@@ -21,7 +21,7 @@ from include.tiering.database.schema import events
 from include.tiering.errors import StoreInDoubtError
 from include.tiering.model.segments import RemoteLogSegmentId, Verdict
 from include.tiering.remote_storage.store_ownership import MARKER_KEY
-from include.tiering.verification import verify_segments
+from include.tiering.verification import verify_planned, verify_segments
 from include.tiering.verification.suites import PARTITION_RULES
 from tests.doubles.archive import Archive, settings_of
 from tests.doubles.plain_evaluator import PlainEvaluator
@@ -147,7 +147,8 @@ def test_nothing_fails_where_nothing_is(
 def test_nothing_fails_group_by_group(
     archive: Archive, app: Command, place: EmptyDirectory, group: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(verify_segments, "GROUP_SEGMENTS", group)
+    for module in (verify_segments, verify_planned):
+        monkeypatch.setattr(module, "GROUP_SEGMENTS", group)
     place.goes_wrong()
     assert app("verify", "--all")[0] == 1
     with archive.open() as opened, pytest.raises(StoreInDoubtError, match="probably not complete or not the right one"):

@@ -18,6 +18,8 @@ from include.tiering.units import without_suffix
 MOST_INT: Final = 2**31 - 1
 MOST_LONG: Final = 2**63 - 1
 """Kafka's largest values of the types `int` and `long`, inclusive."""
+MOST_MAPPED: Final = 1_024
+"""Airflow's own limit of the batches that a task is mapped to: the default of `[core] max_map_length`."""
 
 
 class Loosens(StrEnum):

@@ -8,6 +8,7 @@ from include.tiering.model.retention import ABANDONED_COPY_EXPIRY_MS, SUPERSEDED
 from include.tiering.settings.fields import (
     KEEP,
     MOST_LONG,
+    MOST_MAPPED,
     TOPIC_DELETION_VALUES,
     DynamicSection,
     Loosens,
@@ -19,8 +20,6 @@ from include.tiering.settings.fields import (
 
 _MOST_WINDOW: Final = 3_600
 _DAY_MS: Final = 24 * 60 * 60 * 1000
-_MOST_MAPPED: Final = 1_024
-"""Airflow's own limit of the batches that a task is mapped to: the default of `[core] max_map_length`."""
 
 
 class CopierSettings(DynamicSection):
@@ -40,7 +39,7 @@ class CopierSettings(DynamicSection):
         "1, even beyond this number. Their pool limits how many run at once.",
         unit="batches",
         at_least=1,
-        at_most=_MOST_MAPPED,
+        at_most=MOST_MAPPED,
         lower_stored=True,
     )
     lease_ms: int = operational(
@@ -198,7 +197,7 @@ class ExpirationSettings(DynamicSection):
         "Most batches that one run of `tiering_expiration` starts; their pool decides how many run at once.",
         unit="batches",
         at_least=1,
-        at_most=_MOST_MAPPED,
+        at_most=MOST_MAPPED,
         lower_stored=True,
     )
 

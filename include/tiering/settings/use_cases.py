@@ -12,6 +12,7 @@ from pydantic import BeforeValidator, Field
 from include.tiering.model.sizes import PriceTable
 from include.tiering.settings.fields import (
     MOST_LONG,
+    MOST_MAPPED,
     DynamicSection,
     Loosens,
     Section,
@@ -108,11 +109,19 @@ class VerifySettings(DynamicSection):
     )
     tasks: int = operational(
         8,
-        "Spark tasks among which a run of `tiering_quality` divides its segments; Spark's cores limit how many run at "
-        "once.",
+        "Spark tasks among which a batch of `tiering_quality` divides its segments; Spark's cores limit how many run "
+        "at once.",
         unit="tasks",
         at_least=1,
         at_most=10_000,
+    )
+    max_batches: int = operational(
+        4,
+        "Most batches among which one run of `tiering_quality` divides its segments; their pool decides how many run "
+        "at once. A small plan has fewer.",
+        unit="batches",
+        at_least=1,
+        at_most=MOST_MAPPED,
     )
 
 

@@ -41,6 +41,7 @@ from include.tiering.model.segments import (
 )
 from include.tiering.quotas.contract import QuotasInForce, Scope, fetch_scopes
 from include.tiering.segments.contract import QualityResult, SegmentRow
+from include.tiering.units import GIB
 
 KEPT_PLANS_MS: Final = 30 * 24 * 60 * 60 * 1000
 """Age in milliseconds. Older plans are deleted when a new plan is stored."""
@@ -61,13 +62,44 @@ class VerificationReason(Reason):
 class VerificationOutcome(StrEnum):
     """The outcome of one planned segment.
 
-    PLANNED: there is none yet. GONE: the segment was no longer FINISHED when it was to be read or recorded.
+    PLANNED: there is none yet. GONE: the segment was no longer FINISHED when it was to be read or recorded. MISSING: a
+    batch found it missing in the store, which is no verdict yet: the limits of the whole plan decide it afterwards.
     """
 
     PLANNED = "planned"
     PASSED = "passed"
     FAILED = "failed"
     GONE = "gone"
+    MISSING = "missing"
+
+
+@dataclass(frozen=True, slots=True)
+class PlanShare:
+    """Part `number` (from 0) of `of` parts of a plan, which batches read at the same time.
+
+    A part has consecutive segments in the order of the plan, so that it touches few partitions. The parts are about
+    equally many segments each. They follow from the plan, which never changes: a retry has the same part.
+    """
+
+    number: int
+    of: int
+
+    def bounds(self, segments: int) -> tuple[int, int]:
+        """Return the positions of the first segment (inclusive) and the last (exclusive), of so many in the plan."""
+        return segments * self.number // self.of, segments * (self.number + 1) // self.of
+
+
+SEGMENTS_OF_A_BATCH: Final = 16
+"""Fewer segments, if they are small, do not pay for the start of one more Spark job."""
+
+BYTES_OF_A_BATCH: Final = GIB
+"""Likewise."""
+
+
+def batches_for(segments: int, read_bytes: int, *, at_most: int) -> int:
+    """Return the number of batches among which a plan is divided: at least 1, and at most one for each segment."""
+    wanted = max(-(-segments // SEGMENTS_OF_A_BATCH), min(segments, -(-read_bytes // BYTES_OF_A_BATCH)))
+    return max(1, min(at_most, wanted))
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,8 +148,11 @@ class VerificationStore(Protocol):
         """
         ...
 
-    def pending(self, run_id: str, *, at_most: int) -> Sequence[PlannedVerification]:
-        """Return the first `at_most` segments that are still PLANNED, by topic, partition and start offset."""
+    def pending(self, run_id: str, *, at_most: int, share: PlanShare | None = None) -> Sequence[PlannedVerification]:
+        """Return the first `at_most` segments that are still PLANNED, by topic, partition and start offset.
+
+        With `share`, only segments of this part of the plan, whatever the outcomes of others are.
+        """
         ...
 
     def planned(self, run_id: str, outcome: VerificationOutcome) -> Sequence[PlannedVerification]:

@@ -19,6 +19,7 @@ from include.tiering.telemetry.metrics import process_recorder
 from include.tiering.verification.measures import PartitionMeasure, SegmentMeasure
 from include.tiering.verification.metrics import publish_verdicts
 from include.tiering.verification.plan import (
+    PlanShare,
     RollingSample,
     VerificationPlan,
     VerificationSample,
@@ -28,13 +29,16 @@ from include.tiering.verification.plan import (
 from include.tiering.verification.record_verdicts import LossLimits, finding_of_result, only_deep_clears
 from include.tiering.verification.rules import ALL_OBJECTS_THERE, QualityFinding, RuleEvaluator, Severity
 from include.tiering.verification.verify_partitions import PartitionReport, no_log_ends, verify_partitions
-from include.tiering.verification.verify_segments import (
+from include.tiering.verification.verify_planned import (
     MeasureAll,
+    conclude_missing,
+    measure_in_process,
+    verify_planned,
+)
+from include.tiering.verification.verify_segments import (
     Measurer,
     VerifyReport,
-    measure_in_process,
     subjects_of,
-    verify_planned,
     verify_segments,
     verify_subjects,
 )
@@ -207,6 +211,7 @@ class VerificationService:
         may_go_on: Callable[[], bool] = lambda: True,
         results_dir: Path | None = None,
         confirm: Callable[[str], bool] | None = None,
+        share: PlanShare | None = None,
     ) -> VerifyReport:
         """Verify the remaining segments of a planned run.
 
@@ -219,6 +224,7 @@ class VerificationService:
             may_go_on: called before each group; if it returns False, the rest stays planned.
             results_dir: directory for the evaluator's results; None stores none.
             confirm: see `LossLimits`.
+            share: the part of the plan to verify, whose missing segments `conclude_missing` decides; None: all of it.
 
         Raises:
             RemoteStorageUnavailableError, ForeignStoreError, StoreInDoubtError, RuleEvaluationError: see
@@ -235,6 +241,24 @@ class VerificationService:
             on_group=on_group,
             may_go_on=may_go_on,
             limits=self.loss_limits(confirm),
+            share=share,
+        )
+
+    def conclude_missing(self, run_id: str, *, results_dir: Path | None = None) -> VerifyReport:
+        """Decide which segments that the batches of a planned run found missing are lost, after all have ended.
+
+        Raises:
+            RemoteStorageUnavailableError, ForeignStoreError, StoreInDoubtError, RuleEvaluationError: see
+                `verify_planned.conclude_missing`.
+        """
+        return conclude_missing(
+            run_id,
+            self._verifications,
+            self._metadata,
+            self._segment_evaluator(results_dir),
+            measure_in_process(self.measurer),
+            clock=self._clock,
+            limits=self.loss_limits(),
         )
 
     def findings_of(self, run_id: str) -> list[tuple[Severity, QualityFinding]]:

@@ -23,6 +23,7 @@ from include.tiering.segments.contract import QualityResult
 from include.tiering.verification.plan import (
     KEPT_PLANS_MS,
     PlannedVerification,
+    PlanShare,
     VerificationOutcome,
     VerificationReason,
     VerificationResult,
@@ -33,16 +34,11 @@ _KIND: Final = "verify"
 _SAME_TOPIC: Final = and_(
     topics.c.cluster_id == planned_verifications.c.cluster_id, topics.c.topic_id == planned_verifications.c.topic_id
 )
+_ORDER: Final = ("name", "topic_id", "partition", "start_offset", "segment_id")
 _IN_ORDER: Final = (
     select(planned_verifications, topics.c.name)
     .join(topics, _SAME_TOPIC)
-    .order_by(
-        topics.c.name,
-        planned_verifications.c.topic_id,
-        planned_verifications.c.partition,
-        planned_verifications.c.start_offset,
-        planned_verifications.c.segment_id,
-    )
+    .order_by(topics.c.name, *(planned_verifications.c[name] for name in _ORDER[1:]))
 )
 _OF_SEGMENT: Final = and_(
     *(
@@ -83,9 +79,16 @@ class SqlVerificationStore(ClusterStore):
                 connection.execute(insert(planned_verifications), [self._values(run_id, each) for each in planned])
             self._delete_old_plans(connection, now_ms - KEPT_PLANS_MS)
 
-    def pending(self, run_id: str, *, at_most: int) -> Sequence[PlannedVerification]:
+    def pending(self, run_id: str, *, at_most: int, share: PlanShare | None = None) -> Sequence[PlannedVerification]:
         """See `VerificationStore`."""
-        return self._read(self._with_outcome(run_id, VerificationOutcome.PLANNED).limit(at_most))
+        if share is None:
+            return self._read(self._with_outcome(run_id, VerificationOutcome.PLANNED).limit(at_most))
+        first, end = share.bounds(sum(total.segments for total in self.totals(run_id)))
+        rows = planned_verifications.c
+        of_run = _IN_ORDER.where(rows.cluster_id == self._cluster_id, rows.run_id == run_id)
+        part = of_run.offset(first).limit(end - first).subquery()
+        query = select(part).where(part.c.outcome == str(VerificationOutcome.PLANNED))
+        return self._read(query.order_by(*(part.c[name] for name in _ORDER)).limit(at_most))
 
     def planned(self, run_id: str, outcome: VerificationOutcome) -> Sequence[PlannedVerification]:
         """See `VerificationStore`."""

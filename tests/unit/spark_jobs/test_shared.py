@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from include.tiering.errors import SettingError
 from include.tiering.model.segments import Depth, RemoteLogSegmentId
 from include.tiering.verification.measures import SegmentMeasure
-from include.tiering.verification.verify_segments import ToMeasure
+from include.tiering.verification.verify_planned import ToMeasure
 from spark_jobs.batch import require_single_attempt
 from spark_jobs.shared import ORPHANED_EXIT_CODE, ParentWatch, ancestors
 from spark_jobs.verification_measures import measure_from_json, measure_to_json, spread

@@ -12,24 +12,26 @@ from include.tiering.errors import RemoteStorageUnavailableError, StoreInDoubtEr
 from include.tiering.model.segments import Depth, RemoteLogSegmentId, RemoteLogSegmentState, TopicIdPartition, Verdict
 from include.tiering.quotas.contract import UnlimitedBytes
 from include.tiering.segments.contract import QualityResult, Verification
-from include.tiering.verification import verify_segments as module
+from include.tiering.verification import verify_planned as module
 from include.tiering.verification.measures import SegmentMeasure
 from include.tiering.verification.plan import (
     PlannedVerification,
+    PlanShare,
     VerificationOutcome,
     VerificationReason,
     VerificationResult,
+    batches_for,
 )
 from include.tiering.verification.record_verdicts import LossLimits
 from include.tiering.verification.rules import Severity
-from include.tiering.verification.verify_segments import (
+from include.tiering.verification.verify_planned import (
     MeasureAll,
-    Measurer,
     ToMeasure,
-    VerifyReport,
+    conclude_missing,
     measure_in_process,
     verify_planned,
 )
+from include.tiering.verification.verify_segments import Measurer, VerifyReport
 from spark_jobs.verification_measures import measure_from_json, measure_to_json
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.memory_stores import MemoryMetadata, MemoryVerifications
@@ -38,7 +40,7 @@ from tests.doubles.quotas import NoQuotas
 from tests.doubles.stored_log import CopiedPartition, copied_partition
 
 RUN = "run-1"
-PLANNED, PASSED, FAILED, GONE = VerificationOutcome
+PLANNED, PASSED, FAILED, GONE, MISSING = VerificationOutcome
 
 
 class CountedQuotas(NoQuotas):
@@ -94,6 +96,11 @@ class Scene:
             measure_all or self.measure_all,
             clock=ManualClock(),
             **rest,
+        )
+
+    def conclude(self, **rest: Any) -> VerifyReport:
+        return conclude_missing(
+            RUN, self.plans, self.metadata, PlainEvaluator(), self.measure_all, clock=ManualClock(), **rest
         )
 
     def id_of(self, number: int) -> RemoteLogSegmentId:
@@ -414,3 +421,102 @@ class TestMissing:
         with pytest.raises(StoreInDoubtError):
             scene.verify(by_tasks)
         assert {row.verdict for row in scene.metadata.rows.values()} == {Verdict.NONE}
+
+
+class TestSharedByBatches:
+    """Each batch reads a part of the plan; what is missing is decided once, for all of it, when all have ended."""
+
+    BATCHES = 4
+
+    def batch(self, scene: Scene, number: int, **rest: Any) -> VerifyReport:
+        return scene.verify(share=PlanShare(number, self.BATCHES), **rest)
+
+    def lose(self, scene: Scene, *numbers: int) -> dict[int, bytes]:
+        paths = {number: scene.partition.object_path(scene.partition.rows[number], "log") for number in numbers}
+        contents = {number: path.read_bytes() for number, path in paths.items()}
+        for path in paths.values():
+            path.unlink()
+        return contents
+
+    def verdicts(self, scene: Scene) -> set[Verdict]:
+        return {row.verdict for row in scene.metadata.rows.values()}
+
+    def numbers_of(self, scene: Scene, batch: int) -> range:
+        return range(*PlanShare(batch, self.BATCHES).bounds(len(scene.partition.rows)))
+
+    def test_together_they_read_all_of_it_once(self, scene: Scene) -> None:
+        scene.plan()
+        segments = [self.batch(scene, number).segments for number in range(self.BATCHES)]
+        assert (sum(segments), max(segments) - min(segments) <= 1) == (len(scene.partition.rows), True)
+        assert scene.outcomes() == [PASSED] * len(scene.partition.rows)
+        assert (scene.conclude().segments, self.batch(scene, 1).segments) == (0, 0)
+
+    def test_limits_hold_for_all_batches_together(self, scene: Scene) -> None:
+        """Each batch misses one segment, which alone would be within the limits."""
+        scene.plan()
+        lost = [self.numbers_of(scene, batch)[0] for batch in range(self.BATCHES)]
+        contents = self.lose(scene, *lost)
+        for number in range(self.BATCHES):
+            assert self.batch(scene, number, limits=LossLimits(max_missing_segments=3)).failed == ()
+        assert Verdict.FAILED not in self.verdicts(scene)
+        with pytest.raises(StoreInDoubtError, match=r"4 of \d+ segments .*--missing-is-real"):
+            scene.conclude(limits=LossLimits(max_missing_segments=3))
+        assert Verdict.FAILED not in self.verdicts(scene)
+        assert [one.segment_id for one in scene.plans.planned(RUN, MISSING)] == [scene.id_of(n) for n in lost]
+        # The disk is mounted again: what is there now is evaluated, and what is still missing is within the limits.
+        for number in lost[1:]:
+            scene.partition.object_path(scene.partition.rows[number], "log").write_bytes(contents[number])
+        report = scene.conclude(limits=LossLimits(max_missing_segments=3))
+        assert report.segments == self.BATCHES
+        assert [one.segment_id for one in scene.plans.planned(RUN, FAILED)] == [scene.id_of(lost[0])]
+        assert scene.outcomes().count(PASSED) == len(scene.partition.rows) - 1
+        assert scene.conclude().segments == 0
+
+    def test_a_batch_that_misses_too_much_ends_at_once(self, scene: Scene) -> None:
+        scene.plan()
+        self.lose(scene, *self.numbers_of(scene, 1))
+        with pytest.raises(StoreInDoubtError):
+            self.batch(scene, 1, limits=LossLimits(max_missing_segments=0))
+        assert (set(scene.outcomes()), self.verdicts(scene)) == ({PLANNED}, {Verdict.NONE})
+
+    def test_if_a_batch_did_not_finish_nothing_missing_is_recorded(self, scene: Scene) -> None:
+        scene.plan()
+        self.lose(scene, self.numbers_of(scene, 0)[0])
+        for number in range(self.BATCHES - 1):
+            self.batch(scene, number)
+        assert scene.conclude().segments == 0
+        assert (scene.outcomes().count(MISSING), scene.outcomes().count(FAILED)) == (1, 0)
+        assert Verdict.FAILED not in self.verdicts(scene)
+        # The last batch was only late.
+        self.batch(scene, self.BATCHES - 1)
+        assert len({finding.segment_id for finding in scene.conclude().failed}) == 1
+        assert (scene.outcomes().count(MISSING), scene.outcomes().count(FAILED)) == (0, 1)
+
+    def test_a_batch_that_may_not_go_on_leaves_its_part(self, scene: Scene) -> None:
+        scene.plan()
+        assert self.batch(scene, 2, may_go_on=lambda: False).segments == 0
+        assert self.batch(scene, 2).segments == len(self.numbers_of(scene, 2))
+
+    def test_a_crash_while_it_is_decided_is_made_up_for(self, scene: Scene) -> None:
+        class Dies(MemoryVerifications):
+            def record(self, run_id: str, results: Sequence[VerificationResult]) -> None:
+                raise KeyboardInterrupt
+
+        scene.plan()
+        self.lose(scene, 0)
+        for number in range(self.BATCHES):
+            self.batch(scene, number)
+        dying = dataclasses.replace(scene, plans=Dies(scene.plans.plans, scene.plans.results))
+        with pytest.raises(KeyboardInterrupt):
+            dying.conclude()
+        assert (scene.metadata.rows[scene.id_of(0)].verdict, scene.outcomes().count(MISSING)) == (Verdict.FAILED, 1)
+        assert scene.conclude().segments == 1
+        assert scene.outcomes().count(FAILED) == 1
+
+
+@pytest.mark.parametrize(
+    ("segments", "read_bytes", "expected"),
+    [(0, 0, 1), (1, 0, 1), (16, 0, 1), (17, 0, 2), (1_000, 0, 8), (3, 50 << 30, 3), (100, 5 << 30, 7)],
+)
+def test_a_plan_has_as_many_batches_as_are_worth_their_start(segments: int, read_bytes: int, expected: int) -> None:
+    assert batches_for(segments, read_bytes, at_most=8) == expected

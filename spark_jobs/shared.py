@@ -187,7 +187,7 @@ class PoolSlot:
 
     def _watch(self) -> None:
         while not self._over.wait(_POOL_POLL_SECONDS):
-            if self.reason_to_end() is None:
+            if self.reason_to_end() is not BatchEnd.SURPLUS:
                 continue
             with self._lock:
                 if self._over.is_set():

@@ -100,7 +100,9 @@ def verify(session: SparkSession, app: App, options: argparse.Namespace) -> dict
             share=share,
         )
     outcome = {**outcome_of(report), "ended": str(ended or BatchEnd.NO_WORK)}
-    return outcome if ended is None else {**outcome, "exit_code": SURPLUS_EXIT_CODE}
+    if ended is not None:
+        outcome["exit_code"] = SURPLUS_EXIT_CODE if ended is BatchEnd.SURPLUS else int(ExitCode.RETRY)
+    return outcome
 
 
 def outcome_of(report: VerifyReport) -> dict[str, Any]:

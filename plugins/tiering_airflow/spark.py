@@ -237,4 +237,5 @@ class ReaderJobOperator(SparkJobOperator):
 
     def execute_again(self, context: "Context", event: Any = None) -> None:
         """Continue after the wait. Raise as `execute`."""
+        self.log.info("%s has a slot for this task again", READER_POOL)
         self.execute(context)

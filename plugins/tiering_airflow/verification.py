@@ -153,7 +153,7 @@ class VerifyBatchOperator(ReaderJobOperator):
     finds missing is decided by `ConcludeMissingOperator`.
     """
 
-    template_fields: Sequence[str] = (*SparkJobOperator.template_fields, "planned_run_id")
+    template_fields: Sequence[str] = (*ReaderJobOperator.template_fields, "planned_run_id")
 
     def __init__(self, *, batch: int, batches: int, planned_run_id: str = PLANNED_RUN, **kwargs: Any) -> None:
         arguments = ["--run-id", planned_run_id, "--share", f"{batch}/{batches}"]

@@ -74,6 +74,7 @@ def test_a_damaged_segment_fails_the_run_and_is_a_task_of_its_own(
         "ready": "success",
         "plan": "success",
         "verify": "success",
+        "missing": "success",
         "summary": "success",
         "failed_segment": "failed",
         "outcome": "failed",

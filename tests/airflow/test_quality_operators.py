@@ -6,22 +6,32 @@ from typing import Any
 
 import pytest
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
-from airflow.sdk.exceptions import AirflowSkipException
+from airflow.sdk.exceptions import AirflowSkipException, TaskDeferred
 from prometheus_client import REGISTRY
 
 from include.tiering.app import App
+from include.tiering.errors import StoreInDoubtError
 from include.tiering.model.segments import Verdict
+from include.tiering.verification import plan as plan_module
+from include.tiering.verification.plan import PlanShare, VerificationOutcome
 from plugins.tiering_airflow.data_docs import report_url
-from plugins.tiering_airflow.errors import QualityGateError, SparkJobError, SparkJobRetriableError
+from plugins.tiering_airflow.errors import (
+    QualityGateError,
+    SparkJobError,
+    SparkJobRetriableError,
+    SparkJobSurplusError,
+)
 from plugins.tiering_airflow.shared import PLANNED_RUN_KEY
 from plugins.tiering_airflow.verification import (
     BEGAN_KEY,
+    COUNTED_KEY,
     DEPTH_KEY,
     RESULTS_KEY,
+    ConcludeMissingOperator,
     PlanVerificationOperator,
     VerificationOutcomeOperator,
     VerificationSummaryOperator,
-    VerifySegmentsOperator,
+    VerifyBatchOperator,
     together,
 )
 from tests.doubles.airflow_home import Deployment, TaskInstance, deployed_for, deployment
@@ -50,14 +60,24 @@ class Run:
         self.context: Any = {"params": {**FORM, **form}, "run_id": RUN_ID, "ti": self.instance}
 
     def plan(self) -> dict[str, Any]:
-        return PlanVerificationOperator(task_id="plan").execute(self.context)
+        self.batches = PlanVerificationOperator(task_id="plan").execute(self.context)
+        return self.instance.pushed[COUNTED_KEY]
 
-    def verify(self, monkeypatch: pytest.MonkeyPatch, job: Any) -> VerifySegmentsOperator:
-        monkeypatch.setattr(VerifySegmentsOperator, "_hook_for", lambda self, scratch: None)
+    def verify(self, monkeypatch: pytest.MonkeyPatch, job: Any) -> VerifyBatchOperator:
+        monkeypatch.setattr(VerifyBatchOperator, "_hook_for", lambda self, scratch: None)
         monkeypatch.setattr(SparkSubmitOperator, "execute", lambda self, context: job(self))
-        operator = VerifySegmentsOperator(task_id="verify", planned_run_id=self.planned_run)
+        operators = [
+            VerifyBatchOperator(task_id="verify", planned_run_id=self.planned_run, **each) for each in self.batches
+        ]
+        for operator in operators:
+            operator.execute(self.context)
+        return operators[-1]
+
+    def missing(self) -> None:
+        operator = ConcludeMissingOperator(
+            task_id="missing", planned_run_id=self.planned_run, results_dir=self.instance.pushed.get(RESULTS_KEY, "")
+        )
         operator.execute(self.context)
-        return operator
 
     def summary(self) -> list[Any]:
         pushed = self.instance.pushed
@@ -86,10 +106,10 @@ def dag_id(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def in_this_process(made: Deployment, error: Exception | None = None) -> Any:
-    def job(operator: VerifySegmentsOperator) -> None:
-        run_id = operator.planned_run_id
+    def job(operator: VerifyBatchOperator) -> None:
+        share = PlanShare(operator.batch, operator.batches)
         with made.open() as app:
-            app.verification.run_planned(run_id)
+            app.verification.run_planned(operator.planned_run_id, share=share)
         if error is not None:
             raise error
 
@@ -116,7 +136,7 @@ def test_a_dry_run_plans_nothing_and_the_form_narrows_what_is_chosen(deployed: D
     run = Run(which="all", dry_run=True)
     whole = run.plan()["segments"]
     assert "Dry run: nothing is read" in capfd.readouterr().out
-    assert run.instance.pushed == {}
+    assert (run.batches, run.planned_run) == ([], "")
     run.outcome()
     assert 0 < Run(which="all", topics=["audit*"], dry_run=True).plan()["segments"] < whole
     counts = Run(which="all", limit_bytes=1, dry_run=True).plan()
@@ -128,8 +148,9 @@ def test_without_a_plan_nothing_is_read_and_nothing_fails(
 ) -> None:
     run = Run(which="failed")
     assert run.plan()["segments"] == 0
+    assert run.batches == []
     with pytest.raises(AirflowSkipException):
-        run.verify(monkeypatch, None)
+        run.missing()
     with pytest.raises(AirflowSkipException):
         VerificationSummaryOperator(task_id="summary", planned_run_id="").execute(run.context)
     run.outcome()
@@ -141,7 +162,10 @@ def test_a_run_that_finds_nothing(deployed: Deployment, monkeypatch: pytest.Monk
     verified = run.verify(monkeypatch, in_this_process(deployed))
     arguments = present(verified.application_args)
     assert arguments[arguments.index("--tasks") + 1] == "8"
-    assert arguments[:2] == ["--run-id", run.planned_run]
+    assert arguments[:4] == ["--run-id", run.planned_run, "--share", f"{run.batches[-1]['batch']}/{len(run.batches)}"]
+    assert arguments[arguments.index("--batch-id") + 1] == f"{run.planned_run}/{len(run.batches) - 1}"
+    assert arguments[arguments.index("--pool") + 1] == "remote_log_reader"
+    run.missing()
     assert run.summary() == []
     assert f"All {planned} segments passed" in capfd.readouterr().out
     run.outcome()
@@ -162,6 +186,7 @@ def test_the_first_screen_names_each_failed_segment_with_its_address(
     run = Run()
     planned = run.plan()["segments"]
     run.verify(monkeypatch, in_this_process(deployed, SparkJobError("ended with findings (exit code 1)")))
+    run.missing()
     (failed,) = run.summary()
     assert failed["segment_id"] == segment_id
     address = report_url("tiering_quality", RUN_ID, segment_id)
@@ -180,11 +205,78 @@ def test_a_job_that_did_not_finish_fails_its_task(deployed: Deployment, monkeypa
     run.plan()
     for error in (SparkJobRetriableError("killed"), SparkJobError("a setting")):
 
-        def fails(_: VerifySegmentsOperator, error: SparkJobError = error) -> None:
+        def fails(_: VerifyBatchOperator, error: SparkJobError = error) -> None:
             raise error
 
         with pytest.raises(type(error)):
             run.verify(monkeypatch, fails)
+
+
+def test_batches_divide_the_plan_and_one_task_decides_what_they_miss(
+    deployed: Deployment, monkeypatch: pytest.MonkeyPatch, capfd
+) -> None:
+    """Each batch misses one segment, which is within the limits; together they miss too many."""
+    monkeypatch.setattr(plan_module, "SEGMENTS_OF_A_BATCH", 2)
+    monkeypatch.setenv("TIERING_VERIFY__MAX__MISSING__TOTAL", "3")
+    run = Run()
+    planned = run.plan()["segments"]
+    assert run.batches == [{"batch": number, "batches": 4} for number in range(4)]
+    with deployed.open() as app:
+        for share in (PlanShare(number, 4) for number in range(4)):
+            victim = app.adapters.stores.verifications.pending(run.planned_run, at_most=1, share=share)[0]
+            next(deployed.remote.rglob(f"*{victim.segment_id.id}.log")).unlink()
+    run.verify(monkeypatch, in_this_process(deployed))
+    with pytest.raises(StoreInDoubtError, match=f"4 of {planned} segments"):
+        run.missing()
+    with deployed.open() as app:
+        totals = {each.outcome: each.segments for each in app.adapters.stores.verifications.totals(run.planned_run)}
+        assert verdicts(app) == {Verdict.NONE, Verdict.PASSED}
+    assert totals[VerificationOutcome.MISSING] == 4
+    monkeypatch.setenv("TIERING_VERIFY__MAX__MISSING__TOTAL", "4")
+    monkeypatch.setenv("TIERING_VERIFY__MAX__MISSING__SEGMENTS", "4")
+    run.missing()
+    with deployed.open() as app:
+        assert verdicts(app) == {Verdict.FAILED, Verdict.PASSED}
+    assert len(run.summary()) == 4
+
+
+def test_if_a_batch_did_not_finish_nothing_missing_is_recorded(
+    deployed: Deployment, monkeypatch: pytest.MonkeyPatch, capfd
+) -> None:
+    monkeypatch.setattr(plan_module, "SEGMENTS_OF_A_BATCH", 2)
+    run = Run()
+    run.plan()
+    with deployed.open() as app:
+        first = app.adapters.stores.verifications.pending(run.planned_run, at_most=1)[0]
+        next(deployed.remote.rglob(f"*{first.segment_id.id}.log")).unlink()
+        app.verification.run_planned(run.planned_run, share=PlanShare(0, 4))
+    run.missing()
+    assert "Nothing is recorded about them" in capfd.readouterr().out
+    with deployed.open() as app:
+        assert verdicts(app) == {Verdict.NONE, Verdict.PASSED}
+    run.verify(monkeypatch, in_this_process(deployed))
+    run.missing()
+    with deployed.open() as app:
+        assert verdicts(app) == {Verdict.FAILED, Verdict.PASSED}
+
+
+def test_a_batch_whose_pool_became_too_small_waits_for_a_slot(
+    deployed: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = Run()
+    run.plan()
+
+    def is_surplus(_: VerifyBatchOperator) -> None:
+        raise SparkJobSurplusError("its pool became too small")
+
+    with pytest.raises(TaskDeferred) as deferred:
+        run.verify(monkeypatch, is_surplus)
+    assert deferred.value.method_name == "execute_again"
+    monkeypatch.setattr(SparkSubmitOperator, "execute", lambda self, context: in_this_process(deployed)(self))
+    operator = VerifyBatchOperator(task_id="verify", planned_run_id=run.planned_run, **run.batches[0])
+    operator.execute_again(run.context, {})
+    with deployed.open() as app:
+        assert verdicts(app) == {Verdict.PASSED}
 
 
 def test_a_finding_that_is_told_twice_is_one() -> None:

@@ -23,7 +23,7 @@ from include.tiering.verification.rules import Severity
 from include.tiering.verification.sql_verifications import SqlVerificationStore
 from include.tiering.verification.verify_planned import ToMeasure
 from spark_jobs import verification
-from spark_jobs.shared import TaskStoppedError
+from spark_jobs.shared import SURPLUS_EXIT_CODE, TaskStoppedError
 from spark_jobs.verification import attempt, parse_arguments
 from tests.doubles.archive import RUN_ID, planned_run, settings_of
 from tests.doubles.spark import NO_JAVA
@@ -111,7 +111,7 @@ def test_a_job_whose_pool_has_become_too_small_ends_after_its_group(
 
         monkeypatch.setattr(SqlVerificationStore, "record", shrinks)
         outcome = copied.verify("--pool", READER_POOL)
-        assert (outcome["exit_code"], outcome["segments"]) == (ExitCode.DONE, 1)
+        assert (outcome["exit_code"], outcome["segments"]) == (SURPLUS_EXIT_CODE, 1)
         assert outcome["ended"] == BatchEnd.SURPLUS.value
         assert (seen, stores.work.live_batches(READER_POOL)) == ([[RUN]], [])
         assert outcomes(app) == {"passed": 1, "planned": planned - 1}

@@ -97,6 +97,7 @@ DEFAULTS = {
     "tiering.verify.max.missing.segments": "3",
     "tiering.verify.max.missing.total": "20",
     "tiering.verify.tasks": "8",
+    "tiering.verify.max.batches": "4",
     "metadata_topic.broker_id": "424242",
     "metadata_topic.settle_ms": "40000",
     "tiering.handover.hold.hours": "24",

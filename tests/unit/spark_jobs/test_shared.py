@@ -5,18 +5,24 @@ import os
 import subprocess
 import sys
 import threading
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from include.tiering.errors import SettingError
+from include.tiering.clock import SystemClock
+from include.tiering.configs.pools import READER_POOL
+from include.tiering.errors import MetadataUnavailableError, SettingError
 from include.tiering.model.segments import Depth, RemoteLogSegmentId
+from include.tiering.runs.batch import BatchEnd
+from include.tiering.runs.contract import BatchProgress
 from include.tiering.verification.measures import SegmentMeasure
 from include.tiering.verification.verify_planned import ToMeasure
+from spark_jobs import shared
 from spark_jobs.batch import require_single_attempt
-from spark_jobs.shared import ORPHANED_EXIT_CODE, ParentWatch, ancestors
+from spark_jobs.shared import ORPHANED_EXIT_CODE, SURPLUS_EXIT_CODE, ParentWatch, PoolSlot, ancestors
 from spark_jobs.verification_measures import measure_from_json, measure_to_json, spread
 from tests.doubles.patience import PATIENCE_SECONDS, eventually
 from tests.doubles.segments import partition_of, uuid
@@ -172,3 +178,86 @@ def test_a_measure_comes_back_as_it_was() -> None:
         dataclasses.replace(measure(), log_crc32c=None, missing_offsets=None),
     ):
         assert measure_from_json(measure_to_json(sent)) == sent
+
+
+# A job of a pool is seen as a live batch while it runs, and ends when its pool has no slot for it.
+
+
+class ReportedWork:
+    """The part of `WorkStore` that a job of a pool uses. `slots`: the pool's size; None: the database is away."""
+
+    def __init__(self, slots: int | None = 1) -> None:
+        self.slots = slots
+        self.live: dict[str, bool] = {}
+        self.was_asked = threading.Event()
+
+    def report_progress(self, progress: BatchProgress) -> None:
+        self.live[progress.batch_id] = not progress.finished
+
+    def live_batches(self, pool: str) -> list[str]:
+        return [batch for batch, lives in self.live.items() if lives]
+
+    def pool_size(self, pool: str) -> int:
+        self.was_asked.set()
+        if self.slots is None:
+            raise MetadataUnavailableError("away")
+        return self.slots
+
+    def paused_topics(self) -> frozenset[str]:
+        return frozenset()
+
+
+class TestPoolSlot:
+    @pytest.fixture(autouse=True)
+    def polls_at_once(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(shared, "_POOL_POLL_SECONDS", 0.01)
+
+    def slot(self, work: ReportedWork, pool: str | None = READER_POOL, leaves: Any = None) -> PoolSlot:
+        settings = SimpleNamespace(copier=SimpleNamespace(lease_ms=30_000))
+        app: Any = SimpleNamespace(
+            adapters=SimpleNamespace(stores=SimpleNamespace(work=work), clock=SystemClock()),
+            effective_configs=SimpleNamespace(settings=lambda: settings),
+        )
+        return PoolSlot(app, "sizes-1", "sizes-1", pool, leaves=leaves)
+
+    def test_it_is_a_live_batch_while_it_runs(self) -> None:
+        work = ReportedWork()
+        with self.slot(work) as slot:
+            assert (work.live_batches(READER_POOL), slot.reason_to_end()) == (["sizes-1"], None)
+            work.slots = 0
+            assert slot.reason_to_end() is BatchEnd.SURPLUS
+            work.slots = None
+            assert slot.reason_to_end() is None
+        assert work.live_batches(READER_POOL) == []
+
+    def test_one_piece_of_work_ends_when_its_pool_is_0(self, capfd: pytest.CaptureFixture[str]) -> None:
+        work, family = ReportedWork(0), Family()
+        with self.slot(work, leaves=family.leave):
+            assert family.has_left.wait(PATIENCE_SECONDS)
+            assert work.live_batches(READER_POOL) == []
+        assert family.left_with == [SURPLUS_EXIT_CODE]
+        assert "its pool was made smaller" in capfd.readouterr().out
+
+    def test_once_it_keeps_results_it_ends_no_more(self) -> None:
+        work, family = ReportedWork(1), Family()
+        with self.slot(work, leaves=family.leave) as slot:
+            assert work.was_asked.wait(PATIENCE_SECONDS)
+            slot.keep()
+            work.slots = 0
+            slot._thread.join(PATIENCE_SECONDS)
+            assert not slot._thread.is_alive()
+        assert family.left_with == []
+
+    def test_the_first_batches_keep_their_slots(self) -> None:
+        work, family = ReportedWork(1), Family()
+        with self.slot(work, leaves=family.leave):
+            work.live["verify-2/0"] = True
+            work.was_asked.clear()
+            assert work.was_asked.wait(PATIENCE_SECONDS)
+        assert family.left_with == []
+
+    def test_without_a_pool_nothing_is_reported(self) -> None:
+        work = ReportedWork(0)
+        with self.slot(work, pool=None, leaves=lambda _: None) as slot:
+            assert slot.reason_to_end() is None
+        assert work.live == {}

@@ -431,10 +431,10 @@ class TestSharedByBatches:
     def batch(self, scene: Scene, number: int, **rest: Any) -> VerifyReport:
         return scene.verify(share=PlanShare(number, self.BATCHES), **rest)
 
-    def lose(self, scene: Scene, *numbers: int) -> dict[int, bytes]:
-        paths = {number: scene.partition.object_path(scene.partition.rows[number], "log") for number in numbers}
-        contents = {number: path.read_bytes() for number, path in paths.items()}
-        for path in paths.values():
+    def lose(self, scene: Scene, *numbers: int) -> list[tuple[Path, bytes]]:
+        paths = [scene.partition.object_path(scene.partition.rows[number], "log") for number in numbers]
+        contents = [(path, path.read_bytes()) for path in paths]
+        for path in paths:
             path.unlink()
         return contents
 
@@ -455,7 +455,7 @@ class TestSharedByBatches:
         """Each batch misses one segment, which alone would be within the limits."""
         scene.plan()
         lost = [self.numbers_of(scene, batch)[0] for batch in range(self.BATCHES)]
-        contents = self.lose(scene, *lost)
+        objects = self.lose(scene, *lost)
         for number in range(self.BATCHES):
             assert self.batch(scene, number, limits=LossLimits(max_missing_segments=3)).failed == ()
         assert Verdict.FAILED not in self.verdicts(scene)
@@ -464,8 +464,8 @@ class TestSharedByBatches:
         assert Verdict.FAILED not in self.verdicts(scene)
         assert [one.segment_id for one in scene.plans.planned(RUN, MISSING)] == [scene.id_of(n) for n in lost]
         # The disk is mounted again: what is there now is evaluated, and what is still missing is within the limits.
-        for number in lost[1:]:
-            scene.partition.object_path(scene.partition.rows[number], "log").write_bytes(contents[number])
+        for path, content in objects[1:]:
+            path.write_bytes(content)
         report = scene.conclude(limits=LossLimits(max_missing_segments=3))
         assert report.segments == self.BATCHES
         assert [one.segment_id for one in scene.plans.planned(RUN, FAILED)] == [scene.id_of(lost[0])]

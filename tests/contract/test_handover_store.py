@@ -3,13 +3,13 @@
 import secrets
 
 import pytest
-from sqlalchemy import Engine, select
+from sqlalchemy import Engine, select, update
 
 from include.tiering.database.schema import events, handovers
 from include.tiering.errors import LeaseLostError, StateConflictError
 from include.tiering.handover.checks import CheckOutcome, CheckResult
 from include.tiering.handover.contract import Drive, HandoverStore, LocalRetention, RetentionOverride, SeededPartition
-from include.tiering.handover.rules import HandoverState, HandoverStep
+from include.tiering.handover.rules import HandoverState, HandoverStep, RetentionOrder
 from include.tiering.handover.store import SqlHandoverStore
 from include.tiering.model.ownership import LeaseRole
 from tests.doubles.databases import AdjustableNow
@@ -50,6 +50,13 @@ def test_it_begins_at_the_first_step_and_keeps_what_was_wanted(store, now):
     assert store.handover(ID) == store.latest(ORDERS.topic_id) == begun
     assert store.latest(AUDIT.topic_id) is None
     assert list(store.open_handovers()) == [begun]
+
+
+def test_it_keeps_the_order_with_which_it_began(store, engine):
+    assert begin(store).retention_order is RetentionOrder.LOCAL_FIRST
+    with engine.begin() as connection:
+        connection.execute(update(handovers).values(retention_order=None))
+    assert begin(store).retention_order is store.handover(ID).retention_order is RetentionOrder.TOTAL_FIRST
 
 
 def test_beginning_again_under_its_id_changes_nothing(store, drive):

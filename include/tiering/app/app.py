@@ -17,8 +17,7 @@ from include.tiering.copying.service import CopyService
 from include.tiering.database.migrations import upgrade
 from include.tiering.errors import SettingError
 from include.tiering.expiration.service import ExpirationService
-from include.tiering.handover.actions import HandoverActions
-from include.tiering.handover.checks import StoreProperties
+from include.tiering.handover.actions import HandoverActions, store_properties
 from include.tiering.handover.drive import kept_alive
 from include.tiering.handover.ports import HandoverLimits, HandoverPorts
 from include.tiering.handover.service import HandoverService, require_publishable
@@ -39,7 +38,6 @@ from include.tiering.runs.database_clock import ClockBounds, ClockGuard
 from include.tiering.segments.sql import SqlRemoteLogMetadata
 from include.tiering.segments.topics import TopicLifecycle, gone_topics
 from include.tiering.settings import TieringSettings, load_settings
-from include.tiering.settings.remote_storage import split_storage_url
 from include.tiering.sizes.service import SizeService
 from include.tiering.verification.service import VerificationService
 
@@ -439,7 +437,7 @@ class App:
                 served=KafkaServedRecords(adapters.client_config(), clock=adapters.clock),
                 depth=Depth.DEEP if settings.verify_deep_enable else Depth.SHALLOW,
             ),
-            store=_store_properties(self.settings),
+            store=store_properties(self.settings),
             clock=adapters.clock,
             new_run_id=lambda: f"handover-{secrets.token_hex(8)}",
             keep_alive=lambda drive: kept_alive(stores.handovers, drive, _HANDOVER_LEASE_MS),
@@ -450,6 +448,7 @@ class App:
                 settle_seconds=float(settings.settle_seconds),
                 local_steps=settings.local_steps,
                 verify_deep=settings.verify_deep_enable,
+                count_once=settings.brokers_count_once,
             ),
         )
 
@@ -462,13 +461,6 @@ class App:
             return ClockBounds(settings.max_difference_ms, settings.ignored_until_ms)
 
         return ClockGuard(deletions, adapters.clock, lambda: adapters.unguarded_storage.clock_ms(), bounds)
-
-
-def _store_properties(settings: TieringSettings) -> StoreProperties:
-    remote = settings.remote_storage
-    parts = split_storage_url(remote.required_url())
-    wants = remote.layout == "aiven" and bool(remote.custom_metadata_fields_include)
-    return StoreProperties(remote.layout, parts.path if parts.scheme == "file" else None, wants)
 
 
 @contextmanager

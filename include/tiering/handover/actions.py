@@ -20,6 +20,7 @@ from include.tiering.errors import BatchTooLargeError, PublicationRefusedError, 
 from include.tiering.formats.log_batches import BatchStream
 from include.tiering.formats.record_batch import HEADER_SIZE, LOG_OVERHEAD, BatchHeader
 from include.tiering.formats.records import Decompressor, records_of
+from include.tiering.handover.checks import StoreProperties
 from include.tiering.handover.contract import SeededPartition
 from include.tiering.handover.ports import CopyRound, StoredDigest
 from include.tiering.kafka.cluster.contract import ServedRecords
@@ -34,6 +35,7 @@ from include.tiering.remote_storage.store_ownership import StoreOwnership
 from include.tiering.runs.batch import BatchEnd
 from include.tiering.segments.contract import RemoteLogMetadata, SegmentRow
 from include.tiering.settings import TieringSettings
+from include.tiering.settings.remote_storage import split_storage_url
 from include.tiering.units import MIB
 from include.tiering.verification.segment_contents import LogPart
 from include.tiering.verification.service import VerificationService
@@ -222,3 +224,11 @@ def _holding(metadata: RemoteLogMetadata, partition: TopicIdPartition, start: in
         if is_ours and found.start_offset <= start and end <= found.end_offset:
             return row
     raise UnknownSegmentError(f"{partition}: no segment of this platform has all offsets {start}..{end}")
+
+
+def store_properties(settings: TieringSettings) -> StoreProperties:
+    """Return the properties of the store that the checks compare with the brokers'."""
+    remote = settings.remote_storage
+    parts = split_storage_url(remote.required_url())
+    wants = remote.layout == "aiven" and bool(remote.custom_metadata_fields_include)
+    return StoreProperties(remote.layout, parts.path if parts.scheme == "file" else None, wants)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from include.tiering.handover.rules import HandoverStep
+from include.tiering.handover.rules import HandoverStep, RetentionOrder
 from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.ownership import TopicOwner
 from include.tiering.model.segments import RemoteLogSegmentMetadata, Uuid, Verdict
@@ -21,7 +21,8 @@ UNLIMITED = -1
 class BrokerCapabilities:
     """One broker as it describes itself. None: the broker does not show the value.
 
-    `lists_remote_offsets`: the broker reports earliest local and latest tiered offsets.
+    `lists_remote_offsets`: the broker reports earliest local and latest tiered offsets. `counts_once`: its release has
+    the fix of KAFKA-20732, so that it never counts local and remote copies of the same bytes both.
     """
 
     broker_id: int
@@ -29,6 +30,7 @@ class BrokerCapabilities:
     storage_manager_class: str | None
     storage_directory: str | None
     lists_remote_offsets: bool
+    counts_once: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +57,9 @@ class LeaderReplica:
     `broker_id` is the broker of the replica. `active_base` is the first offset of the active segment. Everything below
     `recovery_point` (exclusive) was flushed. `waiting` has the rolled segments that the platform has not copied, each
     with its first offset and the reason why it cannot be copied now (None if it can). `bytes_per_second` is the rate at
-    which producers append.
+    which producers append. `local_bytes` are on the leader's disk now, `active_bytes` of them in the active segment;
+    `kept_bytes` remain there at the end of the handover, if everything that is rolled now is remote by then.
+    `earliest_local` is the first offset that is on the disk.
     """
 
     broker_id: int
@@ -64,6 +68,10 @@ class LeaderReplica:
     recovery_point: int
     waiting: tuple[tuple[int, str | None], ...] = ()
     bytes_per_second: float = 0.0
+    local_bytes: int = 0
+    active_bytes: int = 0
+    kept_bytes: int = 0
+    earliest_local: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +97,7 @@ class PublishedSegment:
     start_offset: int
     end_offset: int
     is_ours: bool
+    size_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,6 +188,8 @@ class HandoverEvidence:
     the old values. `leases` are sentences about batches of other runs that still have a lease to copy or delete.
     `frozen` are the decided offsets by partition; it is empty before the first quality check that passed.
     `hold_seconds`: the free space on the disks must suffice for the records that producers append in this time.
+    `count_once`: a person declared that every broker has the fix of KAFKA-20732. `retention_order`: that of the
+    handover; that of a new one if there is none.
     `local_target_bytes`: local.retention.bytes at the end of the handover; negative if neither the handover nor the old
     config sets a limit.
     """
@@ -199,6 +210,13 @@ class HandoverEvidence:
     now_ms: int = 0
     hold_seconds: int = 0
     local_target_bytes: int = UNLIMITED
+    count_once: bool = False
+    retention_order: RetentionOrder = RetentionOrder.LOCAL_FIRST
+
+    @property
+    def brokers_count_once(self) -> bool:
+        """Whether every broker is known to count bytes that are both local and remote once, also after its start."""
+        return self.count_once or (bool(self.brokers) and all(broker.counts_once for broker in self.brokers))
 
     def limit(self, key: str, configs: Mapping[str, str] | None = None) -> int:
         """Return a numeric config of the topic, from `configs` if given; -1 if it is absent or not a number."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from include.tiering.handover.checks import CheckResult
-from include.tiering.handover.rules import HandoverState, HandoverStep
+from include.tiering.handover.rules import HandoverState, HandoverStep, RetentionOrder
 from include.tiering.model.ownership import LeaseRole, PartitionLease
 from include.tiering.model.segments import TopicIdPartition, Uuid
 from include.tiering.runs.deletion_run import Approval
@@ -37,7 +37,7 @@ class Handover:
     change of step or state, such as why the handover stopped; it may be empty. `plan_hash` is the hash of the plan that
     was proposed for approval; `approval` is None until a person approves that plan. `driven_until_ms` is the end
     (exclusive) of the newest lease to drive the handover, 0 before the first lease and after the newest one was
-    released.
+    released. `retention_order` is the order with which the handover began; it finishes by it.
     """
 
     handover_id: Uuid
@@ -54,6 +54,7 @@ class Handover:
     driven_until_ms: int = 0
     began_at_ms: int = 0
     updated_at_ms: int = 0
+    retention_order: RetentionOrder = RetentionOrder.LOCAL_FIRST
 
     @property
     def run_id(self) -> str:

@@ -5,8 +5,11 @@
                                                          delete                              bytes that it finds
     compared    the records that consumers receive from  the same                            the next try, after the
                 remote-only segments were compared                                           last compared offset
-    final       both configs have the requested or       nothing                             -
-                their old values
+    final       both configs have the requested or       retention.bytes, if it is still     the next try
+                their old values                         unlimited
+    safe        no broker that starts again can delete   nothing                             -
+                records within retention.bytes, which
+                has its old value again
 
 Records served by brokers are compared with the records in the store, after the checksum of the stored bytes was
 compared with the source's checksum, if that is known. So no local copy is needed for the comparison, and a repeated try
@@ -18,9 +21,17 @@ from collections.abc import Mapping, Sequence
 from include.tiering.handover.checks import UNLIMITED
 from include.tiering.handover.contract import SeededPartition
 from include.tiering.handover.ports import DONE, HandoverRun, StepEnd, StepResult
-from include.tiering.handover.retention_overrides import LOCAL_BYTES, LOCAL_MS, LOCAL_OVERRIDES, change_configs
-from include.tiering.handover.rules import levels, local_bytes, next_local_start, target_bytes
-from include.tiering.handover.run_checks import seed_rows
+from include.tiering.handover.retention_overrides import (
+    LOCAL_BYTES,
+    LOCAL_MS,
+    LOCAL_OVERRIDES,
+    TOTAL_BYTES,
+    change_configs,
+    hold_overrides,
+    restore_overrides,
+)
+from include.tiering.handover.rules import HandoverStep, levels, local_bytes, next_local_start, target_bytes
+from include.tiering.handover.run_checks import evaluate_checks, evidence_of, seed_rows
 from include.tiering.kafka.cluster.contract import PartitionOffsets
 from include.tiering.kafka.log_dirs.contract import LogSegment, Replica
 from include.tiering.model.segments import TopicIdPartition
@@ -29,6 +40,8 @@ from include.tiering.units import format_bytes
 
 def lower_local_retention(run: HandoverRun) -> StepResult:
     """Lower local retention to the requested or else the old values, and compare records after each level.
+
+    If retention.bytes was not restored before, it is restored last, once that is safe; until then the step waits.
 
     Raises:
         BrokersError: the brokers do not answer, or refuse a change.
@@ -48,7 +61,31 @@ def lower_local_retention(run: HandoverRun) -> StepResult:
         run.on_message(
             ", ".join(f"{key}={'unset' if value is None else value}" for key, value in sorted(final.items()))
         )
+    return _restore_bytes(run)
+
+
+def _restore_bytes(run: HandoverRun) -> StepResult:
+    """Restore retention.bytes, if it is still overridden, as soon as a restart of a broker does no harm with it.
+
+    Returns:
+        WAIT if that is not so within `settle_seconds`, by which time brokers should have deleted local segments.
+    """
+    deadline = run.ports.clock.monotonic() + run.ports.limits.settle_seconds
+    while _is_held(run, TOTAL_BYTES):
+        hold_overrides(run, (TOTAL_BYTES,))
+        result = evaluate_checks(run, HandoverStep.LOCAL_RETENTION, evidence_of(run))
+        if result.end is StepEnd.DONE:
+            restore_overrides(run, (TOTAL_BYTES,))
+        elif run.ports.clock.monotonic() >= deadline:
+            return result
+        else:
+            run.pause()
     return DONE
+
+
+def _is_held(run: HandoverRun, key: str) -> bool:
+    overrides = run.ports.handovers.overrides(run.handover.handover_id)
+    return any(override.key == key and not override.restored for override in overrides)
 
 
 def final_configs(run: HandoverRun) -> dict[str, str | None]:

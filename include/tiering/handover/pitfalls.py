@@ -9,10 +9,17 @@ from typing import Final
 
 from include.tiering.handover.checks import NamedCheck
 from include.tiering.handover.cluster_checks import CLUSTER_CHECKS
+from include.tiering.handover.retention_checks import RETENTION_CHECKS
 from include.tiering.handover.rules import STEPS
 from include.tiering.handover.seed_checks import HISTORY_CHECKS, SEED_CHECKS, WATCH_CHECKS
 
-CHECKS: Final[tuple[NamedCheck, ...]] = (*CLUSTER_CHECKS, *SEED_CHECKS, *HISTORY_CHECKS, *WATCH_CHECKS)
+CHECKS: Final[tuple[NamedCheck, ...]] = (
+    *CLUSTER_CHECKS,
+    *SEED_CHECKS,
+    *RETENTION_CHECKS,
+    *HISTORY_CHECKS,
+    *WATCH_CHECKS,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +80,8 @@ PITFALLS: Final = (
     Pitfall(
         "KAFKA-20732 is a race: 3 of 10 partitions lost records on 4.3.1, 3 of 10 on 3.9.2, none of 10 on 4.4.0",
         "a handover without loss does not prove that the next one loses nothing",
-        ("retention-bytes-is-guarded", "restarts-are-harmless"),
-        ("earliest-is-unchanged",),
+        ("retention-bytes-is-guarded", "retention-bytes-can-come-back", "restarts-are-harmless"),
+        ("earliest-is-unchanged", "retention-bytes-is-safe"),
     ),
     Pitfall(
         "A segment is past retention already",

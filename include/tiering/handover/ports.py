@@ -134,7 +134,12 @@ class _Read:
             return
         if isinstance(decoded, SegmentRecord):
             self.found[entry.id] = PublishedSegment(
-                entry.partition.partition, entry.id, decoded.start_offset, decoded.end_offset, is_ours=False
+                entry.partition.partition,
+                entry.id,
+                decoded.start_offset,
+                decoded.end_offset,
+                is_ours=False,
+                size_bytes=decoded.size_bytes,
             )
         elif decoded.state is RemoteLogSegmentState.DELETE_SEGMENT_FINISHED:
             gone = self.found.pop(entry.id, None)
@@ -249,6 +254,7 @@ class HandoverLimits:
         settle_seconds: how long brokers may take to delete down to a level of local retention.
         local_steps: the most steps in which local retention is lowered.
         verify_deep: whether a segment is handed over only after a deep verification passed it.
+        count_once: whether a person declares that every broker counts bytes that are local and remote once.
         max_rounds: the most rounds in one drive that copy a segment.
     """
 
@@ -259,6 +265,7 @@ class HandoverLimits:
     settle_seconds: float = 600.0
     local_steps: int = 8
     verify_deep: bool = False
+    count_once: bool = False
     max_rounds: int = 100
 
 

@@ -23,8 +23,9 @@ After the switch:
     owner       the owner is `broker`                    the same                            the next try
     seen again  latest tiered of the present leaders     the same                            the next try
                 covers the seed as well
-    retention   retention.bytes and .ms have their old   local retention that is still       the next step
-                values                                   overridden
+    retention   retention.ms has its old value, and so   local retention that is still       the next step
+                has retention.bytes if brokers are       overridden, and perhaps
+                known to count every byte once           retention.bytes
 
 If remote storage is enabled by hand during a handover, this is noticed before each step up to `publish`, and before
 each partition is published. The handover follows it:
@@ -55,11 +56,12 @@ from include.tiering.handover.ports import (
 from include.tiering.handover.retention_overrides import (
     OVERRIDES,
     RETENTION_OVERRIDES,
+    TOTAL_BYTES,
     change_configs,
     hold_overrides,
     restore_overrides,
 )
-from include.tiering.handover.rules import HandoverStep, switched_by_hand
+from include.tiering.handover.rules import HandoverStep, RetentionOrder, switched_by_hand
 from include.tiering.handover.run_checks import evaluate_checks, evidence_of
 from include.tiering.kafka.cluster.contract import BrokerConfig
 from include.tiering.model.ownership import TopicOwner
@@ -141,6 +143,17 @@ def watch_brokers(run: HandoverRun) -> StepResult:
     return _wait_for_brokers(run, HandoverStep.WATCH)
 
 
+def restores_bytes_last(run: HandoverRun) -> bool:
+    """Return whether retention.bytes is restored after local retention: a stored rule, and what brokers are known for.
+
+    An unlimited old value is restored at once.
+    """
+    held = run.ports.handovers.overrides(run.handover.handover_id)
+    is_held = any(override.key == TOTAL_BYTES and not override.restored for override in held)
+    is_last = run.handover.retention_order is RetentionOrder.LOCAL_FIRST
+    return is_held and is_last and not evidence_of(run).brokers_count_once
+
+
 def _wait_for_brokers(run: HandoverRun, step: HandoverStep) -> StepResult:
     """Evaluate the checks of a step until they pass or stop the handover, or `watch_seconds` are over.
 
@@ -196,7 +209,9 @@ def take_over(run: HandoverRun) -> StepResult:
 def restore_retention(run: HandoverRun) -> StepResult:
     """Restore total retention once the present leaders report the seed as tiered; leaders may differ from `watch`.
 
-    Local retention still follows total retention: brokers delete from their disks only segments that expire.
+    retention.bytes stays unlimited until local retention was lowered if brokers may count bytes twice when they start:
+    a restart would lose records, of those too that producers brought since. Local retention still follows total
+    retention: brokers delete from their disks only segments that expire.
 
     Raises:
         BrokersError: the brokers do not answer, or refuse a change.
@@ -204,7 +219,10 @@ def restore_retention(run: HandoverRun) -> StepResult:
     """
     result = _wait_for_brokers(run, HandoverStep.RETENTION)
     if result.end is StepEnd.DONE:
-        restore_overrides(run, RETENTION_OVERRIDES)
+        at_once = [key for key in RETENTION_OVERRIDES if key != TOTAL_BYTES or not restores_bytes_last(run)]
+        restore_overrides(run, at_once)
+        if TOTAL_BYTES not in at_once:
+            run.on_message(f"{TOTAL_BYTES} stays -1 until local retention is lowered: brokers may count bytes twice")
     return result
 
 

@@ -29,6 +29,7 @@ from include.tiering.handover.rules import HandoverStep
 from include.tiering.kafka.cluster.contract import BrokerConfig, ConfigSource
 
 RETENTION_OVERRIDES: Final = {"retention.bytes": "-1", "retention.ms": "-1"}
+TOTAL_BYTES: Final = "retention.bytes"
 LOCAL_BYTES: Final = "local.retention.bytes"
 LOCAL_MS: Final = "local.retention.ms"
 LOCAL_OVERRIDES: Final = {LOCAL_BYTES: "-2", LOCAL_MS: "-2"}
@@ -65,11 +66,11 @@ def set_overrides(run: HandoverRun) -> StepResult:
     return DONE
 
 
-def hold_overrides(run: HandoverRun) -> None:
+def hold_overrides(run: HandoverRun, keys: Collection[str] = tuple(OVERRIDES)) -> None:
     """Set overrides again that were changed from outside, by a person or a tool, and store the changed values.
 
     Restored configs stay as they are. A config that needed no override until now gets one if its value has changed. If
-    no override is stored, because `guards` needed none or was never run, none is set.
+    no override is stored, because `guards` needed none or was never run, none is set. Only `keys` are looked at.
 
     The values are read from one broker. If that broker lags behind, an older value may be stored in place of the
     newest.
@@ -82,7 +83,8 @@ def hold_overrides(run: HandoverRun) -> None:
     _require_same_topic(run)
     configs = run.ports.brokers.topic_configs(topic)
     known = {override.key for override in run.ports.handovers.overrides(run.drive.handover_id)}
-    found = [*_changed_since(_held(run, OVERRIDES), configs), *_missing(configs, known)]
+    wanted = [override for override in _missing(configs, known) if override.key in keys]
+    found = [*_changed_since(_held(run, keys), configs), *wanted]
     if known and found:
         run.ports.handovers.save_overrides(run.drive, found)
         change_configs(run, topic, {override.key: override.set_value for override in found})
@@ -94,7 +96,7 @@ def restore_overrides(run: HandoverRun, keys: Collection[str], *, is_off: bool =
     """Restore the old values of these configs, and mark them as restored once a broker shows them.
 
     Configs that are marked as restored already are not changed. A config that was set from outside since keeps that
-    value, except at the last step, which sets local retention itself.
+    value, except local retention at the last step, which sets it itself.
 
     Args:
         run: the drive.
@@ -112,7 +114,8 @@ def restore_overrides(run: HandoverRun, keys: Collection[str], *, is_off: bool =
         return
     _require_same_topic(run)
     # The last step lowers local retention itself: a value that is found then was not set from outside.
-    set_by_others = [override for override in left if run.handover.step is not HandoverStep.LOCAL_RETENTION]
+    is_last = run.handover.step is HandoverStep.LOCAL_RETENTION
+    set_by_others = [override for override in left if not is_last or override.key not in LOCAL_OVERRIDES]
     configs = run.ports.brokers.topic_configs(run.handover.topic)
     if is_off and _own_value(configs, REMOTE_STORAGE) == "true":
         raise StateConflictError(f"{run.handover.topic}: remote storage was enabled meanwhile; continue with --resume")

@@ -70,6 +70,18 @@ class HandoverState(StrEnum):
         return self in (HandoverState.ACTIVE, HandoverState.STOPPED, HandoverState.UNDOING)
 
 
+class RetentionOrder(StrEnum):
+    """The order in which a handover sets total retention back and lowers local retention. It is stored when it begins.
+
+    TOTAL_FIRST: the order of handovers that began before there was another one. LOCAL_FIRST: retention.ms is restored
+    in the step `retention`, and so is retention.bytes where brokers are known to count every byte once; elsewhere
+    retention.bytes is restored after local retention, once no broker that starts again can delete records within it.
+    """
+
+    TOTAL_FIRST = "total-first"
+    LOCAL_FIRST = "local-first"
+
+
 class UndoAction(StrEnum):
     """The actions of an undo, in the order in which they are done."""
 
@@ -216,6 +228,27 @@ def target_bytes(segments: Sequence[LocalSegment], limit_ms: int, limit_bytes: i
     ]
     by_time = local_bytes(kept)
     return by_time if limit_bytes < 0 else min(by_time, limit_bytes)
+
+
+def kept_bytes(segments: Sequence[LocalSegment], limit_ms: int, limit_bytes: int, now_ms: int) -> int:
+    """Return the local bytes that remain if everything that was rolled is remote: what brokers do with both limits.
+
+    Unlike `target_bytes` this is exact: a segment goes by size only while the bytes above the limit are at least its
+    own, and the active segment stays.
+
+    Args:
+        segments: all local segments in the order of offsets.
+        limit_ms: local retention by time; negative for none.
+        limit_bytes: local retention by size; negative for none.
+        now_ms: the present time.
+    """
+    left = local_bytes(segments)
+    for segment in segments:
+        is_old = limit_ms >= 0 and segment.max_timestamp_ms < now_ms - limit_ms
+        if segment.active or not (is_old or 0 <= limit_bytes <= left - segment.size_bytes):
+            break
+        left -= segment.size_bytes
+    return left
 
 
 def levels(has_bytes: int, wants_bytes: int, steps: int) -> list[int]:

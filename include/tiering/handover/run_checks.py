@@ -31,12 +31,19 @@ from include.tiering.handover.checks import (
     results_of,
     worst,
 )
-from include.tiering.handover.contract import Handover, RetentionOverride, SeededPartition
+from include.tiering.handover.contract import Handover, LocalRetention, RetentionOverride, SeededPartition
 from include.tiering.handover.pitfalls import CHECKS
 from include.tiering.handover.ports import DONE, REMOTE_STORAGE, HandoverPorts, HandoverRun, StepEnd, StepResult
 from include.tiering.handover.retention_overrides import LOCAL_BYTES, LOCAL_MS
-from include.tiering.handover.rules import HandoverStep
-from include.tiering.kafka.cluster.contract import BrokerConfig, BrokerNode, OffsetsAnswer, TopicMetadata
+from include.tiering.handover.rules import HandoverStep, RetentionOrder, kept_bytes, local_bytes
+from include.tiering.kafka.cluster.contract import (
+    METADATA_VERSION,
+    BrokerConfig,
+    BrokerNode,
+    OffsetsAnswer,
+    PartitionOffsets,
+    TopicMetadata,
+)
 from include.tiering.kafka.cluster.contract import PartitionMetadata as ClusterPartition
 from include.tiering.kafka.log_dirs.contract import LogSegment, Replica
 from include.tiering.kafka.metadata_topic.contract import METADATA_TOPIC
@@ -109,6 +116,8 @@ def _sentence(results: Sequence[CheckResult], outcome: CheckOutcome) -> str:
 _LIST_OFFSETS: Final = 2
 _LATEST_TIERED_VERSION: Final = 9
 """The first version of ListOffsets that returns the latest tiered offset (KIP-1005, Kafka 3.9)."""
+_COUNTS_ONCE_LEVEL: Final = 31
+"""The first metadata.version of Kafka 4.4, which has the fix of KAFKA-20732. 4.3.2 has it too, and 4.3.1's level."""
 _RATE_SEGMENTS: Final = 10
 _BROKER_DEFAULTS: Final = {
     "retention.bytes": (("log.retention.bytes", 1),),
@@ -146,6 +155,7 @@ def gather(ports: HandoverPorts, topic: str, topic_id: Uuid, handover: Handover 
     offsets = ports.brokers.partition_offsets(ids)
     replicas, problems = _replicas(ports, topic, topic_id)
     now_ms = ports.handovers.now_ms()
+    local_limits = _local_limits(handover, old_configs)
     return HandoverEvidence(
         topic=topic,
         topic_id=topic_id,
@@ -155,7 +165,7 @@ def gather(ports: HandoverPorts, topic: str, topic_id: Uuid, handover: Handover 
         configs=configs,
         old_configs=old_configs,
         partitions=tuple(
-            _partition(ports.metadata, partition, known, offsets, replicas, problems, now_ms)
+            _partition(ports.metadata, partition, known, offsets, replicas, problems, now_ms, local_limits)
             for partition, known in zip(ids, partitions, strict=True)
         ),
         metadata_topic=ports.metadata_scan.evidence(
@@ -167,7 +177,9 @@ def gather(ports: HandoverPorts, topic: str, topic_id: Uuid, handover: Handover 
         frozen={seeded.topic_id_partition.partition: _frozen(seeded) for seeded in seed},
         now_ms=now_ms,
         hold_seconds=ports.limits.hold_seconds,
-        local_target_bytes=_local_target(handover, old_configs),
+        local_target_bytes=local_limits[1],
+        count_once=ports.limits.count_once,
+        retention_order=RetentionOrder.LOCAL_FIRST if handover is None else handover.retention_order,
     )
 
 
@@ -203,6 +215,7 @@ def _broker(node: BrokerNode, configs: Mapping[str, BrokerConfig]) -> BrokerCapa
         storage_manager_class=value("remote.log.storage.manager.class.name"),
         storage_directory=value("rsm.config.dir"),
         lists_remote_offsets=supported[1] >= _LATEST_TIERED_VERSION,
+        counts_once=node.supported_features.get(METADATA_VERSION, 0) >= _COUNTS_ONCE_LEVEL,
     )
 
 
@@ -224,13 +237,16 @@ def _old_configs(
     return old
 
 
-def _local_target(handover: Handover | None, old_configs: Mapping[str, str]) -> int:
-    """Return the requested local.retention.bytes, else the old value; -1 if the old value is no limit."""
-    wanted = None if handover is None else handover.wanted.local_retention_bytes
-    if wanted is not None:
-        return wanted
-    had = old_configs.get("local.retention.bytes", "")
-    return int(had) if had.isdigit() else UNLIMITED
+def _local_limits(handover: Handover | None, old_configs: Mapping[str, str]) -> tuple[int, int]:
+    """Return the requested local.retention.ms and .bytes, each else the old value; -1 if that is no limit."""
+    wanted = LocalRetention() if handover is None else handover.wanted
+    asked = (wanted.local_retention_ms, wanted.local_retention_bytes)
+    had = (old_configs.get(key, "") for key in (LOCAL_MS, LOCAL_BYTES))
+    limit_ms, limit_bytes = (
+        value if value is not None else int(old) if old.isdigit() else UNLIMITED
+        for value, old in zip(asked, had, strict=True)
+    )
+    return limit_ms, limit_bytes
 
 
 def _default_of(key: str, broker: Mapping[str, BrokerConfig]) -> str | None:
@@ -260,6 +276,7 @@ def _partition(
     replicas: Mapping[int, Replica],
     problems: Sequence[str],
     now_ms: int,
+    local_limits: tuple[int, int],
 ) -> HandoverPartition:
     replica = replicas.get(partition.partition)
     try:
@@ -279,7 +296,7 @@ def _partition(
             last_stable_offset=reported.last_stable_offset,
             high_watermark=reported.high_watermark,
         ),
-        None if replica is None else _leader(replica, end, reported.earliest, now_ms),
+        None if replica is None else _leader(replica, end, reported, now_ms, local_limits),
         tuple(_seeded(metadata, row) for row in rows),
         "" if replica is not None else "; ".join(problems),
         _histories(metadata, partition, rows),
@@ -307,9 +324,13 @@ def _seeded(metadata: RemoteLogMetadata, row: SegmentRow) -> SeededSegment:
     return SeededSegment(row.metadata, row.verdict, broken or (row.verdict_detail,))
 
 
-def _leader(replica: Replica, seed_end: int | None, earliest: int, now_ms: int) -> LeaderReplica:
+def _leader(
+    replica: Replica, seed_end: int | None, offsets: PartitionOffsets, now_ms: int, local_limits: tuple[int, int]
+) -> LeaderReplica:
     active = next((segment for segment in replica.segments if segment.active), None)
-    waiting = uncopied(replica.segments, seed_end, earliest)
+    waiting = uncopied(replica.segments, seed_end, offsets.earliest)
+    earliest_local = max(offsets.earliest, offsets.earliest_local or 0)
+    local = [segment for segment in replica.segments if segment.active or segment.end_offset >= earliest_local]
     return LeaderReplica(
         broker_id=replica.replica_id.broker_id,
         leader_epochs=replica.leader_epochs,
@@ -319,6 +340,10 @@ def _leader(replica: Replica, seed_end: int | None, earliest: int, now_ms: int) 
             (segment.base_offset, None if segment.reason is None else str(segment.reason)) for segment in waiting
         ),
         bytes_per_second=bytes_per_second(replica.segments, now_ms),
+        local_bytes=local_bytes(local),
+        active_bytes=0 if active is None else active.size_bytes,
+        kept_bytes=kept_bytes(local, *local_limits, now_ms),
+        earliest_local=earliest_local,
     )
 
 

@@ -195,24 +195,6 @@ def _within_retention(evidence: HandoverEvidence) -> Iterator[Remark]:
             )
 
 
-def _restarts(evidence: HandoverEvidence) -> Iterator[Remark]:
-    limit = evidence.limit("retention.bytes", evidence.old_configs)
-    if limit == UNLIMITED:
-        return
-    for partition, seed in _seeded(evidence):
-        remote_bytes = sum(segment.metadata.segment_size_bytes for segment in seed)
-        target = evidence.local_target_bytes
-        local_bytes = remote_bytes if target < 0 else min(remote_bytes, target)
-        if remote_bytes + local_bytes > limit:
-            yield Remark(
-                f"{remote_bytes} remote bytes, up to {local_bytes} of them also local, exceed retention.bytes {limit}",
-                "brokers before 4.3.2 count both shortly after they start, and delete the excess: hand over with a"
-                " small --local-retention-bytes, and restart no broker before the handover is done (docs/handover.md)",
-                partition.partition,
-                CheckOutcome.NOTE,
-            )
-
-
 def _custom_metadata(evidence: HandoverEvidence) -> Iterator[Remark]:
     wanted = evidence.store.wants_custom_metadata
     for partition, seed in _seeded(evidence):
@@ -258,7 +240,6 @@ SEED_CHECKS: Final = (
         _within_retention,
         _SEED_STEPS,
     ),
-    NamedCheck("restarts-are-harmless", "copies are within retention.bytes, or a note says so", _restarts, _SEED_STEPS),
     NamedCheck(
         "custom-metadata-is-the-plugins",
         "segments have custom metadata exactly if the brokers' plugin expects it",

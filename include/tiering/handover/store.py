@@ -28,7 +28,7 @@ from include.tiering.database.transactions import (
 from include.tiering.errors import LeaseLostError, StateConflictError
 from include.tiering.handover.checks import CheckOutcome, CheckResult
 from include.tiering.handover.contract import Drive, Handover, LocalRetention, RetentionOverride, SeededPartition
-from include.tiering.handover.rules import HandoverState, HandoverStep
+from include.tiering.handover.rules import HandoverState, HandoverStep, RetentionOrder
 from include.tiering.model.ownership import LeaseRole, PartitionLease
 from include.tiering.model.segments import TopicIdPartition, Uuid
 from include.tiering.runs import sql_batches
@@ -52,6 +52,7 @@ class SqlHandoverStore(DatedStore):
                 "state": HandoverState.ACTIVE,
                 "wanted_ms": wanted.local_retention_ms,
                 "wanted_bytes": wanted.local_retention_bytes,
+                "retention_order": RetentionOrder.LOCAL_FIRST,
                 "author": stored_text(author),
                 "detail": "",
                 "token": 0,
@@ -384,6 +385,7 @@ def _handover_of(row: Row[Any]) -> Handover:
         driven_until_ms=row.driven_until_ms,
         began_at_ms=row.began_at_ms,
         updated_at_ms=row.updated_at_ms,
+        retention_order=RetentionOrder(row.retention_order or RetentionOrder.TOTAL_FIRST),
     )
 
 

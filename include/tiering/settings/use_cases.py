@@ -168,6 +168,13 @@ class HandoverSettings(DynamicSection):
         "before the approval, under the fetch quota. False: a verification of checksums, indexes, beginnings and ends "
         "is enough.",
     )
+    brokers_count_once: bool = operational(
+        False,
+        "True declares that every broker has the fix of KAFKA-20732 (Kafka 4.3.2, or a build with the fix): then "
+        "retention.bytes is restored before local retention is lowered. False: that is done only if the brokers' "
+        "metadata.version shows Kafka 4.4 or newer; other brokers may, at a restart, count bytes that are both local "
+        "and remote twice.",
+    )
     local_steps: int = operational(
         8,
         "Most steps in which local retention is lowered; after each, records that are only remote are read and "

@@ -1,19 +1,21 @@
 """Every named check of a handover: it passes where all is well, and refuses, alone, what it is there for."""
 
 from dataclasses import replace
+from typing import Final
 
 import pytest
 
 from include.tiering.handover.checks import (
     CheckOutcome,
     FrozenPartition,
+    HandoverEvidence,
     MetadataTopicState,
     PublishedSegment,
     results_of,
     worst,
 )
 from include.tiering.handover.pitfalls import CHECKS, PITFALLS
-from include.tiering.handover.rules import STEPS, HandoverStep
+from include.tiering.handover.rules import STEPS, HandoverStep, RetentionOrder
 from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.ownership import TopicOwner
 from include.tiering.model.segments import Verdict
@@ -32,7 +34,7 @@ from tests.doubles.segments import FINISHED, segment_of, uuid
 
 NOTE, WAITING, REFUSED = CheckOutcome.NOTE, CheckOutcome.WAITING, CheckOutcome.REFUSED
 BEFORE, QUALITY_CHECK, LAST = HandoverStep.PRECONDITIONS, HandoverStep.QUALITY_CHECK, HandoverStep.RECHECK
-WATCH = HandoverStep.WATCH
+WATCH, LOCAL_RETENTION = HandoverStep.WATCH, HandoverStep.LOCAL_RETENTION
 SOUND = sound_evidence()
 BEGUN = replace(SOUND, owner=TopicOwner.PLATFORM, frozen={})
 SWITCHED = with_configs(with_offsets(SOUND, latest_tiered=299), remote_storage_enable="true")
@@ -46,6 +48,13 @@ def published(**values):
 def metadata_topic(**configs):
     changed = {**SOUND.metadata_topic.configs, **{name.replace("_", "."): value for name, value in configs.items()}}
     return MetadataTopicState(changed)
+
+
+def both_places(*, remote_bytes: int, local_bytes: int, earliest_local: int = 0) -> HandoverEvidence:
+    """One remote segment, 0..299, and the leader's disk."""
+    segment = PublishedSegment(0, uuid(1), 0, 299, is_ours=True, size_bytes=remote_bytes)
+    evidence = replace(SWITCHED, metadata_topic=MetadataTopicState({}, (), (segment,)))
+    return with_replica(evidence, local_bytes=local_bytes, active_bytes=1_000, earliest_local=earliest_local)
 
 
 PROVOKED = [
@@ -150,6 +159,27 @@ PROVOKED = [
         NOTE,
         replace(BEGUN, old_configs={"retention.bytes": "5000"}),
         "up to 3000 of them",
+    ),
+    (
+        BEFORE,
+        "retention-bytes-can-come-back",
+        REFUSED,
+        with_replica(BEGUN, local_bytes=600_000, active_bytes=100_000, kept_bytes=311_000),
+        "more than 90% of retention.bytes 900000, with 211000 bytes in both places",
+    ),
+    (
+        LOCAL_RETENTION,
+        "retention-bytes-is-safe",
+        WAITING,
+        both_places(remote_bytes=500_000, local_bytes=311_000),
+        "500000 remote and 311000 local bytes, 500000 of them in both places",
+    ),
+    (
+        LOCAL_RETENTION,
+        "retention-bytes-is-safe",
+        WAITING,
+        with_partition(SWITCHED, lambda one: replace(one, replica=None)),
+        "local bytes are not known",
     ),
     (QUALITY_CHECK, "custom-metadata-is-the-plugins", REFUSED, with_segment(BEGUN, 0, custom_metadata=b"x"), "1 bytes"),
     (
@@ -286,6 +316,48 @@ def test_replicated_records_need_not_be_flushed():
 def test_unlimited_retention_asks_nothing_of_timestamps():
     evidence = replace(with_segment(BEGUN, 0, max_timestamp_ms=-1), old_configs={"retention.ms": "-1"})
     assert worst(results_of(CHECKS, QUALITY_CHECK, evidence)) is CheckOutcome.PASSED
+
+
+NEAR: Final = with_replica(BEGUN, local_bytes=600_000, active_bytes=100_000, kept_bytes=311_000)
+
+
+@pytest.mark.parametrize(
+    "evidence",
+    [
+        replace(NEAR, old_configs={"retention.bytes": "-1"}),
+        replace(NEAR, count_once=True),
+        with_broker(NEAR, counts_once=True),
+        replace(NEAR, retention_order=RetentionOrder.TOTAL_FIRST),
+        with_replica(NEAR, kept_bytes=310_000),
+        with_replica(NEAR, local_bytes=950_000, kept_bytes=100_000),
+    ],
+    ids=["unlimited", "declared", "new-brokers", "begun-before", "far-below", "nothing-twice"],
+)
+def test_retention_bytes_can_come_back(evidence):
+    assert worst(results_of(CHECKS, BEFORE, evidence)) is CheckOutcome.PASSED
+
+
+def test_one_old_broker_is_enough_to_wait():
+    two = replace(NEAR, brokers=(replace(NEAR.brokers[0], counts_once=True), replace(NEAR.brokers[0], broker_id=2)))
+    assert worst(results_of(CHECKS, BEFORE, two)) is REFUSED
+
+
+def test_the_largest_local_retention_that_fits_is_named():
+    (said,) = (one for one in results_of(CHECKS, BEFORE, NEAR) if one.outcome is REFUSED)
+    assert "--local-retention-bytes 210000 or less" in said.what_to_do
+    full = with_replica(NEAR, local_bytes=950_000)
+    (said,) = (one for one in results_of(CHECKS, BEFORE, full) if one.outcome is REFUSED)
+    assert "--local-retention-bytes 1;" in said.what_to_do
+
+
+@pytest.mark.parametrize(
+    ("remote_bytes", "local_bytes", "earliest_local"),
+    [(500_000, 310_000, 0), (890_000, 300_000, 300)],
+    ids=["far-below", "nothing-in-both-places"],
+)
+def test_retention_bytes_is_safe(remote_bytes, local_bytes, earliest_local):
+    evidence = both_places(remote_bytes=remote_bytes, local_bytes=local_bytes, earliest_local=earliest_local)
+    assert worst(results_of(CHECKS, LOCAL_RETENTION, evidence)) is CheckOutcome.PASSED
 
 
 def test_a_small_local_retention_makes_restarts_harmless():

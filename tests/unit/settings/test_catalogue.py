@@ -105,6 +105,7 @@ DEFAULTS = {
     "tiering.handover.watch.seconds": "300",
     "tiering.handover.settle.seconds": "600",
     "tiering.handover.verify.deep.enable": "true",
+    "tiering.handover.brokers.count.once": "false",
     "tiering.handover.local.steps": "8",
     "suites.path": "unset",
     "data_docs.path": "unset",
@@ -146,6 +147,7 @@ def test_a_dynamic_setting_has_a_name_in_kafkas_style_and_says_its_unit() -> Non
     assert without_unit == {
         "tiering.audit.orphans.fail.enable",
         "tiering.copy.fairness.enable",
+        "tiering.handover.brokers.count.once",
         "tiering.handover.verify.deep.enable",
         "tiering.topic.quotas.enable",
         "tiering.on.topic.delete",

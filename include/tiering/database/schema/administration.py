@@ -129,6 +129,7 @@ handovers: Final = Table(
     Column("state", Text, nullable=False, comment="active, stopped, undoing, parked, undone, done"),
     Column("wanted_ms", BigInteger, comment="local.retention.ms at the end; null: as it was"),
     Column("wanted_bytes", BigInteger, comment="local.retention.bytes at the end; null: as it was"),
+    Column("retention_order", Text, comment="total-first, local-first; null: total-first"),
     Column("author", Text, nullable=False),
     Column("detail", Text, nullable=False, comment="why it last waited or stopped"),
     Column("plan_hash", Text, comment="of the plan that was shown to a person"),

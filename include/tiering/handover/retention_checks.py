@@ -1,0 +1,124 @@
+"""Checks of retention.bytes on brokers that may count bytes that are both local and remote twice (KAFKA-20732).
+
+Such a broker does so for a moment after each start, and then deletes as many bytes as the sum is above the limit. So
+the limit may be in force only while local and remote copies together are far below it, or have no bytes in common.
+"""
+
+from collections.abc import Iterator
+from typing import Final
+
+from include.tiering.handover.checks import UNLIMITED, CheckOutcome, HandoverEvidence, NamedCheck, Remark
+from include.tiering.handover.rules import HandoverStep, RetentionOrder
+
+_FAR_BELOW: Final = 0.9
+"""The part of retention.bytes that local and remote copies together may have: producers write on meanwhile."""
+
+
+def _restarts(evidence: HandoverEvidence) -> Iterator[Remark]:
+    limit = evidence.limit("retention.bytes", evidence.old_configs)
+    if limit == UNLIMITED or evidence.brokers_count_once:
+        return
+    for partition in evidence.partitions:
+        remote_bytes = sum(segment.metadata.segment_size_bytes for segment in partition.seed)
+        target = evidence.local_target_bytes
+        local_bytes = remote_bytes if target < 0 else min(remote_bytes, target)
+        if remote_bytes + local_bytes > limit:
+            yield Remark(
+                f"{remote_bytes} remote bytes, up to {local_bytes} of them also local, exceed retention.bytes {limit}",
+                "brokers before 4.3.2 count both shortly after they start, and delete the excess: hand over with a"
+                " small --local-retention-bytes, and restart no broker before the handover is done (docs/handover.md)",
+                partition.partition,
+                CheckOutcome.NOTE,
+            )
+
+
+def _waits_for_local_retention(evidence: HandoverEvidence) -> bool:
+    """Return whether retention.bytes may be restored only once local and remote copies are far below it."""
+    limit = evidence.limit("retention.bytes", evidence.old_configs)
+    is_last = evidence.retention_order is RetentionOrder.LOCAL_FIRST
+    return is_last and limit != UNLIMITED and not evidence.brokers_count_once
+
+
+def _comes_back(evidence: HandoverEvidence) -> Iterator[Remark]:
+    if not _waits_for_local_retention(evidence):
+        return
+    limit = evidence.limit("retention.bytes", evidence.old_configs)
+    for partition in evidence.partitions:
+        if (replica := partition.replica) is None:
+            continue
+        rolled_bytes = replica.local_bytes - replica.active_bytes
+        both_bytes = replica.kept_bytes - replica.active_bytes
+        if both_bytes > 0 and rolled_bytes + replica.kept_bytes > limit * _FAR_BELOW:
+            fits = int(limit * _FAR_BELOW) - rolled_bytes - replica.active_bytes
+            smaller = (
+                f"begin with --local-retention-bytes {fits} or less (segments larger than that stay a while longer)"
+                if fits > 0
+                else "begin with --local-retention-bytes 1"
+            )
+            yield Remark(
+                f"at the end {rolled_bytes} remote bytes and {replica.kept_bytes} local ones would be"
+                f" {rolled_bytes + replica.kept_bytes}, more than {_FAR_BELOW:.0%} of retention.bytes {limit}, with"
+                f" {both_bytes} bytes in both places",
+                "a broker without the fix of KAFKA-20732 counts these twice after each start and deletes as much, so"
+                f" retention.bytes could not be restored. --undo this handover and {smaller}; or raise retention.bytes"
+                " or limit by retention.ms only; or, if every broker has the fix, set"
+                " tiering.handover.brokers.count.once=true",
+                partition.partition,
+            )
+
+
+def _may_come_back(evidence: HandoverEvidence) -> Iterator[Remark]:
+    if not _waits_for_local_retention(evidence):
+        return
+    limit = evidence.limit("retention.bytes", evidence.old_configs)
+    published = evidence.metadata_topic.published if evidence.metadata_topic is not None else ()
+    for partition in evidence.partitions:
+        replica, offsets = partition.replica, partition.offsets
+        if replica is None or offsets is None:
+            yield Remark(
+                partition.problem or "the log of its leader is not read here, so its local bytes are not known",
+                "add the leader's log directory to log_dirs, then --resume",
+                partition.partition,
+                CheckOutcome.WAITING,
+            )
+            continue
+        remote = [
+            segment
+            for segment in published
+            if segment.partition == partition.partition and segment.end_offset >= offsets.earliest
+        ]
+        remote_bytes = sum(segment.size_bytes for segment in remote)
+        both_bytes = sum(segment.size_bytes for segment in remote if segment.end_offset >= replica.earliest_local)
+        if both_bytes > 0 and remote_bytes + replica.local_bytes > limit * _FAR_BELOW:
+            yield Remark(
+                f"{remote_bytes} remote and {replica.local_bytes} local bytes, {both_bytes} of them in both places, are"
+                f" more than {_FAR_BELOW:.0%} of retention.bytes {limit}",
+                "a broker that starts now may count them twice, so retention.bytes stays at -1: --resume when brokers"
+                " have deleted local segments; or set retention.bytes of the topic to a larger value or to -1, which"
+                " replaces the old value; or set tiering.handover.brokers.count.once=true if every broker has the fix"
+                " of KAFKA-20732",
+                partition.partition,
+                CheckOutcome.WAITING,
+            )
+
+
+RETENTION_CHECKS: Final = (
+    NamedCheck(
+        "retention-bytes-can-come-back",
+        "at the end, local and remote copies together are far below retention.bytes, or brokers count them once",
+        _comes_back,
+        frozenset({HandoverStep.PRECONDITIONS, HandoverStep.QUALITY_CHECK}),
+    ),
+    NamedCheck(
+        "restarts-are-harmless",
+        "copies are within retention.bytes, or a note says so",
+        _restarts,
+        frozenset({HandoverStep.QUALITY_CHECK, HandoverStep.RECHECK}),
+    ),
+    NamedCheck(
+        "retention-bytes-is-safe",
+        "a broker that starts again deletes nothing that is within retention.bytes",
+        _may_come_back,
+        frozenset({HandoverStep.LOCAL_RETENTION}),
+    ),
+)

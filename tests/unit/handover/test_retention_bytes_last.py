@@ -1,0 +1,153 @@
+"""When retention.bytes comes back: with it in force, a broker that starts again must delete nothing within it."""
+
+from dataclasses import replace
+
+import pytest
+from sqlalchemy import text
+
+from include.tiering.handover.contract import LocalRetention
+from include.tiering.handover.rules import HandoverState, HandoverStep
+from include.tiering.kafka.log_dirs.contract import ReplicaId
+from tests.doubles.handover_world import SEGMENT_BYTES, TOPIC, TOPIC_ID, handover_world
+
+TOTAL = "11000"
+ONE = LocalRetention(None, SEGMENT_BYTES)
+
+
+@pytest.fixture
+def world(tmp_path):
+    """Eight rolled segments and an active one, of 1,000 bytes each, on brokers that may count them twice."""
+    with handover_world(tmp_path, partitions=2, segments=8) as made:
+        retention = {"retention.bytes": TOTAL, "retention.ms": "604800000", "local.retention.bytes": None}
+        made.brokers.alter_topic_configs(TOPIC, retention)
+        yield made
+
+
+def lost_by_restarts(world):
+    """The partitions of which a broker that starts now would delete records within retention.bytes."""
+    configs = world.brokers.own_configs(TOPIC)
+    limit = int(configs.get("retention.bytes", "-1"))
+    if limit < 0 or configs.get("remote.storage.enable") != "true":
+        return []
+    lost = []
+    for partition in world.partitions:
+        model = world.brokers.partition(TOPIC_ID, partition.partition)
+        segments = world.copying.source.replicas[ReplicaId(partition, 1, "memory")].segments
+        remote = [one.metadata for one in world.copying.metadata.list_segments(partition)]
+        has_both = any(one.end_offset >= (model.earliest_local or 0) for one in remote)
+        total = sum(one.segment_size_bytes for one in remote) + sum(one.size_bytes for one in segments)
+        if has_both and total - limit >= SEGMENT_BYTES:
+            lost.append(partition.partition)
+    return lost
+
+
+def watched(world):
+    """What restarts would lose, asked after every change of configs."""
+    lost = []
+
+    def at(name):
+        if name == "alter_topic_configs!":
+            lost.extend(lost_by_restarts(world))
+
+    world.at = at
+    return lost
+
+
+def test_local_retention_goes_down_first_and_no_restart_loses_anything(world):
+    lost = watched(world)
+    world.begin(ONE)
+    world.up_to(HandoverStep.RETENTION)
+    world.carry_on(until=HandoverStep.RETENTION)
+    assert (world.configs["retention.ms"], world.configs["retention.bytes"]) == ("604800000", "-1")
+    assert world.carry_on().state is HandoverState.DONE
+    assert (world.configs["retention.bytes"], world.configs["local.retention.bytes"]) == (TOTAL, "1000")
+    assert lost == []
+
+
+def test_it_waits_while_brokers_keep_their_local_segments(world):
+    lost = watched(world)
+    world.begin(ONE)
+    world.up_to(HandoverStep.LOCAL_RETENTION)
+    world.forgetful = True
+    waiting = world.carry_on()
+    assert (waiting.state, waiting.step) == (HandoverState.ACTIVE, HandoverStep.LOCAL_RETENTION)
+    assert "8000 remote and 9000 local bytes, 8000 of them in both places" in waiting.detail
+    assert (world.configs["retention.bytes"], world.configs["local.retention.bytes"]) == ("-1", "1000")
+    world.forgetful = False
+    assert world.carry_on().state is HandoverState.DONE
+    assert world.configs["retention.bytes"] == TOTAL
+    assert lost == []
+
+
+def test_a_larger_limit_that_is_set_meanwhile_comes_back_instead(world):
+    world.begin(ONE)
+    world.up_to(HandoverStep.LOCAL_RETENTION)
+    world.forgetful = True
+    world.carry_on()
+    world.brokers.alter_topic_configs(TOPIC, {"retention.bytes": "12000"})
+    world.carry_on()
+    assert world.configs["retention.bytes"] == "-1"
+    world.brokers.alter_topic_configs(TOPIC, {"retention.bytes": "50000"})
+    assert world.carry_on().state is HandoverState.DONE
+    assert world.configs["retention.bytes"] == "50000"
+
+
+@pytest.mark.parametrize("wanted", [LocalRetention(), LocalRetention(None, 5_000)], ids=["all-kept", "half-kept"])
+def test_where_it_could_never_come_back_nothing_begins(world, wanted):
+    world.begin(wanted)
+    stopped = world.carry_on()
+    assert (stopped.state, stopped.step) == (HandoverState.STOPPED, HandoverStep.PRECONDITIONS)
+    assert "retention-bytes-can-come-back" in stopped.detail
+    assert f"retention.bytes {TOTAL}" in stopped.detail
+    assert world.configs["retention.bytes"] == TOTAL
+
+
+def test_what_producers_brought_since_counts_before_anybody_is_asked(world):
+    world.begin(LocalRetention(None, 2_000))
+    world.brokers.alter_topic_configs(TOPIC, {"retention.bytes": "11200"})
+    world.carry_on(until=HandoverStep.PRECONDITIONS)
+    assert world.handover.step is HandoverStep.OVERRIDES
+    world.roll(0)
+    stopped = world.carry_on()
+    assert (stopped.state, stopped.step) == (HandoverState.STOPPED, HandoverStep.QUALITY_CHECK)
+    assert "retention-bytes-can-come-back (partition 0)" in stopped.detail
+
+
+def test_a_handover_that_began_with_the_other_order_ends_with_it(world):
+    world.begin(ONE)
+    with world.handovers._engine.begin() as connection:
+        connection.execute(text("UPDATE handovers SET retention_order = NULL"))
+    world.up_to(HandoverStep.LOCAL_RETENTION)
+    assert world.configs["retention.bytes"] == TOTAL
+    assert lost_by_restarts(world) == [0, 1], "what the order is for"
+    assert world.carry_on().state is HandoverState.DONE
+
+
+def test_where_brokers_are_declared_to_count_once_both_come_back_at_once(world):
+    world.limits = replace(world.limits, count_once=True)
+    world.begin()
+    world.up_to(HandoverStep.LOCAL_RETENTION)
+    assert world.configs["retention.bytes"] == TOTAL
+
+
+def test_brokers_of_a_release_with_the_fix_need_no_declaration(world):
+    nodes = {
+        broker: replace(node, supported_features={"metadata.version": 31})
+        for broker, node in world.brokers.nodes.items()
+    }
+    world.brokers.nodes = nodes
+    world.begin()
+    world.up_to(HandoverStep.LOCAL_RETENTION)
+    assert world.configs["retention.bytes"] == TOTAL
+
+
+def test_undone_while_it_waits_both_come_back(world):
+    """Somebody switched remote storage off by hand."""
+    world.begin(ONE)
+    world.up_to(HandoverStep.LOCAL_RETENTION)
+    world.forgetful = True
+    world.carry_on()
+    off = {"remote.storage.enable": "false", "remote.log.delete.on.disable": "true"}
+    world.brokers.alter_topic_configs(TOPIC, off)
+    world.undo()
+    assert world.configs["retention.bytes"] == TOTAL

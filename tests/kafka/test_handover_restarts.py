@@ -96,7 +96,7 @@ def _producing(cluster: KafkaCluster, topic: str) -> Iterator[threading.Event]:
             writer = Writer(cluster.bootstrap, seed=1)
             for _ in range(MEANWHILE):
                 writer.send(topic, PARTITIONS, 1, value_bytes=VALUE_BYTES)
-                if stop.wait(1.0):
+                if stop.wait(0.9):
                     return
         except (AssertionError, KafkaException, BufferError) as error:
             failures.append(error)

@@ -393,14 +393,21 @@ def _covered(evidence: HandoverEvidence) -> Iterator[Remark]:
 def _known_to_brokers(evidence: HandoverEvidence) -> Iterator[Remark]:
     """Check that brokers tiered something of each partition that has rolled segments and no decided offsets.
 
-    Such partitions are new, or were switched on by hand before their publication: their brokers upload them.
+    Such partitions are new, or were switched on by hand before their publication: their brokers upload them. Where
+    brokers delay their copies (Kafka 4.4), that may take as long as local retention, so it is only a note: what is not
+    remote is not counted twice.
     """
+    lags = ("remote.copy.lag.ms", "remote.copy.lag.bytes")
+    delays = ", ".join(f"{key}={evidence.configs[key]}" for key in lags if evidence.configs.get(key, "0") != "0")
     for partition in evidence.partitions:
         if partition.partition in evidence.frozen or partition.replica is None or partition.offsets is None:
             continue
         if partition.replica.active_base > partition.offsets.earliest and partition.offsets.latest_tiered is None:
             yield Remark(
-                "nothing is tiered yet", "wait until the brokers upload", partition.partition, CheckOutcome.WAITING
+                f"nothing is tiered yet{f', as wished by {delays}' if delays else ''}",
+                "" if delays else "wait until the brokers upload",
+                partition.partition,
+                CheckOutcome.NOTE if delays else CheckOutcome.WAITING,
             )
 
 

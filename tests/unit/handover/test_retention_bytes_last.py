@@ -151,3 +151,17 @@ def test_undone_while_it_waits_both_come_back(world):
     world.brokers.alter_topic_configs(TOPIC, off)
     world.undo()
     assert world.configs["retention.bytes"] == TOTAL
+
+
+def test_brokers_that_delay_their_copies_are_neither_waited_for_nor_at_fault(world):
+    """As `remote.copy.lag.ms` of Kafka 4.4: what is rolled after the fence stays on the broker for that long."""
+    world.begin(ONE)
+    world.brokers.topic_defaults["remote.copy.lag.ms"] = "-1"
+    world.brokers.alter_topic_configs(TOPIC, {"remote.copy.lag.ms": "86400000"})
+    world.up_to(HandoverStep.SWITCH)
+    for _ in range(3):
+        world.roll(0)
+    assert world.carry_on().state is HandoverState.DONE
+    assert world.configs["retention.bytes"] == TOTAL
+    checks = world.handovers.checks(world.handover.handover_id)
+    assert [one for one in checks if one.outcome in ("waiting", "refused")] == []

@@ -360,6 +360,15 @@ def test_retention_bytes_is_safe(remote_bytes, local_bytes, earliest_local):
     assert worst(results_of(CHECKS, LOCAL_RETENTION, evidence)) is CheckOutcome.PASSED
 
 
+def test_copies_that_brokers_delay_are_not_waited_for():
+    by_hand = replace(with_offsets(SWITCHED, latest_tiered=None), frozen={})
+    assert worst(results_of(CHECKS, WATCH, by_hand)) is WAITING
+    for name in ("remote_copy_lag_ms", "remote_copy_lag_bytes"):
+        for value in ("86400000", "-1"):
+            assert worst(results_of(CHECKS, WATCH, with_configs(by_hand, **{name: value}))) is NOTE
+        assert worst(results_of(CHECKS, WATCH, with_configs(by_hand, **{name: "0"}))) is WAITING
+
+
 def test_a_small_local_retention_makes_restarts_harmless():
     evidence = replace(BEGUN, old_configs={"retention.bytes": "5000"}, local_target_bytes=1_000)
     assert worst(results_of(CHECKS, QUALITY_CHECK, evidence)) is CheckOutcome.PASSED

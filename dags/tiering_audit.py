@@ -17,6 +17,7 @@ orphan objects (objects that the database does not know) by a plan that a person
   `tiering.audit.min.age.ms`; complete copies are reported at any age. Each finding is a row with an id, the times at
   which it was first and last seen, and a state; at most 100,000 findings of an audit become rows.
 * **findings** logs one line for each of the first 200 findings, and how many objects were left out for which reason.
+  It updates the asset `tiering_audit_findings`.
 * **alarm** fails, and the run with it, if an object of a segment is missing or has another length, or if there is an
   orphan object, unless a person accepted that finding. Orphans do not fail a run that is asked to delete them, and none
   if `tiering.audit.orphans.fail.enable` is false. The task also fails if a guard forbids removals: the database is
@@ -62,6 +63,7 @@ from plugins.tiering_airflow.pools import EXPIRATION_POOL, READER_POOL
 from plugins.tiering_airflow.readiness import TieringReadySensor
 from plugins.tiering_airflow.shared import (
     APPROVAL_TASK_ID,
+    AUDIT_FINDINGS,
     OUTCOME_TASK_ID,
     PLAN_TASK_ID,
     RELEASE_TASK_ID,
@@ -110,7 +112,7 @@ with DAG(
 ):
     ready = TieringReadySensor(task_id="ready", slot_pool=READER_POOL)
     audit = AuditOperator(task_id=AUDIT_TASK_ID, pool=READER_POOL, pool_slots=1)
-    findings = AuditFindingsOperator(task_id="findings")
+    findings = AuditFindingsOperator(task_id="findings", outlets=[AUDIT_FINDINGS])
     alarm = AuditAlarmOperator(task_id="alarm")
     plan = PlanRemovalsOperator(task_id=PLAN_TASK_ID)
     safety_limit = RemovalSafetyLimitOperator(task_id=SAFETY_LIMIT_TASK_ID)

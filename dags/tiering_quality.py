@@ -22,7 +22,7 @@ and a rolling sample of all others, so that over time every segment is verified 
   lost, or the store is the wrong one, is decided for the whole plan. If a batch did not finish, nothing is recorded
   about them.
 * **summary** evaluates the rules about whole partitions, and logs one line for each of the first 50 segments that
-  failed, with a link to its line in the report.
+  failed, with a link to its line in the report. It updates the asset `tiering_verdicts`.
 * **failed_segment** (for the first 20 segments that failed) and **outcome** fail if a segment failed. Such a segment is
   kept, is not served, and stops its partition: no new segment of it is copied, and its retention by time and size
   waits, until the failed segment is copied again or given up. The next run of `tiering_copy` copies it again if a
@@ -40,7 +40,7 @@ from plugins.tiering_airflow import alerts, configuration
 from plugins.tiering_airflow.data_docs import FailedSegmentOperator
 from plugins.tiering_airflow.pools import READER_POOL
 from plugins.tiering_airflow.readiness import TieringReadySensor
-from plugins.tiering_airflow.shared import BYTES_SCHEMA, PLAN_TASK_ID, task_arguments
+from plugins.tiering_airflow.shared import BYTES_SCHEMA, PLAN_TASK_ID, VERDICTS, task_arguments
 from plugins.tiering_airflow.verification import (
     ALL,
     DUE,
@@ -126,7 +126,9 @@ with DAG(
     ).expand_kwargs(plan.output)
     # `missing` and `summary` also run after failed batches: `missing` records nothing then, if anything is unread.
     missing = ConcludeMissingOperator(task_id="missing", trigger_rule=TriggerRule.ALL_DONE)
-    summary = VerificationSummaryOperator(task_id="summary", trigger_rule=TriggerRule.ALL_DONE_MIN_ONE_SUCCESS)
+    summary = VerificationSummaryOperator(
+        task_id="summary", outlets=[VERDICTS], trigger_rule=TriggerRule.ALL_DONE_MIN_ONE_SUCCESS
+    )
     failed = FailedSegmentOperator.partial(
         task_id="failed_segment", map_index_template="{{ task.line }}"
     ).expand_kwargs(summary.output)

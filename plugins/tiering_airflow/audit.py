@@ -98,7 +98,10 @@ class AuditFindingsOperator(BaseOperator):
         for refusal in run.record.refusals:
             self.log.warning("%s: %s", refusal.guard, refusal.sentence)
         counts = {kind.value: sum(recorded.finding.kind is kind for recorded in run.findings) for kind in FindingKind}
-        return {"objects": run.record.objects, "rows": run.record.rows, **{k: n for k, n in counts.items() if n}}
+        found = {"objects": run.record.objects, "rows": run.record.rows, **{k: n for k, n in counts.items() if n}}
+        for outlet in self.outlets:
+            context["outlet_events"][outlet].extra = {"run_id": self.audit_run_id, **found}
+        return found
 
 
 class AuditAlarmOperator(BaseOperator):

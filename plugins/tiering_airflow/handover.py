@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from airflow.providers.standard.operators.branch import BaseBranchOperator
 from airflow.sdk import BaseOperator
+from airflow.sdk.exceptions import AirflowRuntimeError
 
 from include.tiering.errors import HandoverForgottenError, SettingError
 from include.tiering.handover.contract import Handover, LocalRetention
@@ -20,7 +21,12 @@ from include.tiering.handover.rules import HandoverState, HandoverStep, is_befor
 from include.tiering.model.segments import Uuid
 from include.tiering.presentation import as_text
 from plugins.tiering_airflow.approval import approved_by, is_unanswered, put_question
-from plugins.tiering_airflow.errors import ApprovalMissingError, HandoverRefusedError, HandoverWaitsError
+from plugins.tiering_airflow.errors import (
+    ApprovalMissingError,
+    HandoverRefusedError,
+    HandoverWaitsError,
+    NotReadyError,
+)
 from plugins.tiering_airflow.hook import TieringHook
 from plugins.tiering_airflow.shared import APPROVAL_TASK_ID, amount, author
 
@@ -29,6 +35,7 @@ if TYPE_CHECKING:
 
     from include.tiering.app import App
 
+WATCH_DAG_ID: Final = "tiering_handover_watch"
 BEGIN_TASK_ID: Final = "begin"
 ASK_TASK_ID: Final = "ask"
 AGREED_TASK_ID: Final = "agreed"
@@ -40,7 +47,14 @@ class BeginHandoverOperator(BaseOperator):
     """Begins the handover of the topic in the form, or resumes a handover of this topic that has not ended."""
 
     def execute(self, context: "Context") -> dict[str, str]:
-        """Raise UnknownTopicError, SettingError, or LeaseLostError if another process drives the handover now."""
+        """Begin or resume the handover.
+
+        Raises:
+            NotReadyError: the DAG that watches handovers is paused.
+            UnknownTopicError, SettingError: the form is wrong.
+            LeaseLostError: another process drives the handover now.
+        """
+        self._require_watch(context)
         params = context["params"]
         topic = params["topic"]
         if topic is None:
@@ -60,6 +74,19 @@ class BeginHandoverOperator(BaseOperator):
                 )
         context["ti"].xcom_push(key=HANDOVER_KEY, value=str(found.handover_id))
         return {"handover_id": str(found.handover_id), "step": found.step.value, "state": found.state.value}
+
+    def _require_watch(self, context: "Context") -> None:
+        try:
+            watch = context["ti"].get_dag(WATCH_DAG_ID)
+        except AirflowRuntimeError as error:
+            self.log.warning("Whether %s is paused is unknown: %s", WATCH_DAG_ID, error)
+            return
+        if watch.is_paused:
+            raise NotReadyError(
+                f"{WATCH_DAG_ID} is paused, so nobody would be told if this handover stopped while it suspends the"
+                f" topic's retention. Nothing was changed: call `airflow dags unpause {WATCH_DAG_ID}`, and trigger"
+                " another run"
+            )
 
 
 class HandoverStepOperator(BaseOperator):

@@ -1,4 +1,4 @@
-"""Shared by the DAGs: ids of tasks and of planned runs, XCom keys, who triggered a run, the asset, and retries.
+"""Shared by the DAGs: ids of tasks and of planned runs, XCom keys, who triggered a run, the assets, and retries.
 
 The error classes of the library say whether a failed task is retried; after other exceptions it is not. A task whose
 process was killed (host lost, out of memory) is retried, too, as Airflow does not call the policy then. The
@@ -77,7 +77,12 @@ def amount(name: str, value: str | int | None, unit: str, *, at_least: int = 0) 
     return found
 
 
-REMOTE_LOG: Final = Asset("tiering_remote_log")
+REMOTE_LOG: Final = Asset("tiering_remote_log", uri="x-tiering://remote-log")
+"""Updated when segments were copied or deleted, or when metadata of segments that brokers copied was read."""
+VERDICTS: Final = Asset("tiering_verdicts", uri="x-tiering://verdicts")
+"""Updated by each quality run that verified segments."""
+AUDIT_FINDINGS: Final = Asset("tiering_audit_findings", uri="x-tiering://audit-findings")
+"""Updated by each audit that ended, also if it has no findings."""
 
 
 RETRIES: Final = 3

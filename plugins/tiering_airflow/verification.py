@@ -257,6 +257,9 @@ class VerificationSummaryOperator(BaseOperator):
         self.log.info("Read %s. Report: %s", format_bytes(run.bytes_read), report_url(run.origin, run.run_id))
         if left:
             self.log.warning("%d segments of the plan are left; the next run verifies those that are due", left)
+        for outlet in self.outlets:
+            counts = {"segments": run.segments, "findings": len(run.failed), "left": left, "bytes": run.bytes_read}
+            context["outlet_events"][outlet].extra = {"run_id": self.planned_run_id, **counts}
         return failed_segments(summary)
 
     def _partitions(self, app: "App") -> list["TopicIdPartition"]:

@@ -33,7 +33,7 @@ from plugins.tiering_airflow.errors import (
     SparkJobError,
     SparkJobRetriableError,
 )
-from plugins.tiering_airflow.shared import APPROVAL_TASK_ID, PLANNED_RUN_KEY
+from plugins.tiering_airflow.shared import APPROVAL_TASK_ID, AUDIT_FINDINGS, PLANNED_RUN_KEY
 from tests.doubles.airflow_answers import answers
 from tests.doubles.airflow_home import Deployment, TaskInstance, deployed_for, deployment
 from tests.doubles.orphans import plant_orphan, stored_files
@@ -124,7 +124,12 @@ def asked(deployed: Deployment, monkeypatch: pytest.MonkeyPatch) -> Run:
 def test_findings_of_the_job_are_no_error_yet(dry: Run, deployed: Deployment) -> None:
     plant_orphan(deployed.remote)
     dry.audit(SparkJobError("findings"))
-    assert dry.of_audit(AuditFindingsOperator)["orphan"] == 2
+    event = SimpleNamespace(extra={})
+    audit_run = dry.instance.pushed[AUDIT_RUN_KEY]
+    operator = AuditFindingsOperator(task_id="findings", audit_run_id=audit_run, outlets=[AUDIT_FINDINGS])
+    context: Any = {**dry.context, "outlet_events": {AUDIT_FINDINGS: event}}
+    assert operator.execute(context)["orphan"] == 2
+    assert (event.extra["run_id"], event.extra["orphan"]) == (audit_run, 2)
 
 
 def test_an_orphan_fails_the_run_unless_it_is_accepted_or_the_setting_says_otherwise(

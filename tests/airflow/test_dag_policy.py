@@ -173,6 +173,18 @@ def test_what_starts_paused_says_so(dag: DAG) -> None:
     assert f"`{dag.dag_id}`" in (ROOT / "README.md").read_text()
 
 
+def test_what_a_run_brings_is_an_asset_with_a_name_and_a_uri() -> None:
+    """So that DAGs of others can wait for verdicts and findings as well as for the remote log."""
+    outlets = {dag_id: {outlet for task in dag.tasks for outlet in task.outlets} for dag_id, dag in _bag().dags.items()}
+    assert {dag_id: {outlet.name: outlet.uri for outlet in found} for dag_id, found in outlets.items() if found} == {
+        "tiering_copy": {"tiering_remote_log": "x-tiering://remote-log"},
+        "tiering_expiration": {"tiering_remote_log": "x-tiering://remote-log"},
+        "tiering_ingest": {"tiering_remote_log": "x-tiering://remote-log"},
+        "tiering_quality": {"tiering_verdicts": "x-tiering://verdicts"},
+        "tiering_audit": {"tiering_audit_findings": "x-tiering://audit-findings"},
+    }
+
+
 def test_is_tagged_and_owned(dag: DAG) -> None:
     assert "tiering" in dag.tags
     assert {task.owner for task in dag.tasks} == {"tiering"}

@@ -8,12 +8,19 @@ from typing import Any
 import pytest
 from airflow.dag_processing.dagbag import DagBag
 from airflow.sdk import TriggerRule
+from airflow.sdk.exceptions import AirflowRuntimeError, ErrorType
+from airflow.sdk.execution_time.comms import ErrorResponse
 
 from include.tiering.errors import AnswerRefusedError, ApprovalRequiredError, HandoverForgottenError, SettingError
 from include.tiering.handover.rules import STEPS, HandoverState, HandoverStep
 from include.tiering.model.ownership import TopicOwner
 from plugins.tiering_airflow import approval, handover
-from plugins.tiering_airflow.errors import ApprovalMissingError, HandoverRefusedError, HandoverWaitsError
+from plugins.tiering_airflow.errors import (
+    ApprovalMissingError,
+    HandoverRefusedError,
+    HandoverWaitsError,
+    NotReadyError,
+)
 from plugins.tiering_airflow.handover import (
     AGREED_TASK_ID,
     HANDOVER_KEY,
@@ -39,6 +46,7 @@ class _Run:
 
     def __init__(self, run_id: str = "manual-1", **params: Any) -> None:
         self.pushed: dict[str, Any] = {}
+        self.watch_is_paused: bool | None = False
         form = {"topic": TOPIC, "local_retention_ms": None, "local_retention_bytes": None, **params}
         dag_run = SimpleNamespace(dag_id="tiering_handover", run_id=run_id, triggering_user_name="ada")
         self.context: Any = {"ti": self, "run_id": run_id, "dag_run": dag_run, "params": form}
@@ -48,6 +56,12 @@ class _Run:
 
     def xcom_pull(self, task_ids: str, key: str) -> Any:
         return self.pushed.get(key)
+
+    def get_dag(self, dag_id: str) -> Any:
+        assert dag_id == "tiering_handover_watch"
+        if self.watch_is_paused is None:
+            raise AirflowRuntimeError(ErrorResponse(error=ErrorType.API_SERVER_ERROR))
+        return SimpleNamespace(is_paused=self.watch_is_paused)
 
     def begin(self) -> dict[str, str]:
         return BeginHandoverOperator(task_id="begin").execute(self.context)
@@ -101,6 +115,25 @@ def test_a_run_from_the_form_to_the_end(world):
     assert run.outcome() == {"topic": TOPIC, "state": "done"}
     assert world.owner is TopicOwner.BROKER
     assert world.configs["local.retention.bytes"] == "1000"
+
+
+def test_no_handover_begins_while_its_watch_is_paused(world):
+    run = _Run()
+    run.watch_is_paused = True
+    with pytest.raises(NotReadyError, match="airflow dags unpause tiering_handover_watch"):
+        run.begin()
+    assert not world.handovers.open_handovers()
+    run.watch_is_paused = False
+    assert run.begin()["step"] == "preconditions"
+    run.watch_is_paused = True
+    with pytest.raises(NotReadyError):
+        run.begin()
+
+
+def test_a_handover_begins_where_airflow_does_not_know_the_watch(world):
+    run = _Run()
+    run.watch_is_paused = None
+    assert run.begin()["step"] == "preconditions"
 
 
 def test_what_was_written_into_airflow_and_who_may_approve_no_more_agree_to_nothing(world, monkeypatch):

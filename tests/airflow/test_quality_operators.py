@@ -2,6 +2,7 @@
 
 import dataclasses
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,7 +22,7 @@ from plugins.tiering_airflow.errors import (
     SparkJobRetriableError,
     SparkJobSurplusError,
 )
-from plugins.tiering_airflow.shared import PLANNED_RUN_KEY
+from plugins.tiering_airflow.shared import PLANNED_RUN_KEY, VERDICTS
 from plugins.tiering_airflow.verification import (
     BEGAN_KEY,
     COUNTED_KEY,
@@ -87,8 +88,11 @@ class Run:
             results_dir=pushed[RESULTS_KEY],
             began_at_ms=str(pushed[BEGAN_KEY]),
             depth=pushed[DEPTH_KEY],
+            outlets=[VERDICTS],
         )
-        return operator.execute(self.context)
+        self.event = SimpleNamespace(extra={})
+        context: Any = {**self.context, "outlet_events": {VERDICTS: self.event}}
+        return operator.execute(context)
 
     def outcome(self) -> None:
         VerificationOutcomeOperator(task_id="outcome", planned_run_id=self.planned_run).execute(self.context)
@@ -167,6 +171,8 @@ def test_a_run_that_finds_nothing(deployed: Deployment, monkeypatch: pytest.Monk
     assert arguments[arguments.index("--pool") + 1] == "remote_log_reader"
     run.missing()
     assert run.summary() == []
+    assert run.event.extra["run_id"] == run.planned_run
+    assert (run.event.extra["segments"], run.event.extra["findings"], run.event.extra["left"]) == (planned, 0, 0)
     assert f"All {planned} segments passed" in capfd.readouterr().out
     run.outcome()
     with deployed.open() as app:
@@ -189,6 +195,7 @@ def test_the_first_screen_names_each_failed_segment_with_its_address(
     run.missing()
     (failed,) = run.summary()
     assert failed["segment_id"] == segment_id
+    assert run.event.extra["findings"] == 2  # Q102 and Q262
     address = report_url("tiering_quality", RUN_ID, segment_id)
     said = capfd.readouterr().out
     (line,) = (line for line in said.splitlines() if address in line)

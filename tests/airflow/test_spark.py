@@ -7,15 +7,18 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from include.tiering.errors import SettingError
 from plugins.tiering_airflow import configuration
+from plugins.tiering_airflow.errors import SparkJobError, SparkJobRetriableError
 from plugins.tiering_airflow.hook import TieringHook, connection_settings
 from plugins.tiering_airflow.spark import (
     FIXED_CONF,
+    SparkJobHook,
     SparkJobOperator,
     job_conf,
     job_environment,
@@ -84,6 +87,65 @@ def test_a_remote_master_is_not_told_to_use_loopback(tmp_path: Path) -> None:
     conf = job_conf("spark://spark-master", tmp_path, tmp_path / "spark.jsa")
     assert not any(name.startswith(("spark.driver.host", "spark.driver.bind")) for name in conf)
     assert f"-XX:SharedArchiveFile={tmp_path / 'spark.jsa'}" in conf["spark.driver.extraJavaOptions"]
+
+
+def _with_submit(monkeypatch: pytest.MonkeyPatch, directory: Path, script: str) -> SparkJobHook:
+    """A hook whose `spark-submit` is `script`; the provider's own code starts it."""
+    submit = directory / "spark-submit"
+    submit.write_text(f"#!/bin/sh\n{script}\n")
+    submit.chmod(0o755)
+    path = f"{directory}:/usr/bin:/bin"
+    monkeypatch.setenv("PATH", path)
+    monkeypatch.setenv("AIRFLOW_CONN_TIERING_SPARK", json.dumps({"conn_type": "spark", "host": "local[1]"}))
+    return SparkJobHook(environment={"PATH": path, "OF_THE_JOB": "1"}, conn_id="tiering_spark", conf={})
+
+
+# The hook and the operator use members of the provider that are private: `_submit_sp` and `_hook`. These tests fail on
+# the first version of the provider that changes what they mean.
+
+
+@pytest.mark.parametrize(("exit_code", "error"), [(1, SparkJobError), (2, SparkJobError), (3, SparkJobRetriableError)])
+def test_the_exit_code_that_the_provider_keeps_is_the_jobs_own(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, exit_code: int, error: type[SparkJobError]
+) -> None:
+    hook = _with_submit(monkeypatch, tmp_path, f"exit {exit_code}")
+    with pytest.raises(SparkJobError) as raised:
+        hook.submit("job.py")
+    assert type(raised.value) is error
+    started: Any = hook._submit_sp
+    assert started.returncode == exit_code
+    assert started.stdout.closed
+
+
+def test_the_provider_gives_a_job_the_environment_of_the_hook(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("AIRFLOW__API_AUTH__JWT_SECRET", "s3cret")
+    hook = _with_submit(monkeypatch, tmp_path, f"env > {tmp_path}/seen")
+    hook.submit("job.py")
+    seen = (tmp_path / "seen").read_text()
+    assert "OF_THE_JOB=1" in seen
+    assert "s3cret" not in seen
+
+
+def test_the_provider_submits_and_kills_by_the_hook_that_the_operator_has_set(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    called = []
+
+    class Hook(SparkJobHook):
+        def submit(self, application: str = "", **kwargs: Any) -> None:
+            called.append(f"submit {Path(application).name}")
+
+        def on_kill(self) -> None:
+            called.append("kill")
+
+    monkeypatch.setenv("AIRFLOW_CONN_TIERING_SPARK", json.dumps({"conn_type": "spark", "host": "local[1]"}))
+    hook = Hook(environment={}, conn_id="tiering_spark", conf={})
+    monkeypatch.setattr(SparkJobOperator, "_hook_for", lambda self, scratch: hook)
+    operator = SparkJobOperator(task_id="sizes", job="sizes.py", arguments=[])
+    context: Any = {"ti": SimpleNamespace(xcom_push=lambda **_: None)}
+    operator.run_job(context, tmp_path)
+    operator.on_kill()
+    assert called == ["submit sizes.py", "kill"]
 
 
 def test_a_job_is_a_file_of_this_project() -> None:

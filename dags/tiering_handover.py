@@ -105,13 +105,17 @@ AFTER_APPROVAL = (
 )
 
 
-# The copy of a whole topic, at the pace of its quotas.
-COPY_TIMEOUT = 7 * configuration.task_timeout()
+# A whole topic is copied, or read back, at the pace of its quotas.
+WHOLE_TOPIC_TIMEOUT = 7 * configuration.task_timeout()
 
 
 def _step(step: HandoverStep) -> HandoverStepOperator:
     if step is HandoverStep.COPY:
-        return HandoverStepOperator(task_id=step.value, step=step, pool=COPIER_POOL, execution_timeout=COPY_TIMEOUT)
+        return HandoverStepOperator(
+            task_id=step.value, step=step, pool=COPIER_POOL, execution_timeout=WHOLE_TOPIC_TIMEOUT
+        )
+    if step is HandoverStep.QUALITY_CHECK:
+        return HandoverStepOperator(task_id=step.value, step=step, execution_timeout=WHOLE_TOPIC_TIMEOUT)
     return HandoverStepOperator(task_id=step.value, step=step)
 
 

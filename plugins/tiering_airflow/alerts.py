@@ -25,6 +25,7 @@ from importlib import import_module
 from typing import Any, Final
 from urllib.parse import quote
 
+from airflow.sdk import DagRunState
 from airflow.sdk.definitions.callback import AsyncCallback
 from airflow.sdk.definitions.deadline import DeadlineAlert, DeadlineReference
 
@@ -45,6 +46,7 @@ DEADLINES: Final[Mapping[str, timedelta]] = {
 """The deadline of each DAG, without the time that a person has for an approval."""
 _ASKS_A_PERSON: Final = frozenset({"tiering_audit", "tiering_expiration", "tiering_handover"})
 _LONGEST_CAUSE: Final = 2_000
+_ENDED: Final = frozenset({DagRunState.FAILED, DagRunState.SUCCESS})
 
 _log = logging.getLogger(__name__)
 
@@ -84,6 +86,11 @@ def run_failed(context: Mapping[str, Any]) -> None:
 
 async def deadline_missed(context: Mapping[str, Any]) -> None:
     """Tell all notifiers that a run has not ended before its deadline. Airflow calls this in the triggerer."""
+    run = context.get("dag_run")
+    # Airflow drops the deadline of a run that succeeds, but keeps that of a run that failed or that a person marked.
+    if isinstance(run, Mapping) and run.get("state") in _ENDED:
+        _log.info("the run %s of %s has ended (%s)", run["dag_run_id"], run["dag_id"], run["state"])
+        return
     # Notifiers may block, and some have no asynchronous form.
     await asyncio.to_thread(_tell, context, "missed its deadline", "it has not ended: look at what it waits for")
 

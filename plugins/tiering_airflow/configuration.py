@@ -18,7 +18,7 @@ These options concern Airflow only; everything about Kafka and remote storage is
 | audit_dir | `audit` in work_dir | listing and findings of the last audit; Spark's executors need access to it |
 | sizes_dir | `sizes` in work_dir | result of the last size run; Spark's executors need access to it |
 | timezone | `UTC` | the time zone of all schedules, such as `Europe/Berlin` |
-| task_timeout | `24h` | a task that runs longer fails and ends its Spark job; the copy of a handover has 7 times it |
+| task_timeout | `24h` | a task that runs longer fails and ends its Spark job; `copy` and `gate` of a handover have 7x |
 | deadlines | unset | `DAG=DURATION` by commas, in place of the defaults of `alerts.DEADLINES` |
 | notifiers | unset | who is told of failed runs and missed deadlines: JSON, see `alerts` |
 | spark_class_archive | unset | JVM class archive that makes spark-submit start faster |

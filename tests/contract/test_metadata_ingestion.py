@@ -365,6 +365,34 @@ class TestOurOwn:
         assert row is not None
         assert row.metadata.state is FINISHED, "its objects stay in the archive"
 
+    def test_a_deletion_that_the_platform_began_and_brokers_finished_is_followed(
+        self,
+        engine: Engine,
+        ingestion: SqlMetadataIngestion,
+        metadata: RemoteLogMetadata,
+        ours: RemoteLogSegmentMetadata,
+        registry: SqlTopicRegistry,
+    ):
+        journals = SqlPublicationStore(engine, CLUSTER_ID)
+        registry.set_owner(
+            PARTITION.topic_id, "orders", TopicOwner.HANDING_OVER, expected=TopicOwner.PLATFORM, author="test"
+        )
+        lease = journals.claim(PARTITION, run_id="run", batch_id="one", lease_ms=60_000)
+        assert lease is not None
+        journals.begin(lease.fence, metadata_partition=0, partition_count=1, next_offset=0)
+        id_ = A.remote_log_segment_id.id
+        for number, state in enumerate((STARTED, FINISHED, DELETE_STARTED)):
+            journals.intend(lease.fence, number, Intent(id_, state, A.start_offset, A.end_offset, bytes([number])))
+            journals.advance(lease.fence, number + 1, found=number)
+        feed(ingestion, A, update_of(A, FINISHED), update_of(A, DELETE_STARTED))
+        registry.set_owner(
+            PARTITION.topic_id, "orders", TopicOwner.BROKER, expected=TopicOwner.HANDING_OVER, author="test"
+        )
+        assert ingestion.take_over(author="test") == [], "no broker deleted anything yet"
+        feed(ingestion, update_of(A, DELETE_FINISHED))
+        assert ingestion.take_over(author="test") == ["orders-0: brokers delete 1 of our segments"]
+        assert metadata.list_segments(PARTITION) == [], "the broker deleted its objects"
+
     def test_two_runs_at_once_count_a_deletion_once(
         self,
         engine: Engine,

@@ -5,6 +5,8 @@ from sqlalchemy import Engine, func, select
 
 from include.tiering.database.schema import leases, quality_results, segment_epochs, segments
 from include.tiering.errors import RemoteMetadataError
+from include.tiering.metadata_sync.publication_contract import Intent
+from include.tiering.metadata_sync.sql_publication import SqlPublicationStore
 from include.tiering.model.ownership import TopicOwner
 from include.tiering.model.segments import TopicIdPartition
 from include.tiering.runs.contract import Lease
@@ -187,3 +189,15 @@ class TestAnIdThatACopyMayBeginAgain:
 def test_each_cluster_has_its_own(engine, deleted, now):
     now.advance(KEPT_MS + 1)
     assert SqlRemoteLogMetadata(engine, "another", now_ms=now).forget_tombstones(KEPT_MS, at_most=AT_MOST) == 0
+
+
+def test_what_was_published_is_remembered_also_in_an_archive(metadata, engine, partition, deleted, now):
+    journals = SqlPublicationStore(engine, CLUSTER_ID, now_ms=now)
+    publishing = journals.claim(partition, run_id="publish", batch_id="one", lease_ms=600_000)
+    journals.begin(publishing.fence, metadata_partition=0, partition_count=1, next_offset=0)
+    named = deleted[1]
+    ids = named.remote_log_segment_id.id, DELETE_STARTED, named.start_offset, named.end_offset
+    journals.intend(publishing.fence, 0, Intent(*ids, b"record"))
+    now.advance(KEPT_MS + 1)
+    assert forget(metadata) == 2
+    assert stored(metadata, deleted) == [False, True, False], "an ingest would take it for a broker's"

@@ -203,7 +203,8 @@ def _unfinished_deletes(
 
 def _is_bound(given: RetentionInput, segment: RemoteLogSegmentMetadata) -> bool:
     """Return whether a batch is copying the segment, or the brokers' metadata topic has it."""
-    return segment.remote_log_segment_id in given.under_live_work | given.published
+    segment_id = segment.remote_log_segment_id
+    return segment_id in given.under_live_work or segment_id in given.published
 
 
 def _is_held(given: RetentionInput, segment: RemoteLogSegmentMetadata) -> bool:

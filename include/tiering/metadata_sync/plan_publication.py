@@ -151,6 +151,7 @@ def plan_withdrawal(
     wholly below the broker's log start: brokers cannot delete it there any more, and need it for nothing. Its objects
     and its row stay, and it is an ordinary segment of the archive from then on. A segment that reaches the log start
     stays published: without it, brokers would delete the only copy that they have of its offsets after a later switch.
+    That also applies to a failed segment that a new copy replaced, as the new copy is not published.
 
     Args:
         partition: the partition.
@@ -162,7 +163,8 @@ def plan_withdrawal(
     steps = [
         step
         for id_, announced in _ascending(known)
-        if announced.metadata.end_offset < log_start_offset or _is_to_go(announced, rows.get(id_))
+        if announced.metadata.end_offset < log_start_offset
+        or (_is_to_go(announced, rows.get(id_)) and not _is_replaced(announced, rows.get(id_)))
         for step in _deletion(announced, rows.get(id_))
     ]
     return _plan(partition, journal, known, steps, None)
@@ -241,6 +243,14 @@ def _is_to_go(announced: Announced, row: SegmentRow | None) -> bool:
     if row is None or announced.state >= _DELETE_STARTED or row.metadata.state >= _DELETE_STARTED:
         return True
     return announced.state is _STARTED and row.verdict is Verdict.FAILED
+
+
+def _is_replaced(announced: Announced, row: SegmentRow | None) -> bool:
+    """Return whether the topic has the segment as FINISHED, and the platform keeps it although a new copy replaced it.
+
+    Expiration deletes the objects of such a segment only after its deletion was published.
+    """
+    return announced.state is _FINISHED and row is not None and row.superseded_by is not None
 
 
 def _deletion(announced: Announced, row: SegmentRow | None) -> Iterator[PublicationStep]:

@@ -202,10 +202,10 @@ class RemoteLogMetadata(Divergences, Protocol):
     def forget_tombstones(self, older_than_ms: int, *, at_most: int) -> int:
         """Remove at most `at_most` tombstones, oldest first, in one transaction; return their number.
 
-        A tombstone is removed if it is older than `older_than_ms` by the database's clock. Two kinds stay: tombstones
-        whose id might be begun again by a copy that may still be running, and tombstones of the platform's own segments
-        in topics that the platform does not own. Of this contract's queries only `segment`, `segments_of_run` and
-        `quality_results` return different results afterwards.
+        A tombstone is removed if it is older than `older_than_ms` by the database's clock. Three kinds stay: those with
+        an id that a copy that may still be running might begin again, those of the platform's segments in topics of
+        another owner, and those of segments about which the platform published a record. Of this contract's queries
+        only `segment`, `segments_of_run` and `quality_results` return different results afterwards.
         """
         ...
 

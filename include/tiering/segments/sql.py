@@ -23,6 +23,8 @@ none of them. A tombstone stays while
 
 - it is of the platform's own segment and the platform does not own the topic: a publication, or a broker that took the
   topic over, may still need to record the segment's deletion;
+- it is of a segment about which the platform published a record: without the tombstone, an ingest would take the
+  segment for one of a broker;
 - a copy of its partition may still be running that began before the deletion: the tombstone may be of that copy's own
   attempt, and an id must never be begun again. A copy whose lease expired at least `older_than_ms` ago does not count
   as running.
@@ -34,11 +36,12 @@ from dataclasses import replace
 from itertools import islice
 from typing import Final, NamedTuple
 
-from sqlalchemy import Connection, and_, bindparam, case, delete, or_, select, tuple_, update
+from sqlalchemy import Connection, Select, and_, bindparam, case, delete, or_, select, tuple_, update
 
 from include.tiering.database.schema import (
     PARTITION_TOTAL,
     leases,
+    published_records,
     quality_results,
     segment_epochs,
     segments,
@@ -210,6 +213,7 @@ class SqlSegments(ClusterStore):
                 .where(segments.c.cluster_id == cluster_id, segments.c.deleted_at_ms < deleted_before_ms)
                 .where(_TOMBSTONE, ~copied_since.exists())
                 .where(or_(topics.c.owner == TopicOwner.PLATFORM, segments.c.origin == str(SegmentOrigin.BROKER)))
+                .where(segments.c.segment_id.not_in(_published(cluster_id)))
                 .order_by(segments.c.deleted_at_ms, segments.c.segment_key)
                 .limit(at_most)
                 .with_for_update(of=segments, skip_locked=True)
@@ -280,6 +284,21 @@ class _Found(NamedTuple):
     verdict: Verdict
     is_superseded: bool
     is_ours: bool
+
+
+def _published(cluster_id: str) -> Select[tuple[str]]:
+    """Return the query for the segments with a published record, in topics that the platform owns."""
+    same = and_(
+        published_records.c.cluster_id == topics.c.cluster_id, published_records.c.topic_id == topics.c.topic_id
+    )
+    owned = and_(topics.c.cluster_id == cluster_id, topics.c.owner == TopicOwner.PLATFORM)
+    return (
+        select(published_records.c.segment_id)
+        .select_from(topics)
+        .join(published_records, same)
+        .where(owned)
+        .correlate(None)
+    )
 
 
 def _may_advance(segment: RemoteLogSegmentMetadata, found: _Found | None, target: RemoteLogSegmentState) -> bool:

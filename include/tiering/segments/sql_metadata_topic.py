@@ -275,7 +275,7 @@ _NEWEST_RECORDS: Final = (
     .where(in_partition(published_records))
     .subquery()
 )
-_WITHDRAWN: Final = select(_NEWEST_RECORDS.c.segment_id).where(
+_WITHDRAWN: Final = select(_NEWEST_RECORDS.c.segment_id, _NEWEST_RECORDS.c.state).where(
     _NEWEST_RECORDS.c.age == 1,
     _NEWEST_RECORDS.c.state >= int(RemoteLogSegmentState.DELETE_SEGMENT_STARTED),
 )
@@ -311,7 +311,8 @@ def give_to_brokers(connection: Connection, cluster_id: str, now_ms: int, author
 def follow_brokers(connection: Connection, cluster_id: str, now_ms: NowMs, author: str) -> Iterator[str]:
     """Advance the platform's segments in topics of the owner BROKER to the states of deletion that brokers recorded.
 
-    Left out are segments whose deletion the platform published itself: their objects stay in the archive.
+    Left out are segments whose deletion the platform published itself: their objects stay in the archive. If it had
+    only begun to publish the deletion, brokers may finish it: then they deleted the objects, and the segment follows.
     Yield a sentence for each partition with such segments.
     """
     behind = (
@@ -322,7 +323,11 @@ def follow_brokers(connection: Connection, cluster_id: str, now_ms: NowMs, autho
     )
     for partition, group in _locked_groups(connection, cluster_id, behind):
         withdrawn = _withdrawn(connection, cluster_id, partition)
-        followed = [(row.segment_key, segment_row_of(row)) for row in group if row.segment_id not in withdrawn]
+        followed = [
+            (row.segment_key, segment_row_of(row))
+            for row in group
+            if row.segment_id not in withdrawn or withdrawn[row.segment_id] < row.broker_state == _TOMBSTONE
+        ]
         if not followed:
             continue
         _follow(connection, cluster_id, partition, followed, now_ms(connection))
@@ -331,9 +336,10 @@ def follow_brokers(connection: Connection, cluster_id: str, now_ms: NowMs, autho
         yield f"{partition}: {detail}"
 
 
-def _withdrawn(connection: Connection, cluster_id: str, partition: TopicIdPartition) -> frozenset[str]:
-    """Return the ids of the segments whose newest record that the platform published is about their deletion."""
-    return frozenset(connection.execute(_WITHDRAWN, key_of(cluster_id, partition)).scalars())
+def _withdrawn(connection: Connection, cluster_id: str, partition: TopicIdPartition) -> Mapping[str, int]:
+    """Return the segments whose newest record that the platform published is about their deletion, and its state."""
+    rows = connection.execute(_WITHDRAWN, key_of(cluster_id, partition))
+    return {row.segment_id: row.state for row in rows}
 
 
 def _locked_groups(

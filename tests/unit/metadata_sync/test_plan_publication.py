@@ -229,6 +229,20 @@ def test_of_a_topic_that_is_archived_again_only_what_no_broker_has_is_withdrawn(
     assert _records(gone) == [(200, _DELETE_STARTED), (200, _DELETE_FINISHED)]
 
 
+def test_a_replaced_segment_that_reaches_the_log_start_is_not_withdrawn() -> None:
+    journal = _journal(*_both(A, B, C))
+    rows = _rows(A, B, C, states={1: _DELETE_STARTED})
+    replaced = B.remote_log_segment_id.id
+    rows[replaced] = replace(rows[replaced], superseded_by=Uuid(b"9" * 16))
+    waits = plan_withdrawal(_PARTITION, journal, rows, log_start_offset=250)
+    assert _records(waits) == [(100, _DELETE_STARTED), (100, _DELETE_FINISHED)], "brokers would miss 250..299"
+    assert waits.end_offset == 399
+    passed = plan_withdrawal(_PARTITION, journal, rows, log_start_offset=300)
+    assert _records(passed)[2:] == [(200, _DELETE_STARTED)], "its objects are deleted first"
+    unread = plan_withdrawal(_PARTITION, _journal((B, _STARTED)), rows, log_start_offset=250)
+    assert _records(unread) == [(200, _DELETE_STARTED)], "brokers read nothing from a segment that was not FINISHED"
+
+
 def test_what_was_withdrawn_below_the_log_start_is_not_published_again() -> None:
     journal = _journal(*_both(A, B), (A, _DELETE_STARTED), (A, _DELETE_FINISHED))
     assert _records(_plan(journal, _rows(A, B, C), 250)) == [(300, 0), (300, 1)]

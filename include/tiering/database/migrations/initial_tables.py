@@ -107,7 +107,6 @@ def create_runs() -> None:
         column("updated_at_ms", LONG),
     )
     index("ix_batches_live", "batches", "cluster_id pool updated_at_ms")
-    index("ix_batches_updated", "batches", "cluster_id updated_at_ms")
     create(
         "planned_partitions",
         None,
@@ -330,7 +329,6 @@ def create_handovers() -> None:
         column("state", TEXT, "active, stopped, undoing, parked, undone, done"),
         column("wanted_ms", LONG, "local.retention.ms at the end; null: as it was", null=True),
         column("wanted_bytes", LONG, "local.retention.bytes at the end; null: as it was", null=True),
-        column("retention_order", TEXT, "total-first, local-first; null: total-first", null=True),
         column("author", TEXT),
         column("detail", TEXT, "why it last waited or stopped"),
         column("plan_hash", TEXT, "of the plan that was shown to a person", null=True),

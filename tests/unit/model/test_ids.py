@@ -207,12 +207,12 @@ CODES: dict[type[Reason], str] = {
     " not-eligible damaged compacted not-ours past-retention",
     LeftBecause: "failed throttled copied held paused ended unknown",
     NotReady: "metadata-incomplete cluster-metadata no-leader-replica not-ours deleted unread stopped undecided paused",
-    Waits: "not-ready not-ours stopped name-taken topic-deleted",
+    Waits: "not-ready not-ours stopped name-taken topic-deleted published",
     Obstacle: "same-offsets covered falling-epochs odd-epochs overlap gap below-log-start before-history left-history"
     " later-history",
     Spared: "young age-unknown known accepted complete no-segment",
     Cause: "not-found not-included handover platform not-ready open-transaction not-eligible held-back topic-quota"
-    " being-copied waits-for-a-run nothing-rolled up-to-date deleted",
+    " being-copied waits-for-a-run published nothing-rolled up-to-date deleted",
     VerificationReason: "never-verified failed-before expired expiring older-than-asked rolling-sample asked",
 }
 

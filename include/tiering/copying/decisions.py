@@ -65,6 +65,7 @@ class Skip:
         waits: why the partition waits, if it does.
         elsewhere: brokers whose replica, which no copy reads, still has part of the hole, not below its log start.
         decisions: all decisions recorded for the partition, by offset.
+        is_shown: whether a directory of `log_dirs` shows the topic id; if not, another topic has the name there.
     """
 
     topic_id_partition: TopicIdPartition
@@ -75,6 +76,7 @@ class Skip:
     lost: tuple[Loss, ...] = ()
     is_within: bool = False
     is_compacted: bool = False
+    is_shown: bool = True
 
     @property
     def ranges(self) -> tuple[OffsetRange, ...]:
@@ -101,7 +103,7 @@ def plan_skip(
     """
     archived = _archived_before(report, metadata, topic, number, topic_id)
     if archived is not None:
-        return Skip(archived, None, decisions=tuple(metadata.skipped_offsets(archived)))
+        return Skip(archived, None, decisions=tuple(metadata.skipped_offsets(archived)), is_shown=False)
     replica = named_replica(report, topic, number, topic_id)
     partition = replica.topic_id_partition
     waits = next((held for held in plan.held_back if held.topic_id_partition == partition), None)
@@ -286,7 +288,7 @@ def present_skip(skip: Skip, refusal: str | None) -> Presentation:
         lambda: _skip_document(skip, refusal),
         lambda: _skip_tables(skip),
         _skip_summary(skip, refusal),
-        ok=refusal is None and not waits_for_more,
+        ok=refusal is None and not waits_for_more and skip.is_shown,
     )
 
 
@@ -315,6 +317,9 @@ def _still_on(skip: Skip) -> str:
 
 
 def _skip_summary(skip: Skip, refusal: str | None) -> str:
+    if not skip.is_shown:
+        where = f"{skip.topic_id_partition} ({skip.topic_id_partition.topic_id})"
+        return f"{where}: nothing can be skipped: directories show another topic of this name"
     if not skip.ranges:
         waits = skip.waits
         why = "" if waits is None else f"; from offset {waits.next_offset} it waits: {waits.reason}: {waits.detail}"

@@ -62,6 +62,15 @@ def test_agreed_in_advance_it_is_recorded(run: Run, app: FakeApp) -> None:
     assert app.settings.topics.include == ("orders",)
 
 
+def test_of_a_topic_whose_name_another_one_has_nothing_is_skipped(run: Run, app: FakeApp) -> None:
+    earlier = SkippedOffsets(OffsetRange(10, 19), "lost", "me@host", 5)
+    app.skip = Skip(sample.ORDERS_0, None, decisions=(earlier,), is_shown=False)
+    result = run(*ARGUMENTS, "--approve")
+    assert result.exit_code == 1
+    assert "nothing can be skipped: directories show another topic of this name" in result.stdout
+    assert "10..19" in result.stdout
+
+
 @pytest.mark.parametrize(("yes", "code", "recorded"), [(True, 0, True), (False, 1, False)])
 def test_on_a_terminal_it_asks(
     run: Run, app: FakeApp, answers: Callable[[bool], list[str]], yes: bool, code: int, recorded: bool

@@ -249,7 +249,9 @@ class VerificationSummaryOperator(BaseOperator):
         with TieringHook().open() as app:
             partitions = app.verification.verify_partitions(self._partitions(app), results_dir=Path(self.results_dir))
             run = self._run(app, partitions, context["run_id"])
-            left = _with_outcome(app, self.planned_run_id, VerificationOutcome.PLANNED)
+            # What batches found missing, and nobody decided, has no verdict either.
+            undecided = (VerificationOutcome.PLANNED, VerificationOutcome.MISSING)
+            left = sum(_with_outcome(app, self.planned_run_id, outcome) for outcome in undecided)
             summary = publish(data_docs(app.settings), run)
             app.verification.publish_verdicts()
         for line in lines_of_summary(summary):

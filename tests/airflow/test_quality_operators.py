@@ -239,6 +239,9 @@ def test_batches_divide_the_plan_and_one_task_decides_what_they_miss(
         totals = {each.outcome: each.segments for each in app.adapters.stores.verifications.totals(run.planned_run)}
         assert verdicts(app) == {Verdict.NONE, Verdict.PASSED}
     assert totals[VerificationOutcome.MISSING] == 4
+    assert run.summary() == []
+    assert run.event.extra["left"] == 4, "who reads the run's report or event learns that these are undecided"
+    assert "4 segments of the plan are left" in capfd.readouterr().out
     monkeypatch.setenv("TIERING_VERIFY__MAX__MISSING__TOTAL", "4")
     monkeypatch.setenv("TIERING_VERIFY__MAX__MISSING__SEGMENTS", "4")
     run.missing()

@@ -98,7 +98,7 @@ def main() -> None:
     arguments = worker_arguments()
     assert arguments.kill_at in (None, *POINTS)
     vars(adapters)["great_expectations"] = plain_evaluator
-    verify_planned.GROUP_SEGMENTS = GROUP  # type: ignore[misc]
+    vars(verify_planned)["GROUP_SEGMENTS"] = GROUP
     with open_app(load_settings()) as app:
         prepare(app, arguments.run_id)
     with open_app(load_settings()) as app:

@@ -180,6 +180,7 @@ def _run(job: _Job, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, from_storag
     return dict(instance.pushed[COUNTED_KEY])
 
 
+@pytest.mark.usefixtures("observed")
 def test_a_recount_without_findings_leaves_numbers(monkeypatch, tmp_path) -> None:
     overlaps = [{"topic": "orders", "partition": n, "bytes": 5} for n in range(2)]
     job = _Job({**NOTHING_FOUND, "overlaps": overlaps})
@@ -193,6 +194,7 @@ def test_a_recount_without_findings_leaves_numbers(monkeypatch, tmp_path) -> Non
     assert "--from-storage" not in job.arguments
 
 
+@pytest.mark.usefixtures("observed")
 def test_findings_are_logged_and_counted_and_fail_the_last_task(monkeypatch, tmp_path, capfd) -> None:
     summary = {**NOTHING_FOUND, "differences": [DIFFERENCE], "stored": {"differences": [STORED], "unsettled": 0}}
     job = _Job(summary, SparkJobError("exit code 1"))
@@ -206,6 +208,7 @@ def test_findings_are_logged_and_counted_and_fail_the_last_task(monkeypatch, tmp
     SizeOutcomeOperator(task_id="outcome", findings="0").execute({})
 
 
+@pytest.mark.usefixtures("observed")
 def test_a_warning_is_logged_and_is_no_finding(monkeypatch, tmp_path, capfd) -> None:
     warning = {**STORED, "rules": [{"rule": "S202", "severity": "warning", "message": ""}]}
     summary = {**NOTHING_FOUND, "stored": {"differences": [warning], "unsettled": 0}}
@@ -217,6 +220,7 @@ def test_a_warning_is_logged_and_is_no_finding(monkeypatch, tmp_path, capfd) -> 
     ("summary", "error"),
     [(None, SparkJobError("a setting")), (NOTHING_FOUND, SparkJobRetriableError("killed"))],
 )
+@pytest.mark.usefixtures("observed")
 def test_a_job_that_could_not_finish_fails_its_own_task(monkeypatch, tmp_path, summary, error) -> None:
     with pytest.raises(type(error)):
         _run(_Job(summary, error), monkeypatch, tmp_path)

@@ -78,7 +78,8 @@ def test_tasks_read_what_the_plan_said_under_one_quota(copied: Copied) -> None:
         planned = copied.plan(app)
         log_bytes = sum(size.size_bytes for size in app.sizes.partition_sizes())
         app.configs.alter(ALL_BROKERS, {FETCH_QUOTA: str(log_bytes // 2)}, author="test")
-        outcome = copied.verify()
+        app.adapters.stores.pool_mirror.record(READER_POOL, 1, seen=None, author="test")
+        outcome = copied.verify("--pool", READER_POOL)
         assert (outcome["exit_code"], outcome["segments"], outcome["failed"]) == (ExitCode.DONE, planned, 0)
         assert outcomes(app) == {"passed": planned}
         (total,) = (one for one in app.adapters.stores.verifications.totals(RUN) if one.segments)

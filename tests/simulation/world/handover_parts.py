@@ -26,7 +26,13 @@ SETTLE_MS: Final = 40_000
 LEASE_MS: Final = 60_000
 """Shorter than usual, as schedules are short."""
 LIMITS: Final = HandoverLimits(
-    lease_ms=30_000, watch_seconds=20.0, poll_seconds=2.0, settle_seconds=8.0, local_steps=2, max_rounds=8
+    count_once=True,  # The brokers of the model count a byte that is local and remote once.
+    lease_ms=30_000,
+    watch_seconds=20.0,
+    poll_seconds=2.0,
+    settle_seconds=8.0,
+    local_steps=2,
+    max_rounds=8,
 )
 
 

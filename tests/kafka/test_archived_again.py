@@ -16,7 +16,7 @@ from include.tiering.handover.contract import LocalRetention
 from include.tiering.handover.rules import HandoverState, HandoverStep
 from include.tiering.model.ownership import TopicOwner
 from tests.doubles.broker_deployment import BrokerDeployment, broker_deployment
-from tests.doubles.kafka_lab.cluster import KafkaCluster, kafka_cluster, wait_until
+from tests.doubles.kafka_lab.cluster import WAIT_SECONDS, KafkaCluster, kafka_cluster, wait_until
 from tests.doubles.kafka_lab.consume import both_digests
 from tests.doubles.kafka_lab.produce import Writer
 from tests.doubles.kafka_lab.requests import require_kafka
@@ -74,7 +74,7 @@ def test_what_is_below_the_log_start_is_withdrawn_and_stays_in_the_archive(
         first, *_, last = app.adapters.stores.metadata.list_segments(partition)
     start = TopicPartition(topic, 0, first.metadata.end_offset + 1)
     (deleted,) = cluster.admin.delete_records([start]).values()
-    deleted.result(30)
+    deleted.result(WAIT_SECONDS)
     _succeeds(deployment, "publish", topic)
     with deployment.library() as app:
         held = app.adapters.stores.publications.held_segments(partition)

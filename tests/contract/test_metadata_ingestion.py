@@ -1,6 +1,6 @@
 """What was read of the metadata topic, in SQL: what a broker's cache says, what the counters say, once."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import pytest
 from sqlalchemy import Connection, Engine, select
@@ -266,6 +266,21 @@ def test_a_recreated_topic_is_another_partition(ingestion: SqlMetadataIngestion,
     assert ingestion.outcomes()[0][RecordOutcome.UNKNOWN_SEGMENT] == 1
 
 
+def publish_as_a_handover(engine: Engine, registry: SqlTopicRegistry, states: Iterable[RemoteLogSegmentState]) -> None:
+    """Hand the platform's topic over, with a journal that has one sent record of segment A for each state."""
+    journals = SqlPublicationStore(engine, CLUSTER_ID)
+    registry.set_owner(
+        PARTITION.topic_id, "orders", TopicOwner.HANDING_OVER, expected=TopicOwner.PLATFORM, author="test"
+    )
+    lease = journals.claim(PARTITION, run_id="run", batch_id="one", lease_ms=60_000)
+    assert lease is not None
+    journals.begin(lease.fence, metadata_partition=0, partition_count=1, next_offset=0)
+    id_ = A.remote_log_segment_id.id
+    for number, state in enumerate(states):
+        journals.intend(lease.fence, number, Intent(id_, state, A.start_offset, A.end_offset, bytes([number])))
+        journals.advance(lease.fence, number + 1, found=number)
+
+
 class TestOurOwn:
     """Segments that the platform copied and published come back."""
 
@@ -345,17 +360,7 @@ class TestOurOwn:
         ours: RemoteLogSegmentMetadata,
         registry: SqlTopicRegistry,
     ):
-        journals = SqlPublicationStore(engine, CLUSTER_ID)
-        registry.set_owner(
-            PARTITION.topic_id, "orders", TopicOwner.HANDING_OVER, expected=TopicOwner.PLATFORM, author="test"
-        )
-        lease = journals.claim(PARTITION, run_id="run", batch_id="one", lease_ms=60_000)
-        assert lease is not None
-        journals.begin(lease.fence, metadata_partition=0, partition_count=1, next_offset=0)
-        id_ = A.remote_log_segment_id.id
-        for number, state in enumerate(RemoteLogSegmentState):
-            journals.intend(lease.fence, number, Intent(id_, state, A.start_offset, A.end_offset, bytes([number])))
-            journals.advance(lease.fence, number + 1, found=number)
+        publish_as_a_handover(engine, registry, RemoteLogSegmentState)
         feed(ingestion, A, update_of(A, FINISHED), update_of(A, DELETE_STARTED), update_of(A, DELETE_FINISHED))
         registry.set_owner(
             PARTITION.topic_id, "orders", TopicOwner.BROKER, expected=TopicOwner.HANDING_OVER, author="test"
@@ -373,17 +378,7 @@ class TestOurOwn:
         ours: RemoteLogSegmentMetadata,
         registry: SqlTopicRegistry,
     ):
-        journals = SqlPublicationStore(engine, CLUSTER_ID)
-        registry.set_owner(
-            PARTITION.topic_id, "orders", TopicOwner.HANDING_OVER, expected=TopicOwner.PLATFORM, author="test"
-        )
-        lease = journals.claim(PARTITION, run_id="run", batch_id="one", lease_ms=60_000)
-        assert lease is not None
-        journals.begin(lease.fence, metadata_partition=0, partition_count=1, next_offset=0)
-        id_ = A.remote_log_segment_id.id
-        for number, state in enumerate((STARTED, FINISHED, DELETE_STARTED)):
-            journals.intend(lease.fence, number, Intent(id_, state, A.start_offset, A.end_offset, bytes([number])))
-            journals.advance(lease.fence, number + 1, found=number)
+        publish_as_a_handover(engine, registry, (STARTED, FINISHED, DELETE_STARTED))
         feed(ingestion, A, update_of(A, FINISHED), update_of(A, DELETE_STARTED))
         registry.set_owner(
             PARTITION.topic_id, "orders", TopicOwner.BROKER, expected=TopicOwner.HANDING_OVER, author="test"

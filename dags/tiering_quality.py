@@ -26,7 +26,7 @@ and a rolling sample of all others, so that over time every segment is verified 
 * **failed_segment** (for the first 20 segments that failed) and **outcome** fail if a segment failed. Such a segment is
   kept, is not served, and stops its partition: no new segment of it is copied, and its retention by time and size
   waits, until the failed segment is copied again or given up. The next run of `tiering_copy` copies it again if a
-  broker still has it.
+  broker still has it. **outcome** also fails if segments of the plan were left without a verdict.
 
 Of what the platform stores about segments, this DAG changes only verdicts: a run may be stopped at any time.
 

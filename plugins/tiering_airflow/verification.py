@@ -28,7 +28,7 @@ from plugins.tiering_airflow.data_docs import (
     publish,
     report_url,
 )
-from plugins.tiering_airflow.errors import SparkJobError
+from plugins.tiering_airflow.errors import QualityGateError, SparkJobError
 from plugins.tiering_airflow.hook import TieringHook
 from plugins.tiering_airflow.shared import PLAN_TASK_ID, PLANNED_RUN, PLANNED_RUN_KEY, amount, planned_run_id
 from plugins.tiering_airflow.spark import ReaderJobOperator
@@ -249,9 +249,7 @@ class VerificationSummaryOperator(BaseOperator):
         with TieringHook().open() as app:
             partitions = app.verification.verify_partitions(self._partitions(app), results_dir=Path(self.results_dir))
             run = self._run(app, partitions, context["run_id"])
-            # What batches found missing, and nobody decided, has no verdict either.
-            undecided = (VerificationOutcome.PLANNED, VerificationOutcome.MISSING)
-            left = sum(_with_outcome(app, self.planned_run_id, outcome) for outcome in undecided)
+            left = _left(app, self.planned_run_id)
             summary = publish(data_docs(app.settings), run)
             app.verification.publish_verdicts()
         for line in lines_of_summary(summary):
@@ -296,7 +294,11 @@ class VerificationSummaryOperator(BaseOperator):
 
 
 class VerificationOutcomeOperator(BaseOperator):
-    """The last task of a run: it fails, and the run with it, with the lines of the summary if a segment failed."""
+    """The last task of a run: it fails, and the run with it, with the lines of the summary if a segment failed.
+
+    It also fails if segments of the plan are left without a verdict, for example because a person marked a batch as
+    successful.
+    """
 
     template_fields: Sequence[str] = ("planned_run_id",)
     operator_extra_links = (QualityReportLink(),)
@@ -312,6 +314,13 @@ class VerificationOutcomeOperator(BaseOperator):
         summary = data_docs(TieringHook().settings()).summary(self.dag_id, context["run_id"])
         if summary is not None and not summary.is_right:
             raise error_of(summary, ())
+        with TieringHook().open() as app:
+            left = _left(app, self.planned_run_id)
+        if left:
+            raise QualityGateError(
+                f"{left} segments of {self.planned_run_id} got no verdict: clear the task {VERIFY_TASK_ID} of this run,"
+                " with the tasks after it"
+            )
 
 
 def lines_of_summary(summary: "RunSummary") -> list[str]:
@@ -334,3 +343,8 @@ def together(found: Iterable["QualityFinding"], of_partitions: Iterable["Quality
 def _with_outcome(app: "App", run_id: str, outcome: VerificationOutcome) -> int:
     totals = app.adapters.stores.verifications.totals(run_id)
     return next(total.segments for total in totals if total.outcome is outcome)
+
+
+def _left(app: "App", run_id: str) -> int:
+    """Return how many segments have no verdict of this run: not read, or found missing and not decided."""
+    return sum(_with_outcome(app, run_id, each) for each in (VerificationOutcome.PLANNED, VerificationOutcome.MISSING))

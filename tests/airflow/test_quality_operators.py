@@ -242,6 +242,8 @@ def test_batches_divide_the_plan_and_one_task_decides_what_they_miss(
     assert run.summary() == []
     assert run.event.extra["left"] == 4, "who reads the run's report or event learns that these are undecided"
     assert "4 segments of the plan are left" in capfd.readouterr().out
+    with pytest.raises(QualityGateError, match=r"4 segments of .* got no verdict"):
+        run.outcome()
     monkeypatch.setenv("TIERING_VERIFY__MAX__MISSING__TOTAL", "4")
     monkeypatch.setenv("TIERING_VERIFY__MAX__MISSING__SEGMENTS", "4")
     run.missing()

@@ -127,6 +127,22 @@ def test_a_later_outcome_replaces_an_earlier_one(store):
     assert store.totals(RUN)[1] == VerificationTotal(PASSED, 1, 1_003, 5)
 
 
+@pytest.mark.parametrize("decided", [PASSED, FAILED, GONE])
+def test_a_missing_segment_that_was_decided_stays_decided(store, decided):
+    """A late batch, which another driver has replaced, notes what it found missing after the decision about it."""
+    store.save_plan(RUN, PLAN)
+    late = [result(each, VerificationOutcome.MISSING, 9) for each in PLAN[:2]]
+    store.record(RUN, [result(PLAN[0], decided, 5)])
+    store.record(RUN, late)
+    store.record(RUN, late)
+    assert list(store.planned(RUN, decided)) == [PLAN[0]]
+    assert list(store.planned(RUN, VerificationOutcome.MISSING)) == [PLAN[1]]
+    assert next(total.read_bytes for total in store.totals(RUN) if total.outcome is decided) == 5
+    stranger = verification("orders", 99)
+    with pytest.raises(StateConflictError, match=str(stranger.segment_id.id)):
+        store.record(RUN, [result(stranger, VerificationOutcome.MISSING)])
+
+
 def test_all_outcomes_of_a_call_are_recorded_or_none(store):
     store.save_plan(RUN, PLAN)
     stranger = verification("orders", 99)

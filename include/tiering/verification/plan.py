@@ -169,6 +169,8 @@ class VerificationStore(Protocol):
     def record(self, run_id: str, results: Sequence[VerificationResult]) -> None:
         """Store the outcomes of planned segments, all or none. Idempotent. A later outcome replaces an earlier one.
 
+        MISSING is stored only for segments that are still PLANNED: a batch that is late does not undo a decision.
+
         Raises:
             StateConflictError: a segment is not in the plan.
         """

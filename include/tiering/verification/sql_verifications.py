@@ -53,11 +53,14 @@ _BROKEN: Final = (
     .where(planned_verifications.c.outcome.in_((str(VerificationOutcome.PASSED), str(VerificationOutcome.FAILED))))
     .order_by(quality_results.c.rule)
 )
-_RECORD: Final = update(planned_verifications).where(
+_THIS: Final = and_(
     in_partition(planned_verifications),
     planned_verifications.c.run_id == bindparam("of_run"),
     planned_verifications.c.segment_id == bindparam("of_segment"),
 )
+_RECORD: Final = update(planned_verifications).where(_THIS)
+_NOTE: Final = _RECORD.where(planned_verifications.c.outcome == str(VerificationOutcome.PLANNED))
+_IS_PLANNED: Final = select(planned_verifications.c.outcome).where(_THIS)
 
 
 class SqlVerificationStore(ClusterStore):
@@ -115,7 +118,10 @@ class SqlVerificationStore(ClusterStore):
                 values = {"outcome": str(result.outcome), "read_bytes": result.read_bytes, "recorded_at_ms": now_ms}
                 key = key_of(self._cluster_id, result.segment_id.topic_id_partition)
                 key |= {"of_run": run_id, "of_segment": str(result.segment_id.id)}
-                if connection.execute(_RECORD, key | values).rowcount != 1:
+                is_note = result.outcome is VerificationOutcome.MISSING
+                if connection.execute(_NOTE if is_note else _RECORD, key | values).rowcount == 1:
+                    continue
+                if not is_note or connection.execute(_IS_PLANNED, key).first() is None:
                     raise StateConflictError(f"the plan of run {run_id} does not contain segment {result.segment_id}")
 
     def note_confirmed_losses(self, found: str, *, author: str) -> None:

@@ -16,7 +16,8 @@ measures changes nothing.
 Several batches can share a plan, each with a part of it (`PlanShare`). None of them sees what the others miss, so none
 may decide what is lost: a batch notes what it found missing as MISSING in the plan, without a verdict. When all batches
 have ended, `conclude_missing` measures these segments again, and records those that are still missing, under the limits
-of the whole plan. If a segment of the plan was not read, it records nothing:
+of the whole plan. If a segment of the plan was not read, it records nothing. A batch that still runs then, although it
+counts as dead, does not change what was decided: MISSING takes the place of no other outcome than PLANNED.
 
     step      done when it is reached                      a crash right after it leaves         cleaned up by
     missing   a batch noted what it found missing in the   nothing: no verdict is changed        -

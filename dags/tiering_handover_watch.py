@@ -9,8 +9,8 @@ TOPIC --resume`, or, unless the handover is parked, `--undo`. To trigger `tierin
 same as `--resume`.
 
 The message goes to the notifiers in `[tiering] notifiers` of airflow.cfg, in every run until the handover is continued;
-without them it is only in Airflow. This DAG is not paused when Airflow first finds it, as a handover must not run
-without its watch.
+without them it is only in Airflow. If that option is wrong, so that nobody would be told, the task fails, too. This DAG
+is not paused when Airflow first finds it, as a handover must not run without its watch.
 
 The task restores nothing by itself. Right after the switch, a limited `retention.bytes` can make brokers delete
 records. So before retention is restored, it must be certain that the brokers have read the metadata of the remote

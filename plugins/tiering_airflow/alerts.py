@@ -10,6 +10,9 @@ Passwords belong in the Airflow connection that a notifier names. Classes are im
 not when a DAG is parsed, and the arguments are in no DAG. Notifiers get two more variables for their templates:
 `tiering_subject`, and `tiering_message`, which has the error or its kind, and the address of the run.
 
+A wrong option stops no run, as who is told is no part of the work: the DAG processor logs it, the task `ready` of each
+run warns of it, also of a class that cannot be imported, and `tiering_handover_watch` fails.
+
 A failed run is told once, whatever number of its tasks failed. `tiering_handover_watch` has one task; its message
 contains the error, which names each topic and the command to call. It is told again in every run until that is mended.
 
@@ -19,13 +22,15 @@ a pool, for cores of Spark, or for a person. It ends nothing; `[tiering] task_ti
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from datetime import timedelta
 from importlib import import_module
+from inspect import signature
 from typing import Any, Final
 from urllib.parse import quote
 
-from airflow.sdk import DagRunState
+from airflow.sdk import BaseNotifier, DagRunState
 from airflow.sdk.definitions.callback import AsyncCallback
 from airflow.sdk.definitions.deadline import DeadlineAlert, DeadlineReference
 
@@ -52,19 +57,73 @@ _log = logging.getLogger(__name__)
 
 
 def dag_arguments(dag_id: str) -> dict[str, Any]:
-    """Return the arguments of a DAG that tell of its failed runs and missed deadlines. Raises SettingError."""
+    """Return the arguments of a DAG that tell of its failed runs and missed deadlines; what is wrong, is logged."""
+    for problem in _wrong_options():
+        _log.error("%s", problem)
+    if not _has_notifiers():
+        # Without notifiers there is nobody to tell. `dag.test` of Airflow 3.3 cannot run a DAG that has a deadline.
+        return {}
+    deadline = DeadlineAlert(
+        reference=DeadlineReference.DAGRUN_QUEUED_AT,
+        interval=_interval(dag_id),
+        callback=AsyncCallback(deadline_missed),
+    )
+    return {"deadline": deadline, **_on_failure()}
+
+
+def _interval(dag_id: str) -> timedelta:
+    with suppress(SettingError):
+        if dag_id in (configured := _deadlines()):
+            return configured[dag_id]
+    return DEADLINES[dag_id] + (configuration.expiration_approval_wait() if dag_id in _ASKS_A_PERSON else timedelta())
+
+
+def _deadlines() -> Mapping[str, timedelta]:
     configured = configuration.deadlines()
     if unknown := sorted(configured.keys() - DEADLINES.keys()):
         raise SettingError(f"[tiering] deadlines names {unknown[0]}, which is none of {', '.join(DEADLINES)}")
-    interval = configured.get(dag_id)
-    if interval is None:
-        waits = configuration.expiration_approval_wait() if dag_id in _ASKS_A_PERSON else timedelta()
-        interval = DEADLINES[dag_id] + waits
-    deadline = DeadlineAlert(
-        reference=DeadlineReference.DAGRUN_QUEUED_AT, interval=interval, callback=AsyncCallback(deadline_missed)
-    )
-    # Without notifiers there is nobody to tell. `dag.test` of Airflow 3.3 cannot run a DAG that has a deadline.
-    return {"deadline": deadline, **_on_failure()} if configuration.notifiers() else {}
+    return configured
+
+
+def _has_notifiers() -> bool:
+    """Return whether there are notifiers. If the option is wrong there are: their call says what is wrong."""
+    try:
+        return bool(configuration.notifiers())
+    except SettingError:
+        return True
+
+
+def _wrong_options() -> Iterator[str]:
+    for read in (configuration.notifiers, _deadlines):
+        try:
+            read()
+        except SettingError as error:
+            yield str(error)
+
+
+def problems() -> tuple[str, ...]:
+    """Return why failed runs or missed deadlines would not be told, one line each; no line has arguments' values.
+
+    The classes of the notifiers are imported, but no notifier is made.
+    """
+    found = list(_wrong_options())
+    with suppress(SettingError):
+        for number, notifier in enumerate(configuration.notifiers(), 1):
+            if (problem := _problem_of(notifier)) is not None:
+                found.append(f"entry {number} of [tiering] notifiers, {notifier.path}: {problem}")
+    return tuple(found)
+
+
+def _problem_of(notifier: configuration.NotifierSetting) -> str | None:
+    try:
+        kind = _class_of(notifier)
+        if not (isinstance(kind, type) and issubclass(kind, BaseNotifier)):
+            return "is no notifier of Airflow"
+        signature(kind).bind(**notifier.arguments)
+    # A module may raise anything when it is imported.
+    except Exception as error:  # noqa: BLE001
+        return f"{type(error).__name__}: {error}"
+    return None
 
 
 def watch_arguments(dag_id: str) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -75,7 +134,7 @@ def watch_arguments(dag_id: str) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def _on_failure() -> dict[str, Any]:
-    return {"on_failure_callback": run_failed} if configuration.notifiers() else {}
+    return {"on_failure_callback": run_failed} if _has_notifiers() else {}
 
 
 def run_failed(context: Mapping[str, Any]) -> None:
@@ -112,7 +171,7 @@ def _tell(context: Mapping[str, Any], event: str, cause: str) -> None:
     failed: list[Exception] = []
     for notifier in configuration.notifiers():
         try:
-            _made(notifier)({**context, **words})
+            _class_of(notifier)(**notifier.arguments)({**context, **words})
         # Whatever a notifier raises, the others have to be told.
         except Exception as error:  # noqa: BLE001
             _log.exception("Notifier %s has told nobody", notifier.path)
@@ -121,6 +180,6 @@ def _tell(context: Mapping[str, Any], event: str, cause: str) -> None:
         raise ExceptionGroup("not all notifiers were told", failed)
 
 
-def _made(notifier: configuration.NotifierSetting) -> Any:
+def _class_of(notifier: configuration.NotifierSetting) -> Any:
     module, _, name = notifier.path.rpartition(".")
-    return getattr(import_module(module), name)(**notifier.arguments)
+    return getattr(import_module(module), name)

@@ -26,6 +26,7 @@ These options concern Airflow only; everything about Kafka and remote storage is
 
 import json
 from collections.abc import Mapping
+from configparser import InterpolationError
 from datetime import UTC, datetime, timedelta, tzinfo
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -236,4 +237,11 @@ def _where_there_are_brokers(name: str, default: str) -> str | None:
 
 
 def _option(name: str, default: str = "") -> str:
-    return str(conf.get(_SECTION, name, fallback=default)).strip()
+    """Return the text of an option. Raises SettingError; its text does not repeat the value."""
+    try:
+        return str(conf.get(_SECTION, name, fallback=default)).strip()
+    except InterpolationError:
+        raise SettingError(
+            f"[tiering] {name} has a % that airflow.cfg does not allow: write %% there for each %, or set"
+            f" AIRFLOW__TIERING__{name.upper()}, where a % is only one"
+        ) from None

@@ -20,6 +20,7 @@ from include.tiering.handover.report import HandoverView, handover_question, lat
 from include.tiering.handover.rules import HandoverState, HandoverStep, is_before
 from include.tiering.model.segments import Uuid
 from include.tiering.presentation import as_text
+from plugins.tiering_airflow import alerts
 from plugins.tiering_airflow.approval import approved_by, is_unanswered, put_question
 from plugins.tiering_airflow.errors import (
     ApprovalMissingError,
@@ -198,16 +199,19 @@ class ForgottenHandoversOperator(BaseOperator):
     """Fails if an open handover makes no progress while it suspends the topic's retention or copies.
 
     A handover suspends them while its retention overrides are in force, or while it is parked. The task sets the
-    metrics `tiering_handovers` and `tiering_handovers_forgotten` in any case.
+    metrics `tiering_handovers` and `tiering_handovers_forgotten` in any case. It also fails if the options about who is
+    told are wrong, because then only who looks at Airflow would learn of such a handover.
     """
 
     def execute(self, context: "Context") -> dict[str, int]:
-        """Raise HandoverForgottenError with one line for each handover."""
+        """Raise HandoverForgottenError with one line for each handover, or SettingError."""
         with TieringHook().open() as app:
             under_way = app.adapters.stores.handovers.open_handovers()
             forgotten = app.handover.forgotten()
         if forgotten:
             raise HandoverForgottenError("\n".join(forgotten_handover.message for forgotten_handover in forgotten))
+        if problems := alerts.problems():
+            raise SettingError("\n".join(problems))
         return {"under_way": len(under_way)}
 
 

@@ -15,6 +15,7 @@ from airflow.sdk.exceptions import AirflowRuntimeError, AirflowSkipException
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from include.tiering.errors import TieringError
+from plugins.tiering_airflow import alerts
 from plugins.tiering_airflow.errors import NotReadyError
 from plugins.tiering_airflow.hook import TieringHook
 from plugins.tiering_airflow.pools import COPIER_POOL
@@ -195,7 +196,9 @@ class TieringReadySensor(BaseSensorOperator):
         )
 
     def on_answer(self, context: "Context", event: dict[str, Any]) -> dict[str, Any]:
-        """Log what is ready, what waits, and what is missing but not needed; return the same for XCom.
+        """Log what is ready, what waits, what is missing but not needed, and whom Airflow cannot tell of a failed run.
+
+        Returns the same for XCom.
 
         Raises:
             NotReadyError: with one line per missing item.
@@ -204,13 +207,14 @@ class TieringReadySensor(BaseSensorOperator):
         if not event["ready"]:
             raise NotReadyError("not ready:\n" + "\n".join(event["messages"]))
         waiting: Sequence[str] = event["waiting"]
+        remarks = [*event["remarks"], *alerts.problems()]
         named = "; ".join(waiting[:_MOST_IN_TITLE]) + ("; ..." if len(waiting) > _MOST_IN_TITLE else "")
         self.log.info("%s", f"{event['summary']}, waiting: {named}" if waiting else event["summary"])
-        for line in event["remarks"]:
+        for line in remarks:
             self.log.warning("%s", line)
         for line in waiting[_MOST_IN_TITLE:]:
             self.log.info("Waiting: %s", line)
-        return {"summary": event["summary"], "waiting": waiting, "remarks": event["remarks"]}
+        return {"summary": event["summary"], "waiting": waiting, "remarks": remarks}
 
 
 def form_of(context: "Context") -> dict[str, Any]:

@@ -11,10 +11,11 @@ import psutil
 import pytest
 from airflow.dag_processing.dagbag import DagBag
 from airflow.sdk import BaseNotifier
+from airflow.sdk.configuration import conf
 from airflow.sdk.exceptions import AirflowTaskTimeout
 from airflow.serialization.serialized_objects import DagSerialization
 
-from include.tiering.errors import HandoverForgottenError, MetadataUnavailableError
+from include.tiering.errors import HandoverForgottenError, MetadataUnavailableError, SettingError
 from plugins.tiering_airflow import alerts, configuration
 from plugins.tiering_airflow.shared import RETRY_DELAY, RetryRetriableErrors
 from plugins.tiering_airflow.spark import SparkJobHook
@@ -122,8 +123,13 @@ def test_every_run_has_a_deadline_and_every_task_a_timeout(monkeypatch: pytest.M
             assert task.execution_timeout == (None if task.task_id == "approval" else timeout), (dag_id, task.task_id)
 
 
-def test_without_notifiers_no_callback_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("text", [None, ""])
+def test_without_notifiers_no_callback_runs(monkeypatch: pytest.MonkeyPatch, text: str | None) -> None:
+    """Also if the environment empties an option of airflow.cfg, which `airflow dags test` needs."""
     monkeypatch.delenv("AIRFLOW__TIERING__NOTIFIERS")
+    if text is not None:
+        monkeypatch.setenv("AIRFLOW__TIERING__NOTIFIERS", text)
+    assert alerts.problems() == ()
     assert all(dag.on_failure_callback is None and not dag.deadline for dag in _dags().values())
 
 
@@ -131,6 +137,18 @@ def test_no_argument_of_a_notifier_is_in_a_dag(monkeypatch: pytest.MonkeyPatch) 
     _configure(monkeypatch, {"class": "not.imported.Here", "kwargs": {"token": "s3cret"}})
     for dag in _dags().values():
         assert "s3cret" not in json.dumps(DagSerialization.to_dict(dag), default=str)
+
+
+@pytest.mark.parametrize(
+    ("option", "text", "says"), [("TASK_TIMEOUT", "3", "with its unit"), ("TIMEZONE", "Mars/Olympus", "Europe/Berlin")]
+)
+def test_a_wrong_option_is_named_where_dags_are_listed(
+    monkeypatch: pytest.MonkeyPatch, option: str, text: str, says: str
+) -> None:
+    monkeypatch.setenv(f"AIRFLOW__TIERING__{option}", text)
+    (error,) = DagBag(str(ROOT / "dags" / "tiering_copy.py")).import_errors.values()
+    assert "SettingError" in error
+    assert says in error.splitlines()[-1]
 
 
 @pytest.mark.parametrize(
@@ -143,18 +161,68 @@ def test_no_argument_of_a_notifier_is_in_a_dag(monkeypatch: pytest.MonkeyPatch) 
         ("DEADLINES", "tiering_copy", "give DAG=DURATION"),
         ("DEADLINES", "tiering_copy=0h", "above 0"),
         ("DEADLINES", "tiering_copying=1h", "names tiering_copying"),
-        ("TASK_TIMEOUT", "3", "with its unit"),
-        ("TIMEZONE", "Mars/Olympus", "Europe/Berlin"),
     ],
 )
-def test_a_wrong_option_is_named_where_dags_are_listed(
-    monkeypatch: pytest.MonkeyPatch, option: str, text: str, says: str
+def test_a_wrong_option_about_alerts_stops_no_dag_and_is_named(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, option: str, text: str, says: str
 ) -> None:
+    """Who is told, and when, is no part of the work. A failed run still calls what tells, which logs what is wrong."""
     monkeypatch.setenv(f"AIRFLOW__TIERING__{option}", text)
-    (error,) = DagBag(str(ROOT / "dags" / "tiering_copy.py")).import_errors.values()
-    assert "SettingError" in error
-    assert says in error.splitlines()[-1]
-    assert "s3cret" not in error.splitlines()[-1]
+    for dag_id, dag in _dags().items():
+        (deadline,) = dag.deadline
+        waits = timedelta(hours=24 if any(task.task_id == "approval" for task in dag.tasks) else 0)
+        assert deadline.interval == alerts.DEADLINES[dag_id] + waits
+    (problem,) = (line for line in alerts.problems() if option.lower() in line)
+    assert says in problem
+    assert says in caplog.text
+    assert "s3cret" not in problem + caplog.text
+    if option == "NOTIFIERS":
+        with pytest.raises(SettingError, match=says):
+            alerts.run_failed({"dag_run": RUN})
+        assert "tiering_handover_watch failed" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("path", "arguments", "says"),
+    [
+        ("no_such_package.Notifier", {}, "No module named 'no_such_package'"),
+        (f"{HERE}.Misspelt", {}, "Misspelt"),
+        ("pathlib.Path", {}, "is no notifier of Airflow"),
+        (f"{HERE}.PATIENCE_SECONDS", {}, "is no notifier of Airflow"),
+        (f"{HERE}.Recorder", {"to": "s3cret"}, "missing a required argument: 'text'"),
+        (f"{HERE}.Recorder", {"text": "x", "subject": "s3cret"}, "unexpected keyword argument 'subject'"),
+    ],
+)
+def test_a_notifier_that_cannot_be_made_is_named_before_there_is_something_to_tell(
+    monkeypatch: pytest.MonkeyPatch, path: str, arguments: dict[str, str], says: str
+) -> None:
+    _configure(monkeypatch, {"class": f"{HERE}.Recorder", "kwargs": {"text": ""}}, {"class": path, "kwargs": arguments})
+    (problem,) = alerts.problems()
+    assert problem.startswith(f"entry 2 of [tiering] notifiers, {path}: ")
+    assert says in problem
+    assert "s3cret" not in problem
+
+
+def test_a_percent_sign_in_airflow_cfg_is_written_twice(
+    monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    """As in every option of that file. In the environment it is written once."""
+    monkeypatch.delenv("AIRFLOW__TIERING__NOTIFIERS")
+    request.addfinalizer(lambda: conf.remove_option("tiering", "notifiers"))
+    text = '[{"class": "a.B", "kwargs": {"text": "s3cret 5% {% if x %}"}}]'
+    conf.read_string(f"[tiering]\nnotifiers = {text}\n")
+    assert len(_dags()) == 9
+    (problem,) = alerts.problems()
+    assert "[tiering] notifiers has a %" in problem
+    assert "%%" in problem
+    assert "s3cret" not in problem
+    for written in (text.replace("%", "%%"), None):
+        if written is None:
+            monkeypatch.setenv("AIRFLOW__TIERING__NOTIFIERS", text)
+        else:
+            conf.read_string(f"[tiering]\nnotifiers = {written}\n")
+        (notifier,) = configuration.notifiers()
+        assert notifier.arguments == {"text": "s3cret 5% {% if x %}"}
 
 
 def test_schedules_are_in_the_time_zone_of_the_option(monkeypatch: pytest.MonkeyPatch) -> None:

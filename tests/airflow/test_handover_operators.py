@@ -244,6 +244,21 @@ def test_the_watch_alarms_for_what_nobody_carries_on(world, monkeypatch):
     assert open_one(world).state is HandoverState.ACTIVE
 
 
+def test_the_watch_fails_if_it_could_tell_nobody(world, monkeypatch):
+    """Else a handover that stops would be seen only by who looks at Airflow."""
+    watch = ForgottenHandoversOperator(task_id="forgotten")
+    monkeypatch.setenv("AIRFLOW__TIERING__NOTIFIERS", '[{"class": "no_such_package.Notifier"}]')
+    with pytest.raises(SettingError, match=r"no_such_package\.Notifier"):
+        watch.execute({})
+    run = _Run()
+    run.begin()
+    run.step(HandoverStep.COPY)
+    real = type(world.handovers).now_ms
+    monkeypatch.setattr(type(world.handovers), "now_ms", lambda self: real(self) + 6 * 60_000)
+    with pytest.raises(HandoverForgottenError):
+        watch.execute({})
+
+
 def test_the_dag_has_a_task_for_each_step_in_order_and_asks_before_the_fence():
     bag = DagBag(str(ROOT / "dags" / "tiering_handover.py"))
     assert bag.import_errors == {}

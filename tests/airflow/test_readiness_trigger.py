@@ -140,3 +140,16 @@ def test_the_sensor_says_what_is_missing() -> None:
     with pytest.raises(NotReadyError, match="storage: away\npool: 0 slots"):
         sensor.on_answer(context, event)
     assert context["ti"].pushed == {MISSING_KEY: "storage: away; pool: 0 slots"}
+
+
+def test_the_sensor_says_that_nobody_would_be_told(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("AIRFLOW__TIERING__NOTIFIERS", '[{"class": "no_such_package.Notifier"}]')
+    sensor = TieringReadySensor(task_id="ready")
+    context: Any = {"ti": TaskInstance()}
+    event = {"ready": True, "messages": [], "summary": "ready", "waiting": [], "remarks": ["leases: one is ahead"]}
+    told = sensor.on_answer(context, event)
+    assert told["remarks"][0] == "leases: one is ahead"
+    assert "no_such_package.Notifier" in told["remarks"][1]
+    assert "no_such_package.Notifier" in capfd.readouterr().out

@@ -185,12 +185,14 @@ class DeploymentChecks:
         require_head(self._engine())
         return f"at {HEAD}, cluster {self._cluster_id()}"
 
-    def _check_storage(self) -> str | Concern:
+    def _check_storage(self) -> str:
         url = self._settings.remote_storage.required_url()
         if not self._serves_a_cluster():
             marker = self._unguarded().read_marker()
             belongs = "has no marker of a database" if marker is None else f"belongs to {marker}"
-            return Concern(f"{url} can be read and {belongs}; whether it can be written is tried with a database only")
+            raise MetadataUnavailableError(
+                f"{url} can be read and {belongs}; whether it can be written is tried with a database only"
+            )
         self._storage().check_writable()
         is_conditional = self._unguarded().replaces_conditionally()
         self._stores().generations.record_conditional_writes(is_conditional)
@@ -203,7 +205,7 @@ class DeploymentChecks:
             " server that supports it"
         )
 
-    def _check_storage_for_deletions(self) -> str | Concern:
+    def _check_storage_for_deletions(self) -> str:
         """Check the store for deletions, which need no free space, but free some."""
         try:
             return self._check_storage()
@@ -212,7 +214,7 @@ class DeploymentChecks:
 
     def _serves_a_cluster(self) -> bool:
         """Return whether the database can be read and is set up; the check of the schema says why not."""
-        with suppress(MetadataUnavailableError):
+        with suppress(MetadataUnavailableError, SettingError):
             self._cluster_id()
             return True
         return False

@@ -19,6 +19,7 @@ from include.tiering.errors import (
     AirflowApiError,
     BrokersError,
     MetadataUnavailableError,
+    SettingError,
     SourceError,
 )
 from include.tiering.kafka.cluster.contract import Brokers, ClusterMetadata
@@ -152,8 +153,12 @@ class OperationsService:
         """Store the sizes of Airflow's pools, and return the names of the pools.
 
         If Airflow does not give the sizes, the last sizes apply, and None is returned. The check of the schema reports
-        an unavailable database.
+        a database that cannot be used.
         """
+        try:
+            self._stores()
+        except (MetadataUnavailableError, SettingError):
+            return None
         with suppress(AirflowApiError, MetadataUnavailableError):
             return self._mirror_pools()
         return None

@@ -199,20 +199,27 @@ def test_one_wrong_path_among_the_log_dirs_is_for_a_person_and_the_others_are_co
     assert any("nowhere" in remark for remark in found.remarks)
 
 
+@pytest.mark.parametrize(
+    ("database", "words", "waitable"), [("new.sqlite", "./tiering migrate", True), ("", "cannot use", False)]
+)
 def test_without_a_database_one_check_says_it_and_the_store_and_the_log_dirs_are_looked_at(
-    app: App, tmp_path: Path
+    app: App, tmp_path: Path, database: str, words: str, waitable: bool
 ) -> None:
+    """Without a name the database is a directory, which cannot be written as a file, as on a read-only disk."""
     (tmp_path / "new").mkdir()
     remote = app.settings.remote_storage.model_copy(update={"url": (tmp_path / "new").as_uri()})
-    metadata = app.settings.metadata.model_copy(update={"url": SecretStr(f"sqlite:///{tmp_path / 'new.sqlite'}")})
+    metadata = app.settings.metadata.model_copy(update={"url": SecretStr(f"sqlite:///{tmp_path / 'new' / database}")})
     settings = app.settings.model_copy(update={"remote_storage": remote, "metadata": metadata})
     with open_app(settings) as fresh:
         checks = fresh.operations.ready(pool=COPIER_POOL).checks
     found = {check.name: check for check in checks}
-    assert sum("./tiering migrate" in check.message for check in checks) == 1
+    assert (found["schema"].ok, found["schema"].waitable) == (False, waitable)
+    assert sum(words in check.message for check in checks) == 1
     assert found[PAUSE].message == "not known, for the cause under schema"
     assert (found[LOG_DIRS].ok, found[LOG_DIRS].message) == (True, "1 readable")
-    assert "has no marker of a database" in found["storage"].message
+    storage = found["storage"]
+    assert "has no marker of a database" in storage.message
+    assert (storage.ok, storage.waitable, storage.wrong) == (False, True, False), "nothing is known to be wrong there"
 
 
 def test_no_command_but_a_set_up_creates_a_database(app: App, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from airflow.sdk import BaseOperator
 
 from include.tiering.configs.config_store import ConfigChange, ConfigEntity, ConfigValues
-from include.tiering.configs.report import alteration_words
+from include.tiering.configs.report import alteration_words, change_words
 from include.tiering.configs.rules import checked_entity, loosened_limits, parsed_changes
 from include.tiering.configs.service import AlteredConfigs
 from include.tiering.errors import ConfigNotTakenError, LimitRefusedError, SettingError
@@ -75,7 +75,7 @@ class AlterConfigOperator(BaseOperator):
                 ),
             )
         for change in altered.changes:
-            self.log.info("%s: %s: %s -> %s", change.entity, change.name, change.old_value, change.new_value)
+            self.log.info("%s", change_words(change))
         level = logging.INFO if altered.not_claimed is None else logging.WARNING
         self.log.log(level, "%s", alteration_words(altered))
         return counts(altered)

@@ -93,7 +93,7 @@ def test_a_change_is_stored_with_who_triggered_it(deployed: Deployment, capfd: p
         (ALL_BROKERS, COPY, "52428800", None, "Airflow (tiering_configs manual__1)"),
     ]
     shown = capfd.readouterr().out
-    assert f"brokers default: {COPY}: None -> 52428800" in shown
+    assert f"brokers default: {COPY}: not set -> 52428800" in shown
     assert "brokers default: nothing to change, version 1; no worker runs" in shown
 
 

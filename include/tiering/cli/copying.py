@@ -61,8 +61,9 @@ def scan(
 def plan(ctx: typer.Context, topic: Topics = None, limit_bytes: LimitBytes = None, as_json: Json = False) -> None:
     """Show which segments a copy would take now, most urgent partition first, and which partitions wait.
 
-    Nothing is sent. Nothing is stored, except a log divergence that is found. The topics are those of --topic, or else
-    those of the setting topics.include.
+    Urgency is the age of the first segment to copy as a share of the brokers' retention.ms: from 1 on a broker may
+    delete it. Nothing is sent. Nothing is stored, except a log divergence that is found. The topics are those of
+    --topic, or else those of the setting topics.include.
     """
     with session_of(ctx).opened(topic) as app:
         require_topics(app.settings)

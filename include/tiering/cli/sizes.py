@@ -30,8 +30,9 @@ def sizes(
     """Show bytes and segments in remote storage, by partition and leader epoch, or with `--by topic` by topic.
 
     Only complete copies count. A segment that spans leader epochs counts once in its partition and once in each of
-    its epochs, so the sum of the epochs may be larger than the partition. Further tables show the bytes that wait to
-    be copied or deleted, and the costs if the settings have prices.
+    its epochs, so the sum of the epochs may be larger than the partition. Bytes are safe while the verdict about their
+    segment is passed. Further tables show the bytes that wait to be copied or deleted, those that a broker still has
+    as well (both local and remote), and the costs if the settings have prices.
     """
     with session_of(ctx).opened() as app:
         require_known_topics(app, topic)

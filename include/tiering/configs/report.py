@@ -6,7 +6,15 @@ from dataclasses import dataclass
 from typing import Any, Final, TypedDict
 
 from include.tiering.configs.config_catalogue import COPY_LAGS, DynamicConfig, config_on, configs_of
-from include.tiering.configs.config_store import ALL_BROKERS, ConfigChange, ConfigEntity, ConfigValues, EntityType
+from include.tiering.configs.config_store import (
+    ALL_BROKERS,
+    RETENTION_BYTES,
+    RETENTION_MS,
+    ConfigChange,
+    ConfigEntity,
+    ConfigValues,
+    EntityType,
+)
 from include.tiering.configs.pools import UNLIMITED_SLOTS, PoolsStatus, PoolStatus
 from include.tiering.configs.service import AlteredConfigs
 from include.tiering.configs.usage_report import slots_words, source_of
@@ -19,6 +27,7 @@ from include.tiering.units import format_utc
 
 _DEFAULT_SOURCE: Final = "default"
 _DYNAMIC_DEFAULT: Final = "dynamic default"
+_RETENTION: Final = frozenset({RETENTION_MS, RETENTION_BYTES})
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,6 +214,8 @@ def _alteration_document(altered: AlteredConfigs) -> AlterationDocument:
 def alteration_words(altered: AlteredConfigs) -> str:
     """Return a line: the change, its effect on workers or pools, and a warning if the store was not claimed."""
     words = [_taken_words(altered)]
+    if any(change.name in _RETENTION and change.new_value is not None for change in altered.changes):
+        words.append("./tiering expire --dry-run shows what expires by it now")
     words += [] if altered.without_effect is None else [altered.without_effect]
     words += [] if altered.not_claimed is None else [unclaimed_words(altered.not_claimed)]
     return "; ".join(words)
@@ -289,6 +300,12 @@ def _changes_table(changes: Sequence[ConfigChange]) -> Table:
         for change in changes
     )
     return Table("changes", ("when", "who", "entity", "name", "old>", "new>"), rows)
+
+
+def change_words(change: ConfigChange) -> str:
+    """Return the line about one change for a log."""
+    old, new = (text or "not set" for text in _old_and_new(change))
+    return f"{change.entity}: {change.name}: {old} -> {new}"
 
 
 def _old_and_new(change: ConfigChange) -> tuple[str, str]:

@@ -80,13 +80,16 @@ def checked_changes(
         SettingError: an unknown name, a name that is not legal on this entity or occurs twice, or an invalid value.
     """
     checked: dict[str, str | None] = {}
+    called: dict[str, str] = {}
     for name, value in changes.items():
         if value is None and name in stored:
             checked[name] = None
             continue
         config = config_on(entity, name)
         if config.name in checked:
-            raise SettingError(f"{name} changes {config.name} a second time: leave one of them out")
+            both = f"{called.get(config.name, config.name)} and {name}"
+            raise SettingError(f"{both} are names of one config, {config.name}: leave one of them out")
+        called[config.name] = name
         checked[config.name] = None if value is None else config.canonical(value)
     return checked
 

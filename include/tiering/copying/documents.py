@@ -86,7 +86,10 @@ class PlannedSegmentDocument(TypedDict):
 
 
 class PlannedPartitionDocument(PartitionLabels):
-    """What is copied of a partition. The most urgent partition is copied first."""
+    """What is copied of a partition, the most urgent one first.
+
+    `urgency` is the age of its first segment, divided by the brokers' retention.ms.
+    """
 
     broker_id: int
     urgency: float

@@ -55,6 +55,11 @@ STORED_CONFIGS: Final = frozenset(
 A test compares the names, because this package cannot import that module.
 """
 
+POOL_CONFIGS: Final = frozenset(
+    {"remote.log.manager.copier.thread.pool.size", "remote.log.manager.expiration.thread.pool.size"}
+)
+"""Sizes of pools that are no settings: Airflow has them. The reader pool's config is a setting as well."""
+
 _OTHERS_MAY_READ: Final = stat.S_IRWXG | stat.S_IRWXO
 _MAX_FILE_BYTES: Final = 1 << 20
 
@@ -94,7 +99,7 @@ def from_environment(environ: Mapping[str, str]) -> Layer:
     for invalid JSON.
     """
     known = by_environment_name()
-    stored = {environment_name(name): name for name in STORED_CONFIGS}
+    stored = {environment_name(name): name for name in STORED_CONFIGS | POOL_CONFIGS}
     layer: Layer = {}
     for variable, text in sorted(environ.items()):
         if not variable.startswith(ENVIRONMENT_PREFIX) or variable == CONFIG_VARIABLE:
@@ -111,18 +116,23 @@ def from_environment(environ: Mapping[str, str]) -> Layer:
 
 def _hint(called: str, name: str | None, known: list[str]) -> str:
     """Say what to do about a name that is no setting."""
-    if name not in STORED_CONFIGS:
+    if name in POOL_CONFIGS:
+        why = "it is the size of a pool, which Airflow stores"
+    elif name in STORED_CONFIGS:
+        why = "it is stored in the database with its author and may be changed while jobs run"
+    else:
         return nearest(called, known)
     return (
-        f"{name} has no effect here, as it is stored in the database with its author and may be changed while jobs "
-        "run: leave it out, and set it with ./tiering configs --alter --add-config or the DAG tiering_configs"
+        f"{name} has no effect here, as {why}: leave it out, and set it with ./tiering configs --alter --add-config or "
+        "the DAG tiering_configs"
     )
 
 
 def _put(layer: Layer, called: str, setting: Setting, value: Any, origin: str) -> None:
     """Add a value to the layer. Raise SettingError if the layer has one already, for example under an alias."""
     if setting.name in layer:
-        raise SettingError(f"{called} ({origin}) sets {setting.name} a second time: leave one of them out")
+        also = f", whose names are {' and '.join(setting.names)}" if setting.aliases else ""
+        raise SettingError(f"{called} ({origin}) sets {setting.name} a second time{also}: leave one of them out")
     layer[setting.name] = (value, origin)
 
 

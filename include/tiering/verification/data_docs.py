@@ -50,6 +50,10 @@ MAX_LINES: Final = 2_000
 MAX_SHOWN_FINDINGS: Final = 2
 """The most broken rules of a segment that are visible at once; a click unfolds the others."""
 
+_WHAT_BECOMES_OF_FAILED: Final = (
+    "They are kept, are not served, and stop their partitions. The next run of tiering_copy copies them again if a "
+    "broker still has them; otherwise a person decides (docs/runbook.md, A segment failed the quality gate)."
+)
 _LINE_HEADS: Final = ("partition", "from offset>", "segment", "what was found")
 _RULE_HEADS: Final = ("rule", "expected", "severity", "measured>", "broken>")
 _RUN_HEADS: Final = ("began", "run", "depth", "segments>", "failed>", "warnings>")
@@ -64,7 +68,7 @@ def run_page(run: QualityRun, results: StoredResults) -> bytes:
         element("p", summary.sentence, class_=f"verdict {_colour(summary)}"),
         _overview(run, results),
         *_remarks(run),
-        *_lines("Segments that failed", failed_lines(run), "bad"),
+        *_lines("Segments that failed", failed_lines(run), "bad", _WHAT_BECOMES_OF_FAILED),
         *_lines("Segments with warnings", warned_lines(run), "odd"),
         element("h2", "What was verified"),
         *(_suite(suite) for suite in results.suites),
@@ -124,11 +128,12 @@ def _remarks(run: QualityRun) -> list[Element]:
     return [element("h2", "Not verified", class_="bad"), element("ul", *shown), *_rest(len(run.remarks))]
 
 
-def _lines(title: str, lines: Sequence[SegmentLine], colour: str) -> list[Element]:
+def _lines(title: str, lines: Sequence[SegmentLine], colour: str, sentence: str | None = None) -> list[Element]:
     if not lines:
         return []
-    rows = [_line(line) for line in lines[:MAX_LINES]]
-    return [element("h2", f"{title}: {len(lines):,}", class_=colour), table(_LINE_HEADS, rows), *_rest(len(lines))]
+    said = [] if sentence is None else [element("p", sentence)]
+    rows = table(_LINE_HEADS, [_line(line) for line in lines[:MAX_LINES]])
+    return [element("h2", f"{title}: {len(lines):,}", class_=colour), *said, rows, *_rest(len(lines))]
 
 
 def _line(line: SegmentLine) -> Element:

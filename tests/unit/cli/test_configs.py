@@ -54,6 +54,13 @@ def test_thresholds_without_effect_are_named(run: Run, document: Document) -> No
     assert document("configs", "--describe")["notes"] == []
 
 
+def test_a_retention_names_the_command_that_shows_what_goes(run: Run) -> None:
+    words = "./tiering expire --dry-run shows what expires by it now"
+    topic = ("configs", "--alter", "--topic", "orders")
+    assert words in run(*topic, "--add-config", "retention.bytes=5").stdout
+    assert words not in run(*topic, "--delete-config", "retention.bytes").stdout
+
+
 def test_alter_sets_and_removes_in_one_change(run: Run, app: FakeApp) -> None:
     app.adapters.quota_ledger = ScriptedLedger(**{"host:1": 0, "host:2": 1})
     assert run("configs", "--alter", *BROKERS, "--add-config", f"{COPY}=10,{FETCH}=20").exit_code == 0

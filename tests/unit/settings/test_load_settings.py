@@ -19,7 +19,7 @@ from include.tiering.settings.connections import (
     librdkafka_config,
     publisher_connection,
 )
-from include.tiering.settings.load import STORED_CONFIGS
+from include.tiering.settings.load import POOL_CONFIGS, STORED_CONFIGS
 from include.tiering.settings.remote_storage import KeyPairFiles
 
 # Precedence, origins, and errors that tell the way out.
@@ -44,9 +44,20 @@ def test_a_quota_in_a_file_or_variable_says_where_quotas_are_set(tmp_path: Path)
         load_settings(environ={"TIERING_REMOTE__LOG__MANAGER__COPY__MAX__BYTES__PER__SECOND": "5"})
 
 
-def test_every_config_that_only_the_database_has_is_named() -> None:
+def test_the_size_of_a_pool_in_a_file_or_variable_says_who_has_it(tmp_path: Path) -> None:
+    name = "remote.log.manager.copier.thread.pool.size"
+    words = f"{name} has no effect here, as it is the size of a pool, which Airflow stores: .* ./tiering configs"
+    with pytest.raises(SettingError, match=words):
+        load_settings(toml(tmp_path / "t.toml", f'"{name}" = 5\n'), environ={})
+    with pytest.raises(SettingError, match=words):
+        load_settings(environ={"TIERING_REMOTE__LOG__MANAGER__COPIER__THREAD__POOL__SIZE": "5"})
+
+
+def test_every_config_that_is_no_setting_is_named() -> None:
     stored = {config.name for config in all_configs() if config.setting is None and config.pool is None}
     assert stored == STORED_CONFIGS
+    in_airflow = {config.name for config in all_configs() if config.setting is None and config.pool is not None}
+    assert in_airflow == POOL_CONFIGS | {"remote.log.reader.threads"}, "the last is the name of a setting, too"
 
 
 def test_a_value_comes_from_the_strongest_place_that_has_one(tmp_path: Path) -> None:
@@ -236,6 +247,9 @@ def test_a_name_and_its_alias_in_one_place_contradict_each_other(tmp_path: Path)
         load_settings(file, environ={})
     with pytest.raises(SettingError, match=r"QUEUED__MAX__REQUEST__BYTES .* a second time"):
         load_settings(environ={"TIERING_QUEUED__MAX__BYTES": "1", "TIERING_QUEUED__MAX__REQUEST__BYTES": "1"})
+    file = toml(tmp_path / "t.toml", "queued.max.request.bytes = 2\nqueued.max.bytes = 1")
+    with pytest.raises(SettingError, match=r"whose names are queued\.max\.bytes and queued\.max\.request\.bytes: "):
+        load_settings(file, environ={})
 
 
 def test_settings_are_frozen() -> None:

@@ -75,6 +75,7 @@ def test_a_page_says_what_failed_in_a_line_per_segment() -> None:
     assert "1 of 14 segments failed, 1 with warnings" in said
     assert "orders-3 12,300 ERITFBUWFxgZGhscHR4fIA Q102 The checksum" in said
     assert "Q301 No offset is missing." in said
+    assert "The next run of tiering_copy copies them again" in said
     assert "2023-11-14 22:13:20 UTC" in said
     assert "1m 15s" in said
     assert "3.0 MiB" in said
@@ -103,6 +104,7 @@ def test_a_segment_that_breaks_many_rules_has_one_line() -> None:
 def test_a_run_without_findings_and_one_without_segments() -> None:
     right = parsed(run_page(replace(RUN, failed=(), warnings=()), RESULTS))
     assert "All 14 segments passed" in right.text
+    assert "copies them again" not in " ".join(right.text)
     nothing = parsed(run_page(replace(RUN, failed=(), warnings=(), segments=0), StoredResults((), ("a.json: x",), ())))
     assert "No segment was verified" in nothing.text
     assert any("a.json" in text for text in nothing.text)

@@ -271,6 +271,8 @@ class Closing:
             if not finished or not settings or not is_ours or is_doubtful:
                 continue
             oldest = min(finished, key=lambda row: (row.start_offset, -row.end_offset))
+            if world.watch.publishing.is_published(oldest):
+                continue  # it stays until its deletion was published
             retention_ms = settings[-1][2]
             age_ms = world.scheduler.now_ms - oldest.max_timestamp_ms
             if retention_ms is not None and age_ms > retention_ms + _SLACK_MS:

@@ -6,8 +6,9 @@ from include.tiering.errors import FormatError
 from include.tiering.formats.remote_log_metadata_records import SegmentRecord
 from include.tiering.kafka.metadata_topic.contract import MetadataTopicRecord
 from include.tiering.model.ownership import LeaseRole
-from include.tiering.model.segments import TopicIdPartition, Uuid
+from include.tiering.model.segments import RemoteLogSegmentState, TopicIdPartition, Uuid
 from tests.simulation.invariants.rows import DELETING as ROW_DELETING
+from tests.simulation.invariants.rows import Row
 from tests.simulation.kernel.scheduler import Process
 from tests.simulation.world.remote_cache import (
     DELETING,
@@ -28,7 +29,12 @@ if TYPE_CHECKING:
 _LAST: Final = """
     SELECT value FROM published_records WHERE topic_id = ? AND partition = ? ORDER BY sequence DESC LIMIT 1
 """
+_DELETION: Final = (RemoteLogSegmentState.DELETE_SEGMENT_STARTED, RemoteLogSegmentState.DELETE_SEGMENT_FINISHED)
 _OWNER: Final = "SELECT owner FROM topics WHERE topic_id = ?"
+_PENDING: Final = """
+    SELECT 1 FROM published_records
+    WHERE topic_id = ? AND partition = ? AND segment_id = ? AND metadata_offset IS NULL
+"""
 _SUFFIXES: Final = ("log", "indexes", "rsm-manifest")
 
 
@@ -42,6 +48,9 @@ class Publishing:
         self._foreign: dict[Place, int] = {}
         """The first offset at which a broker wrote about a partition."""
         self._held_at_intent: dict[Place, Process | None] = {}
+        self._is_archived_again: dict[Place, bool] = {}
+        """Whether the platform owned the topic when the last record about a partition was written down."""
+        self._withdrawn: set[str] = set()
         """Who wrote the last record down, if it had the lease then."""
         self._read_to: dict[tuple[Process, int], int] = {}
         self._passed: dict[tuple[Process, Place], frozenset[str]] = {}
@@ -60,11 +69,13 @@ class Publishing:
         before = self._read_to.get((process, metadata_partition), 0)
         self._read_to[process, metadata_partition] = max(before, end_offset)
 
-    def intended(self, process: Process, partition: TopicIdPartition) -> None:
-        """A record was written down."""
+    def intended(self, process: Process, partition: TopicIdPartition, state: RemoteLogSegmentState) -> None:
+        """A record was written down. Of a topic that is archived again, deletions are published."""
         owner = self._world.db.rows(_OWNER, str(partition.topic_id))
-        if not owner or owner[0][0] != "handing-over":
+        owners = ("handing-over", "platform") if state in _DELETION else ("handing-over",)
+        if not owner or owner[0][0] not in owners:
             self._watch.broken("only topics that are being handed over are published", f"{partition}: {owner}")
+        self._is_archived_again[_place(partition)] = bool(owner) and owner[0][0] == "platform"
         newest = self._watch.leases.newest(partition, LeaseRole.PUBLISH)
         self._held_at_intent[_place(partition)] = process if newest is process else None
 
@@ -172,10 +183,26 @@ class Publishing:
         elif state == DELETING:
             may_go = not is_ours or row is None or row.state >= ROW_DELETING
             failed = self._failed.get((process, _place(partition)), frozenset())
-            if not may_go and not (known.state == STARTED and known.segment_id in failed):
+            is_failed = known.state == STARTED and known.segment_id in failed
+            if not may_go and not is_failed and not self._is_withdrawn(known, partition):
                 self._watch.broken("what is there is not deleted in the topic", f"{partition} {row}")
-        elif known.state == DELETING:
+        elif known.state == DELETING and known.segment_id not in self._withdrawn:
             self._require_gone(known, partition)
+
+    def _is_withdrawn(self, known: Known, partition: TopicIdPartition) -> bool:
+        """Of a topic that is archived again, what is wholly below the log start is deleted in the metadata topic alone."""
+        log = self._watch.log_of(partition)
+        log_start = 0 if log is None else max((one.log_start for one in log.replicas.values()), default=0)
+        is_so = self._is_archived_again.get(_place(partition), False) and known.end_offset < log_start
+        if is_so:
+            self._withdrawn.add(known.segment_id)
+        return is_so
+
+    def is_published(self, row: Row) -> bool:
+        """Whether brokers may take over the segment: a record of it was written down, and none of its deletion came."""
+        place = (row.topic_id, row.partition)
+        is_known = row.segment_id in self._world.topic.caches[place].known
+        return is_known or bool(self._world.db.rows(_PENDING, *place, row.segment_id))
 
     def _require_gone(self, known: Known, partition: TopicIdPartition) -> None:
         """DELETE_FINISHED: brokers forget it, and nobody looks for its objects any more."""

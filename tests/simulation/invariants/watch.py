@@ -185,7 +185,7 @@ class Watch:
         elif label == "metadata.add_segment":
             self.handing_over.copy_began(args[0].topic_id_partition, process)
         elif label == "publications.intend":
-            self.publishing.intended(process, args[0].topic_id_partition)
+            self.publishing.intended(process, args[0].topic_id_partition, args[2].state)
             self.handing_over.intended(process, args[0].topic_id_partition)
         wrote = self.world.db.changes != self._changes
         self.leases.after_call(process, label, args, kwargs, result, wrote=wrote)

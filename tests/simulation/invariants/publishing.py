@@ -190,7 +190,7 @@ class Publishing:
             self._require_gone(known, partition)
 
     def _is_withdrawn(self, known: Known, partition: TopicIdPartition) -> bool:
-        """Of a topic that is archived again, what is wholly below the log start is deleted in the metadata topic alone."""
+        """Of a topic that is archived again, what is wholly below the log start is deleted in the topic alone."""
         log = self._watch.log_of(partition)
         log_start = 0 if log is None else max((one.log_start for one in log.replicas.values()), default=0)
         is_so = self._is_archived_again.get(_place(partition), False) and known.end_offset < log_start

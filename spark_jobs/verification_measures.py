@@ -2,8 +2,8 @@
 
 Each task opens the library, so its reads are charged to the fetch quota under an allocation of its own process. A task
 that stops with a TieringError returns the error as a row, so that the driver can decide whether to retry; any other
-exception fails the Spark job. Measures are sent as JSON, so that `verification.measures` alone defines their columns,
-and no Spark schema repeats them.
+exception fails the Spark job. A segment whose private key is missing does not stop the others. Measures are
+sent as JSON, so that `verification.measures` alone defines their columns, and no Spark schema repeats them.
 """
 
 import heapq
@@ -23,10 +23,13 @@ from include.tiering.model.segments import Depth
 from include.tiering.settings import load_settings
 from include.tiering.verification.measures import SegmentMeasure
 from include.tiering.verification.verify_planned import MeasureAll, ToMeasure, measure_planned
+from include.tiering.verification.verify_segments import LockedSegment
 from spark_jobs.shared import ParentWatch, TaskStoppedError
 
-ROWS: Final = "measure string, error string, exit_code int"
-_ROW: Final = pa.schema([("measure", pa.string()), ("error", pa.string()), ("exit_code", pa.int32())])
+ROWS: Final = "measure string, locked string, error string, exit_code int"
+_ROW: Final = pa.schema(
+    [("measure", pa.string()), ("locked", pa.string()), ("error", pa.string()), ("exit_code", pa.int32())]
+)
 
 
 def measured_by_tasks(session: SparkSession, *, tasks: int, config: Path | None) -> MeasureAll:
@@ -36,7 +39,7 @@ def measured_by_tasks(session: SparkSession, *, tasks: int, config: Path | None)
     fails the Spark job.
     """
 
-    def measure_all(wanted: Sequence[ToMeasure]) -> Iterable[SegmentMeasure]:
+    def measure_all(wanted: Sequence[ToMeasure]) -> Iterable[SegmentMeasure | LockedSegment]:
         shares = spread(wanted, tasks)
         if not shares:
             return []
@@ -53,7 +56,10 @@ def measured_by_tasks(session: SparkSession, *, tasks: int, config: Path | None)
         for row in found:
             if row.error is not None:
                 raise TaskStoppedError(row.error, ExitCode(row.exit_code))
-        return [measure_from_json(row.measure) for row in found]
+        return [
+            measure_from_json(row.measure) if row.locked is None else LockedSegment(**json.loads(row.locked))
+            for row in found
+        ]
 
     return measure_all
 
@@ -63,7 +69,9 @@ def _measured(mine: Sequence[ToMeasure], config: Path | None) -> Iterator[pa.Rec
         with open_app(load_settings(config)) as app:
             for planned in mine:
                 measure = measure_planned(app.verification.measurer, planned)
-                if measure is not None:
+                if isinstance(measure, LockedSegment):
+                    yield _row(locked=json.dumps(asdict(measure)))
+                elif measure is not None:
                     yield _row(measure=measure_to_json(measure))
     except TieringError as error:
         yield _row(error=f"{type(error).__name__}: {error}", exit_code=int(code_of(error)))

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from typer.testing import CliRunner, Result
 
@@ -22,6 +22,7 @@ from include.tiering.model.segments import RemoteLogSegmentMetadata, TopicIdPart
 from include.tiering.quotas.contract import UnlimitedBytes
 from include.tiering.settings import TieringSettings, load_settings
 from tests.doubles.broker_data import broker_data, copy_of
+from tests.doubles.databases import copied_database
 from tests.doubles.json_shapes import checked
 from tests.doubles.tiered_topic import metadata_batch, remove_topic
 
@@ -34,6 +35,11 @@ EVERYTHING: Final = {0: [0, 96, 188, 282, 664, 808], 1: [0, 536, 716, 847]}
 Command = Callable[..., Result]
 
 
+def sqlite_url(directory: Path) -> str:
+    """A database in a file of the deployment's directory."""
+    return f"sqlite:///{directory / 'metadata.sqlite'}"
+
+
 @dataclass
 class Archive:
     """Topic `orders` of two brokers. Runs are numbered as they come."""
@@ -43,17 +49,21 @@ class Archive:
     config: Path = field(init=False)
     runs: int = 0
 
+    new_database: ClassVar[Callable[[Path], str]] = staticmethod(sqlite_url)
+    """The URL of an empty database for the deployment below a directory. The fixture `on_each_database` replaces it."""
+
     @classmethod
     def of(cls, directory: Path) -> "Archive":
         archive = cls(directory, copy_of("public", directory, part="stopped"))
         archive.config = directory / "tiering.toml"
+        archive.config.touch(mode=0o600)
         archive.config.write_text(
             f"""log_dirs = [
   {{broker_id = 1, path = "{archive.brokers / "broker-1"}"}},
   {{broker_id = 2, path = "{archive.brokers / "broker-2"}"}},
 ]
 [metadata]
-url = "sqlite:///{directory / "metadata.sqlite"}"
+url = "{cls.new_database(directory)}"
 [remote_storage]
 url = "{(directory / "store").as_uri()}"
 [topics]
@@ -68,6 +78,14 @@ include = ["{ORDERS}"]
     def open(self) -> Iterator[App]:
         with open_app(settings_of(self.config)) as app:
             yield app
+
+    @property
+    def database_url(self) -> str:
+        return settings_of(self.config).metadata.url.get_secret_value()
+
+    def with_copied_database(self) -> str:
+        """Copy the database as it is now; return a settings file that is right but for naming the copy."""
+        return self.config.read_text().replace(self.database_url, copied_database(self.database_url))
 
     def run_id(self, kind: str) -> str:
         self.runs += 1

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from sqlalchemy import Engine, create_engine, text
+from sqlalchemy import URL, Engine, NullPool, create_engine, text
 from sqlalchemy.engine import make_url
 
 from include.tiering.database.engine import open_engine
@@ -28,6 +28,11 @@ SHARED: Final = (pytest.param(SQLITE_FILE), pytest.param(POSTGRESQL, marks=pytes
 EVERY: Final = (*ONE_HOST, pytest.param(POSTGRESQL, marks=pytest.mark.integration))
 
 _numbers: Final = itertools.count(1)
+
+
+def new_name() -> str:
+    """A name that no database of this process has."""
+    return f"tiering_{next(_numbers)}"
 
 
 @contextmanager
@@ -50,20 +55,15 @@ def postgresql_server() -> Iterator[Callable[[str], str]]:
         pytest.skip(f"no PostgreSQL server here: {error}")
     base = make_url(server.get_uri()).set(drivername="postgresql+psycopg")
 
-    def administer(*statements: str) -> None:
-        admin = create_engine(base, isolation_level="AUTOCOMMIT")
-        with admin.connect() as connection:
-            for statement in statements:
-                connection.execute(text(statement))
-        admin.dispose()
-
     def create_database(name: str) -> str:
-        administer(f'CREATE DATABASE "{name}"')
+        administer(base, f'CREATE DATABASE "{name}"')
         return base.set(database=name).render_as_string(hide_password=False)
 
     try:
         # No test takes the power away, so nothing has to reach the disk.
-        administer("ALTER SYSTEM SET fsync = off", "ALTER SYSTEM SET full_page_writes = off", "SELECT pg_reload_conf()")
+        administer(
+            base, "ALTER SYSTEM SET fsync = off", "ALTER SYSTEM SET full_page_writes = off", "SELECT pg_reload_conf()"
+        )
         yield create_database
     finally:
         server.cleanup()
@@ -100,7 +100,7 @@ def database_url(database_kind: str, request: pytest.FixtureRequest, tmp_path_fa
         return "sqlite://"
     if database_kind == POSTGRESQL:
         create_database: Callable[[str], str] = request.getfixturevalue("create_postgresql_database")
-        return create_database(f"tiering_{next(_numbers)}")
+        return create_database(new_name())
     return f"sqlite:///{tmp_path_factory.mktemp('database') / 'tiering.db'}"
 
 
@@ -134,6 +134,26 @@ def memory_engine() -> Engine:
     engine = open_engine("sqlite://")
     upgrade(engine)
     return engine
+
+
+def copied_database(url: str) -> str:
+    """Copy a database to which nobody is connected, as a restored backup is one; return the URL of the copy."""
+    original = make_url(url)
+    name = original.database or ""
+    if original.get_backend_name() == "sqlite":
+        copy = Path(name).with_name("clone.sqlite")
+        shutil.copy(name, copy)
+        return f"sqlite:///{copy}"
+    administer(original, f'CREATE DATABASE "{name}_clone" TEMPLATE "{name}"')
+    return original.set(database=f"{name}_clone").render_as_string(hide_password=False)
+
+
+def administer(server: URL, *statements: str) -> None:
+    """Run statements outside of a transaction, in the database that every PostgreSQL server has."""
+    admin = create_engine(server.set(database="postgres"), isolation_level="AUTOCOMMIT", poolclass=NullPool)
+    with admin.connect() as connection:
+        for statement in statements:
+            connection.execute(text(statement))
 
 
 def empty(engine: Engine) -> None:

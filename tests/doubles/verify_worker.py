@@ -20,6 +20,7 @@ from include.tiering.verification.measures import SegmentMeasure
 from include.tiering.verification.plan import VerificationSample
 from include.tiering.verification.suites import Suite
 from include.tiering.verification.verify_planned import MeasureAll, ToMeasure
+from include.tiering.verification.verify_segments import LockedSegment
 from tests.doubles.dying import die, worker_arguments
 from tests.doubles.plain_evaluator import PlainEvaluator
 
@@ -61,7 +62,7 @@ class DiesAfter:
 def dies_after_measuring(measure_all: MeasureAll) -> MeasureAll:
     groups = 0
 
-    def measured(wanted: Sequence[ToMeasure]) -> Iterable[SegmentMeasure]:
+    def measured(wanted: Sequence[ToMeasure]) -> Iterable[SegmentMeasure | LockedSegment]:
         nonlocal groups
         groups += 1
         measures = list(measure_all(wanted))
@@ -104,7 +105,7 @@ def main() -> None:
     with open_app(load_settings()) as app:
         dying = arm(app, arguments.kill_at)
 
-        def measure_all(wanted: Sequence[ToMeasure]) -> Iterable[SegmentMeasure]:
+        def measure_all(wanted: Sequence[ToMeasure]) -> Iterable[SegmentMeasure | LockedSegment]:
             return filter(None, map(partial(verify_planned.measure_planned, app.verification.measurer), wanted))
 
         app.verification.run_planned(arguments.run_id, measure_all=dying(measure_all))

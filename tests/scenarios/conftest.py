@@ -5,6 +5,17 @@ from pathlib import Path
 import pytest
 
 from tests.doubles.archive import Archive, Command
+from tests.doubles.databases import POSTGRESQL, SHARED, create_postgresql_database, new_name
+
+__all__ = ["create_postgresql_database"]
+
+
+@pytest.fixture(params=SHARED)
+def on_each_database(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For stories that an attack on the archive tells: archives of the test have a database of this kind."""
+    if request.param == POSTGRESQL:
+        create_database = request.getfixturevalue("create_postgresql_database")
+        monkeypatch.setattr(Archive, "new_database", staticmethod(lambda directory: create_database(new_name())))
 
 
 @pytest.fixture

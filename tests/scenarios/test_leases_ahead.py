@@ -10,7 +10,7 @@ from include.tiering.runs.store import SqlWorkStore
 from include.tiering.units import format_utc
 from tests.doubles.archive import ORDERS, Archive
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("on_each_database")]
 
 AHEAD_MS = 400 * 24 * 3_600_000
 LEASE_MS = 30_000

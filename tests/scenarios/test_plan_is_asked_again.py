@@ -19,7 +19,7 @@ from include.tiering.runs.batch import BEAT_SECONDS
 from include.tiering.runs.deletion_run import DeletionOutcome
 from tests.doubles.archive import EVERYTHING, ORDERS, Archive
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("on_each_database")]
 
 
 def released(archive: Archive) -> int:

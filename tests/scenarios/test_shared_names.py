@@ -13,7 +13,7 @@ from include.tiering.model.segments import Uuid
 from tests.doubles.archive import EVERYTHING, ORDERS, Archive
 from tests.doubles.tiered_topic import metadata_batch, partition_record, topic_record
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("on_each_database")]
 
 AGAIN = Uuid(b"orders-once-more")
 HOUR_MS = 3_600_000

@@ -12,7 +12,7 @@ from include.tiering.model.segments import Verdict
 from include.tiering.remote_storage.contract import ObjectKind
 from tests.doubles.archive import Archive
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("on_each_database")]
 
 
 @pytest.fixture

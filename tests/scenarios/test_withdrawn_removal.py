@@ -1,7 +1,6 @@
 """The plan of a removal is taken back by one command, whoever works on it; it is never released again."""
 
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from include.tiering.runs.batch import BatchEnd
 from tests.doubles.archive import Archive, Command
 from tests.doubles.orphans import plant_orphan
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("on_each_database")]
 
 
 @pytest.fixture
@@ -93,9 +92,9 @@ def test_what_is_in_the_midst_of_it_is_left_to_the_next_audit(archive: Archive, 
 
 def test_a_copy_of_the_database_with_the_same_release_does_not_go_on(archive: Archive, app: Command) -> None:
     before, _ = files(archive), released(archive)
-    shutil.copy(archive.directory / "metadata.sqlite", archive.directory / "clone.sqlite")
+    copied = archive.with_copied_database()
     assert withdrawn(app)["not_claimed"] is None
-    archive.config.write_text(archive.config.read_text().replace("metadata.sqlite", "clone.sqlite"))
+    archive.config.write_text(copied)
     with archive.open() as clone, pytest.raises(ForeignStoreError):
         clone.audit.run_removal_batch("remove", "remove/0")
     assert files(archive) == before

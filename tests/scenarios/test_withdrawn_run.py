@@ -1,6 +1,5 @@
 """A released plan is taken back by one command, whoever works on it; it is never released again."""
 
-import shutil
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,7 @@ from include.tiering.expiration.delete_segments import DeleteStep
 from include.tiering.runs.batch import BatchEnd
 from tests.doubles.archive import EVERYTHING, Archive, Command, document
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("on_each_database")]
 
 
 @pytest.fixture
@@ -73,10 +72,10 @@ def test_a_batch_at_work_stops_and_the_command_says_what_had_gone(archive: Archi
 
 def test_a_copy_of_the_database_with_the_same_release_does_not_go_on(archive: Archive, app: Command) -> None:
     released(archive)
-    shutil.copy(archive.directory / "metadata.sqlite", archive.directory / "clone.sqlite")
+    copied = archive.with_copied_database()
     assert document(app("expire", "--withdraw", "run", "--json"))["not_claimed"] is None
     right = archive.config.read_text()
-    archive.config.write_text(right.replace("metadata.sqlite", "clone.sqlite"))
+    archive.config.write_text(copied)
     with archive.open() as clone, pytest.raises(ForeignStoreError):
         clone.expiration.run_batch("run", "run/0")
     archive.config.write_text(right)

@@ -19,7 +19,7 @@ from include.tiering.errors import ClockBehindError, ClockDisagreesError
 from tests.doubles.archive import Archive, settings_of
 from tests.doubles.orphans import plant_orphan
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("on_each_database")]
 
 YEARS_MS = 365 * 24 * 3600 * 1000
 TEN_YEARS, TWELVE_YEARS = 10 * YEARS_MS, 12 * YEARS_MS

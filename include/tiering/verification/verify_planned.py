@@ -54,11 +54,14 @@ from include.tiering.verification.rules import RuleEvaluator
 from include.tiering.verification.verify_segments import (
     GROUP_BYTES,
     GROUP_SEGMENTS,
+    LockedSegment,
     Measurer,
     Tally,
     VerifyReport,
     parts_of,
+    require_keys,
     subjects_of,
+    without_locked,
 )
 
 PAGE_SEGMENTS: Final = 20_000
@@ -75,7 +78,7 @@ class ToMeasure:
     planned_bytes: int
 
 
-MeasureAll = Callable[[Sequence[ToMeasure]], Iterable[SegmentMeasure]]
+MeasureAll = Callable[[Sequence[ToMeasure]], Iterable[SegmentMeasure | LockedSegment]]
 """Returns measures of the segments in any order, and no measure of a segment that is no longer FINISHED."""
 
 
@@ -101,8 +104,9 @@ def verify_planned(
     plan is verified, and what is missing becomes MISSING: `conclude_missing` decides it.
 
     Raises:
-        RemoteStorageUnavailableError, SegmentKeyError, ForeignStoreError, RuleEvaluationError: recorded results stay,
-            the next call verifies the rest.
+        RemoteStorageUnavailableError, ForeignStoreError, RuleEvaluationError: recorded results stay, the next call
+            verifies the rest.
+        SegmentKeyError: segments whose private key is missing stay planned; everything else was verified.
         StoreInDoubtError: the missing segments may not count as lost; nothing was recorded for those held back.
     """
     return _verify_pages(
@@ -180,12 +184,14 @@ def _verify_pages(
     """
     began = clock.monotonic()
     tally, waiting = Tally(), dict[RemoteLogSegmentId, PlannedVerification]()
+    locked = dict[RemoteLogSegmentId, LockedSegment]()
     passed = sum(total.segments for total in plans.totals(run_id) if total.outcome is VerificationOutcome.PASSED)
     missing = MissingSegments(metadata, limits, found_before=passed)
 
     def pending() -> Sequence[PlannedVerification]:
-        page = read_page(PAGE_SEGMENTS + len(waiting))
-        return [verification for verification in page if verification.segment_id not in waiting]
+        left = waiting.keys() | locked.keys()
+        page = read_page(PAGE_SEGMENTS + len(left))
+        return [verification for verification in page if verification.segment_id not in left]
 
     def record(group: Collection[PlannedVerification], measured: Sequence[Measured]) -> None:
         verified = evaluate_and_record(metadata, evaluator, measured)
@@ -213,14 +219,16 @@ def _verify_pages(
             for verification in group
             if verification.segment_id in subjects
         ]
-        measured = [(by_text[measure.segment_id], measure) for measure in measure_all(wanted)]
+        measured = without_locked(((by_text[measure.segment_id], measure) for measure in measure_all(wanted)), locked)
         ready = missing.sift(measured)
         held = {subject.segment_id for subject, _ in measured} - {subject.segment_id for subject, _ in ready}
         hold_back([verification for verification in group if verification.segment_id in held], measured)
-        if rest := [verification for verification in group if verification.segment_id not in held]:
+        left = held | locked.keys()
+        if rest := [verification for verification in group if verification.segment_id not in left]:
             record(rest, ready)
     for lost in parts_of(missing.release() if decides else (), GROUP_SEGMENTS):
         record([waiting[subject.segment_id] for subject, _ in lost], lost)
+    require_keys(locked)
     return tally.report(clock.monotonic() - began)
 
 
@@ -230,7 +238,7 @@ def measure_in_process(measurer: Measurer, on_read: Callable[[int], None] = lamb
     `on_read` gets the planned bytes of each segment after it was read, or was found to be no longer FINISHED.
     """
 
-    def measure_all(wanted: Sequence[ToMeasure]) -> Iterable[SegmentMeasure]:
+    def measure_all(wanted: Sequence[ToMeasure]) -> Iterable[SegmentMeasure | LockedSegment]:
         for to_measure in wanted:
             measure = measure_planned(measurer, to_measure)
             on_read(to_measure.planned_bytes)
@@ -240,7 +248,7 @@ def measure_in_process(measurer: Measurer, on_read: Callable[[int], None] = lamb
     return measure_all
 
 
-def measure_planned(measurer: Measurer, planned: ToMeasure) -> SegmentMeasure | None:
+def measure_planned(measurer: Measurer, planned: ToMeasure) -> SegmentMeasure | LockedSegment | None:
     """Measure a planned segment; None if it is no longer FINISHED. A predecessor that is not FINISHED now is left out.
 
     Raises as `Measurer.of`.

@@ -17,6 +17,8 @@ store does not answer, the caller gets the error; results that are recorded stay
 same holds for a store that is not this database's (a disk is not mounted, a URL is wrong), since every segment would
 fail there as missing. Measures of missing segments that were not FAILED before are
 held back: they are evaluated and recorded at the end, if it is plausible that so many are lost: see `record_verdicts`.
+A segment whose private key is missing here keeps its verdict. It is named by the error that ends the verification of
+all others: whoever can write to the store can name an unknown key in a manifest, and must not hold the rest up.
 
 `verify_planned.verify_planned` does the same for the segments of a planned run.
 """
@@ -26,6 +28,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final, Self
 
 from include.tiering.clock import Clock
+from include.tiering.errors import SegmentKeyError
 from include.tiering.model.histories import missing_offsets, part_of_history
 from include.tiering.model.segments import (
     Depth,
@@ -112,6 +115,38 @@ def no_ownership_check() -> None:
 
 
 @dataclass(frozen=True, slots=True)
+class LockedSegment:
+    """A segment that was not measured, because its private key is missing here. It keeps its verdict.
+
+    `segment_id` is the one of `SegmentMeasure`; `error` says which key is missing.
+    """
+
+    segment_id: str
+    error: str
+
+
+def without_locked(
+    found: Iterable[tuple[Subject, SegmentMeasure | LockedSegment]], locked: dict[RemoteLogSegmentId, LockedSegment]
+) -> list[Measured]:
+    """Return the segments that were measured, and add the others to `locked`."""
+    measured = []
+    for subject, measure in found:
+        if isinstance(measure, LockedSegment):
+            locked[subject.segment_id] = measure
+        else:
+            measured.append((subject, measure))
+    return measured
+
+
+def require_keys(locked: Mapping[RemoteLogSegmentId, LockedSegment]) -> None:
+    """End a verification that has recorded everything else. Raises SegmentKeyError if a segment was not measured."""
+    if locked:
+        first = min(locked.values(), key=lambda segment: segment.segment_id)
+        others = f" (and {len(locked) - 1} more)" if len(locked) > 1 else ""
+        raise SegmentKeyError(f"not verified, unlike all others: {first.error}{others}")
+
+
+@dataclass(frozen=True, slots=True)
 class Measurer:
     """Takes measures through the storage contract, each charged to the fetch quota by this process.
 
@@ -124,8 +159,14 @@ class Measurer:
     quotas: Quotas
     require_ours: Callable[[], None] = no_ownership_check
 
-    def of(self, subject: Subject, depth: Depth) -> SegmentMeasure:
-        """Measure one segment. Raises ForeignStoreError and the errors of `measure_segment`."""
+    def of(self, subject: Subject, depth: Depth) -> SegmentMeasure | LockedSegment:
+        """Measure one segment. Raises ForeignStoreError and RemoteStorageUnavailableError."""
+        try:
+            return self._measure(subject, depth)
+        except SegmentKeyError as error:
+            return LockedSegment(str(subject.segment_id.id), str(error))
+
+    def _measure(self, subject: Subject, depth: Depth) -> SegmentMeasure:
         segment = subject.row.metadata
         limiter = self.quotas.fetch(segment.broker_id, segment.topic_id_partition.topic)
         has_gap = bool(missing_offsets(subject.previous, segment))
@@ -161,7 +202,8 @@ def verify_segments(
     With `run_id` None, verify every FINISHED segment whose verdict is not PASSED.
 
     Raises:
-        RemoteStorageUnavailableError, SegmentKeyError: see `measure_segment`.
+        RemoteStorageUnavailableError: see `measure_segment`.
+        SegmentKeyError: a private key is missing; everything else was recorded.
         ForeignStoreError: the store is not this database's; nothing was recorded for the group.
         StoreInDoubtError: the missing segments may not count as lost; nothing was recorded for those held back.
         RuleEvaluationError: a rule could not be applied; nothing was recorded for the group.
@@ -181,11 +223,13 @@ def verify_subjects(
 ) -> Tally:
     """Measure these segments, evaluate the rules and record results, group by group. Raises as `verify_segments`."""
     tally, missing = Tally(), MissingSegments(measurer.metadata, limits)
+    locked = dict[RemoteLogSegmentId, LockedSegment]()
     for group in _groups(subjects, depth):
-        measured = [(subject, measurer.of(subject, depth)) for subject in group]
+        measured = without_locked(((subject, measurer.of(subject, depth)) for subject in group), locked)
         tally.add(evaluate_and_record(measurer.metadata, evaluator, missing.sift(measured)))
     for held in parts_of(missing.release(), GROUP_SEGMENTS):
         tally.add(evaluate_and_record(measurer.metadata, evaluator, held))
+    require_keys(locked)
     return tally
 
 

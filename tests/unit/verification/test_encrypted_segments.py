@@ -23,8 +23,14 @@ from include.tiering.remote_storage.layouts.aiven_form import AivenForm
 from include.tiering.remote_storage.layouts.key_ring import KeyRing
 from include.tiering.remote_storage.segment_storage import SegmentStorage
 from include.tiering.verification.measure_segment import measure_segment
+from include.tiering.verification.plan import PlannedVerification, VerificationOutcome, VerificationReason
+from include.tiering.verification.verify_planned import measure_in_process, verify_planned
+from include.tiering.verification.verify_segments import Measurer, verify_segments
 from tests.doubles.key_pairs import key_files
+from tests.doubles.manual_clock import ManualClock
+from tests.doubles.memory_stores import MemoryMetadata, MemoryVerifications
 from tests.doubles.plain_evaluator import PlainEvaluator
+from tests.doubles.quotas import NoQuotas
 from tests.doubles.stored_log import CopiedPartition, copied_partition
 
 FORM: Final = AivenForm(chunk_size_bytes=2_000, compresses=True, encrypts=True, with_txn_index_empty=True)
@@ -160,3 +166,51 @@ def test_a_key_that_is_not_there_says_nothing_about_the_segment(
     with pytest.raises(SegmentKeyError, match="one"):
         broken(without, depth)
     assert partition.rows[1].verdict is Verdict.NONE
+
+
+# A manifest that names a key pair of which nobody has heard: the segment keeps its verdict, all others get theirs.
+
+
+def _of_an_unknown_pair(partition: CopiedPartition, number: int = 0) -> None:
+    path = partition.object_path(partition.rows[number], "rsm-manifest")
+    document = json.loads(path.read_bytes())
+    _, _, wrapped = document["encryption"]["dataKey"].partition(":")
+    document["encryption"]["dataKey"] = f"nobody:{wrapped}"
+    path.write_text(json.dumps(document))
+
+
+def _verdicts(metadata: MemoryMetadata) -> list[Verdict]:
+    return [row.verdict for partition in metadata.partitions() for row in metadata.list_segments(partition)]
+
+
+def test_the_check_of_a_copy_goes_on_behind_a_segment_of_an_unknown_key_pair(partition: CopiedPartition) -> None:
+    _of_an_unknown_pair(partition)
+    metadata = MemoryMetadata(partition.rows)
+    with pytest.raises(SegmentKeyError, match=r"not verified, unlike all others: .*'nobody'"):
+        verify_segments(metadata, partition.storage, PlainEvaluator(), quotas=NoQuotas(), clock=ManualClock())
+    assert _verdicts(metadata) == [Verdict.NONE, Verdict.PASSED]
+
+
+@pytest.mark.parametrize("depth", Depth)
+def test_a_planned_run_goes_on_behind_segments_of_an_unknown_key_pair(
+    partition: CopiedPartition, keys: KeyRing, tmp_path: Path, depth: Depth
+) -> None:
+    partition = copied_partition(tmp_path / "four", segments=4, layout=AivenLayout(FORM, keys))
+    for number in (0, 2):
+        _of_an_unknown_pair(partition, number)
+    metadata, plans = MemoryMetadata(partition.rows), MemoryVerifications()
+    segments = [row.metadata for row in partition.rows]
+    plans.save_plan(
+        "run",
+        [
+            PlannedVerification(one.remote_log_segment_id, one.start_offset, depth, VerificationReason.NEVER, 1_000)
+            for one in segments
+        ],
+    )
+    measure_all = measure_in_process(Measurer(metadata, partition.storage, NoQuotas()))
+    for _ in range(2):
+        with pytest.raises(SegmentKeyError, match=r"'nobody'.* \(and 1 more\)"):
+            verify_planned("run", plans, metadata, PlainEvaluator(), measure_all, clock=ManualClock())
+        assert _verdicts(metadata) == [Verdict.NONE, Verdict.PASSED, Verdict.NONE, Verdict.PASSED]
+    totals = {total.outcome: total.segments for total in plans.totals("run")}
+    assert (totals[VerificationOutcome.PLANNED], totals[VerificationOutcome.PASSED]) == (2, 2)

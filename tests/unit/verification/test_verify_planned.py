@@ -31,7 +31,7 @@ from include.tiering.verification.verify_planned import (
     measure_in_process,
     verify_planned,
 )
-from include.tiering.verification.verify_segments import Measurer, VerifyReport
+from include.tiering.verification.verify_segments import LockedSegment, Measurer, VerifyReport
 from spark_jobs.verification_measures import measure_from_json, measure_to_json
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.memory_stores import MemoryMetadata, MemoryVerifications
@@ -157,7 +157,7 @@ def test_a_run_that_was_stopped_goes_on_where_it_was(scene: Scene, monkeypatch: 
     scene.plan()
     groups = 0
 
-    def dies_in_the_second_group(wanted: Sequence[ToMeasure]) -> Iterable[SegmentMeasure]:
+    def dies_in_the_second_group(wanted: Sequence[ToMeasure]) -> Iterable[SegmentMeasure | LockedSegment]:
         nonlocal groups
         groups += 1
         if groups == 2:
@@ -201,7 +201,7 @@ def test_what_is_deleted_before_it_is_read_is_gone(scene: Scene) -> None:
 def test_what_is_deleted_while_it_is_read_is_gone_too(scene: Scene) -> None:
     scene.plan()
 
-    def deletes_meanwhile(wanted: Sequence[ToMeasure]) -> Iterable[SegmentMeasure]:
+    def deletes_meanwhile(wanted: Sequence[ToMeasure]) -> Iterable[SegmentMeasure | LockedSegment]:
         scene.partition.object_path(scene.partition.rows[1], "log").unlink()
         measures = list(scene.measure_all(wanted))
         row = scene.metadata.rows[scene.id_of(1)]
@@ -276,7 +276,7 @@ def test_what_a_deep_verification_fails_while_a_shallow_one_is_under_way_stays_f
     segment_id = scene.id_of(3)
     broken = QualityResult(segment_id, "Q105", Severity.CRITICAL, passed=False, message="a batch is damaged")
 
-    def measured_while_another_run_fails_it(wanted: Sequence[ToMeasure]) -> Iterable[SegmentMeasure]:
+    def measured_while_another_run_fails_it(wanted: Sequence[ToMeasure]) -> Iterable[SegmentMeasure | LockedSegment]:
         yield from scene.measure_all(wanted)
         scene.metadata.record_verification(Verification(segment_id, (broken,)))
 
@@ -413,8 +413,9 @@ class TestMissing:
     def test_a_measure_that_came_as_json_is_held_as_well(self, scene: Scene) -> None:
         """As Spark's tasks hand them over."""
 
-        def by_tasks(wanted: Sequence[ToMeasure]) -> Iterable[SegmentMeasure]:
-            return [measure_from_json(measure_to_json(measure)) for measure in scene.measure_all(wanted)]
+        def by_tasks(wanted: Sequence[ToMeasure]) -> Iterable[SegmentMeasure | LockedSegment]:
+            measures = scene.measure_all(wanted)
+            return [measure_from_json(measure_to_json(one)) for one in measures if isinstance(one, SegmentMeasure)]
 
         scene.plan()
         self.lose(scene, 0, 1, 2, 3)

@@ -48,8 +48,6 @@ class Publishing:
         self._foreign: dict[Place, int] = {}
         """The first offset at which a broker wrote about a partition."""
         self._held_at_intent: dict[Place, Process | None] = {}
-        self._is_archived_again: dict[Place, bool] = {}
-        """Whether the platform owned the topic when the last record about a partition was written down."""
         self._withdrawn: set[str] = set()
         """Who wrote the last record down, if it had the lease then."""
         self._read_to: dict[tuple[Process, int], int] = {}
@@ -75,7 +73,6 @@ class Publishing:
         owners = ("handing-over", "platform") if state in _DELETION else ("handing-over",)
         if not owner or owner[0][0] not in owners:
             self._watch.broken("only topics that are being handed over are published", f"{partition}: {owner}")
-        self._is_archived_again[_place(partition)] = bool(owner) and owner[0][0] == "platform"
         newest = self._watch.leases.newest(partition, LeaseRole.PUBLISH)
         self._held_at_intent[_place(partition)] = process if newest is process else None
 
@@ -190,13 +187,16 @@ class Publishing:
             self._require_gone(known, partition)
 
     def _is_withdrawn(self, known: Known, partition: TopicIdPartition) -> bool:
-        """Of a topic that is archived again, what is wholly below the log start is deleted in the topic alone."""
+        """Whether it is wholly below the broker's log start: a topic that is archived again deletes it in the topic alone.
+
+        Its owner may change between the plan and the record.
+        """
         log = self._watch.log_of(partition)
         log_start = 0 if log is None else max((one.log_start for one in log.replicas.values()), default=0)
-        is_so = self._is_archived_again.get(_place(partition), False) and known.end_offset < log_start
-        if is_so:
-            self._withdrawn.add(known.segment_id)
-        return is_so
+        if known.end_offset >= log_start:
+            return False
+        self._withdrawn.add(known.segment_id)
+        return True
 
     def is_published(self, row: Row) -> bool:
         """Whether brokers may take over the segment: a record of it was written down, and none of its deletion came."""

@@ -187,7 +187,7 @@ class Publishing:
             self._require_gone(known, partition)
 
     def _is_withdrawn(self, known: Known, partition: TopicIdPartition) -> bool:
-        """Whether it is wholly below the broker's log start: a topic that is archived again deletes it in the topic alone.
+        """Whether it is wholly below the log start: a topic that is archived again deletes it in the topic alone.
 
         Its owner may change between the plan and the record.
         """

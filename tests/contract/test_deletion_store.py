@@ -12,6 +12,7 @@ from include.tiering.expiration.store import SqlDeletionStore
 from include.tiering.model.ownership import LeaseRole, PartitionLease
 from include.tiering.model.retention import DeletionReason
 from include.tiering.model.segments import Verdict
+from include.tiering.runs.contract import WorkStore
 from include.tiering.runs.deletion_run import (
     DeletionItem,
     DeletionOutcome,
@@ -55,6 +56,13 @@ def store(engine: Engine, now: AdjustableNow) -> DeletionStore:
 def plan_of(partition=A, count: int = 2, number: int = 0) -> PlannedExpiration:
     segments = [segment_of(partition, number + n, 10 * n, 10 * n + 9) for n in range(count)]
     return planned_expiration(partition, *segments)
+
+
+def test_an_empty_plan_of_a_copy_is_not_that_of_a_deletion(store: DeletionStore, work: WorkStore) -> None:
+    """Both have the same hash: nothing."""
+    store.save_plan("run-1", [])
+    with pytest.raises(StateConflictError, match="run run-1 has another plan already"):
+        work.save_plan("run-1", [])
 
 
 def test_the_newest_event_is_one_of_this_cluster_after_the_given_time(store, work, engine, now) -> None:

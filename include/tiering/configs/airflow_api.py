@@ -38,7 +38,9 @@ class Login:
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise AirflowApiError(f"{path} holds no login for Airflow's API: {type(error).__name__}") from error
         if mode & _OTHERS_MAY_READ:
-            raise AirflowApiError(f"{path} holds a password and others may read it (mode {mode:04o}): chmod 600 it")
+            raise AirflowApiError(
+                f"{path} holds a password and others may read or change it (mode {mode:04o}): chmod 600 it"
+            )
         return login
 
 

@@ -53,7 +53,7 @@ class Waits(Reason):
     NOT_OURS = "not-ours", "another owner expires this topic", True
     STOPPED = "stopped", "stopped by a failed segment: retention by time and size waits"
     NAME_TAKEN = "name-taken", "another topic has, or may have, its name: retention set on the name does not apply"
-    TOPIC_DELETED = "topic-deleted", "its topic was deleted: its remote segments stay for now"
+    TOPIC_DELETED = "topic-deleted", "the deletion of its topic was recorded: its remote segments stay for now"
     PUBLISHED = "published", "brokers may take over segments that were published: these stay"
 
 

@@ -197,13 +197,19 @@ class TimeIndex:
 
 
 def timestamp_of(entry: bytes) -> int | None:
-    """Return the timestamp of one entry, None if it is all zero."""
+    """Return the timestamp of one of several entries, None if it is all zero."""
     return int.from_bytes(entry[:8], "big", signed=True) if any(entry) else None
 
 
 def trim_time_index(data: bytes) -> bytes:
-    """Remove the zero entries at the end. Raises FormatError if the length is not a multiple of an entry."""
-    return data[: trimmed_length(data, TIME_ENTRY_BYTES)]
+    """Remove the zero entries at the end, unless there is one entry alone.
+
+    That one is an entry: brokers write it for timestamp 0 at the base offset, if no record is younger.
+
+    Raises:
+        FormatError: the length is not a multiple of an entry.
+    """
+    return data if len(data) == TIME_ENTRY_BYTES else data[: trimmed_length(data, TIME_ENTRY_BYTES)]
 
 
 def parse_time_index(data: bytes, *, base_offset: int) -> TimeIndex:

@@ -132,8 +132,9 @@ class SqlWorkStore(SqlBatches):
         with self._writing() as (connection, now_ms):
             values = key | {"kind": LeaseRole.COPY, "plan_hash": plan_hash, "created_at_ms": now_ms}
             if not insert_if_absent(connection, runs, values):
-                known = select(runs.c.plan_hash).where(runs.c.cluster_id == self._cluster_id, runs.c.run_id == run_id)
-                if connection.execute(known).scalar_one() != plan_hash:
+                is_run = and_(runs.c.cluster_id == self._cluster_id, runs.c.run_id == run_id)
+                known = connection.execute(select(runs.c.kind, runs.c.plan_hash).where(is_run)).one()
+                if tuple(known) != (LeaseRole.COPY, plan_hash):
                     raise StateConflictError(f"run {run_id} has another plan already: use a new run id")
                 return
             rows = [key | _partition_values(planned) for planned in partitions]

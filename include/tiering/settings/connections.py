@@ -27,6 +27,9 @@ _SERVER: Final = re.compile(r"(\[[0-9a-fA-F:.]+\]|[a-zA-Z0-9._-]{1,255}):([0-9]{
 _OTHERS_MAY_READ: Final = stat.S_IRWXG | stat.S_IRWXO
 _LOGIN: Final = ("sasl_username", "sasl_password")
 _CERTIFICATE: Final = ("ssl_certificate_location", "ssl_key_location", "ssl_key_password")
+_TLS: Final = ("ssl_ca_location", *_CERTIFICATE)
+_MOST_SOCKET_TIMEOUT_MS: Final = 300_000
+"""librdkafka accepts no larger `socket.timeout.ms`; requests of our own protocol use the same value."""
 
 
 def check_bootstrap_servers(servers: Any) -> Any:
@@ -124,7 +127,10 @@ class MetadataTopicSettings(ConnectionSettings):
 
 
 def publisher_connection(cluster: ConnectionSettings, publisher: ConnectionSettings) -> ConnectionSettings:
-    """Return the publisher's settings; where its login, its certificate or another setting is unset, the cluster's."""
+    """Return the publisher's settings; where its login, its certificate or another setting is unset, the cluster's.
+
+    On a listener without TLS, the publisher has no use for the cluster's certificates.
+    """
     chosen: dict[str, Any] = {}
     for names in (_LOGIN, _CERTIFICATE):
         own = any(getattr(publisher, name) is not None for name in names)
@@ -132,17 +138,37 @@ def publisher_connection(cluster: ConnectionSettings, publisher: ConnectionSetti
     for name in ConnectionSettings.model_fields.keys() - chosen.keys():
         own_value = getattr(publisher, name)
         chosen[name] = getattr(cluster, name) if own_value is None else own_value
+    if not (chosen["security_protocol"] or DEFAULT_PROTOCOL).endswith("SSL"):
+        chosen |= {name: getattr(publisher, name) for name in _TLS}
     return ConnectionSettings.model_construct(**chosen)
 
 
 def check_connection(connection: ConnectionSettings, section: str) -> None:
-    """Check that login and protocol belong together; with TLS, also certificate, key and the files.
+    """Check that login, certificates and protocol belong together; with TLS, also the files.
 
     Raises:
         SettingError: they do not, or a file cannot be used. The message names the setting below `section`, or the
             file, never a secret.
     """
     protocol = connection.security_protocol or DEFAULT_PROTOCOL
+    _check_login(connection, section, protocol)
+    if not protocol.endswith("SSL"):
+        for name in _TLS:
+            if getattr(connection, name) is not None:
+                raise SettingError(
+                    f"{section}.{name} is set, but {section}.security_protocol is {protocol}, which is not encrypted:"
+                    " SSL or SASL_SSL"
+                )
+        return
+    if (connection.ssl_certificate_location is None) != (connection.ssl_key_location is None):
+        raise SettingError(f"{section}.ssl_certificate_location and {section}.ssl_key_location go together")
+    for name in ("ssl_ca_location", "ssl_certificate_location", "ssl_key_location"):
+        path = getattr(connection, name)
+        if path is not None:
+            _check_file(path, f"{section}.{name}", is_secret=name == "ssl_key_location")
+
+
+def _check_login(connection: ConnectionSettings, section: str, protocol: str) -> None:
     if protocol.startswith("SASL_"):
         for name in ("sasl_mechanism", *_LOGIN):
             if getattr(connection, name) is None:
@@ -151,14 +177,6 @@ def check_connection(connection: ConnectionSettings, section: str) -> None:
         raise SettingError(
             f"{section} has a SASL login, but {section}.security_protocol is {protocol}: SASL_SSL or SASL_PLAINTEXT"
         )
-    if not protocol.endswith("SSL"):
-        return
-    if (connection.ssl_certificate_location is None) != (connection.ssl_key_location is None):
-        raise SettingError(f"{section}.ssl_certificate_location and {section}.ssl_key_location go together")
-    for name in ("ssl_ca_location", "ssl_certificate_location", "ssl_key_location"):
-        path = getattr(connection, name)
-        if path is not None:
-            _check_file(path, f"{section}.{name}", is_secret=name == "ssl_key_location")
 
 
 def librdkafka_config(connection: ConnectionSettings) -> dict[str, str | int]:
@@ -173,7 +191,7 @@ def librdkafka_config(connection: ConnectionSettings) -> dict[str, str | int]:
             "(in the configuration file, or as TIERING_CLUSTER__BOOTSTRAP_SERVERS)"
         )
     config: dict[str, str | int] = {
-        "socket.timeout.ms": min(connection.request_timeout_ms or DEFAULT_TIMEOUT_MS, 300_000),
+        "socket.timeout.ms": min(connection.request_timeout_ms or DEFAULT_TIMEOUT_MS, _MOST_SOCKET_TIMEOUT_MS),
         "security.protocol": connection.security_protocol or DEFAULT_PROTOCOL,
     }
     for name in ConnectionSettings.model_fields.keys() - {"request_timeout_ms", "security_protocol"}:
@@ -194,4 +212,6 @@ def _check_file(path: Path, name: str, *, is_secret: bool) -> None:
     if is_empty:
         raise SettingError(f"{name}: {shown} is empty")
     if is_secret and mode & _OTHERS_MAY_READ:
-        raise SettingError(f"{name}: {shown} is a private key and others may read it (mode {mode:04o}): chmod 600 it")
+        raise SettingError(
+            f"{name}: {shown} is a private key and others may read or change it (mode {mode:04o}): chmod 600 it"
+        )

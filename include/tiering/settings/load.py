@@ -76,7 +76,7 @@ def from_file(path: Path) -> Layer:
     mode = stat.S_IMODE(path.stat().st_mode)
     if secrets and mode & _OTHERS_MAY_READ:
         raise SettingError(
-            f"{printable(str(path))} holds a secret ({secrets[0]}) and others may read it (mode {mode:04o}): "
+            f"{printable(str(path))} holds a secret ({secrets[0]}) and others may read or change it (mode {mode:04o}): "
             f"chmod 600 it, or set {by_name()[secrets[0]].environment_name} instead"
         )
     return layer

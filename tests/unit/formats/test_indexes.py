@@ -113,6 +113,14 @@ def test_trimming_times_drops_the_zero_tail_and_nothing_else() -> None:
     assert indexes.trim_time_index(bytes(60)) == b""
 
 
+def test_a_zero_entry_alone_is_that_of_timestamp_0_at_the_base_offset() -> None:
+    """Kafka's TimeIndex writes and reads it so: `maybeAppend(0, 100, true)` in an index of base offset 100."""
+    index = indexes.check_time_index(bytes(12), base_offset=100, end_offset=180)
+    assert (index.timestamps_ms.tolist(), index.offsets.tolist()) == ([0], [100])
+    assert indexes.trim_time_index(bytes(12)) == bytes(12)
+    assert "zero entries" in str(_time_failure(bytes(24)))
+
+
 def test_an_entry_at_the_base_offset_is_not_zero() -> None:
     entry = T0_MS.to_bytes(8, "big") + bytes(4)
     assert indexes.trim_time_index(entry + bytes(24)) == entry

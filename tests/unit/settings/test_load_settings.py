@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka.admin import AdminClient
 
 from include.tiering.configs.config_catalogue import all_configs
 from include.tiering.errors import SettingError
@@ -409,7 +410,7 @@ def test_a_file_that_holds_a_password_is_private(tmp_path: Path) -> None:
     file = tmp_path / "tiering.toml"
     file.write_text(f'cluster.sasl_password = "{SECRET}"\n')
     file.chmod(0o640)
-    with pytest.raises(SettingError, match="others may read it") as caught:
+    with pytest.raises(SettingError, match="others may read or change it") as caught:
         load_settings(file, environ={})
     assert SECRET not in str(caught.value)
     file.chmod(0o600)
@@ -435,6 +436,25 @@ def test_a_publisher_never_meets_the_password_of_another_user() -> None:
         check_connection(publisher, "metadata_topic")
 
 
+def test_a_publisher_on_a_listener_without_tls_needs_no_certificate_of_the_cluster() -> None:
+    plain = {"TIERING_METADATA_TOPIC__SECURITY_PROTOCOL": "SASL_PLAINTEXT"}
+    settings = load_settings(environ={**SASL, "TIERING_CLUSTER__SSL_CA_LOCATION": "/ca.pem", **plain})
+    publisher = publisher_connection(settings.cluster, settings.metadata_topic)
+    check_connection(publisher, "metadata_topic")
+    assert "ssl.ca.location" not in librdkafka_config(publisher)
+    settings = load_settings(environ={**SASL, "TIERING_METADATA_TOPIC__SSL_CA_LOCATION": "/ca.pem", **plain})
+    with pytest.raises(SettingError, match=r"metadata_topic\.ssl_ca_location is set"):
+        check_connection(publisher_connection(settings.cluster, settings.metadata_topic), "metadata_topic")
+
+
+@pytest.mark.parametrize(("given_ms", "socket_ms"), [("9000", 9_000), ("2000000000", 300_000)])
+def test_librdkafka_gets_a_timeout_that_it_takes(given_ms: str, socket_ms: int) -> None:
+    """It refuses a longer one."""
+    config = librdkafka_config(_connection({**SASL, "TIERING_CLUSTER__REQUEST_TIMEOUT_MS": given_ms}))
+    assert config["socket.timeout.ms"] == socket_ms
+    AdminClient({"socket.timeout.ms": config["socket.timeout.ms"]})
+
+
 def test_a_publisher_has_a_listener_and_a_certificate_of_its_own() -> None:
     own = {
         "TIERING_METADATA_TOPIC__BOOTSTRAP_SERVERS": "kafka-1:9094",
@@ -456,6 +476,10 @@ def test_a_publisher_has_a_listener_and_a_certificate_of_its_own() -> None:
         ({"TIERING_CLUSTER__SASL_USERNAME": ""}, "cluster.sasl_username is not set"),
         ({"TIERING_CLUSTER__SASL_PASSWORD": ""}, "cluster.sasl_password is not set"),
         ({"TIERING_CLUSTER__SECURITY_PROTOCOL": "SSL"}, "has a SASL login, but cluster.security_protocol is SSL"),
+        (
+            {"TIERING_CLUSTER__SECURITY_PROTOCOL": "SASL_PLAINTEXT", "TIERING_CLUSTER__SSL_CA_LOCATION": "/ca.pem"},
+            "cluster.ssl_ca_location is set, but cluster.security_protocol is SASL_PLAINTEXT, which is not encrypted",
+        ),
         (
             {"TIERING_CLUSTER__SSL_KEY_LOCATION": "/k"},
             "ssl_certificate_location and cluster.ssl_key_location go together",
@@ -482,7 +506,10 @@ def test_files_are_looked_at_before_they_are_used(tmp_path: Path) -> None:
         "TIERING_CLUSTER__SSL_CERTIFICATE_LOCATION": str(certificate),
         "TIERING_CLUSTER__SSL_KEY_LOCATION": str(key),
     }
-    with pytest.raises(SettingError, match=r"is a private key and others may read it \(mode 0640\): chmod 600 it"):
+    with pytest.raises(SettingError, match=r"is a private key and others may read or change it \(mode 0640\)"):
+        check_connection(_connection(environ), "cluster")
+    key.chmod(0o620)
+    with pytest.raises(SettingError, match=r"others may read or change it \(mode 0620\): chmod 600 it"):
         check_connection(_connection(environ), "cluster")
     key.chmod(0o600)
     check_connection(_connection(environ), "cluster")

@@ -167,9 +167,9 @@ def _largest_timestamp(directory: BrokerDirectory, log: LogFile) -> int:
         if index.size_bytes:
             start = index.size_bytes - indexes.TIME_ENTRY_BYTES
             timestamp_ms = indexes.timestamp_of(index.read_at(start, indexes.TIME_ENTRY_BYTES))
-            if timestamp_ms is None:
+            if timestamp_ms is None and start:
                 raise FormatError("the time index ends in zero entries", start)
-            return timestamp_ms
+            return timestamp_ms or 0
     with directory.file(offset_file(log.base_offset, FileKind.LOG)) as file:
         largest = max((batch.header.max_timestamp for batch in iter_headers(file)), default=NO_TIMESTAMP)
     return largest if largest != NO_TIMESTAMP else log.modified_ms

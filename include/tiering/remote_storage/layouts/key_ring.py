@@ -189,7 +189,7 @@ def _content(path: Path, *, is_secret: bool = False) -> bytes:
         raise SettingError(f"key file {_shown(path)} cannot be read: {error.strerror or error}") from error
     if is_secret and mode & _OTHERS_MAY_READ:
         raise SettingError(
-            f"key file {_shown(path)} is a private key that others may read (mode {mode:04o}): chmod 600"
+            f"key file {_shown(path)} is a private key that others may read or change (mode {mode:04o}): chmod 600"
         )
     if len(content) > _MAX_FILE_BYTES:
         raise SettingError(f"key file {_shown(path)} is larger than {_MAX_FILE_BYTES} bytes")

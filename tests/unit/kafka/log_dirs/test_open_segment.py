@@ -13,7 +13,7 @@ from include.tiering.kafka.log_dirs.dirs import LogDirLocation
 from include.tiering.kafka.log_dirs.source import LogDirSource
 from include.tiering.model.segments import TopicIdPartition, Uuid
 from tests.doubles.log_dirs import LOG_STARTS, ORDERS, BrokerLogDir, PartitionDirectory
-from tests.doubles.record_batches import old_batch
+from tests.doubles.record_batches import old_batch, record_batch
 from tests.doubles.tiered_topic import config_record, partition_change, partition_record, remove_topic, topic_record
 
 OTHER_TOPIC = Uuid(b"orders-topic-id1")
@@ -265,6 +265,31 @@ def test_the_check_pass_hands_over_all_that_is_copied(tmp_path: Path) -> None:
     assert checked.data.transaction_index is None
     assert (checked.first_offset, checked.last_offset, checked.batch_count) == (10, 19, 2)
     assert checked.max_timestamp_ms == 1_700_000_000_019
+
+
+def test_records_of_1970_whose_time_index_is_one_zero_entry_are_no_damage(tmp_path: Path) -> None:
+    """Any producer may send them: timestamp 0, and the first batch has one record."""
+    partition, source, replica_id = _sound(tmp_path)
+    batches = [record_batch(10 + number, timestamp_ms=0) for number in range(10)]
+    partition.segment(10, batches, next_base=20)
+    assert partition.file(10, "timeindex").read_bytes() == bytes(12)
+    for deep in (False, True):
+        report = source.scan(deep=deep)
+        segment = report.replicas[0].segments[1]
+        assert (report.errors, segment.is_corrupt, segment.max_timestamp_ms) == ((), False, 0)
+    with source.open_segment(replica_id, 10) as opened:
+        checked = opened.check()
+        assert (checked.data.time_index, checked.max_timestamp_ms) == (bytes(12), 0)
+
+
+def test_a_zero_entry_alone_that_the_log_contradicts_is_damage(tmp_path: Path) -> None:
+    partition, source, replica_id = _sound(tmp_path)
+    partition.file(10, "timeindex").write_bytes(bytes(12))
+    with (
+        source.open_segment(replica_id, 10) as opened,
+        pytest.raises(CorruptFileError, match="timestamp 0 for offset 10, but the batch there does not have it"),
+    ):
+        opened.check()
 
 
 def test_a_deleted_segment_can_be_read_to_its_end(tmp_path: Path) -> None:

@@ -190,8 +190,8 @@ class HandoverEvidence:
     `hold_seconds`: the free space on the disks must suffice for the records that producers append in this time.
     `count_once`: a person declared that every broker has the fix of KAFKA-20732. `retention_order`: that of the
     handover; that of a new one if there is none.
-    `local_target_bytes`: local.retention.bytes at the end of the handover; negative if neither the handover nor the old
-    config sets a limit.
+    `local_target_ms`, `local_target_bytes`: local.retention.ms and .bytes at the end of the handover; negative if
+    neither the handover nor the old configs set a limit.
     """
 
     topic: str
@@ -209,6 +209,7 @@ class HandoverEvidence:
     frozen: Mapping[int, FrozenPartition] = field(default_factory=dict)
     now_ms: int = 0
     hold_seconds: int = 0
+    local_target_ms: int = UNLIMITED
     local_target_bytes: int = UNLIMITED
     count_once: bool = False
     retention_order: RetentionOrder = RetentionOrder.LOCAL_FIRST

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from include.tiering.handover.checks import CheckResult
-from include.tiering.handover.rules import HandoverState, HandoverStep, RetentionOrder
+from include.tiering.handover.rules import HandoverState, HandoverStep, RetentionOrder, is_before
 from include.tiering.model.ownership import LeaseRole, PartitionLease
 from include.tiering.model.segments import TopicIdPartition, Uuid
 from include.tiering.runs.deletion_run import Approval
@@ -330,10 +330,18 @@ def _forgotten(handover: Handover, now_ms: int) -> ForgottenHandover | None:
         if is_parked
         else "its retention overrides may be in force, so that nothing of the topic expires"
     )
-    ways_out = f"./tiering handover {handover.topic} --resume, or {'--archive-again' if is_parked else '--undo'}"
+    why = f" ({handover.detail})" if handover.detail else ""
     return ForgottenHandover(
         handover,
         since_ms,
-        f"the handover of {handover.topic} {waits}, at {handover.step} for {format_duration(idle_ms / 1000)}, and"
-        f" {meanwhile}. {ways_out}",
+        f"the handover of {handover.topic} {waits}, at {handover.step} for {format_duration(idle_ms / 1000)}{why}, and"
+        f" {meanwhile}. {ways_out(handover)}",
     )
+
+
+def ways_out(handover: Handover) -> str:
+    """Return the command that continues an open handover, and the option that gives the topic back, if one does."""
+    resume = f"./tiering handover {handover.topic} --resume"
+    if handover.state is HandoverState.PARKED:
+        return f"{resume}, or --archive-again"
+    return f"{resume}, or --undo" if is_before(handover.step, HandoverStep.WATCH) else resume

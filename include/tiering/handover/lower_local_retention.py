@@ -7,9 +7,14 @@
                 remote-only segments were compared                                           last compared offset
     final       both configs have the requested or       retention.bytes, if it is still     the next try
                 their old values                         unlimited
+    checked     the check `retention-bytes-is-safe` has  the same                            the next try, which changes
+                a result                                                                     local retention no more
     safe        no broker that starts again can delete   nothing                             -
                 records within retention.bytes, which
                 has its old value again
+
+A local retention that is set by hand after `checked` therefore stays: where brokers keep too many local segments, a
+lower one is the way out.
 
 Records served by brokers are compared with the records in the store, after the checksum of the stored bytes was
 compared with the source's checksum, if that is known. So no local copy is needed for the comparison, and a repeated try
@@ -41,13 +46,14 @@ from include.tiering.units import format_bytes
 def lower_local_retention(run: HandoverRun) -> StepResult:
     """Lower local retention to the requested or else the old values, and compare records after each level.
 
-    If retention.bytes was not restored before, it is restored last, once that is safe; until then the step waits.
+    If retention.bytes was not restored before, it is restored last, once that is safe. Until then the step waits; it
+    stops if brokers delete no more local segments.
 
     Raises:
         BrokersError: the brokers do not answer, or refuse a change.
         RemoteStorageError: a stored segment cannot be read, or has another checksum than the source.
     """
-    final = final_configs(run)
+    final = {} if _was_lowered(run) else final_configs(run)
     if any(key in final for key in LOCAL_OVERRIDES):
         for level in _levels(run, final):
             change_configs(run, run.handover.topic, {LOCAL_BYTES: str(level)})
@@ -64,17 +70,25 @@ def lower_local_retention(run: HandoverRun) -> StepResult:
     return _restore_bytes(run)
 
 
+def _was_lowered(run: HandoverRun) -> bool:
+    """Return whether local retention has had its final value: only then the check of this step is evaluated."""
+    return bool(run.ports.handovers.checks(run.handover.handover_id, HandoverStep.LOCAL_RETENTION))
+
+
 def _restore_bytes(run: HandoverRun) -> StepResult:
     """Restore retention.bytes, if it is still overridden, as soon as a restart of a broker does no harm with it.
 
     Returns:
-        WAIT if that is not so within `settle_seconds`, by which time brokers should have deleted local segments.
+        WAIT if that is not so within `settle_seconds`, by which time brokers should have deleted local segments; STOP
+        if brokers delete no more of them, or after a difference between the records of a remote-only segment.
     """
     deadline = run.ports.clock.monotonic() + run.ports.limits.settle_seconds
     while _is_held(run, TOTAL_BYTES):
         hold_overrides(run, (TOTAL_BYTES,))
         result = evaluate_checks(run, HandoverStep.LOCAL_RETENTION, evidence_of(run))
         if result.end is StepEnd.DONE:
+            if (difference := compare_remote_only(run)) is not None:
+                return difference
             restore_overrides(run, (TOTAL_BYTES,))
         elif run.ports.clock.monotonic() >= deadline:
             return result

@@ -32,6 +32,17 @@ def _restarts(evidence: HandoverEvidence) -> Iterator[Remark]:
             )
 
 
+def _within_total(evidence: HandoverEvidence) -> Iterator[Remark]:
+    for unit, local in (("ms", evidence.local_target_ms), ("bytes", evidence.local_target_bytes)):
+        total = evidence.limit(f"retention.{unit}", evidence.old_configs)
+        if 0 <= total < local:
+            yield Remark(
+                f"local.retention.{unit} would be {local} at the end, more than retention.{unit} {total}",
+                f"Kafka refuses this with remote storage: --undo this handover and begin with --local-retention-{unit}"
+                f" {total} or less; or raise retention.{unit}, then --resume",
+            )
+
+
 def _waits_for_local_retention(evidence: HandoverEvidence) -> bool:
     """Return whether retention.bytes may be restored only once local and remote copies are far below it."""
     limit = evidence.limit("retention.bytes", evidence.old_configs)
@@ -53,7 +64,7 @@ def _comes_back(evidence: HandoverEvidence) -> Iterator[Remark]:
             smaller = (
                 f"begin with --local-retention-bytes {fits} or less (segments larger than that stay a while longer)"
                 if fits > 0
-                else "begin with --local-retention-bytes 1"
+                else f"begin with --local-retention-bytes {1 if replica.active_bytes else 0}"
             )
             yield Remark(
                 f"at the end {rolled_bytes} remote bytes and {replica.kept_bytes} local ones would be"
@@ -90,24 +101,43 @@ def _may_come_back(evidence: HandoverEvidence) -> Iterator[Remark]:
         remote_bytes = sum(segment.size_bytes for segment in remote)
         both_bytes = sum(segment.size_bytes for segment in remote if segment.end_offset >= replica.earliest_local)
         if both_bytes > 0 and remote_bytes + replica.local_bytes > limit * _FAR_BELOW:
-            yield Remark(
+            found = (
                 f"{remote_bytes} remote and {replica.local_bytes} local bytes, {both_bytes} of them in both places, are"
-                f" more than {_FAR_BELOW:.0%} of retention.bytes {limit}",
+                f" more than {_FAR_BELOW:.0%} of retention.bytes {limit}"
+            )
+            is_lasting = replica.kept_bytes >= replica.local_bytes and evidence.local_target_ms < 0
+            if is_lasting:
+                local = evidence.local_target_bytes
+                found += (
+                    f"; brokers delete no more of them with local.retention.bytes {'unlimited' if local < 0 else local}"
+                    f" and {replica.active_bytes} bytes in the active segment"
+                )
+            yield Remark(
+                found,
                 "a broker that starts now may count them twice, so retention.bytes stays at -1: --resume when brokers"
-                " have deleted local segments; or set retention.bytes of the topic to a larger value or to -1, which"
+                " have deleted local segments; set a lower local.retention.bytes for that, which stays (with 0 brokers"
+                " roll the active segment, too); or set retention.bytes of the topic to a larger value or to -1, which"
                 " replaces the old value; or set tiering.handover.brokers.count.once=true if every broker has the fix"
                 " of KAFKA-20732",
                 partition.partition,
-                CheckOutcome.WAITING,
+                CheckOutcome.REFUSED if is_lasting else CheckOutcome.WAITING,
             )
 
 
+_BEFORE_PUBLISHING: Final = frozenset({HandoverStep.PRECONDITIONS, HandoverStep.QUALITY_CHECK, HandoverStep.RECHECK})
+
 RETENTION_CHECKS: Final = (
+    NamedCheck(
+        "local-retention-fits-total",
+        "no limit of local retention at the end is above that of total retention",
+        _within_total,
+        _BEFORE_PUBLISHING,
+    ),
     NamedCheck(
         "retention-bytes-can-come-back",
         "at the end, local and remote copies together are far below retention.bytes, or brokers count them once",
         _comes_back,
-        frozenset({HandoverStep.PRECONDITIONS, HandoverStep.QUALITY_CHECK}),
+        _BEFORE_PUBLISHING,
     ),
     NamedCheck(
         "restarts-are-harmless",

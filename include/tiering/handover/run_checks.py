@@ -177,6 +177,7 @@ def gather(ports: HandoverPorts, topic: str, topic_id: Uuid, handover: Handover 
         frozen={seeded.topic_id_partition.partition: _frozen(seeded) for seeded in seed},
         now_ms=now_ms,
         hold_seconds=ports.limits.hold_seconds,
+        local_target_ms=local_limits[0],
         local_target_bytes=local_limits[1],
         count_once=ports.limits.count_once,
         retention_order=RetentionOrder.LOCAL_FIRST if handover is None else handover.retention_order,
@@ -238,8 +239,13 @@ def _old_configs(
 
 
 def _local_limits(handover: Handover | None, old_configs: Mapping[str, str]) -> tuple[int, int]:
-    """Return the requested local.retention.ms and .bytes, each else the old value; -1 if that is no limit."""
-    wanted = LocalRetention() if handover is None else handover.wanted
+    """Return local.retention.ms and .bytes at the end of the handover, each -1 if that is no limit.
+
+    These are the requested values, else the old ones. In the last step those in force count: the step has set them, and
+    a person may have changed them since.
+    """
+    is_set = handover is not None and handover.step is HandoverStep.LOCAL_RETENTION
+    wanted = LocalRetention() if handover is None or is_set else handover.wanted
     asked = (wanted.local_retention_ms, wanted.local_retention_bytes)
     had = (old_configs.get(key, "") for key in (LOCAL_MS, LOCAL_BYTES))
     limit_ms, limit_bytes = (

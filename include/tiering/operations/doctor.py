@@ -10,8 +10,8 @@ from typing import Final, TypedDict
 
 from include.tiering.copying.plan import CopyPlan, HeldBack, HeldBackPartition, errors_about
 from include.tiering.errors import printable
-from include.tiering.handover.contract import Handover
-from include.tiering.handover.rules import HandoverState
+from include.tiering.handover.checks import CheckResult
+from include.tiering.handover.contract import Handover, ways_out
 from include.tiering.kafka.log_dirs.contract import IneligibleReason, Replica, UnfinishedTransaction
 from include.tiering.model.reasons import Reason
 from include.tiering.model.segments import TopicIdPartition
@@ -312,8 +312,11 @@ _ADVICE: Final[Mapping[IneligibleReason, str]] = {
 }
 
 
-def diagnose_handovers(open_handovers: Iterable[Handover]) -> tuple[Diagnosis, ...]:
-    """Return one line per open handover: its state and step, and its detail."""
+def diagnose_handovers(open_handovers: Iterable[tuple[Handover, Sequence[CheckResult]]]) -> tuple[Diagnosis, ...]:
+    """Return one line per open handover: its state, step and detail, and what to do about it.
+
+    With each handover come its latest check results. If one of them is the detail, the advice begins with its own.
+    """
     return tuple(
         Diagnosis(
             open_handover.topic,
@@ -321,11 +324,15 @@ def diagnose_handovers(open_handovers: Iterable[Handover]) -> tuple[Diagnosis, .
             Cause.HANDOVER,
             f"a handover is {open_handover.state} at {open_handover.step}"
             + (f": {open_handover.detail}" if open_handover.detail else ""),
-            f"./tiering handover {open_handover.topic} --resume, or "
-            + ("--archive-again" if open_handover.state is HandoverState.PARKED else "--undo"),
+            "; ".join((*_what_to_do(open_handover, results), ways_out(open_handover))),
         )
-        for open_handover in open_handovers
+        for open_handover, results in open_handovers
     )
+
+
+def _what_to_do(handover: Handover, results: Sequence[CheckResult]) -> tuple[str, ...]:
+    named = (result.what_to_do for result in results if result.numbers and result.numbers in handover.detail)
+    return tuple(filter(None, (next(named, ""),)))
 
 
 def diagnose_published(topic: str, segments: int) -> tuple[Diagnosis, ...]:

@@ -22,6 +22,7 @@ from include.tiering.errors import (
     SettingError,
     SourceError,
 )
+from include.tiering.handover.report import latest_checks
 from include.tiering.kafka.cluster.contract import Brokers, ClusterMetadata
 from include.tiering.kafka.log_dirs.contract import LogSource, Replica, UnfinishedTransaction, matches
 from include.tiering.model.ownership import LeaseRole, TopicOwner
@@ -167,7 +168,11 @@ class OperationsService:
         """Return why the topic of this name is not tiered: a line per open handover, then those of `diagnose`."""
         with suppress(MetadataUnavailableError):
             store = self._stores().handovers
-            handovers = [open_handover for open_handover in store.open_handovers() if open_handover.topic == topic]
+            handovers = [
+                (open_handover, latest_checks(store, open_handover))
+                for open_handover in store.open_handovers()
+                if open_handover.topic == topic
+            ]
             published = diagnose_published(topic, self._published_segments(topic))
             return (*diagnose_handovers(handovers), *published, *self._diagnose_copies(topic))
         return self._diagnose_copies(topic)

@@ -5,9 +5,11 @@ from dataclasses import replace
 import pytest
 from sqlalchemy import text
 
-from include.tiering.handover.contract import LocalRetention
+from include.tiering.handover.contract import ALONE_MS, LocalRetention, forgotten_handovers
+from include.tiering.handover.report import latest_checks
 from include.tiering.handover.rules import HandoverState, HandoverStep
 from include.tiering.kafka.log_dirs.contract import ReplicaId
+from include.tiering.operations.doctor import diagnose_handovers
 from tests.doubles.handover_world import SEGMENT_BYTES, TOPIC, TOPIC_ID, handover_world
 
 TOTAL = "11000"
@@ -121,6 +123,76 @@ def test_a_handover_that_began_with_the_other_order_ends_with_it(world):
     assert world.configs["retention.bytes"] == TOTAL
     assert lost_by_restarts(world) == [0, 1], "what the order is for"
     assert world.carry_on().state is HandoverState.DONE
+
+
+def test_what_producers_brought_while_a_person_was_asked_counts_before_anything_is_published(world):
+    world.begin(LocalRetention(None, 2_000))
+    world.brokers.alter_topic_configs(TOPIC, {"retention.bytes": "11200"})
+    world.carry_on()
+    world.approve()
+    world.roll(0)
+    stopped = world.carry_on()
+    assert (stopped.state, stopped.step) == (HandoverState.STOPPED, HandoverStep.RECHECK)
+    assert "retention-bytes-can-come-back (partition 0)" in stopped.detail
+    world.undo()
+    assert world.handover.state is HandoverState.UNDONE
+    assert world.configs["retention.bytes"] == "11200"
+
+
+def test_total_retention_that_is_set_below_local_retention_meanwhile_stops_it_before_anything_is_published(world):
+    world.begin(LocalRetention(None, 1_000))
+    world.carry_on(until=HandoverStep.PRECONDITIONS)
+    world.brokers.alter_topic_configs(TOPIC, {"retention.bytes": "999"})
+    stopped = world.carry_on()
+    assert (stopped.state, stopped.step) == (HandoverState.STOPPED, HandoverStep.QUALITY_CHECK)
+    checks = world.handovers.checks(stopped.handover_id, HandoverStep.QUALITY_CHECK)
+    (said,) = (one for one in checks if one.name == "local-retention-fits-total")
+    assert said.numbers == "local.retention.bytes would be 1000 at the end, more than retention.bytes 999"
+
+
+@pytest.fixture
+def kept(world):
+    """At the last step, with more local bytes than the limit allows: it was lowered when that could not be seen."""
+    world.brokers.alter_topic_configs(TOPIC, {"retention.bytes": "16000"})
+    world.begin(LocalRetention(None, 5_000))
+    world.up_to(HandoverStep.LOCAL_RETENTION)
+    world.brokers.alter_topic_configs(TOPIC, {"retention.bytes": "14000"})
+    return world
+
+
+def test_where_brokers_delete_no_more_it_does_not_wait_for_ever(kept):
+    stopped = kept.carry_on()
+    assert (stopped.state, stopped.step) == (HandoverState.STOPPED, HandoverStep.LOCAL_RETENTION)
+    assert "8000 remote and 5000 local bytes, 4000 of them in both places, are more than 90%" in stopped.detail
+    assert "; brokers delete no more of them with local.retention.bytes 5000 and 1000 bytes in the" in stopped.detail
+    (said,) = diagnose_handovers([(stopped, latest_checks(kept.handovers, stopped))])
+    assert said.finding.endswith(stopped.detail)
+    assert "set a lower local.retention.bytes" in said.advice
+    assert said.advice.endswith("; ./tiering handover orders --resume")
+
+
+def test_where_time_lets_them_go_it_waits(kept):
+    kept.brokers.alter_topic_configs(TOPIC, {"local.retention.ms": "600000"})
+    kept.forgetful = True
+    assert kept.carry_on().state is HandoverState.ACTIVE
+
+
+def test_a_local_retention_that_is_set_then_stays_and_ends_it(kept):
+    kept.carry_on()
+    kept.brokers.alter_topic_configs(TOPIC, {"local.retention.bytes": "0"})
+    done = kept.carry_on(resume=True)
+    assert done.state is HandoverState.DONE
+    assert (kept.configs["retention.bytes"], kept.configs["local.retention.bytes"]) == ("14000", "0")
+    assert all(seeded.compared_offset == 80 for seeded in kept.handovers.seed(done.handover_id))
+
+
+def test_the_watch_says_what_it_waits_for_and_that_no_undo_helps(kept):
+    kept.forgetful = True
+    kept.carry_on()
+    waiting = kept.handover
+    (found,) = forgotten_handovers([waiting], waiting.updated_at_ms + ALONE_MS + 1)
+    assert waiting.detail in found.message
+    assert found.message.endswith("./tiering handover orders --resume")
 
 
 def test_where_brokers_are_declared_to_count_once_both_come_back_at_once(world):

@@ -168,6 +168,27 @@ PROVOKED = [
         "more than 90% of retention.bytes 900000, with 211000 bytes in both places",
     ),
     (
+        BEFORE,
+        "local-retention-fits-total",
+        REFUSED,
+        replace(BEGUN, local_target_bytes=900_001),
+        "local.retention.bytes would be 900001 at the end, more than retention.bytes 900000",
+    ),
+    (
+        LAST,
+        "local-retention-fits-total",
+        REFUSED,
+        replace(SOUND, old_configs={"retention.ms": "1000"}, local_target_ms=1_001),
+        "local.retention.ms would be 1001 at the end, more than retention.ms 1000",
+    ),
+    (
+        LOCAL_RETENTION,
+        "retention-bytes-is-safe",
+        REFUSED,
+        with_replica(both_places(remote_bytes=500_000, local_bytes=311_000), kept_bytes=311_000),
+        "delete no more of them with local.retention.bytes unlimited",
+    ),
+    (
         LOCAL_RETENTION,
         "retention-bytes-is-safe",
         WAITING,
@@ -348,6 +369,15 @@ def test_the_largest_local_retention_that_fits_is_named():
     full = with_replica(NEAR, local_bytes=950_000)
     (said,) = (one for one in results_of(CHECKS, BEFORE, full) if one.outcome is REFUSED)
     assert "--local-retention-bytes 1;" in said.what_to_do
+    emptied = with_replica(NEAR, local_bytes=950_000, active_bytes=0)
+    (said,) = (one for one in results_of(CHECKS, BEFORE, emptied) if one.outcome is REFUSED)
+    assert "--local-retention-bytes 0;" in said.what_to_do, "with 1, brokers would keep the newest rolled segment"
+
+
+@pytest.mark.parametrize("limits", [{}, {"retention.ms": "-1", "retention.bytes": "-1"}], ids=["unknown", "unlimited"])
+def test_local_retention_is_within_unlimited_retention(limits):
+    evidence = replace(BEGUN, old_configs=limits, local_target_ms=10**9, local_target_bytes=10**9)
+    assert worst(results_of(CHECKS, BEFORE, evidence)) is CheckOutcome.PASSED
 
 
 @pytest.mark.parametrize(

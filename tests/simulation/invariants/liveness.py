@@ -215,12 +215,19 @@ class Closing:
                 HeldBack.LOST: True,
                 HeldBack.FAILED_AGAIN: True,
                 HeldBack.STORE_IN_DOUBT: bool(self._world.watch.rotten),
+                HeldBack.STOPPED: self._is_stopped_by_a_published_one(held.topic_id_partition),
             }
             is_seen = held.divergence is not None and not held.divergence.is_behind
             if is_seen and not self._world.watch.divergences.is_recorded(held.topic_id_partition):
                 self._world.watch.broken("a divergence that was seen is recorded", f"{held.topic_id_partition}")
             if not excused.get(held.reason, False) and not self._world.watch.foreign_history:
                 self._world.watch.broken("no gap is made by the platform", f"{held.topic_id_partition}: {held}")
+
+    def _is_stopped_by_a_published_one(self, partition: TopicIdPartition) -> bool:
+        """A failed segment that would expire stays as long as brokers know it: its deletion is published first."""
+        watch, place = self._world.watch, (str(partition.topic_id), partition.partition)
+        rows = [row for row in watch.rows.known.values() if row.place == place and row.stops]
+        return any(watch.publishing.is_published(row) for row in rows)
 
     def _require_no_divergence(self) -> None:
         """What the leader has below the last copied offset is what was copied, unless a plan says that it is not, or

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from include.tiering.audit.record import Guard
 from include.tiering.copying.plan import HeldBack
 from include.tiering.model.ownership import TopicOwner
+from include.tiering.model.segments import TopicIdPartition
 from include.tiering.remote_storage.store_ownership import MARKER_KEY
 from tests.simulation.invariants.closing import DecisionClosing, GuardClosing, HandoverClosing, PublicationClosing
 from tests.simulation.invariants.rows import DELETING, FINISHED, GONE, STARTED, SUFFIXES, Row

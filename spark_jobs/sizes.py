@@ -33,7 +33,7 @@ from typing import Any, Final
 from pyspark.sql import DataFrame, Row, SparkSession, functions
 
 from include.tiering.app import App, open_app
-from include.tiering.app.evaluators import great_expectations
+from include.tiering.app.adapters import great_expectations
 from include.tiering.cli.exit_codes import ExitCode
 from include.tiering.clock import SystemClock
 from include.tiering.model.segments import RemoteLogSegmentId, RemoteLogSegmentState, TopicIdPartition, Uuid
@@ -206,7 +206,7 @@ def recount(
         OSError: a result cannot be written.
     """
     now_ms = SystemClock().now_ms()
-    suites = app.adapters.suites.in_force
+    suites = app.adapters.suites
     results = results_dir(options.output, now_ms, keep_runs=app.settings.data_docs.keep_runs)
     began = time.monotonic()
     session.conf.set("spark.sql.shuffle.partitions", str(options.ranges))
@@ -279,7 +279,7 @@ def compare_with_store(
         (RemoteLogSegmentId(_partition_of(row, names), Uuid.parse(row.segment_id)), Suspicion(row.suspicion))
         for row in found[:most]
     ]
-    evaluator = great_expectations(app.adapters.suites.in_force.stored, results)
+    evaluator = great_expectations(app.adapters.suites.stored, results)
     differences = settle_stored(asked, app.adapters.stores.metadata, app.adapters.storage, evaluator)
     counted = stored.agg(
         functions.sum("objects").alias("objects"),

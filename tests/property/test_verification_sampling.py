@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 from include.tiering.model.segments import Depth, RemoteLogSegmentId, Uuid, Verdict
 from include.tiering.quotas.contract import QuotasInForce
 from include.tiering.segments.contract import SegmentRow
+from include.tiering.verification.measures import bytes_to_read
 from include.tiering.verification.plan import (
     PLACES,
     RollingSample,
     VerificationPlan,
     VerificationReason,
     VerificationSample,
-    bytes_to_read,
     place_of,
     plan_verification,
 )

@@ -4,9 +4,10 @@ The settings determine which adapters are used. Each adapter is opened at its fi
 opened. `Stores` has the SQL stores.
 """
 
+import logging
 import secrets
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import cached_property, partial
 from pathlib import Path
@@ -14,7 +15,6 @@ from typing import Any
 
 from sqlalchemy import Engine
 
-from include.tiering.app.evaluators import SuiteFiles, great_expectations
 from include.tiering.app.metrics import METRICS
 from include.tiering.audit.finding import AuditedMetadata
 from include.tiering.audit.plan_removals import RemovalStore
@@ -56,12 +56,12 @@ from include.tiering.metadata_sync.publish import Publisher
 from include.tiering.metadata_sync.sql_ingestion import SqlMetadataIngestion
 from include.tiering.metadata_sync.sql_publication import SqlPublicationStore
 from include.tiering.model.ownership import RaisedBy, StorePlace
-from include.tiering.quotas.contract import QuotaKind, QuotaLedger, QuotaObserver, Quotas
+from include.tiering.quotas.contract import QuotaLedger, Quotas
 from include.tiering.quotas.metrics import CountedTopicQuotas, process_quota_metrics
 from include.tiering.quotas.shared_quotas import AnnouncingLedger, SharedQuotas, SqlLedgerStore, open_ledger_engine
 from include.tiering.quotas.sql_topic_quotas import SqlTopicQuotas
 from include.tiering.quotas.topic_quotas import TopicQuotas
-from include.tiering.recovery.contract import MetadataRecovery, SegmentAdoption
+from include.tiering.recovery.contract import SegmentAdoption
 from include.tiering.recovery.sql_recovery import SqlMetadataRecovery
 from include.tiering.remote_storage.claim_store import ClaimStep, StoreGenerations
 from include.tiering.remote_storage.location import (
@@ -98,7 +98,8 @@ from include.tiering.verification.measures import PartitionMeasure, SegmentMeasu
 from include.tiering.verification.plan import VerificationStore
 from include.tiering.verification.rules import RuleEvaluator
 from include.tiering.verification.sql_verifications import SqlVerificationStore
-from include.tiering.verification.suites import LazyRuleEvaluator
+from include.tiering.verification.suite_files import SuitesInForce, read_suites
+from include.tiering.verification.suites import LazyRuleEvaluator, Suite
 
 
 class Stores:
@@ -222,12 +223,10 @@ class Adapters:
         if isinstance(quotas := opened.get("quotas"), SharedQuotas):
             quotas.close()
             process_quota_metrics().settle()
-        if "pools" in opened:
-            self.pools.close()
         if isinstance(brokers := opened.get("brokers"), KafkaBrokers):
             brokers.close()
-        for topic in opened.keys() & {"metadata_topic_reader", "metadata_topic_writer"}:
-            opened[topic].close()
+        for client in opened.keys() & {"pools", "metadata_topic_reader", "metadata_topic_writer"}:
+            opened[client].close()
         for engine in opened.keys() & {"_ledger_engine", "_patient_ledger_engine", "engine"}:
             opened[engine].dispose()
         for storage in ("storage", "unguarded_storage", "object_listing", "orphans"):
@@ -274,10 +273,6 @@ class Adapters:
         """The SQL stores. Raises MetadataUnavailableError as `cluster_id` does."""
         return Stores(self.engine, self.cluster_id)
 
-    def recovery_of(self, cluster_id: str) -> MetadataRecovery:
-        """Return the store for rebuilding metadata, before the database serves any cluster."""
-        return SqlMetadataRecovery(self.engine, cluster_id)
-
     # The remote store.
 
     @cached_property
@@ -318,7 +313,7 @@ class Adapters:
         """This host and this database."""
         return RaisedBy(socket.gethostname(), description_of(self._database_url), self.clock.now_ms())
 
-    # Log directories and brokers.
+    # Log directories and brokers. Only processes that connect to brokers load librdkafka.
 
     @cached_property
     def cluster_metadata(self) -> ClusterMetadata:
@@ -367,7 +362,6 @@ class Adapters:
     @cached_property
     def metadata_topic_reader(self) -> MetadataTopic:
         """The metadata topic with the reading principal. Raises SettingError without bootstrap servers."""
-        # librdkafka is loaded only by processes that connect to brokers.
         from include.tiering.kafka.metadata_topic.kafka import KafkaMetadataTopic
 
         return KafkaMetadataTopic(self.client_config(), clock=self.clock)
@@ -410,13 +404,16 @@ class Adapters:
     @cached_property
     def quotas(self) -> Quotas:
         """The quotas, which all processes that send or read for this cluster share through the ledger."""
+        # In this order: without a database there must be no ledger beside it.
+        ledger = SqlLedgerStore(cluster_id=self.cluster_id, engine=self._ledger_engine)
+        metrics = process_quota_metrics()
+        metrics.tally.measure_over(EffectiveConfigs(settings=self.settings, store=self.stores.configs).quota_windows())
         return SharedQuotas(
-            # In this order: without a database there must be no ledger beside it.
-            SqlLedgerStore(cluster_id=self.cluster_id, engine=self._ledger_engine),
+            ledger,
             self.clock,
             random_bytes=secrets.token_bytes,
             stored_quotas=lambda: quotas_in_force(self.stores.configs.snapshot()),
-            observer=self._quota_observer(),
+            observer=metrics,
         )
 
     @cached_property
@@ -433,17 +430,24 @@ class Adapters:
         configs = FreshTopicQuotaConfigs(stores.configs, self.clock, enabled=enabled, gone=gone)
         return CountedTopicQuotas(SqlTopicQuotas(self.engine, self.cluster_id, configs), process_recorder())
 
-    # Rules, evaluated by Great Expectations.
+    # Rules, evaluated by Great Expectations. It takes seconds to import: only processes that need it wait.
 
     @cached_property
-    def suites(self) -> SuiteFiles:
-        return SuiteFiles(self.settings.suites.directory)
+    def suites(self) -> SuitesInForce:
+        """The suites; Great Expectations has loaded and tried what files add. Raises SettingError for a wrong file."""
+        suites = read_suites(self.settings.suites.path)
+        if suites.has_expectations:
+            logging.getLogger("great_expectations").setLevel(logging.WARNING)
+            from include.tiering.verification.great_expectations_evaluator import check_expectations
+
+            check_expectations(suites)
+        return suites
 
     def segment_evaluator(self, results_dir: Path | None = None) -> RuleEvaluator[SegmentMeasure]:
-        return LazyRuleEvaluator(self.suites.in_force.segments, partial(great_expectations, results_dir=results_dir))
+        return LazyRuleEvaluator(self.suites.segments, partial(great_expectations, results_dir=results_dir))
 
     def partition_evaluator(self, results_dir: Path | None = None) -> RuleEvaluator[PartitionMeasure]:
-        return LazyRuleEvaluator(self.suites.in_force.partitions, partial(great_expectations, results_dir=results_dir))
+        return LazyRuleEvaluator(self.suites.partitions, partial(great_expectations, results_dir=results_dir))
 
     @property
     def _database_url(self) -> str:
@@ -467,14 +471,10 @@ class Adapters:
             return self._were_known
         return False
 
-    def _quota_observer(self) -> QuotaObserver:
-        metrics = process_quota_metrics()
-        settings = EffectiveConfigs(settings=self.settings, store=self.stores.configs).settings()
-        copy, fetch = settings.copy_quota_window, settings.fetch_quota_window
-        metrics.tally.measure_over(
-            {
-                QuotaKind.COPY: (copy.num, copy.size_seconds * 1000),
-                QuotaKind.FETCH: (fetch.num, fetch.size_seconds * 1000),
-            }
-        )
-        return metrics
+
+def great_expectations(suites: Sequence[Suite], results_dir: Path | None = None) -> RuleEvaluator[Any]:
+    """Return an evaluator of the rules in `suites`. It stores results below `results_dir`, unless that is None."""
+    logging.getLogger("great_expectations").setLevel(logging.WARNING)
+    from include.tiering.verification.great_expectations_evaluator import GreatExpectationsEvaluator
+
+    return GreatExpectationsEvaluator(suites, results_dir=results_dir)

@@ -30,6 +30,7 @@ from include.tiering.operations.set_up import SetUpService
 from include.tiering.operations.store_owner import StoreOwnerService
 from include.tiering.reading.service import ReadService
 from include.tiering.recovery.service import RecoveryService
+from include.tiering.recovery.sql_recovery import SqlMetadataRecovery
 from include.tiering.remote_storage.location import access_of, open_inventory, open_storage
 from include.tiering.remote_storage.store_ownership import StoreOwnership
 from include.tiering.runs.approval import QuestionService
@@ -40,6 +41,7 @@ from include.tiering.segments.topics import TopicLifecycle, gone_topics
 from include.tiering.settings import TieringSettings, load_settings
 from include.tiering.sizes.service import SizeService
 from include.tiering.verification.service import VerificationService
+from include.tiering.verification.suite_files import read_suites
 
 _HANDOVER_LEASE_MS: Final = 30_000
 
@@ -226,7 +228,7 @@ class App:
             storage=lambda: adapters.storage,
             place=lambda: adapters.place,
             raised_by=adapters.raised_by,
-            recovery_of=adapters.recovery_of,
+            recovery_of=lambda cluster_id: SqlMetadataRecovery(adapters.engine, cluster_id),
             adoption=lambda: adapters.stores.recovery,
             metadata=lambda: adapters.stores.metadata,
             registry=lambda: adapters.stores.registry,
@@ -287,7 +289,7 @@ class App:
             log_dirs=self.log_dirs,
             has_brokers=adapters.has_brokers,
             ledger=lambda: adapters.quota_ledger,
-            suite_files=adapters.suites.changes,
+            suite_files=lambda: read_suites(self.settings.suites.path).changes,
         )
 
     @cached_property

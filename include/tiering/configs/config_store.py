@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import Final, Protocol
 
 from include.tiering.clock import Clock
+from include.tiering.quotas.contract import QuotaKind
 from include.tiering.quotas.topic_quotas import TOPIC_QUOTAS_ENABLE, TOPIC_THRESHOLD, TOTAL_THRESHOLD, TopicQuotaConfigs
 from include.tiering.settings import TieringSettings, with_dynamic
 
@@ -196,6 +197,15 @@ class EffectiveConfigs:
 
     def settings(self) -> TieringSettings:
         return with_dynamic(self._settings, self._store.of_entity(ALL_BROKERS))
+
+    def quota_windows(self) -> dict[QuotaKind, tuple[int, int]]:
+        """Return over what the rates of quotas are measured: the samples, and the milliseconds of a sample."""
+        settings = self.settings()
+        copy, fetch = settings.copy_quota_window, settings.fetch_quota_window
+        return {
+            QuotaKind.COPY: (copy.num, copy.size_seconds * 1000),
+            QuotaKind.FETCH: (fetch.num, fetch.size_seconds * 1000),
+        }
 
     def topic_retentions(self) -> dict[str, TopicRetention]:
         """Return the retention of each topic with a config of its own, by name; "" is the default's, if any."""

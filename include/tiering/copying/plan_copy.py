@@ -12,7 +12,6 @@ from typing import Final
 
 from include.tiering.configs.config_store import RETENTION_MS, EffectiveConfigs, TopicRetention
 from include.tiering.copying.copy_checks import next_action, undecided_offsets
-from include.tiering.copying.copy_lag import with_delayed
 from include.tiering.copying.finish_abandoned import continuing_copies, replacement_copies
 from include.tiering.copying.next_segments import (
     NOTHING_FAILED,
@@ -20,6 +19,7 @@ from include.tiering.copying.next_segments import (
     next_segments,
     past_retention_segments,
     with_compacted,
+    with_delayed,
 )
 from include.tiering.copying.plan import (
     WAITING_CANNOT_HELP,
@@ -408,7 +408,7 @@ class CopyPlanner:
     ) -> ScanReport:
         """Return the report with more segments marked as ineligible: compacted ones, and those whose copy is delayed.
 
-        See `next_segments.with_compacted`, and `copy_lag.with_delayed`, which is left out if `at_once`.
+        See `with_compacted`, and `with_delayed`, which is left out if `at_once`.
         """
         found = with_compacted(report, self._metadata, self._source().leading_compacted, failed)
         if at_once:

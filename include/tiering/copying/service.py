@@ -128,7 +128,7 @@ class CopyService:
             limit_bytes: upper limit for the planned `.log` bytes (a larger first segment is planned alone); None for
                 no limit.
             dry_run: whether to claim nothing, register nothing and store no plan.
-            at_once: whether segments are planned, too, whose copy their topic delays (`copy_lag`).
+            at_once: whether segments are planned, too, whose copy their topic delays.
 
         Raises:
             SettingError: `log_dirs` is empty, or they belong to another cluster than the database.

@@ -9,7 +9,7 @@ because its content is still to come. Such an object cannot be told from an obje
 object counts as absent, unless its kind may be empty. An object with wrong bytes is damaged.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final, Protocol
@@ -356,19 +356,3 @@ class RemoteStorage(Protocol):
             RemoteStorageError: a check of the store failed; the message says why.
         """
         ...
-
-
-_MAY_BE_EMPTY: Final = frozenset({ObjectKind.OFFSET_INDEX, ObjectKind.TIME_INDEX, ObjectKind.TRANSACTION_INDEX})
-"""Kinds of objects that may have 0 bytes: each holds one index, and an index of a small segment may have no entry."""
-
-
-def absent_kinds(
-    stored: Iterable[StoredObject | KeptObject], required: Collection[ObjectKind]
-) -> tuple[ObjectKind, ...]:
-    """Return the required kinds whose object is missing, or has 0 bytes although that kind cannot; sorted by value."""
-    there = {
-        stored_object.kind
-        for stored_object in stored
-        if stored_object.size_bytes or stored_object.kind in _MAY_BE_EMPTY
-    }
-    return tuple(sorted(set(required) - there))

@@ -1,5 +1,6 @@
 """Check that the store has the copies that the metadata describe: every object, with the right lengths and checksums.
 
+- `absent_kinds` names the objects that a segment lacks.
 - `WholeCopy` checks one segment. A log that was compressed or encrypted on its way is read back.
 - `StoreWitness` checks another segment (the witness) before a missing segment counts as lost. A segment with all of its
   objects may be damaged, but it is not lost, so nothing else is checked. If any of its objects is missing or wrongly
@@ -11,7 +12,7 @@
 - `prove_place` checks segments of every partition before the location of a store changes or is first recorded.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import chain
@@ -34,9 +35,23 @@ from include.tiering.remote_storage.contract import (
     RemoteStorage,
     SegmentReader,
     StoredObject,
-    absent_kinds,
 )
 from include.tiering.segments.contract import RemoteLogMetadata, SegmentRow
+
+_MAY_BE_EMPTY: Final = frozenset({ObjectKind.OFFSET_INDEX, ObjectKind.TIME_INDEX, ObjectKind.TRANSACTION_INDEX})
+"""Kinds of objects that may have 0 bytes: each holds one index, and an index of a small segment may have no entry."""
+
+
+def absent_kinds(
+    stored: Iterable[StoredObject | KeptObject], required: Collection[ObjectKind]
+) -> tuple[ObjectKind, ...]:
+    """Return the required kinds whose object is missing, or has 0 bytes although that kind cannot; sorted by value."""
+    there = {
+        stored_object.kind
+        for stored_object in stored
+        if stored_object.size_bytes or stored_object.kind in _MAY_BE_EMPTY
+    }
+    return tuple(sorted(set(required) - there))
 
 
 class Suspicion(StrEnum):

@@ -4,7 +4,6 @@ Settings of a `DynamicSection` may be changed while jobs run.
 """
 
 from decimal import Decimal
-from pathlib import Path
 from typing import Annotated, Final
 
 from pydantic import BeforeValidator, Field
@@ -212,11 +211,6 @@ class SuitesSettings(Section):
         "expectations ([expectations](expectations.md)). Commands, Airflow's workers and triggerer, and Spark drivers "
         "read it. Unset: the built-in rules.",
     )
-
-    @property
-    def directory(self) -> Path | None:
-        """Return the path of the directory, None if it is unset."""
-        return None if self.path is None else Path(self.path)
 
 
 Price = Annotated[str, BeforeValidator(check_price)]

@@ -353,3 +353,20 @@ def _fill_succession(
         measurements.add(
             "leader_epoch_regressions", 1, after, f"begins {back} epochs below leader epoch {epoch} of segment {other}"
         )
+
+
+_INDEX_BYTES_PER_INTERVAL: Final = 20
+_INTERVAL_BYTES: Final = 4096
+"""Default of Kafka's `index.interval.bytes`: per interval an offset index grows by 8 bytes, a time index up to 12."""
+
+_ABOUT_BYTES: Final = {Depth.SHALLOW: 17 * 1024, Depth.DEEP: 1024}
+"""Estimated bytes of manifest, producer snapshot and leader epochs; for a shallow measure also of the part of the log
+that it reads, which is larger if the last batch is large."""
+
+
+def bytes_to_read(segment: RemoteLogSegmentMetadata, depth: Depth) -> int:
+    """Return about how many bytes a measure of this segment reads from the store."""
+    log_bytes = segment.segment_size_bytes
+    indexes = log_bytes // _INTERVAL_BYTES * _INDEX_BYTES_PER_INTERVAL
+    of_log = log_bytes if depth is Depth.DEEP else 0
+    return of_log + indexes + _ABOUT_BYTES[depth]

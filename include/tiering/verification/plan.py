@@ -42,6 +42,7 @@ from include.tiering.model.segments import (
 from include.tiering.quotas.contract import QuotasInForce, Scope, fetch_scopes
 from include.tiering.segments.contract import QualityResult, SegmentRow
 from include.tiering.units import GIB
+from include.tiering.verification.measures import bytes_to_read
 
 KEPT_PLANS_MS: Final = 30 * 24 * 60 * 60 * 1000
 """Age in milliseconds. Older plans are deleted when a new plan is stored."""
@@ -215,14 +216,6 @@ def place_of(segment_id: RemoteLogSegmentId) -> int:
     return int.from_bytes(hashlib.blake2b(segment_id.id.value, digest_size=8).digest())
 
 
-_INDEX_BYTES_PER_INTERVAL: Final = 20
-_INTERVAL_BYTES: Final = 4096
-"""Default of Kafka's `index.interval.bytes`: per interval an offset index grows by 8 bytes, a time index up to 12."""
-
-_ABOUT_BYTES: Final = {Depth.SHALLOW: 17 * 1024, Depth.DEEP: 1024}
-"""Estimated bytes of manifest, producer snapshot and leader epochs; for a shallow measure also of the part of the log
-that it reads, which is larger if the last batch is large."""
-
 _ABOUT_REQUESTS: Final = {Depth.SHALLOW: 8, Depth.DEEP: 6}
 """Requests for object attributes, manifest, indexes and log: one range if deep, usually three ranges if shallow."""
 
@@ -234,14 +227,6 @@ class ReadCost:
     read_bytes: int
     requests: int
     seconds: float | None
-
-
-def bytes_to_read(segment: RemoteLogSegmentMetadata, depth: Depth) -> int:
-    """Return about how many bytes a measure of this segment reads from the store."""
-    log_bytes = segment.segment_size_bytes
-    indexes = log_bytes // _INTERVAL_BYTES * _INDEX_BYTES_PER_INTERVAL
-    of_log = log_bytes if depth is Depth.DEEP else 0
-    return of_log + indexes + _ABOUT_BYTES[depth]
 
 
 class CostOfReading:

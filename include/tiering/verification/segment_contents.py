@@ -23,8 +23,8 @@ from include.tiering.remote_storage.contract import (
     RemoteStorage,
     StoredObject,
     TransformedSizes,
-    absent_kinds,
 )
+from include.tiering.segments.stored_copies import absent_kinds
 
 _T = TypeVar("_T")
 

@@ -83,13 +83,13 @@ class SuitesInForce:
         return "; ".join(named) or "no file changes a rule"
 
 
-def read_suites(directory: Path | None) -> SuitesInForce:
+def read_suites(directory: Path | str | None) -> SuitesInForce:
     """Return the built-in suites, changed by the files in `directory`; without a directory, unchanged.
 
     Raises:
         SettingError: the directory or a file in it cannot be read, or a file is wrong; the message has the file.
     """
-    changes = {} if directory is None else _read_all(directory)
+    changes = {} if directory is None else _read_all(Path(directory))
     own_ids: dict[str, Path] = {}
 
     def changed(suites: Iterable[Suite]) -> tuple[Suite, ...]:

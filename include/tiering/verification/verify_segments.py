@@ -42,10 +42,7 @@ from include.tiering.remote_storage.contract import RemoteStorage
 from include.tiering.segments.contract import RemoteLogMetadata, SegmentRow
 from include.tiering.units import GIB
 from include.tiering.verification.measure_segment import measure_segment
-from include.tiering.verification.measures import SegmentMeasure
-from include.tiering.verification.plan import (
-    bytes_to_read,
-)
+from include.tiering.verification.measures import SegmentMeasure, bytes_to_read
 from include.tiering.verification.record_verdicts import (
     LOSS_LIMITS,
     LossLimits,

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from include.tiering.configs.config_store import CopyLag
-from include.tiering.copying.copy_lag import following, is_due, lag_in_force, with_delayed
+from include.tiering.copying.next_segments import following, is_due, lag_in_force, with_delayed
 from include.tiering.kafka.cluster.contract import TopicMetadata
 from include.tiering.kafka.log_dirs.contract import IneligibleReason, LogSegment, ReplicaId, ScanReport
 from include.tiering.model.leader_epochs import LeaderEpochs

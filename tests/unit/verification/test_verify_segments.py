@@ -19,8 +19,9 @@ from include.tiering.remote_storage.store_ownership import MARKER_KEY
 from include.tiering.segments.contract import PartitionRetentionState
 from include.tiering.telemetry.metrics import PrometheusRecorder
 from include.tiering.verification import verify_segments as module
+from include.tiering.verification.measures import bytes_to_read
 from include.tiering.verification.metrics import publish_verdicts
-from include.tiering.verification.plan import CostOfReading, ReadCost, bytes_to_read
+from include.tiering.verification.plan import CostOfReading, ReadCost
 from include.tiering.verification.rules import RuleEvaluator
 from include.tiering.verification.verify_segments import VerifyReport, verify_segments
 from tests.doubles.generations import always

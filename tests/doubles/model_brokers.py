@@ -154,6 +154,9 @@ class ModelBrokers:
     def partition(self, topic_id: Uuid, partition: int) -> ModelPartition:
         return next(one for one in self._topics.values() if one.topic_id == topic_id).partitions[partition]
 
+    def add_partition(self, topic_id: Uuid, partition: int) -> None:
+        next(one for one in self._topics.values() if one.topic_id == topic_id).partitions[partition] = ModelPartition()
+
     def fail(self, method: str, error: BrokersError, *, times: int | None = 1) -> None:
         """The next `times` calls of a method raise `error`; None: all of them, until `heal`."""
         self._faults.setdefault(method, []).append(_Fault(error, times))

@@ -31,7 +31,8 @@ end after their segment or group of segments. A verification does so too; a size
 work, ends by itself.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
@@ -62,7 +63,7 @@ from include.tiering.configs.pools import (
     pool_missing,
 )
 from include.tiering.configs.rules import check_rules, checked_changes, quotas_in_force
-from include.tiering.errors import ConfigRefusedError, SettingError
+from include.tiering.errors import ConfigRefusedError, MetadataUnavailableError, SettingError
 from include.tiering.quotas.contract import QuotaLedger, QuotaWorker
 from include.tiering.quotas.topic_quotas import TOPIC_QUOTAS_ENABLE, TOPIC_THRESHOLD, TOTAL_THRESHOLD
 from include.tiering.settings import TieringSettings
@@ -121,7 +122,8 @@ def alter_configs(
     Raises:
         SettingError: a name, value or entity is invalid by itself.
         ConfigRefusedError: the change breaks a rule together with the other values.
-        MetadataUnavailableError: the database is unreachable. The change may have been stored; repeat the call.
+        MetadataUnavailableError: the database or the ledger is unreachable. The change may have been stored, and the
+            message says so if it was; repeat the call.
     """
     checked = checked_changes(entity, changes, stored=store.of_entity(entity))
     of_topic_quotas = any(name in _READ_WHILE_RUNNING for name in checked)
@@ -132,13 +134,15 @@ def alter_configs(
         check(before, after)
 
     altered = store.alter(entity, checked, author=author, check=check_all)
-    ledger.announce(quotas_in_force(altered.snapshot))
+    with _saying_that_it_is_stored(entity):
+        ledger.announce(quotas_in_force(altered.snapshot))
     version, not_claimed = altered.snapshot.version, claim()
     quotas = {config.name for config in all_configs() if config.quota is not None}
     # Only quotas reach running workers by the ledger; its version says nothing about other configs.
     has_quota = any(name in quotas for name in checked)
     topic_quotas = topic_quota_configs(altered.snapshot.values, enabled=topic_quotas_enabled)
-    taken_by, not_taken_by = _wait_for(version, ledger, clock, wait_seconds) if has_quota else ((), ())
+    with _saying_that_it_is_stored(entity):
+        taken_by, not_taken_by = _wait_for(version, ledger, clock, wait_seconds) if has_quota else ((), ())
     return AlteredConfigs(
         entity,
         version,
@@ -150,6 +154,18 @@ def alter_configs(
         read_at_start=tuple(name for name in checked if name not in quotas and name not in _READ_WHILE_RUNNING),
         without_effect=topic_quotas.without_effect if of_topic_quotas else None,
     )
+
+
+@contextmanager
+def _saying_that_it_is_stored(entity: ConfigEntity) -> Iterator[None]:
+    """Say in an error of the ledger that the change was made before it."""
+    try:
+        yield
+    except MetadataUnavailableError as error:
+        raise MetadataUnavailableError(
+            f"the change of {entity} is stored, but whether workers use it is not known, as the quota ledger does not"
+            f" answer: {error}; repeat the command"
+        ) from error
 
 
 def _wait_for(

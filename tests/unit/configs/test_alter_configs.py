@@ -87,7 +87,8 @@ class _LedgerAway(ScriptedLedger):
 
 
 def test_a_change_that_was_not_announced_is_repaired_by_repeating_it(store: MemoryConfigStore) -> None:
-    with pytest.raises(MetadataUnavailableError):
+    words = "the change of brokers default is stored, .* the ledger is away; repeat the command"
+    with pytest.raises(MetadataUnavailableError, match=words):
         alter(store, _LedgerAway(), "10")
     assert store.of_entity(ALL_BROKERS) == {COPY: "10"}
     ledger = ScriptedLedger()

@@ -233,6 +233,8 @@ def test_brokers_that_delay_their_copies_are_neither_waited_for_nor_at_fault(wor
     world.up_to(HandoverStep.SWITCH)
     for _ in range(3):
         world.roll(0)
+    world.brokers.add_partition(TOPIC_ID, 2)  # It is new: nothing of it was published, and brokers upload nothing yet.
+    world.put(2, 1)
     assert world.carry_on().state is HandoverState.DONE
     assert world.configs["retention.bytes"] == TOTAL
     checks = world.handovers.checks(world.handover.handover_id)

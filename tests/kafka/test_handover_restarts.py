@@ -47,7 +47,7 @@ def test_a_restart_after_each_step_loses_nothing(cluster: KafkaCluster, tmp_path
     with deployment.library() as app, _producing(cluster, topic) as produced:
         begun = app.handover.begin(topic, LocalRetention(None, 1), author="lab").handover_id
         for step in STEPS:
-            done = _carried_beyond(app, begun, step)
+            done = _carried_beyond(cluster, app, begun, step)
             held = cluster.topic_config(topic)["retention.bytes"]
             cluster.restart()
             lost = _lost(cluster, topic)
@@ -87,7 +87,7 @@ def test_where_brokers_keep_too_many_segments_a_lower_local_retention_ends_it(
     cluster.alter_topic(topic, retention_bytes=str(largest * 2))
     with deployment.library() as app:
         begun = app.handover.begin(topic, LocalRetention(None, KEPT_BYTES), author="lab").handover_id
-        _carried_beyond(app, begun, HandoverStep.RETENTION)
+        _carried_beyond(cluster, app, begun, HandoverStep.RETENTION)
         limit = largest + KEPT_BYTES // 2
         cluster.alter_topic(topic, retention_bytes=str(limit))
         stopped = app.handover.carry_on(begun)
@@ -146,10 +146,11 @@ def _producing(cluster: KafkaCluster, topic: str) -> Iterator[list[int]]:
     assert not failures, failures
 
 
-def _carried_beyond(app: App, handover_id: Uuid, step: HandoverStep) -> Handover:
+def _carried_beyond(cluster: KafkaCluster, app: App, handover_id: Uuid, step: HandoverStep) -> Handover:
     """Run this step until it is done: it may wait for brokers that have just started, or for producers."""
     deadline = time.monotonic() + STEP_SECONDS
     while time.monotonic() < deadline:
+        assert cluster.broker.pid, "this says how it ended"
         found = app.handover.carry_on(handover_id, until=step)
         if found.step is HandoverStep.APPROVAL and found.plan_hash and found.approval is None:
             app.handover.approve(handover_id, found.plan_hash, author="lab")

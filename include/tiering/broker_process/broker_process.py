@@ -189,8 +189,11 @@ class BrokerProcess:
     @property
     def pid(self) -> int:
         """The process id. Raises BrokerProcessError if the broker does not run."""
-        if self.process is None or self.process.poll() is not None:
+        if self.process is None:
             raise BrokerProcessError(f"broker {self.node_id} does not run")
+        if (ended := self.process.poll()) is not None:
+            how = f"signal {-ended}" if ended < 0 else f"exit code {ended}"
+            raise BrokerProcessError(f"broker {self.node_id} does not run: it ended with {how}; its log is {self.log}")
         return self.process.pid
 
     def format(self, cluster_id: str) -> None:

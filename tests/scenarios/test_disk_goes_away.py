@@ -1,5 +1,6 @@
 """The disk of a directory store goes away while segments are copied: what is FINISHED lies on it all the same."""
 
+import os
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -63,6 +64,27 @@ class MountedDisk(RenamedDisk):
         mounted = subprocess.run(["mount", "--bind", str(self.disk), str(self.store)], capture_output=True, check=False)
         if mounted.returncode:
             pytest.skip("a bind mount needs root: run as root to unmount a real one")
+
+
+class ReplacedMarker(RenamedDisk):
+    """The disk stays, and its marker is something else: a pipe would hold a reader up for ever."""
+
+    def __init__(self, store: Path, replace: Callable[[Path], object]) -> None:
+        super().__init__(store)
+        self.marker, self.kept = store / "_tiering-store.json", store.with_name("marker")
+        self.replace = replace
+
+    def goes(self) -> None:
+        self.marker.rename(self.kept)
+        self.replace(self.marker)
+
+    def comes_back(self) -> None:
+        self.marker.rmdir() if self.marker.is_dir() else self.marker.unlink()
+        self.kept.rename(self.marker)
+
+
+def link_to_itself_elsewhere(marker: Path) -> None:
+    marker.symlink_to(marker.parent.with_name("marker"))
 
 
 @dataclass
@@ -142,11 +164,23 @@ def test_it_goes_away_while_bytes_are_sent(deployment: Deployment, take: int) ->
     require_whole_after(deployment, deployment.copied(take=take))
 
 
-def require_whole_after(deployment: Deployment, result: BatchResult) -> None:
+@pytest.mark.parametrize(
+    "replace", [os.mkfifo, link_to_itself_elsewhere, Path.mkdir, lambda marker: marker.write_bytes(b"\0{]" * 99)]
+)
+@pytest.mark.parametrize("moment", MOMENTS, ids=lambda moment: f"{moment[0]}-{moment[1]}")
+def test_its_marker_becomes_something_else(
+    tmp_path: Path, moment: tuple[CopyStep, int], replace: Callable[[Path], object]
+) -> None:
+    archive = Archive.of(tmp_path)
+    deployment = Deployment(archive, ReplacedMarker(tmp_path / "store", replace))
+    require_whole_after(deployment, deployment.copied(at=moment), because="_tiering-store.json")
+
+
+def require_whole_after(deployment: Deployment, result: BatchResult, *, because: str = "mounted") -> None:
     deployment.disk.comes_back()
     assert deployment.require_nothing_dangles() == len(result.copied)
     assert result.failed
-    assert all("mounted" in (failed.item.message or "") for failed in result.failed), result.failed
+    assert all(because in (failed.item.message or "") for failed in result.failed), result.failed
     deployment.archive.copy()
     assert deployment.require_nothing_dangles() == 10
     deployment.archive.require_served()

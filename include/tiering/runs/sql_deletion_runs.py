@@ -281,6 +281,8 @@ class SqlDeletionRuns(DatedStore, ABC):
 
     def withdraw(self, run_id: str, *, author: str) -> DeletionRun:
         """Implement `DeletionRuns.withdraw`."""
+        # A person typed it: bytes that are no text must not reach the driver, and no run has such an id.
+        run_id = stored_text(run_id)
         key = self._key_of(run_id)
         with self._writing() as (connection, now_ms):
             run = self._run(connection, run_id, lock=True)

@@ -149,6 +149,8 @@ def _parse(path: Path) -> dict[str, Any]:
         return tomllib.loads(text.decode())
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise SettingError(f"configuration file {shown} is not TOML: {error}") from error
+    except RecursionError:
+        raise SettingError(f"configuration file {shown} is not TOML: it is nested too deeply") from None
 
 
 def _flat(values: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:

@@ -361,10 +361,34 @@ def test_an_upload_or_version_of_a_known_segment_stays() -> None:
 
 
 def test_what_names_no_segment_is_not_ours() -> None:
+    """Only findings of the kinds that are removed count as spared, however many others there are."""
+    uploads = [found("open-multipart-upload", segment_id=None, upload_id=f"u{number}") for number in range(3)]
+    version = found("old-version", segment_id=None, version_id="v")
+    made = plan(*uploads, version, found("foreign-object", segment_id=None))
+    assert (made.removals, made.spared) == ((), {Spared.NO_SEGMENT: 3})
+    assert plan(*uploads, version, with_versions=True).spared == {Spared.NO_SEGMENT: 4}
+    assert plan(version, found("foreign-object", segment_id=None)).spared == {}
+
+
+@pytest.mark.parametrize("missing", ["segment_id", "topic_id", "partition", "topic"])
+def test_a_segment_is_known_by_its_id_its_topic_and_its_partition(missing: str) -> None:
+    made = plan(found(number=1), found(number=2, **{missing: None}))
+    assert (keys(made), made.spared) == (["orders/1.log"], {Spared.NO_SEGMENT: 1})
+
+
+def test_what_was_spared_is_counted_by_its_reason_and_goes_when_only_its_age_spared_it() -> None:
+    young, silent = OLD_MS + 1, None
     made = plan(
-        found("open-multipart-upload", segment_id=None, upload_id="u"), found("foreign-object", segment_id=None)
+        found(number=1, last_modified_ms=young),
+        found(number=1, suffix="indexes"),
+        found(number=2, last_modified_ms=silent),
+        found("adoptable", 3),
+        found(number=3, suffix="indexes"),
+        found(number=4),
     )
-    assert (made.removals, made.spared) == ((), {Spared.NO_SEGMENT: 1})
+    assert (keys(made), made.size_bytes) == (["orders/4.log"], 10)
+    assert made.spared == {Spared.YOUNG: 2, Spared.AGE_UNKNOWN: 1, Spared.COMPLETE: 1}
+    assert {reason.code for reason in Spared if reason.retriable} == {"young"}
 
 
 def test_versions_by_name_alone_and_markers_last() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from include.tiering.copying.next_segments import uncopied
-from include.tiering.copying.plan import HeldBack
+from include.tiering.copying.plan import HeldBack, LeftBecause
 from include.tiering.copying.plan_copy import leading_eligible, placed_batches, plan_copy, urgency
 from include.tiering.copying.run_scope import RunScope
 from include.tiering.kafka.cluster.contract import TopicMetadata
@@ -479,3 +479,55 @@ def test_placements_take_turns_for_batches(
     counts: dict[Placement, int], max_batches: int, expected: list[Placement]
 ) -> None:
     assert placed_batches(placed(counts), max_batches) == expected
+
+
+def test_what_passes_without_a_person_and_what_does_not():
+    assert {reason.code: reason.retriable for reason in HeldBack} == {
+        "not-ready": True,
+        "no-leader-replica": False,
+        "stopped": False,
+        "lost": False,
+        "failed-again": False,
+        "store-in-doubt": False,
+        "hole": False,
+        "log-divergence": False,
+        "byte-limit": True,
+        "not-eligible": True,
+        "damaged": False,
+        "compacted": False,
+        "not-ours": True,
+        "past-retention": True,
+    }
+    assert {reason.code: reason.retriable for reason in LeftBecause} == {
+        "failed": False,
+        "throttled": True,
+        "copied": True,
+        "held": True,
+        "paused": True,
+        "ended": True,
+        "unknown": False,
+    }
+
+
+def test_metadata_that_are_not_complete_need_nobody_and_a_stop_does():
+    source = replica("a", segment(0, 99), ACTIVE)
+    (waits,) = plan(source, known=Known(complete=False)).held_back
+    assert (waits.reason, waits.needs_a_person) == (HeldBack.NOT_READY, False)
+    (stopped,) = plan(source, known=Known(stopped="it failed")).held_back
+    assert (stopped.reason, stopped.needs_a_person) == (HeldBack.STOPPED, True)
+
+
+def test_a_source_whose_newest_epoch_is_the_archives_newest_is_behind_as_well():
+    """Epoch 5 is remote from 0 on, and begins at 200 in this log: nothing says that this is a later history."""
+    source = replace(
+        replica("a", segment(50, 99), segment(100, 299), ACTIVE, log_start=50),
+        leader_epochs=LeaderEpochs.of([(3, 50), (5, 200)]),
+    )
+    (held,) = plan(source, known=Known(copied=149, by_epoch={5: 149})).held_back
+    assert (held.reason, held.follow_from) == (HeldBack.DIVERGENCE, None)
+    assert held.divergence is not None
+    assert held.divergence.is_behind
+    later = replace(source, leader_epochs=LeaderEpochs.of([(3, 50), (6, 200)]))
+    (held,) = plan(later, known=Known(copied=149, by_epoch={5: 149})).held_back
+    assert held.divergence is not None
+    assert not held.divergence.is_behind

@@ -354,3 +354,14 @@ def test_a_raised_log_start_deletes_nothing_that_brokers_may_take_over(world):
     assert bases(world.plan()) == [("orders-0", [0, 100])]
     planner = replace(world.planner, held=lambda _: {first.id})
     assert bases(planner.plan("run", planner.partitions(), None, now_ms=NOW_MS)) == []
+
+
+def test_what_passes_without_a_person_and_what_does_not():
+    assert {reason.code: reason.retriable for reason in Waits} == {
+        "not-ready": True,
+        "not-ours": True,
+        "stopped": False,
+        "name-taken": False,
+        "topic-deleted": False,
+        "published": False,
+    }

@@ -337,3 +337,41 @@ def test_a_replica_that_the_cluster_has_in_another_directory_is_not_the_leaders(
 def test_leaving_directories_are_neither_chosen_nor_in_the_way(state: DirectoryState, reason: IneligibleReason) -> None:
     replicas = [_replica(2, end=999, state=state), _replica(2, directory=9)]
     assert refusals(replicas, _partition_metadata(2)) == [reason, None]
+
+
+def test_what_waiting_may_help_and_what_only_a_person_can() -> None:
+    needs_a_person = {
+        "ambiguous-replica",
+        "old-magic",
+        "no-leader-epoch",
+        "no-producer-snapshot",
+        "corrupt",
+        "after-corrupt",
+        "compacted-segment",
+    }
+    waits = {
+        "internal-topic",
+        "compacted",
+        "broker-tiered",
+        "topic-unknown",
+        "topic-removed",
+        "topic-contradicted",
+        "not-leader",
+        "being-deleted",
+        "being-moved",
+        "offsets-unknown",
+        "stale-log-dir",
+        "high-watermark-above-log-end",
+        "recovery-point-above-log-end",
+        "log-start-above-log-end",
+        "checkpoint-older-than-log",
+        "active",
+        "below-log-start",
+        "above-high-watermark",
+        "above-last-stable-offset",
+        "not-flushed",
+        "past-retention",
+        "copy-delayed",
+    }
+    assert {reason.code for reason in IneligibleReason if not reason.retriable} == needs_a_person
+    assert {reason.code for reason in IneligibleReason if reason.retriable} == waits

@@ -297,6 +297,31 @@ def test_an_index_that_lies_only_costs_time(partition: PartitionDirectory, entry
     assert _as_found(_end(partition)) == WHOLE
 
 
+@pytest.mark.parametrize(("relative_offset", "log_end"), [(99, 200), (100, 110), (101, 110)])
+def test_an_index_that_names_records_behind_the_end_makes_the_whole_log_be_read(
+    partition: PartitionDirectory, relative_offset: int, log_end: int
+) -> None:
+    """The log ends at 200. Of a log that lost records the tail alone says too little: 110..119 are damaged."""
+    with partition.file(100, "log").open("r+b") as log:
+        log.seek(len(BATCHES[0]) + 70)
+        log.write(b"\xff")
+    partition.file(100, "index").write_bytes(struct.pack(">ii", relative_offset, SIZE - len(BATCHES[-1])))
+    assert _end(partition).log_end_offset == log_end
+
+
+@pytest.mark.parametrize(("past_the_last_header", "is_believed"), [(0, True), (1, False)])
+def test_an_entry_may_name_the_last_batch_there_can_be(
+    tmp_path: Path, past_the_last_header: int, is_believed: bool
+) -> None:
+    """A batch without records is a header alone; behind it there is no room for another one."""
+    partition = BrokerLogDir(tmp_path / "data").partition()
+    header = len(record_batch(100, records=b""))
+    partition.segment(100, [record_batch(100), record_batch(101, records=b"")])
+    size = partition.file(100, "log").stat().st_size
+    partition.file(100, "index").write_bytes(struct.pack(">ii", 1, size - header + past_the_last_header))
+    assert _end(partition).batch_count == (1 if is_believed else 2)
+
+
 @pytest.mark.parametrize("kind", ["index", "timeindex"])
 def test_a_missing_or_strange_index_only_costs_time(partition: PartitionDirectory, kind: str) -> None:
     partition.file(100, kind).unlink()

@@ -19,6 +19,7 @@ from include.tiering.kafka.cluster.metadata_log import MetadataLog
 from include.tiering.kafka.log_dirs.contract import IneligibleReason, ReplicaId, ScanReport
 from include.tiering.kafka.log_dirs.dirs import LogDirLocation
 from include.tiering.kafka.log_dirs.source import LogDirSource
+from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.segments import TopicIdPartition, Uuid
 from tests.doubles.log_dirs import (
     CLEANED,
@@ -254,6 +255,16 @@ def test_the_log_start_is_the_highest_that_is_known(log_dir: BrokerLogDir) -> No
     report = _source(log_dir).scan()
     assert report.replicas[0].log_start_offset == 15
     assert _reasons(report) == [IneligibleReason.BELOW_LOG_START, None, ACTIVE]
+
+
+@pytest.mark.parametrize(("start", "is_kept"), [(24, True), (25, True), (26, False), (27, False)])
+def test_a_leader_epoch_that_begins_behind_the_logs_end_is_not_this_logs(
+    log_dir: BrokerLogDir, start: int, is_kept: bool
+) -> None:
+    """The log ends at 25. A new leader writes its epoch down before its first record."""
+    (log_dir.path / "orders-0" / "leader-epoch-checkpoint").write_text(f"0\n2\n0 0\n7 {start}\n")
+    (replica,) = _source(log_dir).scan().replicas
+    assert replica.leader_epochs == LeaderEpochs.of([(0, 0), (7, start)] if is_kept else [(0, 0)])
 
 
 def test_batches_from_before_there_were_epochs_are_not_below_the_log_start(tmp_path: Path) -> None:

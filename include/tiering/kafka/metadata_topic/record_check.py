@@ -27,7 +27,7 @@ _EPOCH: Final = struct.Struct(">iqB")
 _SIZE: Final = struct.Struct(">i")
 _UPDATE_HEAD: Final = struct.Struct(">iq")
 _TOPIC: Final = re.compile(rb"[A-Za-z0-9._-]{1,249}")
-_STARTED, _FINISHED = 0, 1
+_STARTED: Final = 0
 _LAST_STATE: Final = 3
 _LARGEST_SIZE: Final = 2**31 - 1
 

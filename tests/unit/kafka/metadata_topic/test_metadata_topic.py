@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError, Message
+from confluent_kafka import KafkaError, KafkaException, Message
 
 from include.tiering.errors import (
     MetadataTopicError,
@@ -31,6 +31,7 @@ from include.tiering.kafka.metadata_topic.kafka import (
     END_OF_PARTITION,
     LOGIN,
     UNKNOWN_PARTITION,
+    KafkaMetadataTopic,
     _record_from,
     error_for,
 )
@@ -165,6 +166,42 @@ def test_offsets_and_epochs_that_no_codec_of_ours_writes_are_refused() -> None:
 
 
 @pytest.mark.parametrize(
+    "fields",
+    [
+        {"start_offset": 0, "end_offset": 0, "segment_leader_epochs": LeaderEpochs.of([(0, 0)])},
+        {"segment_size_bytes": 1},
+        {"segment_size_bytes": 2**31 - 1},
+        {"segment_leader_epochs": LeaderEpochs.of([(0, 199)])},
+        {"segment_leader_epochs": LeaderEpochs.of([(0, 100), (1, 100)])},
+        {"custom_metadata": b"x" * 126},
+        {"custom_metadata": b"x" * 127},
+        {"custom_metadata": b"x" * (128 * 128 - 2)},
+        {"custom_metadata": b"x" * (128 * 128 - 1)},
+    ],
+)
+def test_what_is_just_within_the_rules_is_sound(fields: dict[str, Any]) -> None:
+    segment = _segment(**fields)
+    require_valid_record(encode(segment_record(segment)), _expected(segment))
+
+
+def test_a_state_that_kafka_does_not_have_is_refused() -> None:
+    segment = _segment()
+    value = encode(_record(segment, _FINISHED))
+    assert value[-2:] == b"\x01\x00"
+    for state in (4, 127):
+        with pytest.raises(PublicationRefusedError, match=f"there is no state {state}"):
+            require_valid_record(value[:-2] + bytes([state, 0]), _expected(segment, _FINISHED))
+
+
+@pytest.mark.parametrize("head", [b"\x00\x00\x00", b"\x02\x00\x00", b"\x01\x02\x00", b"\x01\x00\x01"])
+def test_a_frame_a_key_or_a_version_that_the_platform_never_writes_is_refused(head: bytes) -> None:
+    segment = _segment()
+    frame, key, version = head
+    with pytest.raises(PublicationRefusedError, match=f"frame {frame}, key {key}, version {version} is no record"):
+        require_valid_record(head + encode(segment_record(segment))[3:], _expected(segment))
+
+
+@pytest.mark.parametrize(
     ("fields", "says"),
     [
         ({"state": _STARTED}, "an update cannot begin a segment"),
@@ -295,6 +332,56 @@ def test_a_client_error_is_shown_if_the_call_has_none() -> None:
     assert str(error_for("offsets", None, client_error)) == "offsets: connection refused"
     assert str(error_for("offsets", error(7, "timed out"), client_error)) == "offsets: timed out"
     assert type(error_for("offsets", error(1, "no such offset"), client_error)) is RANGE
+
+
+@pytest.mark.parametrize(
+    ("reported", "said"),
+    [
+        ([], "offsets: no answer in time"),
+        ([(KafkaError._TRANSPORT, "first"), (KafkaError._ALL_BROKERS_DOWN, "second")], "offsets: first"),
+        ([(KafkaError._TRANSPORT, "first"), (KafkaError._SSL, "certificate")], "offsets: certificate"),
+        ([(KafkaError._SSL, "certificate"), (KafkaError._TRANSPORT, "later")], "offsets: certificate"),
+        ([(KafkaError._SSL, "certificate"), (KafkaError._AUTHENTICATION, "password")], "offsets: password"),
+        ([(58, "login failed"), (KafkaError._ALL_BROKERS_DOWN, "all down")], "offsets: login failed"),
+    ],
+)
+def test_of_what_the_client_reports_during_a_call_the_newest_login_error_counts_or_else_the_first(
+    reported: list[tuple[int, str]], said: str
+) -> None:
+    topic = KafkaMetadataTopic({"bootstrap.servers": "127.0.0.1:1"})
+    report = topic._client_config()["error_cb"]
+
+    def call() -> None:
+        for code, words in reported:
+            report(error(code, words))
+        raise TimeoutError
+
+    with pytest.raises(MetadataTopicError) as caught, topic._typed_errors("offsets"):
+        call()
+    assert str(caught.value) == f"__remote_log_metadata: {said}"
+
+
+def test_what_the_client_reported_before_a_call_is_not_the_calls_fault() -> None:
+    topic = KafkaMetadataTopic({"bootstrap.servers": "127.0.0.1:1"})
+    topic._client_config()["error_cb"](error(KafkaError._AUTHENTICATION, "wrong password"))
+    with pytest.raises(MetadataTopicUnavailableError, match="no answer in time"), topic._typed_errors("offsets"):
+        raise TimeoutError
+
+
+@pytest.mark.parametrize(
+    ("raised", "kind", "words"),
+    [
+        (BufferError(), MetadataTopicUnavailableError, "the client's queue is full"),
+        (KafkaException(error(10, "too large")), MetadataTopicRefusedError, "too large"),
+    ],
+)
+def test_what_librdkafka_raises_is_named_with_the_topic_and_the_call(
+    raised: Exception, kind: type[MetadataTopicError], words: str
+) -> None:
+    topic = KafkaMetadataTopic({"bootstrap.servers": "127.0.0.1:1"}, topic="metadata")
+    with pytest.raises(kind) as caught, topic._typed_errors("a record"):
+        raise raised
+    assert str(caught.value) == f"metadata: a record: {words}"
 
 
 # A record as librdkafka hands it over.

@@ -1,7 +1,9 @@
 """Connections to brokers, and their logins."""
 
 import socket
-from contextlib import closing
+import ssl
+import threading
+from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -153,7 +155,47 @@ def test_a_login_is_read_from_a_librdkafka_configuration_and_shows_no_secret() -
     assert SECRET not in repr(login)
 
 
-@pytest.mark.parametrize("servers", ["", "a", "a:", "a:x", "a:70000", ":9"])
+def test_what_a_configuration_leaves_out_has_the_defaults_of_the_client() -> None:
+    login = BrokerLogin.from_config({"bootstrap.servers": "kafka-1:9092"})
+    assert login == BrokerLogin(
+        (Address("kafka-1", 9092),),
+        protocol="PLAINTEXT",
+        mechanism=None,
+        username=None,
+        password=None,
+        ca=None,
+        certificate=None,
+        key=None,
+        key_password=None,
+        timeout_ms=10_000,
+    )
+
+
+@pytest.mark.parametrize(
+    ("protocol", "has_tls", "has_sasl"),
+    [
+        ("PLAINTEXT", False, False),
+        ("SSL", True, False),
+        ("SASL_PLAINTEXT", False, True),
+        ("SASL_SSL", True, True),
+    ],
+)
+def test_what_each_protocol_means(protocol: str, has_tls: bool, has_sasl: bool) -> None:
+    login = BrokerLogin.from_config({"bootstrap.servers": "a:1", "security.protocol": protocol.lower()})
+    assert (login.has_tls, login.has_sasl) == (has_tls, has_sasl)
+
+
+def test_the_certificate_and_the_host_name_of_a_broker_are_always_checked() -> None:
+    context = NO_LOGIN.tls_context()
+    assert (context.verify_mode, context.check_hostname) == (ssl.CERT_REQUIRED, True)
+
+
+@pytest.mark.parametrize("port", [1, 65_535])
+def test_every_port_there_is(port: int) -> None:
+    assert BrokerLogin.from_config({"bootstrap.servers": f" a:{port} "}).servers == (Address("a", port),)
+
+
+@pytest.mark.parametrize("servers", ["", "a", "a:", "a:x", "a:0", "a:65536", "a:70000", "a:-1", ":9", "a:1,"])
 def test_servers_that_are_none(servers: str) -> None:
     with pytest.raises(SettingError, match="host:port"):
         BrokerLogin.from_config({"bootstrap.servers": servers})
@@ -279,6 +321,17 @@ def test_a_large_answer_before_the_login_is_refused_before_it_is_read() -> None:
     assert f"a frame of {MAX_LOGIN_FRAME_BYTES + 1} bytes" in str(error)
 
 
+def test_the_largest_answer_before_the_login_is_read_and_one_of_no_bytes_is_no_answer() -> None:
+    def announces(size: int) -> Script:
+        return lambda key, correlation: size.to_bytes(4, signed=True) + bytes(max(0, size))
+
+    assert "a frame of" not in str(_connection(announces(MAX_LOGIN_FRAME_BYTES)))
+    assert "a frame of -1 bytes" in str(_connection(announces(-1)))
+    empty = _connection(announces(0))
+    assert isinstance(empty, BrokersRefusedError)
+    assert "a frame of" not in str(empty)
+
+
 def test_a_broker_that_is_logged_in_may_send_more() -> None:
     topics = MAX_LOGIN_FRAME_BYTES // 8
 
@@ -322,3 +375,94 @@ def test_the_time_of_a_request_is_also_that_of_reading_its_answer() -> None:
 
 def test_a_long_message_of_a_broker_is_cut() -> None:
     assert len(str(refusal(58, "login", "x" * 100_000))) < 2_000
+
+
+# What went wrong below Kafka's protocol, in words for a person.
+
+
+def _tls_error(reason: str | None) -> ssl.SSLError:
+    error = ssl.SSLError(1, "as OpenSSL says it")
+    error.reason = reason  # type: ignore[assignment]
+    return error
+
+
+@pytest.mark.parametrize(
+    ("raised", "kind", "words"),
+    [
+        (TimeoutError(), BrokersUnavailableError, "no answer within 60000 ms"),
+        (socket.gaierror(-2, "Name or service not known"), BrokersUnavailableError, "its host is not found (Name or"),
+        (ConnectionResetError(), BrokersUnavailableError, "closed the connection; does its listener use SSL?"),
+        (BrokenPipeError(), BrokersUnavailableError, "closed the connection; does its listener use SSL?"),
+        (OSError(113, "No route to host"), BrokersUnavailableError, "no route to host"),
+        (OSError(), BrokersUnavailableError, "oserror"),
+        (ssl.SSLEOFError(), BrokersUnavailableError, "closed the connection; does its listener use SSL?"),
+        (_tls_error(None), BrokersLoginError, "TLS failed: unknown reason; does its listener use SSL?"),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, OSError) else None,
+)
+def test_each_failure_says_whether_another_try_may_help(
+    monkeypatch: pytest.MonkeyPatch, raised: OSError, kind: type[BrokersError], words: str
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise raised
+
+    monkeypatch.setattr(socket, "create_connection", refuse)
+    address = Address("kafka-1", 9092)
+    with pytest.raises(BrokersError) as caught:
+        BrokerConnection.to(address, replace(_login(address), protocol="SSL"), SystemClock())
+    assert (type(caught.value), words in str(caught.value)) == (kind, True), str(caught.value)
+    assert str(caught.value).startswith("broker kafka-1:9092")
+
+
+def test_a_listener_that_answers_tls_with_something_else_is_told_in_words() -> None:
+    """OpenSSL's own reason, without underscores."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = Address(*server.getsockname())
+
+        def answer() -> None:
+            connection, _ = server.accept()
+            with connection, suppress(OSError):
+                connection.recv(4_096)
+                connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+                connection.recv(4_096)
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        with pytest.raises(BrokersLoginError) as caught:
+            BrokerConnection.to(address, replace(_login(address), protocol="SSL"), SystemClock())
+        thread.join()
+    assert str(caught.value) == f"broker {address}: TLS failed: wrong version number; does its listener use SSL?"
+
+
+def test_without_the_versions_of_a_broker_nothing_is_supported() -> None:
+    address = Address("kafka-1", 9092)
+    connection = BrokerConnection(address, _login(address), SystemClock())
+    assert not connection.supports(METADATA, 0)
+    assert not connection.is_usable()
+    with pytest.raises(BrokersRefusedError, match="does not support Metadata"):
+        connection.send(Metadata())
+
+
+@pytest.mark.parametrize(("version", "is_supported"), [(-1, False), (0, True), (20, True), (21, False)])
+def test_a_version_is_supported_from_the_lowest_to_the_highest(version: int, is_supported: bool) -> None:
+    with scripted_broker(_answers) as address:
+        connection = BrokerConnection.to(address, _login(address), SystemClock())
+        assert connection.supports(METADATA, version) is is_supported
+        assert not connection.supports(1_000, 0)
+        connection.close()
+
+
+@pytest.mark.parametrize("missing", ["mechanism", "username", "password"])
+def test_a_login_needs_its_three_settings(missing: str) -> None:
+    error = _connection(_answers, replace(WITH_PASSWORD, **{missing: None}))
+    assert isinstance(error, BrokersLoginError)
+    assert "SASL_PLAINTEXT needs sasl.mechanism, sasl.username and sasl.password" in str(error)
+
+
+def test_a_broker_that_enables_no_mechanism_says_none() -> None:
+    def refuses(key: int, correlation: bytes) -> bytes | None:
+        if key == 17:
+            return frame(correlation, (33).to_bytes(2) + bytes(4), flexible=False)
+        return _answers(key, correlation)
+
+    assert "enabled are none" in str(_connection(refuses, WITH_PASSWORD))

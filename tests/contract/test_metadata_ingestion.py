@@ -16,6 +16,7 @@ from include.tiering.metadata_sync.ingest import Ingester
 from include.tiering.metadata_sync.publication_contract import Intent
 from include.tiering.metadata_sync.sql_ingestion import SqlMetadataIngestion
 from include.tiering.metadata_sync.sql_publication import SqlPublicationStore
+from include.tiering.model.broker_cache import Reference
 from include.tiering.model.ownership import SegmentOrigin, TopicOwner
 from include.tiering.model.segments import (
     RemoteLogSegmentId,
@@ -242,11 +243,15 @@ def test_a_removed_partition_is_forgotten_whole(ingestion: SqlMetadataIngestion,
     assert (set(view.segments), view.highest) == ({B.remote_log_segment_id}, {})
 
 
+@pytest.mark.parametrize("at_most", [1, 2, 100])
 def test_a_segment_that_begins_again_with_other_offsets_is_another(
-    engine: Engine, ingestion: SqlMetadataIngestion, metadata: RemoteLogMetadata
+    engine: Engine, ingestion: SqlMetadataIngestion, metadata: RemoteLogMetadata, at_most: int
 ):
     longer = segment_of(PARTITION, 1, 0, 149, {0: 0, 2: 70}, size_bytes=5_000)
-    feed(ingestion, A, longer, update_of(longer, FINISHED))
+    feed(ingestion, A, longer, update_of(longer, FINISHED), at_most=at_most)
+    view = ingestion.broker_view(PARTITION).cache
+    assert view.references == {(epoch, longer.remote_log_segment_id): Reference.REFERENCED for epoch in (0, 2)}
+    assert view.highest == {0: 69, 2: 149}
     assert [row.metadata.end_offset for row in metadata.list_segments(PARTITION)] == [149]
     assert metadata.remote_log_size(PARTITION, 1) == 0
     assert metadata.remote_log_size(PARTITION, 2) == 5_000

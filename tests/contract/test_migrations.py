@@ -4,15 +4,12 @@ from pathlib import Path
 
 import pytest
 from alembic import command
-from alembic.autogenerate import compare_metadata
-from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Engine, inspect, text
 
 from include.tiering.database import migrations
 from include.tiering.database.engine import open_engine
 from include.tiering.database.migrations import HEAD, current_revision, is_at_head, migration_config, upgrade
-from include.tiering.database.schema import metadata
 from include.tiering.database.transactions import writing
 from include.tiering.errors import MetadataUnavailableError, RemoteMetadataError, SettingError
 from tests.doubles.databases import POSTGRESQL, SQLITE_FILE
@@ -39,21 +36,6 @@ def test_head_is_the_last_script():
     assert scripts.get_heads() == [HEAD]
     newest_first = [script.revision for script in scripts.walk_revisions()]
     assert newest_first == [f"r{number:04}" for number in range(99 + len(newest_first), 99, -1)]
-
-
-def test_migrations_make_the_declared_schema(migrated_engine: Engine):
-    with migrated_engine.connect() as connection:
-        context = MigrationContext.configure(connection, opts={"compare_server_default": True})
-        assert compare_metadata(context, metadata) == []
-    inspector = inspect(migrated_engine)
-    for table in metadata.sorted_tables:
-        foreign_keys = {key["name"] for key in inspector.get_foreign_keys(table.name)}
-        assert foreign_keys == {constraint.name for constraint in table.foreign_key_constraints}
-        assert set(inspector.get_pk_constraint(table.name)["constrained_columns"]) == set(
-            table.primary_key.columns.keys()
-        )
-        checks = {check["name"] for check in inspector.get_check_constraints(table.name)}
-        assert checks == ({"ck_size_counters_not_negative"} if table.name == "size_counters" else set())
 
 
 @pytest.mark.parametrize("revision", ["r9999", "r0000", "r0001", "r0024"])
@@ -103,20 +85,6 @@ def test_an_older_revision_is_not_head(new_engine: Engine):
         connection.execute(text("UPDATE alembic_version SET version_num = 'r0000'"))
     assert current_revision(new_engine) == "r0000"
     assert not is_at_head(new_engine)
-
-
-def test_every_table_says_whose_it_is():
-    for table in metadata.sorted_tables:
-        assert "cluster_id" in table.columns
-        assert table.columns["cluster_id"].nullable is False
-        if "partition" in table.columns and table.name != "batches":
-            assert "topic_id" in table.columns
-
-
-def test_names_fit_postgresql():
-    names = [constraint.name for table in metadata.sorted_tables for constraint in table.constraints]
-    names += [index.name for table in metadata.sorted_tables for index in table.indexes]
-    assert all(name is not None and len(str(name)) <= 63 for name in names)
 
 
 def test_an_unreachable_database_is_told():

@@ -67,6 +67,9 @@ class TestUrls:
             ("p", "connection to server at host, port 5999 failed", "connection to server at host, port 5999 failed"),
             ("p", "password p of user u:p@h", "password *** of user u:***@h"),
             (PASSWORD, f"x{PASSWORD}x", "x***x"),
+            # Of seven characters it may be a part of another word, of eight it is no accident.
+            ("connect", "reconnecting failed: connect", "reconnecting failed: ***"),
+            ("database", "thedatabases: database", "the***s: ***"),
             ("a+b", "no a+b; no aab", "no ***; no aab"),
         ],
     )

@@ -323,6 +323,31 @@ def test_a_take_over_and_a_move_may_die_anywhere(
     claim_of(identities, storage, place=moved).raise_generation()
 
 
+@pytest.mark.parametrize(
+    "theirs",
+    [
+        StoreMarker("another-cluster", str(uuid(8)), 1),
+        StoreMarker(CLUSTER_ID, str(uuid(8)), 1),
+        # A later generation of this database's own store, which names the very place that is moved to.
+        StoreMarker(CLUSTER_ID, str(uuid(1)), 40, "theirs", StorePlace("file:///store/other", "aiven", "")),
+        StoreMarker(CLUSTER_ID, str(uuid(1)), 40, "theirs"),
+    ],
+    ids=["another cluster", "another store", "a copy of this database", "a copy that names no place"],
+)
+def test_a_place_that_another_database_owns_is_not_moved_to(
+    identities: StoreIdentities, storage: SegmentStorage, tmp_path: Path, theirs: StoreMarker
+) -> None:
+    moved = StorePlace("file:///store/other", "aiven", "")
+    (tmp_path / "other").mkdir()
+    new = SegmentStorage(FileObjectStore(tmp_path / "other"), AivenLayout())
+    new.create_marker(theirs)
+    before = identities.accepted(), marker(storage)
+    with pytest.raises(ForeignStoreError):
+        move(claim_of(identities, new, place=moved), moved, left=storage)
+    assert (identities.accepted(), marker(storage)) == before
+    assert marker(new) == theirs
+
+
 @pytest.mark.parametrize("step", ClaimStep)
 def test_a_move_behind_another_url_may_die_anywhere(
     identities: StoreIdentities, storage: SegmentStorage, tmp_path: Path, step: ClaimStep

@@ -1,12 +1,16 @@
 """Names of topics and brokers that exist nowhere, and those of which that cannot be known."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
+from include.tiering.configs.config_store import ConfigEntity, EntityType
 from include.tiering.errors import SettingError
-from include.tiering.operations.known_names import HOW_TO_ALLOW, Place, unknown_names
+from include.tiering.operations.known_names import HOW_TO_ALLOW, KnownNames, Place, unknown_names
 from include.tiering.operations.status import resume_hints
+from include.tiering.settings import TieringSettings
 
 LOG_DIR = Place(frozenset({"orders", "payments.eu"}))
 ARCHIVE = Place(frozenset({"gone"}))
@@ -44,6 +48,74 @@ def test_places_are_read_no_further_than_needed() -> None:
         raise AssertionError("the next place was read")
 
     assert unknown_names("topic", ("orders",), places()) == ()
+
+
+# Which places are asked for a topic, and which for a broker.
+
+
+def known(**values: Mapping[ConfigEntity, Mapping[str, str]]) -> KnownNames:
+    """No log dirs, no cluster; topic `archived` in the archive, and these dynamic configs."""
+    stores = SimpleNamespace(
+        registry=SimpleNamespace(names_in_use=lambda: {1: "archived"}),
+        configs=SimpleNamespace(snapshot=lambda: SimpleNamespace(values=values["configs"])),
+    )
+    cluster = SimpleNamespace(
+        refresh=lambda: None,
+        cluster_id=lambda: "cluster",
+        topic_names=lambda: ["clustered"],
+        topic_named=lambda _: None,
+    )
+    return KnownNames(
+        settings=TieringSettings(log_dirs=()),
+        stores=lambda: cast(Any, stores),
+        cluster_metadata=lambda: cast(Any, cluster),
+        brokers=None,
+    )
+
+
+CONFIGS: dict[ConfigEntity, Mapping[str, str]] = {
+    ConfigEntity(EntityType.TOPICS, "configured"): {"retention.ms": "1"},
+    ConfigEntity(EntityType.TOPICS): {"retention.ms": "1"},
+    ConfigEntity(EntityType.BROKERS, "7"): {},
+    ConfigEntity(EntityType.CLIENTS, "reader"): {},
+}
+
+
+@pytest.mark.parametrize("topic", ["archived", "clustered", "configured"])
+def test_a_topic_is_known_from_any_of_its_places(topic: str) -> None:
+    assert known(configs=CONFIGS).check_topics((topic,)) == ()
+    assert known(configs=CONFIGS).check_entity(ConfigEntity(EntityType.TOPICS, topic)) == ()
+
+
+def test_the_names_that_a_command_replaces_are_known_as_well() -> None:
+    assert known(configs=CONFIGS).check_topics(("included",), included=("included",)) == ()
+
+
+@pytest.mark.parametrize("other", ["7", "reader", "", "included"])
+def test_a_name_of_another_kind_makes_no_topic_known(other: str) -> None:
+    with pytest.raises(SettingError, match="there is no topic"):
+        known(configs=CONFIGS).check_topics((other,), how=HOW_TO_ALLOW)
+
+
+def test_a_broker_is_known_by_its_configs_and_a_topic_of_that_name_is_no_broker() -> None:
+    names = known(configs={**CONFIGS, ConfigEntity(EntityType.TOPICS, "8"): {}})
+    assert names.check_entity(ConfigEntity(EntityType.BROKERS, "7")) == ()
+    for broker in ("8", "configured", "archived"):
+        with pytest.raises(SettingError, match=f"there is no broker {broker}.*--allow-unknown"):
+            names.check_entity(ConfigEntity(EntityType.BROKERS, broker))
+
+
+@pytest.mark.parametrize(
+    "entity",
+    [ConfigEntity(EntityType.CLIENTS, "anybody"), *map(ConfigEntity, EntityType)],
+    ids=str,
+)
+def test_clients_and_defaults_need_no_name(entity: ConfigEntity) -> None:
+    assert known(configs={}).check_entity(entity) == ()
+
+
+def test_without_names_nothing_is_asked() -> None:
+    assert known(configs={}).check_topics(None) == ()
 
 
 @pytest.mark.parametrize(

@@ -43,7 +43,7 @@ from include.tiering.remote_storage.s3.client import (
     translated,
     was_retried,
 )
-from include.tiering.remote_storage.s3.store import S3ObjectStore
+from include.tiering.remote_storage.s3.store import S3ObjectStore, encoded_crc32c
 from include.tiering.remote_storage.segment_storage import SegmentStorage
 from tests.doubles.memory_source import ShrinkingSource
 from tests.doubles.partial import Partial
@@ -411,3 +411,38 @@ def test_finished_segments_are_deleted_without_the_permission_to_list_uploads() 
     abandoned = replace(finished, state=RemoteLogSegmentState.COPY_SEGMENT_STARTED)
     with pytest.raises(RemoteAccessDeniedError):
         SegmentStorage(store, AivenLayout()).delete_log_segments([abandoned])
+
+
+class Whole(Parts):
+    """A server that says of an object in one request which checksum it computed, and of which kind."""
+
+    def __init__(self, **answer: Any) -> None:
+        super().__init__(put_object=answer)
+
+
+@pytest.mark.parametrize(
+    ("client", "single_request_bytes", "is_confirmed"),
+    [
+        # An upload in parts is asked for afterwards, whatever the server answers.
+        (Parts(complete_multipart_upload={"ChecksumCRC32C": encoded_crc32c(crc32c_of(CONTENT))}), BLOCK_BYTES, False),
+        (Whole(ChecksumCRC32C=encoded_crc32c(crc32c_of(CONTENT)), ChecksumType="FULL_OBJECT"), len(CONTENT), True),
+        (Whole(), len(CONTENT), False),
+    ],
+    ids=["in parts", "in one request", "in one request without a checksum"],
+)
+def test_a_write_counts_as_confirmed_only_if_the_answer_names_the_checksum_of_the_whole_object(
+    client: Parts, single_request_bytes: int, is_confirmed: bool
+) -> None:
+    store = S3ObjectStore(
+        "bucket",
+        "",
+        endpoint_url="http://127.0.0.1:1",
+        region="us-east-1",
+        single_request_bytes=single_request_bytes,
+        part_size_bytes=2 * BLOCK_BYTES,
+    )
+    store._client = client
+    confirmed = store.put(
+        "a/b", BytesSource(CONTENT), crc32c_of(CONTENT), limiter=UnlimitedBytes(), on_sent=lambda _: None
+    )
+    assert confirmed is is_confirmed

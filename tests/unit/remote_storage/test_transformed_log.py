@@ -10,11 +10,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from include.tiering.errors import FormatError, SegmentKeyError, SettingError, SourceChangedError
+from include.tiering.errors import (
+    FormatError,
+    RemoteResourceNotFoundError,
+    SegmentKeyError,
+    SettingError,
+    SourceChangedError,
+    StoredChunkError,
+)
 from include.tiering.formats.aiven_chunks import FixedChunkIndex, VariableChunkIndex
 from include.tiering.formats.aiven_manifest import Encryption
 from include.tiering.formats.record_batch import extend_crc32c
 from include.tiering.model.segments import RUNNING_CRC32C_STEP_BYTES, ByteSource, LogSegmentData
+from include.tiering.quotas.contract import UnlimitedBytes
 from include.tiering.remote_storage.file.store import FileObjectStore
 from include.tiering.remote_storage.layouts import aiven_form
 from include.tiering.remote_storage.layouts.aiven import AivenLayout
@@ -26,7 +34,7 @@ from include.tiering.units import MIB
 from tests.doubles.aiven_files import decompressed, opened, unwrapped, wrapped_key
 from tests.doubles.key_pairs import key_files, key_pair, private_pem, public_pem
 from tests.doubles.record_batches import record_batch
-from tests.doubles.stored_log import some_bytes, some_segment
+from tests.doubles.stored_log import copied_partition, some_bytes, some_segment
 
 # Logs that are compressed and encrypted.
 
@@ -419,3 +427,48 @@ def test_files_are_read_when_they_are_needed_and_once(one: PemKeyPair) -> None:
     ring.new_segment()
     one.public_key.unlink()
     ring.new_segment()
+
+
+# A log that is read back while its object goes away, or of which a part is gone.
+
+
+@pytest.mark.parametrize(
+    ("left_bytes", "kind", "words"),
+    [
+        (None, RemoteResourceNotFoundError, r"chunk 0 of \d+: .*\.log"),
+        (0, RemoteResourceNotFoundError, r"chunk 0 of \d+: .*\.log"),
+        (1_000, (RemoteResourceNotFoundError, StoredChunkError), r"chunk \d+ of \d+: "),
+    ],
+    ids=["gone", "empty", "cut"],
+)
+def test_a_chunk_that_is_not_there_is_named_with_its_segment(
+    tmp_path: Path, one: PemKeyPair, left_bytes: int | None, kind: type[Exception], words: str
+) -> None:
+    layout = AivenLayout(AivenForm(2_000, compresses=True, encrypts=True), KeyRing([one], "one"))
+    partition = copied_partition(tmp_path / "store", segments=1, layout=layout)
+    (row,) = partition.rows
+    reader = partition.storage.open_log_segment(row.metadata, limiter=UnlimitedBytes())
+    assert reader.transformed_sizes() is not None
+    path = partition.object_path(row, "log")
+    path.chmod(0o644)
+    if left_bytes is None:
+        path.unlink()
+    else:
+        os.truncate(path, left_bytes)
+    with pytest.raises(kind, match=words):
+        list(reader.log(0, row.metadata.segment_size_bytes - 1))
+
+
+@pytest.mark.parametrize(
+    ("first", "last"), [(0, 0), (0, 1_999), (1_999, 2_000), (2_000, 2_000), (2_001, 3_928), (3_000, 3_929)]
+)
+def test_any_part_of_a_chunked_log_is_exactly_those_bytes(
+    tmp_path: Path, one: PemKeyPair, first: int, last: int
+) -> None:
+    layout = AivenLayout(AivenForm(2_000, compresses=True, encrypts=True), KeyRing([one], "one"))
+    partition = copied_partition(tmp_path / "store", segments=1, layout=layout)
+    (row,) = partition.rows
+    reader = partition.storage.open_log_segment(row.metadata, limiter=UnlimitedBytes())
+    whole = b"".join(reader.log(0, row.metadata.segment_size_bytes - 1))
+    assert extend_crc32c(0, whole) == row.log_crc32c
+    assert b"".join(reader.log(first, last)) == whole[first : last + 1]

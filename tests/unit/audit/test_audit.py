@@ -372,7 +372,8 @@ def test_what_names_no_segment_is_not_ours() -> None:
 
 @pytest.mark.parametrize("missing", ["segment_id", "topic_id", "partition", "topic"])
 def test_a_segment_is_known_by_its_id_its_topic_and_its_partition(missing: str) -> None:
-    made = plan(found(number=1), found(number=2, **{missing: None}))
+    without: dict[str, Any] = {missing: None}
+    made = plan(found(number=1), found(number=2, **without))
     assert (keys(made), made.spared) == (["orders/1.log"], {Spared.NO_SEGMENT: 1})
 
 

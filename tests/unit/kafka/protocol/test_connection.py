@@ -452,9 +452,17 @@ def test_a_version_is_supported_from_the_lowest_to_the_highest(version: int, is_
         connection.close()
 
 
-@pytest.mark.parametrize("missing", ["mechanism", "username", "password"])
-def test_a_login_needs_its_three_settings(missing: str) -> None:
-    error = _connection(_answers, replace(WITH_PASSWORD, **{missing: None}))
+@pytest.mark.parametrize(
+    "login",
+    [
+        replace(WITH_PASSWORD, mechanism=None),
+        replace(WITH_PASSWORD, username=None),
+        replace(WITH_PASSWORD, password=None),
+    ],
+    ids=["mechanism", "user name", "password"],
+)
+def test_a_login_needs_its_three_settings(login: BrokerLogin) -> None:
+    error = _connection(_answers, login)
     assert isinstance(error, BrokersLoginError)
     assert "SASL_PLAINTEXT needs sasl.mechanism, sasl.username and sasl.password" in str(error)
 

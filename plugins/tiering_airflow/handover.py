@@ -15,7 +15,7 @@ from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowRuntimeError
 
 from include.tiering.errors import HandoverForgottenError, SettingError
-from include.tiering.handover.contract import Handover, LocalRetention
+from include.tiering.handover.contract import WATCH_DAG_ID, Handover, LocalRetention
 from include.tiering.handover.report import HandoverView, handover_question, latest_checks, present_handover, step_line
 from include.tiering.handover.rules import HandoverState, HandoverStep, is_before
 from include.tiering.model.segments import Uuid
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 
     from include.tiering.app import App
 
-WATCH_DAG_ID: Final = "tiering_handover_watch"
 BEGIN_TASK_ID: Final = "begin"
 ASK_TASK_ID: Final = "ask"
 AGREED_TASK_ID: Final = "agreed"

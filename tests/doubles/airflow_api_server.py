@@ -14,7 +14,8 @@ from include.tiering.configs.pools import POOLS
 class AirflowApiServer(ThreadingHTTPServer):
     """Hands out numbered tokens; only the newest is good, and only for as many requests as `token_lasts`.
 
-    `pools` are as Airflow shows them; a PATCH without all fields is refused, as by Airflow.
+    `pools` are as Airflow shows them; a PATCH without all fields is refused, as by Airflow. `dags` says of each DAG of
+    the tag `tiering` whether it is paused.
     """
 
     daemon_threads = True
@@ -26,6 +27,7 @@ class AirflowApiServer(ThreadingHTTPServer):
         self.uses = 0
         self.seen: list[tuple[str, str, Any]] = []
         self.pools: dict[str, dict[str, Any]] = {spec.name: pool(spec.name, 2) for spec in POOLS}
+        self.dags: dict[str, bool] = {}
         self.edits: list[dict[str, Any]] = []
         self.parallelism: str | None = None
 
@@ -82,6 +84,10 @@ class _Handler(BaseHTTPRequestHandler):
                     return
                 pools[name] |= {key: value for key, value in body.items() if key != "pool"}
             self.send(200, pools[name])
+        elif path == "/dags":
+            asked = parse_qs(urlsplit(self.path).query)
+            found = self.server.dags if asked["tags"] == ["tiering"] else {}
+            self.send(200, {"dags": [{"dag_id": name, "is_paused": paused} for name, paused in found.items()]})
         elif path == "/eventLogs":
             asked = parse_qs(urlsplit(self.path).query)
             edits = [one for one in self.server.edits if one["event"] in asked["included_events"]]

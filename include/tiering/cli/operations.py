@@ -39,7 +39,8 @@ def ready(ctx: typer.Context, topic: Topics = None, as_json: Json = False) -> No
     """Check what a run needs, and name the partitions that wait, with the reasons; a run copies the other partitions.
 
     A run needs the database, remote storage with this database's marker, log directories and cluster metadata, and no
-    pause of all topics. Forgotten handovers, and leases from a clock that was ahead, are only shown.
+    pause of all topics. Forgotten handovers, leases from a clock that was ahead, and which DAGs are paused in Airflow,
+    are only shown. For the last, the settings need a login for Airflow.
 
     The exit code is 0 if a run can start, 3 if waiting can help, and 1 if a person has to act: also if a run can start,
     but not with all of the log directories in the settings. With --topic every partition of these topics must be ready.

@@ -63,6 +63,19 @@ class AirflowApi:
         if isinstance(credentials, Token):
             self._use_token(credentials.text)
 
+    @classmethod
+    def at(cls, url: str, *, login_file: Path | None, token: str | None, timeout_seconds: float = 30.0) -> Self:
+        """Open the API server at `url` with the token if there is one, otherwise with the login in the file.
+
+        Raises:
+            AirflowApiError: both are None, or the file holds no login that is safe to use.
+        """
+        if token is not None:
+            return cls(url, Token(token), timeout_seconds=timeout_seconds)
+        if login_file is None:
+            raise AirflowApiError("no login for Airflow's API: set airflow.login_file or airflow.token")
+        return cls(url, Login.from_file(login_file), timeout_seconds=timeout_seconds)
+
     def __enter__(self) -> Self:
         return self
 

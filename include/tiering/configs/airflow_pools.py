@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final, Self
 from urllib.parse import quote
 
-from include.tiering.configs.airflow_api import AirflowApi, Login, Token, member
+from include.tiering.configs.airflow_api import AirflowApi, member
 from include.tiering.configs.pools import POOLS, UNLIMITED_SLOTS, PoolUsage
 from include.tiering.errors import AirflowApiError, AirflowApiUnavailableError
 
@@ -37,15 +37,7 @@ class AirflowPools:
         The token is used if there is one, otherwise the login in the file. If `token` and `login_file` are None, every
         call raises AirflowApiError, except `close`, and `parallelism`, which returns None.
         """
-
-        def open_api() -> AirflowApi:
-            if token is not None:
-                return AirflowApi(url, Token(token))
-            if login_file is None:
-                raise AirflowApiError("no login for Airflow's API: set airflow.login_file or airflow.token")
-            return AirflowApi(url, Login.from_file(login_file))
-
-        return cls(open_api)
+        return cls(lambda: AirflowApi.at(url, login_file=login_file, token=token))
 
     def close(self) -> None:
         if self._opened is not None:

@@ -20,6 +20,9 @@ from include.tiering.model.segments import TopicIdPartition, Uuid
 from include.tiering.runs.deletion_run import Approval
 from include.tiering.units import format_duration
 
+WATCH_DAG_ID: Final = "tiering_handover_watch"
+"""The DAG of Airflow that fails if a handover is forgotten."""
+
 
 @dataclass(frozen=True, slots=True)
 class LocalRetention:

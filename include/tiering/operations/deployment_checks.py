@@ -1,7 +1,7 @@
 """The checks of a deployment before a run starts.
 
-They concern the schema, the store, log directories, cluster metadata, pauses, handovers, leases, the pool, the quota
-ledger and suite files.
+They concern the schema, the store, log directories, cluster metadata, pauses, handovers, leases, the quota ledger,
+suite files, the pool, and what is paused in Airflow.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -23,6 +23,7 @@ from include.tiering.configs.pools import (
 from include.tiering.configs.rules import quotas_in_force
 from include.tiering.database.migrations import HEAD, require_head
 from include.tiering.errors import (
+    AirflowApiError,
     ClusterMetadataError,
     HandoverForgottenError,
     MetadataUnavailableError,
@@ -31,7 +32,7 @@ from include.tiering.errors import (
     SettingError,
     SourceError,
 )
-from include.tiering.handover.contract import HandoverStore, forgotten_handovers
+from include.tiering.handover.contract import WATCH_DAG_ID, HandoverStore, forgotten_handovers
 from include.tiering.kafka.cluster.contract import ClusterMetadata
 from include.tiering.kafka.log_dirs.dirs import DirIdentity, identify, require_agreement
 from include.tiering.model.segments import TopicIdPartition
@@ -57,6 +58,7 @@ HANDOVERS: Final = "hand-overs"
 LEASES: Final = "leases"
 QUOTAS: Final = "quotas"
 SUITES: Final = "suites"
+DAGS: Final = "dags"
 
 
 class PublishedCount(Protocol):
@@ -144,6 +146,7 @@ class DeploymentChecks:
         has_brokers: bool,
         ledger: Callable[[], QuotaLedger],
         suite_files: Callable[[], str],
+        dags_in_airflow: Callable[[], Mapping[str, bool]],
     ) -> None:
         self._settings = settings
         self._engine = engine
@@ -156,12 +159,14 @@ class DeploymentChecks:
         self._has_brokers = has_brokers
         self._ledger = ledger
         self._suite_files = suite_files
+        self._dags_in_airflow = dags_in_airflow
 
     def probes(self, pool: str | None, in_airflow: Collection[str] | None, *, needs_log_dirs: bool) -> dict[str, Probe]:
         """Return the probes for `run_checks`, by name: each returns what it found or raises a TieringError.
 
         Args:
-            pool: the pool whose size is checked; None: none. For that of expiration the store may have no free space.
+            pool: the pool whose size is checked; for that of expiration the store may have no free space. None: no
+                pool is checked, but which DAGs are paused; a run of Airflow does not ask that, as its DAG is not.
             in_airflow: the names of the pools that Airflow has now; None: unknown.
             needs_log_dirs: whether settings without log_dirs are an error. False for work that also has to run after
                 the brokers were shut down permanently.
@@ -177,9 +182,7 @@ class DeploymentChecks:
             QUOTAS: self._check_quotas,
             SUITES: self._suite_files,
         }
-        if pool is not None:
-            probes["pool"] = partial(self._pool, pool, in_airflow)
-        return probes
+        return probes | ({DAGS: self._check_dags} if pool is None else {"pool": partial(self._pool, pool, in_airflow)})
 
     def _schema(self) -> str:
         require_head(self._engine())
@@ -275,6 +278,33 @@ class DeploymentChecks:
         if forgotten := forgotten_handovers(under_way, store.now_ms()):
             raise HandoverForgottenError("; ".join(forgotten_handover.message for forgotten_handover in forgotten))
         return ", ".join(f"{handover.topic} is at {handover.step}" for handover in under_way) or "none is under way"
+
+    def _check_dags(self) -> str | Concern:
+        """Name the DAGs that are paused in Airflow, as they are at birth unless Airflow is configured otherwise."""
+        try:
+            dags = self._dags_in_airflow()
+        except AirflowApiError as error:
+            return f"whether DAGs are paused in Airflow is not known: {error}"
+        if not dags:
+            return "Airflow shows no DAG of the platform: it has not parsed them, or hides them from this login"
+        paused = [dag_id for dag_id, is_paused in dags.items() if is_paused]
+        if not paused:
+            return f"none of {count(len(dags), 'DAG')} is paused in Airflow"
+        if WATCH_DAG_ID in paused and (topics := self._handed_over()):
+            return Concern(
+                f"{WATCH_DAG_ID} is paused in Airflow, so nobody is told if the handover of {', '.join(topics)} stops:"
+                f" `airflow dags unpause {WATCH_DAG_ID}`; paused are {', '.join(paused)}"
+            )
+        return (
+            f"paused in Airflow, so that no run of them begins: {', '.join(paused)}; `airflow dags unpause DAG` starts"
+            " what is not paused on purpose"
+        )
+
+    def _handed_over(self) -> list[str]:
+        """Return the topics whose handover is open; none if the database does not answer, which another check says."""
+        with suppress(MetadataUnavailableError):
+            return [handover.topic for handover in self._stores().handovers.open_handovers()]
+        return []
 
     def _check_quotas(self) -> str:
         """Describe the ledger of quotas, and configs without effect.

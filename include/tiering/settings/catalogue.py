@@ -130,7 +130,8 @@ class AirflowSettings(Section):
 
     url: Annotated[str, BeforeValidator(check_endpoint_url)] = Field(
         default="http://localhost:8080",
-        description="Address of Airflow's API server, to read and change sizes of pools. If no login is set "
+        description="Address of Airflow's API server, to read and change sizes of pools, and to see which DAGs are "
+        "paused. If no login is set "
         "here, Airflow's own tasks use their own address and `[tiering] api_login_file` of airflow.cfg.",
     )
     login_file: Path | None = Field(

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from pydantic import SecretStr
@@ -16,9 +17,13 @@ from include.tiering.copying.run_scope import RunScope
 from include.tiering.database.schema import quota_ledger
 from include.tiering.database.transactions import writing
 from include.tiering.errors import MetadataUnavailableError, RemoteStorageFullError
+from include.tiering.handover.contract import WATCH_DAG_ID
+from include.tiering.handover.store import SqlHandoverStore
 from include.tiering.metadata_sync.sql_ingestion import SqlMetadataIngestion
 from include.tiering.model.segments import TopicIdPartition
-from include.tiering.operations.deployment_checks import CLUSTER_METADATA, LOG_DIRS, PAUSE, QUOTAS
+from include.tiering.operations import deployment_checks
+from include.tiering.operations.checks import Check
+from include.tiering.operations.deployment_checks import CLUSTER_METADATA, DAGS, LOG_DIRS, PAUSE, QUOTAS
 from include.tiering.operations.readiness import NotReady, PartitionReadiness, present_ready
 from include.tiering.quotas.contract import QuotasInForce
 from include.tiering.quotas.shared_quotas import SqlLedgerStore
@@ -27,6 +32,7 @@ from include.tiering.remote_storage.file.store import FileObjectStore
 from include.tiering.remote_storage.store_ownership import MARKER_KEY
 from include.tiering.settings import TieringSettings
 from include.tiering.settings.catalogue import LogDir
+from tests.doubles.airflow_api_server import AirflowApiServer, serving
 from tests.doubles.orphans import TinyCopies
 from tests.doubles.segments import partition_of
 from tests.doubles.tiny_deployment import PARTITION, TinyDeployment
@@ -53,6 +59,73 @@ def test_each_check_says_what_it_found(app: App) -> None:
     app.adapters.stores.work.pause("audit", author="test")
     found = {check.name: check.message for check in app.operations.ready().checks}
     assert found[PAUSE] == "paused topics: audit, payments"
+
+
+@pytest.fixture
+def airflow() -> Iterator[AirflowApiServer]:
+    with serving(AirflowApiServer()) as running:
+        yield running
+
+
+@pytest.fixture
+def in_airflow(app: App, tmp_path: Path, airflow: AirflowApiServer) -> Iterator[App]:
+    """The same deployment, with a login for Airflow."""
+    login = tmp_path / "login.json"
+    login.write_text('{"username": "reader", "password": "s3cret"}')
+    login.chmod(0o600)
+    settings = app.settings.airflow.model_copy(update={"url": airflow.url, "login_file": login})
+    with open_app(app.settings.model_copy(update={"airflow": settings})) as found:
+        yield found
+
+
+def _dags_check(app: App) -> Check:
+    return next(check for check in app.operations.ready().checks if check.name == DAGS)
+
+
+def test_dags_that_are_paused_in_airflow_are_named(in_airflow: App, airflow: AirflowApiServer) -> None:
+    airflow.dags = {"tiering_copy": True, "tiering_audit": True, "tiering_ingest": False, "my_tiering_report": True}
+    check = _dags_check(in_airflow)
+    assert check.message.startswith("paused in Airflow, so that no run of them begins: tiering_audit, tiering_copy")
+    assert "airflow dags unpause" in check.message
+    assert (check.ok, check.wrong) == (True, False), "a person may have paused them, and a run can start"
+    airflow.dags = {"tiering_copy": False, "tiering_audit": False}
+    assert _dags_check(in_airflow).message == "none of 2 DAGs is paused in Airflow"
+    airflow.dags = {"my_tiering_report": True}
+    assert _dags_check(in_airflow).message.startswith("Airflow shows no DAG of the platform")
+
+
+def test_a_watch_that_is_paused_while_a_handover_is_under_way_is_for_a_person(
+    in_airflow: App, airflow: AirflowApiServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    airflow.dags = {"tiering_handover": False, WATCH_DAG_ID: True}
+    assert _dags_check(in_airflow).ok
+    under_way = [SimpleNamespace(topic="orders", step="watch")]
+    monkeypatch.setattr(SqlHandoverStore, "open_handovers", lambda _self: under_way)
+    monkeypatch.setattr(deployment_checks, "forgotten_handovers", lambda *_: ())
+    check = _dags_check(in_airflow)
+    assert (check.ok, check.wrong, check.holds) == (False, True, True)
+    assert "orders" in check.message
+    assert f"`airflow dags unpause {WATCH_DAG_ID}`" in check.message
+
+
+def test_whether_dags_are_paused_is_not_known_without_an_answer(
+    app: App, in_airflow: App, airflow: AirflowApiServer
+) -> None:
+    """Without a login, of an Airflow that is away, and of something that is no Airflow."""
+    check = _dags_check(app)
+    assert check.ok
+    assert check.message.startswith("whether DAGs are paused in Airflow is not known: no login")
+    airflow.token_lasts = 0
+    assert "not known: GET /api/v2/dags was refused with 401" in _dags_check(in_airflow).message
+    airflow.shutdown()
+    airflow.server_close()
+    assert "does not answer" in _dags_check(in_airflow).message
+
+
+def test_a_run_of_airflow_does_not_ask_which_dags_are_paused(in_airflow: App, airflow: AirflowApiServer) -> None:
+    for pool in (COPIER_POOL, EXPIRATION_POOL, READER_POOL):
+        assert DAGS not in {check.name for check in in_airflow.operations.ready(pool=pool).checks}
+    assert not [path for _, path, _ in airflow.seen if "/dags" in path]
 
 
 def without_ledger(app: App, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -158,16 +158,24 @@ def _broken_rule(broken: BrokenRule[Any]) -> Document:
     return {"rule": rule.rule_id, "severity": rule.severity.value, "message": explain_size(rule, broken.measure)}
 
 
-def results_dir(output: Path, now_ms: int, *, keep_runs: int) -> Path:
-    """Return a new directory for the results of the rules, below `output`; remove all but the newest of earlier runs.
+def unfinished_results(output: Path) -> Path:
+    """Return the directory for the results of the rules while a run goes on; remove what an earlier run left there."""
+    directory = output / "results.unfinished"
+    shutil.rmtree(directory, ignore_errors=True)
+    return directory
+
+
+def keep_results(unfinished: Path, now_ms: int, *, keep_runs: int) -> Path:
+    """Move the results of a run to a directory of their own; remove all but the newest of earlier runs.
 
     Its name begins with the time, so that names sort by age.
     """
-    results = output / "results"
+    results = unfinished.with_name("results")
     results.mkdir(parents=True, exist_ok=True)
     for old in sorted(each for each in results.iterdir() if each.is_dir())[: -keep_runs + 1 or None]:
         shutil.rmtree(old, ignore_errors=True)
-    return results / f"{now_ms:015d}-{os.getpid()}"
+    unfinished.mkdir(exist_ok=True)
+    return unfinished.rename(results / f"{now_ms:015d}-{os.getpid()}")
 
 
 def suites_document(directory: Path) -> list[Document]:
@@ -207,7 +215,7 @@ def recount(
     """
     now_ms = SystemClock().now_ms()
     suites = app.adapters.suites
-    results = results_dir(options.output, now_ms, keep_runs=app.settings.data_docs.keep_runs)
+    unfinished = unfinished_results(options.output)
     began = time.monotonic()
     session.conf.set("spark.sql.shuffle.partitions", str(options.ranges))
     names = app.adapters.stores.remote_log_sizes.topic_names()
@@ -223,11 +231,12 @@ def recount(
         recounted,
         app.adapters.stores.remote_log_sizes,
         app.adapters.stores.metadata,
-        great_expectations(suites.sizes, results),
+        great_expectations(suites.sizes, unfinished),
     )
-    stored = compare_with_store(session, app, options, names, results) if options.from_storage else None
+    stored = compare_with_store(session, app, options, names, unfinished) if options.from_storage else None
     overlaps = [overlap_document(app, partition) for partition in totals.not_contiguous]
     keep()
+    results = keep_results(unfinished, now_ms, keep_runs=app.settings.data_docs.keep_runs)
     history = append_run(
         app.sizes.history_dir(options.output), target, now_ms, keep_days=app.settings.sizes.history_days
     )

@@ -10,7 +10,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Final
+from typing import Final, Self
 
 from include.tiering.configs.pools import COPIER_POOL as COPIER_POOL
 from include.tiering.configs.pools import EXPIRATION_POOL as EXPIRATION_POOL
@@ -73,11 +73,15 @@ class PoolMirroring:
         self._mirror = mirror
         self._period_seconds = period_seconds
         self._last_warning = ""
+        self.is_current = False
+        """Whether the last refresh succeeded, so that the mirrored sizes are Airflow's."""
 
     def refresh(self) -> None:
         """Mirror the current sizes."""
+        self.is_current = False
         try:
             self._mirror()
+            self.is_current = True
         except TieringError as error:
             # The same error is not logged twice in a row.
             if str(error) != self._last_warning:
@@ -85,14 +89,14 @@ class PoolMirroring:
             self._last_warning = str(error)
 
     @contextmanager
-    def running(self) -> Iterator[None]:
+    def running(self) -> Iterator[Self]:
         """Refresh now, and again every period until the context ends."""
         stop = threading.Event()
         self.refresh()
         thread = threading.Thread(target=self._run, args=(stop,), name="mirror-pools", daemon=True)
         thread.start()
         try:
-            yield
+            yield self
         finally:
             stop.set()
             thread.join(self._period_seconds)
@@ -103,10 +107,10 @@ class PoolMirroring:
 
 
 @contextmanager
-def mirrored_pools() -> Iterator[None]:
+def mirrored_pools() -> Iterator[PoolMirroring]:
     """Keep the mirrored pool sizes up to date while the context lasts. Raises TieringError."""
-    with TieringHook().open() as app, PoolMirroring(app.configs.mirror_pools).running():
-        yield
+    with TieringHook().open() as app, PoolMirroring(app.configs.mirror_pools).running() as mirroring:
+        yield mirroring
 
 
 if __name__ == "__main__":

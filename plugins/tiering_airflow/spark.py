@@ -21,6 +21,7 @@ from airflow.providers.standard.triggers.temporal import TimeDeltaTrigger
 from airflow.sdk import Connection
 from airflow.sdk.exceptions import AirflowException
 
+from include.tiering.configs.pools import BATCH_SLOTS
 from include.tiering.errors import SettingError
 from plugins.tiering_airflow import configuration
 from plugins.tiering_airflow.errors import SparkJobError, SparkJobRetriableError, SparkJobSurplusError
@@ -63,6 +64,7 @@ _PASSED_ON: Final = frozenset(
 _PASSED_ON_PREFIXES: Final = ("AWS_", "LC_")
 """Not `TIERING_`: `TieringHook.job_environment` gives a job the settings that it needs, without other logins."""
 _SLOT_PAUSE: Final = timedelta(seconds=5)
+_LONGEST_SLOT_PAUSE: Final = timedelta(minutes=10)
 _SETTING, _RETRIABLE, _SURPLUS, _KILLED = 2, 3, 4, 128
 
 
@@ -221,21 +223,41 @@ class ReaderJobOperator(SparkJobOperator):
     If the pool becomes too small for it, also 0, the job ends, and the task waits in Airflow until the pool has a slot
     for it again. Then the job begins anew, or continues with the rest of its plan. That is no failed try. The task
     gives its slot back by a short wait in the triggerer, since only a task that is scheduled again waits for a slot.
+
+    While Airflow's API does not answer, the size that jobs read may be an old one, for which Airflow does not wait.
+    Then each wait is twice as long as the one before, up to 10 minutes, and no job is started if the old size is 0.
     """
+
+    _pause = _SLOT_PAUSE
 
     def __init__(self, *, job: str, arguments: Sequence[str], batch_id: str, **kwargs: Any) -> None:
         super().__init__(job=job, arguments=[*arguments, "--pool", READER_POOL, "--batch-id", batch_id], **kwargs)
 
     def execute(self, context: "Context") -> None:
         """Raise SparkJobError, SparkJobRetriableError or SettingError."""
-        try:
-            with mirrored_pools():
+        with mirrored_pools() as mirroring:
+            try:
+                if not mirroring.is_current:
+                    _require_mirrored_slot()
                 super().execute(context)
-        except SparkJobSurplusError as error:
-            self.log.info("%s: the task waits for a slot of %s", error, READER_POOL)
-            self.defer(trigger=TimeDeltaTrigger(_SLOT_PAUSE), method_name="execute_again")
+            except SparkJobSurplusError as error:
+                pause = _SLOT_PAUSE if mirroring.is_current else self._pause
+                self.log.info("%s: the task waits for a slot of %s, at least %s", error, READER_POOL, pause)
+                seconds = min(2 * pause, _LONGEST_SLOT_PAUSE).total_seconds()
+                self.defer(
+                    trigger=TimeDeltaTrigger(pause), method_name="execute_again", kwargs={"pause_seconds": seconds}
+                )
 
-    def execute_again(self, context: "Context", event: Any = None) -> None:
-        """Continue after the wait. Raise as `execute`."""
+    def execute_again(self, context: "Context", event: Any = None, pause_seconds: float = 0) -> None:
+        """Continue after the wait; `pause_seconds` is the next wait, if there is one. Raise as `execute`."""
         self.log.info("%s has a slot for this task again", READER_POOL)
+        self._pause = max(timedelta(seconds=pause_seconds), _SLOT_PAUSE)
         self.execute(context)
+
+
+def _require_mirrored_slot() -> None:
+    """Raise SparkJobSurplusError if a job would end as soon as it has begun, by the last known size of its pool."""
+    with TieringHook().open() as app:
+        seen = app.adapters.stores.pool_mirror.seen().get(READER_POOL)
+    if seen is not None and seen.slots < BATCH_SLOTS:
+        raise SparkJobSurplusError(f"{READER_POOL} had {seen.slots} slots when Airflow's API last answered")

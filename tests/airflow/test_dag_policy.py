@@ -164,6 +164,11 @@ def test_is_named_after_its_file_and_documented(dag: DAG) -> None:
     assert len(present(dag.doc_md)) > 200
 
 
+def test_the_page_of_a_dag_says_what_each_task_does(dag: DAG) -> None:
+    """Tasks have no documentation of their own."""
+    assert [task.task_id for task in dag.tasks if f"**{task.task_id}**" not in present(dag.doc_md)] == []
+
+
 def test_what_starts_paused_says_so(dag: DAG) -> None:
     """Where `dags_are_paused_at_creation` is on. A watch must not be paused while the DAG that it watches is not."""
     runs_at_once = dag.is_paused_upon_creation is False

@@ -8,9 +8,12 @@ from typing import Any
 import pytest
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.sdk.exceptions import AirflowSkipException, TaskDeferred
+from airflow.sdk.timezone import utcnow
 from prometheus_client import REGISTRY
 
 from include.tiering.app import App
+from include.tiering.configs.pools import READER_POOL
+from include.tiering.configs.service import ConfigService
 from include.tiering.errors import StoreInDoubtError
 from include.tiering.model.segments import Verdict
 from include.tiering.verification import plan as plan_module
@@ -289,6 +292,40 @@ def test_a_batch_whose_pool_became_too_small_waits_for_a_slot(
     operator.execute_again(run.context, {})
     with deployed.open() as app:
         assert verdicts(app) == {Verdict.PASSED}
+
+
+def test_while_airflow_does_not_answer_a_pool_without_slots_is_asked_less_and_less(
+    deployed: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The mirrored size is 0 and cannot be read again: no job begins, only to end at once."""
+    run = Run()
+    run.plan()
+    with deployed.open() as app:
+        app.adapters.stores.pool_mirror.record(READER_POOL, 0, seen=None, author="test")
+
+    def begins(_: Any) -> None:
+        pytest.fail("a job begins")
+
+    with pytest.raises(TaskDeferred) as deferred:
+        run.verify(monkeypatch, begins)
+    waits = [deferred.value.trigger.moment - utcnow()]
+    for _ in range(9):
+        operator = VerifyBatchOperator(task_id="verify", planned_run_id=run.planned_run, **run.batches[0])
+        with pytest.raises(TaskDeferred) as deferred:
+            operator.execute_again(run.context, {}, **present(deferred.value.kwargs))
+        waits.append(deferred.value.trigger.moment - utcnow())
+    assert [round(wait.total_seconds() / 5) * 5 for wait in waits] == [5, 10, 20, 40, 80, 160, 320, 600, 600, 600]
+
+    # Airflow answers again: its size counts, and the next wait is short.
+    monkeypatch.setattr(ConfigService, "mirror_pools", lambda _: {})
+
+    def is_surplus(_: Any) -> None:
+        raise SparkJobSurplusError("its pool became too small")
+
+    monkeypatch.setattr(SparkSubmitOperator, "execute", lambda self, context: is_surplus(self))
+    with pytest.raises(TaskDeferred) as deferred:
+        operator.execute_again(run.context, {}, **present(deferred.value.kwargs))
+    assert round((deferred.value.trigger.moment - utcnow()).total_seconds()) == 5
 
 
 def test_a_finding_that_is_told_twice_is_one() -> None:

@@ -7,6 +7,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import threading
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +15,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from airflow.sdk.exceptions import AirflowTaskTimeout
+from airflow.sdk.execution_time.timeout import timeout
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.errors import PythonException
@@ -28,6 +31,7 @@ from include.tiering.runs.contract import SegmentOutcome
 from include.tiering.segments.contract import SizeRow
 from include.tiering.verification.quality_run import read_results
 from include.tiering.verification.suites import SIZE_RULES
+from plugins.tiering_airflow.spark import SparkJobOperator
 from spark_jobs.batch import attempt, run_once
 from spark_jobs.copying import batch_task
 from spark_jobs.sizes import parse_arguments, recount, recounted_partitions
@@ -366,19 +370,60 @@ def test_no_process_of_a_batch_outlives_its_submitter(tmp_path: Path, config: Pa
             eventually(lambda: not processes_with(mark), "every process of the batch ends")
 
 
-def processes_with(mark: str) -> list[str]:
+@pytest.mark.chaos
+def test_no_process_of_a_job_outlives_the_timeout_of_its_task(
+    tmp_path: Path, config: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As Airflow's task runner does it: an alarm interrupts the operator, and then `on_kill` is called."""
+    mark = secrets.token_hex(8)
+    variables = {
+        "AIRFLOW_CONN_TIERING_SPARK": json.dumps({"conn_type": "spark", "host": "local[1]"}),
+        "AIRFLOW__TIERING__WORK_DIR": str(tmp_path / "work"),
+        "LC_BATCH_MARK": mark,
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "PYSPARK_PYTHON": sys.executable,
+        "TIERING_CONFIG": str(config),
+    }
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    arguments = ["--run-id", RUN_ID, "--batch-id", "0.1"]
+    operator = SparkJobOperator(task_id="copy", job="copying.py", arguments=arguments)
+    begun: list[str] = []
+
+    def takes_too_long() -> None:
+        with open_app(settings_of(config)) as app:
+            eventually(lambda: app.adapters.stores.work.progress(RUN_ID), "the batch runs", seconds=240)
+        begun.extend(python_processes(mark, "LC_BATCH_MARK"))
+        os.kill(os.getpid(), signal.SIGALRM)
+
+    with open_app(settings_of(config)) as app:
+        app.adapters.stores.work.pause(None, author="test")
+    alarm = threading.Thread(target=takes_too_long)
+    alarm.start()
+    try:
+        with pytest.raises(AirflowTaskTimeout), timeout(300):
+            operator.execute({})
+        assert len(begun) >= 2
+        operator.on_kill()
+        eventually(lambda: not processes_with(mark, "LC_BATCH_MARK"), "every process of the job ends")
+    finally:
+        alarm.join()
+        operator.on_kill()
+
+
+def processes_with(mark: str, variable: str = "BATCH_MARK") -> list[str]:
     """Command lines of the processes whose environment holds `mark`."""
     found = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             try:
-                if f"BATCH_MARK={mark}".encode() in (entry / "environ").read_bytes().split(b"\0"):
+                if f"{variable}={mark}".encode() in (entry / "environ").read_bytes().split(b"\0"):
                     found.append((entry / "cmdline").read_bytes().replace(b"\0", b" ").decode())
             except OSError:
                 continue
     return [command for command in found if command]
 
 
-def python_processes(mark: str) -> list[str]:
+def python_processes(mark: str, variable: str = "BATCH_MARK") -> list[str]:
     """The driver, the daemon and its workers; not the JVM and not the shell."""
-    return [command for command in processes_with(mark) if command.startswith(sys.executable)]
+    return [command for command in processes_with(mark, variable) if command.startswith(sys.executable)]

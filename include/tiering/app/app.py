@@ -9,7 +9,6 @@ from typing import Any, Final
 from include.tiering.app.adapters import Adapters
 from include.tiering.audit.record import ActiveGuards
 from include.tiering.audit.service import AuditService
-from include.tiering.configs.airflow_dags import dags_in_airflow
 from include.tiering.configs.config_store import EffectiveConfigs
 from include.tiering.configs.rules import quotas_in_force
 from include.tiering.configs.service import ConfigService
@@ -291,7 +290,7 @@ class App:
             has_brokers=adapters.has_brokers,
             ledger=lambda: adapters.quota_ledger,
             suite_files=lambda: read_suites(self.settings.suites.path).changes,
-            dags_in_airflow=lambda: dags_in_airflow(self.settings.airflow),
+            dags_in_airflow=adapters.dags_in_airflow,
         )
 
     @cached_property

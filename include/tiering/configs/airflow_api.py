@@ -2,6 +2,7 @@
 
 import json
 import stat
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Self, TypeVar
@@ -9,12 +10,18 @@ from typing import Any, Final, Self, TypeVar
 import httpx
 
 from include.tiering.errors import AirflowApiError, AirflowApiUnavailableError
+from include.tiering.settings.catalogue import AirflowSettings
 from include.tiering.units import MIB, format_bytes
 
 MAX_ANSWER_BYTES: Final = 32 * MIB
 _T = TypeVar("_T")
 _OTHERS_MAY_READ: Final = stat.S_IRWXG | stat.S_IRWXO
 _UNAVAILABLE: Final = frozenset({502, 503, 504})
+_DAG_TAG: Final = "tiering"
+_DAG_PREFIX: Final = "tiering_"
+_MOST_DAGS: Final = "100"
+"""Airflow's default of `[api] maximum_page_limit`."""
+_DAGS_SECONDS: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,3 +174,17 @@ def member(content: Any, name: str, kind: type[_T]) -> _T:
     if not isinstance(found, kind):
         raise AirflowApiError(f"the answer of Airflow's API has no {name}: is it Airflow?")
     return found
+
+
+def dags_in_airflow(airflow: AirflowSettings) -> Mapping[str, bool]:
+    """Return whether each of the platform's DAGs that Airflow has and shows is paused, by its id, in their order.
+
+    Raises:
+        AirflowApiError: there is no login for Airflow's API, or Airflow refused it.
+        AirflowApiUnavailableError: Airflow did not answer within 5 seconds.
+    """
+    token = None if airflow.token is None else airflow.token.get_secret_value()
+    with AirflowApi.at(airflow.url, login_file=airflow.login_file, token=token, timeout_seconds=_DAGS_SECONDS) as api:
+        found = member(api.get("/dags", tags=_DAG_TAG, limit=_MOST_DAGS), "dags", list)
+    by_id = {member(dag, "dag_id", str): member(dag, "is_paused", bool) for dag in found}
+    return {dag_id: by_id[dag_id] for dag_id in sorted(by_id) if dag_id.startswith(_DAG_PREFIX)}

@@ -8,7 +8,7 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 
-from spark_jobs.sizes import READ_RANGES, attempt, exit_code, parse_arguments, results_dir
+from spark_jobs.sizes import READ_RANGES, attempt, exit_code, keep_results, parse_arguments, unfinished_results
 from spark_jobs.sizes_history import append_run
 from spark_jobs.sizes_rows import MOST_OFFSETS, added_up
 
@@ -162,11 +162,17 @@ def test_a_segment_counts_no_more_offsets_than_it_can_have(start: int, end: int,
 def test_results_of_the_newest_runs_are_kept(tmp_path: Path) -> None:
     made = []
     for now_ms in (9, 10, 100, 1000):
-        made.append(results_dir(tmp_path, now_ms, keep_runs=3))
-        made[-1].mkdir()
+        # A run that did not get to its end leaves nothing that the next one counts, and removes nothing.
+        for _ in range(2):
+            unfinished = unfinished_results(tmp_path)
+            assert not unfinished.exists()
+            unfinished.mkdir()
+        made.append(keep_results(unfinished, now_ms, keep_runs=3))
     assert sorted(made[0].parent.iterdir()) == made[1:]
-    assert not results_dir(tmp_path, 1001, keep_runs=1).exists()
-    assert list(made[0].parent.iterdir()) == []
+    assert list(tmp_path.iterdir()) == [made[0].parent]
+    unfinished_results(tmp_path).mkdir()
+    newest = keep_results(tmp_path / "results.unfinished", 1001, keep_runs=1)
+    assert list(newest.parent.iterdir()) == [newest]
 
 
 @pytest.mark.parametrize(

@@ -3,10 +3,10 @@
     forgotten
 
 **forgotten** fails while a handover suspends the retention or the copies of a topic (its retention overrides are in
-force, or it is parked) and is not continued: it has had no driver for more than five minutes, or it has waited for a person
-or been parked for more than a day. The message names the topic, the step and the command to call: `./tiering handover
-TOPIC --resume`, or, unless the handover is parked, `--undo`. To trigger `tiering_handover` for the topic again does the
-same as `--resume`.
+force, or it is parked) and is not continued: it has had no driver for more than five minutes, or it has waited for a
+person or been parked for more than a day. The message names the topic, the step and the command to call: `./tiering
+handover TOPIC --resume`, or, unless the handover is parked, `--undo`. To trigger `tiering_handover` for the topic again
+does the same as `--resume`.
 
 The message goes to the notifiers in `[tiering] notifiers` of airflow.cfg, in every run until the handover is continued;
 without them it is only in Airflow. If that option is wrong, so that nobody would be told, the task fails, too. This DAG

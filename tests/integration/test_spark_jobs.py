@@ -409,6 +409,8 @@ def test_no_process_of_a_job_outlives_the_timeout_of_its_task(
     finally:
         alarm.join()
         operator.on_kill()
+        submitted: Any = operator._hook
+        submitted._submit_sp.wait()
 
 
 def processes_with(mark: str, variable: str = "BATCH_MARK") -> list[str]:

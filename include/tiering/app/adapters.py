@@ -401,12 +401,6 @@ class Adapters:
         token = None if airflow.token is None else airflow.token.get_secret_value()
         return AirflowPools.at(airflow.url, login_file=airflow.login_file, token=token)
 
-    def dags_in_airflow(self) -> Mapping[str, bool]:
-        """Return whether each of the platform's DAGs in Airflow is paused. Raises AirflowApiError."""
-        from include.tiering.configs.airflow_api import dags_in_airflow
-
-        return dags_in_airflow(self.settings.airflow)
-
     @cached_property
     def quotas(self) -> Quotas:
         """The quotas, which all processes that send or read for this cluster share through the ledger."""

@@ -290,7 +290,6 @@ class App:
             has_brokers=adapters.has_brokers,
             ledger=lambda: adapters.quota_ledger,
             suite_files=lambda: read_suites(self.settings.suites.path).changes,
-            dags_in_airflow=adapters.dags_in_airflow,
         )
 
     @cached_property

@@ -146,7 +146,6 @@ class DeploymentChecks:
         has_brokers: bool,
         ledger: Callable[[], QuotaLedger],
         suite_files: Callable[[], str],
-        dags_in_airflow: Callable[[], Mapping[str, bool]],
     ) -> None:
         self._settings = settings
         self._engine = engine
@@ -159,7 +158,6 @@ class DeploymentChecks:
         self._has_brokers = has_brokers
         self._ledger = ledger
         self._suite_files = suite_files
-        self._dags_in_airflow = dags_in_airflow
 
     def probes(self, pool: str | None, in_airflow: Collection[str] | None, *, needs_log_dirs: bool) -> dict[str, Probe]:
         """Return the probes for `run_checks`, by name: each returns what it found or raises a TieringError.
@@ -281,8 +279,11 @@ class DeploymentChecks:
 
     def _check_dags(self) -> str | Concern:
         """Name the DAGs that are paused in Airflow, as they are at birth unless Airflow is configured otherwise."""
+        # Its HTTP client takes half a second to import: only `./tiering ready` waits for it.
+        from include.tiering.configs.airflow_api import dags_in_airflow
+
         try:
-            dags = self._dags_in_airflow()
+            dags = dags_in_airflow(self._settings.airflow)
         except AirflowApiError as error:
             return f"whether DAGs are paused in Airflow is not known: {error}"
         if not dags:

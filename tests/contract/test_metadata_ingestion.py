@@ -1,6 +1,7 @@
 """What was read of the metadata topic, in SQL: what a broker's cache says, what the counters say, once."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 import pytest
 from sqlalchemy import Connection, Engine, select
@@ -21,6 +22,7 @@ from include.tiering.model.ownership import SegmentOrigin, TopicOwner
 from include.tiering.model.segments import (
     RemoteLogSegmentId,
     RemoteLogSegmentMetadata,
+    RemoteLogSegmentMetadataUpdate,
     RemoteLogSegmentState,
     TopicIdPartition,
     Verdict,
@@ -271,8 +273,13 @@ def test_a_recreated_topic_is_another_partition(ingestion: SqlMetadataIngestion,
     assert ingestion.outcomes()[0][RecordOutcome.UNKNOWN_SEGMENT] == 1
 
 
-def publish_as_a_handover(engine: Engine, registry: SqlTopicRegistry, states: Iterable[RemoteLogSegmentState]) -> None:
-    """Hand the platform's topic over, with a journal that has one sent record of segment A for each state."""
+def publish_as_a_handover(
+    engine: Engine, registry: SqlTopicRegistry, states: Iterable[RemoteLogSegmentState], *, unsent: bool = False
+) -> None:
+    """Hand the platform's topic over, with a journal that has one record of segment A for each state.
+
+    If `unsent`, the last record is pending: it was stored, and may or may not have been sent.
+    """
     journals = SqlPublicationStore(engine, CLUSTER_ID)
     registry.set_owner(
         PARTITION.topic_id, "orders", TopicOwner.HANDING_OVER, expected=TopicOwner.PLATFORM, author="test"
@@ -280,10 +287,16 @@ def publish_as_a_handover(engine: Engine, registry: SqlTopicRegistry, states: It
     lease = journals.claim(PARTITION, run_id="run", batch_id="one", lease_ms=60_000)
     assert lease is not None
     journals.begin(lease.fence, metadata_partition=0, partition_count=1, next_offset=0)
-    id_ = A.remote_log_segment_id.id
+    id_, states = A.remote_log_segment_id.id, tuple(states)
     for number, state in enumerate(states):
-        journals.intend(lease.fence, number, Intent(id_, state, A.start_offset, A.end_offset, bytes([number])))
-        journals.advance(lease.fence, number + 1, found=number)
+        value = encode(segment_record(A) if state is STARTED else update_record(update_of(A, state)))
+        journals.intend(lease.fence, number, Intent(id_, state, A.start_offset, A.end_offset, value))
+        if not (unsent and number == len(states) - 1):
+            journals.advance(lease.fence, number + 1, found=number)
+
+
+def of_a_broker(update: RemoteLogSegmentMetadataUpdate) -> RemoteLogSegmentMetadataUpdate:
+    return replace(update, broker_id=1 + update.broker_id)
 
 
 class TestOurOwn:
@@ -392,6 +405,91 @@ class TestOurOwn:
         feed(ingestion, update_of(A, DELETE_FINISHED))
         assert ingestion.take_over(author="test") == ["orders-0: brokers delete 1 of our segments"]
         assert metadata.list_segments(PARTITION) == [], "the broker deleted its objects"
+
+    def test_a_deletion_of_ours_that_was_never_sent_hides_no_deletion_by_brokers(
+        self,
+        engine: Engine,
+        ingestion: SqlMetadataIngestion,
+        metadata: RemoteLogMetadata,
+        ours: RemoteLogSegmentMetadata,
+        registry: SqlTopicRegistry,
+    ):
+        """The publisher was killed before it sent the record; remote storage was switched on by hand after that."""
+        publish_as_a_handover(engine, registry, RemoteLogSegmentState, unsent=True)
+        feed(ingestion, A, update_of(A, FINISHED), update_of(A, DELETE_STARTED))
+        registry.set_owner(
+            PARTITION.topic_id, "orders", TopicOwner.BROKER, expected=TopicOwner.HANDING_OVER, author="test"
+        )
+        assert ingestion.take_over(author="test") == [], "no broker deleted anything yet"
+        feed(ingestion, of_a_broker(update_of(A, DELETE_FINISHED)))
+        assert ingestion.take_over(author="test") == ["orders-0: brokers delete 1 of our segments"]
+        assert metadata.list_segments(PARTITION) == [], "the broker deleted its objects"
+
+    @pytest.mark.parametrize("at_most", [1, 2])
+    def test_a_deletion_of_ours_that_arrives_after_the_brokers_one_hides_nothing(
+        self,
+        engine: Engine,
+        ingestion: SqlMetadataIngestion,
+        metadata: RemoteLogMetadata,
+        ours: RemoteLogSegmentMetadata,
+        registry: SqlTopicRegistry,
+        at_most: int,
+    ):
+        publish_as_a_handover(engine, registry, RemoteLogSegmentState, unsent=True)
+        feed(ingestion, A, update_of(A, FINISHED), update_of(A, DELETE_STARTED))
+        registry.set_owner(
+            PARTITION.topic_id, "orders", TopicOwner.BROKER, expected=TopicOwner.HANDING_OVER, author="test"
+        )
+        deleted = update_of(A, DELETE_FINISHED)
+        feed(ingestion, of_a_broker(deleted), deleted, at_most=at_most)
+        assert ingestion.take_over(author="test") == ["orders-0: brokers delete 1 of our segments"]
+
+    def test_a_deletion_of_ours_that_arrived_before_it_was_read_back_is_not_followed(
+        self,
+        engine: Engine,
+        ingestion: SqlMetadataIngestion,
+        metadata: RemoteLogMetadata,
+        ours: RemoteLogSegmentMetadata,
+        registry: SqlTopicRegistry,
+    ):
+        publish_as_a_handover(engine, registry, RemoteLogSegmentState, unsent=True)
+        feed(ingestion, A, update_of(A, FINISHED), update_of(A, DELETE_STARTED), update_of(A, DELETE_FINISHED))
+        registry.set_owner(
+            PARTITION.topic_id, "orders", TopicOwner.BROKER, expected=TopicOwner.HANDING_OVER, author="test"
+        )
+        assert ingestion.take_over(author="test") == []
+        (row,) = metadata.list_segments(PARTITION)
+        assert row.metadata.state is FINISHED, "its objects stay in the archive"
+        journal = SqlPublicationStore(engine, CLUSTER_ID).journal(PARTITION)
+        assert journal is not None
+        assert journal.pending is None
+        assert journal.records[-1].offset == 3
+
+    def test_what_brokers_know_is_held_although_the_journal_lacks_it(
+        self, engine: Engine, ingestion: SqlMetadataIngestion, ours: RemoteLogSegmentMetadata
+    ):
+        """The database was restored from a backup of before the publication."""
+        journals, id_ = SqlPublicationStore(engine, CLUSTER_ID), A.remote_log_segment_id.id
+        assert journals.held_segments(PARTITION) == frozenset()
+        feed(ingestion, A)
+        assert journals.held_segments(PARTITION) == {id_}
+        feed(ingestion, update_of(A, FINISHED), B)
+        assert journals.held_segments(PARTITION) == {id_}, "a segment of a broker is not the platform's to hold"
+        feed(ingestion, update_of(A, DELETE_STARTED))
+        assert journals.held_segments(PARTITION) == {id_}
+        feed(ingestion, update_of(A, DELETE_FINISHED))
+        assert journals.held_segments(PARTITION) == frozenset()
+
+    def test_a_published_deletion_releases_a_segment_before_it_is_ingested(
+        self,
+        engine: Engine,
+        ingestion: SqlMetadataIngestion,
+        ours: RemoteLogSegmentMetadata,
+        registry: SqlTopicRegistry,
+    ):
+        feed(ingestion, A, update_of(A, FINISHED))
+        publish_as_a_handover(engine, registry, RemoteLogSegmentState)
+        assert SqlPublicationStore(engine, CLUSTER_ID).held_segments(PARTITION) == frozenset()
 
     def test_two_runs_at_once_count_a_deletion_once(
         self,

@@ -159,9 +159,11 @@ class PublicationStore(Protocol):
         ...
 
     def held_segments(self, partition: TopicIdPartition) -> frozenset[Uuid]:
-        """Return the segments whose newest record is not about their deletion, or was not read back yet.
+        """Return the segments that brokers may have, so their objects must not be deleted.
 
-        Brokers may have them, so their objects must not be deleted.
+        These are the segments in the journal whose newest record is not about their deletion, or was not read back yet;
+        and the platform's segments that brokers have by the ingested records, unless the journal withdrew them. The
+        latter protect segments whose journal was lost: the database was restored or rebuilt after their publication.
         """
         ...
 

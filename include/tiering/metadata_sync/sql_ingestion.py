@@ -4,6 +4,7 @@
 |-----------------------------------------------|-----------------------------------------------------|
 | position locked, the caches' parts read       | nothing: the transaction is rolled back             |
 | rows, references, counters, findings written  | nothing: the transaction is rolled back             |
+| a journal's pending record found              | nothing: the transaction is rolled back             |
 | position moved, committed                     | the page, once: the next one begins after it        |
 
 | step of reading again                         | a crash after it leaves                             |
@@ -34,8 +35,14 @@ from include.tiering.errors import MetadataTopicReplacedError, StateConflictErro
 from include.tiering.kafka.metadata_topic.contract import METADATA_TOPIC, OffsetBounds, metadata_partition_of
 from include.tiering.metadata_sync.metadata_events import PageEffects, apply_in_memory, partition_of_event
 from include.tiering.metadata_sync.sql_broker_rows import BROKER_SIZES, BrokerRows, LoadedCache, load_cache
+from include.tiering.metadata_sync.sql_publication import settle_pending
 from include.tiering.model.ownership import TopicOwner
-from include.tiering.model.segments import RemoteLogSegmentMetadata, TopicIdPartition
+from include.tiering.model.segments import (
+    RemoteLogSegmentMetadata,
+    RemoteLogSegmentMetadataUpdate,
+    RemoteLogSegmentState,
+    TopicIdPartition,
+)
 from include.tiering.segments import sql_metadata_topic
 from include.tiering.segments.ingestion_contract import (
     BrokerSize,
@@ -49,6 +56,7 @@ from include.tiering.segments.ingestion_contract import (
     RecordOutcome,
     UnusableRecord,
 )
+from include.tiering.segments.values import SegmentRow
 
 _PARTITIONS_OF_BROKERS: Final = (
     select(size_counters.c.topic_id, size_counters.c.partition, topics.c.name)
@@ -94,6 +102,7 @@ class SqlMetadataIngestion(ClusterStore):
             position = self._require_position(connection, page)
             loaded = self._load(connection, page)
             effects = apply_in_memory(page, {partition: part.state for partition, part in loaded.items()})
+            self._settle_journals(connection, page, effects, loaded)
             findings = self._write(connection, effects, loaded)
             sql_metadata_topic.count_outcomes(connection, self._cluster_id, page.metadata_partition, effects.outcomes)
             findings += self._move(connection, position, effects)
@@ -223,6 +232,25 @@ class SqlMetadataIngestion(ClusterStore):
             sql_metadata_topic.record_ingestion(connection, self._cluster_id, subject, finding, now_ms)
         return [finding if where is None else f"{where}: {finding}" for where, finding in findings]
 
+    def _settle_journals(
+        self,
+        connection: Connection,
+        page: IngestPage,
+        effects: PageEffects,
+        loaded: Mapping[TopicIdPartition, LoadedCache],
+    ) -> None:
+        """Find the journals' pending records among those that move a segment to a state that it did not have."""
+        read = [(offset, event) for offset, event in page.events if offset < effects.next_offset]
+        for partition, cache in loaded.items():
+            moving = [
+                (offset, event)
+                for offset, event in read
+                if isinstance(event, RemoteLogSegmentMetadata | RemoteLogSegmentMetadataUpdate)
+                and event.remote_log_segment_id.topic_id_partition == partition
+                and not _is_reached(cache.rows.get(event.remote_log_segment_id), event.state)
+            ]
+            settle_pending(connection, self._cluster_id, partition, moving)
+
     def _move(self, connection: Connection, position: IngestPosition, effects: PageEffects) -> list[str]:
         number = position.metadata_partition
         sql_metadata_topic.move_position(connection, self._cluster_id, position, effects.next_offset)
@@ -242,3 +270,8 @@ class SqlMetadataIngestion(ClusterStore):
         gone = sql_metadata_topic.forget_unread(connection, self._cluster_id, number, count, now_ms) if count else []
         sql_metadata_topic.end_rereading(connection, self._cluster_id, number)
         return gone
+
+
+def _is_reached(row: SegmentRow | None, state: RemoteLogSegmentState) -> bool:
+    """Return whether brokers have the segment in this state or a later one already."""
+    return row is not None and row.broker_state is not None and row.broker_state >= state

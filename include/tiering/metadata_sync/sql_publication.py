@@ -3,16 +3,18 @@
 | step                  | a crash after it leaves                        | what clears it up                        |
 |-----------------------|------------------------------------------------|------------------------------------------|
 | `intend`              | a pending record that may have been sent       | the next publisher of the partition      |
-|                       |                                                | reads the topic from `next_offset` on    |
+|                       |                                                | reads the topic from `next_offset` on;   |
+|                       |                                                | or an ingestion that reads the record    |
 | `advance` with `found`| a record whose offset is known                 | no cleanup needed                        |
 """
 
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any, Final
 
 from sqlalchemy import Connection, bindparam, delete, func, insert, or_, select, update
 
-from include.tiering.database.schema import publications, published_records, topics
+from include.tiering.database.schema import publications, published_records, segments, topics
 from include.tiering.database.transactions import (
     DatedStore,
     ensure_partition,
@@ -25,6 +27,7 @@ from include.tiering.database.transactions import (
     writing,
 )
 from include.tiering.errors import PublicationRefusedError
+from include.tiering.metadata_sync.metadata_events import event_of
 from include.tiering.metadata_sync.publication_contract import (
     Intent,
     Journal,
@@ -32,9 +35,17 @@ from include.tiering.metadata_sync.publication_contract import (
     PublicationTotal,
     owners_that_publish,
 )
-from include.tiering.model.ownership import Fence, LeaseRole, PartitionLease, TopicOwner
-from include.tiering.model.segments import RemoteLogSegmentState, TopicIdPartition, Uuid
+from include.tiering.model.ownership import Fence, LeaseRole, PartitionLease, SegmentOrigin, TopicOwner
+from include.tiering.model.segments import (
+    RemoteLogSegmentId,
+    RemoteLogSegmentMetadata,
+    RemoteLogSegmentMetadataUpdate,
+    RemoteLogSegmentState,
+    TopicIdPartition,
+    Uuid,
+)
 from include.tiering.runs import sql_batches
+from include.tiering.segments.sql_metadata_topic import WITHDRAWN
 
 _OWNER: Final = (
     select(topics.c.owner)
@@ -52,24 +63,17 @@ _LAST: Final = (
     .order_by(published_records.c.sequence.desc())
     .limit(1)
 )
-_NEWEST_FIRST: Final = (
-    select(
-        published_records.c.segment_id,
-        published_records.c.state,
-        published_records.c.metadata_offset,
-        func.row_number()
-        .over(partition_by=published_records.c.segment_id, order_by=published_records.c.sequence.desc())
-        .label("age"),
-    )
+_WITHDRAWN_IDS: Final = WITHDRAWN.with_only_columns(WITHDRAWN.selected_columns.segment_id)
+_HELD: Final = (
+    select(published_records.c.segment_id)
     .where(in_partition(published_records))
-    .subquery()
-)
-_HELD: Final = select(_NEWEST_FIRST.c.segment_id).where(
-    _NEWEST_FIRST.c.age == 1,
-    or_(
-        _NEWEST_FIRST.c.state < int(RemoteLogSegmentState.DELETE_SEGMENT_STARTED),
-        _NEWEST_FIRST.c.metadata_offset.is_(None),
-    ),
+    .where(or_(published_records.c.metadata_offset.is_(None), published_records.c.segment_id.not_in(_WITHDRAWN_IDS)))
+    .union(
+        select(segments.c.segment_id)
+        .where(in_partition(segments), segments.c.origin == SegmentOrigin.PLATFORM)
+        .where(segments.c.broker_state < int(RemoteLogSegmentState.DELETE_SEGMENT_FINISHED))
+        .where(segments.c.segment_id.not_in(_WITHDRAWN_IDS))
+    )
 )
 _PENDING: Final = (in_partition(published_records), published_records.c.metadata_offset.is_(None))
 _FOUND: Final = update(published_records).where(*_PENDING).values(metadata_offset=bindparam("found_at"))
@@ -81,6 +85,29 @@ _MOVE: Final = (
     .values(next_offset=bindparam("read_to"))
 )
 _WRITE: Final = insert(published_records)
+
+
+def settle_pending(
+    connection: Connection,
+    cluster_id: str,
+    partition: TopicIdPartition,
+    records: Iterable[tuple[int, RemoteLogSegmentMetadata | RemoteLogSegmentMetadataUpdate]],
+) -> None:
+    """Record where the pending record of a partition is in the metadata topic, if it is among the read `records`.
+
+    Its publisher may have been killed before it read the record back. Without this it would stay unknown whether the
+    platform or a broker moved the segment to that state: the first record that does counts. `records` have their
+    offsets, ascending, and leave out those with a state that brokers had before.
+    """
+    key = key_of(cluster_id, partition)
+    last = connection.execute(_LAST, key).one_or_none()
+    if last is None or last.metadata_offset is not None:
+        return
+    wanted = RemoteLogSegmentId(partition, Uuid.parse(last.segment_id)), last.state
+    moved = ((offset, event) for offset, event in records if (event.remote_log_segment_id, event.state) == wanted)
+    offset, event = next(moved, (-1, None))
+    if event is not None and event == event_of(bytes(last.value)):
+        connection.execute(_FOUND, key | {"found_at": offset})
 
 
 class SqlPublicationStore(DatedStore):

@@ -272,13 +272,16 @@ _NEWEST_RECORDS: Final = (
         .over(partition_by=published_records.c.segment_id, order_by=published_records.c.sequence.desc())
         .label("age"),
     )
-    .where(in_partition(published_records))
+    .where(in_partition(published_records), published_records.c.metadata_offset.is_not(None))
     .subquery()
 )
-_WITHDRAWN: Final = select(_NEWEST_RECORDS.c.segment_id, _NEWEST_RECORDS.c.state).where(
+WITHDRAWN: Final = select(_NEWEST_RECORDS.c.segment_id, _NEWEST_RECORDS.c.state).where(
     _NEWEST_RECORDS.c.age == 1,
     _NEWEST_RECORDS.c.state >= int(RemoteLogSegmentState.DELETE_SEGMENT_STARTED),
 )
+"""Segments of a partition whose newest record of ours that is in the metadata topic is about their deletion.
+
+A pending record does not count: it may never have been sent."""
 _AT_ONCE: Final = 500
 
 
@@ -313,6 +316,7 @@ def follow_brokers(connection: Connection, cluster_id: str, now_ms: NowMs, autho
 
     Left out are segments whose deletion the platform published itself: their objects stay in the archive. If it had
     only begun to publish the deletion, brokers may finish it: then they deleted the objects, and the segment follows.
+    A record of ours that was stored and not sent counts as not published.
     Yield a sentence for each partition with such segments.
     """
     behind = (
@@ -337,8 +341,8 @@ def follow_brokers(connection: Connection, cluster_id: str, now_ms: NowMs, autho
 
 
 def _withdrawn(connection: Connection, cluster_id: str, partition: TopicIdPartition) -> Mapping[str, int]:
-    """Return the segments whose newest record that the platform published is about their deletion, and its state."""
-    rows = connection.execute(_WITHDRAWN, key_of(cluster_id, partition))
+    """Return the segments of `WITHDRAWN` and the states of these records."""
+    rows = connection.execute(WITHDRAWN, key_of(cluster_id, partition))
     return {row.segment_id: row.state for row in rows}
 
 

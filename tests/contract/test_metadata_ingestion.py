@@ -6,8 +6,11 @@ from dataclasses import replace
 import pytest
 from sqlalchemy import Connection, Engine, select
 
+from include.tiering.audit.record import AuditRecord, AuditSource, Guard
+from include.tiering.audit.store import SqlAuditStore
 from include.tiering.database import transactions
 from include.tiering.database.schema import events
+from include.tiering.database.store_identity import StoreIdentities
 from include.tiering.database.transactions import reading
 from include.tiering.errors import MetadataTopicReplacedError, StateConflictError
 from include.tiering.formats.remote_log_metadata import encode
@@ -697,3 +700,78 @@ class TestWhatABrokerBegan:
         now.advance(1_000)
         assert metadata.forget_tombstones(500, at_most=10) == 1
         assert metadata.segment(A.remote_log_segment_id) is None
+
+
+class TestTheGuardOfUnreadRecords:
+    """A database that took the store over may lack journals: nothing expires before everything was read."""
+
+    @pytest.fixture
+    def audits(self, engine: Engine, now: AdjustableNow) -> SqlAuditStore:
+        """Of a database that has just taken the store over."""
+        identities = StoreIdentities(engine, CLUSTER_ID, now_ms=now)
+        accepted = identities.create(uuid(8))
+        identities.propose_over(replace(accepted.current, generation=9), uuid(9), None, author="test")
+        return SqlAuditStore(engine, CLUSTER_ID, now_ms=now)
+
+    @staticmethod
+    def active(audits: SqlAuditStore) -> list[Guard]:
+        return [active.guard for active in audits.active_guards()]
+
+    def test_a_take_over_raises_it_and_a_whole_ingestion_clears_it(
+        self, engine: Engine, ingestion: SqlMetadataIngestion, audits: SqlAuditStore
+    ):
+        assert self.active(audits) == [Guard.UNREAD_RECORDS]
+        ingestion.take_over(author="test")
+        assert self.active(audits) == [Guard.UNREAD_RECORDS], "nothing was ever read"
+        ingestion.record_bounds(TOPIC, {0: OffsetBounds(0, 2)})
+        ingestion.apply(IngestPage(0, 0, 1, ((0, A),)))
+        ingestion.take_over(author="test")
+        assert self.active(audits) == [Guard.UNREAD_RECORDS], "a record is left"
+        ingestion.apply(IngestPage(0, 1, 2, ((1, update_of(A, FINISHED)),)))
+        assert "unread-records is cleared" in ingestion.take_over(author="test")[-1]
+        assert self.active(audits) == []
+        assert told_events(engine)[-1][0] == "ingest"
+
+    def test_what_was_read_before_the_take_over_does_not_count(
+        self, engine: Engine, ingestion: SqlMetadataIngestion, audits: SqlAuditStore, now: AdjustableNow
+    ):
+        feed(ingestion, A)
+        now.advance(1)
+        identities = StoreIdentities(engine, CLUSTER_ID, now_ms=now)
+        identities.propose_over(replace(identities.accepted().current, generation=19), uuid(10), None, author="test")
+        ingestion.take_over(author="test")
+        assert self.active(audits) == [Guard.UNREAD_RECORDS], "the other database may have published since"
+        feed(ingestion, B)
+        ingestion.take_over(author="test")
+        assert self.active(audits) == []
+
+    def test_a_stopped_partition_does_not_clear_it(self, ingestion: SqlMetadataIngestion, audits: SqlAuditStore):
+        feed(ingestion, A)
+        ingestion.record_bounds(TOPIC, {0: OffsetBounds(0, 2)})
+        ingestion.stop(0, 1, "poison")
+        ingestion.take_over(author="test")
+        assert self.active(audits) == [Guard.UNREAD_RECORDS]
+
+    def test_a_second_reading_raises_it_because_what_brokers_know_is_forgotten_meanwhile(
+        self, ingestion: SqlMetadataIngestion, audits: SqlAuditStore
+    ):
+        feed(ingestion, A)
+        ingestion.take_over(author="test")
+        assert self.active(audits) == []
+        ingestion.read_again(TOPIC, {0: OffsetBounds(0, 1)}, author="test")
+        ingestion.take_over(author="test")
+        assert self.active(audits) == [Guard.UNREAD_RECORDS]
+        ingestion.apply(IngestPage(0, 0, 1, ((0, A),)))
+        ingestion.take_over(author="test")
+        assert self.active(audits) == []
+
+    def test_a_person_clears_it_and_no_audit_does(self, engine: Engine, audits: SqlAuditStore):
+        now_ms = audits.now_ms()
+        audits.record(AuditRecord("one", AuditSource.LISTING, now_ms, now_ms, 1, 1), [], covers=())
+        assert self.active(audits) == [Guard.UNREAD_RECORDS]
+        audits.declare_nothing_published(author="ann")
+        assert self.active(audits) == []
+        assert told_events(engine)[-1] == ("store-taken-over", "declared: no segment was published to brokers")
+        before = told_events(engine)
+        audits.declare_nothing_published(author="ann")
+        assert told_events(engine) == before

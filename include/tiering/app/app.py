@@ -336,6 +336,7 @@ class App:
             config_store=stores.configs,
             configs=self.effective_configs,
             audit=self.audit,
+            audits=stores.audits,
             ownership=self.ownership,
         )
 

@@ -24,6 +24,11 @@ if a store, database, clock or listing is not the right one or not complete:
     INCOMPLETE_LISTING   the store has an object that the listing lacks, although the object's segment was FINISHED
                          before the listing began
 
+No audit raises or clears the last guard, which forbids removals and expirations as OLDER_DATABASE does:
+
+    UNREAD_RECORDS       the database took over the store, or was rebuilt from it, so it may not know which segments
+                         were published to brokers (see `database/unread_records.py`)
+
 OLDER_DATABASE compares the start time in the copy's manifest with the newest time in rows. While the guard is active,
 it compares with the newest time that the rows had when the guard was first raised. These times are by the clocks of the
 workers that wrote manifests and rows (for segments of brokers, by the brokers' clocks), so the comparison depends on
@@ -37,6 +42,7 @@ from typing import Protocol
 
 from include.tiering.audit.finding import AuditFinding, FindingIdentity, FindingKind, PassedOver
 from include.tiering.errors import DatabaseSetBackError, printable
+from include.tiering.model.ownership import UNREAD_GUARD
 from include.tiering.units import format_utc
 
 
@@ -49,6 +55,7 @@ class Guard(StrEnum):
     OLDER_DATABASE = "older-database"
     ROWS_BEFORE_LISTING = "rows-before-listing"
     INCOMPLETE_LISTING = "incomplete-listing"
+    UNREAD_RECORDS = UNREAD_GUARD
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,10 +73,10 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class ActiveGuard:
-    """An objection that an audit raised and no later one has cleared.
+    """An objection that an audit raised and no later one has cleared; or UNREAD_RECORDS.
 
     `raised_at_ms` is when the first audit that raised it was recorded, by the database's clock. `memory_ms` is the
-    `Refusal.memory_ms` of this first audit.
+    `Refusal.memory_ms` of this first audit. For UNREAD_RECORDS they are when it was raised last, and None.
     """
 
     guard: Guard
@@ -290,8 +297,13 @@ class AuditStore(Protocol):
     def active_guards(self) -> Sequence[ActiveGuard]:
         """Return the active objections: an audit of the store's own listing that ends without objections clears them.
 
-        An audit of an inventory may raise an objection but clears none, because the inventory may be older.
+        An audit of an inventory may raise an objection but clears none, because the inventory may be older. No audit
+        clears UNREAD_RECORDS.
         """
+        ...
+
+    def declare_nothing_published(self, *, author: str) -> None:
+        """Clear UNREAD_RECORDS by a person's declaration, with an event. Without this guard, do nothing."""
         ...
 
     def audit(self, run_id: str) -> AuditRecord:
@@ -340,25 +352,32 @@ class AuditStore(Protocol):
 
 
 class ActiveGuards:
-    """The guards that an audit raised and no later one has cleared."""
+    """The guards that stay active: see `ActiveGuard`."""
 
     def __init__(self, audits: AuditStore) -> None:
         self._audits = audits
 
     def objection(self) -> str | None:
-        """Return why nothing may expire after an audit found the database set back; None if no guard is active."""
-        active = self._audits.active_guards()
-        if not active:
-            return None
-        first = min(active, key=lambda guard: guard.raised_at_ms)
-        return (
-            f"nothing expires while the guard {first.guard} is active, since {format_utc(first.raised_at_ms)}: an audit"
-            f" found that {first.sentence}. Restore the database's dynamic configs and adopt or accept the lost"
-            " segments; then a ./tiering audit without objections clears it. ./tiering take-over-store shows the"
-            ' retention settings in this database now (docs/runbook.md, "The database was restored from a backup")'
-        )
+        """Return why nothing may expire in a database that was set back; None if no guard is active."""
+        return "; ".join(map(_because_of, self._audits.active_guards())) or None
 
     def require_expiration_allowed(self) -> None:
-        """Raise DatabaseSetBackError while a guard of an audit is active."""
+        """Raise DatabaseSetBackError while a guard is active."""
         if (objection := self.objection()) is not None:
             raise DatabaseSetBackError(objection)
+
+
+def _because_of(active: ActiveGuard) -> str:
+    since = f"nothing expires while the guard {active.guard} is active, since {format_utc(active.raised_at_ms)}"
+    if active.guard is Guard.UNREAD_RECORDS:
+        return (
+            f"{since}: {active.sentence}, so segments may have been published to brokers that it does not know of."
+            " ./tiering ingest reads what brokers know, and clears it; if no segment was ever published, because no"
+            " handover came as far as its step publish, ./tiering take-over-store --nothing-published clears it"
+            ' (docs/runbook.md, "The database was restored from a backup")'
+        )
+    return (
+        f"{since}: an audit found that {active.sentence}. Restore the database's dynamic configs and adopt or accept"
+        " the lost segments; then a ./tiering audit without objections clears it. ./tiering take-over-store shows the"
+        ' retention settings in this database now (docs/runbook.md, "The database was restored from a backup")'
+    )

@@ -51,6 +51,7 @@ from include.tiering.database.transactions import (
     upsert,
     writing,
 )
+from include.tiering.database.unread_records import clear_unread, raised_unread_ms
 from include.tiering.errors import StateConflictError
 from include.tiering.model.ownership import TopicOwner
 from include.tiering.model.segments import Uuid
@@ -111,7 +112,8 @@ def raise_or_clear(connection: Connection, cluster_id: str, audit: AuditRecord, 
     An active guard keeps the time at which it was first raised, and its `memory_ms`.
     """
     if not audit.refusals and audit.source is AuditSource.LISTING:
-        connection.execute(delete(active_guards).where(active_guards.c.cluster_id == cluster_id))
+        of_audits = active_guards.c.guard != Guard.UNREAD_RECORDS
+        connection.execute(delete(active_guards).where(active_guards.c.cluster_id == cluster_id, of_audits))
     for refusal in filter(stays_active, audit.refusals):
         values = {
             "cluster_id": cluster_id,
@@ -182,6 +184,15 @@ class SqlAuditStore(DatedStore):
             upsert(connection, audits, values, keep=("sequence",))
             raise_or_clear(connection, self._cluster_id, audit, now_ms)
         return AuditTally(seen, new, gone)
+
+    def declare_nothing_published(self, *, author: str) -> None:
+        """See `AuditStore`."""
+        with writing(self._engine) as connection:
+            if raised_unread_ms(connection, self._cluster_id) is not None:
+                clear_unread(connection, self._cluster_id)
+                kind, detail = EventKind.STORE_TAKEN_OVER, "declared: no segment was published to brokers"
+                now_ms = self._now_ms(connection)
+                record_event(connection, self._cluster_id, kind, self._cluster_id, detail, author, now_ms)
 
     def audit(self, run_id: str) -> AuditRecord:
         """See `AuditStore`."""

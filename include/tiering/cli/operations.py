@@ -192,7 +192,18 @@ def migrate(ctx: typer.Context, as_json: Json = False) -> None:
     finish(present_set_up(marker), as_json=as_json)
 
 
-def take_over_store(ctx: typer.Context, approve: Approve = False, as_json: Json = False) -> None:
+def take_over_store(
+    ctx: typer.Context,
+    nothing_published: Annotated[
+        bool,
+        typer.Option(
+            "--nothing-published",
+            help="Declare that no segment was published to brokers: then expiration waits for no ingest.",
+        ),
+    ] = False,
+    approve: Approve = False,
+    as_json: Json = False,
+) -> None:
     """Make a restored or copied database the owner of the store, after another database has used it.
 
     The command audits the store first and shows the differences to this database: `adoptable` copies that the database
@@ -200,6 +211,10 @@ def take_over_store(ctx: typer.Context, approve: Approve = False, as_json: Json 
     It also shows the retention, deletion limits and pauses in this database, and the time of its newest event. Then it
     asks, unless this database owns the store, and raises the store's generation. From then on the other database is
     refused. If the store has copies of a later history, the divergence is recorded; see `./tiering plan`.
+
+    This database may not know what the other one published to brokers. So nothing expires in it before `./tiering
+    ingest` has read all records of `__remote_log_metadata`: what brokers know stays. If there was no handover, or the
+    cluster has no such topic, say so with --nothing-published, also later.
 
     The store must have the identity that this database records; its generation may differ. For another store use
     `./tiering rebuild`. Without a terminal the command needs --approve.
@@ -211,12 +226,13 @@ def take_over_store(ctx: typer.Context, approve: Approve = False, as_json: Json 
             planned, marker = app.store_owner.plan_take_over(new_run_id(), on_listed=on_listed), None
         refusal = _refusal_to_take_over(planned, approve=approve, as_json=as_json)
         if refusal is None:
-            marker = app.store_owner.take_over(planned.found, author=author())
+            marker = app.store_owner.take_over(planned.found, author=author(), nothing_published=nothing_published)
             # If the store has a later history than the metadata, this is recorded before anything more is copied.
             app.recovery.plan_adoption()
     from include.tiering.operations.store_owner import present_take_over
 
-    finish(present_take_over(planned, marker, refusal), as_json=as_json)
+    shown = present_take_over(planned, marker, refusal, nothing_published=nothing_published)
+    finish(shown, as_json=as_json)
 
 
 def _refusal_to_take_over(planned: "TakeOver", *, approve: bool, as_json: bool) -> str | None:

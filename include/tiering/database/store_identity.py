@@ -21,6 +21,7 @@ from sqlalchemy.engine import make_url
 from include.tiering.database.event_log import EventKind, record_event
 from include.tiering.database.schema import events, metadata, segments, stores
 from include.tiering.database.transactions import ClusterStore, insert_if_absent, reading, serialise_writers, writing
+from include.tiering.database.unread_records import raise_unread
 from include.tiering.errors import MetadataUnavailableError, StateConflictError
 from include.tiering.model.ownership import AcceptedMarkers, StoreMarker, StorePlace
 from include.tiering.model.segments import Uuid
@@ -78,6 +79,7 @@ def begin_rebuild(connection: Connection, found: StoreMarker, wanted: StoreMarke
             "rebuilding_since_ms": now_ms,
         }
         connection.execute(insert(stores).values(**values))
+        raise_unread(connection, wanted.cluster_id, "this database was rebuilt from the store", now_ms)
     return begun_before
 
 
@@ -181,6 +183,7 @@ class StoreIdentities(ClusterStore):
             self._store_pending(connection, generation, token, place)
             detail = f"begun: {found} is followed by generation {generation}; this database was at {current.generation}"
             self._record_event(connection, EventKind.STORE_TAKEN_OVER, detail, author)
+            raise_unread(connection, self._cluster_id, "this database took over the store", self._now_ms(connection))
             return self._locked(connection)
 
     def propose_move(

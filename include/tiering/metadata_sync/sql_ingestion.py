@@ -9,8 +9,8 @@
 
 | step of reading again                         | a crash after it leaves                             |
 |-----------------------------------------------|-----------------------------------------------------|
-| broker states cleared, positions reset        | a topic that is read from its beginning; no         |
-|                                               | partition that brokers own is ready                 |
+| broker states cleared, positions reset, the   | a topic that is read from its beginning; no         |
+| guard `unread-records` raised                 | partition that brokers own is ready, nothing expires|
 | a page reaches the end that the metadata      | the page; in its transaction, brokers' segments     |
 | partition had at the reset                    | without a record were removed, and the metadata     |
 |                                               | partition's second reading has ended                |
@@ -18,7 +18,7 @@
 Order of locks: position, partitions by topic id and number, segments, size_counters.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from sqlalchemy import Connection, and_, bindparam, select
@@ -31,12 +31,13 @@ from include.tiering.database.transactions import (
     reading,
     writing,
 )
+from include.tiering.database.unread_records import clear_unread, raise_unread, raised_unread_ms
 from include.tiering.errors import MetadataTopicReplacedError, StateConflictError
 from include.tiering.kafka.metadata_topic.contract import METADATA_TOPIC, OffsetBounds, metadata_partition_of
 from include.tiering.metadata_sync.metadata_events import PageEffects, apply_in_memory, partition_of_event
 from include.tiering.metadata_sync.sql_broker_rows import BROKER_SIZES, BrokerRows, LoadedCache, load_cache
 from include.tiering.metadata_sync.sql_publication import settle_pending
-from include.tiering.model.ownership import TopicOwner
+from include.tiering.model.ownership import UNREAD_GUARD, TopicOwner
 from include.tiering.model.segments import (
     RemoteLogSegmentMetadata,
     RemoteLogSegmentMetadataUpdate,
@@ -123,6 +124,8 @@ class SqlMetadataIngestion(ClusterStore):
         """Implement `MetadataIngestion.read_again`."""
         with writing(self._engine) as connection:
             now_ms = self._now_ms(connection)
+            why = "the brokers' records are read again from the beginning"
+            raise_unread(connection, self._cluster_id, why, now_ms)
             sql_metadata_topic.forget_brokers_word(connection, self._cluster_id)
             sql_metadata_topic.begin_again(connection, self._cluster_id, topic, bounds, now_ms)
             detail = f"read again from the beginning, as topic id {topic.topic_id}"
@@ -139,7 +142,23 @@ class SqlMetadataIngestion(ClusterStore):
             return [
                 *sql_metadata_topic.give_to_brokers(connection, self._cluster_id, now_ms, author),
                 *sql_metadata_topic.follow_brokers(connection, self._cluster_id, self._now_ms, author),
+                *self._clear_guard(connection, author),
             ]
+
+    def _clear_guard(self, connection: Connection, author: str) -> Iterator[str]:
+        """Clear the guard `unread-records` if everything was read that the topic had after the guard was raised."""
+        raised_at_ms = raised_unread_ms(connection, self._cluster_id)
+        topic = sql_metadata_topic.topic_read(connection, self._cluster_id)
+        if raised_at_ms is None or topic is None:
+            return
+        positions = sql_metadata_topic.positions_of(connection, self._cluster_id)
+        is_whole = len(positions) == topic.partition_count
+        if is_whole and all(each.is_complete and each.bounds_read_at_ms >= raised_at_ms for each in positions):
+            clear_unread(connection, self._cluster_id)
+            detail = f"the guard {UNREAD_GUARD} is cleared: all records of brokers are read"
+            now_ms = self._now_ms(connection)
+            sql_metadata_topic.record_ingestion(connection, self._cluster_id, METADATA_TOPIC, detail, now_ms, author)
+            yield detail
 
     def unread(self) -> Mapping[TopicIdPartition, str]:
         """Implement `MetadataIngestion.unread`."""

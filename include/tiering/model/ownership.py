@@ -130,6 +130,10 @@ class StoreMarker:
         return (self.cluster_id, self.store_id) == (other.cluster_id, other.store_id)
 
 
+UNREAD_GUARD: Final = "unread-records"
+"""Name of the guard that is active while a database may not know which segments were published."""
+
+
 @dataclass(frozen=True, slots=True)
 class AcceptedMarkers:
     """Markers that this database accepts: that of its generation, and the next one while the generation is raised.

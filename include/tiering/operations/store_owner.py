@@ -6,7 +6,7 @@ from typing import Final, TypedDict
 
 from include.tiering.audit.conclude_audit import AuditReport
 from include.tiering.audit.finding import FindingKind
-from include.tiering.audit.record import FindingState, RecordedFinding
+from include.tiering.audit.record import AuditStore, FindingState, RecordedFinding
 from include.tiering.audit.report import AuditDocument, AuditRun, audit_document, present_audit
 from include.tiering.audit.service import AuditService
 from include.tiering.configs.config_store import (
@@ -178,14 +178,16 @@ class RelocationDocument(_RelocationEnds):
     refusal: str | None
 
 
-def present_take_over(planned: TakeOver, marker: StoreMarker | None, refusal: str | None) -> Presentation:
+def present_take_over(
+    planned: TakeOver, marker: StoreMarker | None, refusal: str | None, *, nothing_published: bool = False
+) -> Presentation:
     """Present a take-over. The result is not `ok` if the take-over was refused; findings are only shown."""
     run = AuditRun(planned.audit.record, planned.findings, planned.audit.tally)
     audit = present_audit(run)
     return Presentation(
         lambda: _take_over_document(planned, marker, refusal, audit_document(run)),
         lambda: (*audit.tables(), _deletes_by_table(planned.deletes_by)),
-        _take_over_summary(planned, marker, refusal),
+        _take_over_summary(planned, marker, refusal, nothing_published=nothing_published),
         ok=refusal is None,
     )
 
@@ -213,7 +215,14 @@ def relocation_question(planned: Relocation) -> str:
     return f"{_relocation_summary(planned, None, None)}. Use this place from now on?"
 
 
-def _take_over_summary(planned: TakeOver, marker: StoreMarker | None, refusal: str | None) -> str:
+_UNREAD: Final = (
+    "nothing expires before ./tiering ingest has read which segments brokers know, or --nothing-published is given"
+)
+
+
+def _take_over_summary(
+    planned: TakeOver, marker: StoreMarker | None, refusal: str | None, *, nothing_published: bool = False
+) -> str:
     by = "" if planned.found.raised_by is None else f", raised by {planned.found.raised_by}"
     remedies = [f"{number} {words}" for kind, words in _REMEDY.items() if (number := planned.number_of(kind))]
     if planned.lacks_everything:
@@ -227,7 +236,8 @@ def _take_over_summary(planned: TakeOver, marker: StoreMarker | None, refusal: s
         return f"nothing was taken over: {refusal}. {sides}; {found}"
     if marker is None:
         return f"{sides}; {found}"
-    return f"this database owns the store, generation {marker.generation}; {found}"
+    waits = "" if planned.is_ours or nothing_published else f"; {_UNREAD}"
+    return f"this database owns the store, generation {marker.generation}; {found}{waits}"
 
 
 def _not_known(deletes_by: DeletesBy) -> str:
@@ -337,6 +347,7 @@ class StoreOwnerService:
         config_store: ConfigStore,
         configs: EffectiveConfigs,
         audit: AuditService,
+        audits: AuditStore,
         ownership: StoreOwnership,
     ) -> None:
         self._settings = settings
@@ -349,6 +360,7 @@ class StoreOwnerService:
         self._config_store = config_store
         self._configs = configs
         self._audit = audit
+        self._audits = audits
         self._ownership = ownership
 
     def plan_take_over(self, run_id: str, *, on_listed: Callable[[int], None] = ignore) -> TakeOver:
@@ -415,9 +427,14 @@ class StoreOwnerService:
                 " batches end, and call ./tiering relocate-store again"
             )
 
-    def take_over(self, found: StoreMarker, *, author: str) -> StoreMarker:
+    def take_over(self, found: StoreMarker, *, author: str, nothing_published: bool = False) -> StoreMarker:
         """Make this database the owner of the store whose marker is `found`; see `StoreClaim.take_over`.
 
-        Processes that use the other database are refused from then on.
+        Processes that use the other database are refused from then on. Nothing expires in this database before an
+        ingestion has read all records of brokers, because journals of publications may be lost; with
+        `nothing_published` a person declares that there was no publication.
         """
-        return self._ownership.store_claim().take_over(found, author=author)
+        marker = self._ownership.store_claim().take_over(found, author=author)
+        if nothing_published:
+            self._audits.declare_nothing_published(author=author)
+        return marker

@@ -42,6 +42,7 @@ NOT_IN_MANIFESTS: Final = (
     ("owners of topics", "none: `topics.include` and the next plan set them again"),
     ("deletions of topics, and whether cluster metadata were seen", "not recorded: the next plan reads them again"),
     ("retention, quotas and other dynamic configs, pauses", "unset: nothing expires before retention is set again"),
+    ("what was published to brokers", "nothing expires before `./tiering ingest` has read it"),
     ("failed segments that were given up, or superseded", "decided again for segments that fail again"),
     ("when a segment was FINISHED", "its copy began at the time in its manifest, and was FINISHED by this rebuild"),
     ("runs, plans, leases, fencing tokens, source fingerprints", "none: they start again"),

@@ -229,7 +229,8 @@ class MetadataIngestion(Protocol):
         A user partition in a topic that brokers own is not ready (`RemoteLogMetadata.is_ready`) before its metadata
         partition is read to the end that it has at this call. The `apply` that reaches this end removes the brokers'
         segments that no record named, and reports those that were not deleted. If a metadata partition is empty, this
-        call removes them. The platform's segments stay.
+        call removes them. The platform's segments stay. Until `take_over` finds everything read, nothing expires: the
+        guard `unread-records` is raised.
         """
         ...
 
@@ -238,8 +239,10 @@ class MetadataIngestion(Protocol):
 
         Also advance the platform's segments in topics with that owner to the states of deletion that brokers recorded.
         Each change of an owner is an event, and so are the advanced segments of each partition. Return these events as
-        sentences. Idempotent. Call it only after every metadata partition was read to its end or is stopped: the
-        beginning of the metadata topic holds records of segments that were deleted long ago.
+        sentences. If every metadata partition is complete, with bounds from after the guard `unread-records` was
+        raised, that guard is cleared, which is an event, too. Idempotent. Call it only after every metadata partition
+        was read to its end or is stopped: the beginning of the metadata topic holds records of segments that were
+        deleted long ago.
         """
         ...
 

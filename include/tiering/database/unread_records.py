@@ -1,0 +1,39 @@
+"""The guard `unread-records`: a database that may not know what was published deletes nothing before it has read it.
+
+The journals of published records are in the database alone. A database that takes the store over, or is rebuilt from
+it, may lack journals of later publications, and while the brokers' records are read again from the beginning, what they
+said is not known. The guard is raised in the transaction that leads to this state. It is cleared once every record that
+the metadata topic had at a later time was read, or by a person who declares that nothing was published.
+"""
+
+from sqlalchemy import Connection, delete, select
+
+from include.tiering.database.schema import active_guards
+from include.tiering.database.transactions import upsert
+from include.tiering.model.ownership import UNREAD_GUARD
+
+
+def raise_unread(connection: Connection, cluster_id: str, sentence: str, now_ms: int) -> None:
+    """Raise the guard, or raise it again with a later time; `sentence` says what happened to the database."""
+    values = {
+        "cluster_id": cluster_id,
+        "guard": UNREAD_GUARD,
+        "run_id": "",
+        "sentence": sentence,
+        "memory_ms": None,
+        "raised_at_ms": now_ms,
+    }
+    upsert(connection, active_guards, values)
+
+
+def raised_unread_ms(connection: Connection, cluster_id: str) -> int | None:
+    """Return when the guard was raised last, by the database's clock; None if it is not active."""
+    guard = active_guards.c
+    query = select(guard.raised_at_ms).where(guard.cluster_id == cluster_id, guard.guard == UNREAD_GUARD)
+    return connection.execute(query).scalar_one_or_none()
+
+
+def clear_unread(connection: Connection, cluster_id: str) -> None:
+    """Clear the guard."""
+    guard = active_guards.c
+    connection.execute(delete(active_guards).where(guard.cluster_id == cluster_id, guard.guard == UNREAD_GUARD))

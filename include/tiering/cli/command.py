@@ -151,13 +151,18 @@ def agrees(question: str) -> bool:
 
 
 def remote_partition(app: "App", topic: str, partition: int, topic_id: str | None) -> "TopicIdPartition":
-    """Return the named partition that has remote data. Raises SettingError if there is none, or more than one."""
+    """Return the named partition that has remote data.
+
+    Raises:
+        SettingError: there is no such topic, none of the partition is remote, or several topics have this name.
+    """
     remote = [size.topic_id_partition for size in app.sizes.partition_sizes()]
     named = [p for p in remote if p.topic == topic and p.partition == partition]
     meant = [p for p in named if topic_id in (None, str(p.topic_id))]
     if len(meant) == 1:
         return meant[0]
     if not named:
+        require_known_topics(app, (topic,))
         raise SettingError(f"{topic}-{partition}: nothing of it is in remote storage; ./tiering sizes lists what is")
     ids = ", ".join(str(p.topic_id) for p in named)
     raise SettingError(f"{topic}-{partition}: topics of this name have the ids {ids}: choose one with --topic-id")

@@ -135,9 +135,10 @@ def configs(
     if dry_run and (not alter or target is not Target.BROKERS):
         raise SettingError("--dry-run goes with --alter --target brokers")
     with session_of(ctx).opened() as app:
+        is_removal = alter and all(value is None for value in changes.values())
+        if entity is not None and not allow_unknown and not is_removal:
+            warn_all(app.operations.names.check_entity(entity))
         if alter and entity is not None:
-            if not allow_unknown and any(value is not None for value in changes.values()):
-                warn_all(app.operations.names.check_entity(entity))
             presentation = _altered(app, entity, changes, target, dry_run=dry_run)
         else:
             presentation = _shown(app, entity_type, entity, target, whole_history=history, static=everything)

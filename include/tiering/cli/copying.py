@@ -201,6 +201,7 @@ def skip(
         _follow(ctx, (topic, partition, follow_from, topic_id), reason, approve=approve, as_json=as_json)
         return
     with session_of(ctx).opened((topic,)) as app:
+        require_known_topics(app, (topic,), included=session_of(ctx).settings().topics.include)
         planned = done = app.copying.plan_skip(topic, partition, topic_id)
         refusal = _refusal(planned, approve=approve)
         if refusal is None:
@@ -216,6 +217,7 @@ def _follow(
     from include.tiering.copying.decisions import follow_question, present_follow
 
     with session_of(ctx).opened((where[0],)) as app:
+        require_known_topics(app, where[:1], included=session_of(ctx).settings().topics.include)
         planned = done = app.copying.plan_follow(*where)
         refusal = None if approve else refusal_of(follow_question(planned))
         if refusal is None:

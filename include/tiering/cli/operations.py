@@ -76,6 +76,7 @@ def doctor(
     if not is_legal_topic_name(topic):
         raise SettingError(f"{topic!r} is no topic: 1 to 249 of letters, digits, '.', '_' and '-'")
     with session_of(ctx).opened() as app:
+        require_known_topics(app, (topic,))
         diagnoses = app.operations.diagnose(topic)
     from include.tiering.operations.doctor import present_doctor
 
@@ -148,6 +149,8 @@ def resume(ctx: typer.Context, topic: Topic = None, as_json: Json = False) -> No
     with session_of(ctx).opened() as app:
         work = app.adapters.stores.work
         before = work.paused_topics()
+        if topic not in before:
+            require_known_topics(app, None if topic is None else (topic,))
         work.resume(_checked(topic), author=author())
         paused, not_claimed = work.paused_topics(), _claim_store(app)
     from include.tiering.operations.status import present_pause, resume_hints

@@ -35,6 +35,44 @@ def test_a_mistyped_topic_is_refused(made: TinyDeployment, command: tuple[str, .
         assert app.adapters.stores.work.paused_topics() <= {"orders"}
 
 
+_DESCRIBE = ("configs", "--describe", "--entity-type")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("doctor",),
+        ("skip", "--partition", "0", "--reason", "expired"),
+        ("skip", "--partition", "0", "--reason", "elected", "--follow-source-from", "4"),
+        ("fetch", "--output", "{tmp}", "0"),
+        ("delete-records", "--partition", "0", "--before-offset", "1"),
+        ("resume", "--topic"),
+        (*_DESCRIBE, "topics", "--entity-name"),
+    ],
+    ids=lambda command: " ".join(command[:6:5]),
+)
+def test_a_mistyped_topic_is_refused_where_one_topic_is_named(
+    made: TinyDeployment, tmp_path: Path, command: tuple[str, ...]
+) -> None:
+    name, *rest = (word.format(tmp=tmp_path / "fetched") for word in command)
+    # The topic of `fetch` comes before the partition; elsewhere it may come last.
+    asked = (name, "ordrs", *rest) if name == "fetch" else (name, *rest, "ordrs")
+    refused = made.run(*asked)
+    assert (refused.exit_code, "did you mean orders?" in refused.stderr) == (2, True), refused.output
+
+
+def test_a_mistyped_broker_is_not_described(made: TinyDeployment) -> None:
+    assert made.run(*_DESCRIBE, "brokers", "--entity-name", "1").exit_code == 0
+    refused = made.run(*_DESCRIBE, "brokers", "--entity-name", "77")
+    assert (refused.exit_code, "there is no broker 77" in refused.stderr) == (2, True), refused.output
+    assert made.run(*_DESCRIBE, "brokers", "--entity-name", "77", "--allow-unknown").exit_code == 0
+
+
+def test_a_pause_of_a_topic_that_is_gone_can_be_ended(made: TinyDeployment) -> None:
+    made.run("pause", "--topic", "later", "--allow-unknown")
+    assert made.run("resume", "--topic", "later").exit_code == 0
+
+
 @pytest.mark.parametrize("command", [("pause", "--topic"), _RETENTION], ids=lambda command: command[0])
 def test_a_topic_may_be_named_before_it_exists(made: TinyDeployment, command: tuple[str, ...]) -> None:
     assert made.run(*command, "later", "--allow-unknown").exit_code == 0

@@ -16,17 +16,20 @@ _SCALE: Final = ((GIB, "GiB"), (MIB, "MiB"), (KIB, "KiB"))
 
 
 class Quantity(str):
-    """A number formatted for people, together with the `number` itself, which a table for programs shows instead."""
+    """A number formatted for people, together with the `number` itself, which a table for programs shows instead.
 
-    number: float
+    Where a cell has several numbers, `number` is the text that has them exactly.
+    """
 
-    def __new__(cls, text: str, number: float) -> "Quantity":
+    number: float | str
+
+    def __new__(cls, text: str, number: float | str) -> "Quantity":
         """Return `text` that remembers `number`."""
         quantity = super().__new__(cls, text)
         quantity.number = number
         return quantity
 
-    def __reduce__(self) -> tuple[type["Quantity"], tuple[str, float]]:
+    def __reduce__(self) -> tuple[type["Quantity"], tuple[str, float | str]]:
         """Return what makes a copy, also in another process."""
         return Quantity, (str(self), self.number)
 

@@ -92,12 +92,16 @@ def test_results_of_added_expectations_are_stored_and_read_like_those_of_rules(t
         (own("expect_nonsense", column="topic"), "expect_nonsense not found"),
         (own(BETWEEN, column="topic", maximum=3), "maximum extra fields not permitted"),
         (own(BETWEEN, column="topic", max_value=3), "must either be None or of the same type"),
+        (
+            own("expect_column_values_to_be_betwen", column="end_offset", max_value=3),
+            r"not found: did you mean expect_column_values_to_be_between\?",
+        ),
         (own("expect_column_max_to_be_between", column="end_offset", max_value=3), "about a whole table"),
         (own("expect_column_values_to_be_unique", column="end_offset"), "compares rows with each other"),
         (own("expect_column_values_to_be_increasing", column="end_offset"), "compares rows with each other"),
         (own("expect_column_values_to_match_regex", column="topic", regex="("), "unterminated subpattern"),
     ],
-    ids=["type", "argument", "text", "table", "unique", "order", "regex"],
+    ids=["type", "argument", "text", "near", "table", "unique", "order", "regex"],
 )
 def test_what_cannot_be_loaded_or_applied_is_refused(tmp_path: Path, wrong: dict[str, Any], says: str) -> None:
     suite_file(tmp_path, "segments", wrong)

@@ -27,6 +27,8 @@ from rich.progress import (
 )
 
 from include.tiering.errors import MetadataUnavailableError
+from include.tiering.operations.status import paused_words
+from include.tiering.runs.contract import ALL_TOPICS
 from include.tiering.units import format_bytes
 
 if TYPE_CHECKING:
@@ -114,7 +116,8 @@ class RunProgress:
         current = next(
             (report.partition for report in reports if not report.finished and report.partition), self._activity
         )
-        description = f"{current} (paused: {', '.join(sorted(paused))})" if paused else current
+        way_out = ": ./tiering resume" if ALL_TOPICS in paused else ""
+        description = f"{current} ({paused_words(paused)}{way_out})" if paused else current
         self._progress.update(
             self._task, completed=sum(report.done_bytes for report in reports), description=description
         )

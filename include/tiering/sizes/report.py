@@ -25,7 +25,7 @@ from include.tiering.sizes.documents import (
     SizesDocument,
     VerdictDocument,
 )
-from include.tiering.units import format_bytes, format_duration
+from include.tiering.units import Quantity, format_bytes, format_duration
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,11 +222,20 @@ def _sizes_table(report: SizeReport, names: TopicNames, *, by_topic: bool) -> Ta
             names.partition(size.topic_id_partition),
             str(size.segments),
             format_bytes(size.size_bytes),
-            ", ".join(f"{epoch.leader_epoch}: {format_bytes(epoch.size_bytes)}" for epoch in size.leader_epochs),
+            _by_epoch(size),
         )
         for size in report.sizes
     )
     return Table("remote log size", ("partition", "segments>", "bytes>", "by leader epoch"), rows)
+
+
+def _by_epoch(size: PartitionSize) -> Quantity:
+    """Return the sizes by leader epoch, in exact bytes for programs."""
+    sizes = [(epoch.leader_epoch, format_bytes(epoch.size_bytes)) for epoch in size.leader_epochs]
+    return Quantity(
+        ", ".join(f"{epoch}: {size_bytes}" for epoch, size_bytes in sizes),
+        ", ".join(f"{epoch}: {size_bytes.number}" for epoch, size_bytes in sizes),
+    )
 
 
 def _tables(report: SizeReport, *, by_topic: bool) -> tuple[Table, ...]:

@@ -41,9 +41,11 @@ from great_expectations.expectations.expectation import (
 from great_expectations.expectations.expectation_configuration import ExpectationConfiguration
 from great_expectations.expectations.metrics.metric_provider import metric_value
 from great_expectations.expectations.metrics.table_metric_provider import TableMetricProvider
+from great_expectations.expectations.registry import list_registered_expectation_implementations
 
 from include.tiering.errors import RuleEvaluationError, SettingError, printable
 from include.tiering.model.segments import Depth
+from include.tiering.settings.catalogue import nearest
 from include.tiering.verification.measures import PartitionMeasure
 from include.tiering.verification.rules import AreEqual, BrokenRule, Expects, IsZero, Measure, Rule
 from include.tiering.verification.suite_files import SuitesInForce, columns_of, kwargs_of
@@ -309,6 +311,9 @@ _COMPARE_ROWS: Final = frozenset(
 
 
 def _try(rule: Rule, suite: Suite, measures: Sequence[Any]) -> None:
+    known = list_registered_expectation_implementations()
+    if isinstance(rule.check, Expects) and rule.check.type not in known:
+        raise ValueError(f"{rule.check.type} not found: {nearest(rule.check.type, known)}")
     expectation = _expectation(rule, suite)
     if not isinstance(expectation, _OF_ROWS) or type(expectation).__name__ in _COMPARE_ROWS:
         raise ValueError(

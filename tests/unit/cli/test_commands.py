@@ -225,11 +225,17 @@ def test_fetch_of_a_segment_that_is_not_served_is_a_finding(run: Run, app: FakeA
     assert "not served" in result.stdout
 
 
-@pytest.mark.parametrize(("topic", "partition"), [("orders", "7"), ("absent", "0")])
-def test_fetch_of_what_is_not_remote_says_so(run: Run, tmp_path: Path, topic: str, partition: str) -> None:
+@pytest.mark.parametrize(
+    ("topic", "partition", "said"),
+    [
+        ("orders", "7", "orders-7: nothing of it is in remote storage"),
+        ("absent", "0", "there is no topic absent, in no log directory, nor in the cluster's metadata, the archive"),
+    ],
+)
+def test_fetch_of_what_is_not_remote_says_so(run: Run, tmp_path: Path, topic: str, partition: str, said: str) -> None:
     result = run("fetch", topic, partition, "--output", str(tmp_path))
     assert result.exit_code == 2
-    assert f"{topic}-{partition}: nothing of it is in remote storage" in result.stderr
+    assert said in result.stderr
 
 
 def test_fetch_of_a_recreated_topic_asks_which_one(run: Run, app: FakeApp, tmp_path: Path) -> None:
@@ -433,4 +439,6 @@ def test_status_shows_a_batch_of_a_command_with_its_rate_and_the_time_left(
 
 def test_copy_without_a_terminal_says_at_once_what_it_does_and_that_it_is_paused(run: Run, app: FakeApp) -> None:
     app.adapters.stores.work.pause(None, author="me")
-    assert "copying (paused: *): 0 B of 5.0 KiB" in run("copy", "--topic", "orders").stderr
+    assert (
+        "copying (all topics are paused: ./tiering resume): 0 B of 5.0 KiB" in run("copy", "--topic", "orders").stderr
+    )

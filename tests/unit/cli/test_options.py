@@ -12,7 +12,7 @@ from typer.testing import Result
 
 from include.tiering.cli.app import COMMANDS
 from include.tiering.model.segments import TopicIdPartition, Uuid
-from include.tiering.model.sizes import PartitionSize
+from include.tiering.model.sizes import EpochSize, PartitionSize
 from include.tiering.sizes.report import SizeReport, topic_sizes
 from include.tiering.units import format_bytes, format_duration
 from tests.doubles.fake_app import FakeApp
@@ -66,6 +66,13 @@ def test_csv_shows_the_tables_and_exact_numbers(run: Run, app: FakeApp) -> None:
         ["remote log size", "payments-0", "4", "9000", ""],
     ]
     assert "3 partitions, 7 segments" in shown.stderr
+
+
+def test_csv_shows_sizes_by_leader_epoch_as_numbers(run: Run, app: FakeApp) -> None:
+    partition = TopicIdPartition(_ORDERS, 0, "orders")
+    app.partition_sizes = [PartitionSize(partition, 5000, 2, (EpochSize(0, 5000, 2), EpochSize(3, 2048, 1)))]
+    assert _rows(run("sizes", "-o", "csv").stdout)[1][4] == "0: 5000, 3: 2048"
+    assert "0: 4.9 KiB, 3: 2.0 KiB" in run("sizes").stdout
 
 
 def test_each_table_of_a_csv_has_its_heads(run: Run) -> None:

@@ -216,3 +216,22 @@ def test_brokers_get_their_time_to_delete_and_then_the_step_goes_on(tmp_path, se
         waited = world.clock.monotonic() - began
         assert least_seconds <= waited <= 3 * least_seconds + 3 * world.limits.poll_seconds
         assert compared(world) == []
+
+
+def test_producers_that_roll_as_fast_as_is_copied_end_the_rounds_after_as_many_as_are_set(tmp_path):
+    with handover_world(tmp_path, partitions=1, segments=1) as world:
+        world.limits = replace(world.limits, max_rounds=3)
+        world.begin()
+        world.carry_on(until=HandoverStep.OVERRIDES)
+        rounds = []
+
+        def at(name):
+            if name == "copy_round!":
+                rounds.append(name)
+                assert len(rounds) <= 3
+                world.roll(0)
+
+        world.at = at
+        waiting = world.carry_on(until=HandoverStep.COPY)
+        assert (waiting.step, waiting.state, len(rounds)) == (HandoverStep.COPY, HandoverState.ACTIVE, 3)
+        assert waiting.detail == "after 3 rounds producers still roll segments as fast as they are copied"

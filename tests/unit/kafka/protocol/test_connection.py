@@ -352,7 +352,7 @@ def test_nobody_is_believed_a_frame_above_128_mebibytes() -> None:
     def answers(key: int, correlation: bytes) -> bytes | None:
         return api_versions(correlation) if key == API_VERSIONS else (128 * 1024 * 1024 + 1).to_bytes(4)
 
-    assert "a frame of 134217729 bytes" in str(_connection(answers))
+    assert "a frame of 134217729 bytes" in str(_connection(answers, _login(timeout_ms=5_000)))
 
 
 def test_tagged_fields_without_end_are_refused() -> None:

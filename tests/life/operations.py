@@ -42,7 +42,7 @@ def take_over(lab: Lab) -> dict[str, int]:
     """
     codes = {}
     for platform in lab.platforms:
-        assert platform.run("take-over-store", "--approve").code == 0
+        assert platform.run("take-over-store", "--nothing-published", "--approve").code == 0
         platform.run("adopt", "--all", "--approve")
         held = platform.run("plan").document.get("held_back", ())
         if platform.decide([one for one in held if one["follow_from"] is not None]):

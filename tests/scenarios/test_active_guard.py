@@ -33,7 +33,7 @@ def archive(tmp_path: Path) -> Archive:
 
 
 def test_nothing_expires_until_an_audit_has_cleared_it(archive: Archive, app: Command, store: Path) -> None:
-    document(app("take-over-store", "--approve", "--json"))
+    document(app("take-over-store", "--nothing-published", "--approve", "--json"))
     before = stored_files(store)
     refused = app("expire", "--approve")
     assert refused.exit_code == 1
@@ -55,7 +55,7 @@ def test_nothing_expires_until_an_audit_has_cleared_it(archive: Archive, app: Co
 
 def test_it_stays_though_newer_segments_are_known_by_now(archive: Archive, app: Command, store: Path) -> None:
     """A restored database that copies on has newer rows than what it lost; it lost it all the same."""
-    document(app("take-over-store", "--approve", "--json"))
+    document(app("take-over-store", "--nothing-published", "--approve", "--json"))
     archive.copy()
     before = stored_files(store)
     found = document(app("audit", "--json"), 1)
@@ -78,7 +78,7 @@ def test_what_was_released_before_is_not_carried_out(archive: Archive, app: Comm
     with archive.open() as opened:
         found = opened.adapters.unguarded_storage.read_marker()
         assert found is not None
-        opened.store_owner.take_over(found, author="test")
+        opened.store_owner.take_over(found, author="test", nothing_published=True)
         plan = opened.expiration.plan("released")
         opened.expiration.apply_limits("released")
         opened.expiration.approve("released", plan.plan_hash, author="test")
@@ -113,7 +113,7 @@ def test_a_batch_at_work_stops_before_its_next_group(archive: Archive) -> None:
         opened.adapters.observe = audit
         found = opened.adapters.unguarded_storage.read_marker()
         assert found is not None
-        opened.store_owner.take_over(found, author="test")
+        opened.store_owner.take_over(found, author="test", nothing_published=True)
         plan = opened.expiration.plan("run")
         opened.expiration.apply_limits("run")
         opened.expiration.approve("run", plan.plan_hash, author="test")

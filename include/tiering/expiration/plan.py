@@ -240,8 +240,10 @@ class ExpirationPlanner:
         if lifecycle_state.kept_because:
             yield Waits.TOPIC_DELETED, lifecycle_state.kept_because
         if owner is TopicOwner.PLATFORM and (published := self._published(partition)):
-            below = f"./tiering publish {partition.topic} publishes the deletion of those below the broker's log start"
-            yield Waits.PUBLISHED, f"segments that brokers know: {len(published)}; {below}"
+            yield (
+                Waits.PUBLISHED,
+                f"segments that brokers know: {len(published)}; {_way_out(partition, lifecycle_state)}",
+            )
         if lifecycle_state.deletion_due or self.retentions.get(partition.topic, FOR_EVER) == FOR_EVER:
             return
         if lifecycle_state.is_name_taken:
@@ -282,7 +284,10 @@ class ExpirationPlanner:
         )
 
     def _published(self, partition: TopicIdPartition) -> frozenset[RemoteLogSegmentId]:
-        """Return the segments that brokers may take over. No broker looks for those of a deleted topic."""
+        """Return the segments that brokers may take over.
+
+        No broker looks for those of a deleted topic; they go by `tiering.on.topic.delete` alone, with an approval.
+        """
         if self._lifecycle_state(partition).deletion_due:
             return frozenset()
         return frozenset(RemoteLogSegmentId(partition, segment_id) for segment_id in self.held(partition))
@@ -319,6 +324,13 @@ class ExpirationPlanner:
 
     def _lifecycle_state(self, partition: TopicIdPartition) -> TopicLifecycleState:
         return self.lifecycle_states.get(partition.topic_id, UNKNOWN_LIFECYCLE_STATE)
+
+
+def _way_out(partition: TopicIdPartition, lifecycle_state: TopicLifecycleState) -> str:
+    """Return how published segments of the partition may expire."""
+    if lifecycle_state.is_deleted:
+        return "the topic was deleted, so they expire only by tiering.on.topic.delete=expire:Nd, with an approval"
+    return f"./tiering publish {partition.topic} publishes the deletion of those below the broker's log start"
 
 
 def deletion_demands(plan: Iterable[PlannedExpiration], recorded: Mapping[Uuid, TopicDeletion]) -> dict[Uuid, str]:

@@ -18,6 +18,7 @@ from include.tiering.database.migrations import require_head
 from include.tiering.errors import (
     AirflowApiError,
     BrokersError,
+    ClusterMetadataError,
     MetadataUnavailableError,
     SettingError,
     SourceError,
@@ -178,13 +179,23 @@ class OperationsService:
         return self._diagnose_copies(topic)
 
     def _published_segments(self, topic: str) -> int:
-        """Return how many published segments of a topic that the platform archives the brokers have."""
+        """Return how many segments brokers know of the topic that has this name now, if the platform archives it.
+
+        A topic that was deleted does not count: brokers need nothing of it. If the cluster does not say which topic has
+        the name, every topic counts that has or had it and that no recorded deletion names.
+        """
         stores = self._stores()
+        topic_ids = {topic_id for topic_id, name in stores.registry.names_in_use().items() if name == topic}
+        topic_ids -= stores.topic_deletions.all().keys()
+        with suppress(ClusterMetadataError):
+            if (named := self._cluster_metadata().topic_named(topic)) is not None:
+                topic_ids &= {named.topic_id}
+        archived = {topic_id for topic_id in topic_ids if stores.registry.owner(topic_id) is TopicOwner.PLATFORM}
+        partitions = stores.metadata.partitions() if archived else ()
         return sum(
-            total.live_segments
-            for total in stores.publications.totals()
-            if total.topic_id_partition.topic == topic
-            and stores.registry.owner(total.topic_id_partition.topic_id) is TopicOwner.PLATFORM
+            len(stores.publications.held_segments(partition))
+            for partition in partitions
+            if partition.topic_id in archived
         )
 
     def _diagnose_copies(self, topic: str) -> tuple[Diagnosis, ...]:

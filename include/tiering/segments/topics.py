@@ -88,12 +88,14 @@ class TopicLifecycleState:
         deletion_due: whether the topic was deleted and its remote segments are to be deleted now.
         kept_because: why the remote segments of a deleted topic stay for now. Empty if they are to be deleted now, if
             the setting keeps them for ever, or if no deletion is recorded.
+        is_deleted: whether a deletion of the topic is recorded.
     """
 
     is_broker_tiered: bool = False
     name_taken_because: str = ""
     deletion_due: bool = False
     kept_because: str = ""
+    is_deleted: bool = False
 
     @property
     def is_name_taken(self) -> bool:
@@ -171,6 +173,7 @@ class TopicWatch:
                 name_taken_because=_name_taken_because(topic_id, named, holders[topic]),
                 deletion_due=deletion is not None and expire_after_days is not None and not kept_because,
                 kept_because=kept_because,
+                is_deleted=deletion is not None,
             )
         return lifecycle_states
 

@@ -348,6 +348,18 @@ def test_what_brokers_may_take_over_stays_and_ends_the_scan_until_its_deletion_w
     assert bases(planner.plan("run", planner.partitions(), None, now_ms=NOW_MS)) == [("orders-0", [0, 100, 200])]
 
 
+def test_published_segments_of_a_deleted_topic_that_is_kept_name_their_only_way_out(world):
+    world.retentions["orders"] = TopicRetention(retention_ms=0)
+    first, *_ = (row.metadata.remote_log_segment_id for row in world.metadata.list_segments(ORDERS))
+    world.lifecycle_states[ORDERS.topic_id] = TopicLifecycleState(is_deleted=True)
+    planner = replace(world.planner, held=lambda _: {first.id})
+    plan = planner.plan("run", planner.partitions(), None, now_ms=NOW_MS)
+    assert bases(plan) == []
+    (waits,) = plan.waiting
+    assert "expire only by tiering.on.topic.delete=expire:Nd, with an approval" in waits.detail
+    assert "publish" not in waits.detail, "the cluster has no such topic to publish about"
+
+
 def test_a_raised_log_start_deletes_nothing_that_brokers_may_take_over(world):
     first, *_ = (row.metadata.remote_log_segment_id for row in world.metadata.list_segments(ORDERS))
     world.metadata.raise_log_start(ORDERS, 200, reason="delete-records", author="ada")

@@ -130,7 +130,7 @@ class TestWhatFollows:
         deletions.record(ORDERS.topic_id, "orders", evidence=EVIDENCE, author="me")
 
     def test_nothing_if_it_is_kept(self, watch):
-        assert lifecycle_state(watch, days=None) == TopicLifecycleState()
+        assert lifecycle_state(watch, days=None) == TopicLifecycleState(is_deleted=True)
 
     def test_nothing_before_the_days_are_over_and_it_says_when(self, watch):
         early = lifecycle_state(watch, after_ms=30 * DAY_MS - 1)
@@ -138,7 +138,7 @@ class TestWhatFollows:
         assert early.kept_because == (
             "seen 2023-11-14 22:13:20 UTC; segments expire after 2023-12-14 22:13:20 UTC, with an approval"
         )
-        assert lifecycle_state(watch) == TopicLifecycleState(deletion_due=True)
+        assert lifecycle_state(watch) == TopicLifecycleState(deletion_due=True, is_deleted=True)
 
     def test_nothing_while_the_cluster_has_it(self, watch, cluster_metadata):
         cluster_metadata.have(ORDERS)
@@ -162,7 +162,9 @@ class TestWhatFollows:
     def test_a_topic_created_again_is_another_one(self, watch, cluster_metadata):
         cluster_metadata.have(AGAIN)
         why = f"the cluster gives the name to topic id {AGAIN.topic_id} now"
-        assert lifecycle_state(watch, ORDERS, AGAIN) == TopicLifecycleState(name_taken_because=why, deletion_due=True)
+        assert lifecycle_state(watch, ORDERS, AGAIN) == TopicLifecycleState(
+            name_taken_because=why, deletion_due=True, is_deleted=True
+        )
         assert lifecycle_state(watch, AGAIN, ORDERS) == TopicLifecycleState()
 
     def test_without_metadata_the_name_is_neither_ones(self, watch, cluster_metadata):

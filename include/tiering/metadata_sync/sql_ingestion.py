@@ -36,7 +36,7 @@ from include.tiering.errors import MetadataTopicReplacedError, StateConflictErro
 from include.tiering.kafka.metadata_topic.contract import METADATA_TOPIC, OffsetBounds, metadata_partition_of
 from include.tiering.metadata_sync.metadata_events import PageEffects, apply_in_memory, partition_of_event
 from include.tiering.metadata_sync.sql_broker_rows import BROKER_SIZES, BrokerRows, LoadedCache, load_cache
-from include.tiering.metadata_sync.sql_publication import settle_pending
+from include.tiering.metadata_sync.sql_pending_record import settle_pending
 from include.tiering.model.ownership import UNREAD_GUARD, TopicOwner
 from include.tiering.model.segments import (
     RemoteLogSegmentMetadata,

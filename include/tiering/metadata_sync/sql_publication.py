@@ -8,7 +8,6 @@
 | `advance` with `found`| a record whose offset is known                 | no cleanup needed                        |
 """
 
-from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any, Final
 
@@ -27,7 +26,6 @@ from include.tiering.database.transactions import (
     writing,
 )
 from include.tiering.errors import PublicationRefusedError
-from include.tiering.metadata_sync.metadata_events import event_of
 from include.tiering.metadata_sync.publication_contract import (
     Intent,
     Journal,
@@ -35,11 +33,9 @@ from include.tiering.metadata_sync.publication_contract import (
     PublicationTotal,
     owners_that_publish,
 )
+from include.tiering.metadata_sync.sql_pending_record import FOUND, LAST_RECORD, PENDING
 from include.tiering.model.ownership import Fence, LeaseRole, PartitionLease, SegmentOrigin, TopicOwner
 from include.tiering.model.segments import (
-    RemoteLogSegmentId,
-    RemoteLogSegmentMetadata,
-    RemoteLogSegmentMetadataUpdate,
     RemoteLogSegmentState,
     TopicIdPartition,
     Uuid,
@@ -57,12 +53,6 @@ _LOCKED_JOURNAL: Final = _JOURNAL.with_for_update()
 _RECORDS: Final = (
     select(published_records).where(in_partition(published_records)).order_by(published_records.c.sequence)
 )
-_LAST: Final = (
-    select(published_records)
-    .where(in_partition(published_records))
-    .order_by(published_records.c.sequence.desc())
-    .limit(1)
-)
 _WITHDRAWN_IDS: Final = WITHDRAWN.with_only_columns(WITHDRAWN.selected_columns.segment_id)
 _HELD: Final = (
     select(published_records.c.segment_id)
@@ -75,39 +65,14 @@ _HELD: Final = (
         .where(segments.c.segment_id.not_in(_WITHDRAWN_IDS))
     )
 )
-_PENDING: Final = (in_partition(published_records), published_records.c.metadata_offset.is_(None))
-_FOUND: Final = update(published_records).where(*_PENDING).values(metadata_offset=bindparam("found_at"))
-_AGAIN: Final = update(published_records).where(*_PENDING).values(intended_at_ms=bindparam("again_at_ms"))
-_FORGET: Final = delete(published_records).where(*_PENDING)
+_AGAIN: Final = update(published_records).where(*PENDING).values(intended_at_ms=bindparam("again_at_ms"))
+_FORGET: Final = delete(published_records).where(*PENDING)
 _MOVE: Final = (
     update(publications)
     .where(in_partition(publications), publications.c.next_offset < bindparam("read_to"))
     .values(next_offset=bindparam("read_to"))
 )
 _WRITE: Final = insert(published_records)
-
-
-def settle_pending(
-    connection: Connection,
-    cluster_id: str,
-    partition: TopicIdPartition,
-    records: Iterable[tuple[int, RemoteLogSegmentMetadata | RemoteLogSegmentMetadataUpdate]],
-) -> None:
-    """Record where the pending record of a partition is in the metadata topic, if it is among the read `records`.
-
-    Its publisher may have been killed before it read the record back. Without this it would stay unknown whether the
-    platform or a broker moved the segment to that state: the first record that does counts. `records` have their
-    offsets, ascending, and leave out those with a state that brokers had before.
-    """
-    key = key_of(cluster_id, partition)
-    last = connection.execute(_LAST, key).one_or_none()
-    if last is None or last.metadata_offset is not None:
-        return
-    wanted = RemoteLogSegmentId(partition, Uuid.parse(last.segment_id)), last.state
-    moved = ((offset, event) for offset, event in records if (event.remote_log_segment_id, event.state) == wanted)
-    offset, event = next(moved, (-1, None))
-    if event is not None and event == event_of(bytes(last.value)):
-        connection.execute(_FOUND, key | {"found_at": offset})
 
 
 class SqlPublicationStore(DatedStore):
@@ -161,7 +126,7 @@ class SqlPublicationStore(DatedStore):
         with writing(self._engine) as connection:
             self._hold(connection, fence)
             self._require_owner(connection, partition, intent.state)
-            row = connection.execute(_LAST, key).one_or_none()
+            row = connection.execute(LAST_RECORD, key).one_or_none()
             last = None if row is None else _record_from(row)
             if last is not None and last.sequence == sequence and last.intent == intent:
                 if last.offset is None:
@@ -186,7 +151,7 @@ class SqlPublicationStore(DatedStore):
             raise PublicationRefusedError(f"{fence.topic_id_partition}: {found} is no offset below {next_offset}")
         with writing(self._engine) as connection:
             self._hold(connection, fence)
-            if found is not None and connection.execute(_FOUND, key | {"found_at": found}).rowcount == 0:
+            if found is not None and connection.execute(FOUND, key | {"found_at": found}).rowcount == 0:
                 self._require_found_before(connection, fence, found)
             connection.execute(_MOVE, key | {"read_to": next_offset})
 
@@ -236,7 +201,7 @@ class SqlPublicationStore(DatedStore):
 
     def _require_found_before(self, connection: Connection, fence: Fence, found: int) -> None:
         """Accept a repeated call: refuse it unless the last record was found at this offset before."""
-        row = connection.execute(_LAST, key_of(self._cluster_id, fence.topic_id_partition)).one_or_none()
+        row = connection.execute(LAST_RECORD, key_of(self._cluster_id, fence.topic_id_partition)).one_or_none()
         if row is None or row.metadata_offset != found:
             raise PublicationRefusedError(f"{fence.topic_id_partition}: no pending record for offset {found}")
 

@@ -12,7 +12,7 @@ from include.tiering.configs.config_store import ALL_BROKERS
 from include.tiering.copying.run_scope import RunScope
 from include.tiering.metadata_sync.publication_contract import Intent
 from include.tiering.model.ownership import TopicOwner
-from include.tiering.model.segments import RemoteLogSegmentState
+from include.tiering.model.segments import RemoteLogSegmentState, TopicIdPartition, Uuid
 from include.tiering.operations.doctor import Cause, Diagnosis
 from include.tiering.settings import load_settings
 from tests.doubles.broker_data import copy_of
@@ -107,21 +107,38 @@ def test_a_pause_of_one_topic_and_of_all(app: App) -> None:
     assert one(app, "bigrecs").finding == "pause: all topics are paused: ./tiering resume"
 
 
+def publish_one(app: App, partition: TopicIdPartition) -> None:
+    """Write STARTED and FINISHED of one segment into the journal of a partition."""
+    stores = app.adapters.stores
+    rows = stores.metadata.list_segments(partition)
+    segment_id = rows[0].metadata.remote_log_segment_id.id if rows else Uuid(bytes(range(16)))
+    lease = stores.publications.claim(partition, run_id="run", batch_id="one", lease_ms=60_000)
+    assert lease is not None
+    stores.publications.begin(lease.fence, metadata_partition=0, partition_count=1, next_offset=0)
+    for number, state in enumerate(tuple(RemoteLogSegmentState)[:2]):
+        stores.publications.intend(lease.fence, number, Intent(segment_id, state, 0, 9, b"record"))
+        stores.publications.advance(lease.fence, number + 1, found=number)
+
+
+def test_what_brokers_knew_of_an_older_topic_of_the_name_is_not_told(app: App) -> None:
+    app.copying.plan("run", scope=RunScope(("bigrecs",)))
+    app.copying.run_batch("run", "batch")
+    older = TopicIdPartition(Uuid(bytes([7] * 16)), 0, "bigrecs")
+    set_owner = partial(app.adapters.stores.registry.set_owner, older.topic_id, "bigrecs", author="test")
+    set_owner(TopicOwner.HANDING_OVER, expected=TopicOwner.NONE)
+    publish_one(app, older)
+    set_owner(TopicOwner.PLATFORM, expected=TopicOwner.HANDING_OVER)
+    assert Cause.PUBLISHED not in [line.cause for line in app.operations.diagnose("bigrecs")]
+
+
 def test_what_of_an_archived_topic_brokers_may_take_over(app: App) -> None:
     app.copying.plan("run", scope=RunScope(("bigrecs",)))
     app.copying.run_batch("run", "batch")
     stores = app.adapters.stores
     (partition,) = stores.metadata.partitions()
-    (row,) = stores.metadata.list_segments(partition)
     set_owner = partial(stores.registry.set_owner, partition.topic_id, "bigrecs", author="test")
     set_owner(TopicOwner.HANDING_OVER, expected=TopicOwner.PLATFORM)
-    lease = stores.publications.claim(partition, run_id="run", batch_id="one", lease_ms=60_000)
-    assert lease is not None
-    stores.publications.begin(lease.fence, metadata_partition=0, partition_count=1, next_offset=0)
-    ids = row.metadata.remote_log_segment_id.id, row.metadata.start_offset, row.metadata.end_offset
-    for number, state in enumerate(tuple(RemoteLogSegmentState)[:2]):
-        stores.publications.intend(lease.fence, number, Intent(ids[0], state, *ids[1:], b"record"))
-        stores.publications.advance(lease.fence, number + 1, found=number)
+    publish_one(app, partition)
     assert Cause.PUBLISHED not in [line.cause for line in app.operations.diagnose("bigrecs")]
     set_owner(TopicOwner.PLATFORM, expected=TopicOwner.HANDING_OVER)
     line = app.operations.diagnose("bigrecs")[0]

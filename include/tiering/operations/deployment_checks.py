@@ -4,7 +4,7 @@ They concern the schema, the store, log directories, cluster metadata, pauses, h
 suite files, the pool, and what is paused in Airflow.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from functools import partial
 from types import MappingProxyType
@@ -35,7 +35,7 @@ from include.tiering.errors import (
 from include.tiering.handover.contract import WATCH_DAG_ID, HandoverStore, forgotten_handovers
 from include.tiering.kafka.cluster.contract import ClusterMetadata
 from include.tiering.kafka.log_dirs.dirs import DirIdentity, identify, require_agreement
-from include.tiering.model.segments import TopicIdPartition
+from include.tiering.model.segments import TopicIdPartition, Uuid
 from include.tiering.operations.checks import Concern, Probe
 from include.tiering.operations.known_names import NamedStores
 from include.tiering.presentation import count
@@ -61,23 +61,11 @@ SUITES: Final = "suites"
 DAGS: Final = "dags"
 
 
-class PublishedCount(Protocol):
-    """How many segments of one partition are published to its brokers."""
-
-    @property
-    def topic_id_partition(self) -> TopicIdPartition:
-        """The partition."""
-
-    @property
-    def live_segments(self) -> int:
-        """Published segments whose deletion is not published."""
-
-
 class Publications(Protocol):
     """What the platform published to the brokers' metadata topic."""
 
-    def totals(self) -> Sequence[PublishedCount]:
-        """Return every partition about which something was published."""
+    def held_segments(self, partition: TopicIdPartition) -> Collection[Uuid]:
+        """See `PublicationStore.held_segments`."""
         ...
 
 

@@ -765,6 +765,17 @@ class TestTheGuardOfUnreadRecords:
         ingestion.take_over(author="test")
         assert self.active(audits) == []
 
+    def test_a_database_with_records_of_published_segments_believes_no_person(
+        self, engine: Engine, registry: SqlTopicRegistry, audits: SqlAuditStore
+    ):
+        now_ms = audits.now_ms()
+        audits.record(AuditRecord("one", AuditSource.LISTING, now_ms, now_ms, 1, 1), [], covers=())
+        registry.set_owner(PARTITION.topic_id, "orders", TopicOwner.PLATFORM, expected=TopicOwner.NONE, author="test")
+        publish_as_a_handover(engine, registry, [STARTED], unsent=True)
+        with pytest.raises(StateConflictError, match="this database has records of them"):
+            audits.declare_nothing_published(author="ann")
+        assert self.active(audits) == [Guard.UNREAD_RECORDS]
+
     def test_a_person_clears_it_and_no_audit_does(self, engine: Engine, audits: SqlAuditStore):
         now_ms = audits.now_ms()
         audits.record(AuditRecord("one", AuditSource.LISTING, now_ms, now_ms, 1, 1), [], covers=())

@@ -85,7 +85,10 @@ def test_a_person_declares_that_nothing_was_published(archive: Archive, app: Com
     """No handover, no bootstrap servers: there is nothing to ingest."""
     document(app("take-over-store", "--approve", "--json"))
     assert app("expire", "--approve").exit_code == 1
-    document(app("take-over-store", "--nothing-published", "--json"))
+    unconfirmed = app("take-over-store", "--nothing-published", "--json")
+    assert (unconfirmed.exit_code, "without a terminal it needs --approve" in unconfirmed.output) == (1, True)
+    assert app("expire", "--approve").exit_code == 1
+    document(app("take-over-store", "--nothing-published", "--approve", "--json"))
     before = stored_files(store)
     assert app("expire", "--approve").exit_code == 0
     assert stored_files(store) < before

@@ -303,7 +303,11 @@ class AuditStore(Protocol):
         ...
 
     def declare_nothing_published(self, *, author: str) -> None:
-        """Clear UNREAD_RECORDS by a person's declaration, with an event. Without this guard, do nothing."""
+        """Clear UNREAD_RECORDS by a person's declaration, with an event. Without this guard, do nothing.
+
+        Raises:
+            StateConflictError: this database itself has records of published segments.
+        """
         ...
 
     def audit(self, run_id: str) -> AuditRecord:

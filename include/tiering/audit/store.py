@@ -39,7 +39,15 @@ from include.tiering.audit.record import (
     stays_active,
 )
 from include.tiering.database.event_log import EventKind, record_event
-from include.tiering.database.schema import active_guards, audit_findings, audits, leases, segments, topics
+from include.tiering.database.schema import (
+    active_guards,
+    audit_findings,
+    audits,
+    leases,
+    published_records,
+    segments,
+    topics,
+)
 from include.tiering.database.transactions import (
     DatedStore,
     insert_for,
@@ -188,6 +196,12 @@ class SqlAuditStore(DatedStore):
     def declare_nothing_published(self, *, author: str) -> None:
         """See `AuditStore`."""
         with writing(self._engine) as connection:
+            of_cluster = published_records.c.cluster_id == self._cluster_id
+            if connection.execute(select(published_records.c.segment_id).where(of_cluster).limit(1)).first():
+                raise StateConflictError(
+                    "segments were published: this database has records of them. Run ./tiering ingest, which reads all"
+                    " that brokers know"
+                )
             if raised_unread_ms(connection, self._cluster_id) is not None:
                 clear_unread(connection, self._cluster_id)
                 kind, detail = EventKind.STORE_TAKEN_OVER, "declared: no segment was published to brokers"

@@ -227,7 +227,10 @@ def take_over_store(
 
         with listing_progress() as on_listed:
             planned, marker = app.store_owner.plan_take_over(new_run_id(), on_listed=on_listed), None
-        refusal = _refusal_to_take_over(planned, approve=approve, as_json=as_json)
+        if nothing_published and planned.is_ours and not approve:
+            refusal = refusal_of("Was no segment ever published to brokers? What they know could expire otherwise")
+        else:
+            refusal = _refusal_to_take_over(planned, approve=approve, as_json=as_json)
         if refusal is None:
             marker = app.store_owner.take_over(planned.found, author=author(), nothing_published=nothing_published)
             # If the store has a later history than the metadata, this is recorded before anything more is copied.

@@ -106,7 +106,8 @@ class HandoverActions:
         self._copying.abandoned_copies().abandon_empty(fence)
 
     def publish(self, seeded: SeededPartition) -> None:
-        self._ownership.require()
+        # A backup from before this step knows nothing of what is published here. The higher generation refuses it.
+        self._ownership.claim()
         partition = seeded.topic_id_partition
         _require_decided(self._publisher.plan(partition, log_start_offset=seeded.log_start_offset), seeded)
         run_id = f"handover-publish-{partition.topic_id}"

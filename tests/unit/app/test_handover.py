@@ -104,7 +104,7 @@ def test_either_all_that_was_decided_is_published_and_no_more_or_nothing(
     upgrade(engine)
     world, topic = PublicationWorld(engine), MemoryMetadataTopic()
     world.copied(ORDERS, verdicts=verdicts)
-    ownership = SimpleNamespace(require=lambda: None)
+    ownership = SimpleNamespace(claim=lambda: None)
     actions = actions_with(ownership=ownership, publisher=world.publisher(topic, ManualClock()))
     with pytest.raises(PublicationRefusedError, match=f"{said}.*Nothing was sent"):
         actions.publish(SeededPartition(ORDERS, 100, end_offset, 100, 1, 0))
@@ -114,6 +114,19 @@ def test_either_all_that_was_decided_is_published_and_no_more_or_nothing(
     actions.publish(SeededPartition(ORDERS, 100, 420, 100, 1, 0))
     assert len(records_about(topic, ORDERS)) == 6
     engine.dispose()
+
+
+def test_a_backup_from_before_the_publication_is_refused_from_its_first_record_on() -> None:
+    """The generation is raised before anything is published: the backup has no journal of it."""
+    done: list[str] = []
+    publisher = SimpleNamespace(
+        plan=lambda partition, log_start_offset: SimpleNamespace(refused=None, end_offset=9),
+        publish=lambda partition, **_: done.append("published"),
+        confirm=lambda partition: done.append("read back"),
+    )
+    ownership = SimpleNamespace(claim=lambda: done.append("generation raised"))
+    actions_with(ownership=ownership, publisher=publisher).publish(SeededPartition(ORDERS, 0, 9, 0, 1, 0))
+    assert done == ["generation raised", "published", "read back"]
 
 
 @pytest.mark.parametrize(("depth", "verdict"), [(Depth.SHALLOW, Verdict.PASSED), (Depth.DEEP, Verdict.FAILED)])

@@ -262,6 +262,9 @@ class _Result:
     def mappings(self) -> "_Result":
         return _Result(self.rowcount, [dict(zip(self._columns, row, strict=True)) for row in self._rows], ())
 
+    def first(self) -> Any:
+        return self._rows[0] if self._rows else None
+
     def one_or_none(self) -> Any:
         if len(self._rows) > 1:
             raise MultipleResultsFound(f"{len(self._rows)} rows")

@@ -54,8 +54,11 @@ class Closing:
                 return
         if not self._rounds(self._runs.start_copy_run, "all eligible work finishes"):
             return
-        if world.tempers.decides and not DecisionClosing(world, self._runs, self._until_idle, self._rounds).run():
-            return
+        if world.tempers.decides:
+            if not GuardClosing(world, self._until_idle).run():
+                return
+            if not DecisionClosing(world, self._runs, self._until_idle, self._rounds).run():
+                return
         if world.tempers.verifications and not self._verified():
             return
         if not GuardClosing(world, self._until_idle).run():

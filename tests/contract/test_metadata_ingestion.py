@@ -276,6 +276,11 @@ def test_a_recreated_topic_is_another_partition(ingestion: SqlMetadataIngestion,
     assert ingestion.outcomes()[0][RecordOutcome.UNKNOWN_SEGMENT] == 1
 
 
+def switch_on(registry: SqlTopicRegistry) -> None:
+    """Brokers own the topic that was being handed over."""
+    registry.set_owner(PARTITION.topic_id, "orders", TopicOwner.BROKER, expected=TopicOwner.HANDING_OVER, author="test")
+
+
 def publish_as_a_handover(
     engine: Engine, registry: SqlTopicRegistry, states: Iterable[RemoteLogSegmentState], *, unsent: bool = False
 ) -> None:
@@ -383,9 +388,7 @@ class TestOurOwn:
     ):
         publish_as_a_handover(engine, registry, RemoteLogSegmentState)
         feed(ingestion, A, update_of(A, FINISHED), update_of(A, DELETE_STARTED), update_of(A, DELETE_FINISHED))
-        registry.set_owner(
-            PARTITION.topic_id, "orders", TopicOwner.BROKER, expected=TopicOwner.HANDING_OVER, author="test"
-        )
+        switch_on(registry)
         assert ingestion.take_over(author="test") == []
         row = metadata.segment(A.remote_log_segment_id)
         assert row is not None
@@ -401,9 +404,7 @@ class TestOurOwn:
     ):
         publish_as_a_handover(engine, registry, (STARTED, FINISHED, DELETE_STARTED))
         feed(ingestion, A, update_of(A, FINISHED), update_of(A, DELETE_STARTED))
-        registry.set_owner(
-            PARTITION.topic_id, "orders", TopicOwner.BROKER, expected=TopicOwner.HANDING_OVER, author="test"
-        )
+        switch_on(registry)
         assert ingestion.take_over(author="test") == [], "no broker deleted anything yet"
         feed(ingestion, update_of(A, DELETE_FINISHED))
         assert ingestion.take_over(author="test") == ["orders-0: brokers delete 1 of our segments"]
@@ -420,9 +421,7 @@ class TestOurOwn:
         """The publisher was killed before it sent the record; remote storage was switched on by hand after that."""
         publish_as_a_handover(engine, registry, RemoteLogSegmentState, unsent=True)
         feed(ingestion, A, update_of(A, FINISHED), update_of(A, DELETE_STARTED))
-        registry.set_owner(
-            PARTITION.topic_id, "orders", TopicOwner.BROKER, expected=TopicOwner.HANDING_OVER, author="test"
-        )
+        switch_on(registry)
         assert ingestion.take_over(author="test") == [], "no broker deleted anything yet"
         feed(ingestion, of_a_broker(update_of(A, DELETE_FINISHED)))
         assert ingestion.take_over(author="test") == ["orders-0: brokers delete 1 of our segments"]
@@ -440,9 +439,7 @@ class TestOurOwn:
     ):
         publish_as_a_handover(engine, registry, RemoteLogSegmentState, unsent=True)
         feed(ingestion, A, update_of(A, FINISHED), update_of(A, DELETE_STARTED))
-        registry.set_owner(
-            PARTITION.topic_id, "orders", TopicOwner.BROKER, expected=TopicOwner.HANDING_OVER, author="test"
-        )
+        switch_on(registry)
         deleted = update_of(A, DELETE_FINISHED)
         feed(ingestion, of_a_broker(deleted), deleted, at_most=at_most)
         assert ingestion.take_over(author="test") == ["orders-0: brokers delete 1 of our segments"]
@@ -457,9 +454,7 @@ class TestOurOwn:
     ):
         publish_as_a_handover(engine, registry, RemoteLogSegmentState, unsent=True)
         feed(ingestion, A, update_of(A, FINISHED), update_of(A, DELETE_STARTED), update_of(A, DELETE_FINISHED))
-        registry.set_owner(
-            PARTITION.topic_id, "orders", TopicOwner.BROKER, expected=TopicOwner.HANDING_OVER, author="test"
-        )
+        switch_on(registry)
         assert ingestion.take_over(author="test") == []
         (row,) = metadata.list_segments(PARTITION)
         assert row.metadata.state is FINISHED, "its objects stay in the archive"

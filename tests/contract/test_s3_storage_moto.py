@@ -1,6 +1,5 @@
 """The contracts over moto: control flow only. It takes any checksum and returns none, so it proves no integrity."""
 
-import itertools
 from collections.abc import Iterator
 
 import pytest
@@ -10,11 +9,10 @@ from include.tiering.remote_storage.s3.store import S3ObjectStore
 from include.tiering.remote_storage.segment_storage import SegmentStorage
 from tests.contract.object_store_contract import ObjectStoreContract
 from tests.contract.remote_storage_contract import RemoteStorageContract
-from tests.doubles.s3_server import CREDENTIALS, MotoServer, moto_server
+from tests.doubles.s3_server import MotoServer, bucket_of_its_own, moto_server
 from tests.doubles.storage_backdoor import Backdoor
 
 PREFIX = "a/prefix/"
-_BUCKETS = itertools.count(1)
 
 
 @pytest.fixture(scope="module")
@@ -25,11 +23,7 @@ def server() -> Iterator[MotoServer]:
 
 @pytest.fixture
 def bucket(server: MotoServer, monkeypatch: pytest.MonkeyPatch) -> str:
-    for name, value in CREDENTIALS.items():
-        monkeypatch.setenv(name, value)
-    bucket = f"bucket-{next(_BUCKETS)}"
-    server.make_bucket(bucket)
-    return bucket
+    return bucket_of_its_own(server, monkeypatch)
 
 
 @pytest.fixture

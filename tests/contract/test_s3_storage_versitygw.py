@@ -1,6 +1,5 @@
 """The contracts over versitygw, an S3 server that refuses wrong checksums; what it holds is looked at on its disk."""
 
-import itertools
 from collections.abc import Iterator
 
 import pytest
@@ -11,14 +10,13 @@ from include.tiering.remote_storage.segment_storage import SegmentStorage
 from tests.contract.object_store_contract import ObjectStoreContract
 from tests.contract.remote_storage_contract import RemoteStorageContract
 from tests.doubles.s3_server import (
-    CREDENTIALS,
     VersityGateway,
+    bucket_of_its_own,
     versitygw_or_skip,
 )
 from tests.doubles.storage_backdoor import Backdoor
 
 pytestmark = pytest.mark.integration
-_BUCKETS = itertools.count(1)
 
 
 @pytest.fixture(scope="module")
@@ -29,11 +27,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[VersityGateway]
 
 @pytest.fixture
 def bucket(server: VersityGateway, monkeypatch: pytest.MonkeyPatch) -> str:
-    for name, value in CREDENTIALS.items():
-        monkeypatch.setenv(name, value)
-    bucket = f"bucket-{next(_BUCKETS)}"
-    server.make_bucket(bucket)
-    return bucket
+    return bucket_of_its_own(server, monkeypatch)
 
 
 @pytest.fixture

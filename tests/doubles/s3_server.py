@@ -3,6 +3,7 @@
 Each server object gives an `endpoint_url`, makes buckets, and opens a back door to one of them.
 """
 
+import itertools
 import os
 import shutil
 import socket
@@ -12,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import boto3
 from botocore.config import Config
@@ -20,10 +21,14 @@ from botocore.config import Config
 from local.ports import free_port
 from tests.doubles.storage_backdoor import Backdoor, DirectoryBackdoor
 
+if TYPE_CHECKING:
+    import pytest
+
 ACCESS_KEY: Final = "test-access-key"
 SECRET_KEY: Final = "test-secret-key"
 CREDENTIALS: Final = {"AWS_ACCESS_KEY_ID": ACCESS_KEY, "AWS_SECRET_ACCESS_KEY": SECRET_KEY}
 NO_VERSITYGW: Final = "versitygw is not here: `make s3-server` builds it where Go is installed"
+_BUCKETS: Final = itertools.count(1)
 _ROOT: Final = Path(__file__).resolve().parents[2]
 
 
@@ -48,6 +53,15 @@ def raw_client(endpoint_url: str) -> Any:
         aws_secret_access_key=SECRET_KEY,
         config=Config(s3={"addressing_style": "path"}),
     )
+
+
+def bucket_of_its_own(server: S3Server, environment: "pytest.MonkeyPatch") -> str:
+    """Make a bucket that no other test of this process has, and put the server's credentials into the environment."""
+    for name, value in CREDENTIALS.items():
+        environment.setenv(name, value)
+    bucket = f"bucket-{next(_BUCKETS)}"
+    server.make_bucket(bucket)
+    return bucket
 
 
 @dataclass(frozen=True)

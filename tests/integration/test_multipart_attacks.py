@@ -4,7 +4,6 @@ Nothing of it becomes a copy that passes: the store's own checksum shows it befo
 the store lies about that, a deep verification shows it.
 """
 
-import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from io import BytesIO
@@ -34,12 +33,11 @@ from include.tiering.units import MIB
 from include.tiering.verification.measure_segment import measure_segment
 from tests.doubles.partial import Partial
 from tests.doubles.plain_evaluator import PlainEvaluator
-from tests.doubles.s3_server import CREDENTIALS, VersityGateway, raw_client, versitygw_or_skip
+from tests.doubles.s3_server import VersityGateway, bucket_of_its_own, raw_client, versitygw_or_skip
 from tests.doubles.stored_log import PAYMENTS, rolled_segments, some_bytes, some_metadata
 
 PART_BYTES: Final = 5 * MIB
 LARGE: Final = some_bytes(12 * MIB)
-_BUCKETS = itertools.count(1)
 
 
 # A stranger at the same bucket, while a log is sent in three parts.
@@ -87,11 +85,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[VersityGateway]
 
 @pytest.fixture
 def bucket(server: VersityGateway, monkeypatch: pytest.MonkeyPatch) -> str:
-    for name, value in CREDENTIALS.items():
-        monkeypatch.setenv(name, value)
-    bucket = f"bucket-{next(_BUCKETS)}"
-    server.make_bucket(bucket)
-    return bucket
+    return bucket_of_its_own(server, monkeypatch)
 
 
 @pytest.fixture

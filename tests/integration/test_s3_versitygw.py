@@ -36,6 +36,7 @@ from tests.doubles.s3_server import (
     NO_VERSITYGW,
     SECRET_KEY,
     VersityGateway,
+    bucket_of_its_own,
     find_versitygw,
     raw_client,
     versitygw_server,
@@ -64,11 +65,7 @@ def server(binary: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[V
 
 @pytest.fixture
 def bucket(server: VersityGateway, monkeypatch: pytest.MonkeyPatch) -> str:
-    for name, value in CREDENTIALS.items():
-        monkeypatch.setenv(name, value)
-    bucket = f"bucket-{next(_BUCKETS)}"
-    server.make_bucket(bucket)
-    return bucket
+    return bucket_of_its_own(server, monkeypatch)
 
 
 @pytest.fixture

@@ -87,8 +87,7 @@ def test_a_record_of_another_cluster_does_not_matter(
     partition = partition_of(cluster, "other-cluster")
     plan_hash = planned(deployment, "other-cluster")
     theirs = TopicIdPartition(Uuid(b"of-other-cluster"), 0, "other-cluster")
-    value = encode(segment_record(segment_of(theirs, 77, 0, 99)))
-    assert metadata_topic.append(metadata_partition_of(partition, metadata_topic.partition_count()), value) >= 0
+    assert written(metadata_topic, partition, encode(segment_record(segment_of(theirs, 77, 0, 99)))) >= 0
     code, done, said = approved(deployment, "other-cluster", plan_hash)
     assert (code, done["state"]) == (0, "done"), said
     assert cluster.topic_config("other-cluster")["remote.storage.enable"] == "true"

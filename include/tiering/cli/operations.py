@@ -227,10 +227,7 @@ def take_over_store(
 
         with listing_progress() as on_listed:
             planned, marker = app.store_owner.plan_take_over(new_run_id(), on_listed=on_listed), None
-        if nothing_published and planned.is_ours and not approve:
-            refusal = refusal_of("Was no segment ever published to brokers? What they know could expire otherwise")
-        else:
-            refusal = _refusal_to_take_over(planned, approve=approve, as_json=as_json)
+        refusal = _refusal_to_take_over(planned, nothing_published=nothing_published, approve=approve, as_json=as_json)
         if refusal is None:
             marker = app.store_owner.take_over(planned.found, author=author(), nothing_published=nothing_published)
             # If the store has a later history than the metadata, this is recorded before anything more is copied.
@@ -241,11 +238,13 @@ def take_over_store(
     finish(shown, as_json=as_json)
 
 
-def _refusal_to_take_over(planned: "TakeOver", *, approve: bool, as_json: bool) -> str | None:
+def _refusal_to_take_over(planned: "TakeOver", *, nothing_published: bool, approve: bool, as_json: bool) -> str | None:
     from include.tiering.operations.store_owner import present_take_over, take_over_question
 
-    if approve or planned.is_ours:
+    if approve or (planned.is_ours and not nothing_published):
         return None
+    if planned.is_ours:
+        return refusal_of("Was no segment ever published to brokers? What they know could expire otherwise")
     if is_asked_on_a_terminal() and not as_json:
         output_for(as_json=False, is_terminal=True).show(present_take_over(planned, None, None))
     return refusal_of(take_over_question(planned))

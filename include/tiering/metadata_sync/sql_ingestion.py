@@ -259,16 +259,18 @@ class SqlMetadataIngestion(ClusterStore):
         loaded: Mapping[TopicIdPartition, LoadedCache],
     ) -> None:
         """Find the journals' pending records among those that move a segment to a state that it did not have."""
-        read = [(offset, event) for offset, event in page.events if offset < effects.next_offset]
-        for partition, cache in loaded.items():
-            moving = [
-                (offset, event)
-                for offset, event in read
-                if isinstance(event, RemoteLogSegmentMetadata | RemoteLogSegmentMetadataUpdate)
-                and event.remote_log_segment_id.topic_id_partition == partition
-                and not _is_reached(cache.rows.get(event.remote_log_segment_id), event.state)
-            ]
-            settle_pending(connection, self._cluster_id, partition, moving)
+        moving: dict[TopicIdPartition, list[tuple[int, RemoteLogSegmentMetadata | RemoteLogSegmentMetadataUpdate]]] = {}
+        for offset, event in page.events:
+            if offset >= effects.next_offset or not isinstance(
+                event, RemoteLogSegmentMetadata | RemoteLogSegmentMetadataUpdate
+            ):
+                continue
+            segment_id = event.remote_log_segment_id
+            cache = loaded.get(segment_id.topic_id_partition)
+            if cache is not None and not _is_reached(cache.rows.get(segment_id), event.state):
+                moving.setdefault(segment_id.topic_id_partition, []).append((offset, event))
+        for partition in filter(moving.__contains__, loaded):
+            settle_pending(connection, self._cluster_id, partition, moving[partition])
 
     def _move(self, connection: Connection, position: IngestPosition, effects: PageEffects) -> list[str]:
         number = position.metadata_partition

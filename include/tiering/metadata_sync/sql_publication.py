@@ -35,11 +35,7 @@ from include.tiering.metadata_sync.publication_contract import (
 )
 from include.tiering.metadata_sync.sql_pending_record import FOUND, LAST_RECORD, PENDING
 from include.tiering.model.ownership import Fence, LeaseRole, PartitionLease, SegmentOrigin, TopicOwner
-from include.tiering.model.segments import (
-    RemoteLogSegmentState,
-    TopicIdPartition,
-    Uuid,
-)
+from include.tiering.model.segments import RemoteLogSegmentState, TopicIdPartition, Uuid
 from include.tiering.runs import sql_batches
 from include.tiering.segments.sql_metadata_topic import WITHDRAWN
 

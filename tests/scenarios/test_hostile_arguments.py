@@ -55,8 +55,9 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Archive:
 @pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS)
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
 def test_an_argument_is_refused_by_a_sentence_or_means_nothing(
-    archive: Archive, app: Command, tmp_path: Path, command: tuple[str, ...], text: str
+    archive: Archive, app: Command, tmp_path: Path, command: tuple[str, ...], text: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.chdir(tmp_path)  # `fetch --output` takes most texts for a folder beside the caller
     before = archive.left()
     arguments = [*command, text]
     if command[0] in ("fetch", "skip", "delete-records"):

@@ -153,13 +153,15 @@ def _by_topic(plan: VerificationPlan) -> list[tuple[str, int, int]]:
 
 def present_verify(report: "VerifyReport", failed_copies: Sequence[FailedCopy] = ()) -> Presentation:
     """Present a verification. `failed_copies` are all segments that failed, in any run, and have no new copy yet."""
-    failed = len({finding.segment_id for finding in report.failed}) - report.failed_in_partition
+    failed = len({finding.segment_id for finding in report.failed}) - report.failed_beside
+    rules = "by rules about whole partitions"
+    only = f" ({report.failed_in_partition} only {rules})" if report.failed_in_partition else ""
     summary = (
-        f"verified {count(report.segments, 'segment')}: {report.segments - failed} passed, {failed} failed, "
+        f"verified {count(report.segments, 'segment')}: {report.segments - failed} passed, {failed} failed{only}, "
         f"{count(len(report.warnings), 'warning')}; read {format_bytes(report.bytes_read)}"
     )
-    if report.failed_in_partition:
-        summary += f"; {count(report.failed_in_partition, 'segment')} failed by rules about whole partitions"
+    if report.failed_beside:
+        summary += f"; {count(report.failed_beside, 'segment')} beside these failed {rules}"
     if not_opened := _not_opened(report):
         summary += f"; {count(len(not_opened), 'segment')} with batches too large to be opened"
     if report.gone:

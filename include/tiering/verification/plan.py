@@ -65,6 +65,8 @@ class VerificationOutcome(StrEnum):
 
     PLANNED: there is none yet. GONE: the segment was no longer FINISHED when it was to be read or recorded. MISSING: a
     batch found it missing in the store, which is no verdict yet: the limits of the whole plan decide it afterwards.
+    LOCKED: a batch could not decrypt it, because a private key is missing; it keeps its verdict, and the next plan that
+    finds it due reads it again.
     """
 
     PLANNED = "planned"
@@ -72,6 +74,7 @@ class VerificationOutcome(StrEnum):
     FAILED = "failed"
     GONE = "gone"
     MISSING = "missing"
+    LOCKED = "locked"
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +173,8 @@ class VerificationStore(Protocol):
     def record(self, run_id: str, results: Sequence[VerificationResult]) -> None:
         """Store the outcomes of planned segments, all or none. Idempotent. A later outcome replaces an earlier one.
 
-        MISSING is stored only for segments that are still PLANNED: a batch that is late does not undo a decision.
+        MISSING and LOCKED are stored only for segments that are still PLANNED: a batch that is late does not undo a
+        decision.
 
         Raises:
             StateConflictError: a segment is not in the plan.

@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
@@ -23,12 +23,12 @@ from include.tiering.verification.measure_segment import measure_segment
 from include.tiering.verification.plan import CostOfReading, ReadCost
 from tests.doubles.stored_log import PAYMENTS, rolled_segments
 
-LAYOUTS = {
+LAYOUTS: Final[dict[str, SegmentLayout]] = {
     "plain": AivenLayout(),
     "compressed": AivenLayout(AivenForm(compresses=True, chunk_size_bytes=8 * KIB)),
     "one object for each index": LocalTieredStorageLayout(),
 }
-ROUGHLY_BYTES = 18 * KIB
+ROUGHLY_BYTES: Final = 18 * KIB
 """What is estimated without the segment's own numbers: small objects, and the batches at both ends of a plain log."""
 
 

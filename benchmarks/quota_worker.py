@@ -87,6 +87,10 @@ class CountingLimiter:
     def waited_seconds(self) -> float:
         return self.limiter.waited_seconds
 
+    @property
+    def is_waiting(self) -> bool:
+        return self.limiter.is_waiting
+
     def take(self, wanted_bytes: int) -> int:
         begun_s = time.monotonic()
         granted_bytes = self.limiter.take(wanted_bytes)

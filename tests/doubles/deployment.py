@@ -9,7 +9,6 @@ from sqlalchemy import Engine
 
 from include.tiering.app.adapters import Stores
 from include.tiering.clock import Clock, SystemClock
-from include.tiering.copying.check_ahead import CheckAhead
 from include.tiering.copying.copy_batch import BatchLimits, BatchResult, CopyBatch
 from include.tiering.copying.copy_segment import CopiedSegment, CopyStep, SegmentCopier
 from include.tiering.copying.plan import CopyPlan, record_divergences
@@ -131,9 +130,7 @@ class World(Deployment):
         record_losses(report, plan, failed, self.failed_copies)
         return plan
 
-    def batch(
-        self, run_id: str = "run", batch_id: str = "run/0", *, checks_ahead: bool = True, **limits: Any
-    ) -> BatchResult:
+    def batch(self, run_id: str = "run", batch_id: str = "run/0", **limits: Any) -> BatchResult:
         made = BatchLimits(**{"max_seconds": 600.0, "lease_ms": LEASE_MS, **limits})
         loop = self.loop(run_id, batch_id, pool=made.pool, lease_ms=made.lease_ms)
         copier = SegmentCopier(
@@ -151,7 +148,6 @@ class World(Deployment):
             limits=made,
             on_copied=self.copied.append,
             topic_quotas=self.topic_quotas,
-            ahead=CheckAhead(self.source, self.clock) if checks_ahead else None,
             claim=self.claim,
         ).run()
 

@@ -29,6 +29,10 @@ class StorageDecorator:
     def required_kinds(self) -> frozenset[ObjectKind]:
         return self.inner.required_kinds
 
+    @property
+    def slow_downs(self) -> int:
+        return self.inner.slow_downs
+
     def before(self, operation: str, detail: str) -> None:
         return None
 

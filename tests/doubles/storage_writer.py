@@ -25,6 +25,7 @@ class PausingLimiter:
     pause_after_bytes: int
     granted_bytes: int = 0
     waited_seconds: float = 0.0
+    is_waiting: bool = False
 
     def take(self, wanted_bytes: int) -> int:
         if 0 <= self.pause_after_bytes <= self.granted_bytes:

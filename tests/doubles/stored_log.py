@@ -285,6 +285,7 @@ class CountingLimiter:
     error: Exception | None = None
     granted: list[int] = field(default_factory=list)
     waited_seconds: float = 0.0
+    is_waiting: bool = False
 
     def take(self, wanted_bytes: int) -> int:
         if self.error is not None and self.allowance is not None and self.total_bytes + wanted_bytes > self.allowance:

@@ -114,6 +114,11 @@ class ByteLimiter(Protocol):
         """
         ...
 
+    @property
+    def is_waiting(self) -> bool:
+        """Whether a call of `take` in another thread waits for a grant now; also True for a moment without a wait."""
+        ...
+
     def take(self, wanted_bytes: int) -> int:
         """Wait until some of `wanted_bytes` may be sent, and charge them.
 
@@ -254,6 +259,7 @@ class UnlimitedBytes:
     """A `ByteLimiter` without a limit: grants all bytes at once, as long as work may continue."""
 
     waited_seconds: Final = 0.0
+    is_waiting: Final = False
 
     def __init__(self, go_on: GoOn = lambda: None) -> None:
         self._go_on = go_on

@@ -360,6 +360,7 @@ class ScopedLimiter:
         self._go_on = go_on
         self._observer = observer
         self.waited_seconds = 0.0
+        self.is_waiting = False
 
     def take(self, wanted_bytes: int) -> int:
         self._go_on()
@@ -367,7 +368,9 @@ class ScopedLimiter:
             return 0
         waited_seconds = 0.0
         while True:
+            self.is_waiting = True
             granted = self._pacing.take(self._stream, wanted_bytes, PATIENCE_SECONDS)
+            self.is_waiting = False
             waited_seconds += granted.waited_seconds
             if granted.size_bytes:
                 break

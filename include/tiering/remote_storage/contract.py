@@ -167,6 +167,11 @@ class RemoteStorage(Protocol):
         """Kinds of the objects that every complete segment has."""
         ...
 
+    @property
+    def slow_downs(self) -> int:
+        """How often the store has asked this process so far to send fewer requests; never decreases."""
+        ...
+
     def copy_log_segment(
         self,
         metadata: RemoteLogSegmentMetadata,

@@ -44,6 +44,7 @@ class _Limiter:
         self._topic = topic
         self._go_on = go_on
         self.waited_seconds = 0.0
+        self.is_waiting = False
 
     def take(self, wanted_bytes: int) -> int:
         while True:
@@ -54,7 +55,9 @@ class _Limiter:
                 self._world.bytes_granted(self._process, self._topic, granted)
                 return granted
             began = self._process.monotonic()
+            self.is_waiting = True
             self._process.sleep(_MOST_WAIT_SECONDS)
+            self.is_waiting = False
             self.waited_seconds += self._process.monotonic() - began
 
 

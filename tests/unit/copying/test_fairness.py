@@ -42,6 +42,7 @@ class ExhaustedQuota:
     clock: ManualClock
     bytes_per_second: float = SEGMENT_BYTES / SEGMENT_SECONDS
     waited_seconds: float = 0.0
+    is_waiting: bool = False
 
     def take(self, wanted_bytes: int) -> int:
         seconds = wanted_bytes / self.bytes_per_second
@@ -61,7 +62,7 @@ class OneSlot(World):
 
     def fill(self, limiter: ByteLimiter, *, fairness: bool, max_seconds: float = 1e6) -> BatchResult:
         self.limiter = limiter
-        return self.batch(fairness=fairness, max_seconds=max_seconds, lease_ms=HOUR_MS, checks_ahead=False)
+        return self.batch(fairness=fairness, max_seconds=max_seconds, lease_ms=HOUR_MS)
 
     def counts(self) -> dict[str, int]:
         counts: dict[str, int] = {}
@@ -208,7 +209,7 @@ class Deployment(World):
         self.clock.advance(5)
 
     def fill(self, batch_id: str = "run/0", *, max_seconds: float = 1e6) -> BatchResult:
-        return self.batch(batch_id=batch_id, max_seconds=max_seconds, lease_ms=HOUR_MS, checks_ahead=False)
+        return self.batch(batch_id=batch_id, max_seconds=max_seconds, lease_ms=HOUR_MS)
 
     def counts(self, topic: str | None = None) -> dict[MeterKind, int]:
         """Bytes ever, of a topic or of all."""
@@ -319,6 +320,7 @@ class SlowLine:
 
     clock: ManualClock
     waited_seconds: float = 0.0
+    is_waiting: bool = False
 
     def take(self, wanted_bytes: int) -> int:
         self.clock.advance(wanted_bytes / 2_000)

@@ -19,7 +19,7 @@ class KillAfterBytes:
     """A limiter that never returns once `limit_bytes` were asked for: dies in the middle of an object."""
 
     waited_seconds = 0.0
-    is_waiting = False
+    waits_for = None
 
     def __init__(self, limit_bytes: int | None) -> None:
         self._left_bytes = limit_bytes

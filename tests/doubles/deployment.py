@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from include.tiering.kafka.cluster.cluster_metadata import UnknownClusterMetadat
 from include.tiering.kafka.log_dirs.contract import ReplicaId
 from include.tiering.model.ownership import Fence, PartitionLease, TopicOwner
 from include.tiering.model.segments import RemoteLogSegmentState, TopicIdPartition
-from include.tiering.quotas.contract import ByteLimiter, UnlimitedBytes
+from include.tiering.quotas.contract import ByteLimiter, Quotas, UnlimitedBytes
 from include.tiering.quotas.topic_quotas import NO_TOPIC_QUOTAS, TopicQuotas
 from include.tiering.remote_storage.contract import RemoteStorage
 from include.tiering.remote_storage.location import open_storage
@@ -107,6 +108,7 @@ class World(Deployment):
         self.source = MemorySource()
         self.storage: RemoteStorage = open_storage(self.store.as_uri())
         self.limiter: ByteLimiter = UnlimitedBytes()
+        self.copy_quotas: Quotas | None = None
         self.claim: Callable[[], object] = lambda: None
         self.topic_quotas: TopicQuotas = NO_TOPIC_QUOTAS
         self.copied: list[CopiedSegment] = []
@@ -115,6 +117,12 @@ class World(Deployment):
 
     def plan(self, run_id: str = "run") -> None:
         self.work.save_plan(run_id, self.planned(run_id).partitions)
+
+    def urge(self, **urgencies: float) -> None:
+        """Plan the run with an urgency by topic."""
+        partitions = self.planned().partitions
+        urgent = [replace(one, urgency=urgencies.get(one.replica_id.topic_id_partition.topic, 0)) for one in partitions]
+        self.work.save_plan("run", urgent)
 
     def planned(self, run_id: str = "run") -> CopyPlan:
         report, failed = self.source.scan(), by_partition(self.failed_copies.all())
@@ -139,7 +147,7 @@ class World(Deployment):
         return CopyBatch(
             copier,
             self.work,
-            SameLimiter(self.limiter, self.held_back_seconds),
+            self.copy_quotas or SameLimiter(self.limiter, self.held_back_seconds),
             loop.cancellation,
             loop.heartbeat,
             self.clock,

@@ -71,8 +71,8 @@ class _Asking:
         return self.limiter.waited_seconds - self.waited_before
 
     @property
-    def is_waiting(self) -> bool:
-        return self.limiter.is_waiting
+    def waits_for(self) -> Scope | None:
+        return self.limiter.waits_for
 
     def take(self, wanted_bytes: int) -> int:
         self.go_on()

@@ -270,7 +270,7 @@ class HeldUp:
     """A limiter that lets one block through and nothing more until it is let go."""
 
     waited_seconds = 0.0
-    is_waiting = False
+    waits_for = None
 
     def __init__(self) -> None:
         self.begun, self.let_go = threading.Event(), threading.Event()

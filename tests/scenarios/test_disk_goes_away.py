@@ -13,6 +13,7 @@ from include.tiering.app import App, open_app
 from include.tiering.copying.copy_batch import BatchResult
 from include.tiering.copying.copy_segment import CopyStep
 from include.tiering.model.segments import RemoteLogSegmentState, TopicIdPartition
+from include.tiering.quotas.contract import Scope
 from include.tiering.remote_storage.contract import ObjectKind
 from tests.doubles.archive import Archive, settings_of
 from tests.doubles.quotas import SameLimiter
@@ -132,7 +133,7 @@ class GoingAway:
     nth: int
     action: Callable[[], None]
     waited_seconds: float = 0.0
-    is_waiting: bool = False
+    waits_for: Scope | None = None
 
     def take(self, wanted_bytes: int) -> int:
         self.nth -= wanted_bytes > 0

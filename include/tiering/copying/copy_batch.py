@@ -1,10 +1,11 @@
 """One batch of a copy run: it pulls partitions and keeps several transfers of their segments in flight.
 
-A batch takes a lease on the most urgent partition with work and copies its planned segments. While it may begin
-another transfer (`TransferLimit`), it begins the next segment of a partition that it holds, and if there is none, it
-takes a further partition. A partition is released when its last transfer has ended. The batch ends when no work is
-left, its time is over, its pool has no slot for it any more, or it is cancelled; then it begins nothing more, and what
-is in flight ends.
+A batch takes a lease on the most urgent partition with work, settles its abandoned copies and copies its planned
+segments. While it may begin another transfer (`transfers`), it begins the next segment of a partition that it holds,
+and if there is none, it takes a further partition. A partition is released when its last transfer has ended. The batch
+ends when no work is left, its time is over, its pool has no slot for it any more, or it is cancelled; then it begins
+nothing more, and what is in flight ends. Transfers and settlements run in threads of their own; all decisions are made
+in the thread of `run`, which never waits for the store, for a quota, or for the end of a pause.
 
 **Order.** The segments of a partition are sent side by side and become FINISHED in ascending order: a transfer waits
 before FINISHED until the one before it is FINISHED (`SegmentCopier.copy`, `turn`). If one fails, the later transfers of
@@ -21,8 +22,8 @@ A killed batch leaves leases that expire. What it leaves of the segments that it
 """
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -31,14 +32,14 @@ from typing import Final
 from include.tiering.clock import Clock
 from include.tiering.copying.copy_segment import CopiedSegment, SegmentCopier
 from include.tiering.copying.finish_abandoned import AbandonedCopies
-from include.tiering.copying.scheduling import (
-    EXHAUSTED_SECONDS,
+from include.tiering.copying.scheduling import EXHAUSTED_SECONDS, PartitionScheduler, TopicAdmission
+from include.tiering.copying.transfers import (
+    BATCH_BOUND,
+    InFlight,
     LeasedPartition,
-    PartitionScheduler,
-    TopicAdmission,
+    Settlement,
     Transfer,
     TransferLimit,
-    wait_for,
 )
 from include.tiering.errors import (
     CorruptFileError,
@@ -53,7 +54,7 @@ from include.tiering.errors import (
 )
 from include.tiering.model.segments import TopicIdPartition
 from include.tiering.quotas.byte_bounded_queue import NO_BYTE_BOUND
-from include.tiering.quotas.contract import ByteLimiter, QuotaKind, Quotas
+from include.tiering.quotas.contract import ByteLimiter, GoOn, QuotaKind, Quotas, Scope
 from include.tiering.quotas.topic_quotas import NO_TOPIC_QUOTAS, TopicQuotas
 from include.tiering.runs.batch import BatchEnd, BatchHeartbeat, BatchLoop, CancellationToken, StopConditions
 from include.tiering.runs.contract import Lease, Placement, PlannedSegment, SegmentOutcome, WorkItem, WorkStore
@@ -61,7 +62,7 @@ from include.tiering.segments.stored_copies import WholeCopy
 from include.tiering.telemetry import for_partition, get_logger
 
 _TICK_SECONDS: Final = 0.03
-"""How long the batch waits for the end of a transfer before it looks again whether it may begin another one."""
+"""How long the batch waits until a transfer ends or waits for its turn before it looks again what it may begin."""
 _CLAIM_AGAIN_SECONDS: Final = 0.5
 """After a claim that found no partition, how long the batch does not claim again while transfers are in flight."""
 _COUNT_BATCHES_SECONDS: Final = 1.0
@@ -103,7 +104,7 @@ class BatchLimits:
     """Limits of one batch. `pool` names the Airflow pool whose slot the batch occupies; None outside Airflow.
 
     A batch takes partitions of one `placement`; None means all placements. With `fairness` partitions alternate while
-    the copy quota is exhausted. At most `transfers` are in flight, and about `total_transfers` in all batches that run.
+    the copy quota is exhausted. At most `transfers` have a slot, and about `total_transfers` in all batches that run.
     A further one begins only while the segments in flight have fewer than `queued_bytes` bytes (-1: no bound).
     """
 
@@ -158,11 +159,11 @@ class CopyBatch:
         self._loop = BatchLoop(
             work, cancellation, heartbeat, self._stop_conditions, clock, throttled=self._admission.waiting
         )
-        self._limit = TransferLimit(clock, most=limits.transfers)
+        self._limit = TransferLimit(clock, most=limits.transfers, most_bytes=limits.queued_bytes)
         self._partitions: list[LeasedPartition] = []
         self._start_again_at = self._claim_again_at = self._count_batches_at = clock.monotonic()
         self._running_batches = 1
-        self._transfer_ended = threading.Event()
+        self._changed = threading.Event()
         self._copied: list[CopiedSegment] = []
         self._failed: list[UncopiedSegment] = []
 
@@ -170,7 +171,7 @@ class CopyBatch:
         """Claim partitions and copy their segments until no work is left or a stop condition is met."""
         started = self._clock.monotonic()
         with self._heartbeat:
-            with ThreadPoolExecutor(self._limits.transfers, "transfer") as threads:
+            with ThreadPoolExecutor(BATCH_BOUND * self._limits.transfers, "transfer") as threads:
                 ended = self._pull(threads)
             throttled = self._note_throttled()
         sent_bytes = sum(segment.sent_bytes for segment in self._copied)
@@ -186,8 +187,8 @@ class CopyBatch:
                 if ended is None:
                     ended = self._start(threads)
                 if self._partitions:
-                    self._transfer_ended.wait(_TICK_SECONDS)
-                    self._transfer_ended.clear()
+                    self._changed.wait(_TICK_SECONDS)
+                    self._changed.clear()
                 elif ended is not None:
                     return ended
                 elif not self._loop.wait_for_work(lambda: self._work.has_work(self._run_id, self._limits.placement)):
@@ -204,6 +205,8 @@ class CopyBatch:
                 for transfer in partition.in_flight:
                     if transfer.copied.exception() is not None:
                         self._admission.failed(transfer.admission)
+                if partition.settlement is not None:
+                    partition.settlement.settled.exception()
                 self._heartbeat.release(partition.held)
             raise
 
@@ -224,28 +227,24 @@ class CopyBatch:
             return None
 
     def _start_transfers(self, threads: ThreadPoolExecutor) -> BatchEnd | None:
-        while self._may_begin_another():
-            partition = next((each for each in self._partitions if each.may_start), None)
-            if partition is None and self._clock.monotonic() < self._claim_again_at and self._partitions:
+        while True:
+            self._limit.most = self._most_transfers()
+            in_flight = InFlight.of(self._partitions)
+            allows = partial(self._limit.allows_another, in_flight, self._copier.storage.slow_downs)
+            ready = [each for each in self._partitions if each.may_start]
+            partition = next(filter(allows, ready), None)
+            is_due = not self._partitions or self._clock.monotonic() >= self._claim_again_at
+            may_claim = is_due and all(self._limit.is_held_back(in_flight, each) for each in ready) and allows(None)
+            if partition is None and not may_claim:
                 return None
             if (ended := self._stop_conditions.reason_to_end()) is not None:
                 for each in self._partitions:
                     self._leave(each)
                 return ended
-            if partition is None:
-                if not self._claim():
-                    return None
-            else:
+            if partition is not None:
                 self._begin(partition, threads)
-        return None
-
-    def _may_begin_another(self) -> bool:
-        in_flight = [transfer for partition in self._partitions for transfer in partition.in_flight]
-        in_flight_bytes, most_bytes = sum(each.planned.size_bytes for each in in_flight), self._limits.queued_bytes
-        if in_flight and in_flight_bytes >= most_bytes != NO_BYTE_BOUND:
-            return False
-        self._limit.most = self._most_transfers()
-        return self._limit.allows_another([each.limiter for each in in_flight], self._copier.storage.slow_downs)
+            elif not self._claim(in_flight.exhausted, threads):
+                return None
 
     def _most_transfers(self) -> int:
         """Return how many transfers this batch may have: its limit, but at most its part of those of all batches."""
@@ -254,46 +253,51 @@ class CopyBatch:
             self._running_batches = max(1, len(self._work.running_batches()))
         return min(self._limits.transfers, max(1, self._limits.total_transfers // self._running_batches))
 
-    def _claim(self) -> bool:
-        """Take a further partition and get it ready; return False if none can be claimed now."""
+    def _claim(self, exhausted: frozenset[Scope], threads: ThreadPoolExecutor) -> bool:
+        """Take a further partition and begin to settle its abandoned copies; return False if none can be claimed now.
+
+        Partitions whose copies would wait for the quota of an `exhausted` scope are not claimed.
+        """
         excluded = self._loop.excluded() | {partition.key for partition in self._partitions}
-        held = self._heartbeat.claim(lambda: self._scheduler.claim(excluded))
+        held = self._heartbeat.claim(lambda: self._scheduler.claim(excluded, exhausted))
         if held is None:
             self._claim_again_at = self._clock.monotonic() + _CLAIM_AGAIN_SECONDS
             return False
         partition = LeasedPartition(held)
         self._partitions.append(partition)
-        try:
-            self._prepare(partition)
-        except (LeaseLostError, SendingStoppedError) as error:
-            for_partition(_log, partition.key).warning("%s", error)
-            self._heartbeat.on_lease_lost(partition.lease)
+        planned = self._work.remaining(partition.lease)
+        if planned and not self._admission.must_wait(partition.lease.replica_id):
+            partition.to_start.extend(planned)
+            self._heartbeat.add_planned(sum(segment.size_bytes for segment in planned))
+            self._begin_to_settle(partition, threads)
         self._release_if_ended(partition)
         return True
 
-    def _prepare(self, partition: LeasedPartition) -> None:
-        """Settle abandoned copies and look up what is copied; then the planned segments may be begun."""
-        lease = partition.lease
-        planned = self._work.remaining(lease)
-        if not planned or self._admission.must_wait(lease.replica_id):
-            return
-        with self._loop.setting_aside(partition.key, lambda error: self._give_up(lease, planned[0], error)):
-            if not self._copier.metadata.is_ready(partition.key):
-                raise MetadataUnavailableError("its metadata is not complete: ./tiering ready")
-            self._settle(partition, planned)
-            self._copier.require_ours(partition.key)
-            self._heartbeat.add_planned(sum(segment.size_bytes for segment in planned))
-            partition.to_start.extend(planned)
+    def _begin_to_settle(self, partition: LeasedPartition, threads: ThreadPoolExecutor) -> None:
+        planned = tuple(partition.to_start)
+        partition.settlement = Settlement(planned, threads.submit(self._settle, partition, planned))
+        partition.settlement.settled.add_done_callback(lambda _: self._changed.set())
 
-    def _settle(self, partition: LeasedPartition, planned: Sequence[PlannedSegment]) -> None:
-        lease, limiter = partition.lease, self._new_limiter(partition)
-        partition.kept = self._abandoned_copies.settle(lease.replica_id, planned, fence=lease.fence, limiter=limiter)
-        partition.highest = self._copier.metadata.highest_copied_offset(partition.key)
+    def _settle(
+        self, partition: LeasedPartition, planned: tuple[PlannedSegment, ...]
+    ) -> tuple[frozenset[int], int | None]:
+        """Settle the abandoned copies, in a thread of its own; return what `Settlement.settled` ends with."""
+        if not self._copier.metadata.is_ready(partition.key):
+            raise MetadataUnavailableError("its metadata is not complete: ./tiering ready")
+        lease, limiter = partition.lease, self._new_limiter(partition, partition.held.token.check_now)
+        kept = self._abandoned_copies.settle(lease.replica_id, planned, fence=lease.fence, limiter=limiter)
+        self._copier.require_ours(partition.key)
+        return kept, self._copier.metadata.highest_copied_offset(partition.key)
 
-    def _new_limiter(self, partition: LeasedPartition) -> ByteLimiter:
-        return self._quotas.copy(
-            partition.lease.replica_id.broker_id, partition.key.topic, go_on=partition.held.token.check
-        )
+    def _note_settled(self, partition: LeasedPartition, settlement: Settlement) -> None:
+        """Note what is copied; then the planned segments may be begun, the first of them in any case."""
+        partition.settlement, first = None, settlement.planned[0]
+        with self._failing(partition, first):
+            kept, partition.highest = settlement.settled.result()
+            partition.kept = kept - {first.base_offset}
+
+    def _new_limiter(self, partition: LeasedPartition, go_on: GoOn) -> ByteLimiter:
+        return self._quotas.copy(partition.lease.replica_id.broker_id, partition.key.topic, go_on=go_on)
 
     def _begin(self, partition: LeasedPartition, threads: ThreadPoolExecutor) -> None:
         """Begin the transfer of the next segment, or record why that is needless, or leave the partition."""
@@ -303,38 +307,33 @@ class CopyBatch:
             self._leave(partition)
             return
         with self._failing(partition, planned, reraise=(MetadataUnavailableError,)):
-            if planned.base_offset in partition.kept and partition.has_begun:
-                self._settle(partition, list(partition.to_start))
-                partition.kept -= {planned.base_offset}
+            partition.held.token.check_now()
+            if planned.base_offset in partition.kept:
+                self._begin_to_settle(partition, threads)
+                return
             if (needless := self._why_needless(partition, planned)) is not None:
                 self._record(lease, planned, SegmentOutcome.SKIPPED, message=needless)
                 partition.to_start.popleft()
                 return
             admission = self._admission.admit(lease.replica_id, planned)
-            limiter = self._new_limiter(partition)
-            turn = None
-            if partition.in_flight:
-                turn = partial(wait_for, partition.in_flight[-1].copied)
-            copying = partial(self._copy, partition, planned, partition.highest, limiter, turn)
+            transfer = Transfer(planned, self._new_limiter(partition, partition.held.token.check), admission)
+            before = partition.in_flight[-1].copied if partition.in_flight else None
+            transfer.copied = threads.submit(self._copy, partition.lease, transfer, partition.highest, before)
+            transfer.copied.add_done_callback(lambda _: self._changed.set())
             partition.to_start.popleft()
             partition.has_begun = True
-            partition.in_flight.append(Transfer(planned, limiter, admission, threads.submit(copying)))
-            partition.in_flight[-1].copied.add_done_callback(lambda _: self._transfer_ended.set())
+            partition.in_flight.append(transfer)
             if partition.highest is None or partition.highest < planned.end_offset:
                 partition.highest = planned.end_offset
             if partition.quota_wait_seconds() >= EXHAUSTED_SECONDS:
                 self._partitions.append(self._partitions.pop(self._partitions.index(partition)))
 
     def _copy(
-        self,
-        partition: LeasedPartition,
-        planned: PlannedSegment,
-        highest: int | None,
-        limiter: ByteLimiter,
-        turn: Callable[[], None] | None,
+        self, lease: Lease, transfer: Transfer, highest: int | None, before: Future[CopiedSegment] | None
     ) -> CopiedSegment:
         """Copy one segment, in a thread of its own."""
-        lease = partition.lease
+        planned, limiter = transfer.planned, transfer.limiter
+        turn = None if before is None else partial(transfer.wait_for_turn, before, self._changed.set)
         with self._heartbeat.counting(planned.size_bytes) as on_sent:
             return self._copier.copy(
                 lease.replica_id, planned, highest, fence=lease.fence, limiter=limiter, on_sent=on_sent, turn=turn
@@ -343,6 +342,8 @@ class CopyBatch:
     def _collect(self) -> None:
         """Record the transfers that have ended, in the order of their segments, and release partitions without work."""
         for partition in list(self._partitions):
+            if partition.settlement is not None and partition.settlement.settled.done():
+                self._note_settled(partition, partition.settlement)
             while partition.in_flight and partition.in_flight[0].copied.done():
                 self._end(partition, partition.in_flight.popleft())
             self._release_if_ended(partition)
@@ -411,7 +412,7 @@ class CopyBatch:
         partition.to_start.clear()
 
     def _release_if_ended(self, partition: LeasedPartition) -> None:
-        if not partition.to_start and not partition.in_flight:
+        if partition.has_ended:
             self._partitions.remove(partition)
             self._heartbeat.release(partition.held)
             self._claim_again_at = self._clock.monotonic()

@@ -66,12 +66,16 @@ class CancellationToken:
                 taken over, given back, or ended by a withdrawal of its run.
         """
         with self._changed:
-            if self._paused:
-                self._changed.wait_for(lambda: not self._paused or self._stop_reason, timeout=self._pause_hold_seconds)
+            self._changed.wait_for(lambda: not self._paused or self._stop_reason, timeout=self._pause_hold_seconds)
+            self.check_now(f"paused for more than {self._pause_hold_seconds:.0f} s")
+
+    def check_now(self, if_paused: str = "paused") -> None:
+        """As `check`, but in a pause raise SendingStoppedError at once, with the message `if_paused`."""
+        with self._changed:
             if self._stop_reason is not None:
                 raise SendingStoppedError(self._stop_reason)
             if self._paused:
-                raise SendingStoppedError(f"paused for more than {self._pause_hold_seconds:.0f} s")
+                raise SendingStoppedError(if_paused)
             if self._lease_valid_until is not None and self._clock.monotonic() >= self._lease_valid_until:
                 raise LeaseLostError("the lease was not renewed in time: another worker may own the partition")
 
@@ -254,7 +258,6 @@ class BatchHeartbeat:
             self._planned_bytes += size_bytes
 
     def add_done(self, size_bytes: int) -> None:
-        """Count bytes as done."""
         with self._counting:
             self._done_bytes += size_bytes
 

@@ -7,13 +7,13 @@ from typing import Any
 from sqlalchemy import func, select
 
 from include.tiering.copying import (
-    copy_batch,
     copy_checks,
     copy_segment,
     finish_abandoned,
     plan,
     plan_copy,
     plan_replacements,
+    transfers,
 )
 from include.tiering.copying.copy_segment import SegmentCopier
 from include.tiering.copying.finish_abandoned import AbandonedCopies
@@ -62,7 +62,7 @@ def _finished_before_sent() -> list[Patch]:
 
 @COPYING.breaks("out-of-turn", "FINISHED ascends", "a transfer does not wait for the one before it")
 def _out_of_turn() -> list[Patch]:
-    return [(copy_batch, "wait_for", nothing), (SegmentCopier, "_require_continued", nothing)]
+    return [(transfers, "wait_for", nothing), (SegmentCopier, "_require_continued", nothing)]
 
 
 @COPYING.breaks("failure-ignored", "a failure takes the later transfers back", "a transfer waits, whatever the end")
@@ -70,7 +70,7 @@ def _failures_ignored() -> list[Patch]:
     def instead(predecessor: Any) -> None:
         predecessor.exception()
 
-    return [(copy_batch, "wait_for", instead), (SegmentCopier, "_require_continued", nothing)]
+    return [(transfers, "wait_for", instead), (SegmentCopier, "_require_continued", nothing)]
 
 
 @COPYING.breaks(

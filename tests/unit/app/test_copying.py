@@ -93,7 +93,7 @@ PAYMENTS = Uuid(b"payments-topicid")
 class Exhausted:
     """A limiter that every byte had to wait for."""
 
-    is_waiting = False
+    waits_for = None
 
     def __init__(self) -> None:
         self.waited_seconds = 0.0

@@ -10,6 +10,7 @@ from include.tiering.errors import MetadataUnavailableError, QuotaExceededError
 from include.tiering.kafka.log_dirs.contract import ReplicaId
 from include.tiering.model.ownership import Fence
 from include.tiering.model.segments import TopicIdPartition, Uuid
+from include.tiering.quotas.contract import copy_scopes
 from include.tiering.quotas.topic_quotas import Admission, NoTopicQuotas
 from include.tiering.runs.contract import (
     ALL_TOPICS,
@@ -49,11 +50,13 @@ class Answers(Partial):
     claimable: list[TopicIdPartition]
     others_wait: bool = True
     claims: list[tuple[ClaimOrder, set[TopicIdPartition]]] = field(default_factory=list)
+    passed_over: list[tuple[set[str], set[int]]] = field(default_factory=list)
     questions: list[set[TopicIdPartition]] = field(default_factory=list)
 
-    def claim(self, run_id, batch_id, *, lease_ms, exclude, placement, order):
+    def claim(self, run_id, batch_id, *, lease_ms, exclude, exclude_topics, exclude_brokers, placement, order):
         assert (run_id, batch_id, lease_ms, placement) == ("run", "run/0", 30_000, ANYWHERE)
         self.claims.append((order, set(exclude)))
+        self.passed_over.append((set(exclude_topics), set(exclude_brokers)))
         return next((lease_of(partition) for partition in self.claimable if partition not in exclude), None)
 
     def waits_longer(self, lease, *, exclude, placement):
@@ -72,6 +75,14 @@ def test_turns_alternate_between_wait_and_urgency():
     for _ in range(4):
         assert scheduler.hand_on(present(scheduler.claim(NONE_EXCLUDED)), EXHAUSTED, NONE_EXCLUDED)
     assert work.claims == [(URGENCY, set()), (LONGEST_WAIT, {A}), (URGENCY, {B}), (LONGEST_WAIT, {A})]
+
+
+def test_scopes_whose_quota_is_exhausted_are_passed_over():
+    work = Answers([A, B])
+    total, broker, topic = copy_scopes(7, "a")
+    scheduler_over(work).claim(NONE_EXCLUDED, frozenset({broker, topic}))
+    scheduler_over(work).claim(NONE_EXCLUDED, frozenset({total}))
+    assert work.passed_over == [({"a"}, {7}), (set(), set())]
 
 
 def test_after_a_partition_that_was_finished_the_most_urgent_is_next():

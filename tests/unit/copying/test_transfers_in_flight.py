@@ -1,29 +1,27 @@
 """Several transfers of one batch at the same time: what is sent side by side, and what becomes FINISHED."""
 
 import threading
-from dataclasses import replace
+import time
+from dataclasses import dataclass, field
+from functools import partial
 
 import pytest
 
-from include.tiering.clock import SystemClock
+from include.tiering.copying.copy_batch import BatchResult
 from include.tiering.copying.copy_segment import CopyStep
-from include.tiering.copying.scheduling import (
-    BUSY_CORES,
-    ENOUGH_WAITING,
-    RECOVERY_SECONDS,
-    WINDOW_SECONDS,
-    TransferLimit,
-)
+from include.tiering.copying.transfers import ENOUGH_WAITING, PARTITION_BOUND, WINDOW_SECONDS
 from include.tiering.errors import MetadataUnavailableError, RemoteStorageUnavailableError, SendingStoppedError
 from include.tiering.model.segments import RemoteLogSegmentState
-from include.tiering.quotas.contract import UnlimitedBytes
-from include.tiering.runs.batch import BatchEnd
+from include.tiering.quotas.contract import GoOn, Scope, copy_scopes
+from include.tiering.runs.batch import PAUSE_HOLD_SECONDS, BatchEnd, CancellationToken
 from include.tiering.runs.contract import SegmentOutcome
-from tests.doubles.manual_clock import ManualClock
+from tests.doubles.deployment import Crash, crash
 from tests.doubles.patience import PATIENCE_SECONDS, eventually
+from tests.doubles.quotas import SameLimiter
 from tests.doubles.storage_decorators import StorageDecorator
 from tests.doubles.stored_log import CountingLimiter
 
+TOTAL_QUOTA, _, TOPIC_QUOTA = copy_scopes(1, "orders")
 THREE = [(0, 9), (10, 19), (20, 29)]
 STARTED = RemoteLogSegmentState.COPY_SEGMENT_STARTED
 
@@ -142,7 +140,7 @@ def test_a_database_that_is_away_for_a_while_stops_nothing_that_is_in_flight(wor
     orders, payments = world.source.add("orders", segments=1), world.source.add("payments", segments=1)
     world.plan()
     world.storage = Meeting(world.storage, {("orders", 0): {("payments", 0)}})
-    claim, claims = world.work.claim, []
+    claim, claims = world.work.claim, list[int]()
 
     def claim_sometimes(*args, **options):
         claims.append(len(claims))
@@ -246,81 +244,201 @@ def test_a_pool_that_became_smaller_lets_those_in_flight_end(world):
     assert world.offsets(orders) == [(0, 9), (10, 19)]
 
 
-# How many transfers are allowed.
-
-SENDING, WAITING = UnlimitedBytes(), replace(CountingLimiter(), is_waiting=True)
+# A narrow quota, transfers that wait for their turn, and a pause.
 
 
-A_WINDOW = WINDOW_SECONDS * 1.01
+@dataclass
+class HeldBack:
+    """A limiter of one segment, which waits for a quota until the test says otherwise."""
+
+    waits_for: Scope | None
+    go_on: GoOn
+    granted: threading.Event
+    waited_seconds: float = 0.0
+
+    def take(self, wanted_bytes: int) -> int:
+        while not self.granted.wait(0.01):
+            self.go_on()
+        self.go_on()
+        self.waits_for = None
+        return wanted_bytes
 
 
-class Growing:
-    def __init__(self, most: int = 16) -> None:
-        self.clock = ManualClock()
-        self.limit = TransferLimit(self.clock, most=most)
+@dataclass
+class NarrowQuota(SameLimiter):
+    """Copies that this scope applies to wait for its quota; others do not."""
 
-    def after(self, seconds: float = A_WINDOW, *, cores: float = 0.1, slow_downs: int = 0) -> int:
-        """Return how many transfers may be in flight after this time with this use of the machine."""
-        self.clock.advance(seconds)
-        self.clock.used_seconds += cores * seconds
-        in_flight: list[UnlimitedBytes] = []
-        while self.limit.allows_another(in_flight, slow_downs):
-            in_flight.append(SENDING)
-        return len(in_flight)
+    scope: Scope = TOPIC_QUOTA
+    granted: threading.Event = field(default_factory=threading.Event)
+
+    def copy(self, broker_id, topic, *, go_on):
+        if self.scope in copy_scopes(broker_id, topic):
+            return HeldBack(self.scope, go_on, self.granted)
+        return super().copy(broker_id, topic, go_on=go_on)
 
 
-def test_the_number_doubles_with_each_window_up_to_the_limit():
-    growing = Growing(most=6)
-    assert [growing.after(0.0), *(growing.after() for _ in range(4))] == [1, 2, 4, 6, 6]
+def leave_a_whole_copy(world) -> None:
+    """Of the first segment, as a process leaves it that dies right before FINISHED."""
+    world.plan("killed")
+    world.at[CopyStep.VERIFIED, 0] = crash
+    with pytest.raises(Crash):
+        world.batch("killed", "killed/0")
 
 
-def test_a_window_that_is_not_over_changes_nothing():
-    growing = Growing()
-    assert [growing.after(WINDOW_SECONDS * 0.4), growing.after(WINDOW_SECONDS * 0.4)] == [1, 1]
+def held_tokens(monkeypatch) -> "list[CancellationToken]":
+    """The tokens of the leases that a batch takes, in order."""
+    tokens, for_lease = [], CancellationToken.for_lease
+
+    def keep(self):
+        tokens.append(for_lease(self))
+        return tokens[-1]
+
+    monkeypatch.setattr(CancellationToken, "for_lease", keep)
+    return tokens
 
 
-@pytest.mark.parametrize(("cores", "allowed"), [(BUSY_CORES + 0.01, 1), (BUSY_CORES - 0.01, 2)])
-def test_a_process_that_uses_a_core_begins_no_more(cores, allowed):
-    assert Growing().after(cores=cores) == allowed
+def leased_topics(world) -> list[str]:
+    return [lease.topic_id_partition.topic for lease in world.work.live_leases()]
 
 
-def test_transfers_that_wait_for_the_quota_are_enough():
-    growing = Growing()
-    for _ in range(3):
-        growing.after()
-    assert ENOUGH_WAITING == 2
-    assert growing.limit.allows_another([WAITING, SENDING, SENDING], 0)
-    assert not growing.limit.allows_another([WAITING, WAITING, SENDING], 0)
+def in_a_thread(world, **limits) -> "tuple[threading.Thread, list[BatchResult]]":
+    results = []
+    thread = threading.Thread(target=lambda: results.append(world.batch(**limits)))
+    thread.start()
+    return thread, results
 
 
-def test_a_store_that_asks_for_it_gets_half_at_once_and_one_more_each_second():
-    growing = Growing()
-    for _ in range(4):
-        growing.after()
-    assert growing.after() == 16
-    assert growing.after(slow_downs=1) == 8
-    assert growing.after(slow_downs=40) == 8
-    assert growing.after(RECOVERY_SECONDS * 1.01, slow_downs=40) == 9
-    assert growing.after(RECOVERY_SECONDS * 1.01, slow_downs=40) == 10
-    assert growing.after(RECOVERY_SECONDS * 1.01, slow_downs=41) == 5
+def test_a_narrow_quota_of_one_topic_keeps_no_transfer_of_another_topic_back(world):
+    """Orders are more urgent, have more partitions than there are slots, and a quota that grants nothing for now."""
+    orders = [world.source.add("orders", number, segments=3) for number in range(6)]
+    payments = [world.source.add("payments", number, segments=3) for number in range(2)]
+    world.urge(orders=2, payments=1)
+    world.copy_quotas = NarrowQuota(world.limiter)
+    batch, results = in_a_thread(world, transfers=4)
+    try:
+        eventually(lambda: all(len(world.offsets(each)) == 3 for each in payments), "payments were copied")
+        assert not any(world.offsets(each) for each in orders)
+    finally:
+        world.copy_quotas.granted.set()
+        batch.join()
+    assert all(len(world.offsets(each)) == 3 for each in orders)
+    assert results[0].ended is BatchEnd.NO_WORK
 
 
-def test_what_the_store_asked_for_before_the_batch_does_not_count():
-    growing = Growing()
-    assert growing.after(slow_downs=7) == 2
+def test_no_further_partition_of_a_topic_is_leased_while_its_transfers_wait_for_its_quota(world):
+    for number in range(20):
+        world.source.add("orders", number, segments=1)
+    payments = world.source.add("payments", segments=1)
+    world.urge(orders=2, payments=1)
+    world.copy_quotas = NarrowQuota(world.limiter)
+    batch, _ = in_a_thread(world, transfers=4)
+    try:
+        eventually(lambda: world.offsets(payments), "payments were copied")
+        assert ENOUGH_WAITING <= leased_topics(world).count("orders") <= 4 + ENOUGH_WAITING
+    finally:
+        world.copy_quotas.granted.set()
+        batch.join()
 
 
-def test_the_limit_may_be_lowered_while_transfers_are_in_flight():
-    growing = Growing()
-    for _ in range(4):
-        growing.after()
-    growing.limit.most = 3
-    assert growing.after() == 3
+def test_no_further_partition_is_leased_while_one_that_is_leased_lacks_only_a_slot(world):
+    """Its abandoned copies are settled while the slots are in use."""
+    for number in range(12):
+        world.source.add("orders", number, segments=2)
+    world.plan()
+    leased, send = list[int](), world.storage.copy_log_segment
+
+    def count_leases(*args, **options):
+        leased.append(len(leased_topics(world)))
+        return send(*args, **options)
+
+    world.storage.copy_log_segment = count_leases
+    assert len(world.batch(transfers=2).copied) == 24
+    assert max(leased) <= 4
 
 
-def test_the_clock_of_this_host_counts_the_time_of_its_processes():
-    clock = SystemClock()
-    before = clock.process_seconds()
-    while clock.process_seconds() == before:
-        sum(range(10_000))
-    assert clock.process_seconds() > before
+def test_a_quota_of_everything_keeps_every_topic_back(world):
+    world.source.add("orders", segments=6)
+    payments = world.source.add("payments", segments=1)
+    world.urge(orders=2, payments=1)
+    world.copy_quotas = NarrowQuota(world.limiter, scope=TOTAL_QUOTA)
+    batch, _ = in_a_thread(world, transfers=4)
+    try:
+        eventually(lambda: len(world.work.live_leases()) == 1 and world.objects() == 0, "orders are in flight")
+        time.sleep(10 * WINDOW_SECONDS)
+        assert leased_topics(world) == ["orders"]
+    finally:
+        world.copy_quotas.granted.set()
+        batch.join()
+    assert world.offsets(payments) == [(0, 9)]
+
+
+def test_transfers_that_wait_for_their_turn_leave_the_slots_to_other_partitions(world):
+    """One slow segment, and later ones that are stored: another partition is copied meanwhile."""
+    orders = world.source.add("orders", segments=20)
+    payments = world.source.add("payments", segments=6)
+    world.urge(orders=2, payments=1)
+    world.storage = Meeting(world.storage, {("orders", 0): {("payments", 10 * number) for number in range(6)}})
+    assert len(world.batch(transfers=2).copied) == 26
+    assert (len(world.offsets(orders)), len(world.offsets(payments))) == (20, 6)
+
+
+def test_one_slow_segment_bounds_the_transfers_of_its_partition(world):
+    world.source.add("orders", segments=20)
+    world.plan()
+    world.storage = Meeting(world.storage, {})
+    begun = list[int]()
+    for offset in range(0, 200, 10):
+        world.at[CopyStep.STARTED, offset] = partial(begun.append, offset)
+
+    def until_no_more_begin() -> None:
+        eventually(lambda: len(begun) == PARTITION_BOUND * 2, "as many began as may")
+        time.sleep(5 * WINDOW_SECONDS)
+        assert begun == [10 * number for number in range(PARTITION_BOUND * 2)]
+
+    world.at[CopyStep.SENT, 0] = until_no_more_begin
+    assert len(world.batch(transfers=2).copied) == 20
+
+
+def test_a_settlement_of_abandoned_copies_stops_no_other_partition(world):
+    """Before a whole copy of orders is finished, payments are copied, although both are in the same batch."""
+    orders, payments = world.source.add("orders", segments=2), world.source.add("payments", segments=1)
+    leave_a_whole_copy(world)
+    world.urge(orders=2, payments=1)
+    world.at[CopyStep.VERIFIED, 0] = lambda: eventually(lambda: world.offsets(payments), "payments were copied")
+    world.batch(transfers=2)
+    assert (world.offsets(orders), world.offsets(payments)) == ([(0, 9), (10, 19)], [(0, 9)])
+
+
+def test_a_settlement_ends_at_once_in_a_pause_and_the_batch_with_it(world, monkeypatch):
+    orders = world.source.add("orders", segments=1)
+    leave_a_whole_copy(world)
+    world.plan()
+
+    def pause() -> None:
+        world.work.pause("orders", author="test")
+        eventually(lambda: tokens[-1].paused, "the pause was noticed")
+
+    tokens = held_tokens(monkeypatch)
+    world.at[CopyStep.VERIFIED, 0] = pause
+    begun = time.monotonic()
+    assert world.batch(transfers=2, max_seconds=1.0).ended is BatchEnd.TIME_OVER
+    assert time.monotonic() - begun < PAUSE_HOLD_SECONDS / 2
+    assert (world.offsets(orders), world.states(orders)) == ([], [STARTED])
+
+
+def test_no_transfer_begins_under_a_lease_that_was_lost(world, monkeypatch):
+    """It is lost while the partition has nothing in flight, so no transfer could find that out."""
+    orders = world.source.add("orders", segments=3)
+    world.plan()
+    tokens, recorded = held_tokens(monkeypatch), world.work.record_outcome
+
+    def lose_the_lease(lease, item) -> None:
+        recorded(lease, item)
+        tokens[-1].lease_valid_until(0.0)
+
+    monkeypatch.setattr(world.work, "record_outcome", lose_the_lease)
+    begun = []
+    world.at[CopyStep.OPENED, 10] = lambda: begun.append(tokens[-1])
+    world.batch(transfers=1, max_seconds=1.0)
+    assert [(tokens.index(token), len(tokens) > 1) for token in begun] == [(1, True)], "under the next lease"
+    assert world.offsets(orders)[0] == (0, 9)

@@ -116,6 +116,19 @@ class TestKill:
         with open_app(load_settings()) as app:
             require_whole(app)
 
+    @pytest.mark.parametrize("step", [CopyStep.RECHECKED, CopyStep.FINISHED], ids=str)
+    def test_at_the_turn_of_one_of_several_transfers(self, step, monkeypatch):
+        """Whatever the others have come to: what is FINISHED begins with the first segment and has no gap."""
+        monkeypatch.setenv("TIERING_COPIER__MAX__TRANSFERS", "4")
+        kill_worker("one", "--kill-at", step, "--base-offset", str(MIDDLE))
+        with open_app(load_settings()) as app:
+            finished = [start for _, start in finished_copies(app)]
+            assert finished == ([0, MIDDLE] if step is CopyStep.FINISHED else [0])
+            assert set(states(app)) <= {FINISHED, STARTED}
+        assert run_worker("one") == 0
+        with open_app(load_settings()) as app:
+            require_whole(app)
+
     @pytest.mark.parametrize("step", LEFT_BY_ABANDONING, ids=str)
     def test_at_a_step_of_the_clean_up(self, step):
         kill_worker("one", "--kill-after-bytes", "63361")

@@ -45,7 +45,8 @@ class CopierSettings(DynamicSection):
     max_transfers: int = operational(
         16,
         "Most segments that a copy batch sends at the same time. It sends fewer if this machine or a quota limits it, "
-        "or if the store asks it to slow down.",
+        "or if the store asks it to slow down. Segments that wait for the quota of their topic or broker, or for the "
+        "segment before them, do not count; with these a batch has at most three times this number in flight.",
         unit="transfers",
         at_least=1,
         at_most=16,

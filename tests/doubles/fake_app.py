@@ -341,7 +341,7 @@ class FakeApp:
             ready=self._readiness,
             names=SimpleNamespace(
                 check_topics=lambda names, **_: unknown_names("topic", names or (), [self.known]),
-                check_entity=lambda entity: unknown_names("broker", (), [self.known]),
+                check_entity=lambda entity, **_: unknown_names("broker", (), [self.known]),
             ),
             diagnose=self._diagnose,
         )

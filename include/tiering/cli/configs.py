@@ -137,7 +137,7 @@ def configs(
     with session_of(ctx).opened() as app:
         is_removal = alter and all(value is None for value in changes.values())
         if entity is not None and not allow_unknown and not is_removal:
-            warn_all(app.operations.names.check_entity(entity))
+            warn_all(app.operations.names.check_entity(entity, or_was_known=describe))
         if alter and entity is not None:
             presentation = _altered(app, entity, changes, target, dry_run=dry_run)
         else:

@@ -184,6 +184,9 @@ class ExpirationPlanner:
             highest = None if replica is None else self.metadata.highest_copied_offset(partition)
             history = FIRST_HISTORY if replica is None else self.newest_history(partition)
             given = self._input(partition, replica, retention, now_ms)
+            waiting += [
+                WaitingPartition(partition, *wait) for wait in self._waits_of_published(partition, given.published)
+            ]
             outcome = decide_deletions(given)
             unknowns.extend(Unknown(partition, sentence) for sentence in doubts)
             unknowns.extend(Unknown(partition, sentence) for sentence in outcome.unknowns)
@@ -226,9 +229,13 @@ class ExpirationPlanner:
 
     def why_it_waits(self, partition: TopicIdPartition) -> str:
         """Return why segments of the partition are kept now; empty if only retention decides."""
-        return "; ".join(f"{reason}: {detail}" for reason, detail in self._waits(partition))
+        waits = [*self._waits(partition)]
+        if not _NOTHING_EXPIRES.intersection(reason for reason, _ in waits):
+            waits += self._waits_of_published(partition, self._published(partition))
+        return "; ".join(f"{reason}: {detail}" for reason, detail in waits)
 
     def _waits(self, partition: TopicIdPartition) -> Iterator[tuple[Waits, str]]:
+        """Yield the reasons that are known without the segments; `_waits_of_published` has the other one."""
         lifecycle_state, owner = self._lifecycle_state(partition), self.registry.owner(partition.topic_id)
         if owner is not TopicOwner.BROKER and not self.metadata.is_ready(partition):
             yield Waits.NOT_READY, "./tiering ready"
@@ -239,11 +246,6 @@ class ExpirationPlanner:
             yield Waits.NOT_OURS, f"owner: {owner}"
         if lifecycle_state.kept_because:
             yield Waits.TOPIC_DELETED, lifecycle_state.kept_because
-        if owner is TopicOwner.PLATFORM and (published := self._published(partition)):
-            yield (
-                Waits.PUBLISHED,
-                f"segments that brokers know: {len(published)}; {_way_out(partition, lifecycle_state)}",
-            )
         if lifecycle_state.deletion_due or self.retentions.get(partition.topic, FOR_EVER) == FOR_EVER:
             return
         if lifecycle_state.is_name_taken:
@@ -251,6 +253,13 @@ class ExpirationPlanner:
         stopped = self.metadata.stopped_reason(partition)
         if stopped is not None:
             yield Waits.STOPPED, stopped
+
+    def _waits_of_published(
+        self, partition: TopicIdPartition, published: Collection[RemoteLogSegmentId]
+    ) -> Iterator[tuple[Waits, str]]:
+        if published:
+            way_out = _way_out(partition, self._lifecycle_state(partition))
+            yield Waits.PUBLISHED, f"segments that brokers know: {len(published)}; {way_out}"
 
     def _input(
         self, partition: TopicIdPartition, replica: Replica | None, retention: TopicRetention, now_ms: int
@@ -280,6 +289,7 @@ class ExpirationPlanner:
             },
             superseded_hold_ms=self.superseded_hold_ms,
             left=self._left(partition, rows),
+            # Read after the rows: a segment among them that is published meanwhile counts as published.
             published=self._published(partition),
         )
 

@@ -11,6 +11,7 @@ import difflib
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import chain
 from typing import Final, Protocol
 
 from include.tiering.configs.config_store import ConfigEntity, ConfigStore, EntityType
@@ -18,7 +19,7 @@ from include.tiering.errors import ClusterMetadataError, MetadataUnavailableErro
 from include.tiering.kafka.cluster.contract import Brokers, ClusterMetadata
 from include.tiering.kafka.log_dirs.contract import matches
 from include.tiering.kafka.log_dirs.dirs import LogDirLocation, identify, live_partitions, open_root
-from include.tiering.segments.contract import TopicRegistry
+from include.tiering.segments.contract import RemoteLogSizes, TopicRegistry
 from include.tiering.settings import TieringSettings
 
 _WILDCARDS: Final = frozenset("*?[")
@@ -87,6 +88,10 @@ class NamedStores(Protocol):
     def configs(self) -> ConfigStore:
         """Dynamic configs."""
 
+    @property
+    def remote_log_sizes(self) -> RemoteLogSizes:
+        """Topics that the archive has or ever had."""
+
 
 class KnownNames:
     """Looks names up. Reads only; each place is opened when it is needed.
@@ -121,8 +126,13 @@ class KnownNames:
         included = self._settings.topics.include if included is None else included
         return unknown_names("topic", names or (), self._topic_places(included), how)
 
-    def check_entity(self, entity: ConfigEntity) -> tuple[str, ...]:
-        """Return warnings about the topic or broker that a config is set on. Client ids are free to choose.
+    def check_entity(self, entity: ConfigEntity, *, or_was_known: bool = False) -> tuple[str, ...]:
+        """Return warnings about the topic or broker whose configs are set or described. Client ids are free to choose.
+
+        Args:
+            entity: the topic or broker.
+            or_was_known: also accept a topic that was deleted but that the archive recorded, and a name whose configs
+                were all removed: a description shows what is left of it, a change would have no effect.
 
         Raises:
             SettingError: there is no such topic or broker.
@@ -130,8 +140,12 @@ class KnownNames:
         if not entity.entity_name or entity.entity_type is EntityType.CLIENTS:
             return ()
         if entity.entity_type is EntityType.TOPICS:
-            return self.check_topics((entity.entity_name,), how=HOW_TO_ALLOW)
-        return unknown_names("broker", (entity.entity_name,), self._broker_places(), HOW_TO_ALLOW)
+            kind, places = "topic", self._topic_places(self._settings.topics.include)
+        else:
+            kind, places = "broker", self._broker_places()
+        if or_was_known:
+            places = chain(places, self._past_places(entity))
+        return unknown_names(kind, (entity.entity_name,), places, HOW_TO_ALLOW)
 
     def _topic_places(self, included: Collection[str]) -> Iterator[Place]:
         yield Place(frozenset(included))
@@ -150,6 +164,17 @@ class KnownNames:
             yield self._cluster(lambda _: [str(node.broker_id) for node in brokers().describe().brokers])
         yield self._cluster(_brokers_of_partitions)
         yield self._stored(EntityType.BROKERS, lambda _: ())
+
+    def _past_places(self, entity: ConfigEntity) -> Iterator[Place]:
+        """Yield the entity's name if it ever had a config, then the names of all topics that were ever recorded."""
+        try:
+            stores = self._stores()
+            if entity.entity_name is not None and stores.configs.history(entity):
+                yield Place(frozenset({entity.entity_name}))
+            if entity.entity_type is EntityType.TOPICS:
+                yield Place(frozenset(stores.remote_log_sizes.topic_names().values()))
+        except MetadataUnavailableError as error:
+            yield Place(frozenset(), str(error))
 
     def _cluster(self, read: Callable[[ClusterMetadata], Iterable[str]]) -> Place:
         try:

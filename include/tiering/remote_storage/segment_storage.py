@@ -41,6 +41,7 @@ from include.tiering.remote_storage.contract import (
     KeptObject,
     ObjectKind,
     ProgressCallback,
+    ReadingCosts,
     SegmentObject,
     StoredObject,
     TransformedSizes,
@@ -196,6 +197,10 @@ class SegmentStorage:
     @property
     def required_kinds(self) -> frozenset[ObjectKind]:
         return self._layout.required_kinds
+
+    @property
+    def reading_costs(self) -> ReadingCosts:
+        return ReadingCosts(self._layout.most_objects, self._store.keeps_checksums, self._layout.log_chunk_bytes)
 
     @property
     def slow_downs(self) -> int:

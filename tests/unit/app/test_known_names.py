@@ -1,9 +1,11 @@
 """Names that a person mistypes, through the command line of a deployment."""
 
+import os
 from pathlib import Path
 
 import pytest
 
+from include.tiering.model.segments import Uuid
 from tests.doubles.tiny_deployment import TinyDeployment
 
 
@@ -66,6 +68,29 @@ def test_a_mistyped_broker_is_not_described(made: TinyDeployment) -> None:
     refused = made.run(*_DESCRIBE, "brokers", "--entity-name", "77")
     assert (refused.exit_code, "there is no broker 77" in refused.stderr) == (2, True), refused.output
     assert made.run(*_DESCRIBE, "brokers", "--entity-name", "77", "--allow-unknown").exit_code == 0
+
+
+def test_a_topic_that_was_deleted_is_described_but_gets_no_config_by_mistake(made: TinyDeployment) -> None:
+    with made.open() as app:
+        app.adapters.stores.topic_deletions.record(
+            Uuid.random(os.urandom), "gone", evidence="a record says so", author="test"
+        )
+    described = made.run(*_DESCRIBE, "topics", "--entity-name", "gone")
+    assert (described.exit_code, described.stderr) == (0, ""), described.output
+    refused = made.run(*_RETENTION, "gone")
+    assert (refused.exit_code, "there is no topic gone" in refused.stderr) == (2, True), refused.output
+
+
+@pytest.mark.parametrize(("setting", "kind", "name"), [(_RETENTION, "topics", "later"), (_QUOTA, "brokers", "77")])
+def test_what_once_had_a_config_is_described(
+    made: TinyDeployment, setting: tuple[str, ...], kind: str, name: str
+) -> None:
+    assert made.run(*_DESCRIBE, kind, "--entity-name", name).exit_code == 2
+    made.run(*setting, name, "--allow-unknown")
+    config = setting[3].partition("=")[0]
+    made.run("configs", "--alter", "--entity-type", kind, "--entity-name", name, "--delete-config", config)
+    described = made.run(*_DESCRIBE, kind, "--entity-name", name)
+    assert (described.exit_code, config in described.stdout) == (0, True), described.output
 
 
 def test_a_pause_of_a_topic_that_is_gone_can_be_ended(made: TinyDeployment) -> None:

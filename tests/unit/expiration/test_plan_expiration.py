@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from sqlalchemy import Engine
@@ -15,6 +16,7 @@ from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.ownership import TopicOwner
 from include.tiering.model.segments import RemoteLogSegmentMetadata, TopicIdPartition, Uuid, Verdict
 from include.tiering.runs.contract import Lease
+from include.tiering.runs.deletion_run import PlannedExpiration
 from include.tiering.segments.topics import TopicLifecycleState
 from tests.doubles.databases import migrated_database
 from tests.doubles.deployment import Deployment
@@ -346,6 +348,36 @@ def test_what_brokers_may_take_over_stays_and_ends_the_scan_until_its_deletion_w
     assert again.deletions == (), "published between the plan and the deletion"
     world.lifecycle_states[ORDERS.topic_id] = TopicLifecycleState(deletion_due=True)
     assert bases(planner.plan("run", planner.partitions(), None, now_ms=NOW_MS)) == [("orders-0", [0, 100, 200])]
+
+
+def test_what_brokers_have_is_read_once_and_after_the_segments(world, monkeypatch):
+    """A segment that is published while a plan is made is among the segments, or its publication is seen."""
+    world.retentions["orders"] = TopicRetention(retention_ms=0)
+    reads: list[str] = []
+    rows = world.metadata.list_segments(ORDERS)
+    answers = {"segments": rows, "held": {rows[0].metadata.remote_log_segment_id.id}}
+
+    def answer(name: str) -> Any:
+        reads.append(name)
+        return answers[name]
+
+    monkeypatch.setattr(world.metadata, "list_segments", lambda _: answer("segments"))
+    planner = replace(world.planner, held=lambda _: answer("held"))
+    plan = planner.plan("run", [ORDERS], None, now_ms=NOW_MS)
+    assert (reads, [wait.reason for wait in plan.waiting]) == (["segments", "held"], [Waits.PUBLISHED])
+    reads.clear()
+    planned = PlannedExpiration(ORDERS, 0, 0, (), None, -1, FIRST_HISTORY)
+    assert planner.plan_again(planned, now_ms=NOW_MS).deletions == ()
+    assert reads == ["segments", "held"]
+    assert planner.why_it_waits(ORDERS).startswith(f"{Waits.PUBLISHED}: segments that brokers know: 1")
+
+
+def test_published_segments_of_a_topic_that_others_expire_are_no_reason_of_their_own(world):
+    world.registry.set_owner(ORDERS.topic_id, "orders", TopicOwner.BROKER, expected=TopicOwner.PLATFORM, author="test")
+    planner = replace(world.planner, held=lambda _: pytest.fail("read for a partition in which nothing expires"))
+    plan = planner.plan("run", [ORDERS], None, now_ms=NOW_MS)
+    assert [wait.reason for wait in plan.waiting] == [Waits.NOT_OURS]
+    assert planner.why_it_waits(ORDERS) == f"{Waits.NOT_OURS}: owner: {TopicOwner.BROKER}"
 
 
 def test_published_segments_of_a_deleted_topic_that_is_kept_name_their_only_way_out(world):

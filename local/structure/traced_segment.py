@@ -89,7 +89,6 @@ class Recorder:
 
         The threads are in the order in which they began. The calls of all threads are in one list, each as a pair: the
         calling module, and the called one.
-        calling module, and the called one.
         """
         calls = {call for thread in self._threads for call in thread.calls}
         return {

@@ -116,10 +116,6 @@ class LeasedPartition:
         return self.lease.replica_id.topic_id_partition
 
     @property
-    def scopes(self) -> tuple[Scope, ...]:
-        return copy_scopes(self.lease.replica_id.broker_id, self.key.topic)
-
-    @property
     def may_start(self) -> bool:
         """Whether the next segment may be begun now. One that may be copied already waits for those in flight."""
         if not self.to_start or self.settlement is not None or self.held.token.paused:
@@ -266,4 +262,6 @@ class TransferLimit:
 
 
 def _scopes_of(partition: LeasedPartition | None) -> tuple[Scope, ...]:
-    return _OF_ANY_PARTITION if partition is None else partition.scopes
+    if partition is None:
+        return _OF_ANY_PARTITION
+    return copy_scopes(partition.lease.replica_id.broker_id, partition.key.topic)

@@ -154,8 +154,12 @@ class AbandonedCopies:
 
     def settle(
         self, replica_id: ReplicaId, planned: Sequence[PlannedSegment], *, fence: Fence, limiter: ByteLimiter
-    ) -> None:
+    ) -> frozenset[int]:
         """Finish, abandon or keep each copy, by ascending start offset. `planned` are the segments to be copied.
+
+        Returns:
+            The start offsets of the copies that were kept. A copy that was sent beside an earlier one, which is in
+            parts, is kept until the earlier offsets are copied: settle again then.
 
         Raises:
             RemoteStorageError: the store does not answer, is another database's, or an object could not be deleted.
@@ -166,11 +170,14 @@ class AbandonedCopies:
         if abandoned:
             # If this were another store, a missing object would prove nothing, and abandoning deletes objects.
             self.copier.storage.check_marker()
+        kept = set[int]()
         for row in abandoned:
             why = self._settle(row, replica_id, planned, fence=fence, limiter=limiter)
             if why is not None:
                 log = for_partition(_log, fence.topic_id_partition)
                 log.warning("the abandoned copy %s stays: %s", row.metadata.remote_log_segment_id.id, why)
+                kept.add(row.metadata.start_offset)
+        return frozenset(kept)
 
     def abandon_empty(self, fence: Fence) -> None:
         """Abandon the copies without an object in the store and those whose deletion has begun; keep the others.
@@ -274,8 +281,8 @@ class AbandonedCopies:
         if row.history != newest_history(metadata.divergences(attempt.topic_id_partition)):
             return "it belongs to a history that the archive no longer follows"
         highest = metadata.highest_copied_offset(attempt.topic_id_partition)
-        if highest is not None and attempt.end_offset <= highest:
-            return f"offsets up to {highest} are copied"
+        if (why := _out_of_turn(attempt, planned, highest)) is not None:
+            return why
         if highest is not None and attempt.start_offset > highest + 1:
             decisions = metadata.skipped_offsets(attempt.topic_id_partition)
             if missing := not_skipped(highest + 1, attempt.start_offset - 1, decisions):
@@ -322,6 +329,23 @@ def _lacks_records_of(opened: OpenSegment, attempt: RemoteLogSegmentMetadata, pl
             return True
     is_cut = planned is not None and first > attempt.start_offset and segment.end_offset == attempt.end_offset
     return is_cut or segment.size_bytes < attempt.segment_size_bytes
+
+
+def _out_of_turn(
+    attempt: RemoteLogSegmentMetadata, planned: Sequence[PlannedSegment], highest_copied_offset: int | None
+) -> str | None:
+    """Return why an attempt cannot be the next one to be FINISHED; None if it can.
+
+    Its offsets are copied already, or the plan has a segment before it that is not. The second happens if both were
+    sent side by side, and only the later one was completed.
+    """
+    highest = -1 if highest_copied_offset is None else highest_copied_offset
+    if attempt.end_offset <= highest:
+        return f"offsets up to {highest} are copied"
+    first = next((each for each in planned if each.supersedes is None and each.end_offset > highest), None)
+    if first is not None and first.base_offset < attempt.start_offset:
+        return f"the segment at {first.base_offset} is copied first"
+    return None
 
 
 def _is_planned(planned: PlannedSegment, attempt: RemoteLogSegmentMetadata) -> bool:

@@ -4,7 +4,6 @@ from collections.abc import Callable, Collection, Iterable
 from typing import Final
 
 from include.tiering.clock import Clock
-from include.tiering.copying.check_ahead import CheckAhead
 from include.tiering.copying.copy_batch import BatchLimits, BatchResult, CopyBatch
 from include.tiering.copying.copy_segment import CopiedSegment, SegmentCopier
 from include.tiering.copying.decisions import FollowSource, Skip, follow_source, plan_follow, plan_skip, skip_offsets
@@ -202,10 +201,12 @@ class CopyService:
                 pool,
                 placement,
                 fairness=settings.copy_fairness.enable,
+                transfers=copier.max_transfers,
+                total_transfers=copier.total_max_transfers,
+                queued_bytes=settings.queue.max_bytes,
             ),
             on_copied=on_copied,
             topic_quotas=self._topic_quotas(),
-            ahead=CheckAhead(self._source(), self._clock, max_bytes=settings.queue.max_bytes),
             claim=self._ownership.claim,
         ).run()
         _count(result)

@@ -1,13 +1,20 @@
 """Entry point of `python -m include.tiering.cli`, which the launcher `./tiering` runs."""
 
+import gc
+import os
 import sys
 from typing import Final
 
-from include.tiering.cli.app import cli
-
 _COMPLETION: Final = {"--install-completion", "--show-completion"}
+_NEW_OBJECTS: Final = 50_000
+"""A garbage collection after so many new objects. Imports make many that stay, among which nothing can be freed."""
 
 if __name__ == "__main__":
+    gc.set_threshold(_NEW_OBJECTS)
+    # Pydantic would look through the metadata of all installed packages for plugins, which takes as long as its import.
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
+    from include.tiering.cli.app import cli
+
     # Shells complete a command by the last part of its path, and the name is part of a variable's name: no `./` there.
     is_about_completion = bool(_COMPLETION & set(sys.argv[1:2]))
     cli(prog_name="tiering" if is_about_completion else "./tiering", complete_var="_TIERING_COMPLETE")

@@ -42,10 +42,20 @@ FIXED_CONF: Final[Mapping[str, str]] = {
     "spark.ui.enabled": "false",
     "spark.log.level": "WARN",
 }
-_LOCAL_CONF: Final[Mapping[str, str]] = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+_LOCAL_CONF: Final[Mapping[str, str]] = {
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.python.daemon.module": "spark_jobs.daemon",
+}
 
 # The C1 compiler is enough: the work is done in Python, and the JVM lives for seconds.
 _JAVA_OPTIONS: Final = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData")
+_FAST_START: Final[Mapping[str, str]] = {
+    # A JVM of its own composes the command line of the job, and ends.
+    "SPARK_LAUNCHER_OPTS": " ".join(_JAVA_OPTIONS),
+    # Pydantic would look through the metadata of all installed packages for plugins.
+    "PYDANTIC_DISABLE_PLUGINS": "__all__",
+}
 _PASSED_ON: Final = frozenset(
     {
         "HOME",
@@ -68,12 +78,18 @@ _LONGEST_SLOT_PAUSE: Final = timedelta(minutes=10)
 _SETTING, _RETRIABLE, _SURPLUS, _KILLED = 2, 3, 4, 128
 
 
-def job_environment(environ: Mapping[str, str], settings: Mapping[str, str], scratch: Path) -> dict[str, str]:
-    """Return the environment of a job: whitelisted variables, the platform's settings, and a temporary directory."""
+def job_environment(
+    environ: Mapping[str, str], settings: Mapping[str, str], scratch: Path, library: Path
+) -> dict[str, str]:
+    """Return the environment of a job: whitelisted variables, the platform's settings, and a temporary directory.
+
+    `library` is the zip file of the library, in which Spark finds the daemon of a local master.
+    """
     kept = {
         name: value for name, value in environ.items() if name in _PASSED_ON or name.startswith(_PASSED_ON_PREFIXES)
     }
-    return {**kept, **settings, "TMPDIR": str(scratch), "SPARK_LOCAL_DIRS": str(scratch)}
+    own = {"PYTHONPATH": str(library), "TMPDIR": str(scratch), "SPARK_LOCAL_DIRS": str(scratch)}
+    return {**kept, **_FAST_START, **settings, **own}
 
 
 def job_conf(
@@ -206,11 +222,12 @@ class SparkJobOperator(SparkSubmitOperator):
             self.log.warning(
                 "Spark resource %s is ignored: the master %s runs the job on this host", self.spark_resource, master
             )
+        library = packed_library(ROOT, ("include", "spark_jobs"), configuration.work_dir())
         return SparkJobHook(
-            environment=job_environment(os.environ, settings, scratch),
+            environment=job_environment(os.environ, settings, scratch, library),
             conf=job_conf(master, scratch, configuration.spark_class_archive(), self.spark_resource),
             conn_id=SPARK_CONNECTION,
-            py_files=str(packed_library(ROOT, ("include", "spark_jobs"), configuration.work_dir())),
+            py_files=str(library),
             driver_memory=DRIVER_MEMORY,
             name=f"tiering.{self.task_id}",
             application_args=self.application_args,

@@ -40,11 +40,14 @@ def test_no_secret_of_airflow_reaches_a_job(tmp_path: Path) -> None:
         "PYTHONPATH": "/somewhere",
         "TIERING_TOPICS__INCLUDE": "a",
     }
-    environment = job_environment(environ, {"TIERING_TOPICS__INCLUDE": '["b"]'}, tmp_path)
+    environment = job_environment(environ, {"TIERING_TOPICS__INCLUDE": '["b"]'}, tmp_path, tmp_path / "library.zip")
     assert environment == {
         "PATH": "/bin",
         "AWS_PROFILE": "archive",
+        "SPARK_LAUNCHER_OPTS": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:-UsePerfData",
+        "PYDANTIC_DISABLE_PLUGINS": "__all__",
         "TIERING_TOPICS__INCLUDE": '["b"]',
+        "PYTHONPATH": str(tmp_path / "library.zip"),
         "TMPDIR": str(tmp_path),
         "SPARK_LOCAL_DIRS": str(tmp_path),
     }
@@ -57,7 +60,7 @@ def test_a_job_gets_no_login_that_it_does_not_need(monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("TIERING_REMOTE_STORAGE__URL", "s3://archive")
     monkeypatch.setenv("TIERING_CONFIG", str(tmp_path / "none.toml"))
     (tmp_path / "none.toml").write_text("")
-    made = job_environment(os.environ, TieringHook().job_environment(), tmp_path)
+    made = job_environment(os.environ, TieringHook().job_environment(), tmp_path, tmp_path / "library.zip")
     assert made["TIERING_REMOTE_STORAGE__URL"] == "s3://archive"
     assert not {"of-the-publisher", "of-airflow"} & set(made.values())
     assert "TIERING_CONFIG" not in made

@@ -16,7 +16,20 @@ from typing import TYPE_CHECKING, Any
 
 from include.tiering.app.stores import Stores
 from include.tiering.clock import Clock, SystemClock
+from include.tiering.database.engine import LOCK_WAIT_MS, is_created, open_engine
+from include.tiering.database.migrations import current_revision, require_head
+from include.tiering.database.store_identity import description_of, known_clusters, require_whole
 from include.tiering.errors import MetadataUnavailableError
+from include.tiering.model.ownership import RaisedBy
+from include.tiering.remote_storage.location import (
+    access_of,
+    form_of,
+    layout_options,
+    open_listing,
+    open_orphans,
+    open_storage,
+    place_of,
+)
 from include.tiering.settings import TieringSettings
 from include.tiering.settings.connections import check_connection, librdkafka_config, publisher_connection
 from include.tiering.settings.load import database_words
@@ -30,7 +43,7 @@ if TYPE_CHECKING:
     from include.tiering.kafka.log_dirs.contract import LogSource
     from include.tiering.kafka.metadata_topic.contract import MetadataTopic
     from include.tiering.metadata_sync.publish import Publisher
-    from include.tiering.model.ownership import RaisedBy, StorePlace
+    from include.tiering.model.ownership import StorePlace
     from include.tiering.quotas.contract import QuotaLedger, Quotas
     from include.tiering.quotas.topic_quotas import TopicQuotas
     from include.tiering.remote_storage.claim_store import ClaimStep
@@ -92,24 +105,17 @@ class Adapters:
     @cached_property
     def engine(self) -> "Engine":
         """The database. Raises MetadataUnavailableError if it is a SQLite file that does not exist."""
-        from include.tiering.database.engine import is_created
-
         if not is_created(self._database_url):
             raise MetadataUnavailableError(f"there is no {database_words(self.settings)}")
         return self.create_database()
 
     def create_database(self) -> "Engine":
         """Return the database; a SQLite file that does not exist is created. Only for setting a deployment up."""
-        from include.tiering.database.engine import open_engine
-
         self.engine = self.__dict__.get("engine") or open_engine(self._database_url, clock=self.clock)
         return self.engine
 
     def has_schema(self) -> bool:
         """Return whether the database has tables. Raises MetadataUnavailableError if they are of another revision."""
-        from include.tiering.database.engine import is_created
-        from include.tiering.database.migrations import current_revision, require_head
-
         if not is_created(self._database_url) or current_revision(self.engine) is None:
             return False
         require_head(self.engine)
@@ -123,9 +129,6 @@ class Adapters:
             MetadataUnavailableError: the database is not set up or not migrated, its metadata is being rebuilt, or it
                 cannot be reached.
         """
-        from include.tiering.database.migrations import current_revision, require_head
-        from include.tiering.database.store_identity import known_clusters, require_whole
-
         known = known_clusters(self.engine) if current_revision(self.engine) is not None else []
         if len(known) != 1:
             raise MetadataUnavailableError(f"{len(known)} clusters instead of one in {database_words(self.settings)}")
@@ -143,8 +146,6 @@ class Adapters:
     @cached_property
     def place(self) -> "StorePlace":
         """The place of the store according to the settings."""
-        from include.tiering.remote_storage.location import place_of
-
         remote = self.settings.remote_storage
         return place_of(remote.required_url(), remote.layout, remote.key_prefix)
 
@@ -156,22 +157,17 @@ class Adapters:
     @cached_property
     def unguarded_storage(self) -> "SegmentStorage":
         """The remote store without a check of its marker: for set-up, checks, claims, moves, and rebuilding."""
-        from include.tiering.remote_storage.location import access_of, layout_options, open_storage
-
         remote = self.settings.remote_storage
         return open_storage(remote.required_url(), access_of(remote), **layout_options(remote))
 
     @cached_property
     def object_listing(self) -> "ObjectListing[Any]":
         """Listing of all objects in the store."""
-        from include.tiering.remote_storage.location import access_of, open_listing
-
         remote = self.settings.remote_storage
         return open_listing(remote.required_url(), access_of(remote), layout=remote.layout)
 
     @cached_property
     def orphans(self) -> "StoredOrphans":
-        from include.tiering.remote_storage.location import access_of, form_of, open_orphans
 
         remote = self.settings.remote_storage
         return open_orphans(
@@ -182,11 +178,8 @@ class Adapters:
             form=form_of(remote),
         )
 
-    def raised_by(self) -> "RaisedBy":
+    def raised_by(self) -> RaisedBy:
         """This host and this database."""
-        from include.tiering.database.store_identity import description_of
-        from include.tiering.model.ownership import RaisedBy
-
         return RaisedBy(socket.gethostname(), description_of(self._database_url), self.clock.now_ms())
 
     # Log directories and brokers. Only processes that connect to brokers load librdkafka.
@@ -380,7 +373,6 @@ class Adapters:
 
     @cached_property
     def _patient_ledger_engine(self) -> "Engine":
-        from include.tiering.database.engine import LOCK_WAIT_MS
         from include.tiering.quotas.shared_quotas import open_ledger_engine
 
         return open_ledger_engine(self._database_url, self.clock, patience_ms=LOCK_WAIT_MS)

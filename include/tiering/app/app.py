@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cached_property, partial
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from include.tiering.app.adapters import Adapters
@@ -198,35 +198,15 @@ class App:
 
     @cached_property
     def publication(self) -> "PublicationService":
-        from include.tiering.handover.service import require_publishable
-        from include.tiering.metadata_sync.service import PublicationService
+        from include.tiering.app.handover import publication_service
 
-        adapters, stores = self.adapters, self.adapters.stores
-        return PublicationService(
-            settings=self.settings,
-            publisher=lambda: adapters.publisher,
-            brokers=lambda: adapters.brokers,
-            publications=stores.publications,
-            require_allowed=partial(require_publishable, stores.handovers),
-            metadata=stores.metadata,
-            registry=stores.registry,
-            log_dirs=self.log_dirs,
-            ownership=self.ownership,
-        )
+        return publication_service(self)
 
     @cached_property
     def handover(self) -> "HandoverService":
-        from include.tiering.handover.service import HandoverService
+        from include.tiering.app.handover import handover_service
 
-        adapters = self.adapters
-        return HandoverService(
-            handovers=adapters.stores.handovers,
-            ports=lambda: self.handover_ports,
-            brokers=lambda: adapters.brokers,
-            require_free_broker_id=lambda: self.publication.require_free_broker_id(),
-            ownership=self.ownership,
-            random_bytes=adapters.random_bytes,
-        )
+        return handover_service(self)
 
     @cached_property
     def recovery(self) -> "RecoveryService":
@@ -453,7 +433,7 @@ class App:
     @cached_property
     def handover_ports(self) -> "HandoverPorts":
         """The ports of a handover's steps. Raises SettingError without bootstrap servers."""
-        from include.tiering.app.handover_ports import handover_ports
+        from include.tiering.app.handover import handover_ports
 
         return handover_ports(self)
 

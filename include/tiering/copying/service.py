@@ -24,7 +24,7 @@ from include.tiering.quotas.topic_quotas import TopicQuotas
 from include.tiering.remote_storage.contract import RemoteStorage
 from include.tiering.remote_storage.store_ownership import StoreOwnership
 from include.tiering.runs.cluster_log_dirs import ClusterLogDirs
-from include.tiering.runs.contract import Placement, SegmentOutcome, WorkItem, WorkStore
+from include.tiering.runs.contract import NoWork, Placement, SegmentOutcome, WorkItem, WorkStore, why_no_work
 from include.tiering.segments.contract import RemoteLogMetadata, TopicRegistry
 from include.tiering.segments.failed_copies import FailedCopies, by_partition, publish_failed_copies
 from include.tiering.segments.stored_copies import WholeCopy
@@ -215,6 +215,14 @@ class CopyService:
         ).run()
         _count(result)
         return result
+
+    def why_no_work(self, run_id: str, batch_id: str, placement: Placement) -> NoWork | None:
+        """Return why a batch that begins now would end at once; None if it would not."""
+        return why_no_work(
+            has_work=self._work.has_work(run_id, placement),
+            could_claim=lambda: self._work.could_claim(run_id, batch_id, placement),
+            paused_topics=self._work.paused_topics,
+        )
 
     def run_report(self, run_id: str) -> CopyRun:
         """Return what a run has done so far."""

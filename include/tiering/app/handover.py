@@ -1,19 +1,51 @@
-"""What a handover's steps need of the app."""
+"""Handovers and the publication of metadata records: the services, and what the steps of a handover need."""
 
 import secrets
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from include.tiering.errors import SettingError
 from include.tiering.handover.actions import HandoverActions, store_properties
 from include.tiering.handover.drive import kept_alive
 from include.tiering.handover.ports import HandoverLimits, HandoverPorts
+from include.tiering.handover.service import HandoverService, require_publishable
 from include.tiering.kafka.cluster.kafka_records import KafkaServedRecords
+from include.tiering.metadata_sync.service import PublicationService
 from include.tiering.model.segments import Depth
 
 if TYPE_CHECKING:
     from include.tiering.app.app import App
 
 _LEASE_MS: Final = 30_000
+
+
+def publication_service(app: "App") -> PublicationService:
+    """Return the service that sends metadata records to the brokers."""
+    adapters, stores = app.adapters, app.adapters.stores
+    return PublicationService(
+        settings=app.settings,
+        publisher=lambda: adapters.publisher,
+        brokers=lambda: adapters.brokers,
+        publications=stores.publications,
+        require_allowed=partial(require_publishable, stores.handovers),
+        metadata=stores.metadata,
+        registry=stores.registry,
+        log_dirs=app.log_dirs,
+        ownership=app.ownership,
+    )
+
+
+def handover_service(app: "App") -> HandoverService:
+    """Return the service that hands topics over."""
+    adapters = app.adapters
+    return HandoverService(
+        handovers=adapters.stores.handovers,
+        ports=lambda: app.handover_ports,
+        brokers=lambda: adapters.brokers,
+        require_free_broker_id=lambda: app.publication.require_free_broker_id(),
+        ownership=app.ownership,
+        random_bytes=adapters.random_bytes,
+    )
 
 
 def handover_ports(app: "App") -> HandoverPorts:

@@ -30,6 +30,8 @@ from tests.doubles.source_tree import ROOT
 
 # What a Spark job gets, and what it leaves.
 
+SMALL_JVM = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:-UsePerfData -Xms48m"
+
 
 def test_no_secret_of_airflow_reaches_a_job(tmp_path: Path) -> None:
     environ = {
@@ -44,7 +46,7 @@ def test_no_secret_of_airflow_reaches_a_job(tmp_path: Path) -> None:
     assert environment == {
         "PATH": "/bin",
         "AWS_PROFILE": "archive",
-        "SPARK_LAUNCHER_OPTS": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:-UsePerfData",
+        "SPARK_LAUNCHER_OPTS": SMALL_JVM,
         "PYDANTIC_DISABLE_PLUGINS": "__all__",
         "TIERING_TOPICS__INCLUDE": '["b"]',
         "PYTHONPATH": str(tmp_path / "library.zip"),
@@ -88,7 +90,9 @@ def test_a_local_master_is_asked_for_no_resource(tmp_path: Path) -> None:
 
 def test_a_remote_master_is_not_told_to_use_loopback(tmp_path: Path) -> None:
     conf = job_conf("spark://spark-master", tmp_path, tmp_path / "spark.jsa")
-    assert not any(name.startswith(("spark.driver.host", "spark.driver.bind")) for name in conf)
+    assert not any(name.startswith(("spark.driver.host", "spark.driver.bind", "spark.python.daemon")) for name in conf)
+    assert conf["spark.executor.extraJavaOptions"] == SMALL_JVM
+    assert "spark.executor.extraJavaOptions" not in job_conf("local[1]", tmp_path, None)
     assert f"-XX:SharedArchiveFile={tmp_path / 'spark.jsa'}" in conf["spark.driver.extraJavaOptions"]
 
 

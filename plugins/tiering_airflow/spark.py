@@ -48,8 +48,8 @@ _LOCAL_CONF: Final[Mapping[str, str]] = {
     "spark.python.daemon.module": "spark_jobs.daemon",
 }
 
-# The C1 compiler is enough: the work is done in Python, and the JVM lives for seconds. The heap begins small: by default
-# a JVM fills a share of the host's memory before it first collects.
+# The C1 compiler is enough: the work is done in Python, and the JVM lives for seconds. The heap begins small, or a
+# JVM would fill a share of the host's memory before it first collects.
 _JAVA_OPTIONS: Final = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData", "-Xms48m")
 _FAST_START: Final[Mapping[str, str]] = {
     # A JVM of its own composes the command line of the job, and ends.

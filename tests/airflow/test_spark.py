@@ -91,8 +91,9 @@ def test_a_local_master_is_asked_for_no_resource(tmp_path: Path) -> None:
 def test_a_remote_master_is_not_told_to_use_loopback(tmp_path: Path) -> None:
     conf = job_conf("spark://spark-master", tmp_path, tmp_path / "spark.jsa")
     assert not any(name.startswith(("spark.driver.host", "spark.driver.bind", "spark.python.daemon")) for name in conf)
-    assert conf["spark.executor.extraJavaOptions"] == SMALL_JVM
-    assert "spark.executor.extraJavaOptions" not in job_conf("local[1]", tmp_path, None)
+    assert conf["spark.executor.defaultJavaOptions"] == SMALL_JVM
+    for other in (job_conf("local[1]", tmp_path, None), job_conf("spark://m", tmp_path, None, is_one_task=False)):
+        assert "spark.executor.defaultJavaOptions" not in other
     assert f"-XX:SharedArchiveFile={tmp_path / 'spark.jsa'}" in conf["spark.driver.extraJavaOptions"]
 
 

@@ -63,7 +63,7 @@ TieringError
 |-- QuotaExceededError               a topic and all topics together exceed their thresholds  (retriable)
 |-- ApprovalRequiredError            a plan that deletes, or that of a handover, was not released
 |-- RunWithdrawnError                a run that deletes was withdrawn, and is never released again
-|-- DatabaseSetBackError             an audit found that the database was set back: no segment expires
+|-- DatabaseSetBackError             the database was set back: no segment expires, no orphan object is removed
 |-- AnswerRefusedError               a person's approval of a plan does not count
 |-- LimitRefusedError                a deletion limit may not be loosened by this run or its user
 |-- ClockDisagreesError              another clock, or an event, contradicts the database's clock
@@ -182,7 +182,7 @@ class RunWithdrawnError(TieringError):
 
 
 class DatabaseSetBackError(TieringError):
-    """An audit found that the database was set back, and no later audit cleared that finding: no segment expires."""
+    """The database was set back and does not know all again: no segment expires, and no orphan object is removed."""
 
 
 class AnswerRefusedError(TieringError):

@@ -208,7 +208,7 @@ class RemovalReleaseOperator(BaseOperator):
         self.planned_run_id = planned_run_id
 
     def execute(self, context: "Context") -> None:
-        """Raise ApprovalRequiredError, AnswerRefusedError or RunWithdrawnError."""
+        """Raise ApprovalRequiredError, AnswerRefusedError, RunWithdrawnError or DatabaseSetBackError."""
         with TieringHook().open() as app:
             plan_hash = app.adapters.stores.removals.run(self.planned_run_id).plan_hash
             author = approved_by(app, context, subject=self.planned_run_id, plan_hash=plan_hash)

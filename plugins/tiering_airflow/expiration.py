@@ -165,7 +165,7 @@ class ReleaseOperator(BaseOperator):
         with TieringHook().open() as app:
             run = app.adapters.stores.deletions.run(self.planned_run_id)
             run.require_not_withdrawn()
-            app.guards.require_expiration_allowed()
+            app.guards.require_deletion_allowed()
             if not run.is_released:
                 self._approve(app, run.plan_hash, context)
             max_batches = app.effective_configs.settings().expiration.max_batches

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from include.tiering.app import App
     from include.tiering.model.segments import TopicIdPartition
-    from include.tiering.verification.plan import VerificationSample
+    from include.tiering.verification.plan import PlannedVerification, VerificationSample
     from include.tiering.verification.quality_run import RunSummary
     from include.tiering.verification.rules import QualityFinding
     from include.tiering.verification.verify_partitions import PartitionReport
@@ -49,6 +49,9 @@ BEGAN_KEY: Final = "tiering_began_at_ms"
 DEPTH_KEY: Final = "tiering_depth"
 RESULTS_KEY: Final = "tiering_results_dir"
 COUNTED_KEY: Final = "tiering_counted"
+
+_NAMED_LOCKED: Final = 5
+_WITHOUT_VERDICT: Final = (VerificationOutcome.PLANNED, VerificationOutcome.MISSING, VerificationOutcome.LOCKED)
 
 Batch = dict[str, int]
 """Arguments of one `VerifyBatchOperator`: its number in the run, from 0, and how many batches the run has."""
@@ -149,8 +152,9 @@ class VerifyBatchOperator(ReaderJobOperator):
     """One batch: a Spark job that verifies the rest of its part of the planned run.
 
     A retry continues where the previous try ended, and so does a batch that ended, after its group of segments,
-    because the pool became too small for it. Failed segments do not fail this task; the summary reports them. What it
-    finds missing is decided by `ConcludeMissingOperator`.
+    because the pool became too small for it. Failed segments do not fail this task; the summary reports them. Nor do
+    segments that it cannot decrypt: the last task of the run names them. What it finds missing is decided by
+    `ConcludeMissingOperator`.
     """
 
     template_fields: Sequence[str] = (*ReaderJobOperator.template_fields, "planned_run_id")
@@ -297,7 +301,7 @@ class VerificationOutcomeOperator(BaseOperator):
     """The last task of a run: it fails, and the run with it, with the lines of the summary if a segment failed.
 
     It also fails if segments of the plan are left without a verdict, for example because a person marked a batch as
-    successful.
+    successful, or because a private key is missing.
     """
 
     template_fields: Sequence[str] = ("planned_run_id",)
@@ -312,15 +316,32 @@ class VerificationOutcomeOperator(BaseOperator):
         if not self.planned_run_id:
             return
         summary = data_docs(TieringHook().settings()).summary(self.dag_id, context["run_id"])
-        if summary is not None and not summary.is_right:
-            raise error_of(summary, ())
         with TieringHook().open() as app:
-            left = _left(app, self.planned_run_id)
+            locked = app.adapters.stores.verifications.planned(self.planned_run_id, VerificationOutcome.LOCKED)
+            left = _left(app, self.planned_run_id) - len(locked)
+        lines = [line_of_locked(locked)] if locked else []
+        if summary is not None and not summary.is_right:
+            raise error_of(summary, lines)
         if left:
-            raise QualityGateError(
+            lines.append(
                 f"{left} segments of {self.planned_run_id} got no verdict: clear the task {VERIFY_TASK_ID} of this run,"
                 " with the tasks after it"
             )
+        if lines:
+            raise QualityGateError("\n".join(lines))
+
+
+def line_of_locked(locked: Sequence["PlannedVerification"]) -> str:
+    """Return a line that names the first segments that could not be decrypted, and what to do."""
+    named = [
+        f"{each.segment_id.topic_id_partition} from offset {each.start_offset}, segment {each.segment_id.id}"
+        for each in locked[:_NAMED_LOCKED]
+    ]
+    more = [f"and {len(locked) - _NAMED_LOCKED} more"] if len(locked) > _NAMED_LOCKED else []
+    return (
+        f"{len(locked)} segments were not verified, because a private key is missing where the task {VERIFY_TASK_ID}"
+        f" ran: {'; '.join([*named, *more])}. Its log names the key. Once the key is there, the next run verifies them"
+    )
 
 
 def lines_of_summary(summary: "RunSummary") -> list[str]:
@@ -346,5 +367,5 @@ def _with_outcome(app: "App", run_id: str, outcome: VerificationOutcome) -> int:
 
 
 def _left(app: "App", run_id: str) -> int:
-    """Return how many segments have no verdict of this run: not read, or found missing and not decided."""
-    return sum(_with_outcome(app, run_id, each) for each in (VerificationOutcome.PLANNED, VerificationOutcome.MISSING))
+    """Return how many segments have no verdict of this run: not read, not decrypted, or missing and not decided."""
+    return sum(_with_outcome(app, run_id, each) for each in _WITHOUT_VERDICT)

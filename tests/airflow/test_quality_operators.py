@@ -14,10 +14,14 @@ from prometheus_client import REGISTRY
 from include.tiering.app import App
 from include.tiering.configs.pools import READER_POOL
 from include.tiering.configs.service import ConfigService
-from include.tiering.errors import StoreInDoubtError
-from include.tiering.model.segments import Verdict
+from include.tiering.errors import SegmentKeyError, StoreInDoubtError
+from include.tiering.model.segments import Depth, Verdict
+from include.tiering.segments.values import SegmentRow
 from include.tiering.verification import plan as plan_module
-from include.tiering.verification.plan import PlanShare, VerificationOutcome
+from include.tiering.verification import verify_segments
+from include.tiering.verification.measure_segment import measure_segment
+from include.tiering.verification.measures import SegmentMeasure
+from include.tiering.verification.plan import PlanShare, VerificationOutcome, VerificationSample
 from plugins.tiering_airflow.data_docs import report_url
 from plugins.tiering_airflow.errors import (
     QualityGateError,
@@ -253,6 +257,42 @@ def test_batches_divide_the_plan_and_one_task_decides_what_they_miss(
     with deployed.open() as app:
         assert verdicts(app) == {Verdict.FAILED, Verdict.PASSED}
     assert len(run.summary()) == 4
+
+
+def test_segments_without_a_private_key_are_named_and_hold_up_no_conclusion(
+    deployed: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = Run()
+    run.plan()
+    with deployed.open() as app:
+        victim, lost = app.adapters.stores.verifications.pending(run.planned_run, at_most=2)
+    next(deployed.remote.rglob(f"*{lost.segment_id.id}.log")).unlink()
+
+    def without_a_key(row: SegmentRow, **rest: Any) -> SegmentMeasure:
+        if row.metadata.remote_log_segment_id == victim.segment_id:
+            raise SegmentKeyError("encrypted for key pair 'nobody'")
+        return measure_segment(row, **rest)
+
+    monkeypatch.setattr(verify_segments, "measure_segment", without_a_key)
+
+    def job(operator: VerifyBatchOperator) -> None:
+        with pytest.raises(SegmentKeyError, match="'nobody'"):
+            in_this_process(deployed)(operator)
+        raise SparkJobError("exit code 1")
+
+    run.verify(monkeypatch, job)
+    run.missing()
+    with deployed.open() as app:
+        totals = {each.outcome: each.segments for each in app.adapters.stores.verifications.totals(run.planned_run)}
+    assert (totals[VerificationOutcome.FAILED], totals[VerificationOutcome.LOCKED]) == (1, 1)
+    run.summary()
+    with pytest.raises(QualityGateError, match=f"private key.* {victim.segment_id.topic_id_partition} from offset"):
+        run.outcome()
+    with deployed.open() as app:
+        again = app.verification.plan(
+            "verify-again", VerificationSample(due=True), depth=Depth.SHALLOW, limit_bytes=None
+        )
+    assert victim.segment_id in {each.segment_id for each in again.planned}
 
 
 def test_if_a_batch_did_not_finish_nothing_missing_is_recorded(

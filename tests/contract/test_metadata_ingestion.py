@@ -4,14 +4,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 import pytest
-from sqlalchemy import Connection, Engine, select
+from sqlalchemy import Connection, Engine, select, update
 
-from include.tiering.audit.record import AuditRecord, AuditSource, Guard
+from include.tiering.audit.record import ActiveGuards, AuditRecord, AuditSource, Guard
 from include.tiering.audit.store import SqlAuditStore
 from include.tiering.database import transactions
-from include.tiering.database.schema import events
+from include.tiering.database.schema import events, metadata_positions
 from include.tiering.database.store_identity import StoreIdentities
-from include.tiering.database.transactions import reading
+from include.tiering.database.transactions import reading, writing
 from include.tiering.errors import MetadataTopicReplacedError, StateConflictError
 from include.tiering.formats.remote_log_metadata import encode
 from include.tiering.formats.remote_log_metadata_records import segment_record, update_record
@@ -62,6 +62,7 @@ from tests.doubles.segments import (
 from tests.doubles.tiered_topic import last_states, replayed_caches, tiered_topic
 
 TOPIC = MetadataTopicIdentity(uuid(7), 1)
+TWO_PARTITIONS = MetadataTopicIdentity(uuid(7), 2)
 PARTITION = partition_of("orders")
 A = segment_of(PARTITION, 1, 0, 99, {0: 0, 1: 60})
 B = segment_of(PARTITION, 2, 100, 199, {1: 100, 2: 150})
@@ -746,6 +747,91 @@ class TestTheGuardOfUnreadRecords:
         ingestion.stop(0, 1, "poison")
         ingestion.take_over(author="test")
         assert self.active(audits) == [Guard.UNREAD_RECORDS]
+
+    def test_records_that_were_deleted_before_they_were_read_keep_it(
+        self, ingestion: SqlMetadataIngestion, audits: SqlAuditStore
+    ):
+        """Retention took the earliest records: segments may have been published in them."""
+        ingestion.record_bounds(TWO_PARTITIONS, {0: OffsetBounds(0, 0), 1: OffsetBounds(17, 18)})
+        ingestion.apply(IngestPage(1, 17, 18, ((17, A),)))
+        assert ingestion.take_over(author="test") == [
+            "topic orders: owner none -> broker: a broker tiers it, by its metadata topic"
+        ]
+        assert self.active(audits) == [Guard.UNREAD_RECORDS]
+        assert audits.active_guards()[0].unread.deleted == ("__remote_log_metadata-1 begins at offset 17",)
+        objection = ActiveGuards(audits).objection()
+        assert objection is not None
+        assert all(word in objection for word in ("__remote_log_metadata-1", "offset 17", "--nothing-published"))
+        ingestion.read_again(TWO_PARTITIONS, {0: OffsetBounds(0, 0), 1: OffsetBounds(18, 18)}, author="test")
+        ingestion.take_over(author="test")
+        assert self.active(audits) == [Guard.UNREAD_RECORDS]
+        assert "offset 18" in audits.active_guards()[0].unread.deleted[0]
+        audits.declare_nothing_published(author="ann")
+        assert self.active(audits) == []
+
+    def test_records_that_were_read_before_they_were_deleted_do_not_keep_it(
+        self, ingestion: SqlMetadataIngestion, audits: SqlAuditStore
+    ):
+        feed(ingestion, A)
+        ingestion.record_bounds(TOPIC, {0: OffsetBounds(1, 1)})
+        ingestion.take_over(author="test")
+        assert self.active(audits) == []
+
+    def test_a_position_of_an_earlier_version_does_not_say_where_it_began(
+        self, engine: Engine, ingestion: SqlMetadataIngestion, audits: SqlAuditStore
+    ):
+        feed(ingestion, A)
+        with writing(engine) as connection:
+            connection.execute(update(metadata_positions).values(first_offset=None))
+        ingestion.take_over(author="test")
+        assert self.active(audits) == [Guard.UNREAD_RECORDS]
+        assert "./tiering ingest --from-beginning" in audits.active_guards()[0].unread.not_read[0]
+
+    def test_it_names_the_partition_that_a_record_stops(self, ingestion: SqlMetadataIngestion, audits: SqlAuditStore):
+        ingestion.record_bounds(TWO_PARTITIONS, {0: OffsetBounds(0, 0), 1: OffsetBounds(0, 9)})
+        ingestion.apply(IngestPage(1, 0, 7, ((0, A),)))
+        ingestion.stop(1, 7, "no record that Kafka's decoder accepts")
+        ingestion.take_over(author="test")
+        objection = ActiveGuards(audits).objection()
+        assert objection is not None
+        assert "__remote_log_metadata-1 is stopped at offset 7: no record that Kafka's decoder accepts" in objection
+        assert "The brokers' metadata are not read" in objection
+
+    def test_a_clock_that_was_ahead_at_the_take_over_is_named(
+        self, engine: Engine, ingestion: SqlMetadataIngestion, audits: SqlAuditStore, now: AdjustableNow
+    ):
+        now.advance(3_600_000)
+        identities = StoreIdentities(engine, CLUSTER_ID, now_ms=now)
+        identities.propose_over(replace(identities.accepted().current, generation=19), uuid(10), None, author="test")
+        now.advance(-3_600_000)
+        feed(ingestion, A)
+        ingestion.take_over(author="test")
+        objection = ActiveGuards(audits).objection()
+        assert objection is not None
+        assert "in the future" in objection
+        assert "./tiering ingest --from-beginning" in objection
+        ingestion.read_again(TOPIC, {0: OffsetBounds(0, 1)}, author="test")
+        ingestion.apply(IngestPage(0, 0, 1, ((0, A),)))
+        ingestion.take_over(author="test")
+        assert self.active(audits) == []
+
+    def test_a_person_declares_about_deleted_records_although_segments_were_published(
+        self, engine: Engine, ingestion: SqlMetadataIngestion, registry: SqlTopicRegistry, audits: SqlAuditStore
+    ):
+        """The journals of this database hold their segments; nobody but a person knows of other publications."""
+        registry.set_owner(PARTITION.topic_id, "orders", TopicOwner.PLATFORM, expected=TopicOwner.NONE, author="test")
+        publish_as_a_handover(engine, registry, [STARTED], unsent=True)
+        ingestion.record_bounds(TOPIC, {0: OffsetBounds(5, 6)})
+        with pytest.raises(StateConflictError, match=r"1 records of __remote_log_metadata-0 are not read yet"):
+            audits.declare_nothing_published(author="ann")
+        ingestion.apply(IngestPage(0, 5, 6, ()))
+        ingestion.take_over(author="test")
+        assert self.active(audits) == [Guard.UNREAD_RECORDS]
+        audits.declare_nothing_published(author="ann")
+        assert self.active(audits) == []
+        kind, detail = told_events(engine)[-1]
+        assert kind == "store-taken-over"
+        assert detail.endswith("that this database does not know of; __remote_log_metadata-0 begins at offset 5")
 
     def test_a_second_reading_raises_it_because_what_brokers_know_is_forgotten_meanwhile(
         self, ingestion: SqlMetadataIngestion, audits: SqlAuditStore

@@ -64,9 +64,12 @@ def test_a_database_of_the_first_migration_is_brought_to_head(new_engine: Engine
         config.attributes["connection"] = connection
         command.upgrade(config, "r0100")
         # Databases are at this revision already: what its scripts create may not change.
+        positions = {column["name"] for column in inspect(connection).get_columns("metadata_positions")}
+        assert "first_offset" not in positions
         assert "retention_order" not in {column["name"] for column in inspect(connection).get_columns("handovers")}
     upgrade(new_engine)
     assert "retention_order" in {column["name"] for column in inspect(new_engine).get_columns("handovers")}
+    assert "first_offset" in {column["name"] for column in inspect(new_engine).get_columns("metadata_positions")}
     assert "ix_batches_updated" in {index["name"] for index in inspect(new_engine).get_indexes("batches")}
 
 

@@ -78,7 +78,7 @@ def test_the_id_of_a_run_that_copies_is_taken(store, engine):
 
 def test_an_empty_plan_is_one(store):
     store.save_plan(RUN, [])
-    assert [total.segments for total in store.totals(RUN)] == [0, 0, 0, 0, 0]
+    assert [total.segments for total in store.totals(RUN)] == [0] * len(VerificationOutcome)
 
 
 def test_what_has_an_outcome_is_not_pending(store):
@@ -116,6 +116,7 @@ def test_totals_by_outcome(store):
         VerificationTotal(FAILED, 0, 0, 0),
         VerificationTotal(GONE, 1, 1_001, 0),
         VerificationTotal(VerificationOutcome.MISSING, 0, 0, 0),
+        VerificationTotal(VerificationOutcome.LOCKED, 0, 0, 0),
     ]
 
 
@@ -127,20 +128,21 @@ def test_a_later_outcome_replaces_an_earlier_one(store):
     assert store.totals(RUN)[1] == VerificationTotal(PASSED, 1, 1_003, 5)
 
 
+@pytest.mark.parametrize("noted", [VerificationOutcome.MISSING, VerificationOutcome.LOCKED])
 @pytest.mark.parametrize("decided", [PASSED, FAILED, GONE])
-def test_a_missing_segment_that_was_decided_stays_decided(store, decided):
+def test_a_noted_segment_that_was_decided_stays_decided(store, decided, noted):
     """A late batch, which another driver has replaced, notes what it found missing after the decision about it."""
     store.save_plan(RUN, PLAN)
-    late = [result(each, VerificationOutcome.MISSING, 9) for each in PLAN[:2]]
+    late = [result(each, noted, 9) for each in PLAN[:2]]
     store.record(RUN, [result(PLAN[0], decided, 5)])
     store.record(RUN, late)
     store.record(RUN, late)
     assert list(store.planned(RUN, decided)) == [PLAN[0]]
-    assert list(store.planned(RUN, VerificationOutcome.MISSING)) == [PLAN[1]]
+    assert list(store.planned(RUN, noted)) == [PLAN[1]]
     assert next(total.read_bytes for total in store.totals(RUN) if total.outcome is decided) == 5
     stranger = verification("orders", 99)
     with pytest.raises(StateConflictError, match=str(stranger.segment_id.id)):
-        store.record(RUN, [result(stranger, VerificationOutcome.MISSING)])
+        store.record(RUN, [result(stranger, noted)])
 
 
 def test_all_outcomes_of_a_call_are_recorded_or_none(store):

@@ -12,6 +12,7 @@ from include.tiering.remote_storage.contract import (
     DeleteFailure,
     ObjectKind,
     ProgressCallback,
+    ReadingCosts,
     RemoteStorage,
     SegmentObject,
     SegmentReader,
@@ -28,6 +29,10 @@ class StorageDecorator:
     @property
     def required_kinds(self) -> frozenset[ObjectKind]:
         return self.inner.required_kinds
+
+    @property
+    def reading_costs(self) -> ReadingCosts:
+        return self.inner.reading_costs
 
     def before(self, operation: str, detail: str) -> None:
         return None

@@ -5,7 +5,6 @@ to be there at the switch, unless no broker has its offsets any more.
 """
 
 import json
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
@@ -16,22 +15,14 @@ from include.tiering.handover.contract import LocalRetention
 from include.tiering.handover.rules import HandoverState, HandoverStep
 from include.tiering.model.ownership import TopicOwner
 from tests.doubles.broker_deployment import BrokerDeployment, broker_deployment
-from tests.doubles.kafka_lab.cluster import WAIT_SECONDS, KafkaCluster, kafka_cluster, wait_until
+from tests.doubles.kafka_lab.cluster import WAIT_SECONDS, KafkaCluster, wait_until
 from tests.doubles.kafka_lab.consume import both_digests
 from tests.doubles.kafka_lab.produce import Writer
-from tests.doubles.kafka_lab.requests import require_kafka
 from tests.doubles.seeded_topics import has_left_the_disk
 
 PARTITIONS = (0, 1, 2)
 BEFORE, MEANWHILE, VALUE_BYTES = 190, 60, 3_800
 LONG_SECONDS = 700
-
-
-@pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[KafkaCluster]:
-    require_kafka()
-    with kafka_cluster(tmp_path / "kafka", version="4.3.1", remote_dir=tmp_path / "remote") as started:
-        yield started
 
 
 @pytest.fixture

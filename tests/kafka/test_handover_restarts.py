@@ -18,10 +18,9 @@ from include.tiering.handover.contract import Handover, LocalRetention
 from include.tiering.handover.rules import STEPS, HandoverState, HandoverStep
 from include.tiering.model.segments import Uuid
 from tests.doubles.broker_deployment import broker_deployment
-from tests.doubles.kafka_lab.cluster import KafkaCluster, kafka_cluster
+from tests.doubles.kafka_lab.cluster import KafkaCluster
 from tests.doubles.kafka_lab.consume import both_digests
 from tests.doubles.kafka_lab.produce import Writer
-from tests.doubles.kafka_lab.requests import require_kafka
 from tests.doubles.seeded_topics import seed
 
 PARTITIONS = tuple(range(20))
@@ -30,13 +29,6 @@ MEANWHILE, MEANWHILE_BYTES = 100, 1_500  # At most so many; a record has half as
 PAUSE_SECONDS, STEP_SECONDS = 2.0, 300
 RESTARTS = 8
 KEPT_BYTES = 200_000
-
-
-@pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[KafkaCluster]:
-    require_kafka()
-    with kafka_cluster(tmp_path / "kafka", version="4.3.1", remote_dir=tmp_path / "remote") as started:
-        yield started
 
 
 @pytest.mark.timeout(3_000)

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from include.tiering.audit.plan_removals import RemovalOutcome
 from include.tiering.audit.record import AuditRecord, AuditSource, Guard, Refusal
-from include.tiering.errors import TieringError
+from include.tiering.errors import DatabaseSetBackError, TieringError
 from include.tiering.expiration.delete_segments import DeleteStep
 from include.tiering.runs.deletion_run import DeletionOutcome
 from tests.doubles.archive import Archive, Command, document
@@ -121,3 +122,34 @@ def test_a_batch_at_work_stops_before_its_next_group(archive: Archive) -> None:
             opened.expiration.run_batch("run", "run/0")
         outcomes = [item.outcome for item in opened.adapters.stores.deletions.items("run")]
     assert {DeletionOutcome.DELETED, DeletionOutcome.PLANNED} == set(outcomes)
+
+
+def test_what_was_planned_before_is_not_removed(archive: Archive, app: Command, store: Path) -> None:
+    """Removals of orphan objects were planned, and one of these plans approved, before an audit raised the guard."""
+    document(app("take-over-store", "--nothing-published", "--approve", "--json"))
+    document(app("adopt", "--all", "--approve", "--json"))
+    plant_orphan(store)
+    before = stored_files(store)
+    with archive.open() as opened:
+        opened.audit.run("one")
+        plans = [opened.audit.plan_removals(run_id, "one") for run_id in ("released", "planned")]
+        for plan in plans:
+            assert plan.removals
+            opened.audit.apply_removal_limits(plan.run_id)
+        opened.audit.approve_removals("released", plans[0].plan_hash, author="test")
+        audits = opened.adapters.stores.audits
+        refusal = Refusal(Guard.OLDER_DATABASE, "a copy is younger than all that is remembered", 1)
+        now_ms = audits.now_ms()
+        audits.record(AuditRecord("two", AuditSource.LISTING, now_ms, now_ms, 1, 1, (refusal,)), [], covers=())
+        for refused in (
+            lambda: opened.audit.run_removal_batch("released", "released/0"),
+            lambda: opened.audit.approve_removals("planned", plans[1].plan_hash, author="test"),
+        ):
+            with pytest.raises(DatabaseSetBackError, match=SENTENCE):
+                refused()
+        assert not opened.adapters.stores.removals.run("planned").is_released
+        assert stored_files(store) == before
+
+        audits.record(AuditRecord("three", AuditSource.LISTING, now_ms, now_ms, 1, 1), [], covers=())
+        assert opened.audit.run_removal_batch("released", "released/0").of(RemovalOutcome.REMOVED)
+    assert stored_files(store) < before

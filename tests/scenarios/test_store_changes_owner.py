@@ -47,7 +47,7 @@ def test_a_restored_database_becomes_the_owner_and_the_other_is_refused(tmp_path
 
     taken = document(archive, "take-over-store", "--approve")
     assert taken["marker"]["generation"] == taken["found"]["generation"] + 1
-    assert taken["marker"]["raised_by"] is None
+    assert (taken["marker"]["raised_by"], taken["nothing_published"]) == (None, False)
     document(archive, "adopt", "--all", "--approve")
     assert archive.copy().partitions == ()
     assert sum(map(len, archive.remote().values())) == copied
@@ -84,7 +84,7 @@ def test_a_snapshot_of_the_store_is_refused_until_a_person_takes_it_over(tmp_pat
     assert code == 1
     assert "dangling-reference: missing objects of segments in this database" in output
     taken = document(archive, "take-over-store", "--nothing-published", "--approve")
-    assert taken["marker"]["generation"] == 4
+    assert (taken["marker"]["generation"], taken["nothing_published"]) == (4, True)
     assert archive.expire() is not None
 
 

@@ -145,6 +145,7 @@ class App:
             work=stores.work,
             cluster_metadata=lambda: adapters.cluster_metadata,
             ownership=self.ownership,
+            guards=self.guards,
             effective=self.effective_configs.settings,
             clocks=self._clock_guard,
             clock=adapters.clock,

@@ -38,11 +38,12 @@ neither the store's clock nor the database's.
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Protocol
+from typing import Final, Protocol
 
 from include.tiering.audit.finding import AuditFinding, FindingIdentity, FindingKind, PassedOver
 from include.tiering.errors import DatabaseSetBackError, printable
 from include.tiering.model.ownership import UNREAD_GUARD
+from include.tiering.segments.ingestion_contract import UnreadRecords
 from include.tiering.units import format_utc
 
 
@@ -76,13 +77,62 @@ class ActiveGuard:
     """An objection that an audit raised and no later one has cleared; or UNREAD_RECORDS.
 
     `raised_at_ms` is when the first audit that raised it was recorded, by the database's clock. `memory_ms` is the
-    `Refusal.memory_ms` of this first audit. For UNREAD_RECORDS they are when it was raised last, and None.
+    `Refusal.memory_ms` of this first audit. For UNREAD_RECORDS they are when it was raised last, and None, and `unread`
+    is why an ingestion has not cleared it.
     """
 
     guard: Guard
     sentence: str
     raised_at_ms: int
     memory_ms: int | None
+    unread: UnreadRecords = field(default_factory=UnreadRecords)
+
+    @property
+    def objection(self) -> str:
+        """Why nothing may be deleted now, and what clears the guard."""
+        since = (
+            f"nothing expires, and no orphan object is removed, while the guard {self.guard} is active, since"
+            f" {format_utc(self.raised_at_ms)}"
+        )
+        if self.guard is Guard.UNREAD_RECORDS:
+            return f"{since}: {self.sentence}, {_unread(self.unread)}"
+        return (
+            f"{since}: an audit found that {self.sentence}. Restore the database's dynamic configs and adopt or accept"
+            " the lost segments; then a ./tiering audit without objections clears it. ./tiering take-over-store shows"
+            " the retention settings in this database now"
+            ' (docs/runbook.md, "The database was restored from a backup")'
+        )
+
+
+_MOST_NAMED: Final = 3
+
+
+def _unread(unread: UnreadRecords) -> str:
+    text = (
+        "so segments may have been published to brokers that it does not know of. ./tiering ingest reads what brokers"
+        " know, and clears it"
+    )
+    if unread.not_read:
+        text += (
+            f"; it waits for this: {_first_of(unread.not_read)}. ./tiering ingest shows each partition of the brokers'"
+            ' metadata topic, and docs/runbook.md, "The brokers\' metadata are not read", how to mend one'
+        )
+    if unread.deleted:
+        text += (
+            f"; it cannot read records that were deleted: {_first_of(unread.deleted)}. If no segment was published in"
+            " them but those that this database has records of, and the rest is read"
+        )
+    else:
+        text += "; if no segment was ever published, because no handover came as far as its step publish"
+    return (
+        f"{text}, ./tiering take-over-store --nothing-published clears it"
+        ' (docs/runbook.md, "The database was restored from a backup")'
+    )
+
+
+def _first_of(sentences: Sequence[str]) -> str:
+    more = [f"and {len(sentences) - _MOST_NAMED} more"] if len(sentences) > _MOST_NAMED else []
+    return "; ".join([*sentences[:_MOST_NAMED], *more])
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,8 +355,12 @@ class AuditStore(Protocol):
     def declare_nothing_published(self, *, author: str) -> None:
         """Clear UNREAD_RECORDS by a person's declaration, with an event. Without this guard, do nothing.
 
+        If this database itself has records of published segments, the declaration can only be about records that were
+        deleted from the metadata topic.
+
         Raises:
-            StateConflictError: this database itself has records of published segments.
+            StateConflictError: this database has records of published segments, and there is more to read than the
+                records that were deleted.
         """
         ...
 
@@ -362,26 +416,10 @@ class ActiveGuards:
         self._audits = audits
 
     def objection(self) -> str | None:
-        """Return why nothing may expire in a database that was set back; None if no guard is active."""
-        return "; ".join(map(_because_of, self._audits.active_guards())) or None
+        """Return why a database that was set back may delete nothing; None if no guard is active."""
+        return "; ".join(active.objection for active in self._audits.active_guards()) or None
 
-    def require_expiration_allowed(self) -> None:
+    def require_deletion_allowed(self) -> None:
         """Raise DatabaseSetBackError while a guard is active."""
         if (objection := self.objection()) is not None:
             raise DatabaseSetBackError(objection)
-
-
-def _because_of(active: ActiveGuard) -> str:
-    since = f"nothing expires while the guard {active.guard} is active, since {format_utc(active.raised_at_ms)}"
-    if active.guard is Guard.UNREAD_RECORDS:
-        return (
-            f"{since}: {active.sentence}, so segments may have been published to brokers that it does not know of."
-            " ./tiering ingest reads what brokers know, and clears it; if no segment was ever published, because no"
-            " handover came as far as its step publish, ./tiering take-over-store --nothing-published clears it"
-            ' (docs/runbook.md, "The database was restored from a backup")'
-        )
-    return (
-        f"{since}: an audit found that {active.sentence}. Restore the database's dynamic configs and adopt or accept"
-        " the lost segments; then a ./tiering audit without objections clears it. ./tiering take-over-store shows the"
-        ' retention settings in this database now (docs/runbook.md, "The database was restored from a backup")'
-    )

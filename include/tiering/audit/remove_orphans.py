@@ -239,13 +239,17 @@ class RemovalResult:
 
 
 class RemovalBatch:
-    """One batch of a released run; `run` is called once."""
+    """One batch of a released run; `run` is called once.
+
+    `require_allowed` is called before each group and raises DatabaseSetBackError while a guard is active.
+    """
 
     def __init__(
         self,
         remover: OrphanRemover,
         quotas: Quotas,
         loop: BatchLoop,
+        require_allowed: Callable[[], None],
         clock: Clock,
         *,
         run_id: str,
@@ -256,6 +260,7 @@ class RemovalBatch:
         self._remover = remover
         self._quotas = quotas
         self._loop = loop
+        self._require_allowed = require_allowed
         self._clock = clock
         self._run_id = run_id
         self._batch_id = batch_id
@@ -270,6 +275,7 @@ class RemovalBatch:
         Raises:
             ApprovalRequiredError: the run is not released.
             RunWithdrawnError: the run was withdrawn.
+            DatabaseSetBackError: a guard became active during the batch; the rest stays planned.
             StateConflictError: no such run was planned.
         """
         removals = self._remover.removals
@@ -300,6 +306,7 @@ class RemovalBatch:
 
         def remove_next() -> bool:
             limiter.take()
+            self._require_allowed()
             return self._remover.is_ours(lease, planned) and self._remove(lease, groups.popleft()) and bool(groups)
 
         if groups:

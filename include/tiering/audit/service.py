@@ -25,7 +25,15 @@ from include.tiering.audit.plan_removals import (
     apply_removal_limits,
     plan_removals,
 )
-from include.tiering.audit.record import AuditSource, AuditStore, FindingState, Guard, RecordedFinding, Refusal
+from include.tiering.audit.record import (
+    ActiveGuards,
+    AuditSource,
+    AuditStore,
+    FindingState,
+    Guard,
+    RecordedFinding,
+    Refusal,
+)
 from include.tiering.audit.remove_orphans import OrphanRemover, RemovalBatch, RemovalResult
 from include.tiering.clock import Clock
 from include.tiering.errors import BrokersError, MetadataTopicError, SettingError
@@ -83,6 +91,7 @@ class AuditService:
         work: WorkStore,
         cluster_metadata: Callable[[], ClusterMetadata],
         ownership: StoreOwnership,
+        guards: ActiveGuards,
         effective: Callable[[], TieringSettings],
         clocks: Callable[[], ClockGuard],
         clock: Clock,
@@ -103,6 +112,7 @@ class AuditService:
         self._work = work
         self._cluster_metadata = cluster_metadata
         self._ownership = ownership
+        self._guards = guards
         self._effective = effective
         self._clocks = clocks
         self._clock = clock
@@ -260,7 +270,8 @@ class AuditService:
             run_id,
             audit_run_id,
             [recorded.finding for recorded in seen],
-            refusals=audit.refusals or [Refusal(guard.guard, guard.sentence) for guard in self._audits.active_guards()],
+            refusals=audit.refusals
+            or [Refusal(active.guard, active.objection) for active in self._audits.active_guards()],
             min_age_ms=self._effective().audit.min_age_ms,
             now_ms=clocks.now_ms(),
             with_versions=with_versions,
@@ -284,9 +295,11 @@ class AuditService:
         """Release the run if `plan_hash` is that of its plan; otherwise raise StateConflictError.
 
         A withdrawn run is not released: RunWithdrawnError is raised.
-        A copy of the database may have the same plan, so the store is claimed before.
+        A copy of the database may have the same plan, so the store is claimed before. A guard may have been raised
+        since the plan: while one is active, DatabaseSetBackError is raised.
         """
         self._ownership.claim()
+        self._guards.require_deletion_allowed()
         return self._removals.approve(run_id, plan_hash, author=author)
 
     def withdraw_removals(self, run_id: str, *, author: str) -> WithdrawnRemovals:
@@ -316,14 +329,17 @@ class AuditService:
             RunWithdrawnError: the run was withdrawn.
             StateConflictError: no such run was planned.
             ForeignStoreError: the store is not this database's.
+            DatabaseSetBackError: a guard is active, or became active during the batch; the rest stays planned.
         """
         self._ownership.require()
+        self._guards.require_deletion_allowed()
         settings = self._effective()
         loop = deletion_loop(self._work, self._clock, settings, run_id, batch_id, pool=pool, parent_alive=parent_alive)
         result = RemovalBatch(
             OrphanRemover(self._orphans(), self._removals, self._audits, self._seen_owners, self._observe),
             self._quotas(),
             loop,
+            self._guards.require_deletion_allowed,
             self._clock,
             run_id=run_id,
             batch_id=batch_id,

@@ -49,6 +49,8 @@ from include.tiering.database.schema import (
 )
 from include.tiering.database.transactions import (
     DatedStore,
+    NowMs,
+    database_now_ms,
     insert_for,
     insert_if_absent,
     is_live_lease,
@@ -63,6 +65,8 @@ from include.tiering.errors import StateConflictError
 from include.tiering.model.ownership import TopicOwner
 from include.tiering.model.segments import Uuid
 from include.tiering.segments.contract import KeyRange
+from include.tiering.segments.ingestion_contract import UnreadRecords
+from include.tiering.segments.sql_metadata_topic import unread_records
 from include.tiering.segments.sql_rows import pages_of, split_segments
 
 if TYPE_CHECKING:
@@ -136,13 +140,16 @@ def raise_or_clear(connection: Connection, cluster_id: str, audit: AuditRecord, 
         insert_if_absent(connection, active_guards, values)
 
 
-def active_guards_of(connection: Connection, cluster_id: str) -> Sequence[ActiveGuard]:
+def active_guards_of(connection: Connection, cluster_id: str, now_ms: NowMs = database_now_ms) -> list[ActiveGuard]:
     """Return the active guards, ordered by name."""
     query = select(active_guards).where(active_guards.c.cluster_id == cluster_id)
-    return [
-        ActiveGuard(Guard(row.guard), row.sentence, row.raised_at_ms, row.memory_ms)
-        for row in connection.execute(query.order_by(active_guards.c.guard))
-    ]
+    found = []
+    for row in connection.execute(query.order_by(active_guards.c.guard)).all():
+        guard, unread = Guard(row.guard), UnreadRecords()
+        if guard is Guard.UNREAD_RECORDS:
+            unread = unread_records(connection, cluster_id, row.raised_at_ms, now_ms(connection))
+        found.append(ActiveGuard(guard, row.sentence, row.raised_at_ms, row.memory_ms, unread))
+    return found
 
 
 PAGE_FINDINGS: Final = 500
@@ -198,16 +205,21 @@ class SqlAuditStore(DatedStore):
     def declare_nothing_published(self, *, author: str) -> None:
         """See `AuditStore`."""
         with writing(self._engine) as connection:
+            now_ms, raised_at_ms = self._now_ms(connection), raised_unread_ms(connection, self._cluster_id)
+            unread = unread_records(connection, self._cluster_id, raised_at_ms or now_ms, now_ms)
             of_cluster = published_records.c.cluster_id == self._cluster_id
-            if connection.execute(select(published_records.c.segment_id).where(of_cluster).limit(1)).first():
+            published = connection.execute(select(published_records.c.segment_id).where(of_cluster).limit(1)).first()
+            if published is not None and (raised_at_ms is None or unread.not_read):
                 raise StateConflictError(
                     "segments were published: this database has records of them. Run ./tiering ingest, which reads all"
-                    " that brokers know"
+                    f" that brokers know; it waits for this: {'; '.join(unread.not_read[:1]) or 'nothing'}"
                 )
-            if raised_unread_ms(connection, self._cluster_id) is not None:
+            if raised_at_ms is not None:
                 clear_unread(connection, self._cluster_id)
-                kind, detail = EventKind.STORE_TAKEN_OVER, "declared: no segment was published to brokers"
-                now_ms = self._now_ms(connection)
+                of_others = "" if published is None else " that this database does not know of"
+                deleted = f"; {', '.join(unread.deleted)}" if unread.deleted else ""
+                detail = f"declared: no segment was published to brokers{of_others}{deleted}"
+                kind = EventKind.STORE_TAKEN_OVER
                 record_event(connection, self._cluster_id, kind, self._cluster_id, detail, author, now_ms)
 
     def audit(self, run_id: str) -> AuditRecord:
@@ -229,7 +241,7 @@ class SqlAuditStore(DatedStore):
     def active_guards(self) -> Sequence[ActiveGuard]:
         """See `AuditStore`."""
         with reading(self._engine) as connection:
-            return active_guards_of(connection, self._cluster_id)
+            return active_guards_of(connection, self._cluster_id, self._now_ms)
 
     def findings(self, states: Collection[FindingState] = (FindingState.OPEN,)) -> Sequence[RecordedFinding]:
         """See `AuditStore`."""

@@ -201,7 +201,8 @@ def take_over_store(
         bool,
         typer.Option(
             "--nothing-published",
-            help="Declare that no segment was published to brokers: then expiration waits for no ingest.",
+            help="Declare that no segment was published to brokers but those that this database has records of: then"
+            " expiration waits for no ingest.",
         ),
     ] = False,
     approve: Approve = False,
@@ -217,7 +218,8 @@ def take_over_store(
 
     This database may not know what the other one published to brokers. So nothing expires in it before `./tiering
     ingest` has read all records of `__remote_log_metadata`: what brokers know stays. If there was no handover, or the
-    cluster has no such topic, say so with --nothing-published, also later.
+    cluster has no such topic, say so with --nothing-published, also later. The same is the way out if records of that
+    topic were deleted before they were read, and no segment was published in them.
 
     The store must have the identity that this database records; its generation may differ. For another store use
     `./tiering rebuild`. Without a terminal the command needs --approve.
@@ -244,7 +246,9 @@ def _refusal_to_take_over(planned: "TakeOver", *, nothing_published: bool, appro
     if approve or (planned.is_ours and not nothing_published):
         return None
     if planned.is_ours:
-        return refusal_of("Was no segment ever published to brokers? What they know could expire otherwise")
+        return refusal_of(
+            "Do brokers know no segment of this store but those that this database has records of? Others could expire"
+        )
     if is_asked_on_a_terminal() and not as_json:
         output_for(as_json=False, is_terminal=True).show(present_take_over(planned, None, None))
     return refusal_of(take_over_question(planned))

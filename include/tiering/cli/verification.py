@@ -188,6 +188,10 @@ def _verify_sample(
         of_partitions = app.verification.verify_partitions(
             {verification.segment_id.topic_id_partition for verification in plan.planned}
         )
-        report = report.with_partitions(of_partitions.failed, of_partitions.warnings)
+        report = report.with_partitions(
+            of_partitions.failed,
+            of_partitions.warnings,
+            verified={str(verification.segment_id.id) for verification in plan.planned},
+        )
     app.verification.publish_verdicts()
     return report

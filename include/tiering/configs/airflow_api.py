@@ -1,7 +1,6 @@
 """Airflow's REST API over HTTP, with a token from the user, or with a login from a file that only its owner may use."""
 
 import json
-import stat
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,11 +10,11 @@ import httpx
 
 from include.tiering.errors import AirflowApiError, AirflowApiUnavailableError
 from include.tiering.settings.catalogue import AirflowSettings
+from include.tiering.settings.secret_files import open_to_others
 from include.tiering.units import MIB, format_bytes
 
 MAX_ANSWER_BYTES: Final = 32 * MIB
 _T = TypeVar("_T")
-_OTHERS_MAY_READ: Final = stat.S_IRWXG | stat.S_IRWXO
 _UNAVAILABLE: Final = frozenset({502, 503, 504})
 _DAG_TAG: Final = "tiering"
 _DAG_PREFIX: Final = "tiering_"
@@ -39,15 +38,13 @@ class Login:
             AirflowApiError: the file is absent or malformed, or its mode gives its group or others any permission.
         """
         try:
-            mode = stat.S_IMODE(path.stat().st_mode)
+            mode = path.stat().st_mode
             content = json.loads(path.read_text())
             login = cls(content["username"], content["password"])
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise AirflowApiError(f"{path} holds no login for Airflow's API: {type(error).__name__}") from error
-        if mode & _OTHERS_MAY_READ:
-            raise AirflowApiError(
-                f"{path} holds a password and others may read or change it (mode {mode:04o}): chmod 600 it"
-            )
+        if refusal := open_to_others(f"{path} holds a password", mode):
+            raise AirflowApiError(refusal)
         return login
 
 

@@ -2,8 +2,10 @@
 
 The journals of published records are in the database alone. A database that takes the store over, or is rebuilt from
 it, may lack journals of later publications, and while the brokers' records are read again from the beginning, what they
-said is not known. The guard is raised in the transaction that leads to this state. It is cleared once every record that
-the metadata topic had at a later time was read, or by a person who declares that nothing was published.
+said is not known. The guard is raised in the transaction that leads to this state. It is cleared once every record was
+read that the metadata topic had at a later time, from offset 0 on, or by a person who declares that nothing was
+published that this database does not know of. If a partition of the metadata topic began above offset 0 when its
+reading began, nobody can read what was deleted, so only a person can clear the guard.
 """
 
 from sqlalchemy import Connection, delete, select

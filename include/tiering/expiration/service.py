@@ -127,7 +127,7 @@ class ExpirationService:
             self._ownership.require()
         else:
             self._ownership.claim()
-            self._guards.require_expiration_allowed()
+            self._guards.require_deletion_allowed()
         clocks = self._clocks()
         clocks.require()
         self._names.note_deletions()
@@ -164,7 +164,7 @@ class ExpirationService:
             StateConflictError: no such run was planned.
         """
         if not dry_run:
-            self._guards.require_expiration_allowed()
+            self._guards.require_deletion_allowed()
         limits = deletion_limits(self._configs.settings())
         demands = deletion_demands(self._deletions.plan(run_id), self._topic_deletions.all())
         return apply_deletion_limits(run_id, self._deletions, limits, author=_AUTHOR, demands=demands, dry_run=dry_run)
@@ -182,7 +182,7 @@ class ExpirationService:
             DatabaseSetBackError: an audit found that the database was set back.
         """
         self._ownership.claim()
-        self._guards.require_expiration_allowed()
+        self._guards.require_deletion_allowed()
         self._clocks().require()
         return self._deletions.approve(run_id, plan_hash, author=author)
 
@@ -227,7 +227,7 @@ class ExpirationService:
                 stays planned.
         """
         self._ownership.require()
-        self._guards.require_expiration_allowed()
+        self._guards.require_deletion_allowed()
         settings = self._configs.settings()
         clocks = self._clocks()
         clocks.require()
@@ -247,7 +247,7 @@ class ExpirationService:
             self._quotas(),
             loop,
             partial(self._still_planned, clocks),
-            self._guards.require_expiration_allowed,
+            self._guards.require_deletion_allowed,
             run_id=run_id,
             batch_id=batch_id,
             lease_ms=settings.copier.lease_ms,

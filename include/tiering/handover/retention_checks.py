@@ -35,6 +35,13 @@ def _restarts(evidence: HandoverEvidence) -> Iterator[Remark]:
 def _within_total(evidence: HandoverEvidence) -> Iterator[Remark]:
     for unit, local in (("ms", evidence.local_target_ms), ("bytes", evidence.local_target_bytes)):
         total = evidence.limit(f"retention.{unit}", evidence.old_configs)
+        # Of a negative target only -1 is unlimited: with -2, the default, local retention is total retention.
+        if total >= 0 > local and evidence.old_configs.get(f"local.retention.{unit}") == str(UNLIMITED):
+            yield Remark(
+                f"local.retention.{unit} would be {UNLIMITED} (unlimited) at the end, but retention.{unit} is {total}",
+                f"Kafka refuses this with remote storage: --undo this handover, and begin with --local-retention-{unit}"
+                f" {total} or less, or after local.retention.{unit} of the topic was set to -2 or deleted",
+            )
         if 0 <= total < local:
             yield Remark(
                 f"local.retention.{unit} would be {local} at the end, more than retention.{unit} {total}",
@@ -129,7 +136,7 @@ _BEFORE_PUBLISHING: Final = frozenset({HandoverStep.PRECONDITIONS, HandoverStep.
 RETENTION_CHECKS: Final = (
     NamedCheck(
         "local-retention-fits-total",
-        "no limit of local retention at the end is above that of total retention",
+        "local retention at the end is not above total retention",
         _within_total,
         _BEFORE_PUBLISHING,
     ),

@@ -146,17 +146,14 @@ class SqlMetadataIngestion(ClusterStore):
             ]
 
     def _clear_guard(self, connection: Connection, author: str) -> Iterator[str]:
-        """Clear the guard `unread-records` if everything was read that the topic had after the guard was raised."""
+        """Clear the guard `unread-records` if everything was read that the topic ever had, until it was raised."""
         raised_at_ms = raised_unread_ms(connection, self._cluster_id)
-        topic = sql_metadata_topic.topic_read(connection, self._cluster_id)
-        if raised_at_ms is None or topic is None:
+        if raised_at_ms is None:
             return
-        positions = sql_metadata_topic.positions_of(connection, self._cluster_id)
-        is_whole = len(positions) == topic.partition_count
-        if is_whole and all(each.is_complete and each.bounds_read_at_ms >= raised_at_ms for each in positions):
+        now_ms = self._now_ms(connection)
+        if not sql_metadata_topic.unread_records(connection, self._cluster_id, raised_at_ms, now_ms):
             clear_unread(connection, self._cluster_id)
             detail = f"the guard {UNREAD_GUARD} is cleared: all records of brokers are read"
-            now_ms = self._now_ms(connection)
             sql_metadata_topic.record_ingestion(connection, self._cluster_id, METADATA_TOPIC, detail, now_ms, author)
             yield detail
 

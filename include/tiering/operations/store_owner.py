@@ -146,13 +146,17 @@ class DeletesByDocument(TypedDict):
 
 
 class TakeOverDocument(TypedDict):
-    """A take-over of the store: markers before and (unless null) after it, and the differences to this database."""
+    """A take-over of the store: markers before and (unless null) after it, and the differences to this database.
+
+    `nothing_published`: this take-over recorded that no segment was published to brokers.
+    """
 
     ours: MarkerDocument
     found: MarkerDocument
     marker: MarkerDocument | None
     audit: AuditDocument
     deletes_by: DeletesByDocument
+    nothing_published: bool
     refusal: str | None
 
 
@@ -185,7 +189,9 @@ def present_take_over(
     run = AuditRun(planned.audit.record, planned.findings, planned.audit.tally)
     audit = present_audit(run)
     return Presentation(
-        lambda: _take_over_document(planned, marker, refusal, audit_document(run)),
+        lambda: _take_over_document(
+            planned, marker, refusal, audit_document(run), nothing_published=nothing_published and marker is not None
+        ),
         lambda: (*audit.tables(), _deletes_by_table(planned.deletes_by)),
         _take_over_summary(planned, marker, refusal, nothing_published=nothing_published),
         ok=refusal is None,
@@ -276,7 +282,12 @@ def _relocation_summary(planned: Relocation, marker: StoreMarker | None, refusal
 
 
 def _take_over_document(
-    planned: TakeOver, marker: StoreMarker | None, refusal: str | None, audit: AuditDocument
+    planned: TakeOver,
+    marker: StoreMarker | None,
+    refusal: str | None,
+    audit: AuditDocument,
+    *,
+    nothing_published: bool,
 ) -> TakeOverDocument:
     return {
         "ours": _marker(planned.ours),
@@ -284,6 +295,7 @@ def _take_over_document(
         "marker": None if marker is None else _marker(marker),
         "audit": audit,
         "deletes_by": _deletes_by_document(planned.deletes_by),
+        "nothing_published": nothing_published,
         "refusal": refusal,
     }
 

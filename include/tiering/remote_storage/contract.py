@@ -90,6 +90,23 @@ class TransformedSizes:
 
 
 @dataclass(frozen=True, slots=True)
+class ReadingCosts:
+    """What the reads of one segment depend on, for an estimate before they are sent.
+
+    Attributes:
+        objects: objects that a segment may have, the log among them.
+        keeps_checksums: whether the store keeps the checksum of what this platform writes. Otherwise
+            `stat_log_segment` reads every object.
+        log_chunk_bytes: a read of the log gets at least so many bytes, before compression; 1 if the log is stored as it
+            is.
+    """
+
+    objects: int = 3
+    keeps_checksums: bool = True
+    log_chunk_bytes: int = 1
+
+
+@dataclass(frozen=True, slots=True)
 class SegmentObject:
     """One object whose key names a segment. Any program may have written it."""
 
@@ -165,6 +182,11 @@ class RemoteStorage(Protocol):
     @property
     def required_kinds(self) -> frozenset[ObjectKind]:
         """Kinds of the objects that every complete segment has."""
+        ...
+
+    @property
+    def reading_costs(self) -> ReadingCosts:
+        """What reads of segments cost that are written by the present settings."""
         ...
 
     def copy_log_segment(

@@ -200,6 +200,11 @@ class ObjectStore(Protocol):
         ...
 
     @property
+    def keeps_checksums(self) -> bool:
+        """Whether the store keeps the CRC-32C of objects that `put` wrote, so that `stat` reads none of their bytes."""
+        ...
+
+    @property
     def leaves_uploads(self) -> bool:
         """Whether an object may be complete while an upload of it is open, of which an answer was lost."""
         ...

@@ -40,6 +40,7 @@ from include.tiering.remote_storage.contract import (
     KeptObject,
     ObjectKind,
     ProgressCallback,
+    ReadingCosts,
     SegmentObject,
     StoredObject,
     TransformedSizes,
@@ -195,6 +196,10 @@ class SegmentStorage:
     @property
     def required_kinds(self) -> frozenset[ObjectKind]:
         return self._layout.required_kinds
+
+    @property
+    def reading_costs(self) -> ReadingCosts:
+        return ReadingCosts(self._layout.most_objects, self._store.keeps_checksums, self._layout.log_chunk_bytes)
 
     def copy_log_segment(
         self,

@@ -70,6 +70,8 @@ class IngestPosition:
         stopped: why nothing from `next_offset` on is applied; None if the partition is not stopped.
         rereading_to: offset (exclusive) up to which the partition is being read again; None if it is not being read
             again.
+        first_offset: where the reading began. Records before it were deleted before they were read. None if it is not
+            known, because an earlier version of the platform began to read.
     """
 
     metadata_partition: int
@@ -78,6 +80,7 @@ class IngestPosition:
     bounds_read_at_ms: int
     stopped: str | None = None
     rereading_to: int | None = None
+    first_offset: int | None = None
 
     @property
     def lag_records(self) -> int:
@@ -93,6 +96,21 @@ class IngestPosition:
     def is_complete(self) -> bool:
         """Whether all below `end_offset` is read, and the partition is neither stopped nor being read again."""
         return self.lag_records == 0 and self.stopped is None and self.rereading_to is None
+
+
+@dataclass(frozen=True, slots=True)
+class UnreadRecords:
+    """Why not everything is read that the metadata topic ever had, as sentences that name partition and offset.
+
+    `not_read` is what can still be read, or what may be unread; `deleted` are the partitions that began above offset 0
+    when their reading began, so that nobody can read their first records any more. Both are ordered by partition.
+    """
+
+    not_read: tuple[str, ...] = ()
+    deleted: tuple[str, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.not_read or self.deleted)
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,10 +257,10 @@ class MetadataIngestion(Protocol):
 
         Also advance the platform's segments in topics with that owner to the states of deletion that brokers recorded.
         Each change of an owner is an event, and so are the advanced segments of each partition. Return these events as
-        sentences. If every metadata partition is complete, with bounds from after the guard `unread-records` was
-        raised, that guard is cleared, which is an event, too. Idempotent. Call it only after every metadata partition
-        was read to its end or is stopped: the beginning of the metadata topic holds records of segments that were
-        deleted long ago.
+        sentences. If every metadata partition was read from offset 0 and is complete, with bounds from after the guard
+        `unread-records` was raised, that guard is cleared, which is an event, too. Idempotent. Call it only after every
+        metadata partition was read to its end or is stopped: the beginning of the metadata topic holds records of
+        segments that were deleted long ago.
         """
         ...
 

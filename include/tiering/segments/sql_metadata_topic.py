@@ -38,14 +38,22 @@ from include.tiering.errors import StateConflictError
 from include.tiering.kafka.metadata_topic.contract import METADATA_TOPIC, OffsetBounds, metadata_partition_of
 from include.tiering.model.ownership import TopicOwner
 from include.tiering.model.segments import RemoteLogSegmentState, TopicIdPartition, Uuid, Verdict
-from include.tiering.segments.ingestion_contract import LOST, IngestPosition, MetadataTopicIdentity, RecordOutcome
+from include.tiering.segments.ingestion_contract import (
+    LOST,
+    IngestPosition,
+    MetadataTopicIdentity,
+    RecordOutcome,
+    UnreadRecords,
+)
 from include.tiering.segments.sql_changes import TIME_OF_STATE
 from include.tiering.segments.sql_rows import count_in, count_out, segment_row_of
 from include.tiering.segments.sql_verdicts import refresh_stop
 from include.tiering.segments.values import SegmentRow
+from include.tiering.units import format_utc
 
 INGESTER: Final = "ingest"
-_WAY_OUT: Final = "find out what happened to the topic, then run ./tiering ingest --from-beginning"
+_FROM_BEGINNING: Final = "run ./tiering ingest --from-beginning"
+_WAY_OUT: Final = f"find out what happened to the topic, then {_FROM_BEGINNING}"
 _OF_CLUSTER: Final = metadata_positions.c.cluster_id == bindparam("of_cluster")
 _ONE: Final = select(metadata_positions).where(
     _OF_CLUSTER, metadata_positions.c.metadata_partition == bindparam("of_number")
@@ -200,6 +208,35 @@ def record_ingestion(
     record_event(connection, cluster_id, EventKind.INGEST, subject, detail, author, now_ms)
 
 
+def unread_records(connection: Connection, cluster_id: str, since_ms: int, now_ms: int) -> UnreadRecords:
+    """Return what is not read of all records that the metadata topic had until `since_ms`.
+
+    Both times are by the database's clock. If `since_ms` is in the future, nothing counts as read since.
+    """
+    topic = topic_read(connection, cluster_id)
+    if topic is None:
+        return UnreadRecords((f"nothing of {METADATA_TOPIC} was read: run ./tiering ingest",))
+    not_read, deleted = [], []
+    if since_ms > now_ms:
+        not_read.append(
+            f"{format_utc(since_ms)} is in the future by the database's clock, which was ahead: {_FROM_BEGINNING},"
+            " or wait until then"
+        )
+    positions = {position.metadata_partition: position for position in positions_of(connection, cluster_id)}
+    for number in range(topic.partition_count):
+        position, why, where = positions.get(number), why_incomplete(positions, number), f"{METADATA_TOPIC}-{number}"
+        if why is None and position is not None:
+            if position.bounds_read_at_ms < since_ms <= now_ms:
+                why = f"{where} was read before that time: run ./tiering ingest"
+            elif position.first_offset is None:
+                why = f"at which offset the reading of {where} began is not known: {_FROM_BEGINNING}"
+        if why is not None:
+            not_read.append(why)
+        if position is not None and position.first_offset:
+            deleted.append(f"{where} begins at offset {position.first_offset}")
+    return UnreadRecords(tuple(not_read), tuple(deleted))
+
+
 def why_incomplete(positions: Mapping[int, IngestPosition], number: int) -> str | None:
     """Return why a metadata partition is not completely read (a stop, a lag and so on); None if it is."""
     position, where = positions.get(number), f"{METADATA_TOPIC}-{number}"
@@ -235,6 +272,7 @@ def _begin(
     values = {
         "cluster_id": cluster_id,
         "metadata_partition": number,
+        "first_offset": seen.begin,
         "next_offset": seen.begin,
         "end_offset": seen.end,
         "bounds_read_at_ms": now_ms,
@@ -252,9 +290,9 @@ def _store_topic(connection: Connection, cluster_id: str, topic: MetadataTopicId
 
 
 def _position_of(row: Row[Any]) -> IngestPosition:
-    return IngestPosition(
-        row.metadata_partition, row.next_offset, row.end_offset, row.bounds_read_at_ms, row.stopped, row.rereading_to
-    )
+    columns = row._asdict()
+    del columns["cluster_id"]
+    return IngestPosition(**columns)
 
 
 _TOMBSTONE: Final = int(RemoteLogSegmentState.DELETE_SEGMENT_FINISHED)

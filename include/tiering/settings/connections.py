@@ -6,7 +6,6 @@ key, always belong together.
 """
 
 import re
-import stat
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
@@ -14,6 +13,7 @@ from pydantic import BeforeValidator, Field, SecretStr
 
 from include.tiering.errors import SettingError, printable
 from include.tiering.settings.fields import MOST_INT, Section
+from include.tiering.settings.secret_files import open_to_others
 
 SecurityProtocol = Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
 SaslMechanism = Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
@@ -24,7 +24,6 @@ LEAST_TIMEOUT_MS: Final = 100
 DEFAULT_PUBLISHER_ID: Final = 424_242
 DEFAULT_SETTLE_MS: Final = 40_000
 _SERVER: Final = re.compile(r"(\[[0-9a-fA-F:.]+\]|[a-zA-Z0-9._-]{1,255}):([0-9]{1,5})\Z")
-_OTHERS_MAY_READ: Final = stat.S_IRWXG | stat.S_IRWXO
 _LOGIN: Final = ("sasl_username", "sasl_password")
 _CERTIFICATE: Final = ("ssl_certificate_location", "ssl_key_location", "ssl_key_password")
 _TLS: Final = ("ssl_ca_location", *_CERTIFICATE)
@@ -205,13 +204,11 @@ def _check_file(path: Path, name: str, *, is_secret: bool) -> None:
     shown = printable(str(path))
     try:
         with path.open("rb") as file:
-            mode = stat.S_IMODE(path.stat().st_mode)
+            mode = path.stat().st_mode
             is_empty = not file.read(1)
     except OSError as error:
         raise SettingError(f"{name}: {shown} cannot be read: {error.strerror or error}") from error
     if is_empty:
         raise SettingError(f"{name}: {shown} is empty")
-    if is_secret and mode & _OTHERS_MAY_READ:
-        raise SettingError(
-            f"{name}: {shown} is a private key and others may read or change it (mode {mode:04o}): chmod 600 it"
-        )
+    if is_secret and (refusal := open_to_others(f"{name}: {shown} is a private key", mode)):
+        raise SettingError(refusal)

@@ -5,7 +5,6 @@ Each source is a layer, `{setting name: (value, origin)}`: a TOML file, override
 
 import json
 import os
-import stat
 import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -27,6 +26,7 @@ from include.tiering.settings.catalogue import (
     nearest,
 )
 from include.tiering.settings.fields import default_metadata_url, has_password, mask_login, mask_url
+from include.tiering.settings.secret_files import open_to_others
 from include.tiering.units import accepted_suffixes
 
 Layer = dict[str, tuple[Any, str]]
@@ -60,7 +60,6 @@ POOL_CONFIGS: Final = frozenset(
 )
 """Sizes of pools that are no settings: Airflow has them. The reader pool's config is a setting as well."""
 
-_OTHERS_MAY_READ: Final = stat.S_IRWXG | stat.S_IRWXO
 _MAX_FILE_BYTES: Final = 1 << 20
 
 
@@ -73,12 +72,10 @@ def from_file(path: Path) -> Layer:
     """
     layer = from_mapping(_parse(path), f"file {printable(str(path))}")
     secrets = [name for name, (value, _) in layer.items() if _is_secret(name, value)]
-    mode = stat.S_IMODE(path.stat().st_mode)
-    if secrets and mode & _OTHERS_MAY_READ:
-        raise SettingError(
-            f"{printable(str(path))} holds a secret ({secrets[0]}) and others may read or change it (mode {mode:04o}): "
-            f"chmod 600 it, or set {by_name()[secrets[0]].environment_name} instead"
-        )
+    if secrets:
+        refusal = open_to_others(f"{printable(str(path))} holds a secret ({secrets[0]})", path.stat().st_mode)
+        if refusal:
+            raise SettingError(f"{refusal}, or set {by_name()[secrets[0]].environment_name} instead")
     return layer
 
 

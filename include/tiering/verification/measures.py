@@ -364,9 +364,29 @@ _ABOUT_BYTES: Final = {Depth.SHALLOW: 17 * 1024, Depth.DEEP: 1024}
 that it reads, which is larger if the last batch is large."""
 
 
-def bytes_to_read(segment: RemoteLogSegmentMetadata, depth: Depth) -> int:
-    """Return about how many bytes a measure of this segment reads from the store."""
+RANGES_OF_LOG: Final = {Depth.SHALLOW: 3, Depth.DEEP: 1}
+"""Reads of the log: the header of the first batch, the first batch, and the last batches; or all of it."""
+
+
+def bytes_to_read(segment: RemoteLogSegmentMetadata, depth: Depth, *, log_chunk_bytes: int = 1) -> int:
+    """Return about how many bytes a measure of this segment reads, without those that `bytes_to_read_back` returns.
+
+    Args:
+        segment: the segment.
+        depth: how deep it is measured.
+        log_chunk_bytes: see `ReadingCosts`. Chunks count as if compression saved nothing.
+    """
     log_bytes = segment.segment_size_bytes
-    indexes = log_bytes // _INTERVAL_BYTES * _INDEX_BYTES_PER_INTERVAL
-    of_log = log_bytes if depth is Depth.DEEP else 0
-    return of_log + indexes + _ABOUT_BYTES[depth]
+    of_log = log_bytes
+    if depth is Depth.SHALLOW:
+        of_log = RANGES_OF_LOG[depth] * min(log_chunk_bytes, log_bytes) if log_chunk_bytes > 1 else 0
+    return of_log + _index_bytes(segment) + _ABOUT_BYTES[depth]
+
+
+def bytes_to_read_back(segment: RemoteLogSegmentMetadata) -> int:
+    """Return about how many bytes a shallow measure reads to compute the checksums of a store that keeps none."""
+    return segment.segment_size_bytes + _index_bytes(segment) + _ABOUT_BYTES[Depth.DEEP]
+
+
+def _index_bytes(segment: RemoteLogSegmentMetadata) -> int:
+    return segment.segment_size_bytes // _INTERVAL_BYTES * _INDEX_BYTES_PER_INTERVAL

@@ -31,6 +31,7 @@ from fractions import Fraction
 from typing import Final, Protocol, Self
 
 from include.tiering.kafka.log_dirs.contract import matches
+from include.tiering.model.ownership import SegmentOrigin
 from include.tiering.model.reasons import Reason
 from include.tiering.model.segments import (
     Depth,
@@ -40,9 +41,12 @@ from include.tiering.model.segments import (
     Verdict,
 )
 from include.tiering.quotas.contract import QuotasInForce, Scope, fetch_scopes
+from include.tiering.remote_storage.contract import ReadingCosts
 from include.tiering.segments.contract import QualityResult, SegmentRow
 from include.tiering.units import GIB
-from include.tiering.verification.measures import bytes_to_read
+from include.tiering.verification.measures import RANGES_OF_LOG, bytes_to_read, bytes_to_read_back
+
+PLAIN_OBJECTS: Final = ReadingCosts()
 
 KEPT_PLANS_MS: Final = 30 * 24 * 60 * 60 * 1000
 """Age in milliseconds. Older plans are deleted when a new plan is stored."""
@@ -65,6 +69,8 @@ class VerificationOutcome(StrEnum):
 
     PLANNED: there is none yet. GONE: the segment was no longer FINISHED when it was to be read or recorded. MISSING: a
     batch found it missing in the store, which is no verdict yet: the limits of the whole plan decide it afterwards.
+    LOCKED: a batch could not decrypt it, because a private key is missing; it keeps its verdict, and the next plan that
+    finds it due reads it again.
     """
 
     PLANNED = "planned"
@@ -72,6 +78,7 @@ class VerificationOutcome(StrEnum):
     FAILED = "failed"
     GONE = "gone"
     MISSING = "missing"
+    LOCKED = "locked"
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +177,8 @@ class VerificationStore(Protocol):
     def record(self, run_id: str, results: Sequence[VerificationResult]) -> None:
         """Store the outcomes of planned segments, all or none. Idempotent. A later outcome replaces an earlier one.
 
-        MISSING is stored only for segments that are still PLANNED: a batch that is late does not undo a decision.
+        MISSING and LOCKED are stored only for segments that are still PLANNED: a batch that is late does not undo a
+        decision.
 
         Raises:
             StateConflictError: a segment is not in the plan.
@@ -216,36 +224,53 @@ def place_of(segment_id: RemoteLogSegmentId) -> int:
     return int.from_bytes(hashlib.blake2b(segment_id.id.value, digest_size=8).digest())
 
 
-_ABOUT_REQUESTS: Final = {Depth.SHALLOW: 8, Depth.DEEP: 6}
-"""Requests for object attributes, manifest, indexes and log: one range if deep, usually three ranges if shallow."""
-
-
 @dataclass(frozen=True, slots=True)
 class ReadCost:
-    """Estimated bytes to read and requests to send. `seconds`: the time at the fetch quota; None without a quota."""
+    """Estimated bytes to read and requests to send.
+
+    Attributes:
+        read_bytes: bytes that are charged to the fetch quota.
+        requests: for the attributes of each object, for each object other than the log, for the ranges of the log, and
+            for each object that is read back.
+        seconds: the time at the fetch quota; None without a quota.
+        read_back_bytes: bytes of objects that are read to compute checksums that the store does not keep. They are not
+            charged.
+    """
 
     read_bytes: int
     requests: int
     seconds: float | None
+    read_back_bytes: int = 0
 
 
 class CostOfReading:
-    """Adds up the estimated cost of reading segments."""
+    """Adds up the estimated cost of reading segments from a store with these `costs`."""
 
-    def __init__(self) -> None:
+    def __init__(self, costs: ReadingCosts = PLAIN_OBJECTS) -> None:
+        self._costs = costs
+        self._read_back_bytes = 0
         self._bytes_by_scope: Counter[Scope] = Counter()
         self._read_bytes = 0
         self._requests = 0
 
-    def add(self, segment: RemoteLogSegmentMetadata, depth: Depth) -> None:
-        size_bytes = bytes_to_read(segment, depth)
+    def add(
+        self, segment: RemoteLogSegmentMetadata, depth: Depth, origin: SegmentOrigin = SegmentOrigin.PLATFORM
+    ) -> None:
+        objects = self._costs.objects
+        size_bytes = bytes_to_read(segment, depth, log_chunk_bytes=self._costs.log_chunk_bytes)
         self._read_bytes += size_bytes
-        self._requests += _ABOUT_REQUESTS[depth]
+        self._requests += objects + (objects - 1) + RANGES_OF_LOG[depth]
+        # Brokers send no CRC-32C of a whole object, so a bucket keeps none for their segments.
+        if depth is Depth.SHALLOW and not (self._costs.keeps_checksums and origin is SegmentOrigin.PLATFORM):
+            self._read_back_bytes += bytes_to_read_back(segment)
+            self._requests += objects
         for scope in fetch_scopes(segment.broker_id, segment.topic_id_partition.topic):
             self._bytes_by_scope[scope] += size_bytes
 
     def total(self, quotas: QuotasInForce) -> ReadCost:
-        return ReadCost(self._read_bytes, self._requests, seconds_at(quotas, self._bytes_by_scope))
+        return ReadCost(
+            self._read_bytes, self._requests, seconds_at(quotas, self._bytes_by_scope), self._read_back_bytes
+        )
 
 
 def seconds_at(quotas: QuotasInForce, bytes_by_scope: Mapping[Scope, int]) -> float | None:
@@ -312,10 +337,11 @@ class _Chosen:
     row: SegmentRow
     reason: VerificationReason
     depth: Depth
+    log_chunk_bytes: int
 
     @property
     def planned_bytes(self) -> int:
-        return bytes_to_read(self.row.metadata, self.depth)
+        return bytes_to_read(self.row.metadata, self.depth, log_chunk_bytes=self.log_chunk_bytes)
 
     @property
     def urgency(self) -> tuple[int, int, int]:
@@ -335,6 +361,7 @@ def plan_verification(
     max_age_ms: int,
     limit_bytes: int | None = None,
     needs_deep: Callable[[SegmentRow], bool] = lambda _: False,
+    costs: ReadingCosts = PLAIN_OBJECTS,
 ) -> VerificationPlan:
     """Choose segments to verify and estimate the cost.
 
@@ -349,6 +376,7 @@ def plan_verification(
         limit_bytes: the most estimated bytes; the most urgent segment is planned even above it. None: no limit.
         needs_deep: called for chosen segments that failed; returns whether only a deep verification can clear the
             segment. It is then read deep, whatever `depth` is.
+        costs: what reads from the store cost, see `RemoteStorage.reading_costs`.
     """
     chosen: list[_Chosen] = []
     segments = size_bytes = 0
@@ -360,11 +388,11 @@ def plan_verification(
         reason = reason_of(row, sample, now_ms=now_ms, max_age_ms=max_age_ms)
         if reason is not None:
             failed_deep = row.verdict is Verdict.FAILED and needs_deep(row)
-            chosen.append(_Chosen(row, reason, Depth.DEEP if failed_deep else depth))
+            chosen.append(_Chosen(row, reason, Depth.DEEP if failed_deep else depth, costs.log_chunk_bytes))
     taken = list(_within(limit_bytes, chosen))
-    cost = CostOfReading()
+    cost = CostOfReading(costs)
     for verification in taken:
-        cost.add(verification.row.metadata, verification.depth)
+        cost.add(verification.row.metadata, verification.depth, verification.row.origin)
     return VerificationPlan(
         run_id,
         depth,

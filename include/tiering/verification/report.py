@@ -39,6 +39,7 @@ class VerificationPlanDocument(TypedDict):
     """What a verification would read. `of_segments` and `of_bytes` are those that it chooses from.
 
     `bytes` and `requests` are of the store; `seconds` is an estimate, or null. `left_out` are segments above a limit.
+    `read_back_bytes` are read in addition, for checksums that the store does not keep; no quota counts them.
     """
 
     depth: str
@@ -47,6 +48,7 @@ class VerificationPlanDocument(TypedDict):
     bytes: int
     of_bytes: int
     requests: int
+    read_back_bytes: int
     seconds: float | None
     left_out: int
     reasons: list[ReasonShare]
@@ -87,10 +89,12 @@ def cost_sentence(plan: VerificationPlan) -> str:
     if not plan.planned:
         return f"nothing to verify: none of {count(plan.segments, 'segment')} is due or requested" + _left_out(plan)
     cost = plan.cost
+    back = format_bytes(cost.read_back_bytes)
+    read_back = f"; {back} more for checksums that the store does not keep" if cost.read_back_bytes else ""
     takes = "no fetch quota" if cost.seconds is None else f"{format_duration(cost.seconds)} at the fetch quota"
     return (
         f"{len(plan.planned):,} of {count(plan.segments, 'segment')}, {plan.depth}: about "
-        f"{format_bytes(cost.read_bytes)} in {count(cost.requests, 'request')}, {takes}" + _left_out(plan)
+        f"{format_bytes(cost.read_bytes)} in {count(cost.requests, 'request')}, {takes}{read_back}" + _left_out(plan)
     )
 
 
@@ -106,6 +110,7 @@ def _plan_document(plan: VerificationPlan) -> VerificationPlanDocument:
         "bytes": plan.cost.read_bytes,
         "of_bytes": plan.size_bytes,
         "requests": plan.cost.requests,
+        "read_back_bytes": plan.cost.read_back_bytes,
         "seconds": None if plan.cost.seconds is None else round(plan.cost.seconds, 1),
         "left_out": plan.left_out,
         "reasons": [{**reason_members(reason), "segments": segments} for reason, segments, _ in _by_reason(plan)],
@@ -153,13 +158,15 @@ def _by_topic(plan: VerificationPlan) -> list[tuple[str, int, int]]:
 
 def present_verify(report: "VerifyReport", failed_copies: Sequence[FailedCopy] = ()) -> Presentation:
     """Present a verification. `failed_copies` are all segments that failed, in any run, and have no new copy yet."""
-    failed = len({finding.segment_id for finding in report.failed}) - report.failed_in_partition
+    failed = len({finding.segment_id for finding in report.failed}) - report.failed_beside
+    rules = "by rules about whole partitions"
+    only = f" ({report.failed_in_partition} only {rules})" if report.failed_in_partition else ""
     summary = (
-        f"verified {count(report.segments, 'segment')}: {report.segments - failed} passed, {failed} failed, "
+        f"verified {count(report.segments, 'segment')}: {report.segments - failed} passed, {failed} failed{only}, "
         f"{count(len(report.warnings), 'warning')}; read {format_bytes(report.bytes_read)}"
     )
-    if report.failed_in_partition:
-        summary += f"; {count(report.failed_in_partition, 'segment')} failed by rules about whole partitions"
+    if report.failed_beside:
+        summary += f"; {count(report.failed_beside, 'segment')} beside these failed {rules}"
     if not_opened := _not_opened(report):
         summary += f"; {count(len(not_opened), 'segment')} with batches too large to be opened"
     if report.gone:

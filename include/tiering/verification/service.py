@@ -192,6 +192,7 @@ class VerificationService:
             now_ms=self._now_ms(),
             max_age_ms=self._effective().verdict.max_age_ms,
             limit_bytes=limit_bytes,
+            costs=self._storage().reading_costs,
             needs_deep=lambda row: only_deep_clears(
                 self._metadata.quality_results(row.metadata.remote_log_segment_id), rules
             ),

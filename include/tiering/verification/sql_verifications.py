@@ -118,7 +118,7 @@ class SqlVerificationStore(ClusterStore):
                 values = {"outcome": str(result.outcome), "read_bytes": result.read_bytes, "recorded_at_ms": now_ms}
                 key = key_of(self._cluster_id, result.segment_id.topic_id_partition)
                 key |= {"of_run": run_id, "of_segment": str(result.segment_id.id)}
-                is_note = result.outcome is VerificationOutcome.MISSING
+                is_note = result.outcome in (VerificationOutcome.MISSING, VerificationOutcome.LOCKED)
                 if connection.execute(_NOTE if is_note else _RECORD, key | values).rowcount == 1:
                     continue
                 if not is_note or connection.execute(_IS_PLANNED, key).first() is None:

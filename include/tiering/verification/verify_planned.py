@@ -16,12 +16,14 @@ measures changes nothing.
 Several batches can share a plan, each with a part of it (`PlanShare`). None of them sees what the others miss, so none
 may decide what is lost: a batch notes what it found missing as MISSING in the plan, without a verdict. When all batches
 have ended, `conclude_missing` measures these segments again, and records those that are still missing, under the limits
-of the whole plan. If a segment of the plan was not read, it records nothing. A batch that still runs then, although it
-counts as dead, does not change what was decided: MISSING takes the place of no other outcome than PLANNED.
+of the whole plan. If a segment of the plan was not read, it records nothing. A segment that a batch cannot decrypt,
+because a private key is missing, is noted as LOCKED: it has a manifest, so it is not missing, and it counts neither as
+missing nor as found. A batch that still runs then, although it counts as dead, does not change what was decided:
+MISSING and LOCKED take the place of no other outcome than PLANNED.
 
     step      done when it is reached                      a crash right after it leaves         cleaned up by
-    missing   a batch noted what it found missing in the   nothing: no verdict is changed        -
-              group
+    missing   a batch noted what it found missing, or      nothing: no verdict is changed        -
+              could not decrypt, in the group
     concluded verdicts of what is still missing are        verdicts without an outcome in the    the next call, or the
               stored, and noted in the plan                plan, which count as failed before    next plan
 """
@@ -106,7 +108,8 @@ def verify_planned(
     Raises:
         RemoteStorageUnavailableError, ForeignStoreError, RuleEvaluationError: recorded results stay, the next call
             verifies the rest.
-        SegmentKeyError: segments whose private key is missing stay planned; everything else was verified.
+        SegmentKeyError: a private key is missing; everything else was verified. The segments that need it stay
+            planned, or with `share` become LOCKED.
         StoreInDoubtError: the missing segments may not count as lost; nothing was recorded for those held back.
     """
     return _verify_pages(
@@ -180,7 +183,7 @@ def _verify_pages(
 ) -> VerifyReport:
     """Verify the segments of each page. `read_page` gets the most segments, and leaves out what got an outcome.
 
-    If `decides` is False, missing segments are noted as MISSING and not decided.
+    If `decides` is False, missing segments are noted as MISSING and not decided, and locked ones as LOCKED.
     """
     began = clock.monotonic()
     tally, waiting = Tally(), dict[RemoteLogSegmentId, PlannedVerification]()
@@ -200,15 +203,6 @@ def _verify_pages(
         tally.gone += len(group) - len(verified)
         on_group()
 
-    def hold_back(held: Sequence[PlannedVerification], measured: Iterable[Measured]) -> None:
-        if decides:
-            waiting.update({verification.segment_id: verification for verification in held})
-        elif held:
-            read_bytes = {subject.segment_id: measure.bytes_read for subject, measure in measured}
-            outcome = VerificationOutcome.MISSING
-            noted = [VerificationResult(each.segment_id, outcome, read_bytes[each.segment_id]) for each in held]
-            plans.record(run_id, noted)
-
     for group in _planned_groups(pending, most_bytes):
         if not may_go_on():
             return tally.report(clock.monotonic() - began)
@@ -222,7 +216,10 @@ def _verify_pages(
         measured = without_locked(((by_text[measure.segment_id], measure) for measure in measure_all(wanted)), locked)
         ready = missing.sift(measured)
         held = {subject.segment_id for subject, _ in measured} - {subject.segment_id for subject, _ in ready}
-        hold_back([verification for verification in group if verification.segment_id in held], measured)
+        if decides:
+            waiting.update({planned.segment_id: planned for planned in group if planned.segment_id in held})
+        elif noted := _noted(group, measured, held, locked):
+            plans.record(run_id, noted)
         left = held | locked.keys()
         if rest := [verification for verification in group if verification.segment_id not in left]:
             record(rest, ready)
@@ -230,6 +227,21 @@ def _verify_pages(
         record([waiting[subject.segment_id] for subject, _ in lost], lost)
     require_keys(locked)
     return tally.report(clock.monotonic() - began)
+
+
+def _noted(
+    group: Sequence[PlannedVerification],
+    measured: Iterable[Measured],
+    missing: Collection[RemoteLogSegmentId],
+    locked: Collection[RemoteLogSegmentId],
+) -> list[VerificationResult]:
+    """Return the outcomes of a group that are no verdicts: MISSING and LOCKED."""
+    read_bytes = {subject.segment_id: measure.bytes_read for subject, measure in measured}
+    ids = [planned.segment_id for planned in group]
+    return [
+        *(VerificationResult(each, VerificationOutcome.MISSING, read_bytes[each]) for each in ids if each in missing),
+        *(VerificationResult(each, VerificationOutcome.LOCKED, 0) for each in ids if each in locked),
+    ]
 
 
 def measure_in_process(measurer: Measurer, on_read: Callable[[int], None] = lambda _: None) -> MeasureAll:

@@ -66,8 +66,8 @@ class VerifyReport:
     """The result of one call. `failed` has a finding for each broken rule that fails a segment, `warnings` the others.
 
     `gone` counts planned segments that were no longer FINISHED; `segments` counts the verified ones.
-    `failed_in_partition` counts segments, verified here or not, that fail a rule about their whole partition and were
-    not found to fail another rule in this call.
+    `failed_in_partition` counts verified segments that fail only rules about their whole partition, `failed_beside`
+    segments that fail such a rule and were not verified in this call.
     """
 
     segments: int
@@ -77,12 +77,21 @@ class VerifyReport:
     seconds: float
     gone: int = 0
     failed_in_partition: int = 0
+    failed_beside: int = 0
 
-    def with_partitions(self, failed: Sequence[QualityFinding], warnings: Sequence[QualityFinding]) -> Self:
-        """Return this report with the findings about whole partitions added."""
+    def with_partitions(
+        self, failed: Sequence[QualityFinding], warnings: Sequence[QualityFinding], *, verified: Collection[str]
+    ) -> Self:
+        """Return this report with the findings about whole partitions added; `verified` are the verified segments."""
         further = {finding.segment_id for finding in failed} - {finding.segment_id for finding in self.failed}
-        failed, warnings = (*self.failed, *failed), (*self.warnings, *warnings)
-        return replace(self, failed=failed, warnings=warnings, failed_in_partition=len(further))
+        beside = further.difference(verified)
+        return replace(
+            self,
+            failed=(*self.failed, *failed),
+            warnings=(*self.warnings, *warnings),
+            failed_in_partition=len(further) - len(beside),
+            failed_beside=len(beside),
+        )
 
 
 @dataclass(slots=True)

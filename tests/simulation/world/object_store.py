@@ -257,6 +257,11 @@ class ModelStore:
         )
 
     @property
+    def keeps_checksums(self) -> bool:
+        """Return False: a file system keeps none."""
+        return False
+
+    @property
     def leaves_uploads(self) -> bool:
         return False
 

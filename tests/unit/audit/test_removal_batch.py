@@ -1,7 +1,7 @@
 """One batch that removes orphans, against a real file store and a real SQLite database."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,6 +13,7 @@ from include.tiering.audit.plan_removals import PlannedRemoval, RemovalOutcome
 from include.tiering.audit.remove_orphans import OrphanRemover, RemovalBatch, RemovalResult, RemovalStep
 from include.tiering.errors import (
     ApprovalRequiredError,
+    DatabaseSetBackError,
     ForeignStoreError,
     IllegalTransitionError,
     RemoteStorageError,
@@ -73,6 +74,7 @@ class World(Deployment):
         self.is_foreign = False
         self.attempts_per_group = 333
         self.number = 0
+        self.require_allowed: Callable[[], None] = lambda: None
 
     def require_ours(self) -> None:
         if self.is_foreign:
@@ -110,6 +112,7 @@ class World(Deployment):
             remover,
             SameLimiter(UnlimitedBytes()),
             self.loop("run", "batch"),
+            self.require_allowed,
             self.clock,
             run_id="run",
             batch_id="batch",
@@ -148,6 +151,19 @@ class TestRemoval:
         world.attempts_per_group = 2
         assert len(world.batch().of(REMOVED)) == 15
         assert world.stored_keys() == set()
+
+    def test_of_no_further_group_once_a_guard_is_active(self, world):
+        world.plan(*(world.orphan() for _ in range(3)))
+        world.attempts_per_group = 1
+
+        def require_allowed() -> None:
+            if REMOVED in world.outcomes():
+                raise DatabaseSetBackError("an audit found that the database was set back")
+
+        world.require_allowed = require_allowed
+        with pytest.raises(DatabaseSetBackError):
+            world.batch()
+        assert sorted(world.outcomes()) == [PLANNED] * 6 + [REMOVED] * 3
 
     def test_its_progress_counts_the_bytes_of_all_groups(self, world):
         attempts = [world.orphan(), world.orphan(PAYMENTS)]

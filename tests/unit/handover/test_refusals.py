@@ -71,7 +71,16 @@ def test_what_brokers_tiered_and_deleted_before_is_remembered(world):
     ("own", "wanted", "said"),
     [
         ({"local.retention.bytes": "900001"}, LocalRetention(), "local-retention-fits-total: local.retention."),
-        ({"local.retention.ms": "-1"}, LocalRetention(), "BrokersRefusedError: local.retention."),
+        (
+            {"local.retention.ms": "-1"},
+            LocalRetention(),
+            "local-retention-fits-total: local.retention.ms would be -1 (unlimited) at the end, but retention.ms is ",
+        ),
+        (
+            {"local.retention.bytes": "-1"},
+            LocalRetention(),
+            "local-retention-fits-total: local.retention.bytes would be -1 (unlimited) at the end, but retention.bytes",
+        ),
         ({}, LocalRetention(None, 900_001), "local-retention-fits-total: local.retention."),
     ],
 )
@@ -84,6 +93,24 @@ def test_what_brokers_would_refuse_at_the_end_is_refused_at_the_beginning(tmp_pa
         assert (stopped.step, stopped.state) == (HandoverStep.PRECONDITIONS, HandoverState.STOPPED)
         assert stopped.detail.startswith(said)
         assert world.configs == {**OLD_RETENTION, **own}
+
+
+@pytest.mark.parametrize(
+    ("own", "wanted"),
+    [
+        ({"local.retention.bytes": "-1"}, LocalRetention(None, 1_000)),
+        ({"local.retention.bytes": "-1", "retention.bytes": "-1"}, LocalRetention()),
+        ({"local.retention.bytes": "-2", "local.retention.ms": "-2"}, LocalRetention()),
+    ],
+    ids=["a limit is asked for", "no total limit", "as the total"],
+)
+def test_local_retention_that_brokers_accept_at_the_end_is_no_reason_to_refuse(tmp_path, own, wanted):
+    with handover_world(tmp_path, partitions=1, segments=2) as world:
+        world.brokers.alter_topic_configs(TOPIC, own)
+        world.begin(wanted)
+        world.carry_on()
+        checks = world.handovers.checks(world.handover.handover_id, HandoverStep.PRECONDITIONS)
+        assert [str(one.outcome) for one in checks if one.name == "local-retention-fits-total"] == ["passed"]
 
 
 def test_a_failed_segment_stops_at_the_gate(world):

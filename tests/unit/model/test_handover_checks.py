@@ -182,6 +182,13 @@ PROVOKED = [
         "local.retention.ms would be 1001 at the end, more than retention.ms 1000",
     ),
     (
+        BEFORE,
+        "local-retention-fits-total",
+        REFUSED,
+        replace(SOUND, old_configs={"retention.ms": "1000", "local.retention.ms": "-1"}),
+        "local.retention.ms would be -1 (unlimited) at the end, but retention.ms is 1000",
+    ),
+    (
         LOCAL_RETENTION,
         "retention-bytes-is-safe",
         REFUSED,

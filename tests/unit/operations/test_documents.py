@@ -362,13 +362,23 @@ def test_verify() -> None:
 def test_segments_that_fail_with_their_partition_are_not_subtracted_from_those_that_were_verified() -> None:
     ids = [f"{number:021d}A" for number in range(3)]
     findings = [QualityFinding("orders", 0, sample.TOPIC_ID_TEXT, id_, 100, "Q401", "partition", "gap") for id_ in ids]
-    report = VerifyReport(1, (findings[0],), (), 2048, 0.5).with_partitions(findings, ())
+    report = VerifyReport(1, (findings[0],), (), 2048, 0.5).with_partitions(findings, (), verified=ids[:1])
     assert present_verify(report).summary == (
-        "verified 1 segment: 0 passed, 1 failed, 0 warnings; read 2.0 KiB; 2 segments failed by rules about whole "
-        "partitions"
+        "verified 1 segment: 0 passed, 1 failed, 0 warnings; read 2.0 KiB; 2 segments beside these failed by rules"
+        " about whole partitions"
     )
-    passed = VerifyReport(1, (), (), 2048, 0.5).with_partitions(findings[1:], ())
-    assert present_verify(passed).summary.startswith("verified 1 segment: 1 passed, 0 failed")
+    passed = VerifyReport(1, (), (), 2048, 0.5).with_partitions(findings[1:], (), verified=ids[:1])
+    assert present_verify(passed).summary.startswith("verified 1 segment: 1 passed, 0 failed, ")
+
+
+def test_a_verified_segment_that_fails_with_its_partition_did_not_pass() -> None:
+    ids = [f"{number:021d}A" for number in range(3)]
+    findings = [QualityFinding("orders", 0, sample.TOPIC_ID_TEXT, id_, 100, "Q401", "partition", "gap") for id_ in ids]
+    report = VerifyReport(7, (), (), 2048, 0.5).with_partitions(findings, (), verified=ids[:2])
+    assert present_verify(report).summary == (
+        "verified 7 segments: 5 passed, 2 failed (2 only by rules about whole partitions), 0 warnings; read 2.0 KiB;"
+        " 1 segment beside these failed by rules about whole partitions"
+    )
 
 
 def test_verify_names_what_is_not_served_with_its_offsets_and_what_becomes_of_it() -> None:

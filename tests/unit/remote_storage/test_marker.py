@@ -205,6 +205,7 @@ OF_THE_MARKER: Final = {"create_marker", "replace_marker", "replaces_conditional
 """They compare with what they find themselves; the last writes and removes an object of its own."""
 READS: Final = {
     "required_kinds": lambda storage: storage.required_kinds,
+    "reading_costs": lambda storage: storage.reading_costs,
     "require_copyable": lambda storage: storage.require_copyable(METADATA),
     "custom_metadata": lambda storage: storage.custom_metadata(METADATA, 1000),
     "stat_log_segment": lambda storage: storage.stat_log_segment(METADATA),

@@ -8,7 +8,7 @@ from typing import Any
 import google_crc32c
 import pytest
 
-from include.tiering.errors import RemoteStorageUnavailableError, StoreInDoubtError
+from include.tiering.errors import RemoteStorageUnavailableError, SegmentKeyError, StoreInDoubtError
 from include.tiering.model.segments import Depth, RemoteLogSegmentId, RemoteLogSegmentState, TopicIdPartition, Verdict
 from include.tiering.quotas.contract import UnlimitedBytes
 from include.tiering.segments.contract import QualityResult, Verification
@@ -40,7 +40,7 @@ from tests.doubles.quotas import NoQuotas
 from tests.doubles.stored_log import CopiedPartition, copied_partition
 
 RUN = "run-1"
-PLANNED, PASSED, FAILED, GONE, MISSING = VerificationOutcome
+PLANNED, PASSED, FAILED, GONE, MISSING, LOCKED = VerificationOutcome
 
 
 class CountedQuotas(NoQuotas):
@@ -521,3 +521,23 @@ class TestSharedByBatches:
 )
 def test_a_plan_has_as_many_batches_as_are_worth_their_start(segments: int, read_bytes: int, expected: int) -> None:
     assert batches_for(segments, read_bytes, at_most=8) == expected
+
+
+def test_a_segment_that_cannot_be_decrypted_holds_up_no_conclusion(scene: Scene) -> None:
+    """A batch notes it as LOCKED and names it; what others miss is decided, and the next plan reads it again."""
+    scene.plan()
+    scene.partition.object_path(scene.partition.rows[2], "log").unlink()
+    locked = str(scene.id_of(1).id)
+
+    def without_one_key(wanted: Sequence[ToMeasure]) -> Iterable[SegmentMeasure | LockedSegment]:
+        for measure in scene.measure_all(wanted):
+            is_locked = measure.segment_id == locked
+            yield LockedSegment(locked, "encrypted for key pair 'nobody'") if is_locked else measure
+
+    with pytest.raises(SegmentKeyError, match="'nobody'"):
+        scene.verify(without_one_key, share=PlanShare(0, 1))
+    assert [one.segment_id for one in scene.plans.planned(RUN, LOCKED)] == [scene.id_of(1)]
+    assert scene.plans.pending(RUN, at_most=1, share=PlanShare(0, 1)) == []
+    report = scene.conclude()
+    assert {finding.segment_id for finding in report.failed} == {str(scene.id_of(2).id)}
+    assert scene.metadata.rows[scene.id_of(1)].verdict is Verdict.NONE

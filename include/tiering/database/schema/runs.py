@@ -213,7 +213,7 @@ planned_verifications: Final = Table(
     Column("depth", Text, nullable=False, comment="shallow or deep"),
     Column("reason", Text, nullable=False, comment="why it was chosen"),
     Column("planned_bytes", BigInteger, nullable=False, comment="estimated bytes to read"),
-    Column("outcome", Text, nullable=False, comment="planned, passed, failed, gone, missing"),
+    Column("outcome", Text, nullable=False, comment="planned, passed, failed, gone, missing, locked"),
     Column("read_bytes", BigInteger, comment="bytes read"),
     Column("recorded_at_ms", BigInteger),
     ForeignKeyConstraint(_RUN, [f"runs.{name}" for name in _RUN]),

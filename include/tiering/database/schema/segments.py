@@ -219,6 +219,7 @@ metadata_positions: Final = Table(
     Column("bounds_read_at_ms", BigInteger, nullable=False, comment="when the cluster last answered"),
     Column("stopped", Text, comment="why no record from next_offset on is read; null: not stopped"),
     Column("rereading_to", BigInteger, comment="read again from the beginning up to here (exclusive); null: complete"),
+    Column("first_offset", BigInteger, comment="where the reading began; null: not known"),
     comment="updated in the transaction that applies the records before it",
 )
 

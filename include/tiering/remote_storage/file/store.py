@@ -270,6 +270,11 @@ class FileObjectStore:
                 yield ObjectEntry(key, size_bytes)
 
     @property
+    def keeps_checksums(self) -> bool:
+        """Return False: a file system keeps none."""
+        return False
+
+    @property
     def leaves_uploads(self) -> bool:
         """Return False: an object is complete when its temporary file is gone, durably."""
         return False

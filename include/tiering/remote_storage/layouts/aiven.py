@@ -66,6 +66,7 @@ class AivenLayout:
 
     name: Final = "aiven"
     required_kinds: Final = frozenset(_KINDS)
+    most_objects: Final = len(_KINDS)
     staging_prefix: Final = ""
 
     def __init__(
@@ -80,6 +81,10 @@ class AivenLayout:
         self._form = form
         self._keys = keys
         self._random_bytes = random_bytes
+
+    @property
+    def log_chunk_bytes(self) -> int:
+        return self._form.chunk_size_bytes if self._form.compresses or self._form.encrypts else 1
 
     def keys(self, metadata: RemoteLogSegmentMetadata) -> tuple[tuple[ObjectKind, str], ...]:
         return tuple((kind, self._key(metadata, kind)) for kind in _KINDS)

@@ -70,6 +70,16 @@ class SegmentLayout(Protocol):
         ...
 
     @property
+    def most_objects(self) -> int:
+        """How many objects a segment may have."""
+        ...
+
+    @property
+    def log_chunk_bytes(self) -> int:
+        """See `ReadingCosts.log_chunk_bytes`."""
+        ...
+
+    @property
     def staging_prefix(self) -> str:
         """Prefix of the keys of unfinished files in a file store, ending in a slash; empty: next to the objects."""
         ...

@@ -12,7 +12,6 @@ them. Group and others must have no permission on the file of a private key; the
 """
 
 import os
-import stat
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -28,6 +27,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from include.tiering.errors import FormatError, SegmentKeyError, SettingError, printable
 from include.tiering.formats.aiven_chunks import ENCRYPTION_OVERHEAD_BYTES, IV_BYTES
 from include.tiering.formats.aiven_manifest import Encryption
+from include.tiering.settings.secret_files import open_to_others
 
 DATA_KEY_BYTES: Final = 32
 AAD_BYTES: Final = 32
@@ -35,7 +35,6 @@ LEAST_MODULUS_BITS: Final = 1296
 """162 bytes: OAEP with SHA3-512 needs 130 bytes in addition to the 32 bytes of the data key."""
 _MAX_FILE_BYTES: Final = 1 << 16
 _CACHED_KEYS: Final = 256
-_OTHERS_MAY_READ: Final = stat.S_IRWXG | stat.S_IRWXO
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,14 +182,12 @@ def _private_key(path: Path) -> RSA.RsaKey:
 def _content(path: Path, *, is_secret: bool = False) -> bytes:
     try:
         with path.open("rb") as file:
-            mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
+            mode = os.fstat(file.fileno()).st_mode
             content = file.read(_MAX_FILE_BYTES + 1)
     except OSError as error:
         raise SettingError(f"key file {_shown(path)} cannot be read: {error.strerror or error}") from error
-    if is_secret and mode & _OTHERS_MAY_READ:
-        raise SettingError(
-            f"key file {_shown(path)} is a private key that others may read or change (mode {mode:04o}): chmod 600"
-        )
+    if is_secret and (refusal := open_to_others(f"key file {_shown(path)} is a private key", mode)):
+        raise SettingError(refusal)
     if len(content) > _MAX_FILE_BYTES:
         raise SettingError(f"key file {_shown(path)} is larger than {_MAX_FILE_BYTES} bytes")
     return content

@@ -58,6 +58,8 @@ class LocalTieredStorageLayout:
 
     name: Final = "local_tiered_storage"
     required_kinds: Final = frozenset(_KINDS) - {ObjectKind.TRANSACTION_INDEX}
+    most_objects: Final = len(_KINDS)
+    log_chunk_bytes: Final = 1
     staging_prefix: Final = STAGING_PREFIX
 
     def keys(self, metadata: RemoteLogSegmentMetadata) -> tuple[tuple[ObjectKind, str], ...]:

@@ -224,6 +224,11 @@ class S3ObjectStore:
             yield ObjectEntry(found["Key"].removeprefix(self._prefix), int(found["Size"]))
 
     @property
+    def keeps_checksums(self) -> bool:
+        """Return True: every object is sent with its checksum."""
+        return True
+
+    @property
     def leaves_uploads(self) -> bool:
         """Return True: if the answer with an upload's id is lost, the SDK begins a second upload of the same object."""
         return True

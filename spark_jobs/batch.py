@@ -119,7 +119,7 @@ def run_once(spark: Spark, task: Task) -> Mapping[str, Any]:
         SettingError: Spark may run the task more than once.
     """
     if isinstance(spark, SparkContext):
-        require_single_attempt(spark.getConf().get)
+        require_single_attempt(dict(spark.getConf().getAll()).get)
         (outcome,) = spark.parallelize([None], numSlices=1).map(lambda _: task()).collect()
     else:
         require_single_attempt(spark.conf.get)

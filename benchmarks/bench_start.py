@@ -1,21 +1,22 @@
-"""Time from the trigger of a batch to the first byte that it writes, and where it goes.
+"""Time from the trigger of a batch to the first byte that it writes, and where it goes; the start of `./tiering copy`.
 
     python -m benchmarks.bench_start
-    python -m benchmarks.bench_start --repeats 5 --ways inline spark-submit-class-archive
+    python -m benchmarks.bench_start --repeats 5 --ways inline airflow
 
 Each round plans a run of one small topic of the bundled log directories into a file store of its own and starts one
 batch, by turns in each way, so that a busy machine disturbs all alike:
 
-  inline                       a Python process that runs the batch itself
-  spark-submit                 Spark's defaults
-  spark-submit-fast-jvm        serial collector, first compiler only, no performance counters
-  spark-submit-class-archive   the same with an AppCDS archive (built before, not counted)
-  spark-connect                a client of a Spark Connect server that runs already; its first batch is left out
+  inline          a Python process that runs the batch itself
+  spark-submit    Spark's defaults, and no class archive
+  airflow         as Airflow's task submits it, with a class archive (built before, not counted)
+  spark-connect   a client of a Spark Connect server that runs already; its first batch is left out
 
 Standard output is one JSON object; per way and stage the median over the rounds, in seconds:
   to_driver, to_session, to_task, to_batch, to_first_byte    each since the trigger
   to_exit                                                    the whole process
   cpu                                                        of the process, its children, and the server for Connect
+  peak_mib                                                   of the process and all below it at once
+  nothing_to_do                                              CPU of `./tiering copy` after the batch
 """
 
 import argparse
@@ -36,10 +37,12 @@ from typing import Any, Final
 
 import psutil
 
+from benchmarks.bench_sizes import watched_memory
+from include.tiering.units import MIB
 from local.class_archive import class_archive
 from local.java import java_environment
 from tests.doubles.archive import RUN_ID, planned_run
-from tests.doubles.spark import FAST_START, ROOT, submit_command, submit_environment
+from tests.doubles.spark import FAST_START, ROOT, as_airflow_submits, submit_command, submit_environment
 
 JOB: Final = "copying.py"
 ARGUMENTS: Final = ("--run-id", RUN_ID, "--batch-id", "bench")
@@ -50,7 +53,7 @@ began_ms = time.time_ns() // 1_000_000
 from include.tiering.app import open_app
 with open_app() as tiering:
     batch_began_ms = time.time_ns() // 1_000_000
-    result = tiering.copy_batch("run-1", "bench")
+    result = tiering.copying.run_batch("run-1", "bench")
 print(json.dumps({"copied": len(result.copied), "driver_began_ms": began_ms, "batch_began_ms": batch_began_ms}))
 """
 
@@ -62,13 +65,9 @@ class Ways:
         self._scratch = scratch
         self._known: dict[str, Callable[[], tuple[list[str], dict[str, str]]]] = {
             "inline": lambda: ([sys.executable, "-c", _INLINE], {"PYTHONPATH": str(ROOT)}),
-            "spark-submit": lambda: self._submit(""),
-            "spark-submit-fast-jvm": lambda: self._submit(FAST_START),
+            "spark-submit": lambda: (submit_command(JOB, ARGUMENTS, scratch, java_options=""), {}),
+            "airflow": lambda: as_airflow_submits(JOB, ARGUMENTS, scratch, archive),
         }
-        if archive is not None:
-            self._known["spark-submit-class-archive"] = lambda: self._submit(
-                f"{FAST_START} -XX:SharedArchiveFile={archive}"
-            )
         if connect_url is not None:
             command = [sys.executable, "-m", "spark_jobs.copying", *ARGUMENTS]
             self._known["spark-connect"] = lambda: (command, {"PYTHONPATH": str(ROOT), "SPARK_REMOTE": connect_url})
@@ -83,9 +82,6 @@ class Ways:
     def names(self) -> tuple[str, ...]:
         return tuple(self._known)
 
-    def _submit(self, java_options: str) -> tuple[list[str], dict[str, str]]:
-        return submit_command(JOB, ARGUMENTS, self._scratch, java_options=java_options), {}
-
 
 def measure(command: Sequence[str], environment: Mapping[str, str], store: Path) -> dict[str, float]:
     """Seconds since the trigger.
@@ -95,11 +91,17 @@ def measure(command: Sequence[str], environment: Mapping[str, str], store: Path)
     """
     cpu_before = _cpu_seconds()
     triggered = time.time()
-    done = subprocess.run(command, env=environment, cwd=store.parent, capture_output=True, text=True, check=False)
+    with (
+        subprocess.Popen(
+            command, env=environment, cwd=store.parent, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        ) as process,
+        watched_memory(process.pid) as peak,
+    ):
+        output = process.communicate()[0]
     exited = time.time()
-    outcome = json.loads(done.stdout.splitlines()[-1]) if done.returncode == 0 else {}
+    outcome = json.loads(output.splitlines()[-1]) if process.returncode == 0 else {}
     if not outcome.get("copied"):
-        raise SystemExit(f"{command[:2]} copied nothing: {done.stdout[-500:]} {done.stderr[-2000:]}")
+        raise SystemExit(f"{command[:2]} copied nothing, exit code {process.returncode}: {output[-500:]}")
     seconds = {
         f"to_{stage}": outcome[f"{stage}_began_ms"] / 1000 - triggered
         for stage in STAGES
@@ -107,7 +109,16 @@ def measure(command: Sequence[str], environment: Mapping[str, str], store: Path)
     }
     first_byte = min(path.stat().st_mtime for path in store.rglob("*.log"))
     cpu = _cpu_seconds() - cpu_before
-    return {**seconds, "to_first_byte": first_byte - triggered, "to_exit": exited - triggered, "cpu": cpu}
+    whole = {"to_exit": exited - triggered, "cpu": cpu, "peak_mib": peak[0] / MIB}
+    return {**seconds, "to_first_byte": first_byte - triggered, **whole}
+
+
+def nothing_to_do(config: Path) -> float:
+    """CPU seconds of `./tiering copy` after a batch has copied all."""
+    before = _cpu_seconds()
+    variables = {"TIERING_CONFIG": str(config), "PATH": os.environ["PATH"], "HOME": os.environ["HOME"]}
+    subprocess.run([ROOT / "tiering", "copy"], env=variables, stdout=subprocess.DEVNULL, check=True)
+    return _cpu_seconds() - before
 
 
 def _cpu_seconds() -> float:
@@ -163,7 +174,7 @@ def one_round(ways: Ways, way: str, directory: Path) -> dict[str, float]:
     directory.mkdir()
     config = planned_run(directory, topics='["trimmed"]')
     command, environment = ways.command(way, config)
-    return measure(command, environment, directory / "store")
+    return {**measure(command, environment, directory / "store"), "nothing_to_do": nothing_to_do(config)}
 
 
 def run(repeats: int, wanted: Sequence[str]) -> dict[str, Any]:

@@ -14,7 +14,8 @@ Log dirs are only read.
 * **plan** decides for each partition which segments may be copied now, and how many batches to start. It logs each
   partition that has to wait, with the reason. If there is nothing to copy, no batch starts.
 * **copy** is mapped over the batches. Each batch takes one slot of the pool `remote_log_copier` and copies one
-  partition after another until none is left or its time is over. The pool can be resized while batches run;
+  partition after another until none is left or its time is over. A batch that gets its slot when no partition is left
+  for it ends without starting Spark, and its log says so. The pool can be resized while batches run;
   `./tiering pause` stops all sending within a second. For each `queue` that settings of log dirs name there are the
   tasks **batches_&lt;queue&gt;** and **copy_&lt;queue&gt;**, whose batches run on the workers of that queue.
 * **quality_gate** verifies the segments that this run copied, and those that earlier runs left without a verdict: it

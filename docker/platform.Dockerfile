@@ -14,6 +14,7 @@ WORKDIR /opt/tiering
 COPY --chown=tiering pyproject.toml uv.lock ./
 RUN uv sync --frozen --no-default-groups --compile-bytecode --no-cache
 COPY --chown=tiering . .
+RUN .venv/bin/python -m compileall -q include plugins spark_jobs dags
 
 ENV AIRFLOW_HOME=/var/lib/airflow \
     AIRFLOW__CORE__DAGS_FOLDER=/opt/tiering/dags \

@@ -13,14 +13,13 @@ Exit codes: 0 nothing failed; 1 an error that a retry cannot cure, also of one s
 
 import argparse
 import json
+import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Union
 
-import pyarrow as pa
-from pyspark import TaskContext
-from pyspark.sql import SparkSession
+from pyspark import SparkConf, SparkContext, TaskContext
 
 from include.tiering.cli.exit_codes import ExitCode, code_of
 from include.tiering.clock import SystemClock
@@ -28,6 +27,9 @@ from include.tiering.errors import SettingError, TieringError
 from spark_jobs.shared import ParentWatch, failed_outcome, refusal
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
+
     from include.tiering.app import App
 
 
@@ -56,11 +58,10 @@ def require_single_attempt(conf: ReadConf) -> None:
 
 _GRACE_SECONDS: Final = 2.0
 now_ms: Final = SystemClock().now_ms
-Task = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+Task = Callable[[], str]
+"""The one task of a job: runs the batch and returns its outcome as JSON."""
 RunBatch = Callable[["App", Callable[[], bool]], dict[str, Any]]
 """Arguments: the library, and a function that returns whether the parent processes live. Returns the outcome."""
-
-_OUTCOME: Final = pa.schema([("outcome", pa.string())])
 
 
 def batch_parser(name: str, description: str) -> argparse.ArgumentParser:
@@ -74,14 +75,12 @@ def batch_parser(name: str, description: str) -> argparse.ArgumentParser:
 
 
 def as_task(run_batch: RunBatch, config: Path | None) -> Task:
-    """Return the function of the Spark task, which runs the batch and yields one row with its outcome as JSON."""
+    """Return the function of the Spark task."""
 
-    def run(rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for _ in rows:
-            began_ms = now_ms()
-            with ParentWatch(grace_seconds=_GRACE_SECONDS) as watch:
-                outcome = {**_run_where_the_task_is(run_batch, config, watch), "task_began_ms": began_ms}
-            yield pa.RecordBatch.from_pylist([{"outcome": json.dumps(outcome)}], schema=_OUTCOME)
+    def run() -> str:
+        began_ms = now_ms()
+        with ParentWatch(grace_seconds=_GRACE_SECONDS) as watch:
+            return json.dumps({**_run_where_the_task_is(run_batch, config, watch), "task_began_ms": began_ms})
 
     return run
 
@@ -109,21 +108,51 @@ def exit_code_of(*, failed: bool, worth_retrying: bool, stopped: bool) -> int:
     return ExitCode.RETRY if failed or stopped else ExitCode.DONE
 
 
-def run_once(session: SparkSession, task: Task) -> Mapping[str, Any]:
-    """Run the task as one Spark job with one partition and one row; return its outcome.
+Spark = Union[SparkContext, "SparkSession"]
+"""A Spark of this process, or a session with a Spark Connect server, which offers data frames only."""
+
+
+def run_once(spark: Spark, task: Task) -> Mapping[str, Any]:
+    """Run the task as one Spark job with one partition; return its outcome.
 
     Raises:
         SettingError: Spark may run the task more than once.
     """
-    require_single_attempt(session.conf.get)
-    (row,) = session.range(0, 1, 1, numPartitions=1).mapInArrow(task, "outcome string").collect()
-    return dict(json.loads(row.outcome))
+    if isinstance(spark, SparkContext):
+        require_single_attempt(dict(spark.getConf().getAll()).get)
+        (outcome,) = spark.parallelize([None], numSlices=1).map(lambda _: task()).collect()
+    else:
+        require_single_attempt(spark.conf.get)
+        frame = spark.range(0, 1, 1, numPartitions=1)
+        ((outcome,),) = frame.mapInArrow(_in_arrow(task), "outcome string").collect()
+    return dict(json.loads(outcome))
 
 
-def attempt(session: SparkSession, task: Task) -> Mapping[str, Any]:
+def _in_arrow(task: Task) -> "Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]":
+    """Return the task as a function for `mapInArrow`: one row with the outcome for each batch of rows."""
+
+    def run(rows: "Iterator[pa.RecordBatch]") -> "Iterator[pa.RecordBatch]":
+        import pyarrow as pa
+
+        for _ in rows:
+            yield pa.RecordBatch.from_pydict({"outcome": [task()]})
+
+    return run
+
+
+def _begin(name: str) -> Spark:
+    """Start a SparkContext, in half of the time of a session; connect to a server if SPARK_REMOTE names one."""
+    if "SPARK_REMOTE" not in os.environ:
+        return SparkContext.getOrCreate(SparkConf().setAppName(name))
+    from pyspark.sql import SparkSession
+
+    return SparkSession.builder.appName(name).getOrCreate()
+
+
+def attempt(spark: Spark, task: Task) -> Mapping[str, Any]:
     """Return the outcome of `run_once`, also for a wrong setting or a lost task; other errors are raised."""
     try:
-        return run_once(session, task)
+        return run_once(spark, task)
     except Exception as error:
         if (outcome := failed_outcome(error, lost="the task")) is None:
             raise
@@ -131,15 +160,15 @@ def attempt(session: SparkSession, task: Task) -> Mapping[str, Any]:
 
 
 def run_job(job: str, options: argparse.Namespace, task: Task) -> int:
-    """Start a session, run the task, print the outcome as one line; return the exit code."""
+    """Start Spark, run the task, print the outcome as one line; return the exit code."""
     driver_began_ms = now_ms()
     with ParentWatch():
-        session = SparkSession.builder.appName(f"tiering.{job} {options.run_id}/{options.batch_id}").getOrCreate()
+        spark = _begin(f"tiering.{job} {options.run_id}/{options.batch_id}")
         session_began_ms = now_ms()
         try:
-            outcome = attempt(session, task)
+            outcome = attempt(spark, task)
         finally:
-            session.stop()
+            spark.stop()
     began = {"driver_began_ms": driver_began_ms, "session_began_ms": session_began_ms}
     print(json.dumps({"run_id": options.run_id, "batch_id": options.batch_id, **outcome, **began}))
     return int(outcome["exit_code"])

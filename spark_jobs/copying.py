@@ -14,13 +14,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from include.tiering.copying.copy_batch import BatchResult
-from include.tiering.runs.batch import BatchEnd
 from include.tiering.runs.contract import ANYWHERE, Placement
 from spark_jobs.batch import Task, as_task, batch_parser, exit_code_of, run_job
 
 if TYPE_CHECKING:
     from include.tiering.app import App
+    from include.tiering.copying.copy_batch import BatchResult
 
 
 def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
@@ -43,8 +42,10 @@ def batch_task(
     return as_task(run_batch, config)
 
 
-def outcome_of(result: BatchResult) -> dict[str, Any]:
+def outcome_of(result: "BatchResult") -> dict[str, Any]:
     """Return counts and the exit code; the database has the ids of segments and the reasons."""
+    from include.tiering.runs.batch import BatchEnd
+
     stopped = result.ended is BatchEnd.STOPPED
     return {
         "exit_code": exit_code_of(failed=bool(result.failed), worth_retrying=result.worth_retrying, stopped=stopped),

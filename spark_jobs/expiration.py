@@ -12,12 +12,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from include.tiering.expiration.delete_segments import DeleteResult
-from include.tiering.runs.batch import BatchEnd
 from spark_jobs.batch import Task, as_task, batch_parser, exit_code_of, run_job
 
 if TYPE_CHECKING:
     from include.tiering.app import App
+    from include.tiering.expiration.delete_segments import DeleteResult
 
 
 def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
@@ -33,8 +32,10 @@ def batch_task(run_id: str, batch_id: str, pool: str | None, config: Path | None
     return as_task(run_batch, config)
 
 
-def outcome_of(result: DeleteResult) -> dict[str, Any]:
+def outcome_of(result: "DeleteResult") -> dict[str, Any]:
     """Return counts and the exit code; the database has the ids of segments and the reasons."""
+    from include.tiering.runs.batch import BatchEnd
+
     stopped = result.ended is BatchEnd.STOPPED
     return {
         "exit_code": exit_code_of(failed=bool(result.failed), worth_retrying=result.worth_retrying, stopped=stopped),

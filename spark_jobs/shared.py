@@ -17,20 +17,22 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from pyspark.errors import PySparkException, PythonException
-from pyspark.sql import SparkSession
 
 from include.tiering.cli.exit_codes import ExitCode, code_of
 from include.tiering.errors import MetadataUnavailableError, TieringError
-from include.tiering.runs.batch import BatchEnd, StopConditions, cancellation_and_heartbeat
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark.sql import SparkSession
 
     from include.tiering.app import App
+    from include.tiering.runs.batch import BatchEnd
 
 POLL_SECONDS: Final = 0.5
 GENERATIONS: Final = 2
 ORPHANED_EXIT_CODE: Final = 3
+_CODE_FAILED: Final = "org.apache.spark.api.python.PythonException"
+"""What the JVM throws if the Python code of a task raised an error."""
 _PARENT_FIELD: Final = 1
 
 Batches = Iterator["pa.RecordBatch"]
@@ -92,9 +94,14 @@ class ParentWatch:
 
 
 def is_lost_task(error: Exception) -> bool:
-    """Return whether Spark or py4j, its bridge to the JVM, failed, so a retry can help; False if the job's code did."""
-    of_spark = isinstance(error, PySparkException) or type(error).__module__.startswith("py4j.")
-    return of_spark and not isinstance(error, PythonException)
+    """Return whether Spark or py4j, its bridge to the JVM, failed, so a retry can help; False if the job's code did.
+
+    A session turns the JVM's exceptions into those of PySpark. A SparkContext leaves them to py4j, whose text has the
+    stack trace of the JVM.
+    """
+    if isinstance(error, PySparkException):
+        return not isinstance(error, PythonException)
+    return type(error).__module__.startswith("py4j.") and _CODE_FAILED not in str(error)
 
 
 class TaskStoppedError(TieringError):
@@ -145,6 +152,9 @@ class PoolSlot:
     def __init__(
         self, app: "App", run_id: str, batch_id: str, pool: str | None, *, leaves: Callable[[int], None] | None = None
     ) -> None:
+        # A job without a slot, as a batch that holds it where its task runs, does not import these.
+        from include.tiering.runs.batch import StopConditions, cancellation_and_heartbeat
+
         work, clock = app.adapters.stores.work, app.adapters.clock
         lease_ms = app.effective_configs.settings().copier.lease_ms
         cancellation, self.heartbeat = cancellation_and_heartbeat(
@@ -178,7 +188,7 @@ class PoolSlot:
         with self._lock:
             self._over.set()
 
-    def reason_to_end(self) -> BatchEnd | None:
+    def reason_to_end(self) -> "BatchEnd | None":
         """Return why the job must not begin more work; None if it may, also while the database is unreachable."""
         try:
             return self._conditions.reason_to_end() if self._pool is not None else None
@@ -186,6 +196,8 @@ class PoolSlot:
             return None
 
     def _watch(self) -> None:
+        from include.tiering.runs.batch import BatchEnd
+
         while not self._over.wait(_POOL_POLL_SECONDS):
             if self.reason_to_end() is not BatchEnd.SURPLUS:
                 continue
@@ -205,8 +217,10 @@ def add_pool_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--batch-id", help="the job's id among the batches of its pool")
 
 
-def run_in_session(name: str, job: Callable[[SparkSession], dict[str, Any]]) -> dict[str, Any]:
+def run_in_session(name: str, job: "Callable[[SparkSession], dict[str, Any]]") -> dict[str, Any]:
     """Run the job in a session, which is stopped afterwards; return its outcome. If a parent dies, the process ends."""
+    from pyspark.sql import SparkSession
+
     with ParentWatch():
         session = SparkSession.builder.appName(name).getOrCreate()
         try:

@@ -122,7 +122,7 @@ class CopyBatchOperator(SparkJobOperator):
     It claims only partitions of its own placement: `reads_queue`, which the DAG also passes to Airflow as `queue`, and
     `spark_resource`. If both are None, these are the partitions that every worker can read.
 
-    A batch that gets its slot after all work is done ends without starting Spark.
+    A batch for which no work is left, or only in partitions that other batches hold, ends without starting Spark.
     """
 
     template_fields: Sequence[str] = (*SparkJobOperator.template_fields, "planned_run_id")
@@ -146,11 +146,11 @@ class CopyBatchOperator(SparkJobOperator):
         self.planned_run_id = planned_run_id
 
     def execute(self, context: "Context") -> None:
+        run_id, placement = self.planned_run_id, Placement(self.reads_queue, self.spark_resource)
         with TieringHook().open() as app:
-            placement = Placement(self.reads_queue, self.spark_resource)
-            has_work = app.adapters.stores.work.has_work(self.planned_run_id, placement)
-        if not has_work:
-            self.log.info("No work left for this batch")
+            no_work = app.copying.why_no_work(run_id, f"{run_id}/{self.batch}", placement)
+        if no_work is not None:
+            self.log.info("No work left for this batch: %s. Spark is not started", no_work)
             return
         with mirrored_pools():
             super().execute(context)

@@ -188,7 +188,7 @@ class ReleaseOperator(BaseOperator):
 class DeleteBatchOperator(SparkJobOperator):
     """One batch: a Spark job that claims partitions of the released run and deletes their planned segments.
 
-    A batch that gets its slot after all work is done ends without starting Spark.
+    A batch for which no work is left, or only in partitions that other batches hold, ends without starting Spark.
     """
 
     template_fields: Sequence[str] = (*SparkJobOperator.template_fields, "planned_run_id")
@@ -205,9 +205,9 @@ class DeleteBatchOperator(SparkJobOperator):
 
     def execute(self, context: "Context") -> None:
         with TieringHook().open() as app:
-            has_work = app.adapters.stores.deletions.has_work(self.planned_run_id)
-        if not has_work:
-            self.log.info("No work left for this batch")
+            no_work = app.expiration.why_no_work(self.planned_run_id, f"{self.planned_run_id}/{self.batch}")
+        if no_work is not None:
+            self.log.info("No work left for this batch: %s. Spark is not started", no_work)
             return
         with mirrored_pools():
             super().execute(context)

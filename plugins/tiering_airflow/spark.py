@@ -42,10 +42,21 @@ FIXED_CONF: Final[Mapping[str, str]] = {
     "spark.ui.enabled": "false",
     "spark.log.level": "WARN",
 }
-_LOCAL_CONF: Final[Mapping[str, str]] = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+_LOCAL_CONF: Final[Mapping[str, str]] = {
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.python.daemon.module": "spark_jobs.daemon",
+}
 
-# The C1 compiler is enough: the work is done in Python, and the JVM lives for seconds.
-_JAVA_OPTIONS: Final = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData")
+# The C1 compiler is enough: the work is done in Python, and the JVM lives for seconds. The heap begins small, or a
+# JVM would fill a share of the host's memory before it first collects.
+_JAVA_OPTIONS: Final = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData", "-Xms48m")
+_FAST_START: Final[Mapping[str, str]] = {
+    # A JVM of its own composes the command line of the job, and ends.
+    "SPARK_LAUNCHER_OPTS": " ".join(_JAVA_OPTIONS),
+    # Pydantic would look through the metadata of all installed packages for plugins.
+    "PYDANTIC_DISABLE_PLUGINS": "__all__",
+}
 _PASSED_ON: Final = frozenset(
     {
         "HOME",
@@ -68,18 +79,31 @@ _LONGEST_SLOT_PAUSE: Final = timedelta(minutes=10)
 _SETTING, _RETRIABLE, _SURPLUS, _KILLED = 2, 3, 4, 128
 
 
-def job_environment(environ: Mapping[str, str], settings: Mapping[str, str], scratch: Path) -> dict[str, str]:
-    """Return the environment of a job: whitelisted variables, the platform's settings, and a temporary directory."""
+def job_environment(
+    environ: Mapping[str, str], settings: Mapping[str, str], scratch: Path, library: Path
+) -> dict[str, str]:
+    """Return the environment of a job: whitelisted variables, the platform's settings, and a temporary directory.
+
+    `library` is the zip file of the library, in which Spark finds the daemon of a local master.
+    """
     kept = {
         name: value for name, value in environ.items() if name in _PASSED_ON or name.startswith(_PASSED_ON_PREFIXES)
     }
-    return {**kept, **settings, "TMPDIR": str(scratch), "SPARK_LOCAL_DIRS": str(scratch)}
+    own = {"PYTHONPATH": str(library), "TMPDIR": str(scratch), "SPARK_LOCAL_DIRS": str(scratch)}
+    return {**kept, **_FAST_START, **settings, **own}
 
 
 def job_conf(
-    master: str, scratch: Path, class_archive: Path | None, spark_resource: str | None = None
+    master: str,
+    scratch: Path,
+    class_archive: Path | None,
+    spark_resource: str | None = None,
+    *,
+    is_one_task: bool = True,
 ) -> dict[str, str]:
     """Return Spark's configuration of a job; `class_archive` makes its JVM start faster.
+
+    The JVM of an executor does little for a job that `is_one_task`, so it gets the options of the driver's JVM.
 
     With a `spark_resource` the task of a job requires one unit of it, so it runs on an executor that has one. A local
     master has no executors, and a task that requires a resource would wait for ever: there the option is left out.
@@ -90,6 +114,9 @@ def job_conf(
     conf = {**FIXED_CONF, "spark.local.dir": str(scratch), "spark.driver.extraJavaOptions": " ".join(java_options)}
     if master.startswith("local"):
         return {**conf, **_LOCAL_CONF}
+    if is_one_task:
+        # An administrator's own options, `extraJavaOptions`, come after these.
+        conf["spark.executor.defaultJavaOptions"] = " ".join(_JAVA_OPTIONS)
     if spark_resource is not None:
         conf |= {f"spark.{part}.resource.{spark_resource}.amount": "1" for part in ("executor", "task")}
     return conf
@@ -176,6 +203,8 @@ class SparkJobOperator(SparkSubmitOperator):
     With a `spark_resource` its task runs on an executor that has a unit of it; a local master ignores the resource.
     """
 
+    _is_one_task = True
+
     def __init__(self, *, job: str, arguments: Sequence[str], spark_resource: str | None = None, **kwargs: Any) -> None:
         super().__init__(
             application=str(ROOT / "spark_jobs" / job),
@@ -206,11 +235,18 @@ class SparkJobOperator(SparkSubmitOperator):
             self.log.warning(
                 "Spark resource %s is ignored: the master %s runs the job on this host", self.spark_resource, master
             )
+        library = packed_library(ROOT, ("include", "spark_jobs"), configuration.work_dir())
         return SparkJobHook(
-            environment=job_environment(os.environ, settings, scratch),
-            conf=job_conf(master, scratch, configuration.spark_class_archive(), self.spark_resource),
+            environment=job_environment(os.environ, settings, scratch, library),
+            conf=job_conf(
+                master,
+                scratch,
+                configuration.spark_class_archive(),
+                self.spark_resource,
+                is_one_task=self._is_one_task,
+            ),
             conn_id=SPARK_CONNECTION,
-            py_files=str(packed_library(ROOT, ("include", "spark_jobs"), configuration.work_dir())),
+            py_files=str(library),
             driver_memory=DRIVER_MEMORY,
             name=f"tiering.{self.task_id}",
             application_args=self.application_args,
@@ -228,6 +264,7 @@ class ReaderJobOperator(SparkJobOperator):
     Then each wait is twice as long as the one before, up to 10 minutes, and no job is started if the old size is 0.
     """
 
+    _is_one_task = False
     _pause = _SLOT_PAUSE
 
     def __init__(self, *, job: str, arguments: Sequence[str], batch_id: str, **kwargs: Any) -> None:

@@ -20,6 +20,7 @@ from plugins.tiering_airflow.copying import (
 )
 from plugins.tiering_airflow.errors import PlanFindingsError, QualityGateError
 from plugins.tiering_airflow.shared import PLANNED_RUN_KEY, planned_run_id
+from plugins.tiering_airflow.spark import SparkJobOperator
 from tests.doubles.airflow_home import Deployment, TaskInstance, deployed_for, deployment
 from tests.doubles.present import present
 from tests.doubles.self_contained import parsed
@@ -237,6 +238,29 @@ def test_a_batch_without_work_ends_before_spark_starts(
     monkeypatch.setenv("PATH", "")  # spark-submit would not be found
     CopyBatchOperator(task_id="copy", batch=1, planned_run_id=RUN_ID).execute({})
     assert "No work left for this batch" in capfd.readouterr().out
+
+
+def test_a_batch_ends_before_spark_starts_while_others_hold_all_that_is_left(
+    deployed: Deployment, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    _plan(topics=["audit_log"])
+    with deployed.open() as app:
+        work = app.adapters.stores.work
+        for partition in {item.topic_id_partition for item in work.items(RUN_ID)}:
+            others = {item.topic_id_partition for item in work.items(RUN_ID)} - {partition}
+            assert work.claim(RUN_ID, f"{RUN_ID}/0", lease_ms=60_000, exclude=others) is not None
+    monkeypatch.setenv("PATH", "")  # spark-submit would not be found
+    second = CopyBatchOperator(task_id="copy", batch=1, planned_run_id=RUN_ID)
+    second.execute({})
+    assert "No work left for this batch: other batches hold the partitions that are left" in capfd.readouterr().out
+    started: list[int] = []
+    monkeypatch.setattr(SparkJobOperator, "execute", lambda self, context: started.append(self.batch))
+    # A batch waits for the end of a pause, and a retry of a batch takes over its own lease.
+    CopyBatchOperator(task_id="copy", batch=0, planned_run_id=RUN_ID).execute({})
+    with deployed.open() as app:
+        app.adapters.stores.work.pause("audit_log", author="ops")
+    second.execute({})
+    assert started == [0, 1]
 
 
 def test_a_batch_looks_for_work_of_its_own_placement(

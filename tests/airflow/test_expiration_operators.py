@@ -347,11 +347,19 @@ def test_a_batch_without_work_ends_before_spark_starts_and_the_summary_wakes_the
     summary = ExpirationSummaryOperator(task_id="summary", outlet=OUTLET, planned_run_id=RUN_ID)
     with pytest.raises(AirflowSkipException, match="nothing was deleted of 3 segments"):
         summary.execute(_context(instance))
+    monkeypatch.setenv("PATH", "")  # spark-submit would not be found
+    with deployed.open() as app:
+        deletions = app.adapters.stores.deletions
+        planned_partitions = {expiration.topic_id_partition for expiration in deletions.plan(RUN_ID)}
+        for partition in planned_partitions:
+            others = planned_partitions - {partition}
+            assert deletions.claim(RUN_ID, f"{RUN_ID}/0", lease_ms=60_000, exclude=others) is not None
+    DeleteBatchOperator(task_id="delete", batch=1, planned_run_id=RUN_ID).execute(_context(instance))
+    assert "No work left for this batch: other batches hold" in capfd.readouterr().out
     with deployed.open() as app:
         app.expiration.run_batch(RUN_ID, f"{RUN_ID}/0")
-    monkeypatch.setenv("PATH", "")  # spark-submit would not be found
     DeleteBatchOperator(task_id="delete", batch=1, planned_run_id=RUN_ID).execute(_context(instance))
-    assert "No work left for this batch" in capfd.readouterr().out
+    assert "No work left for this batch: all that the run has planned" in capfd.readouterr().out
     event = type("Event", (), {})()
     outlets: Any = {**_context(instance), "outlet_events": {OUTLET: event}}
     counts = summary.execute(outlets)

@@ -30,6 +30,8 @@ from tests.doubles.source_tree import ROOT
 
 # What a Spark job gets, and what it leaves.
 
+SMALL_JVM = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:-UsePerfData -Xms48m"
+
 
 def test_no_secret_of_airflow_reaches_a_job(tmp_path: Path) -> None:
     environ = {
@@ -40,11 +42,14 @@ def test_no_secret_of_airflow_reaches_a_job(tmp_path: Path) -> None:
         "PYTHONPATH": "/somewhere",
         "TIERING_TOPICS__INCLUDE": "a",
     }
-    environment = job_environment(environ, {"TIERING_TOPICS__INCLUDE": '["b"]'}, tmp_path)
+    environment = job_environment(environ, {"TIERING_TOPICS__INCLUDE": '["b"]'}, tmp_path, tmp_path / "library.zip")
     assert environment == {
         "PATH": "/bin",
         "AWS_PROFILE": "archive",
+        "SPARK_LAUNCHER_OPTS": SMALL_JVM,
+        "PYDANTIC_DISABLE_PLUGINS": "__all__",
         "TIERING_TOPICS__INCLUDE": '["b"]',
+        "PYTHONPATH": str(tmp_path / "library.zip"),
         "TMPDIR": str(tmp_path),
         "SPARK_LOCAL_DIRS": str(tmp_path),
     }
@@ -57,7 +62,7 @@ def test_a_job_gets_no_login_that_it_does_not_need(monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("TIERING_REMOTE_STORAGE__URL", "s3://archive")
     monkeypatch.setenv("TIERING_CONFIG", str(tmp_path / "none.toml"))
     (tmp_path / "none.toml").write_text("")
-    made = job_environment(os.environ, TieringHook().job_environment(), tmp_path)
+    made = job_environment(os.environ, TieringHook().job_environment(), tmp_path, tmp_path / "library.zip")
     assert made["TIERING_REMOTE_STORAGE__URL"] == "s3://archive"
     assert not {"of-the-publisher", "of-airflow"} & set(made.values())
     assert "TIERING_CONFIG" not in made
@@ -85,7 +90,10 @@ def test_a_local_master_is_asked_for_no_resource(tmp_path: Path) -> None:
 
 def test_a_remote_master_is_not_told_to_use_loopback(tmp_path: Path) -> None:
     conf = job_conf("spark://spark-master", tmp_path, tmp_path / "spark.jsa")
-    assert not any(name.startswith(("spark.driver.host", "spark.driver.bind")) for name in conf)
+    assert not any(name.startswith(("spark.driver.host", "spark.driver.bind", "spark.python.daemon")) for name in conf)
+    assert conf["spark.executor.defaultJavaOptions"] == SMALL_JVM
+    for other in (job_conf("local[1]", tmp_path, None), job_conf("spark://m", tmp_path, None, is_one_task=False)):
+        assert "spark.executor.defaultJavaOptions" not in other
     assert f"-XX:SharedArchiveFile={tmp_path / 'spark.jsa'}" in conf["spark.driver.extraJavaOptions"]
 
 

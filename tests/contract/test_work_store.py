@@ -323,6 +323,33 @@ class TestClaim:
         assert not work.has_work("run-1")
 
 
+class TestCouldClaim:
+    """`could_claim` answers as the next `claim` would, and takes nothing."""
+
+    def test_what_another_batch_holds_is_no_work_but_its_own_is(self, work, now):
+        work.save_plan("run-1", [planned(A)])
+        assert work.could_claim("run-1", "batch-2")
+        lease = _claim(work)
+        assert not work.could_claim("run-1", "batch-2")
+        assert work.has_work("run-1")
+        assert work.could_claim("run-1", "batch-1")
+        now.advance(LEASE_MS)
+        assert work.could_claim("run-1", "batch-2")
+        assert work.holder(A, LeaseRole.COPY) is None
+        work.record_outcome(lease, _item(A, 0, SegmentOutcome.COPIED))
+        assert not work.could_claim("run-1", "batch-1")
+
+    def test_of_its_placement_and_of_what_is_not_paused(self, work):
+        work.save_plan("run-1", [planned(A), replace(planned(B), placement=Placement("rack-a"))])
+        assert work.could_claim("run-1", "batch-1", Placement("rack-a"))
+        assert not work.could_claim("run-1", "batch-1", Placement("rack-b"))
+        work.pause(None, author="ops")
+        assert not work.could_claim("run-1", "batch-1")
+
+    def test_an_unknown_run_has_nothing_to_claim(self, work):
+        assert not work.could_claim("run-9", "batch-1")
+
+
 class TestFairness:
     def test_a_partition_never_claimed_waits_longer_than_one_that_is(self, work, now):
         work.save_plan("run-1", [planned(partition_of("a"), urgency=9.0), planned(partition_of("b"))])

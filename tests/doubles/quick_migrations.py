@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
@@ -11,8 +10,9 @@ from alembic.config import Config
 from sqlalchemy import URL, Connection, Engine, create_engine, inspect
 from sqlalchemy.sql.compiler import Compiled
 
-from include.tiering.database import engine, migrations
+from include.tiering.database import engine
 
+_by_alembic = command.upgrade
 _statements: dict[str, list[str]] = {}
 """By revision, what Alembic left behind."""
 
@@ -20,7 +20,7 @@ _statements: dict[str, list[str]] = {}
 @contextmanager
 def quick_migrations() -> Iterator[None]:
     """For tests of anything else: a hundred of them would make the same tables."""
-    with patch.object(migrations, "command", SimpleNamespace(upgrade=_upgrade)):
+    with patch.object(command, "upgrade", _upgrade):
         yield
 
 
@@ -50,10 +50,10 @@ class _Statements(dict[tuple[Any, ...], Compiled]):
 def _upgrade(config: Config, revision: str) -> None:
     connection: Connection = config.attributes["connection"]
     if connection.dialect.name != "sqlite" or inspect(connection).get_table_names():
-        command.upgrade(config, revision)
+        _by_alembic(config, revision)
         return
     if revision not in _statements:
-        command.upgrade(config, revision)
+        _by_alembic(config, revision)
         _statements[revision] = _dumped(connection)
         return
     for statement in _statements[revision]:

@@ -98,6 +98,24 @@ def submit_command(job: str, arguments: Sequence[str], scratch: Path, *, java_op
     ]
 
 
+def as_airflow_submits(
+    job: str, arguments: Sequence[str], scratch: Path, archive: Path | None
+) -> tuple[list[str], dict[str, str]]:
+    """The command line and the variables for `spark_jobs/<job>` on one local core, as Airflow's task makes them."""
+    from plugins.tiering_airflow.spark import DRIVER_MEMORY, job_conf, job_environment
+
+    library = packed_library(ROOT, ("include", "spark_jobs"), scratch)
+    conf = job_conf("local[1]", scratch, archive)
+    command = [
+        str(Path(sys.executable).parent / "spark-submit"),
+        *("--master", "local[1]", "--driver-memory", DRIVER_MEMORY, "--py-files", str(library)),
+        *(part for key, value in conf.items() for part in ("--conf", f"{key}={value}")),
+        str(ROOT / "spark_jobs" / job),
+        *arguments,
+    ]
+    return command, job_environment(os.environ, {}, scratch, library)
+
+
 def submit_environment(scratch: Path, **variables: str) -> Mapping[str, str]:
     """Without PYTHONPATH: what the job imports comes from the zip."""
     kept = {name: os.environ[name] for name in _KEPT if name in os.environ}

@@ -19,6 +19,7 @@ from include.tiering.database.schema.segments import segments as segments_table
 from include.tiering.segments.sql import SqlRemoteLogMetadata
 from include.tiering.sizes.store import SqlRemoteLogSizes
 from tests.doubles.s3_server import find_versitygw
+from tests.doubles.spark import NO_JAVA
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 SMALL: Final = {
@@ -49,6 +50,11 @@ def test_a_benchmark_without_servers(name: str) -> None:
 @pytest.mark.parametrize("name", SMALL_WITH_SERVER)
 def test_a_benchmark_with_a_server(name: str) -> None:
     run_small(name, SMALL_WITH_SERVER[name])
+
+
+@NO_JAVA
+def test_the_start() -> None:
+    run_small("start", ("--repeats=1", "--ways", "inline", "airflow"))
 
 
 def test_the_scan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

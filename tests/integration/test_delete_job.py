@@ -28,7 +28,7 @@ def test_a_released_run_is_deleted_by_one_task(archive: Archive, spark: SparkSes
     with archive.open() as app:
         plan = app.expiration.plan("run")
         app.expiration.apply_limits("run")
-    outcome = run_once(spark, batch_task("run", "run/0", None, archive.config))
+    outcome = run_once(spark.sparkContext, batch_task("run", "run/0", None, archive.config))
     assert (outcome["exit_code"], outcome["deleted"]) == (ExitCode.DONE, plan.segments)
     with open_app(settings_of(archive.config)) as app:
         assert {item.outcome for item in app.adapters.stores.deletions.items("run")} == {DeletionOutcome.DELETED}
@@ -39,7 +39,7 @@ def test_a_run_that_is_not_released_is_refused(archive: Archive, spark: SparkSes
     with archive.open() as app:
         app.expiration.plan("run")
     before = archive.remote()
-    outcome = run_once(spark, batch_task("run", "run/0", None, archive.config))
+    outcome = run_once(spark.sparkContext, batch_task("run", "run/0", None, archive.config))
     assert outcome["exit_code"] == ExitCode.FINDINGS
     assert outcome["error"].startswith("ApprovalRequiredError")
     assert archive.remote() == before

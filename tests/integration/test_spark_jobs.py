@@ -9,7 +9,6 @@ import subprocess
 import sys
 import threading
 from collections import defaultdict
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -175,26 +174,34 @@ def test_a_batch_copies_its_run_over_spark_connect(tmp_path: Path, config: Path)
 def test_a_batch_reports_what_it_cannot_read(tmp_path: Path, spark: SparkSession) -> None:
     empty = tmp_path / "empty.toml"
     empty.write_text(f'[metadata]\nurl = "sqlite:///{tmp_path}/nothing.sqlite"')
-    outcome = run_once(spark, batch_task(RUN_ID, "0.1", None, empty))
+    outcome = run_once(spark.sparkContext, batch_task(RUN_ID, "0.1", None, empty))
     assert outcome["exit_code"] == ExitCode.RETRY
     assert outcome["error"].startswith("MetadataUnavailableError")
 
 
 def test_a_task_that_is_killed_is_worth_another_try(spark: SparkSession) -> None:
-    def killed(rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for row in rows:
-            os.kill(os.getpid(), signal.SIGKILL)
-            yield row
+    def killed() -> str:
+        os.kill(os.getpid(), signal.SIGKILL)
+        return "{}"
 
-    assert attempt(spark, killed)["exit_code"] == ExitCode.RETRY
+    assert attempt(spark.sparkContext, killed)["exit_code"] == ExitCode.RETRY
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("py4j.java_gateway.get_return_value", sys.modules["py4j.protocol"].get_return_value)
+        assert attempt(spark.sparkContext, killed)["exit_code"] == ExitCode.RETRY
 
 
 def test_an_error_in_the_code_of_a_task_is_not_taken_for_an_outcome(spark: SparkSession) -> None:
-    def broken(rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def broken() -> str:
         raise RuntimeError("a bug")
 
     with pytest.raises(PythonException, match="a bug"):
-        attempt(spark, broken)
+        attempt(spark.sparkContext, broken)
+    # Without a session, as in a job, errors of the JVM arrive as they are.
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("py4j.java_gateway.get_return_value", sys.modules["py4j.protocol"].get_return_value)
+        with pytest.raises(Exception, match="a bug") as raised:
+            attempt(spark.sparkContext, broken)
+    assert type(raised.value).__name__ == "Py4JJavaError"
 
 
 def test_recounted_sizes_equal_the_counters_until_one_is_wrong(

@@ -1,69 +1,26 @@
 """Adapters to what is outside of this process: database, remote store, log directories, brokers, Airflow, metrics.
 
 The settings determine which adapters are used. Each adapter is opened at its first use; `close` closes those that were
-opened. `Stores` has the SQL stores.
+opened. Its module is imported then, too, because a command or a batch needs a small part of the library, and importing
+all of it takes longer than planning a copy.
 """
 
 import logging
 import secrets
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Engine
-
-from include.tiering.app.metrics import METRICS
-from include.tiering.audit.finding import AuditedMetadata
-from include.tiering.audit.plan_removals import RemovalStore
-from include.tiering.audit.record import AuditStore
-from include.tiering.audit.sql_removals import SqlRemovalStore
-from include.tiering.audit.store import SqlAuditedMetadata, SqlAuditStore
+from include.tiering.app.stores import Stores
 from include.tiering.clock import Clock, SystemClock
-from include.tiering.configs.config_store import ConfigStore, EffectiveConfigs, FreshTopicQuotaConfigs
-from include.tiering.configs.pools import PoolMirror, Pools
-from include.tiering.configs.rules import quotas_in_force
-from include.tiering.configs.sql_configs import SqlConfigStore, SqlPoolMirror
 from include.tiering.database.engine import LOCK_WAIT_MS, is_created, open_engine
 from include.tiering.database.migrations import current_revision, require_head
-from include.tiering.database.store_identity import (
-    SeenClusterMetadata,
-    StoreIdentities,
-    description_of,
-    known_clusters,
-    require_whole,
-)
+from include.tiering.database.store_identity import description_of, known_clusters, require_whole
 from include.tiering.errors import MetadataUnavailableError
-from include.tiering.expiration.store import SqlDeletionStore
-from include.tiering.handover.contract import HandoverStore
-from include.tiering.handover.store import SqlHandoverStore
-from include.tiering.kafka.cluster.cluster_metadata import (
-    AdminClusterMetadata,
-    LostClusterMetadata,
-    UnknownClusterMetadata,
-)
-from include.tiering.kafka.cluster.contract import Brokers, ClusterMetadata
-from include.tiering.kafka.cluster.kafka_admin import KafkaBrokers
-from include.tiering.kafka.cluster.metadata_log import MetadataLog
-from include.tiering.kafka.log_dirs.contract import LogSource
-from include.tiering.kafka.log_dirs.found_replica import cache_names
-from include.tiering.kafka.log_dirs.source import LogDirSource
-from include.tiering.kafka.metadata_topic.contract import MetadataTopic
-from include.tiering.metadata_sync.publication_contract import PublicationStore
-from include.tiering.metadata_sync.publish import Publisher
-from include.tiering.metadata_sync.sql_ingestion import SqlMetadataIngestion
-from include.tiering.metadata_sync.sql_publication import SqlPublicationStore
-from include.tiering.model.ownership import RaisedBy, StorePlace
-from include.tiering.quotas.contract import QuotaLedger, Quotas
-from include.tiering.quotas.metrics import CountedTopicQuotas, process_quota_metrics
-from include.tiering.quotas.shared_quotas import AnnouncingLedger, SharedQuotas, SqlLedgerStore, open_ledger_engine
-from include.tiering.quotas.sql_topic_quotas import SqlTopicQuotas
-from include.tiering.quotas.topic_quotas import TopicQuotas
-from include.tiering.recovery.contract import SegmentAdoption
-from include.tiering.recovery.sql_recovery import SqlMetadataRecovery
-from include.tiering.remote_storage.claim_store import ClaimStep, StoreGenerations
+from include.tiering.model.ownership import RaisedBy
 from include.tiering.remote_storage.location import (
     access_of,
     form_of,
@@ -73,122 +30,31 @@ from include.tiering.remote_storage.location import (
     open_storage,
     place_of,
 )
-from include.tiering.remote_storage.object_store import ObjectListing
-from include.tiering.remote_storage.orphan_objects import StoredOrphans
-from include.tiering.remote_storage.segment_storage import GuardedStorage, SegmentStorage
-from include.tiering.runs.approval import PlanQuestions
-from include.tiering.runs.cluster_log_dirs import configured_log_dirs
-from include.tiering.runs.contract import WorkStore
-from include.tiering.runs.deletion_run import DeletionStore
-from include.tiering.runs.sql_approval import SqlPlanQuestions
-from include.tiering.runs.store import SqlWorkStore
-from include.tiering.segments.contract import RemoteLogMetadata, RemoteLogSizes, TopicRegistry
-from include.tiering.segments.failed_copies import FailedCopies
-from include.tiering.segments.ingestion_contract import MetadataIngestion
-from include.tiering.segments.sql import SqlRemoteLogMetadata
-from include.tiering.segments.sql_failed_copies import SqlFailedCopies
-from include.tiering.segments.sql_topics import SqlTopicDeletions, SqlTopicRegistry
-from include.tiering.segments.topics import TopicDeletions, gone_topics
 from include.tiering.settings import TieringSettings
 from include.tiering.settings.connections import check_connection, librdkafka_config, publisher_connection
 from include.tiering.settings.load import database_words
-from include.tiering.sizes.store import SqlRemoteLogSizes
-from include.tiering.telemetry.metrics import StepObserver, declare, ignore, process_recorder
-from include.tiering.verification.measures import PartitionMeasure, SegmentMeasure
-from include.tiering.verification.plan import VerificationStore
-from include.tiering.verification.rules import RuleEvaluator
-from include.tiering.verification.sql_verifications import SqlVerificationStore
-from include.tiering.verification.suite_files import SuitesInForce, read_suites
-from include.tiering.verification.suites import LazyRuleEvaluator, Suite
+from include.tiering.telemetry.metrics import StepObserver, declare, ignore
 
+if TYPE_CHECKING:
+    from sqlalchemy import Engine
 
-class Stores:
-    """The SQL stores of one cluster in one database. Constructing a store does not connect to the database."""
-
-    def __init__(self, engine: Engine, cluster_id: str) -> None:
-        self.engine = engine
-        self.cluster_id = cluster_id
-
-    @cached_property
-    def metadata(self) -> RemoteLogMetadata:
-        return SqlRemoteLogMetadata(self.engine, self.cluster_id)
-
-    @cached_property
-    def failed_copies(self) -> FailedCopies:
-        return SqlFailedCopies(self.engine, self.cluster_id)
-
-    @cached_property
-    def registry(self) -> TopicRegistry:
-        return SqlTopicRegistry(self.engine, self.cluster_id)
-
-    @cached_property
-    def topic_deletions(self) -> TopicDeletions:
-        return SqlTopicDeletions(self.engine, self.cluster_id)
-
-    @cached_property
-    def seen_cluster_metadata(self) -> SeenClusterMetadata:
-        return SeenClusterMetadata(self.engine, self.cluster_id)
-
-    @cached_property
-    def generations(self) -> StoreGenerations:
-        return StoreIdentities(self.engine, self.cluster_id)
-
-    @cached_property
-    def configs(self) -> ConfigStore:
-        return SqlConfigStore(self.engine, self.cluster_id)
-
-    @cached_property
-    def pool_mirror(self) -> PoolMirror:
-        return SqlPoolMirror(self.engine, self.cluster_id)
-
-    @cached_property
-    def work(self) -> WorkStore:
-        return SqlWorkStore(self.engine, self.cluster_id)
-
-    @cached_property
-    def plan_questions(self) -> PlanQuestions:
-        """Questions to people about plans of any kind, and their answers."""
-        return SqlPlanQuestions(self.engine, self.cluster_id)
-
-    @cached_property
-    def deletions(self) -> DeletionStore:
-        return SqlDeletionStore(self.engine, self.cluster_id)
-
-    @cached_property
-    def verifications(self) -> VerificationStore:
-        return SqlVerificationStore(self.engine, self.cluster_id)
-
-    @cached_property
-    def audits(self) -> AuditStore:
-        return SqlAuditStore(self.engine, self.cluster_id)
-
-    @cached_property
-    def removals(self) -> RemovalStore:
-        return SqlRemovalStore(self.engine, self.cluster_id)
-
-    @cached_property
-    def audited_metadata(self) -> AuditedMetadata:
-        return SqlAuditedMetadata(self.engine, self.cluster_id)
-
-    @cached_property
-    def remote_log_sizes(self) -> RemoteLogSizes:
-        return SqlRemoteLogSizes(self.engine, self.cluster_id)
-
-    @cached_property
-    def ingestion(self) -> MetadataIngestion:
-        return SqlMetadataIngestion(self.engine, self.cluster_id)
-
-    @cached_property
-    def publications(self) -> PublicationStore:
-        return SqlPublicationStore(self.engine, self.cluster_id)
-
-    @cached_property
-    def handovers(self) -> HandoverStore:
-        return SqlHandoverStore(self.engine, self.cluster_id)
-
-    @cached_property
-    def recovery(self) -> SegmentAdoption:
-        return SqlMetadataRecovery(self.engine, self.cluster_id)
+    from include.tiering.configs.pools import Pools
+    from include.tiering.kafka.cluster.contract import Brokers, ClusterMetadata
+    from include.tiering.kafka.log_dirs.contract import LogSource
+    from include.tiering.kafka.metadata_topic.contract import MetadataTopic
+    from include.tiering.metadata_sync.publish import Publisher
+    from include.tiering.model.ownership import StorePlace
+    from include.tiering.quotas.contract import QuotaLedger, Quotas
+    from include.tiering.quotas.topic_quotas import TopicQuotas
+    from include.tiering.remote_storage.claim_store import ClaimStep
+    from include.tiering.remote_storage.object_store import ObjectListing
+    from include.tiering.remote_storage.orphan_objects import StoredOrphans
+    from include.tiering.remote_storage.segment_storage import GuardedStorage, SegmentStorage
+    from include.tiering.telemetry.metrics import Metric
+    from include.tiering.verification.measures import PartitionMeasure, SegmentMeasure
+    from include.tiering.verification.rules import RuleEvaluator
+    from include.tiering.verification.suite_files import SuitesInForce
+    from include.tiering.verification.suites import Suite
 
 
 class Adapters:
@@ -205,7 +71,7 @@ class Adapters:
         *,
         clock: Clock | None = None,
         random_bytes: Callable[[int], bytes] = secrets.token_bytes,
-        quotas: Quotas | None = None,
+        quotas: "Quotas | None" = None,
         observe: StepObserver = ignore,
     ) -> None:
         self.settings = settings
@@ -213,18 +79,20 @@ class Adapters:
         self.random_bytes = random_bytes
         self.observe = observe
         self.observe_claim: Callable[[ClaimStep], None] = ignore
-        declare(METRICS)
+        declare(_all_metrics)
         if quotas is not None:
             self.quotas = quotas
 
     def close(self) -> None:
         """Close what was opened: quotas, Airflow's pools, Kafka's clients, database engines and directories."""
         opened = self.__dict__
-        if isinstance(quotas := opened.get("quotas"), SharedQuotas):
-            quotas.close()
-            process_quota_metrics().settle()
-        if isinstance(brokers := opened.get("brokers"), KafkaBrokers):
-            brokers.close()
+        if "quotas" in opened:
+            self._close_quotas()
+        if (brokers := opened.get("brokers")) is not None:
+            from include.tiering.kafka.cluster.kafka_admin import KafkaBrokers
+
+            if isinstance(brokers, KafkaBrokers):
+                brokers.close()
         for client in opened.keys() & {"pools", "metadata_topic_reader", "metadata_topic_writer"}:
             opened[client].close()
         for engine in opened.keys() & {"_ledger_engine", "_patient_ledger_engine", "engine"}:
@@ -235,13 +103,13 @@ class Adapters:
     # The database.
 
     @cached_property
-    def engine(self) -> Engine:
+    def engine(self) -> "Engine":
         """The database. Raises MetadataUnavailableError if it is a SQLite file that does not exist."""
         if not is_created(self._database_url):
             raise MetadataUnavailableError(f"there is no {database_words(self.settings)}")
         return self.create_database()
 
-    def create_database(self) -> Engine:
+    def create_database(self) -> "Engine":
         """Return the database; a SQLite file that does not exist is created. Only for setting a deployment up."""
         self.engine = self.__dict__.get("engine") or open_engine(self._database_url, clock=self.clock)
         return self.engine
@@ -276,30 +144,31 @@ class Adapters:
     # The remote store.
 
     @cached_property
-    def place(self) -> StorePlace:
+    def place(self) -> "StorePlace":
         """The place of the store according to the settings."""
         remote = self.settings.remote_storage
         return place_of(remote.required_url(), remote.layout, remote.key_prefix)
 
     @cached_property
-    def storage(self) -> GuardedStorage:
+    def storage(self) -> "GuardedStorage":
         """The remote store. It refuses changes if this database does not accept the store's marker."""
         return self.unguarded_storage.guarded(self.stores.generations.accepted, self.clock, self.place)
 
     @cached_property
-    def unguarded_storage(self) -> SegmentStorage:
+    def unguarded_storage(self) -> "SegmentStorage":
         """The remote store without a check of its marker: for set-up, checks, claims, moves, and rebuilding."""
         remote = self.settings.remote_storage
         return open_storage(remote.required_url(), access_of(remote), **layout_options(remote))
 
     @cached_property
-    def object_listing(self) -> ObjectListing[Any]:
+    def object_listing(self) -> "ObjectListing[Any]":
         """Listing of all objects in the store."""
         remote = self.settings.remote_storage
         return open_listing(remote.required_url(), access_of(remote), layout=remote.layout)
 
     @cached_property
-    def orphans(self) -> StoredOrphans:
+    def orphans(self) -> "StoredOrphans":
+
         remote = self.settings.remote_storage
         return open_orphans(
             remote.required_url(),
@@ -316,8 +185,15 @@ class Adapters:
     # Log directories and brokers. Only processes that connect to brokers load librdkafka.
 
     @cached_property
-    def cluster_metadata(self) -> ClusterMetadata:
+    def cluster_metadata(self) -> "ClusterMetadata":
         """Cluster metadata from the brokers; without bootstrap servers from a log directory's metadata log, if any."""
+        from include.tiering.kafka.cluster.cluster_metadata import (
+            AdminClusterMetadata,
+            LostClusterMetadata,
+            UnknownClusterMetadata,
+        )
+        from include.tiering.kafka.cluster.metadata_log import MetadataLog
+
         paths = [log_dir.path for log_dir in self.settings.log_dirs]
         has_log = MetadataLog.is_in(paths)
         if self.has_brokers:
@@ -325,8 +201,12 @@ class Adapters:
         return MetadataLog(paths) if has_log else LostClusterMetadata(self._metadata_was_known)
 
     @cached_property
-    def source(self) -> LogSource:
+    def source(self) -> "LogSource":
         """The log directories. Raises SettingError without log_dirs."""
+        from include.tiering.kafka.log_dirs.found_replica import cache_names
+        from include.tiering.kafka.log_dirs.source import LogDirSource
+        from include.tiering.runs.cluster_log_dirs import configured_log_dirs
+
         return LogDirSource(
             configured_log_dirs(self.settings),
             self.cluster_metadata,
@@ -340,12 +220,14 @@ class Adapters:
         return self.settings.cluster.bootstrap_servers is not None
 
     @cached_property
-    def brokers(self) -> Brokers:
+    def brokers(self) -> "Brokers":
         """The admin client of the brokers. It connects with the first request.
 
         Raises:
             SettingError: no bootstrap servers, or unusable settings of the connection.
         """
+        from include.tiering.kafka.cluster.kafka_admin import KafkaBrokers
+
         return KafkaBrokers(self.client_config(), self.clock)
 
     def client_config(self) -> dict[str, str | int]:
@@ -360,22 +242,24 @@ class Adapters:
         return dict(librdkafka_config(publisher))
 
     @cached_property
-    def metadata_topic_reader(self) -> MetadataTopic:
+    def metadata_topic_reader(self) -> "MetadataTopic":
         """The metadata topic with the reading principal. Raises SettingError without bootstrap servers."""
         from include.tiering.kafka.metadata_topic.kafka import KafkaMetadataTopic
 
         return KafkaMetadataTopic(self.client_config(), clock=self.clock)
 
     @cached_property
-    def metadata_topic_writer(self) -> MetadataTopic:
+    def metadata_topic_writer(self) -> "MetadataTopic":
         """The metadata topic with the publisher's principal. Raises SettingError without bootstrap servers."""
         from include.tiering.kafka.metadata_topic.kafka import KafkaMetadataTopic
 
         return KafkaMetadataTopic(self.publisher_config(), clock=self.clock)
 
     @cached_property
-    def publisher(self) -> Publisher:
+    def publisher(self) -> "Publisher":
         """The publisher of metadata records. Raises SettingError without bootstrap servers."""
+        from include.tiering.metadata_sync.publish import Publisher
+
         topic, stores = self.settings.metadata_topic, self.stores
         return Publisher(
             self.metadata_topic_writer,
@@ -392,7 +276,7 @@ class Adapters:
     # Airflow's pools, and quotas.
 
     @cached_property
-    def pools(self) -> Pools:
+    def pools(self) -> "Pools":
         """Airflow's pools. The login file is read, and Airflow is called, with the first request."""
         # An HTTP client takes half a second to import: only processes that call Airflow wait for it.
         from include.tiering.configs.airflow_pools import AirflowPools
@@ -402,8 +286,13 @@ class Adapters:
         return AirflowPools.at(airflow.url, login_file=airflow.login_file, token=token)
 
     @cached_property
-    def quotas(self) -> Quotas:
+    def quotas(self) -> "Quotas":
         """The quotas, which all processes that send or read for this cluster share through the ledger."""
+        from include.tiering.configs.config_store import EffectiveConfigs
+        from include.tiering.configs.rules import quotas_in_force
+        from include.tiering.quotas.metrics import process_quota_metrics
+        from include.tiering.quotas.shared_quotas import SharedQuotas, SqlLedgerStore
+
         # In this order: without a database there must be no ledger beside it.
         ledger = SqlLedgerStore(cluster_id=self.cluster_id, engine=self._ledger_engine)
         metrics = process_quota_metrics()
@@ -417,14 +306,22 @@ class Adapters:
         )
 
     @cached_property
-    def quota_ledger(self) -> QuotaLedger:
+    def quota_ledger(self) -> "QuotaLedger":
         """The ledger for commands: it waits longer for the ledger's lock than workers do."""
+        from include.tiering.quotas.shared_quotas import AnnouncingLedger, SqlLedgerStore
+
         store = SqlLedgerStore(cluster_id=self.cluster_id, engine=self._patient_ledger_engine)
         return AnnouncingLedger(store, self.clock)
 
     @cached_property
-    def topic_quotas(self) -> TopicQuotas:
+    def topic_quotas(self) -> "TopicQuotas":
         """Admission of segments by the bytes-in rate of their topic, with meters that all workers share."""
+        from include.tiering.configs.config_store import FreshTopicQuotaConfigs
+        from include.tiering.quotas.metrics import CountedTopicQuotas
+        from include.tiering.quotas.sql_topic_quotas import SqlTopicQuotas
+        from include.tiering.segments.topics import gone_topics
+        from include.tiering.telemetry.metrics import process_recorder
+
         stores, enabled = self.stores, self.settings.topic_quotas.enable
         gone = partial(gone_topics, stores.registry, stores.topic_deletions)
         configs = FreshTopicQuotaConfigs(stores.configs, self.clock, enabled=enabled, gone=gone)
@@ -433,8 +330,10 @@ class Adapters:
     # Rules, evaluated by Great Expectations. It takes seconds to import: only processes that need it wait.
 
     @cached_property
-    def suites(self) -> SuitesInForce:
+    def suites(self) -> "SuitesInForce":
         """The suites; Great Expectations has loaded and tried what files add. Raises SettingError for a wrong file."""
+        from include.tiering.verification.suite_files import read_suites
+
         suites = read_suites(self.settings.suites.path)
         if suites.has_expectations:
             logging.getLogger("great_expectations").setLevel(logging.WARNING)
@@ -443,22 +342,39 @@ class Adapters:
             check_expectations(suites)
         return suites
 
-    def segment_evaluator(self, results_dir: Path | None = None) -> RuleEvaluator[SegmentMeasure]:
+    def segment_evaluator(self, results_dir: Path | None = None) -> "RuleEvaluator[SegmentMeasure]":
+        from include.tiering.verification.suites import LazyRuleEvaluator
+
         return LazyRuleEvaluator(self.suites.segments, partial(great_expectations, results_dir=results_dir))
 
-    def partition_evaluator(self, results_dir: Path | None = None) -> RuleEvaluator[PartitionMeasure]:
+    def partition_evaluator(self, results_dir: Path | None = None) -> "RuleEvaluator[PartitionMeasure]":
+        from include.tiering.verification.suites import LazyRuleEvaluator
+
         return LazyRuleEvaluator(self.suites.partitions, partial(great_expectations, results_dir=results_dir))
+
+    def _close_quotas(self) -> None:
+        """Close the quotas, unless a caller passed other quotas."""
+        from include.tiering.quotas.metrics import process_quota_metrics
+        from include.tiering.quotas.shared_quotas import SharedQuotas
+
+        if isinstance(self.quotas, SharedQuotas):
+            self.quotas.close()
+            process_quota_metrics().settle()
 
     @property
     def _database_url(self) -> str:
         return self.settings.metadata.url.get_secret_value()
 
     @cached_property
-    def _ledger_engine(self) -> Engine:
+    def _ledger_engine(self) -> "Engine":
+        from include.tiering.quotas.shared_quotas import open_ledger_engine
+
         return open_ledger_engine(self._database_url, self.clock)
 
     @cached_property
-    def _patient_ledger_engine(self) -> Engine:
+    def _patient_ledger_engine(self) -> "Engine":
+        from include.tiering.quotas.shared_quotas import open_ledger_engine
+
         return open_ledger_engine(self._database_url, self.clock, patience_ms=LOCK_WAIT_MS)
 
     @cached_property
@@ -472,7 +388,13 @@ class Adapters:
         return False
 
 
-def great_expectations(suites: Sequence[Suite], results_dir: Path | None = None) -> RuleEvaluator[Any]:
+def _all_metrics() -> "Iterable[Metric]":
+    from include.tiering.app.metrics import METRICS
+
+    return METRICS
+
+
+def great_expectations(suites: "Sequence[Suite]", results_dir: Path | None = None) -> "RuleEvaluator[Any]":
     """Return an evaluator of the rules in `suites`. It stores results below `results_dir`, unless that is None."""
     logging.getLogger("great_expectations").setLevel(logging.WARNING)
     from include.tiering.verification.great_expectations_evaluator import GreatExpectationsEvaluator

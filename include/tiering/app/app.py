@@ -1,55 +1,44 @@
 """The app that entry points use: one service per use case, with the adapters of one deployment."""
 
-import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cached_property, partial
-from typing import Any, Final
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 from include.tiering.app.adapters import Adapters
-from include.tiering.audit.record import ActiveGuards
-from include.tiering.audit.service import AuditService
-from include.tiering.configs.config_store import EffectiveConfigs
-from include.tiering.configs.rules import quotas_in_force
-from include.tiering.configs.service import ConfigService
-from include.tiering.copying.plan_copy import CopyPlanner
-from include.tiering.copying.service import CopyService
-from include.tiering.database.migrations import upgrade
-from include.tiering.errors import SettingError
-from include.tiering.expiration.service import ExpirationService
-from include.tiering.handover.actions import HandoverActions, store_properties
-from include.tiering.handover.drive import kept_alive
-from include.tiering.handover.ports import HandoverLimits, HandoverPorts
-from include.tiering.handover.service import HandoverService, require_publishable
-from include.tiering.metadata_sync.service import IngestionService, PublicationService
-from include.tiering.model.segments import Depth
-from include.tiering.operations.broker_configs import BrokerConfigService
-from include.tiering.operations.deployment_checks import DeploymentChecks
-from include.tiering.operations.service import OperationsService
-from include.tiering.operations.set_up import SetUpService
-from include.tiering.operations.store_owner import StoreOwnerService
-from include.tiering.reading.service import ReadService
-from include.tiering.recovery.service import RecoveryService
-from include.tiering.recovery.sql_recovery import SqlMetadataRecovery
-from include.tiering.remote_storage.location import access_of, open_inventory, open_storage
-from include.tiering.remote_storage.store_ownership import StoreOwnership
-from include.tiering.runs.approval import QuestionService
-from include.tiering.runs.cluster_log_dirs import ClusterLogDirs
-from include.tiering.runs.database_clock import ClockBounds, ClockGuard
-from include.tiering.segments.sql import SqlRemoteLogMetadata
-from include.tiering.segments.topics import TopicLifecycle, gone_topics
 from include.tiering.settings import TieringSettings, load_settings
-from include.tiering.sizes.service import SizeService
-from include.tiering.verification.service import VerificationService
-from include.tiering.verification.suite_files import read_suites
 
-_HANDOVER_LEASE_MS: Final = 30_000
+if TYPE_CHECKING:
+    from include.tiering.audit.record import ActiveGuards
+    from include.tiering.audit.service import AuditService
+    from include.tiering.configs.config_store import EffectiveConfigs
+    from include.tiering.configs.service import ConfigService
+    from include.tiering.copying.plan_copy import CopyPlanner
+    from include.tiering.copying.service import CopyService
+    from include.tiering.expiration.service import ExpirationService
+    from include.tiering.handover.ports import HandoverPorts
+    from include.tiering.handover.service import HandoverService
+    from include.tiering.metadata_sync.service import IngestionService, PublicationService
+    from include.tiering.operations.broker_configs import BrokerConfigService
+    from include.tiering.operations.deployment_checks import DeploymentChecks
+    from include.tiering.operations.service import OperationsService
+    from include.tiering.operations.set_up import SetUpService
+    from include.tiering.operations.store_owner import StoreOwnerService
+    from include.tiering.reading.service import ReadService
+    from include.tiering.recovery.service import RecoveryService
+    from include.tiering.remote_storage.store_ownership import StoreOwnership
+    from include.tiering.runs.approval import QuestionService
+    from include.tiering.runs.cluster_log_dirs import ClusterLogDirs
+    from include.tiering.runs.database_clock import ClockBounds, ClockGuard
+    from include.tiering.segments.topics import TopicLifecycle
+    from include.tiering.sizes.service import SizeService
+    from include.tiering.verification.service import VerificationService
 
 
 class App:
     """The services of one deployment. Use `open_app`, which closes the adapters.
 
-    Each service is constructed when it is first used. The arguments are those of `Adapters`.
+    A service is constructed, and its module imported, when it is first used. The arguments are those of `Adapters`.
     """
 
     def __init__(self, settings: TieringSettings, **parts: Any) -> None:
@@ -59,7 +48,9 @@ class App:
     # Use cases.
 
     @cached_property
-    def copying(self) -> CopyService:
+    def copying(self) -> "CopyService":
+        from include.tiering.copying.service import CopyService
+
         adapters, stores = self.adapters, self.adapters.stores
         return CopyService(
             topics=self.settings.topics.include,
@@ -84,7 +75,9 @@ class App:
         )
 
     @cached_property
-    def expiration(self) -> ExpirationService:
+    def expiration(self) -> "ExpirationService":
+        from include.tiering.expiration.service import ExpirationService
+
         adapters, stores = self.adapters, self.adapters.stores
         return ExpirationService(
             source=lambda: adapters.source,
@@ -108,7 +101,10 @@ class App:
         )
 
     @cached_property
-    def verification(self) -> VerificationService:
+    def verification(self) -> "VerificationService":
+        from include.tiering.configs.rules import quotas_in_force
+        from include.tiering.verification.service import VerificationService
+
         adapters, stores = self.adapters, self.adapters.stores
         return VerificationService(
             storage=lambda: adapters.storage,
@@ -123,12 +119,15 @@ class App:
             segment_evaluator=adapters.segment_evaluator,
             partition_evaluator=adapters.partition_evaluator,
             effective=self.effective_configs.settings,
-            now_ms=stores.deletions.now_ms,
+            now_ms=stores.now_ms,
             clock=adapters.clock,
         )
 
     @cached_property
-    def audit(self) -> AuditService:
+    def audit(self) -> "AuditService":
+        from include.tiering.audit.service import AuditService
+        from include.tiering.remote_storage.location import access_of, open_inventory
+
         adapters, stores, remote = self.adapters, self.adapters.stores, self.settings.remote_storage
         return AuditService(
             cluster_id=adapters.cluster_id,
@@ -154,7 +153,9 @@ class App:
         )
 
     @cached_property
-    def sizes(self) -> SizeService:
+    def sizes(self) -> "SizeService":
+        from include.tiering.sizes.service import SizeService
+
         adapters, stores = self.adapters, self.adapters.stores
         return SizeService(
             settings=self.settings,
@@ -172,7 +173,9 @@ class App:
         )
 
     @cached_property
-    def reading(self) -> ReadService:
+    def reading(self) -> "ReadService":
+        from include.tiering.reading.service import ReadService
+
         adapters = self.adapters
         return ReadService(
             metadata=adapters.stores.metadata,
@@ -183,7 +186,9 @@ class App:
         )
 
     @cached_property
-    def ingestion(self) -> IngestionService:
+    def ingestion(self) -> "IngestionService":
+        from include.tiering.metadata_sync.service import IngestionService
+
         adapters = self.adapters
         return IngestionService(
             topic=lambda: adapters.metadata_topic_reader,
@@ -193,34 +198,23 @@ class App:
         )
 
     @cached_property
-    def publication(self) -> PublicationService:
-        adapters, stores = self.adapters, self.adapters.stores
-        return PublicationService(
-            settings=self.settings,
-            publisher=lambda: adapters.publisher,
-            brokers=lambda: adapters.brokers,
-            publications=stores.publications,
-            require_allowed=partial(require_publishable, stores.handovers),
-            metadata=stores.metadata,
-            registry=stores.registry,
-            log_dirs=self.log_dirs,
-            ownership=self.ownership,
-        )
+    def publication(self) -> "PublicationService":
+        from include.tiering.app.handover import publication_service
+
+        return publication_service(self)
 
     @cached_property
-    def handover(self) -> HandoverService:
-        adapters = self.adapters
-        return HandoverService(
-            handovers=adapters.stores.handovers,
-            ports=lambda: self.handover_ports,
-            brokers=lambda: adapters.brokers,
-            require_free_broker_id=lambda: self.publication.require_free_broker_id(),
-            ownership=self.ownership,
-            random_bytes=adapters.random_bytes,
-        )
+    def handover(self) -> "HandoverService":
+        from include.tiering.app.handover import handover_service
+
+        return handover_service(self)
 
     @cached_property
-    def recovery(self) -> RecoveryService:
+    def recovery(self) -> "RecoveryService":
+        from include.tiering.database.migrations import upgrade
+        from include.tiering.recovery.service import RecoveryService
+        from include.tiering.recovery.sql_recovery import SqlMetadataRecovery
+
         adapters = self.adapters
         return RecoveryService(
             upgrade_schema=lambda: upgrade(adapters.create_database()),
@@ -243,7 +237,10 @@ class App:
     # Operations.
 
     @cached_property
-    def set_up(self) -> SetUpService:
+    def set_up(self) -> "SetUpService":
+        from include.tiering.operations.set_up import SetUpService
+        from include.tiering.segments.sql import SqlRemoteLogMetadata
+
         adapters = self.adapters
         return SetUpService(
             settings=self.settings,
@@ -258,7 +255,9 @@ class App:
         )
 
     @cached_property
-    def operations(self) -> OperationsService:
+    def operations(self) -> "OperationsService":
+        from include.tiering.operations.service import OperationsService
+
         adapters = self.adapters
         return OperationsService(
             settings=self.settings,
@@ -277,7 +276,10 @@ class App:
         )
 
     @cached_property
-    def deployment_checks(self) -> DeploymentChecks:
+    def deployment_checks(self) -> "DeploymentChecks":
+        from include.tiering.operations.deployment_checks import DeploymentChecks
+        from include.tiering.verification.suite_files import read_suites
+
         adapters = self.adapters
         return DeploymentChecks(
             settings=self.settings,
@@ -294,7 +296,10 @@ class App:
         )
 
     @cached_property
-    def configs(self) -> ConfigService:
+    def configs(self) -> "ConfigService":
+        from include.tiering.configs.service import ConfigService
+        from include.tiering.segments.topics import gone_topics
+
         adapters, stores = self.adapters, self.adapters.stores
         return ConfigService(
             settings=self.settings,
@@ -309,12 +314,16 @@ class App:
         )
 
     @cached_property
-    def broker_configs(self) -> BrokerConfigService:
+    def broker_configs(self) -> "BrokerConfigService":
         """Raises SettingError without bootstrap servers."""
+        from include.tiering.operations.broker_configs import BrokerConfigService
+
         return BrokerConfigService(brokers=self.adapters.brokers, log_dirs=self.log_dirs, clock=self.adapters.clock)
 
     @cached_property
-    def questions(self) -> QuestionService:
+    def questions(self) -> "QuestionService":
+        from include.tiering.runs.approval import QuestionService
+
         stores = self.adapters.stores
         return QuestionService(
             settings=self.settings,
@@ -324,7 +333,9 @@ class App:
         )
 
     @cached_property
-    def store_owner(self) -> StoreOwnerService:
+    def store_owner(self) -> "StoreOwnerService":
+        from include.tiering.operations.store_owner import StoreOwnerService
+
         adapters, stores = self.adapters, self.adapters.stores
         return StoreOwnerService(
             settings=self.settings,
@@ -344,7 +355,10 @@ class App:
     # Shared by several use cases.
 
     @cached_property
-    def ownership(self) -> StoreOwnership:
+    def ownership(self) -> "StoreOwnership":
+        from include.tiering.remote_storage.location import access_of, open_storage
+        from include.tiering.remote_storage.store_ownership import StoreOwnership
+
         adapters, remote = self.adapters, self.settings.remote_storage
         return StoreOwnership(
             storage=lambda: adapters.storage,
@@ -359,7 +373,9 @@ class App:
         )
 
     @cached_property
-    def log_dirs(self) -> ClusterLogDirs:
+    def log_dirs(self) -> "ClusterLogDirs":
+        from include.tiering.runs.cluster_log_dirs import ClusterLogDirs
+
         adapters = self.adapters
         return ClusterLogDirs(
             settings=self.settings,
@@ -369,11 +385,15 @@ class App:
         )
 
     @cached_property
-    def effective_configs(self) -> EffectiveConfigs:
+    def effective_configs(self) -> "EffectiveConfigs":
+        from include.tiering.configs.config_store import EffectiveConfigs
+
         return EffectiveConfigs(settings=self.settings, store=self.adapters.stores.configs)
 
     @cached_property
-    def topic_lifecycle(self) -> TopicLifecycle:
+    def topic_lifecycle(self) -> "TopicLifecycle":
+        from include.tiering.segments.topics import TopicLifecycle
+
         adapters, stores, configs = self.adapters, self.adapters.stores, self.effective_configs
         return TopicLifecycle(
             cluster_id=adapters.cluster_id,
@@ -383,11 +403,13 @@ class App:
             deletions=stores.topic_deletions,
             topic_retentions=configs.topic_retentions,
             expire_after_days=lambda: configs.settings().on_topic.expire_after_days,
-            now_ms=stores.deletions.now_ms,
+            now_ms=stores.now_ms,
         )
 
     @cached_property
-    def copy_planner(self) -> CopyPlanner:
+    def copy_planner(self) -> "CopyPlanner":
+        from include.tiering.copying.plan_copy import CopyPlanner
+
         adapters, stores = self.adapters, self.adapters.stores
         return CopyPlanner(
             source=lambda: adapters.source,
@@ -400,67 +422,29 @@ class App:
             log_dirs=self.log_dirs,
             names=self.topic_lifecycle,
             configs=self.effective_configs,
-            now_ms=stores.deletions.now_ms,
+            now_ms=stores.now_ms,
         )
 
     @cached_property
-    def guards(self) -> ActiveGuards:
+    def guards(self) -> "ActiveGuards":
+        from include.tiering.audit.record import ActiveGuards
+
         return ActiveGuards(self.adapters.stores.audits)
 
     @cached_property
-    def handover_ports(self) -> HandoverPorts:
+    def handover_ports(self) -> "HandoverPorts":
         """The ports of a handover's steps. Raises SettingError without bootstrap servers."""
-        from include.tiering.kafka.cluster.kafka_records import KafkaServedRecords
+        from include.tiering.app.handover import handover_ports
 
-        adapters, stores = self.adapters, self.adapters.stores
-        if not adapters.has_brokers:
-            raise SettingError(
-                "cluster.bootstrap_servers is not set: a handover reads and changes the brokers' configs"
-            )
-        self.log_dirs.require_cluster()
-        settings = self.effective_configs.settings().handover
-        return HandoverPorts(
-            handovers=stores.handovers,
-            brokers=adapters.brokers,
-            source=adapters.source,
-            metadata=stores.metadata,
-            registry=stores.registry,
-            work=stores.work,
-            metadata_topic=adapters.metadata_topic_writer,
-            publications=stores.publications,
-            actions=HandoverActions(
-                settings=self.settings,
-                effective=self.effective_configs.settings,
-                copying=self.copying,
-                verification=self.verification,
-                metadata=stores.metadata,
-                storage=adapters.storage,
-                quotas=adapters.quotas,
-                ownership=self.ownership,
-                publisher=adapters.publisher,
-                served=KafkaServedRecords(adapters.client_config(), clock=adapters.clock),
-                depth=Depth.DEEP if settings.verify_deep_enable else Depth.SHALLOW,
-            ),
-            store=store_properties(self.settings),
-            clock=adapters.clock,
-            new_run_id=lambda: f"handover-{secrets.token_hex(8)}",
-            keep_alive=lambda drive: kept_alive(stores.handovers, drive, _HANDOVER_LEASE_MS),
-            limits=HandoverLimits(
-                lease_ms=_HANDOVER_LEASE_MS,
-                hold_seconds=settings.hold_hours * 3600,
-                watch_seconds=float(settings.watch_seconds),
-                settle_seconds=float(settings.settle_seconds),
-                local_steps=settings.local_steps,
-                verify_deep=settings.verify_deep_enable,
-                count_once=settings.brokers_count_once,
-            ),
-        )
+        return handover_ports(self)
 
-    def _clock_guard(self) -> ClockGuard:
+    def _clock_guard(self) -> "ClockGuard":
         """Return the check of clocks. It changes nothing, so it reads the store's time without checking the marker."""
+        from include.tiering.runs.database_clock import ClockBounds, ClockGuard
+
         adapters, deletions = self.adapters, self.adapters.stores.deletions
 
-        def bounds() -> ClockBounds:
+        def bounds() -> "ClockBounds":
             settings = self.effective_configs.settings().clock
             return ClockBounds(settings.max_difference_ms, settings.ignored_until_ms)
 

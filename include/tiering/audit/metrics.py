@@ -1,11 +1,13 @@
 """Metrics of audits."""
 
 from collections.abc import Iterable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from include.tiering.audit.finding import FindingKind
-from include.tiering.audit.record import RecordedFinding
 from include.tiering.telemetry.metrics import Metric, MetricKind, PrometheusRecorder
+
+if TYPE_CHECKING:
+    from include.tiering.audit.record import RecordedFinding
+
 
 AUDIT_FINDINGS: Final = Metric(
     "tiering_audit_findings",
@@ -42,9 +44,11 @@ AUDIT_METRICS: Final = (AUDIT_FINDINGS, AUDIT_FINDING_BYTES, AUDIT_ENDED, AUDIT_
 
 
 def publish_audit(
-    recorder: PrometheusRecorder, findings: Iterable[RecordedFinding], *, ended_seconds: float, refusals: int
+    recorder: PrometheusRecorder, findings: "Iterable[RecordedFinding]", *, ended_seconds: float, refusals: int
 ) -> None:
     """Publish the open findings after an audit; kinds without open findings are published as 0."""
+    from include.tiering.audit.finding import FindingKind
+
     number: dict[tuple[str, ...], float] = {(kind.value,): 0.0 for kind in FindingKind}
     size_bytes = dict(number)
     for finding in findings:

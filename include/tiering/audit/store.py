@@ -12,10 +12,9 @@ import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from itertools import islice
-from typing import Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from sqlalchemy import Connection, Row, Select, and_, bindparam, case, delete, func, literal, or_, select, update
-from sqlalchemy.dialects import postgresql, sqlite
 
 from include.tiering.audit.finding import (
     AuditedSegment,
@@ -69,6 +68,9 @@ from include.tiering.segments.contract import KeyRange
 from include.tiering.segments.ingestion_contract import UnreadRecords
 from include.tiering.segments.sql_metadata_topic import unread_records
 from include.tiering.segments.sql_rows import pages_of, split_segments
+
+if TYPE_CHECKING:
+    from sqlalchemy.dialects import postgresql, sqlite
 
 _AUDITED: Final = (
     segments.c.segment_id,
@@ -351,7 +353,7 @@ def _identity(identity: FindingIdentity) -> str:
     return hashlib.sha256(json.dumps(identity).encode()).hexdigest()
 
 
-def _write(dialect_name: str) -> sqlite.Insert | postgresql.Insert:
+def _write(dialect_name: str) -> "sqlite.Insert | postgresql.Insert":
     """Return the statement that inserts findings, or updates those that were seen again.
 
     An accepted finding stays accepted, and a finding that ended after the audit saw the store stays ended. Stored times

@@ -99,12 +99,12 @@ def copy(ctx: typer.Context, topic: Topics = None, limit_bytes: LimitBytes = Non
 
 def _copy_all(app: "App", plan: "CopyPlan", interrupt: Interrupt) -> "list[BatchResult]":
     """Run batches one after another until a batch ends for another reason than its time limit."""
-    from include.tiering.cli.progress import RunProgress
-    from include.tiering.runs.batch import BatchEnd
-
     results: list[BatchResult] = []
     if not plan.partitions:
         return results
+    from include.tiering.cli.progress import RunProgress
+    from include.tiering.runs.batch import BatchEnd
+
     with RunProgress(app.adapters.stores.work, plan.run_id, plan.size_bytes):
         while not results or results[-1].ended is BatchEnd.TIME_OVER:
             batch_id = f"{plan.run_id}.{len(results)}"

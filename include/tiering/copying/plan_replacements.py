@@ -37,7 +37,6 @@ from include.tiering.model.segments import RemoteLogSegmentMetadata, TopicIdPart
 from include.tiering.runs.contract import PlannedSegment
 from include.tiering.segments.contract import RemoteLogMetadata, SegmentRow
 from include.tiering.segments.failed_copies import FailedCopies, FailedCopy, Loss
-from include.tiering.verification.suites import RULES_ABOUT_NEIGHBOURS
 
 MOST_NEW_COPIES: Final = 1
 _MOST_NAMED: Final = 3
@@ -147,7 +146,12 @@ def before_divergence(copies: Sequence[FailedCopy], divergence: HeldBackPartitio
 
 def fails_by_neighbours(copy: FailedCopy) -> bool:
     """Return whether the segment fails only because of its neighbours; a copy of the same offsets would fail, too."""
-    return bool(copy.broken_rules) and RULES_ABOUT_NEIGHBOURS.issuperset(copy.broken_rules)
+    if not copy.broken_rules:
+        return False
+    # The suites of rules are only needed where a copy broke a rule.
+    from include.tiering.verification.suites import RULES_ABOUT_NEIGHBOURS
+
+    return RULES_ABOUT_NEIGHBOURS.issuperset(copy.broken_rules)
 
 
 def hole_before(

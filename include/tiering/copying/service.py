@@ -1,13 +1,9 @@
 """Copying: plan runs, run their batches, report on a run, and record decisions about offsets."""
 
 from collections.abc import Callable, Collection, Iterable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from include.tiering.clock import Clock
-from include.tiering.copying.copy_batch import BatchLimits, BatchResult, CopyBatch
-from include.tiering.copying.copy_segment import CopiedSegment, SegmentCopier
-from include.tiering.copying.decisions import FollowSource, Skip, follow_source, plan_follow, plan_skip, skip_offsets
-from include.tiering.copying.finish_abandoned import AbandonedCopies
 from include.tiering.copying.metrics import (
     COPY_BYTES,
     COPY_ERRORS,
@@ -27,9 +23,8 @@ from include.tiering.quotas.contract import Quotas
 from include.tiering.quotas.topic_quotas import TopicQuotas
 from include.tiering.remote_storage.contract import RemoteStorage
 from include.tiering.remote_storage.store_ownership import StoreOwnership
-from include.tiering.runs.batch import cancellation_and_heartbeat
 from include.tiering.runs.cluster_log_dirs import ClusterLogDirs
-from include.tiering.runs.contract import Placement, SegmentOutcome, WorkItem, WorkStore
+from include.tiering.runs.contract import NoWork, Placement, SegmentOutcome, WorkItem, WorkStore, why_no_work
 from include.tiering.segments.contract import RemoteLogMetadata, TopicRegistry
 from include.tiering.segments.failed_copies import FailedCopies, by_partition, publish_failed_copies
 from include.tiering.segments.stored_copies import WholeCopy
@@ -37,6 +32,13 @@ from include.tiering.segments.topics import TopicLifecycle, register_owners
 from include.tiering.settings import TieringSettings
 from include.tiering.telemetry import for_partition, get_logger
 from include.tiering.telemetry.metrics import PrometheusRecorder, StepObserver, ignore, process_recorder
+
+if TYPE_CHECKING:
+    from include.tiering.copying.copy_batch import BatchResult
+    from include.tiering.copying.copy_segment import CopiedSegment, SegmentCopier
+    from include.tiering.copying.decisions import FollowSource, Skip
+    from include.tiering.copying.finish_abandoned import AbandonedCopies
+
 
 _log: Final = get_logger(__name__)
 
@@ -163,8 +165,8 @@ class CopyService:
         pool: str | None = None,
         placement: Placement | None = None,
         parent_alive: Callable[[], bool] = lambda: True,
-        on_copied: Callable[[CopiedSegment], None] = ignore,
-    ) -> BatchResult:
+        on_copied: "Callable[[CopiedSegment], None]" = ignore,
+    ) -> "BatchResult":
         """Run one batch of a stored plan in this process.
 
         Args:
@@ -175,6 +177,9 @@ class CopyService:
             parent_alive: the batch stops once it returns False.
             on_copied: called with each segment that the batch sent and that became FINISHED.
         """
+        from include.tiering.copying.copy_batch import BatchLimits, CopyBatch
+        from include.tiering.runs.batch import cancellation_and_heartbeat
+
         settings = self._effective()
         copier = settings.copier
         cancellation, heartbeat = cancellation_and_heartbeat(
@@ -212,6 +217,14 @@ class CopyService:
         _count(result)
         return result
 
+    def why_no_work(self, run_id: str, batch_id: str, placement: Placement) -> NoWork | None:
+        """Return why a batch that begins now would end at once; None if it would not."""
+        return why_no_work(
+            has_work=self._work.has_work(run_id, placement),
+            could_claim=lambda: self._work.could_claim(run_id, batch_id, placement),
+            paused_topics=self._work.paused_topics,
+        )
+
     def run_report(self, run_id: str) -> CopyRun:
         """Return what a run has done so far."""
         batches = self._work.progress(run_id)
@@ -233,36 +246,48 @@ class CopyService:
             ended_early=ended_early,
         )
 
-    def plan_skip(self, topic: str, partition: int, topic_id: str | None = None) -> Skip:
+    def plan_skip(self, topic: str, partition: int, topic_id: str | None = None) -> "Skip":
         """Return what may be skipped of a partition now, from a new scan. Changes nothing."""
+        from include.tiering.copying.decisions import plan_skip
+
         report = self._log_dirs.scan((topic,))
         plan = self._planner.plan(report, "skip", RunScope((topic,)))
         return plan_skip(report, plan, self._metadata, topic, partition, topic_id)
 
-    def skip_offsets(self, planned: Skip, *, reason: str, author: str) -> Skip:
+    def skip_offsets(self, planned: "Skip", *, reason: str, author: str) -> "Skip":
         """Record the decision to continue after the skipped offsets."""
+        from include.tiering.copying.decisions import skip_offsets
+
         self._ownership.require()
         return skip_offsets(
             planned, metadata=self._metadata, failed_copies=self._failed_copies, reason=reason, author=author
         )
 
-    def plan_follow(self, topic: str, partition: int, from_offset: int, topic_id: str | None = None) -> FollowSource:
+    def plan_follow(self, topic: str, partition: int, from_offset: int, topic_id: str | None = None) -> "FollowSource":
         """Return what following the source from this offset (inclusive) would change. Changes nothing."""
+        from include.tiering.copying.decisions import plan_follow
+
         report = self._log_dirs.scan((topic,))
         plan = self._planner.plan(report, "skip", RunScope((topic,)))
         return plan_follow(report, plan, topic, partition, from_offset, topic_id)
 
-    def follow_source(self, planned: FollowSource, *, reason: str, author: str) -> FollowSource:
+    def follow_source(self, planned: "FollowSource", *, reason: str, author: str) -> "FollowSource":
         """Record the decision to continue with the source's history."""
+        from include.tiering.copying.decisions import follow_source
+
         self._ownership.require()
         return follow_source(planned, metadata=self._metadata, reason=reason, author=author)
 
-    def abandoned_copies(self) -> AbandonedCopies:
+    def abandoned_copies(self) -> "AbandonedCopies":
         """Return the object that finishes, abandons or keeps abandoned copies."""
+        from include.tiering.copying.finish_abandoned import AbandonedCopies
+
         return AbandonedCopies(self.segment_copier(), WholeCopy(self._storage(), self._quotas()), self._ownership.claim)
 
-    def segment_copier(self) -> SegmentCopier:
+    def segment_copier(self) -> "SegmentCopier":
         """Return the object that copies single segments and abandons attempts."""
+        from include.tiering.copying.copy_segment import SegmentCopier
+
         return SegmentCopier(
             self._source(),
             self._storage(),
@@ -288,7 +313,7 @@ def count_failed(recorder: PrometheusRecorder, topic: str, error: str) -> None:
     recorder.add(COPY_ERRORS_BY_CLASS, 1, topic, error)
 
 
-def _count(result: BatchResult) -> None:
+def _count(result: "BatchResult") -> None:
     recorder = process_recorder()
     for copied in result.copied:
         topic = copied.segment_id.topic_id_partition.topic

@@ -46,7 +46,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy import (
     BigInteger,
@@ -63,7 +63,6 @@ from sqlalchemy import (
     select,
     update,
 )
-from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import URL
 from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
@@ -76,6 +75,9 @@ from include.tiering.model.ownership import Fence, TopicOwner
 from include.tiering.model.segments import RemoteLogSegmentId, TopicIdPartition, Uuid
 from include.tiering.settings.fields import is_secret_parameter, mask_url
 from include.tiering.units import format_bytes
+
+if TYPE_CHECKING:
+    from sqlalchemy.dialects import postgresql, sqlite
 
 _UNDEFINED_TABLE_OR_COLUMN: Final = ("42P01", "42703")
 _PRIMARY_CODE: Final = 0xFF
@@ -221,9 +223,15 @@ class DatedStore(ClusterStore):
 _MOST_CHARACTERS: Final = 2_000
 
 
-def insert_for(dialect_name: str, table: Table) -> sqlite.Insert | postgresql.Insert:
+def insert_for(dialect_name: str, table: Table) -> "sqlite.Insert | postgresql.Insert":
     """Return an INSERT of this dialect, to which the caller can add ON CONFLICT."""
-    return sqlite.insert(table) if dialect_name == "sqlite" else postgresql.insert(table)
+    if dialect_name == "sqlite":
+        from sqlalchemy.dialects import sqlite
+
+        return sqlite.insert(table)
+    from sqlalchemy.dialects import postgresql
+
+    return postgresql.insert(table)
 
 
 def insert_if_absent(connection: Connection, table: Table, values: Mapping[str, Any]) -> bool:
@@ -244,7 +252,7 @@ def upsert(connection: Connection, table: Table, values: Mapping[str, Any], *, k
 
 
 @cache
-def _upsert(dialect_name: str, table: Table, changed: Sequence[str]) -> sqlite.Insert | postgresql.Insert:
+def _upsert(dialect_name: str, table: Table, changed: Sequence[str]) -> "sqlite.Insert | postgresql.Insert":
     statement = insert_for(dialect_name, table)
     new = {name: statement.excluded[name] for name in changed}
     return statement.on_conflict_do_update(index_elements=list(table.primary_key), set_=new)

@@ -1,10 +1,13 @@
 """The metrics of expiration, by topic. `quotas/metrics.py` declares those of the requests that delete objects."""
 
 from collections import Counter
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from include.tiering.expiration.delete_segments import DeleteResult
 from include.tiering.telemetry.metrics import Metric, MetricKind, PrometheusRecorder, process_recorder
+
+if TYPE_CHECKING:
+    from include.tiering.expiration.delete_segments import DeleteResult
+
 
 DELETE_REQUESTS: Final = Metric(
     "RemoteDeleteRequestsPerSec",
@@ -41,7 +44,7 @@ def count_held(recorder: PrometheusRecorder, topic: str, segments: int) -> None:
     recorder.add(SUPERSEDED_HELD, segments, topic)
 
 
-def count_batch(result: DeleteResult) -> None:
+def count_batch(result: "DeleteResult") -> None:
     """Count what a batch deleted, could not delete and held, in the metrics of this process."""
     deleted = [deletion.segment_id.topic_id_partition.topic for deletion in result.deleted]
     failed = [failure.item.planned.segment_id.topic_id_partition.topic for failure in result.failed]

@@ -26,7 +26,7 @@ from include.tiering.quotas.contract import Quotas
 from include.tiering.remote_storage.contract import RemoteStorage
 from include.tiering.remote_storage.store_ownership import StoreOwnership
 from include.tiering.runs.cluster_log_dirs import ClusterLogDirs
-from include.tiering.runs.contract import WorkStore
+from include.tiering.runs.contract import NoWork, WorkStore, why_no_work
 from include.tiering.runs.database_clock import ClockGuard
 from include.tiering.runs.deletion_limits import DeletionLimitReport, apply_deletion_limits, deletion_limits
 from include.tiering.runs.deletion_run import (
@@ -198,6 +198,14 @@ class ExpirationService:
         """
         run = self._deletions.withdraw(run_id, author=author)
         return WithdrawnRun(run, self._deletions.items(run_id), self._ownership.claim_if_possible())
+
+    def why_no_work(self, run_id: str, batch_id: str) -> NoWork | None:
+        """Return why a batch that begins now would end at once; None if it would not."""
+        return why_no_work(
+            has_work=self._deletions.has_work(run_id),
+            could_claim=lambda: self._deletions.could_claim(run_id, batch_id),
+            paused_topics=self._work.paused_topics,
+        )
 
     def run_batch(
         self,

@@ -2,10 +2,13 @@
 
 from collections import Counter
 from collections.abc import Iterable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from include.tiering.handover.rules import HandoverState, HandoverStep
 from include.tiering.telemetry.metrics import Metric, MetricKind, PrometheusRecorder
+
+if TYPE_CHECKING:
+    from include.tiering.handover.rules import HandoverState, HandoverStep
+
 
 HANDOVERS: Final = Metric(
     "tiering_handovers",
@@ -24,7 +27,7 @@ HANDOVER_METRICS: Final = (HANDOVERS, HANDOVERS_FORGOTTEN)
 
 
 def publish_handovers(
-    recorder: PrometheusRecorder, open_steps: Iterable[tuple[HandoverState, HandoverStep]], forgotten: int
+    recorder: PrometheusRecorder, open_steps: "Iterable[tuple[HandoverState, HandoverStep]]", forgotten: int
 ) -> None:
     """Set the metrics of handovers; combinations of state and step that no handover has any more are removed."""
     counted = Counter((str(state), str(step)) for state, step in open_steps)

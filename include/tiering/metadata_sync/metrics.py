@@ -2,11 +2,14 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from include.tiering.metadata_sync.publication_contract import PublicationTotal
-from include.tiering.segments.ingestion_contract import IngestPosition, RecordOutcome
 from include.tiering.telemetry.metrics import Metric, MetricKind, PrometheusRecorder
+
+if TYPE_CHECKING:
+    from include.tiering.metadata_sync.publication_contract import PublicationTotal
+    from include.tiering.segments.ingestion_contract import IngestPosition, RecordOutcome
+
 
 INGEST_LAG: Final = Metric(
     "tiering_ingest_lag_records",
@@ -60,10 +63,12 @@ PUBLICATION_METRICS: Final = (PUBLISHED_SEGMENTS, UNPUBLISHED_SEGMENTS, UNPUBLIS
 
 def publish_ingest(
     recorder: PrometheusRecorder,
-    positions: Iterable[IngestPosition],
-    outcomes: Mapping[int, Mapping[RecordOutcome, int]],
+    positions: "Iterable[IngestPosition]",
+    outcomes: "Mapping[int, Mapping[RecordOutcome, int]]",
 ) -> None:
     """Set the metrics of ingestion for every partition of the topic and every outcome, including those without any."""
+    from include.tiering.segments.ingestion_contract import RecordOutcome
+
     known = list(positions)
     lag: dict[tuple[str, ...], float] = {
         (str(position.metadata_partition),): float(position.lag_records) for position in known
@@ -82,7 +87,7 @@ def publish_ingest(
 
 
 def show_publication(
-    recorder: PrometheusRecorder, totals: Iterable[PublicationTotal], waiting: Iterable[tuple[str, int, int]]
+    recorder: PrometheusRecorder, totals: "Iterable[PublicationTotal]", waiting: Iterable[tuple[str, int, int]]
 ) -> None:
     """Set the metrics of publication. `waiting` has topic, unpublished segments and their bytes of each partition."""
     published: Counter[str] = Counter()

@@ -10,7 +10,7 @@ now; a lease that is stored without a length is taken to be one hour long. An ig
 clock was ahead when it dated the lease, or is behind now: `require_no_lease_ahead` reports the lease.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, Protocol, TypeVar
@@ -288,6 +288,10 @@ class WorkStore(Protocol):
         """
         ...
 
+    def could_claim(self, run_id: str, batch_id: str, placement: Placement | None = None) -> bool:
+        """Return whether `claim` would give this batch a lease now."""
+        ...
+
     def report_progress(self, progress: BatchProgress) -> None:
         """Replace the earlier report of this batch.
 
@@ -329,6 +333,30 @@ class WorkStore(Protocol):
         most `LEASE_MARGIN_MS` in the future, and is not `finished`.
         """
         ...
+
+
+class NoWork(StrEnum):
+    """Why a batch that begins now would end at once."""
+
+    DONE = "all that the run has planned for it has an outcome"
+    HELD = "other batches hold the partitions that are left"
+
+
+def why_no_work(
+    *, has_work: bool, could_claim: Callable[[], bool], paused_topics: Callable[[], Collection[str]]
+) -> NoWork | None:
+    """Return why a batch that begins now would end at once, as `BatchLoop.pull` decides; None if it would not.
+
+    A batch waits while topics are paused. This is asked before a process for the batch is started.
+
+    Args:
+        has_work: whether planned work is left for the batch, claimed by others or not.
+        could_claim: returns whether the batch could claim a partition now.
+        paused_topics: returns the paused topics.
+    """
+    if not has_work:
+        return NoWork.DONE
+    return None if could_claim() or paused_topics() else NoWork.HELD
 
 
 MOST_NAMED: Final = 5

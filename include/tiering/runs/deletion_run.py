@@ -255,6 +255,10 @@ class DeletionRuns(Protocol):
         """Return whether a planned deletion is left, also in a run that is not released."""
         ...
 
+    def could_claim(self, run_id: str, batch_id: str) -> bool:
+        """Return whether `claim` would give this batch a lease now, if the run is released."""
+        ...
+
 
 class DeletionStore(DeletionRuns, Protocol):
     """Runs of one cluster that delete segments.

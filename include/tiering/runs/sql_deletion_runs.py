@@ -330,6 +330,11 @@ class SqlDeletionRuns(DatedStore, ABC):
         with reading(self._engine) as connection:
             return connection.execute(self._planned_items.any_left, self._key_of(run_id)).one_or_none() is not None
 
+    def could_claim(self, run_id: str, batch_id: str) -> bool:
+        """Implement `DeletionRuns.could_claim`."""
+        with reading(self._engine) as connection:
+            return bool(self._candidates(connection, run_id, batch_id, (), self._now_ms(connection)))
+
     @abstractmethod
     def _settle_left(self, connection: Connection, run_id: str, author: str, now_ms: int) -> None:
         """Store an outcome for each item that is still planned when its run is withdrawn."""

@@ -266,6 +266,13 @@ class SqlWorkStore(SqlBatches):
         with reading(self._engine) as connection:
             return connection.execute(query, key).one_or_none() is not None
 
+    def could_claim(self, run_id: str, batch_id: str, placement: Placement | None = None) -> bool:
+        """Implement `WorkStore.could_claim`."""
+        with reading(self._engine) as connection:
+            given = self._parameters(run_id, batch_id, (), placement, self._now_ms(connection))
+            query = _any_claimable(is_placed=placement is not None)
+            return connection.execute(query, given).one_or_none() is not None
+
     def _parameters(
         self,
         run_id: str,
@@ -363,6 +370,11 @@ def _stored(text: str | None) -> str | None:
 @cache
 def _next_claimable(order: ClaimOrder, *, is_placed: bool, passes_over: bool) -> Select[Any]:
     return _claimable(is_placed, passes_over).order_by(*_ORDERS[order]).limit(_CANDIDATES)
+
+
+@cache
+def _any_claimable(*, is_placed: bool) -> Select[Any]:
+    return _claimable(is_placed, passes_over=False).limit(1)
 
 
 @cache

@@ -13,10 +13,9 @@ each of its leader epochs and once under `PARTITION_TOTAL`. Tombstones do not co
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy import Connection, Engine, Row, Select, and_, bindparam, case, func, insert, or_, select, update
-from sqlalchemy.dialects import postgresql, sqlite
 
 from include.tiering.database.event_log import EventKind, record_event
 from include.tiering.database.schema import (
@@ -57,6 +56,9 @@ from include.tiering.model.segments import (
     Verdict,
 )
 from include.tiering.segments.contract import KeyRange, PartitionRetentionState, SegmentRow, SizeRow
+
+if TYPE_CHECKING:
+    from sqlalchemy.dialects import postgresql, sqlite
 
 
 def encode_leader_epochs(leader_epochs: LeaderEpochs) -> str:
@@ -261,7 +263,7 @@ def count_in(connection: Connection, cluster_id: str, *segments: RemoteLogSegmen
 
 
 @cache
-def _add(dialect_name: str) -> sqlite.Insert | postgresql.Insert:
+def _add(dialect_name: str) -> "sqlite.Insert | postgresql.Insert":
     statement = insert_for(dialect_name, size_counters)
     new, old = statement.excluded, size_counters.c
     raised = case(

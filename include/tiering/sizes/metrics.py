@@ -6,11 +6,14 @@ stay.
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from include.tiering.model.segments import TopicIdPartition
-from include.tiering.model.sizes import CostEstimate, PartitionLag, PartitionStates
 from include.tiering.telemetry.metrics import Metric, MetricKind, PrometheusRecorder
+
+if TYPE_CHECKING:
+    from include.tiering.model.segments import TopicIdPartition
+    from include.tiering.model.sizes import CostEstimate, PartitionLag, PartitionStates
+
 
 LOG_SIZE_BYTES: Final = Metric(
     "RemoteLogSizeBytes",
@@ -131,7 +134,7 @@ class SizeGauges:
     def __init__(self, recorder: PrometheusRecorder) -> None:
         self._show = recorder.show
 
-    def sizes(self, partitions: Iterable[PartitionStates]) -> None:
+    def sizes(self, partitions: "Iterable[PartitionStates]") -> None:
         """Publish these sizes and numbers of segments, summed by topic."""
         known = list(partitions)
         finished = [partition_sizes.finished for partition_sizes in known]
@@ -143,14 +146,14 @@ class SizeGauges:
             _summed((partition_sizes.topic_id_partition, partition_sizes.segments) for partition_sizes in known),
         )
 
-    def copy_lags(self, lags: Iterable[PartitionLag], out_of_sight: Iterable[TopicIdPartition] = ()) -> None:
+    def copy_lags(self, lags: "Iterable[PartitionLag]", out_of_sight: "Iterable[TopicIdPartition]" = ()) -> None:
         """Publish the copy lags, and the number of partitions without a readable replica; both by topic."""
         known = list(lags)
         self._lags(known, COPY_LAG_BYTES, COPY_LAG_SEGMENTS, COPY_LAG_SECONDS)
         nothing = ((lag.topic_id_partition, 0) for lag in known)
         self._show(OUT_OF_SIGHT, _summed((*nothing, *((partition, 1) for partition in out_of_sight))))
 
-    def delete_lags(self, lags: Iterable[PartitionLag], topics: Iterable[str]) -> None:
+    def delete_lags(self, lags: "Iterable[PartitionLag]", topics: Iterable[str]) -> None:
         """Publish the delete lags; `topics` without a lag are published as 0."""
         self._lags(lags, DELETE_LAG_BYTES, DELETE_LAG_SEGMENTS, DELETE_LAG_SECONDS, topics)
 
@@ -158,7 +161,7 @@ class SizeGauges:
         """Publish duplicate bytes; `held` is the place of the second copy, `local` or `remote`."""
         self._show(DUPLICATE_BYTES, {(topic, held): size_bytes for topic, size_bytes in by_topic.items()})
 
-    def cost(self, cost: CostEstimate | None) -> None:
+    def cost(self, cost: "CostEstimate | None") -> None:
         """Publish the storage cost of a month, if a price of storage is set."""
         if cost is not None and cost.storage_per_month is not None:
             self._show(STORAGE_COST, {(cost.currency,): float(cost.storage_per_month)})
@@ -170,7 +173,7 @@ class SizeGauges:
 
     def _lags(
         self,
-        lags: Iterable[PartitionLag],
+        lags: "Iterable[PartitionLag]",
         size_bytes: Metric,
         segments: Metric,
         seconds: Metric,
@@ -187,7 +190,7 @@ class SizeGauges:
         self._show(seconds, longest)
 
 
-def _summed(values: Iterable[tuple[TopicIdPartition, int]]) -> dict[tuple[str, ...], float]:
+def _summed(values: "Iterable[tuple[TopicIdPartition, int]]") -> dict[tuple[str, ...], float]:
     by_topic: dict[tuple[str, ...], float] = defaultdict(float)
     for partition, value in values:
         by_topic[(partition.topic,)] += value

@@ -52,7 +52,7 @@ class Metric:
 
 
 _PID: Final = re.compile(r"_(\d+)\.db$")
-_declared: Final[dict[Metric, None]] = {}
+_declared: Final[dict[Callable[[], Iterable[Metric]], None]] = {}
 
 
 class PrometheusRecorder:
@@ -108,9 +108,12 @@ class PrometheusRecorder:
             self.set(gauge, value, *labels)
 
 
-def declare(metrics: Iterable[Metric]) -> None:
-    """Make later calls of `process_recorder` register these metrics, so that they exist before they are recorded."""
-    _declared.update(dict.fromkeys(metrics))
+def declare(metrics: Callable[[], Iterable[Metric]]) -> None:
+    """Make later calls of `process_recorder` register what `metrics` returns, so that it exists before it is recorded.
+
+    `metrics` is not called before then, so a process that records nothing need not import the metrics of all packages.
+    """
+    _declared[metrics] = None
 
 
 def process_recorder() -> PrometheusRecorder:
@@ -119,7 +122,8 @@ def process_recorder() -> PrometheusRecorder:
     The first call makes it, in prometheus-client's default registry.
     """
     recorder = _recorder_of_this_process()
-    recorder.register(tuple(_declared))
+    for metrics in tuple(_declared):
+        recorder.register(metrics())
     return recorder
 
 

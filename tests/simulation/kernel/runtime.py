@@ -25,6 +25,8 @@ _WITH_THREADS: Final = (
     "expiration.delete_segments",
     "audit.remove_orphans",
     "handover.drive",
+    "reading.service",
+    "recovery.stored_attempts",
     "quotas.byte_bounded_queue",
 )
 _WITH_REAL_THREADS: Final = tuple(

@@ -43,6 +43,7 @@ WORK: Final = {
     "remaining": READ,
     "record_outcome": WRITE,
     "record_left_reason": WRITE,
+    "could_claim": READ,
     "has_work": READ,
     "report_progress": WRITE,
     "paused_topics": READ,
@@ -63,6 +64,7 @@ DELETIONS: Final = {
     "claim": WRITE,
     "remaining": READ,
     "record_outcomes": WRITE,
+    "could_claim": READ,
     "has_work": READ,
 }
 FAILED_COPIES: Final = {"all": READ, "failed_by": READ, "note_losses": WRITE, "give_up": WRITE}
@@ -79,6 +81,7 @@ REMOVALS: Final = {
     "remaining": READ,
     "mark_for_deletion": WRITE,
     "record_outcomes": WRITE,
+    "could_claim": READ,
     "has_work": READ,
     "forget": WRITE,
 }

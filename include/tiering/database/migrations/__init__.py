@@ -7,15 +7,15 @@ Crash safety: a killed upgrade leaves the revision and the tables as they were.
 """
 
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from alembic import command
-from alembic.config import Config
-from alembic.util import CommandError
 from sqlalchemy import Column, Connection, Engine, MetaData, String, Table, inspect, select
 
 from include.tiering.database.transactions import reading, serialise_writers, writing
 from include.tiering.errors import MetadataUnavailableError, SettingError
+
+if TYPE_CHECKING:
+    from alembic.config import Config
 
 HEAD: Final = "r0102"
 """The newest revision. A constant, because the library may be imported from an archive, which cannot be listed."""
@@ -31,6 +31,10 @@ def upgrade(engine: Engine) -> None:
         MetadataUnavailableError: the database is locked or unreachable.
         SettingError: the schema is at a revision that this version does not know.
     """
+    # Alembic takes 0.1 s to import, and most processes only read the revision.
+    from alembic import command
+    from alembic.util import CommandError
+
     with writing(engine) as connection:
         serialise_writers(connection, "schema of the tiering database")
         revision = _revision(connection)
@@ -73,8 +77,10 @@ def _revision(connection: Connection) -> str | None:
     return connection.execute(select(_VERSION.c.version_num)).scalar_one_or_none()
 
 
-def migration_config() -> Config:
+def migration_config() -> "Config":
     """Return Alembic's configuration; it is not read from a file."""
+    from alembic.config import Config
+
     config = Config()
     config.set_main_option("script_location", str(_HERE).replace("%", "%%"))
     config.set_main_option("path_separator", "os")

@@ -210,10 +210,10 @@ def usable_rates(demands: Sequence[Demand], parts: Mapping[Scope, float]) -> Usa
     left, rates, limiting = dict(parts), [UNLIMITED_DEMAND] * len(demands), set()
     growing: dict[Scope, set[int]] = {scope: set() for scope in parts}
     for number, demand in enumerate(demands):
-        for scope in left.keys() & demand.scopes:
-            growing[scope].add(number)
+        for each in left.keys() & demand.scopes:
+            growing[each].add(number)
     bounds: list[tuple[float, int, Scope | None]] = [(demand.wanted, at, None) for at, demand in enumerate(demands)]
-    bounds += [(0.0, len(demands) + at, scope) for at, scope in enumerate(parts)]
+    bounds += [(0.0, len(demands) + at, each) for at, each in enumerate(parts)]
     heapq.heapify(bounds)
     while bounds:
         rate, order, scope = heapq.heappop(bounds)

@@ -193,7 +193,7 @@ bench-producers: setup ## what producers notice: no copy, the broker's own, ours
 bench-queue: setup ## throughput of the byte-bounded queue beside queue.Queue, and the memory that it holds
 	@$(BENCH) queue
 
-bench-quota: setup .cache/bin/.rclone-$(RCLONE_VERSION) ## quotas as a receiver sees them, with bounds (25 minutes; FULL=1: an hour; POSTGRESQL=1)
+bench-quota: setup s3-server .cache/bin/.rclone-$(RCLONE_VERSION) ## quotas as a receiver sees them, with bounds (25 minutes; FULL=1: an hour; POSTGRESQL=1)
 	@$(BENCH) quota
 
 bench-quota-airflow: setup ## quota and pool of a running tiering_copy changed in a real Airflow, with bounds and a chart (6 minutes)

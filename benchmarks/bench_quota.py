@@ -1,11 +1,13 @@
 """Quotas as a receiver sees them: real processes, real sockets, a sink that counts what comes in.
 
     python -m benchmarks.bench_quota [--full] [--postgresql] [--seconds 60] [--traces DIR]
-                                          [--parts combinations clients scenarios limiter ledger]
+                                          [--parts stores nested combinations clients scenarios limiter ledger]
 
 parts           what                                                                 verdict
-combinations    quota x segment x processes, a dozen or all 27 (--full, FULL=1)      firm, each
-clients         the limits of s3transfer and rclone at the same rates                beside ours
+stores          real copies to versitygw, 0, 15 and 40 ms away, 1, 4 and 16 batches  firm, each
+nested          workers under a narrower quota, beside one that has only the total   firm, each
+combinations    quota x segment x processes, five or all 27 (--full, FULL=1)         firm, each
+clients         the limits of s3transfer and rclone at the same rates (only --full)  beside ours
 scenarios       live change, busy among idle or slow, SIGKILL, ledger gone, brokers  firm, each
 limiter         CPU of the limiter alone at 200 MB/s                                 firm
 ledger          32 processes: latency of a round, statements a second                statements firm
@@ -23,6 +25,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -33,8 +36,8 @@ import numpy as np
 from benchmarks.bench_upload import find_rclone, tell
 from benchmarks.limited_clients import rclone, s3transfer
 from benchmarks.machine import IdleMeter
+from benchmarks.quota_nested import NESTED, nested
 from benchmarks.quota_scenarios import (
-    SEGMENT_BYTES,
     Check,
     Outcome,
     busy_among,
@@ -47,30 +50,28 @@ from benchmarks.quota_scenarios import (
     two_brokers,
 )
 from benchmarks.quota_scene import TOTAL, Scene, begin, end, scene
+from benchmarks.quota_stores import DELAYS_MS, Cell, many, measured, pair
+from benchmarks.quota_stores import SEGMENTS as STORED_SEGMENTS
 from include.tiering.units import GIB, MIB
 from tests.doubles.databases import postgresql_server
+from tests.doubles.s3_server import NO_VERSITYGW, find_versitygw
 
 MB: Final = 1_000_000
-PARTS: Final = ("combinations", "clients", "scenarios", "limiter", "ledger")
+PARTS: Final = ("stores", "nested", "combinations", "clients", "scenarios", "limiter", "ledger")
 QUOTAS: Final = (1 * MB, 10 * MB, 100 * MB)
 SEGMENTS: Final = {"1 MiB": MIB, "64 MiB": 64 * MIB, "1 GiB": GIB}
 PROCESSES: Final = (1, 2, 8)
-DOZEN: Final = frozenset(
+CHOSEN: Final = frozenset(
     {
-        (1 * MB, "1 MiB", 1),
-        (1 * MB, "64 MiB", 8),
         (1 * MB, "1 GiB", 2),
         (10 * MB, "1 MiB", 8),
-        (10 * MB, "64 MiB", 1),
-        (10 * MB, "64 MiB", 2),
-        (10 * MB, "1 GiB", 8),
         (100 * MB, "1 MiB", 1),
-        (100 * MB, "1 MiB", 8),
-        (100 * MB, "64 MiB", 2),
         (100 * MB, "64 MiB", 8),
         (100 * MB, "1 GiB", 1),
     }
 )
+NESTED_QUOTA: Final = 10 * MB
+MOST_NESTED_SECONDS: Final = 20.0
 CLIENT_SECONDS: Final = 20.0
 """Enough to see the others settle; they are not checked."""
 
@@ -106,13 +107,42 @@ class Run:
         return {**outcome.to_json(), "idle_share": idle.share()}
 
 
+def stores(run: Run, seconds: float) -> dict[str, Any]:
+    """Cells of one distance and size run at the same time: one batch, and several in a deployment of their own."""
+    binary = find_versitygw()
+    if binary is None:
+        return {"skipped": NO_VERSITYGW}
+
+    def outcomes(cells: Sequence[tuple[str, Cell]]) -> dict[str, Any]:
+        with ThreadPoolExecutor(len(cells)) as threads:
+            begun = [
+                (name, threads.submit(run.outcome, name, partial(measured, cell, binary, seconds=seconds)))
+                for name, cell in cells
+            ]
+            return {name: outcome.result() for name, outcome in begun}
+
+    results = {}
+    for delay_ms in DELAYS_MS:
+        for segment in STORED_SEGMENTS:
+            cells = [(f"{segment}, {delay_ms} ms, {cell.batches} batches", cell) for cell in pair(delay_ms, segment)]
+            results.update(outcomes(cells))
+    return results | outcomes([(f"2 MiB, 0 ms, {many().batches} batches", many())])
+
+
+def nested_quotas(run: Run, seconds: float) -> dict[str, Any]:
+    return {
+        name: run.outcome(f"nested: {name}", partial(nested, run.scene, case, NESTED_QUOTA, seconds=seconds))
+        for name, case in NESTED.items()
+    }
+
+
 def combinations(run: Run, seconds: float, *, full: bool) -> dict[str, Any]:
     chosen = [
         (quota, segment, processes)
         for quota in QUOTAS
         for segment in SEGMENTS
         for processes in PROCESSES
-        if full or (quota, segment, processes) in DOZEN
+        if full or (quota, segment, processes) in CHOSEN
     ]
     results = {}
     for quota, segment, processes in chosen:
@@ -126,12 +156,12 @@ def combinations(run: Run, seconds: float, *, full: bool) -> dict[str, Any]:
 
 def clients(run: Run, seconds: float, *, full: bool) -> dict[str, Any]:
     """The others are checked as ours are, and reported alone: none of them fails this benchmark."""
+    if not full:
+        return {"skipped": "FULL=1 measures them"}
     results: dict[str, Any] = {}
     available = {"s3transfer": s3transfer} | ({"rclone": rclone} if find_rclone() is not None else {})
     for quota in QUOTAS:
         for segment, size_bytes in SEGMENTS.items():
-            if not full and size_bytes != SEGMENT_BYTES:
-                continue
             for client, uploading in available.items():
                 name = f"{client}, {quota // MB} MB/s, {segment}"
                 tell(name)
@@ -245,6 +275,8 @@ def main(arguments: Sequence[str]) -> int:
         measures: dict[str, Callable[[], dict[str, Any]]] = {
             "combinations": lambda: combinations(run, options.seconds, full=options.full),
             "clients": lambda: clients(run, min(options.seconds, CLIENT_SECONDS), full=options.full),
+            "stores": lambda: stores(run, options.seconds),
+            "nested": lambda: nested_quotas(run, min(options.seconds, MOST_NESTED_SECONDS)),
             "scenarios": lambda: scenarios(run, metadata_url),
             "limiter": lambda: limiter_alone(run),
             "ledger": lambda: ledger_load(run),

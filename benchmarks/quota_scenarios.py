@@ -61,6 +61,8 @@ class Bounds:
 
 
 FIRM: Final = Bounds()
+FULL_USE: Final = Bounds(least_average=0.99)
+"""Where there is something to send all the time."""
 
 
 @dataclass(frozen=True, slots=True)

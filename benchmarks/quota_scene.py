@@ -11,13 +11,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final, TypedDict
+from unittest.mock import patch
 from urllib.request import Request, urlopen
 
 from benchmarks.bench_upload import BUCKET, sink
 from benchmarks.quota_trace import Trace
 from include.tiering.app import App, open_app
-from include.tiering.configs.config_catalogue import COPY_QUOTA, TOTAL_COPY_QUOTA
-from include.tiering.configs.config_store import ALL_BROKERS
+from include.tiering.configs.config_catalogue import (
+    COPY_QUOTA,
+    NARROW_COPY_QUOTA,
+    NARROW_FETCH_QUOTA,
+    TOTAL_COPY_QUOTA,
+    TOTAL_FETCH_QUOTA,
+)
+from include.tiering.configs.config_store import ALL_BROKERS, ConfigEntity, EntityType
 from include.tiering.configs.service import AlteredConfigs
 from include.tiering.database.engine import open_engine
 from include.tiering.database.migrations import upgrade
@@ -30,7 +37,13 @@ from tests.doubles.s3_server import CREDENTIALS
 
 TOTAL: Final = Scope(QuotaKind.COPY, QuotaLevel.TOTAL)
 EACH_BROKER: Final = Scope(QuotaKind.COPY, QuotaLevel.BROKER)
-_NAMES: Final = {TOTAL: TOTAL_COPY_QUOTA, EACH_BROKER: COPY_QUOTA}
+TOTAL_FETCH: Final = Scope(QuotaKind.FETCH, QuotaLevel.TOTAL)
+_NAMES: Final = {TOTAL: TOTAL_COPY_QUOTA, EACH_BROKER: COPY_QUOTA, TOTAL_FETCH: TOTAL_FETCH_QUOTA}
+_NARROW: Final = {
+    (QuotaKind.COPY, QuotaLevel.BROKER): (EntityType.BROKERS, COPY_QUOTA),
+    (QuotaKind.COPY, QuotaLevel.TOPIC): (EntityType.TOPICS, NARROW_COPY_QUOTA),
+    (QuotaKind.FETCH, QuotaLevel.CLIENT): (EntityType.CLIENTS, NARROW_FETCH_QUOTA),
+}
 _COMMAND: Final = Path(__file__).resolve().parents[1] / "tiering"
 _ENDS_WITHIN_S: Final = 120.0
 CLUSTER_ID: Final = "AAAAAAAAAAAAAAAAAAAAAQ"
@@ -97,11 +110,18 @@ class Scene:
         self._workers: list[Worker] = []
 
     def start(
-        self, count: int, mode: str, *amount: int, broker_id: int = 1, topic: str = "bench"
+        self,
+        count: int,
+        mode: str,
+        *amount: int,
+        broker_id: int = 1,
+        topic: str = "bench",
+        client: str | None = None,
     ) -> tuple[Worker, ...]:
-        """Workers that are ready to begin."""
+        """Workers that are ready to begin. What those with a client send is charged as what this client fetches."""
         command = [sys.executable, "-m", "benchmarks.quota_worker", mode, *map(str, amount)]
         command += ["--broker-id", str(broker_id), "--topic", topic]
+        command += [] if client is None else ["--client", client]
         workers = tuple(self._started(command) for _ in range(count))
         self._workers += workers
         for worker in workers:
@@ -131,6 +151,12 @@ class Scene:
         if altered.not_taken_by:
             raise TimeoutError(f"{len(altered.not_taken_by)} workers did not take {bytes_per_second}")
         return time.monotonic()
+
+    def set_narrow_quota(self, scope: Scope, bytes_per_second: int | None) -> None:
+        """Put a quota of one broker, topic or client in force; None removes it."""
+        entity_type, name = _NARROW[scope.kind, scope.level]
+        value = None if bytes_per_second is None else str(bytes_per_second)
+        self.app.configs.alter(ConfigEntity(entity_type, scope.name), {name: value}, author="benchmark")
 
     def set_quotas_by_command(self, bytes_per_second: Mapping[Scope, int]) -> float:
         """The same by `./tiering configs`, its start included; quotas that are not named stay."""
@@ -176,6 +202,8 @@ def scene(metadata_url: str) -> Iterator[Scene]:
             "TIERING_REMOTE_STORAGE__URL": f"s3://{BUCKET}/quota",
             "TIERING_REMOTE_STORAGE__ENDPOINT_URL": endpoint_url,
         }
+        # This process changes quotas, and a change claims the store.
+        stack.enter_context(patch.dict(os.environ, CREDENTIALS))
         app = stack.enter_context(open_app(load_settings(environ=environment)))
         directory = Path(stack.enter_context(TemporaryDirectory(prefix="quota-scene-")))
         opened = Scene(endpoint_url, app, environment, directory)

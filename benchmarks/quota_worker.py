@@ -4,7 +4,7 @@
     python -m benchmarks.quota_worker idle                  one small object, then nothing
     python -m benchmarks.quota_worker slow RATE             small objects, RATE bytes a second in all
     python -m benchmarks.quota_worker take                  asks for block after block, sends nothing
-    [--broker-id 1] [--topic bench]
+    [--broker-id 1] [--topic bench] [--client NAME]
 
 Settings come from the environment, quotas and the S3 adapter from the product's own wiring: nothing here paces. Says
 `ready` when it could send at once, sends from the line `begin` on standard input to the line `stop` or its end. What
@@ -30,7 +30,7 @@ from include.tiering.app import open_app
 from include.tiering.errors import SendingStoppedError
 from include.tiering.formats.record_batch import append_crc32c, extend_crc32c
 from include.tiering.model.segments import RUNNING_CRC32C_STEP_BYTES
-from include.tiering.quotas.contract import ByteLimiter, Scope
+from include.tiering.quotas.contract import ByteLimiter, GoOn, Scope
 from include.tiering.quotas.shared_quotas import SqlLedgerStore
 from include.tiering.quotas.shares import LedgerRow
 from include.tiering.remote_storage.location import S3Location, parse_location
@@ -77,9 +77,10 @@ class RepeatedBlock:
 
 @dataclass
 class CountingLimiter:
-    """What a limiter charged, and the longest it made its caller wait."""
+    """What a limiter charged, and the longest it made its caller wait. It calls `go_on` before every grant."""
 
     limiter: ByteLimiter
+    go_on: GoOn = lambda: None
     charged_bytes: int = 0
     longest_wait_s: float = 0.0
 
@@ -92,6 +93,7 @@ class CountingLimiter:
         return self.limiter.waits_for
 
     def take(self, wanted_bytes: int) -> int:
+        self.go_on()
         begun_s = time.monotonic()
         granted_bytes = self.limiter.take(wanted_bytes)
         self.longest_wait_s = max(self.longest_wait_s, time.monotonic() - begun_s)
@@ -199,6 +201,7 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("amount", type=int, nargs="?", default=0, help="segment bytes of busy, bytes a second of slow")
     parser.add_argument("--broker-id", type=int, default=1)
     parser.add_argument("--topic", default="bench")
+    parser.add_argument("--client", help="charge what is sent as fetches of this client, not as copies")
     options = parser.parse_args(arguments)
     stopped = threading.Event()
 
@@ -209,7 +212,11 @@ def main(arguments: Sequence[str]) -> None:
     settings = load_settings()
     # Listening begins before the first round does: a thread of the library is never met in the middle of a statement.
     with counted_statements() as statement_seconds, timed_rounds() as round_seconds, open_app(settings) as app:
-        limiter = CountingLimiter(app.adapters.quotas.copy(options.broker_id, options.topic, go_on=go_on))
+        quotas = app.adapters.quotas
+        if options.client is None:
+            limiter = CountingLimiter(quotas.copy(options.broker_id, options.topic, go_on=go_on))
+        else:
+            limiter = CountingLimiter(quotas.fetch(options.broker_id, options.topic, options.client), go_on)
         sender = Sender(s3_store(settings), limiter, stopped, RepeatedBlock(body_bytes(options.mode, options.amount)))
         sender.store.stat("warm-up")
         tell({"ready": os.getpid()})

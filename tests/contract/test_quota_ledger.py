@@ -18,7 +18,7 @@ from include.tiering.database.transactions import writing
 from include.tiering.errors import MetadataUnavailableError
 from include.tiering.quotas.contract import QuotasInForce, QuotaWorker, copy_scopes
 from include.tiering.quotas.shared_quotas import AnnouncingLedger, LedgerStore, SqlLedgerStore, open_ledger_engine
-from include.tiering.quotas.shares import SILENT_SECONDS, UNLIMITED_DEMAND, LedgerRow, renewed
+from include.tiering.quotas.shares import SILENT_SECONDS, Demand, LedgerRow, renewed
 from tests.doubles.databases import SHARED, SQLITE_FILE
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.patience import PATIENCE_SECONDS
@@ -56,7 +56,7 @@ class LedgerStoreContract:
 
     def test_what_was_exchanged_is_what_the_next_one_sees(self, ledger: LedgerStore) -> None:
         AnnouncingLedger(ledger, SystemClock()).announce(QuotasInForce(3, {TOTAL: 100}))
-        written = ledger.exchange(lambda row: renewed(row, "a", {TOTAL: UNLIMITED_DEMAND}, 1))
+        written = ledger.exchange(lambda row: renewed(row, "a", [Demand((TOTAL,))], 1))
         assert ledger.exchange(lambda row: row) == written
         assert AnnouncingLedger(ledger, SystemClock()).workers() == (QuotaWorker("a", 3),)
         assert AnnouncingLedger(ledger, SystemClock()).in_force().of(TOTAL) == 100
@@ -67,10 +67,10 @@ class LedgerStoreContract:
         for heartbeat in (1, 2):
             ledger.exchange(partial(renewed, worker_id="alive", wanted={}, heartbeat=heartbeat))
             if heartbeat == 1:
-                ledger.exchange(lambda row: renewed(row, "dead", {}, 1))
+                ledger.exchange(lambda row: renewed(row, "dead", [], 1))
             assert {worker.worker_id for worker in seen.workers()} == {"alive", "dead"}
             clock.advance(SILENT_SECONDS / 2 + 0.1)
-        ledger.exchange(lambda row: renewed(row, "alive", {}, 3))
+        ledger.exchange(lambda row: renewed(row, "alive", [], 3))
         assert [worker.worker_id for worker in seen.workers()] == ["alive"]
 
     def test_a_change_that_fails_changes_nothing(self, ledger: LedgerStore) -> None:
@@ -103,7 +103,7 @@ class TestSql(LedgerStoreContract):
         return sql_ledger
 
     def test_each_cluster_has_its_own_row(self, ledger_engine: Engine, sql_ledger: SqlLedgerStore) -> None:
-        sql_ledger.exchange(lambda row: renewed(row, "a", {}, 1))
+        sql_ledger.exchange(lambda row: renewed(row, "a", [], 1))
         assert SqlLedgerStore(ledger_engine, "another").exchange(lambda row: row) == LedgerRow()
 
     def test_processes_change_it_one_after_another(
@@ -122,7 +122,7 @@ class TestSql(LedgerStoreContract):
         sql_ledger.exchange(lambda row: row)
         statements: list[str] = []
         event.listen(ledger_engine, "before_cursor_execute", lambda *call: statements.append(call[2]))
-        sql_ledger.exchange(lambda row: renewed(row, "a", {}, 1))
+        sql_ledger.exchange(lambda row: renewed(row, "a", [], 1))
         assert len([text for text in statements if not text.startswith("BEGIN")]) == 2
 
     @pytest.mark.parametrize("garbage", ["", "not json", '{"version": 7}', "[]"])
@@ -170,7 +170,7 @@ ROUNDS = 20
 def _renew_often(ledger: LedgerStore, name: str) -> None:
     def change(row: LedgerRow) -> LedgerRow:
         heartbeat = row.workers[name].heartbeat + 1 if name in row.workers else 1
-        return renewed(row, name, {TOTAL: 1.0}, heartbeat)
+        return renewed(row, name, [Demand((TOTAL,), 1.0)], heartbeat)
 
     done = 0
     while done < ROUNDS:

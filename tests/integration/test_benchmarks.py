@@ -12,12 +12,14 @@ import pytest
 from sqlalchemy import func, select
 
 from benchmarks import bench_scan
+from benchmarks.quota_stores import Cell, measured
 from benchmarks.run_all import last_json
 from benchmarks.sizes_scene import CLUSTER_ID, build, partition_number
 from include.tiering.database.engine import open_engine
 from include.tiering.database.schema.segments import segments as segments_table
 from include.tiering.segments.sql import SqlRemoteLogMetadata
 from include.tiering.sizes.store import SqlRemoteLogSizes
+from include.tiering.units import KIB
 from tests.doubles.s3_server import find_versitygw
 from tests.doubles.spark import NO_JAVA
 
@@ -55,6 +57,17 @@ def test_a_benchmark_with_a_server(name: str) -> None:
 @NO_JAVA
 def test_the_start() -> None:
     run_small("start", ("--repeats=1", "--ways", "inline", "airflow"))
+
+
+@pytest.mark.skipif(find_versitygw() is None, reason="versitygw is not built: make s3-server")
+@pytest.mark.parametrize("delay_ms", [0, 5])
+def test_quotas_of_copies_to_a_server_at_a_distance(delay_ms: int) -> None:
+    binary = find_versitygw()
+    assert binary is not None
+    cell = Cell(delay_ms, segment_bytes=128 * KIB, batches=2, quota=1_000_000)
+    outcome = measured(cell, binary, seconds=2.0)
+    assert 0 < outcome.trace.total_bytes <= 4 * cell.quota
+    assert [check.name for check in outcome.checks] == ["average, lowest", "average, highest", "worst second"]
 
 
 def test_the_scan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,6 +18,7 @@ from typing import Final
 import numpy as np
 import pytest
 
+from benchmarks.quota_nested import NESTED, nested
 from benchmarks.quota_scenarios import outage_of
 from benchmarks.quota_scene import CLUSTER_ID, EACH_BROKER, TOTAL, Scene, Worker, begin, end, scene
 from benchmarks.quota_trace import farthest_ahead_bytes
@@ -182,6 +183,16 @@ def test_two_brokers_have_a_quota_each_and_the_total_holds_both(opened: Watched)
         opened.await_received(opened.received_bytes() + 3 * total)
         opened.require_within([(begun_s, 2 * QUOTA), (taken_s, total)])
         end([worker for (worker,) in workers.values()])
+
+
+@pytest.mark.parametrize("name", ["topic 0.30 on 3 processes", "fetch client 0.30 on 3 processes"])
+def test_what_a_narrower_quota_leaves_goes_to_others(opened: Watched, name: str) -> None:
+    """In a short form: how near to the whole quota they come, `make bench-quota` measures."""
+    outcome = nested(opened.scene, NESTED[name], QUOTA, seconds=3.0)
+    opened.require_within(outcome.quotas)
+    limited = {check.name: check for check in outcome.checks}["the limited together, of their quota"]
+    assert limited.figure is not None
+    assert 0 < limited.figure <= 1 + AHEAD_SECONDS
 
 
 def test_without_the_ledger_nothing_is_sent_until_it_is_back(opened: Watched, database_url: str) -> None:

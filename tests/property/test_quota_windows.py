@@ -14,7 +14,7 @@ from include.tiering.errors import MetadataUnavailableError
 from include.tiering.quotas.contract import QuotasInForce, Scope, copy_scopes
 from include.tiering.quotas.pacing import ProcessPacing
 from include.tiering.quotas.shared_quotas import PERIOD_SECONDS, AllocationRenewer, AnnouncingLedger, LedgerRowChange
-from include.tiering.quotas.shares import FILL, NO_QUOTAS, SILENT_SECONDS, UNLIMITED_DEMAND, LedgerRow
+from include.tiering.quotas.shares import FILL, NO_QUOTAS, SILENT_SECONDS, UNLIMITED_DEMAND, Demand, LedgerRow
 from include.tiering.quotas.topic_quotas import EwmaMeter
 from include.tiering.quotas.window import QuotaWindow
 from tests.doubles.manual_clock import ManualClock
@@ -185,11 +185,13 @@ def test_asked_once_the_answer_follows_from_the_records_alone(records):
 
 # Processes that renew, stall, die and lose the ledger, in time that only the test moves. Each process is the real
 # renewer and the real pacing over one ledger row; nothing sleeps. What a process may send at a moment is its rate
-# while its lease lasts. The sum of that over all processes must never exceed the quota, nor, while one that fell
-# has not reached every process yet, what the row says.
+# while its lease lasts. The sum of that over all processes must never exceed the quota of any scope, nor, while one
+# that fell has not reached every process yet, what the row says.
 
-TOTAL = copy_scopes(1, "orders")[0]
+TOTAL, BROKER, TOPIC = copy_scopes(1, "orders")
 QUOTA = 1_000_000
+PART_OF_QUOTA = {TOTAL: 1.0, BROKER: 0.5, TOPIC: 0.25}
+STREAMS = ((TOTAL,), (TOTAL, BROKER), (TOTAL, BROKER, TOPIC), (TOTAL, TOPIC))
 
 
 class Unsteady:
@@ -215,20 +217,23 @@ class DemandingPacing(ProcessPacing):
     """Asks for what the test says instead of for what was used."""
 
     demand: float = UNLIMITED_DEMAND
+    scopes: tuple[Scope, ...] = (TOTAL,)
 
-    def wanted(self, quotas: QuotasInForce) -> dict[Scope, float]:
-        return {TOTAL: self.demand}
+    def demands(self) -> tuple[Demand, ...]:
+        return (Demand(self.scopes, self.demand),)
 
 
 @dataclass
 class Process:
     clock: ManualClock
     ledger: Unsteady
+    scopes: tuple[Scope, ...]
     pacing: DemandingPacing = field(init=False)
     renewer: AllocationRenewer = field(init=False)
 
     def __post_init__(self) -> None:
         self.pacing = DemandingPacing(self.clock)
+        self.pacing.scopes = self.scopes
         self.renewer = AllocationRenewer(
             self.ledger,
             self.pacing,
@@ -237,8 +242,8 @@ class Process:
             stored_quotas=lambda: NO_QUOTAS,
         )
 
-    def rate(self) -> float:
-        share = self.pacing.share(TOTAL)
+    def rate(self, scope: Scope) -> float:
+        share = self.pacing.share(scope)
         assert share is not None
         return share
 
@@ -252,18 +257,22 @@ class World:
 
     def set_quota(self, quota: int) -> None:
         self.version += 1
-        AnnouncingLedger(self.ledger.inner, self.clock).announce(QuotasInForce(self.version, {TOTAL: quota}))
+        quotas = {scope: round(quota * part) for scope, part in PART_OF_QUOTA.items()}
+        AnnouncingLedger(self.ledger.inner, self.clock).announce(QuotasInForce(self.version, quotas))
 
-    def quota(self) -> float:
-        return float(AnnouncingLedger(self.ledger.inner, self.clock).in_force().of(TOTAL) or 0)
+    def join(self) -> None:
+        self.processes.append(Process(self.clock, self.ledger, STREAMS[len(self.processes) % len(STREAMS)]))
 
-    def written(self) -> float:
+    def quota(self, scope: Scope) -> float:
+        return float(AnnouncingLedger(self.ledger.inner, self.clock).in_force().of(scope) or 0)
+
+    def written(self, scope: Scope) -> float:
         """The sum of shares in the row: above the quota only while one that fell has not reached every process."""
         row = self.ledger.inner.exchange(lambda row: row)
-        return sum(held.share for entry in row.workers.values() for held in entry.allocations.values())
+        return sum(entry.allocations[scope].share for entry in row.workers.values() if scope in entry.allocations)
 
-    def rates(self) -> float:
-        return sum(process.rate() for process in self.processes)
+    def rates(self, scope: Scope) -> float:
+        return sum(process.rate(scope) for process in self.processes if scope in process.scopes)
 
 
 ACTIONS = {
@@ -286,22 +295,28 @@ def test_what_all_may_send_never_exceeds_the_quota(seed: int) -> None:
     names, weights = list(ACTIONS), [weight for weight, _ in ACTIONS.values()]
     world = World()
     world.set_quota(QUOTA)
-    world.processes = [Process(world.clock, world.ledger) for _ in range(4)]
+    for _ in STREAMS:
+        world.join()
     for name in random.choices(names, weights, k=200):
         arguments = ACTIONS[name][1](random)
-        written = world.written()
+        written = {scope: world.written(scope) for scope in PART_OF_QUOTA}
         _act(world, name, *arguments)
-        assert world.written() <= max(world.quota() * FILL, written) + 0.01, (name, arguments)
-        assert world.rates() <= max(world.quota() * FILL, world.written()) + 0.01, (name, arguments)
+        for scope, before in written.items():
+            fill, now = world.quota(scope) * FILL, world.written(scope)
+            assert now <= max(fill, before) + 0.01, (name, arguments, scope)
+            assert world.rates(scope) <= max(fill, now) + 0.01, (name, arguments, scope)
     _settle(world)
-    assert world.rates() >= world.quota() * FILL * 0.999
-    assert world.rates() <= world.quota() * FILL + 0.01
+    for scope in PART_OF_QUOTA:
+        assert world.rates(scope) <= world.quota(scope) * FILL + 0.01
+    for process in world.processes:
+        used_up = [world.rates(scope) >= world.quota(scope) * FILL * 0.999 for scope in process.scopes]
+        assert any(used_up), "who is busy has used up the quota of one of its scopes, with others"
 
 
 def _act(world: World, name: str, number: float = 0, demand: float = 0.0) -> None:
     process = world.processes[int(number) % len(world.processes)]
     if name == "join" and len(world.processes) < 6:
-        world.processes.append(Process(world.clock, world.ledger))
+        world.join()
     elif name == "advance":
         world.clock.advance(number)
     elif name == "wall clock":

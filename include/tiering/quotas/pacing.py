@@ -5,58 +5,71 @@ next byte may leave; each grant adds the time that its bytes take. A sender that
 `CATCH_UP_SECONDS`; what it did not use before is lost. So any T seconds at a constant r of 100 bytes/s or more carry at
 most r x (T + CATCH_UP_SECONDS + SLICE_SECONDS), including the first.
 
-**`ProcessPacing`** holds this process's shares. `AllocationRenewer` sets the rates and the time at which all of them
-expire; limiters take bytes. A grant needs a known, unexpired rate of each of its scopes. If the rounds with the ledger
-fail until the rates expire, no byte is granted, even in scopes without a limit, because a quota may have been set
-meanwhile; but for half a second after it has read that no quota is stored for any scope (`hold_no_limit`).
+**`ProcessPacing`** holds this process's shares, and measures what its streams could use. `AllocationRenewer` sets the
+rates and the time at which all of them expire; limiters take bytes. A grant needs a known, unexpired rate of each of
+its scopes. If the rounds with the ledger fail until the rates expire, no byte is granted, even in scopes without a
+limit, because a quota may have been set meanwhile; but for half a second after it has read that no quota is stored for
+any scope (`hold_no_limit`).
 
 **`ScopedLimiter`**, the `ByteLimiter` of one stream, waits until all scopes of the stream grant.
 """
 
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 from weakref import WeakValueDictionary
 
 from include.tiering.clock import Clock
-from include.tiering.quotas.contract import GoOn, QuotaObserver, QuotasInForce, Scope
-from include.tiering.quotas.shares import UNLIMITED_DEMAND
+from include.tiering.quotas.contract import GoOn, QuotaObserver, Scope
+from include.tiering.quotas.shares import UNLIMITED_DEMAND, Demand, usable_rates
 
 _FULL_USE: Final = 0.98
-"""If a sender waits and at least this part of the share was used, the share is taken to have limited the process."""
+"""Quotas hold a sender up that waits, or gets less than it wants, and uses this part of what they make possible."""
 
-_SPARE: Final = 0.10
-_MOST_SPARE_OF_QUOTA: Final = 0.002
-"""What a process requests above its use: 10 % of the use, but at most 0.2 % of the quota.
-
-This is enough to detect growth, and too little to deprive busy senders."""
+_MOST_USE: Final = 1.05
+"""A period in which more than this was used counts as this much: one period alone says little."""
 
 
 @dataclass(slots=True)
 class DemandMeter:
-    """The use of a scope by this process since the last call of `wanted`. `waiting` counts the waiting senders."""
+    """What streams with the same scopes have used since the last call of `wanted`.
+
+    `waiting` counts the senders that wait now; `limited` says whether one of them waited, or got less than it wanted.
+    """
 
     used_bytes: int = 0
     waiting: int = 0
+    limited: bool = False
     _last_rate: float = 0.0
+    _last_use: float = _MOST_USE
+    _full_rate: float = 0.0
 
-    def wanted(self, seconds: float, share: float, quota: float) -> float:
-        """Return the bytes a second to request, and begin a new period.
+    def expect(self, rate: float, spare: float, *, is_unlimited: bool) -> None:
+        """Set what is possible: the rate that was demanded, and what its scopes have above the demand of all streams.
 
-        This is `UNLIMITED_DEMAND` if a sender waits and the share was the limit (`_FULL_USE`). Otherwise the faster of
-        the last two periods counts, because a sender may pause between two segments; 0 if both were idle.
+        With a limited demand, quotas hold up streams that use more than half of the spare: they may need more.
+        """
+        most_used = _FULL_USE * (rate + spare)
+        self._full_rate = most_used if is_unlimited else max(most_used, rate + spare / 2)
+
+    def wanted(self, seconds: float, *, gives_nothing: bool) -> float:
+        """Return the bytes a second that the streams could use, and begin a new period.
+
+        This is `UNLIMITED_DEMAND` if one of them was limited and used what is possible, on the average of the last two
+        periods: a period may hold a slice or a segment more than the next. Otherwise the faster of the last two periods
+        counts, because a sender may pause between two segments; 0 if both were idle.
 
         Args:
             seconds: the length of the period that ends now.
-            share: the share held now, in bytes a second.
-            quota: the quota of the scope, in bytes a second; 0 if it has none.
+            gives_nothing: whether a scope gives no bytes, so that the use says nothing about the demand.
         """
         rate = self.used_bytes / seconds if seconds > 0 else 0.0
-        usual_rate, self._last_rate, self.used_bytes = max(rate, self._last_rate), rate, 0
-        if self.waiting and rate >= _FULL_USE * share:
-            return UNLIMITED_DEMAND
-        return usual_rate + min(_SPARE * usual_rate, _MOST_SPARE_OF_QUOTA * quota)
+        use = _MOST_USE if gives_nothing else min(_MOST_USE, rate / self._full_rate) if self._full_rate else _MOST_USE
+        usual_rate, mean_use = max(rate, self._last_rate), (use + self._last_use) / 2
+        self._last_rate, self._last_use, self.used_bytes = rate, use, 0
+        limited, self.limited = self.limited, self.waiting > 0
+        return UNLIMITED_DEMAND if limited and (gives_nothing or mean_use >= 1) else usual_rate
 
 
 SLICE_SECONDS: Final = 0.010
@@ -106,11 +119,11 @@ class Pacer:
 
 
 FORGET_SECONDS: Final = 30.0
-"""A scope that was not used for longer than this is no longer requested from the ledger."""
+"""The scopes of a stream that was not used for longer than this are no longer requested from the ledger."""
 
 MANY_SCOPES: Final = 500
 FORGET_MANY_SECONDS: Final = 2.0
-"""The same for a process that uses more than `MANY_SCOPES`: clients choose their names, and each is a scope.
+"""The same for a process that uses more than `MANY_SCOPES` streams: clients choose their names, and each is a scope.
 
 Every process rewrites the ledger row twice a second, so the row must stay small."""
 
@@ -134,17 +147,13 @@ class Grant(NamedTuple):
 
 @dataclass(slots=True, eq=False, weakref_slot=True)
 class ScopePace:
-    """A scope in this process, last used at `asked_at`; `in_use` says whether it is requested from the ledger.
+    """A scope in this process.
 
     `known` says whether a rate was set, perhaps expired; if `known` and `pacer` is None, the scope has no limit.
     """
 
-    scope: Scope
-    asked_at: float
-    in_use: bool = True
     known: bool = False
     pacer: Pacer | None = None
-    meter: DemandMeter = field(default_factory=DemandMeter)
 
     @property
     def share(self) -> float:
@@ -172,8 +181,22 @@ class ScopePace:
             self.pacer.change(bytes_per_second, now)
 
 
-Stream = tuple[ScopePace, ...]
-"""The scopes that must all grant a byte."""
+@dataclass(slots=True, eq=False, weakref_slot=True)
+class Stream:
+    """The scopes that must all grant a byte, for all senders of this process with the same scopes.
+
+    It was last used at `asked_at`; `in_use` says whether its scopes are requested from the ledger.
+    """
+
+    scopes: tuple[Scope, ...]
+    paces: tuple[ScopePace, ...]
+    asked_at: float
+    in_use: bool = True
+    meter: DemandMeter = field(default_factory=DemandMeter)
+
+    @property
+    def gives_nothing(self) -> bool:
+        return any(pace.gives_nothing for pace in self.paces)
 
 
 class ProcessPacing:
@@ -187,17 +210,18 @@ class ProcessPacing:
         self._clock = clock
         self._changed = threading.Condition()
         self._paces: WeakValueDictionary[Scope, ScopePace] = WeakValueDictionary()
-        self._in_use: dict[Scope, ScopePace] = {}
+        self._streams: WeakValueDictionary[tuple[Scope, ...], Stream] = WeakValueDictionary()
+        self._in_use: dict[tuple[Scope, ...], Stream] = {}
+        self._demands: tuple[tuple[Stream, Demand], ...] = ()
         self._valid_until = -_NEVER
         self._measured_at = clock.monotonic()
         self.starved = threading.Event()
 
-    def stream(self, scopes: Iterable[Scope]) -> Stream:
-        """Return the scopes to take bytes from. Look them up once: three lookups by name cost more than a grant."""
+    def stream(self, scopes: tuple[Scope, ...]) -> Stream:
+        """Return the stream to take bytes from. Look it up once: lookups by name cost more than a grant."""
         with self._changed:
-            now = self._clock.monotonic()
-            stream = tuple(self._pace(scope, now) for scope in scopes)
-            if not all(pace.known for pace in stream):
+            stream = self._stream(scopes, self._clock.monotonic())
+            if not all(pace.known for pace in stream.paces):
                 self.starved.set()
             return stream
 
@@ -205,10 +229,9 @@ class ProcessPacing:
         """Wait at most `patience_seconds` for a grant in all scopes; 0 bytes if there was none."""
         with self._changed:
             began = now = self._clock.monotonic()
-            for pace in stream:
-                pace.asked_at = began
-                if not pace.in_use:
-                    self._use(pace)
+            stream.asked_at = began
+            if not stream.in_use:
+                self._use(stream)
             wait_seconds = self._wait_seconds(stream, now)
             if wait_seconds > 0:
                 now, wait_seconds = self._wait(stream, wait_seconds, now, began + patience_seconds)
@@ -221,41 +244,38 @@ class ProcessPacing:
         with self._changed:
             now = self._clock.monotonic()
             if now >= self._valid_until:
-                return stream[0].scope
-            last = max(stream, key=lambda pace: pace.wait_seconds(now))
-            return last.scope if last.wait_seconds(now) > 0 else None
+                return stream.scopes[0]
+            waits = [pace.wait_seconds(now) for pace in stream.paces]
+            longest = max(waits)
+            return stream.scopes[waits.index(longest)] if longest > 0 else None
 
     def share(self, scope: Scope) -> float | None:
         """Return the rate of a scope in bytes a second; None: no limit, 0: no share, not known or expired."""
         with self._changed:
             now = self._clock.monotonic()
-            pace = self._pace(scope, now)
-            pace.asked_at = now
+            stream = self._stream((scope,), now)
+            stream.asked_at = now
+            (pace,) = stream.paces
             if now >= self._valid_until or not pace.known:
                 self.starved.set()
                 return 0.0
             return None if pace.pacer is None else pace.share
 
-    def wanted(self, quotas: QuotasInForce) -> dict[Scope, float]:
-        """Return the bytes a second to request from the ledger, by scope in use, and begin a new period.
+    def demands(self) -> tuple[Demand, ...]:
+        """Return what the streams in use could use, and begin a new period.
 
-        While a sender waits for a scope of which this process has no share, its use of other scopes does not show its
-        demand for them. Then each scope in which a sender waits requests the share that it holds, an unlimited rate if
-        it holds none, or 0 if the scope has no limit. Otherwise the process would lose one share while it waits for
-        another, again and again.
+        The use of a stream of which a scope gives nothing says nothing about its demand: if one of its senders waits,
+        the demand is unlimited.
         """
         with self._changed:
             now = self._clock.monotonic()
             seconds, self._measured_at = now - self._measured_at, now
             self._forget_unused(now)
-            in_use = self._in_use
-            is_starved = any(pace.meter.waiting and pace.gives_nothing for pace in in_use.values())
-            return {
-                scope: _held(pace)
-                if is_starved and pace.meter.waiting
-                else pace.meter.wanted(seconds, pace.share, float(quotas.of(scope) or 0))
-                for scope, pace in in_use.items()
-            }
+            self._demands = tuple(
+                (stream, Demand(scopes, stream.meter.wanted(seconds, gives_nothing=stream.gives_nothing)))
+                for scopes, stream in self._in_use.items()
+            )
+            return tuple(demand for _, demand in self._demands)
 
     def reduce(self, shares: Mapping[Scope, float]) -> None:
         """Lower rates to these shares, before the ledger gives the difference to other processes; raise no known rate.
@@ -281,6 +301,7 @@ class ProcessPacing:
                 pace.known, pace.pacer = False, None
             for scope, rate in rates.items():
                 self._pace(scope, now).set(rate, now)
+            self._expect({scope: rate for scope, rate in rates.items() if rate is not None})
             self._valid_until = valid_until
             self.starved.clear()
             self._changed.notify_all()
@@ -295,31 +316,44 @@ class ProcessPacing:
             self.starved.clear()
             self._changed.notify_all()
 
-    def _pace(self, scope: Scope, now: float) -> ScopePace:
-        """Return the only pace of a scope, and keep it in use. A stream may hold a pace that is no longer in use."""
-        pace = self._paces.get(scope)
-        if pace is None:
-            self._paces[scope] = pace = ScopePace(scope, now)
-        if scope not in self._in_use:
-            pace.asked_at = now
-            self._use(pace)
-        return pace
+    def _expect(self, parts: Mapping[Scope, float]) -> None:
+        """Tell the meters what is possible within these shares."""
+        usable = usable_rates([demand for _, demand in self._demands], parts)
+        for (stream, demand), rate in zip(self._demands, usable.rates, strict=True):
+            spare = min((usable.left[scope] for scope in stream.scopes if scope in parts), default=0.0)
+            stream.meter.expect(rate, spare, is_unlimited=demand.wanted == UNLIMITED_DEMAND)
 
-    def _use(self, pace: ScopePace) -> None:
-        pace.in_use = True
-        self._in_use[pace.scope] = pace
+    def _stream(self, scopes: tuple[Scope, ...], now: float) -> Stream:
+        """Return the only stream of these scopes, and keep it in use. A sender may hold one that is out of use."""
+        stream = self._streams.get(scopes)
+        if stream is None:
+            paces = tuple(self._paces.setdefault(scope, ScopePace()) for scope in scopes)
+            self._streams[scopes] = stream = Stream(scopes, paces, now)
+        if scopes not in self._in_use:
+            stream.asked_at = now
+            self._use(stream)
+        return stream
+
+    def _pace(self, scope: Scope, now: float) -> ScopePace:
+        """Return the only pace of a scope; a scope without a stream gets one of its own."""
+        return self._paces.get(scope) or self._stream((scope,), now).paces[0]
+
+    def _use(self, stream: Stream) -> None:
+        stream.in_use = True
+        self._in_use[stream.scopes] = stream
 
     def _forget_unused(self, now: float) -> None:
         unused_seconds = FORGET_SECONDS if len(self._in_use) <= MANY_SCOPES else FORGET_MANY_SECONDS
-        for scope, pace in list(self._in_use.items()):
-            if not pace.meter.waiting and now - pace.asked_at > unused_seconds:
-                pace.in_use = False
-                del self._in_use[scope]
+        for scopes, stream in list(self._in_use.items()):
+            if not stream.meter.waiting and now - stream.asked_at > unused_seconds:
+                stream.in_use = False
+                del self._in_use[scopes]
 
     def _wait(self, stream: Stream, wait_seconds: float, now: float, deadline: float) -> tuple[float, float]:
         """Wait until the stream may send, or until the deadline; return the time, and the seconds still to wait."""
-        for pace in stream:
-            pace.meter.waiting += 1
+        meter = stream.meter
+        meter.waiting += 1
+        meter.limited = True
         try:
             while wait_seconds > 0 and now < deadline:
                 self._changed.wait(min(max(wait_seconds, _SHORTEST_WAIT_SECONDS), deadline - now))
@@ -327,12 +361,11 @@ class ProcessPacing:
                 wait_seconds = self._wait_seconds(stream, now)
             return now, wait_seconds
         finally:
-            for pace in stream:
-                pace.meter.waiting -= 1
+            meter.waiting -= 1
 
     def _wait_seconds(self, stream: Stream, now: float) -> float:
         wait_seconds = 0.0 if now < self._valid_until else _NEVER
-        for pace in stream:
+        for pace in stream.paces:
             wait_seconds = max(wait_seconds, pace.wait_seconds(now))
         if wait_seconds == _NEVER:
             self.starved.set()
@@ -340,19 +373,15 @@ class ProcessPacing:
 
     def _grant(self, stream: Stream, wanted_bytes: int, began: float, now: float) -> Grant:
         granted_bytes, is_limited = wanted_bytes, False
-        for pace in stream:
+        for pace in stream.paces:
             if pace.pacer is not None:
                 granted_bytes, is_limited = min(granted_bytes, pace.pacer.slice_bytes(now)), True
-        for pace in stream:
-            pace.meter.used_bytes += granted_bytes
+        for pace in stream.paces:
             if pace.pacer is not None:
                 pace.pacer.charge(granted_bytes, now)
+        stream.meter.used_bytes += granted_bytes
+        stream.meter.limited |= granted_bytes < wanted_bytes
         return Grant(granted_bytes, now - began if is_limited else 0.0)
-
-
-def _held(pace: ScopePace) -> float:
-    pace.meter.used_bytes = 0
-    return UNLIMITED_DEMAND if pace.gives_nothing else pace.share
 
 
 PATIENCE_SECONDS: Final = 0.25

@@ -213,11 +213,11 @@ class AllocationRenewer:
             current = row.with_quotas(self._quotas) if stored is None else row.with_quotas(stored)
             others = current.without([self._worker_id]).heartbeats()
             silent = self._liveness.silent(others, self._clock.monotonic())
-            wanted = self._pacing.wanted(current.quotas)
-            new = renewed(current.without(silent), self._worker_id, wanted, self._heartbeat)
+            demands = self._pacing.demands()
+            new = renewed(current.without(silent), self._worker_id, demands, self._heartbeat)
             allocations = new.workers[self._worker_id].allocations
             self._pacing.reduce({scope: held.share for scope, held in allocations.items()})
-            self._asked = tuple(wanted)
+            self._asked = {scope for demand in demands for scope in demand.scopes}
             return new
 
         row = self._ledger.exchange(change)

@@ -13,16 +13,21 @@ dead processes), in one transaction on the whole ledger row, and
 So the sum of shares exceeds a quota only after the quota was lowered, whatever the order of rounds. Then the sum falls
 with the rounds until it is within the new quota. Shares follow demand (max-min fairness): a process that wants less
 than an equal part gets what it wants, and the others divide the rest equally. If only one process wants more than 0, it
-may have all that is divided (`FILL`). How much a process requests next depends on how much of its share it has used
-(`pacing.DemandMeter`).
+may have all that is divided (`FILL`), as far as its other quotas let it use that.
+
+**Nested quotas.** A byte needs a grant of several scopes, and the narrowest decides: a process that may use 10 MB/s of
+a topic's quota can use no more of the total quota for this topic. So a process requests of each scope what its streams
+can use, given their fair parts of all their other scopes (`requested`). What it cannot use is left to the others. How
+much a stream could use at all depends on how much of its part it has used (`pacing.DemandMeter`).
 
 **Liveness.** Each observer decides by its own monotonic clock which processes are dead (`Liveness`); no clock is
 compared with another. If a heartbeat has not changed for longer than the lease, the owner of the entry is dead, or has
 stopped sending because its lease has run out. Steps of wall clocks, including the database server's, have no effect.
 """
 
+import heapq
 import zlib
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Final
@@ -35,6 +40,12 @@ UNLIMITED_DEMAND: Final = float("inf")
 FILL: Final = 0.995
 """The part of a quota that is divided into shares. The rest covers bursts of socket buffers, which no limiter sees."""
 
+
+_SPARE: Final = 0.10
+_MOST_SPARE_OF_QUOTA: Final = 0.002
+"""What a process requests above the demand of streams that no quota holds up: 10 % of it, at most 0.2 % of the quota.
+
+This is enough to detect growth, and too little to deprive busy senders."""
 
 NO_QUOTAS: Final = QuotasInForce(0, MappingProxyType({}))
 
@@ -95,7 +106,18 @@ def healed_row(text: str) -> LedgerRow:
     return LedgerRow(workers={name: WorkerEntry(version=_OF_UNKNOWN_SHARES)})
 
 
-def renewed(row: LedgerRow, worker_id: str, wanted: Mapping[Scope, float], heartbeat: int) -> LedgerRow:
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """What the streams of a process that have the same scopes want together, in bytes a second.
+
+    `UNLIMITED_DEMAND` if a quota holds them up.
+    """
+
+    scopes: tuple[Scope, ...]
+    wanted: float = UNLIMITED_DEMAND
+
+
+def renewed(row: LedgerRow, worker_id: str, demands: Sequence[Demand], heartbeat: int) -> LedgerRow:
     """Return the ledger row after a round of one process.
 
     Scopes without a quota get no allocation: they have no limit. Another process that uses an older version of the
@@ -105,34 +127,125 @@ def renewed(row: LedgerRow, worker_id: str, wanted: Mapping[Scope, float], heart
     Args:
         row: the row before the round.
         worker_id: the process.
-        wanted: the scopes that the process uses, with the bytes a second that it requests.
+        demands: what the streams of the process want, at most one item for the same scopes.
         heartbeat: higher than in any earlier round of this process, even if its entry was dropped meanwhile.
     """
     before = row.workers.get(worker_id, WorkerEntry())
     others = [entry for name, entry in row.workers.items() if name != worker_id]
-    allocations = {}
-    for scope, demand in wanted.items():
+    quotas, rivals = {}, {}
+    for scope in dict.fromkeys(scope for demand in demands for scope in demand.scopes):
         quota = row.quotas.of(scope)
         if quota is not None:
-            held = before.allocations[scope].share if scope in before.allocations else 0.0
-            rivals = [entry.allocations[scope] for entry in others if scope in entry.allocations]
-            stale = [entry for entry in others if scope not in entry.allocations and entry.version < row.quotas.version]
-            rivals += [Allocation(0.0, UNLIMITED_DEMAND)] * len(stale)
-            rivals += [Allocation(quota, quota) for entry in others if entry.holds_all]
-            allocations[scope] = Allocation(_share(quota * FILL, held, demand, rivals), demand)
+            quotas[scope] = quota
+            rivals[scope] = _rivals(row, scope, quota, others)
+    fair_parts = {
+        scope: fair_part(quota * FILL, UNLIMITED_DEMAND, [rival.wanted for rival in rivals[scope]])
+        for scope, quota in quotas.items()
+    }
+    allocations = {}
+    alone = {scope for scope in quotas if not any(rival.wanted for rival in rivals[scope])}
+    for scope, wanted in requested(demands, fair_parts, quotas, alone).items():
+        held = before.allocations[scope].share if scope in before.allocations else 0.0
+        allocations[scope] = Allocation(_share(quotas[scope] * FILL, held, wanted, rivals[scope]), wanted)
     entry = WorkerEntry(heartbeat, row.quotas.version, allocations)
     return replace(row, workers={**row.workers, worker_id: entry})
 
 
+def _rivals(row: LedgerRow, scope: Scope, quota: int, others: Sequence[WorkerEntry]) -> list[Allocation]:
+    rivals = [entry.allocations[scope] for entry in others if scope in entry.allocations]
+    stale = [entry for entry in others if scope not in entry.allocations and entry.version < row.quotas.version]
+    rivals += [Allocation(0.0, UNLIMITED_DEMAND)] * len(stale)
+    return rivals + [Allocation(quota, quota) for entry in others if entry.holds_all]
+
+
+def requested(
+    demands: Sequence[Demand],
+    fair_parts: Mapping[Scope, float],
+    quotas: Mapping[Scope, int],
+    alone: Collection[Scope] = (),
+) -> dict[Scope, float]:
+    """Return what a process requests of each scope that has a quota.
+
+    Of a scope that limits one of its streams it requests `UNLIMITED_DEMAND`: all of its fair part. Of every other scope
+    it requests what its streams can use within their other scopes, and a little more for those that no quota holds up,
+    or for these all that there is, if nobody else wants any.
+
+    Args:
+        demands: what its streams want.
+        fair_parts: its part of each scope if it wanted all of everything.
+        quotas: the quotas of the same scopes.
+        alone: the scopes of which no other process wants any.
+    """
+    usable = usable_rates(demands, fair_parts)
+    used, growing = dict.fromkeys(fair_parts, 0.0), dict.fromkeys(fair_parts, 0.0)
+    for demand, rate in zip(demands, usable.rates, strict=True):
+        for scope in used.keys() & demand.scopes:
+            used[scope] += rate
+            growing[scope] += rate if demand.wanted < UNLIMITED_DEMAND else 0.0
+    return {
+        scope: UNLIMITED_DEMAND
+        if scope in usable.limiting or (scope in alone and growing[scope])
+        else rate + min(_SPARE * growing[scope], _MOST_SPARE_OF_QUOTA * quotas[scope])
+        for scope, rate in used.items()
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class UsableRates:
+    """What streams can use of the parts of their scopes: `rates` in the order of the demands.
+
+    `limiting` are the scopes that limit a stream, whose parts are used up; `left` is what the others leave.
+    """
+
+    rates: tuple[float, ...]
+    limiting: frozenset[Scope]
+    left: Mapping[Scope, float]
+
+
+def usable_rates(demands: Sequence[Demand], parts: Mapping[Scope, float]) -> UsableRates:
+    """Divide the parts of scopes among streams by max-min fairness; a scope without a part limits nothing.
+
+    All rates grow alike, until a scope is used up or a demand satisfied: then the streams concerned keep their rate.
+    """
+    left, rates, limiting = dict(parts), [UNLIMITED_DEMAND] * len(demands), set()
+    growing: dict[Scope, set[int]] = {scope: set() for scope in parts}
+    for number, demand in enumerate(demands):
+        for each in left.keys() & demand.scopes:
+            growing[each].add(number)
+    bounds: list[tuple[float, int, Scope | None]] = [(demand.wanted, at, None) for at, demand in enumerate(demands)]
+    bounds += [(0.0, len(demands) + at, each) for at, each in enumerate(parts)]
+    heapq.heapify(bounds)
+    while bounds:
+        rate, order, scope = heapq.heappop(bounds)
+        if scope is not None:
+            stopping = growing[scope]
+            # What its other streams stopped at may leave more for each of the rest than when this bound was computed.
+            if stopping and left[scope] / len(stopping) > rate * (1 + _ROUNDING):
+                heapq.heappush(bounds, (left[scope] / len(stopping), order, scope))
+                continue
+            limiting |= {scope} if stopping else set()
+        else:
+            stopping = {order} if rates[order] == UNLIMITED_DEMAND else set()
+        for number in tuple(stopping):
+            rates[number] = rate
+            for each in left.keys() & demands[number].scopes:
+                left[each] = max(0.0, left[each] - rate)
+                growing[each].discard(number)
+    return UsableRates(tuple(rates), frozenset(limiting), left)
+
+
+_ROUNDING: Final = 1e-9
+
+
 def fair_part(total: float, demand: float, other_demands: Collection[float]) -> float:
-    """Return the part of `total` that max-min fairness gives to `demand`; all of it if only `demand` is above 0."""
+    """Return the part of `total` that max-min fairness gives to `demand`."""
     left, claims = total, sorted((*other_demands, demand))
     for index, claim in enumerate(claims):
         equal_part = left / (len(claims) - index)
         if claim >= equal_part:
-            return equal_part if demand >= equal_part else demand
+            return min(demand, equal_part)
         left -= claim
-    return total if demand and not any(other_demands) else demand
+    return demand
 
 
 def _share(total: float, held: float, demand: float, rivals: Collection[Allocation]) -> float:

@@ -8,7 +8,7 @@ import pytest
 from include.tiering.quotas.contract import NAMELESS_CLIENT, QuotaKind, QuotaLevel, QuotasInForce, Scope, fetch_scopes
 from include.tiering.quotas.fetch_admission import FetchAdmission
 from include.tiering.quotas.shared_quotas import AnnouncingLedger, ledger_row_from_text, ledger_row_to_text
-from include.tiering.quotas.shares import LEASE_SECONDS, SILENT_SECONDS, LedgerRow, Liveness, renewed
+from include.tiering.quotas.shares import LEASE_SECONDS, SILENT_SECONDS, Demand, LedgerRow, Liveness, renewed
 from include.tiering.units import KIB, MIB
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.quotas import MemoryLedgerStore
@@ -83,7 +83,7 @@ def test_the_windows_survive_the_rounds_of_workers_and_the_text_of_the_row() -> 
     ledger = MemoryLedgerStore()
     admission = admission_of({TOTAL: 10}, ledger=ledger)
     admission.admit(SCOPES, 50)
-    ledger.exchange(lambda row: renewed(row, "a", {TOTAL: 1.0}, 1))
+    ledger.exchange(lambda row: renewed(row, "a", [Demand((TOTAL,), 1.0)], 1))
     ledger.exchange(lambda row: ledger_row_from_text(ledger_row_to_text(row)))
     assert admission.throttle_ms(SCOPES) == 4000
 

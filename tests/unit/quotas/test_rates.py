@@ -3,7 +3,7 @@
 import gc
 import math
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -38,7 +38,7 @@ from include.tiering.quotas.pacing import (
     Pacer,
     ProcessPacing,
     ScopedLimiter,
-    ScopePace,
+    Stream,
 )
 from include.tiering.quotas.shared_quotas import AllocationRenewer, AnnouncingLedger, LedgerRowChange, SharedQuotas
 from include.tiering.quotas.shares import FILL, UNLIMITED_DEMAND, LedgerRow
@@ -299,6 +299,10 @@ def pacing(clock: ManualClock) -> ProcessPacing:
     return ProcessPacing(clock)
 
 
+def demand_of(pacing: ProcessPacing) -> float:
+    return {demand.scopes: demand.wanted for demand in pacing.demands()}[SCOPES]
+
+
 def take(pacing: ProcessPacing, wanted_bytes: int = MIB) -> int:
     return pacing.take(pacing.stream(SCOPES), wanted_bytes, 0.0).size_bytes
 
@@ -321,8 +325,10 @@ def test_the_narrowest_scope_decides_and_all_are_charged(pacing: ProcessPacing, 
     assert take(pacing) == 0
     clock.advance(SLICE_SECONDS)
     assert take(pacing) == SLICE
-    used = pacing.wanted(QuotasInForce(1, {PACED_SCOPE: 1, TOPIC: 1}))
-    assert used[PACED_SCOPE] == pytest.approx(used[TOPIC]) == pytest.approx(2 * SLICE / SLICE_SECONDS, rel=0.01)
+    pacing.hold({PACED_SCOPE: 4 * PACED_RATE, BROKER: None, TOPIC: PACED_RATE}, clock.monotonic() + 1)
+    clock.advance(SLICE_SECONDS)
+    assert take(pacing, SLICE) == SLICE
+    assert pacing.share(PACED_SCOPE) == 4 * PACED_RATE
 
 
 def test_a_stream_waits_for_the_scope_that_grants_last(pacing: ProcessPacing, clock: ManualClock) -> None:
@@ -369,16 +375,46 @@ def test_a_reduction_never_raises_a_rate(pacing: ProcessPacing, clock: ManualClo
 
 
 def test_demand_is_what_was_used_or_all_there_is_for_who_was_held_up(pacing: ProcessPacing, clock: ManualClock) -> None:
-    quotas = QuotasInForce(1, {PACED_SCOPE: int(PACED_RATE)})
     pacing.hold({PACED_SCOPE: PACED_RATE, BROKER: None, TOPIC: None}, clock.monotonic() + 100)
-    pacing.wanted(quotas)
+    pacing.demands()
     take(pacing, 100)
     clock.advance(1.0)
-    assert pacing.wanted(quotas)[PACED_SCOPE] == pytest.approx(110)
+    assert demand_of(pacing) == pytest.approx(100)
     clock.advance(1.0)
-    assert pacing.wanted(quotas)[PACED_SCOPE] == pytest.approx(110), "the faster of the last two periods counts"
+    assert demand_of(pacing) == pytest.approx(100), "the faster of the last two periods counts"
     clock.advance(1.0)
-    assert pacing.wanted(quotas)[PACED_SCOPE] == 0.0
+    assert demand_of(pacing) == 0.0
+
+
+def use(pacing: ProcessPacing, clock: ManualClock, shares: Mapping[Scope, float | None], used: float) -> float:
+    """Return the demand after a second in which a sender, which also had to wait, used this part of the total share."""
+    pacing.hold(shares, clock.monotonic() + 100)
+    clock.advance(1.0)
+    while take(pacing):
+        pass
+    pacing.stream(SCOPES).meter.used_bytes = round((shares[PACED_SCOPE] or 0.0) * used)
+    return demand_of(pacing)
+
+
+@pytest.mark.parametrize(("used", "is_held_up"), [(0.99, True), (0.95, False)])
+def test_a_full_use_of_what_the_narrowest_scope_gives_shows_an_unlimited_demand(
+    pacing: ProcessPacing, clock: ManualClock, used: float, is_held_up: bool
+) -> None:
+    """The wide share is no larger than what the narrow one lets it use; both are used to this part."""
+    shares = {PACED_SCOPE: PACED_RATE, BROKER: None, TOPIC: PACED_RATE}
+    for _ in range(4):
+        demand = use(pacing, clock, shares, used)
+    assert (demand == UNLIMITED_DEMAND) is is_held_up
+
+
+def test_one_full_period_after_slow_ones_is_no_growth(pacing: ProcessPacing, clock: ManualClock) -> None:
+    """A sender of bursts has now and then one more of them in a period, and its neighbours should not pay for it."""
+    shares = {PACED_SCOPE: PACED_RATE, BROKER: None, TOPIC: None}
+    for _ in range(2):
+        use(pacing, clock, shares, 0.9)
+    shares[PACED_SCOPE] = PACED_RATE * 0.99
+    assert use(pacing, clock, shares, 1.0) == pytest.approx(PACED_RATE * 0.99, rel=0.001)
+    assert use(pacing, clock, shares, 1.0) == UNLIMITED_DEMAND
 
 
 def test_who_waits_at_a_full_share_wants_all_there_is() -> None:
@@ -386,7 +422,7 @@ def test_who_waits_at_a_full_share_wants_all_there_is() -> None:
     waiting = threading.Thread(target=pacing.take, args=(pacing.stream(SCOPES), 1, 600.0))
     waiting.start()
     assert pacing.starved.wait(PATIENCE_SECONDS)
-    assert pacing.wanted(QuotasInForce(1, {})) == dict.fromkeys(SCOPES, UNLIMITED_DEMAND)
+    assert demand_of(pacing) == UNLIMITED_DEMAND
     pacing.hold(dict.fromkeys(SCOPES), SystemClock().monotonic() + 600)
     waiting.join(PATIENCE_SECONDS)
     assert not waiting.is_alive()
@@ -396,7 +432,7 @@ def test_a_scope_is_forgotten_after_a_while(pacing: ProcessPacing, clock: Manual
     pacing.hold(dict.fromkeys(SCOPES), clock.monotonic() + 1)
     take(pacing, 1)
     clock.advance(FORGET_SECONDS + 1)
-    assert pacing.wanted(QuotasInForce(1, {})) == {}
+    assert pacing.demands() == ()
 
 
 def test_many_scopes_are_forgotten_soon_and_take_no_memory(pacing: ProcessPacing, clock: ManualClock) -> None:
@@ -407,23 +443,23 @@ def test_many_scopes_are_forgotten_soon_and_take_no_memory(pacing: ProcessPacing
     clock.advance(FORGET_MANY_SECONDS + 0.1)
     pacing.hold(dict.fromkeys(SCOPES, 1_000.0), clock.monotonic() + 10)
     assert pacing.take(stream, 1, 0.0).size_bytes == 1
-    assert set(pacing.wanted(QuotasInForce(1, {}))) == set(SCOPES)
+    assert SCOPES in {demand.scopes for demand in pacing.demands()}
     del stream
     clock.advance(FORGET_SECONDS + 1)
-    pacing.wanted(QuotasInForce(1, {}))
+    pacing.demands()
     gc.collect()
-    mine = [one for one in gc.get_objects() if isinstance(one, ScopePace) and one.scope.name.startswith("client-")]
+    mine = [one for one in gc.get_objects() if isinstance(one, Stream) and one.scopes[0].name.startswith("client-")]
     assert mine == []
 
 
 def test_a_stream_that_was_forgotten_shares_the_rate_with_new_ones(pacing: ProcessPacing, clock: ManualClock) -> None:
     old = pacing.stream(SCOPES)
     clock.advance(FORGET_SECONDS + 1)
-    assert pacing.wanted(QuotasInForce(1, {})) == {}
+    assert pacing.demands() == ()
     pacing.hold({}, clock.monotonic() + 10)
     assert pacing.take(old, 1, 0.0).size_bytes == 0
     assert pacing.starved.is_set()
-    assert set(pacing.wanted(QuotasInForce(1, {}))) == set(SCOPES)
+    assert SCOPES in {demand.scopes for demand in pacing.demands()}
     pacing.hold(dict.fromkeys(SCOPES, 1_000.0), clock.monotonic() + 10)
     assert pacing.take(old, MIB, 0.0).size_bytes > 0
     assert pacing.take(pacing.stream(SCOPES), MIB, 0.0).size_bytes == 0

@@ -2,7 +2,7 @@
 
 import sqlite3
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from fractions import Fraction
 from pathlib import Path
@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from include.tiering.clock import SystemClock
 from include.tiering.errors import RemoteMetadataError, SettingError
-from include.tiering.quotas.contract import QuotasInForce, copy_scopes, fetch_scopes
+from include.tiering.quotas.contract import QuotasInForce, Scope, copy_scopes, fetch_scopes
 from include.tiering.quotas.pacing import ProcessPacing
 from include.tiering.quotas.shared_quotas import ledger_row_from_text, ledger_row_to_text, open_ledger_engine
-from include.tiering.quotas.shares import FILL, UNLIMITED_DEMAND, LedgerRow, fair_part, renewed
+from include.tiering.quotas.shares import FILL, UNLIMITED_DEMAND, Demand, LedgerRow, fair_part, renewed, usable_rates
 from include.tiering.quotas.topic_quotas import check_thresholds, is_refused, shared_threshold, thresholds
 from include.tiering.units import MIB
 from tests.doubles.patience import PATIENCE_SECONDS
@@ -35,7 +35,7 @@ def row(version: int = 1, **quotas: int) -> LedgerRow:
 def after_rounds(start: LedgerRow, demands: Mapping[str, float], rounds: int = 3) -> LedgerRow:
     for heartbeat in range(1, rounds + 1):
         for worker_id, demand in demands.items():
-            start = renewed(start, worker_id, {TOTAL: demand}, heartbeat)
+            start = renewed(start, worker_id, [Demand((TOTAL,), demand)], heartbeat)
     return start
 
 
@@ -53,13 +53,14 @@ def test_busy_workers_get_equal_parts() -> None:
 
 
 def test_a_slow_worker_keeps_what_it_wants_and_the_busy_one_gets_the_rest() -> None:
+    """The slow one may use a tenth more, to show that it needs more."""
     found = shares(after_rounds(row(total=QUOTA), {"slow": 1000.0, "idle": 0.0, "busy": UNLIMITED_DEMAND}))
-    assert found == {"slow": 1000.0, "idle": 0.0, "busy": QUOTA * FILL - 1000.0}
+    assert found == {"slow": 1100.0, "idle": 0.0, "busy": QUOTA * FILL - 1100.0}
 
 
 def test_who_joins_waits_until_somebody_has_made_room() -> None:
     full = after_rounds(row(total=QUOTA), {"a": UNLIMITED_DEMAND})
-    joined = renewed(full, "b", {TOTAL: UNLIMITED_DEMAND}, 1)
+    joined = renewed(full, "b", [Demand((TOTAL,))], 1)
     assert shares(joined)["b"] == 0.0
     assert shares(after_rounds(joined, {"a": UNLIMITED_DEMAND, "b": UNLIMITED_DEMAND}, 2)) == {
         "a": pytest.approx(QUOTA * FILL / 2),
@@ -77,18 +78,18 @@ def test_a_fallen_quota_is_reached_in_one_round_of_each_without_a_silence() -> N
 
 def test_the_first_to_hear_of_a_new_quota_leaves_room_for_those_who_have_not() -> None:
     free = after_rounds(row(version=1), dict.fromkeys("abcd", UNLIMITED_DEMAND))
-    limited = renewed(free.with_quotas(QuotasInForce(2, {TOTAL: QUOTA})), "a", {TOTAL: UNLIMITED_DEMAND}, 9)
+    limited = renewed(free.with_quotas(QuotasInForce(2, {TOTAL: QUOTA})), "a", [Demand((TOTAL,))], 9)
     assert limited.workers["a"].allocations[TOTAL].share == pytest.approx(QUOTA * FILL / 4)
     for name in "bcd":
-        limited = renewed(limited, name, {}, 9)
-    alone = renewed(limited, "a", {TOTAL: UNLIMITED_DEMAND}, 10)
+        limited = renewed(limited, name, [], 9)
+    alone = renewed(limited, "a", [Demand((TOTAL,))], 10)
     assert alone.workers["a"].allocations[TOTAL].share == QUOTA * FILL
 
 
 def test_scopes_without_a_quota_have_no_entry_and_defaults_apply_to_each_broker() -> None:
     default = row(broker_default=QUOTA)
-    wanted = dict.fromkeys(copy_scopes(1, "orders") + copy_scopes(2, "orders"), UNLIMITED_DEMAND)
-    allocations = renewed(default, "a", wanted, 1).workers["a"].allocations
+    demands = [Demand(copy_scopes(1, "orders")), Demand(copy_scopes(2, "orders"))]
+    allocations = renewed(default, "a", demands, 1).workers["a"].allocations
     assert {str(scope): held.share for scope, held in allocations.items()} == {
         "copy/broker/1": QUOTA * FILL,
         "copy/broker/2": QUOTA * FILL,
@@ -116,7 +117,7 @@ def test_the_sum_never_grows_beyond_the_quota(rounds: list[tuple[str, float, int
             quotas = QuotasInForce(current.quotas.version + 1, {TOTAL: QUOTA * tenths // 10})
             current = current.with_quotas(quotas)
         before = sum(shares(current).values())
-        current = renewed(current, worker_id, {TOTAL: demand}, heartbeat)
+        current = renewed(current, worker_id, [Demand((TOTAL,), demand)], heartbeat)
         quota = current.quotas.of(TOTAL)
         assert quota is not None
         assert sum(shares(current).values()) <= max(quota * FILL, before) + 0.001
@@ -126,9 +127,6 @@ def test_the_sum_never_grows_beyond_the_quota(rounds: list[tuple[str, float, int
 @given(st.lists(st.one_of(st.just(UNLIMITED_DEMAND), st.floats(0, 3000)), min_size=1, max_size=8), st.floats(1, 5000))
 def test_fair_parts_are_those_of_filling_water_into_unequal_vessels(demands: list[float], total: float) -> None:
     parts = [fair_part(total, demand, demands[:at] + demands[at + 1 :]) for at, demand in enumerate(demands)]
-    if sum(1 for demand in demands if demand) == 1:
-        assert max(parts) == total
-        return
     level = _water_level(demands, total)
     assert parts == [pytest.approx(min(demand, level), abs=0.01) for demand in demands]
 
@@ -149,7 +147,7 @@ def test_the_text_of_a_row_is_read_back() -> None:
     full = renewed(
         LedgerRow(QuotasInForce(7, dict.fromkeys(scopes, 1000))),
         "host:1:ab",
-        dict.fromkeys(scopes, UNLIMITED_DEMAND),
+        [Demand(scopes)],
         3,
     )
     assert ledger_row_from_text(ledger_row_to_text(full)) == full
@@ -179,11 +177,95 @@ def test_an_existing_ledger_opens_while_another_process_writes(tmp_path: Path) -
     second.dispose()
 
 
-# A sender that waits for one of its scopes keeps what it holds of the others.
+# Nested quotas: a process requests of each scope what its streams can use of it.
+
+PAYMENTS = copy_scopes(1, "payments")[2]
+ORDERS_STREAM, PAYMENTS_STREAM = Demand((TOTAL, BROKER, TOPIC)), Demand((TOTAL, BROKER, PAYMENTS))
+
+
+def requests(of: LedgerRow, worker_id: str = "a") -> dict[Scope, float]:
+    return {scope: held.wanted for scope, held in of.workers[worker_id].allocations.items()}
+
+
+def test_a_process_that_a_narrow_quota_holds_leaves_the_rest_of_the_wide_one() -> None:
+    narrow = renewed(row(total=QUOTA, topic=QUOTA // 10), "a", [ORDERS_STREAM], 1)
+    assert requests(narrow) == {TOTAL: QUOTA / 10 * FILL, TOPIC: UNLIMITED_DEMAND}
+    both = renewed(narrow, "b", [Demand((TOTAL,))], 1)
+    assert shares(both) == {"a": QUOTA / 10 * FILL, "b": pytest.approx(0.9 * QUOTA * FILL)}
+
+
+def test_the_narrow_quota_may_be_any_of_the_levels() -> None:
+    wide_topic = renewed(row(broker=QUOTA // 10, topic=QUOTA), "a", [ORDERS_STREAM], 1)
+    assert requests(wide_topic) == {BROKER: UNLIMITED_DEMAND, TOPIC: QUOTA / 10 * FILL}
+
+
+def test_streams_of_one_process_share_what_holds_them_together() -> None:
+    """Two topics within the quota of their broker can use no more of the total than this quota."""
+    found = requests(renewed(row(total=QUOTA, broker=QUOTA // 10), "a", [ORDERS_STREAM, PAYMENTS_STREAM], 1))
+    assert found == {TOTAL: pytest.approx(QUOTA / 10 * FILL), BROKER: UNLIMITED_DEMAND}
+
+
+def test_a_stream_without_a_narrow_quota_asks_for_all_of_the_wide_one() -> None:
+    found = requests(renewed(row(total=QUOTA, topic=QUOTA // 10), "a", [ORDERS_STREAM, PAYMENTS_STREAM], 1))
+    assert found == {TOTAL: UNLIMITED_DEMAND, TOPIC: UNLIMITED_DEMAND}
+
+
+def test_a_part_that_others_need_narrows_what_is_asked_of_the_rest() -> None:
+    """Of the topic there is a third for each of three processes, so none of them asks for more of the total."""
+    found = row(total=QUOTA, topic=QUOTA * 3 // 10)
+    for heartbeat in range(1, 4):
+        for worker_id in "abc":
+            found = renewed(found, worker_id, [ORDERS_STREAM], heartbeat)
+    assert shares(found) == dict.fromkeys("abc", pytest.approx(QUOTA / 10 * FILL))
+
+
+def test_a_slow_stream_may_grow_a_little_and_a_held_one_not() -> None:
+    demands = [ORDERS_STREAM, Demand((TOTAL, BROKER, PAYMENTS), 1000.0)]
+    others = renewed(row(total=QUOTA, topic=QUOTA // 10), "b", [Demand((TOTAL,))], 1)
+    assert requests(renewed(others, "a", demands, 1))[TOTAL] == pytest.approx(QUOTA / 10 * FILL + 1100)
+
+
+PARTS = st.dictionaries(st.sampled_from([TOTAL, BROKER, TOPIC, PAYMENTS]), st.floats(0, QUOTA))
+DEMANDS = st.lists(
+    st.builds(
+        Demand,
+        st.sampled_from([(TOTAL,), (TOTAL, BROKER, TOPIC), (TOTAL, BROKER, PAYMENTS), (TOTAL, TOPIC), (PAYMENTS,)]),
+        st.one_of(st.just(UNLIMITED_DEMAND), st.floats(0, 2 * QUOTA)),
+    ),
+    max_size=6,
+)
+
+
+@given(DEMANDS, PARTS)
+def test_usable_rates_are_max_min_fair(demands: list[Demand], parts: dict[Scope, float]) -> None:
+    """By the definition: whoever has less than it wants is in a scope that is used up, where nobody has more."""
+    found = usable_rates(demands, parts)
+    used = {scope: _sum_of(demands, found.rates, scope) for scope in parts}
+    for scope, part in parts.items():
+        assert used[scope] <= part + 0.001
+        assert found.left[scope] == pytest.approx(part - used[scope], abs=0.001)
+    for demand, rate in zip(demands, found.rates, strict=True):
+        assert 0 <= rate <= demand.wanted
+        limits = [scope for scope in demand.scopes if scope in found.limiting]
+        for scope in limits:
+            assert used[scope] == pytest.approx(parts[scope], abs=0.001)
+        if rate < demand.wanted:
+            largest = [_largest_in(demands, found.rates, scope) for scope in limits]
+            assert any(rate >= most - 0.001 for most in largest)
+
+
+def _sum_of(demands: Sequence[Demand], rates: Sequence[float], scope: Scope) -> float:
+    return sum(rate for demand, rate in zip(demands, rates, strict=True) if scope in demand.scopes)
+
+
+def _largest_in(demands: Sequence[Demand], rates: Sequence[float], scope: Scope) -> float:
+    return max(rate for demand, rate in zip(demands, rates, strict=True) if scope in demand.scopes)
+
+
+# A sender that waits for a scope of which its process has nothing wants all that its scopes give.
 
 SCOPES = copy_scopes(1, "orders")
 ALL, OF_BROKER, OF_TOPIC = SCOPES
-QUOTAS = QuotasInForce(1, {ALL: 1000, OF_BROKER: 1000})
 
 
 @contextmanager
@@ -198,30 +280,28 @@ def a_sender_waits(pacing: ProcessPacing) -> Iterator[None]:
         sender.join()
 
 
+def demand_of(pacing: ProcessPacing) -> float:
+    return {demand.scopes: demand.wanted for demand in pacing.demands()}[SCOPES]
+
+
 @pytest.fixture
 def pacing() -> ProcessPacing:
     return ProcessPacing(SystemClock())
 
 
-def test_who_has_nothing_of_one_scope_asks_for_what_it_holds_of_the_others(pacing: ProcessPacing) -> None:
-    pacing.hold({ALL: 0.0, OF_BROKER: 700.0, OF_TOPIC: None}, SystemClock().monotonic() + 600)
+@pytest.mark.parametrize("held", [{ALL: 0.0, OF_BROKER: 700.0, OF_TOPIC: None}, {OF_BROKER: 700.0, OF_TOPIC: None}])
+def test_who_has_nothing_of_one_scope_wants_all(pacing: ProcessPacing, held: dict[Scope, float | None]) -> None:
+    pacing.hold(held, SystemClock().monotonic() + 600)
     with a_sender_waits(pacing):
         for _ in range(3):
-            wanted = pacing.wanted(QUOTAS)
-            assert (wanted[ALL], wanted[OF_BROKER]) == (UNLIMITED_DEMAND, 700.0)
+            assert demand_of(pacing) == UNLIMITED_DEMAND
 
 
-def test_a_scope_that_is_not_known_yet_starves_as_well(pacing: ProcessPacing) -> None:
-    pacing.hold({OF_BROKER: 700.0, OF_TOPIC: None}, SystemClock().monotonic() + 600)
-    with a_sender_waits(pacing):
-        wanted = pacing.wanted(QUOTAS)
-    assert (wanted[ALL], wanted[OF_BROKER]) == (UNLIMITED_DEMAND, 700.0)
-
-
-def test_who_waits_for_nobody_asks_for_what_it_used(pacing: ProcessPacing) -> None:
+def test_who_no_longer_waits_wants_what_it_used(pacing: ProcessPacing) -> None:
     pacing.hold({ALL: 0.0, OF_BROKER: 700.0, OF_TOPIC: None}, SystemClock().monotonic() + 600)
     pacing.take(pacing.stream(SCOPES), MIB, 0.0)
-    assert pacing.wanted(QUOTAS)[OF_BROKER] == 0.0
+    assert demand_of(pacing) == UNLIMITED_DEMAND, "it waited in this period"
+    assert demand_of(pacing) == 0.0
 
 
 # Thresholds: what fits, who shares what, who is refused.

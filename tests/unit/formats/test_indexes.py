@@ -1,6 +1,7 @@
 """Indexes: of offsets, of times and of aborted transactions."""
 
 import struct
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -29,6 +30,14 @@ def test_trimming_drops_the_zero_tail_and_nothing_else() -> None:
     assert indexes.trim_offset_index(TRIMMED) == TRIMMED
     assert indexes.trim_offset_index(bytes(64)) == b""
     assert indexes.trim_offset_index(b"") == b""
+
+
+@pytest.mark.parametrize("trim", [indexes.trim_offset_index, indexes.trim_time_index])
+@pytest.mark.parametrize("extra_bytes", [-1, 1])
+def test_trimming_refuses_a_part_of_an_entry(trim: Callable[[bytes], bytes], extra_bytes: int) -> None:
+    size_bytes = 3 * (8 if trim is indexes.trim_offset_index else 12) + extra_bytes
+    with pytest.raises(FormatError, match=f"^{size_bytes} bytes are not a multiple of"):
+        trim(b"\1" * size_bytes)
 
 
 def test_trimming_keeps_an_entry_that_ends_in_zeros() -> None:

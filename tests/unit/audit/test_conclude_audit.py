@@ -96,6 +96,7 @@ def test_only_a_missing_object_of_a_finished_row_is_one(
 def test_a_finding_that_does_not_name_its_whole_segment_is_kept_without_a_row(unknown: str) -> None:
     """It cannot be looked up, so nothing says that its segment is being deleted."""
     store = Store(is_finished=False)
-    found = replace(FOUND, **{unknown: "" if unknown == "topic" else None})
+    missing: Any = {unknown: "" if unknown == "topic" else None}
+    found = replace(FOUND, **missing)
     assert confirmed(store, found) == [FindingKind.DANGLING_REFERENCE]
     assert confirmed(store, FOUND) == []

@@ -44,7 +44,7 @@ def test_the_schema_that_is_created_is_the_one_that_is_written_down(create: Call
 
 
 def test_columns_on_postgresql_are_those_that_are_written_down() -> None:
-    dialect = postgresql.dialect()  # type: ignore[no-untyped-call]
+    dialect = postgresql.dialect()
     found = [
         (table.name, "column", column.name, " ".join(str(CreateColumn(column).compile(dialect=dialect)).split()[1:]))
         for table in metadata.sorted_tables

@@ -227,7 +227,7 @@ def test_what_a_covering_copy_takes_along_counts_with_it(retention_bytes: int, g
 
 
 @pytest.mark.parametrize("by", [{"retention_ms": 1}, {}])
-def test_what_a_copy_takes_along_is_not_taken_once_more_by_size(by: dict[str, int]) -> None:
+def test_what_a_copy_takes_along_is_not_taken_once_more_by_size(by: dict[str, Any]) -> None:
     """The longer copy goes, by time or by size, and frees the bytes of the shorter one: that is no excess any more."""
     longer, shorter = (
         remote_segment(1, 0, 19, size_bytes=10, age_ms=5),

@@ -507,7 +507,7 @@ def test_a_request_is_sent_within_its_own_time_and_not_what_the_last_one_left() 
     connection = BrokerConnection(Address("kafka-1", 9092), _login(timeout_ms=7_000), ManualClock())
     connection.versions = ApiVersionsAnswer(0, {Metadata.api_key: (0, Metadata.version)}, {}, {})
     timed = TimedSocket()
-    connection._socket = timed  # type: ignore[assignment]
+    connection._socket = timed
     with pytest.raises(BrokersUnavailableError, match="broker kafka-1:9092: no answer within 7000 ms"):
         connection.send(Metadata())
     assert timed.sent_with == 7.0

@@ -67,3 +67,15 @@ def test_the_page_shows_so_many_topics_and_counts_the_others() -> None:
     assert page(MOST_TOPICS).count("<tr>") == page(MOST_TOPICS + 1).count("<tr>") == 1 + MOST_TOPICS
     assert "more topic" not in page(MOST_TOPICS)
     assert "and 1 more topic<" in page(MOST_TOPICS + 1)
+
+
+def test_the_page_says_what_is_gone_already_and_where_the_answer_of_a_withdrawal_appears() -> None:
+    segments = [segment_of(ORDERS, n, 10 * n, 10 * n + 9, state=FINISHED) for n in range(3)]
+    expiration = planned_expiration(ORDERS, *segments)
+    outcomes = (DeletionOutcome.DELETED, DeletionOutcome.PLANNED, DeletionOutcome.FAILED)
+    items = [DeletionItem(*both) for both in zip(expiration.deletions, outcomes, strict=True)]
+    plan = ShownPlan(DeletionRun("run", "0" * 64, True, None), [expiration], items, [])
+    page = deletion_page("scheduled", [plan], withdraw_at="/withdraw").decode()
+    assert "<dt>deletes</dt><dd>3 segments (" in page
+    assert "<dt>gone already</dt><dd>1 segment (" in page
+    assert '<output id="said"' in page

@@ -85,3 +85,19 @@ def test_as_many_chunks_as_the_limit_are_read(monkeypatch: pytest.MonkeyPatch, s
     monkeypatch.setattr(aiven_chunks, "MAX_CHUNKS", len(sizes) - 1)
     with pytest.raises(FormatError, match=f"^{len(sizes)} chunks: at most {len(sizes) - 1} are read"):
         aiven_chunks.decode_sizes(encoded, len(sizes))
+
+
+@pytest.mark.parametrize(
+    ("content", "position"),
+    [
+        (b"0\n 10\norders 0 7\n", 2),
+        (b"0\n  x\norders 0 7\n", 2),
+        (b"0\n   2\norders 0 7\norders 1\n", 18),
+        (b"0\n   2\norders 7\norders 1 3\n", 7),
+    ],
+    ids=["count", "no count", "second entry", "first entry"],
+)
+def test_a_broken_checkpoint_says_where(content: bytes, position: int) -> None:
+    with pytest.raises(FormatError) as caught:
+        checkpoints.parse_entries(content, 3)
+    assert caught.value.position == position

@@ -63,6 +63,11 @@ def test_lookup_finds_the_greatest_at_or_below(target: int, found: tuple[int, in
     assert indexes.parse_offset_index(TRIMMED, base_offset=100).lookup(target) == OffsetPosition(*found)
 
 
+@pytest.mark.parametrize(("target", "position"), [(100, 4200), (149, 4200), (150, 8500), (179, 8500), (180, None)])
+def test_the_first_position_after_an_offset(target: int, position: int | None) -> None:
+    assert indexes.parse_offset_index(TRIMMED, base_offset=100).position_after(target) == position
+
+
 def test_an_empty_index_starts_every_scan_at_the_front() -> None:
     assert indexes.parse_offset_index(b"", base_offset=100).lookup(170) == OffsetPosition(100, 0)
 

@@ -6,7 +6,13 @@ from typing import Any
 import pytest
 
 from include.tiering.model.segments import Verdict
-from include.tiering.verification.plan import ABOUT_TO_EXPIRE, VerificationReason, VerificationSample, reason_of
+from include.tiering.verification.plan import (
+    ABOUT_TO_EXPIRE,
+    RollingSample,
+    VerificationReason,
+    VerificationSample,
+    reason_of,
+)
 from tests.doubles.segments import partition_of, segment_of
 
 NOW_MS, MAX_AGE_MS = 1_000_000, 1_000
@@ -56,3 +62,12 @@ def test_a_rolling_sample_chooses_what_it_holds(holds: bool) -> None:
     rolling: Any = SimpleNamespace(holds=lambda segment_id: holds and segment_id == SEGMENT.remote_log_segment_id)
     found = reason(VerificationSample(rolling_sample=rolling), Verdict.PASSED, 0)
     assert found is (VerificationReason.SHARE if holds else None)
+
+
+@pytest.mark.parametrize(("share", "is_one"), [(0.0, False), (1e-9, True), (1.0, True), (1.000_001, False)])
+def test_a_share_is_above_nothing_and_at_most_all(share: float, is_one: bool) -> None:
+    if is_one:
+        RollingSample.of(share, 7)
+    else:
+        with pytest.raises(ValueError, match="share"):
+            RollingSample.of(share, 7)

@@ -363,6 +363,12 @@ def test_configs_are_changed_where_they_belong(
         alter()
 
 
+def test_a_change_is_no_dry_run_unless_it_is_asked_for(brokers: KafkaBrokers, answers: Answers) -> None:
+    brokers.alter_topic_configs("orders", {})
+    brokers.alter_broker_configs(1, {})
+    assert [request.only_validate for _, request in answers.asked] == [False, False]
+
+
 def test_closing_closes_the_connections(brokers: KafkaBrokers, answers: Answers) -> None:
     brokers.close()
     assert answers.closed == 1

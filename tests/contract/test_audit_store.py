@@ -216,6 +216,12 @@ class TestFindings:
         assert audit(store, run_id="two", covers=EVERY_KIND - {FindingKind.ORPHAN}) == AuditTally(0, 0, 0)
         assert states(store) == {"a": FindingState.OPEN}
 
+    def test_what_another_audit_saw_at_this_very_time_is_not_gone(self, store, now):
+        """Only a time that is still to come is that of a wrong clock."""
+        audit(store, orphan("a"))
+        assert audit(store, run_id="two").gone == 0
+        assert states(store) == {"a": FindingState.OPEN}
+
     def test_that_returns_is_new_and_keeps_its_first_sight(self, store, now):
         audit(store, orphan())
         first_seen_ms = now.now_ms

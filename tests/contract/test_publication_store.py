@@ -233,3 +233,12 @@ def test_journals_of_two_partitions_are_apart(store: PublicationStore, fence: Fe
     assert journal is not None
     assert (journal.records, journal.next_offset) == ((), 3)
     assert [one.topic_id_partition for one in store.totals()] == [_PARTITION, other]
+
+
+def test_a_journal_that_was_deleted_meanwhile_is_not_begun(
+    store: PublicationStore, fence: Fence, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another process removed it, with its topic, before it was read back."""
+    monkeypatch.setattr(SqlPublicationStore, "_journal", lambda *_: None)
+    with pytest.raises(PublicationRefusedError, match="the journal was deleted while the publication was begun"):
+        store.begin(fence, metadata_partition=13, partition_count=50, next_offset=0)

@@ -1,6 +1,7 @@
 """Counters by state, and what waits to be deleted, on every database."""
 
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ from sqlalchemy import Engine, insert, update
 from include.tiering.database.schema import approvals, planned_deletions, planned_expirations, runs, size_counters
 from include.tiering.model.segments import RemoteLogSegmentMetadata, TopicIdPartition, Verdict
 from include.tiering.model.sizes import EpochSize, PartitionStates, StateSize, partition_states
+from include.tiering.segments.sql_rows import split_segments
 from include.tiering.sizes.store import SqlRemoteLogSizes
 from tests.doubles.databases import EVERY, AdjustableNow
 from tests.doubles.segments import (
@@ -172,3 +174,16 @@ def test_a_dry_run_neither_raises_the_lag_nor_hides_that_of_the_plan_before(engi
     now.advance(1_000)
     plan(engine, now, "expire-3", other, needs_approval=None)
     assert [(lag.segments, lag.seconds) for lag in sizes.delete_lags()] == [(1, 1.0)]
+
+
+@pytest.mark.parametrize(
+    ("ranges", "widths"), [(1, [4]), (2, [2, 2]), (3, [2, 2]), (4, [1, 1, 1, 1]), (5, [1, 1, 1, 1])]
+)
+def test_a_scan_is_split_into_ranges_as_even_as_can_be(engine, metadata, ranges, widths):
+    assert split_segments(engine, CLUSTER_ID, ranges) == []
+    fence = fence_of(engine, ORDERS)
+    for number in range(4):
+        metadata.add_segment(segment_of(ORDERS, number + 1, 100 * number, 100 * number + 99), fence=fence)
+    found = split_segments(engine, CLUSTER_ID, ranges)
+    assert [one.last_key - one.first_key + 1 for one in found] == widths
+    assert all(one.last_key + 1 == following.first_key for one, following in pairwise(found))

@@ -1,7 +1,9 @@
 """Which tests run which line: one run of all tests, kept below `.run/` for as long as no source changes.
 
 A line that runs when its module is imported belongs to no test. For it those tests are asked that run another line of
-the module, then those that run a line of a module which imports it, or that import it themselves, and so on.
+the module, then those that run a line of a module which imports it, or that import it themselves, and so on. They are
+many: those come first whose file shares most words with the path of the module. A line that only a shared fixture runs
+belongs to all tests of the class, the file or the folder that shares it.
 """
 
 import ast
@@ -12,7 +14,7 @@ import shutil
 import subprocess
 import sys
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Final
@@ -42,6 +44,7 @@ class ExecutedLines:
         self._root = root
         self._data = data
         self._tests_of_lines: dict[str, dict[int, set[str]]] = {}
+        self._tests_of_shared: dict[str, Sequence[str]] = {}
 
     def tests_for(self, mutant: Mutant) -> Sequence[str]:
         """Tests that run the mutant's line, those first that are most likely to notice it; none: no test runs it.
@@ -55,14 +58,26 @@ class ExecutedLines:
         if _NO_TEST in running:
             for tests in self._tests_near(mutant.path):
                 chosen += self._in_order(mutant.path, tests.difference(chosen))
+            chosen.sort(key=lambda test: -_likeness(test.partition("::")[0], mutant.path))
         return chosen
 
     def _lines(self, path: str) -> dict[int, set[str]]:
         """Tests by line of a file; `_NO_TEST` where it runs on import."""
         if path not in self._tests_of_lines:
             found = self._data.contexts_by_lineno(str(self._root / path))
-            self._tests_of_lines[path] = {line: set(tests) for line, tests in found.items()}
+            self._tests_of_lines[path] = {
+                line: set[str]().union(*map(self._tests_of, contexts)) for line, contexts in found.items()
+            }
         return self._tests_of_lines[path]
+
+    def _tests_of(self, context: str) -> Collection[str]:
+        """Of a test itself, or of the class, the file or the folder that shares a fixture."""
+        if context == _NO_TEST or context in self.seconds:
+            return (context,)
+        if context not in self._tests_of_shared:
+            inside = (f"{context}::", f"{context}/")
+            self._tests_of_shared[context] = [test for test in self.seconds if test.startswith(inside)]
+        return self._tests_of_shared[context]
 
     def _in_order(self, path: str, tests: Iterable[str]) -> list[str]:
         """One of each file in turn, the quickest first; files first that share words with the path of the mutant."""
@@ -70,7 +85,7 @@ class ExecutedLines:
         for test in sorted(tests, key=lambda one: (self.seconds.get(one, 0.0), one)):
             if test in self.seconds:
                 by_file[test.partition("::")[0]].append(test)
-        likeness = {file: len(_words(file) & _words(path)) for file in by_file}
+        likeness = {file: _likeness(file, path) for file in by_file}
         places = [
             (likeness[file] == 0, turn, -likeness[file], file, test)
             for file, found in by_file.items()
@@ -175,6 +190,10 @@ def _imported(source: str) -> Iterator[str]:
         elif isinstance(node, ast.ImportFrom) and node.module is not None:
             yield node.module
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def _likeness(file: str, path: str) -> int:
+    return len(_words(file) & _words(path))
 
 
 def _words(path: str) -> set[str]:

@@ -1,7 +1,8 @@
 """All small changes that can be made to a source file: each is one mutant.
 
 What is left out changes nothing that a test could see, or only what people read: annotations, docstrings and texts,
-calls of a logger, bodies of protocols, what only a type checker runs, and lists of columns in migrations.
+calls of a logger, bodies of protocols, what only a type checker runs, lists of columns in migrations, and `strict` of a
+`zip`, which like an `AssertionError` only says what never is.
 """
 
 import ast
@@ -138,8 +139,11 @@ class _Finder(ast.NodeVisitor):
             self.generic_visit(node)
 
     def visit_Call(self, node: ast.Call) -> None:
-        if not _is_log(node) and not (self._is_migration and _COLUMNS.fullmatch(_name(node.func))):
-            self.generic_visit(node)
+        if _is_log(node) or (self._is_migration and _COLUMNS.fullmatch(_name(node.func))):
+            return
+        left_out = "strict" if _name(node.func) == "zip" else None
+        for part in (node.func, *node.args, *(keyword for keyword in node.keywords if keyword.arg != left_out)):
+            self.visit(part)
 
     # --- what is changed ---
 

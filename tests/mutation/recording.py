@@ -1,12 +1,14 @@
 """A pytest plugin, for `-p`: which test runs which line, and how long each test takes. See `settings` and `executed`.
 
-What is recorded is coverage data with a context for each test, and the seconds of each test that passed.
+What is recorded is coverage data with a context for each test, and the seconds of each test that passed. The context of
+what several tests share, a fixture of a wider scope, is the id of the class, the file or the folder of these tests.
 """
 
 import json
 import os
 from collections import defaultdict
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -24,16 +26,35 @@ _coverage: Final = Coverage(
 _coverage.start()
 _seconds: Final[dict[str, float]] = defaultdict(float)
 _failed: Final[set[str]] = set()
+_contexts: Final = [""]
+"""The last one is recorded."""
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, _Result, _Result]:
-    """Fixtures of a module or a session belong to the test that is the first to need them."""
-    _coverage.switch_context(item.nodeid)
-    try:
+    with _context(item.nodeid):
         return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_fixture_setup(
+    fixturedef: pytest.FixtureDef[object], request: pytest.FixtureRequest
+) -> Generator[None, _Result, _Result]:
+    """It is set up for the first test that needs it; each of the others may notice a change of what it runs."""
+    place = fixturedef.baseid if fixturedef.scope == "session" else request.node.nodeid
+    with _context(place or _contexts[-1]):
+        return (yield)
+
+
+@contextmanager
+def _context(name: str) -> Iterator[None]:
+    _contexts.append(name)
+    _coverage.switch_context(name)
+    try:
+        yield
     finally:
-        _coverage.switch_context("")
+        _contexts.pop()
+        _coverage.switch_context(_contexts[-1])
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:

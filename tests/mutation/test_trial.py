@@ -38,10 +38,35 @@ def countdown(number):
 
 def limits():
     return [LIMIT]
+
+
+def shared(number):
+    return number + 4
 """
 TESTS = """\
+import os
+import signal
+from pathlib import Path
+
 import pytest
 from include.toy import numbers
+
+@pytest.fixture(scope="module")
+def shared():
+    return numbers.shared(1)
+
+def test_first_of_two(shared):
+    assert shared > 0
+
+def test_second_of_two(shared):
+    assert shared == 5
+
+def test_that_may_crash():
+    if crashes := os.environ.get("CRASHES"):
+        so_far = Path(os.environ["CRASHED"])
+        so_far.write_text(so_far.read_text() + "x" if so_far.exists() else "x")
+        if len(so_far.read_text()) <= int(crashes):
+            os.kill(os.getpid(), signal.SIGSEGV)
 
 def test_clipped(tmp_path):
     assert numbers.clipped(9) == 7
@@ -104,6 +129,26 @@ def test_each_line_has_the_tests_that_run_it_and_no_failing_one(executed: Execut
     assert names(">", 17) == {"test_countdown"}
     assert names("+", 13) == set()
     assert "test_clipped" in names("7", 1)
+
+
+def test_what_a_shared_fixture_runs_has_all_tests_that_may_share_it(
+    executed: ExecutedLines, laboratory: Laboratory
+) -> None:
+    """Not only the first, for which it was set up."""
+    of_shared = mutant("+", 27)
+    assert {"test_first_of_two", "test_second_of_two"} <= {
+        test.partition("::")[2] for test in executed.tests_for(of_shared)
+    }
+    result = laboratory.try_mutant(of_shared)
+    assert (result.outcome, result.noticed_by) == (
+        Outcome.NOTICED,
+        "tests/unit/test_numbers.py::test_first_of_two",
+    )
+    second = laboratory.try_mutant(mutant("4", 27))
+    assert (second.outcome, second.noticed_by) == (
+        Outcome.NOTICED,
+        "tests/unit/test_numbers.py::test_second_of_two",
+    )
 
 
 def test_a_version_is_recorded_once(project: Path, executed: ExecutedLines) -> None:
@@ -175,6 +220,23 @@ def test_what_does_not_end_is_noticed_and_ended(laboratory: Laboratory, monkeypa
     result = laboratory.try_mutant(mutant("-=", 18))
     assert (result.outcome, result.noticed_by) == (Outcome.NOTICED, "its time, 3 s")
     assert time.monotonic() - began < trial._GOODBYE_SECONDS
+
+
+@pytest.mark.parametrize(("crashes", "outcome", "by"), [(1, Outcome.SURVIVED, None), (2, Outcome.NOTICED, "signal 11")])
+def test_a_crash_counts_if_it_comes_again(
+    project: Path,
+    tmp_path: Path,
+    laboratory: Laboratory,
+    monkeypatch: pytest.MonkeyPatch,
+    crashes: int,
+    outcome: Outcome,
+    by: str | None,
+) -> None:
+    monkeypatch.setenv("CRASHES", str(crashes))
+    monkeypatch.setenv("CRASHED", str(tmp_path / "crashed"))
+    chosen = Chosen(project, "tests/unit/test_numbers.py::test_that_may_crash")
+    result = Laboratory(project, chosen).try_mutant(mutant("+", 13))
+    assert (result.outcome, result.noticed_by) == (outcome, by)
 
 
 def test_without_a_change_nothing_fails(laboratory: Laboratory) -> None:

@@ -25,6 +25,7 @@ _SLOWER: Final = 10.0
 _GOODBYE_SECONDS: Final = 30.0
 """For a test's servers to be ended, once its time is over."""
 _NO_TESTS_COLLECTED: Final = 5
+_CRASH: Final = "signal"
 _ENDED_BY: Final = {1: "what the tests left behind", 3: "an internal error", 4: "the import of a conftest.py"}
 """By exit code of pytest, where no test failed."""
 
@@ -75,6 +76,9 @@ class Laboratory:
         for some in (tests[: self.first], tests[self.first :]):
             run += len(some)
             noticed_by = self._failure(mutant.path, changed, some) if some else None
+            if noticed_by is not None and noticed_by.startswith(_CRASH):
+                # A change of a line of Python hardly crashes the interpreter: chance may have, but not twice.
+                noticed_by = self._failure(mutant.path, changed, some)
             if noticed_by is not None:
                 return Result(mutant, Outcome.NOTICED, run, time.monotonic() - began, noticed_by)
         return Result(mutant, Outcome.SURVIVED, run, time.monotonic() - began)
@@ -111,7 +115,7 @@ class Laboratory:
                 return None
             if code is None:
                 return f"its time, {limit_seconds:.0f} s"
-            by = _ENDED_BY.get(code, f"exit code {code}")
+            by = f"{_CRASH} {-code}" if code < 0 else _ENDED_BY.get(code, f"exit code {code}")
             return answer.read_text() if answer.exists() else by
 
     def _pytest(self, files: Sequence[str], trial: Path, output: int, limit_seconds: float) -> int | None:

@@ -113,9 +113,6 @@ class SampledStat:
 INACTIVE_MS: Final = 3_600_000
 """A window without a record for longer than this is reset at its next use. Kafka removes it up to 30 s later."""
 
-UNLIMITED: Final = 2**63 - 1
-"""Kafka's value of a quota that limits nothing."""
-
 
 @dataclass(frozen=True, slots=True)
 class WindowState:
@@ -135,7 +132,7 @@ class WindowState:
 class QuotaWindow:
     """Bytes in a sampled window. Times are milliseconds of any one clock.
 
-    A quota is in bytes a second, 1 or more; None and `UNLIMITED` stand for no limit.
+    A quota is in bytes a second, 1 or more; None stands for no limit, as `contract.UNLIMITED` does.
     """
 
     def __init__(self, samples: int, sample_ms: int) -> None:

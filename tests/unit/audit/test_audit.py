@@ -32,7 +32,7 @@ from include.tiering.audit.record import (
 from include.tiering.audit.report import AuditRun, RemovalRun, present_accepted, present_audit, removal_question
 from include.tiering.audit.rules import is_marker_or_probe, named_segment_id
 from include.tiering.model.segments import RemoteLogSegmentId, Uuid
-from include.tiering.presentation import as_text
+from include.tiering.presentation import Table, as_text
 from include.tiering.runs.deletion_limits import DeletionLimitReport, TopicAction
 from tests.doubles.segments import partition_of, uuid
 
@@ -108,6 +108,21 @@ def test_what_became_of_a_removal(run: RemovalRun, ok: bool, text: str) -> None:
     assert text in presentation.summary
     assert presentation.ok is ok
     assert text in as_text(presentation)
+
+
+def test_the_tables_of_a_removal_are_its_plan_the_question_and_what_stays() -> None:
+    run = removal(RemovalOutcome.KEPT)
+    assert present_audit(AuditRun(RECORD, [], removal=run)).tables() == (
+        Table(
+            f"to remove, plan {run.plan.plan_hash}",
+            ("topic", "planned>", "share with last 24 h>", "last 24 h>"),
+            (("orders", "2.0 KiB", "50.0%", "0 B"),),
+        ),
+        Table("needs an approval", ("because",), (("always",),)),
+        Table("not planned", ("because", "findings>"), ((str(Spared.YOUNG), "3"),)),
+        Table("not removed", ("outcome", "key", "why"), (("kept", "orders/0", "why"), ("kept", "orders/1", "why"))),
+    )
+    assert present_audit(AuditRun(RECORD, [])).tables() == ()
 
 
 def test_the_document_has_the_members_that_others_read() -> None:

@@ -1,6 +1,6 @@
 """A finding that is checked again while its segment is being deleted."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -61,14 +61,14 @@ class Store(Partial):
         return SimpleNamespace(seen={})
 
 
-def confirmed(store: Store) -> list[FindingKind]:
+def confirmed(store: Store, found: AuditFinding = FOUND) -> list[FindingKind]:
     seen = SeenByAudit(
         run_id="audit",
         source=AuditSource.LISTING,
         began_at_ms=1_000,
         objects=0,
         rows=1,
-        findings=[FOUND],
+        findings=[found],
         passed_over={},
         listing_ended_ms=1,
         rows_began_ms=2,
@@ -90,3 +90,13 @@ def test_only_a_missing_object_of_a_finished_row_is_one(
     is_stored: bool, is_finished: bool, kinds: list[FindingKind]
 ) -> None:
     assert confirmed(Store(is_stored=is_stored, is_finished=is_finished)) == kinds
+
+
+@pytest.mark.parametrize("unknown", ["segment_id", "topic_id", "partition", "topic"])
+def test_a_finding_that_does_not_name_its_whole_segment_is_kept_without_a_row(unknown: str) -> None:
+    """It cannot be looked up, so nothing says that its segment is being deleted."""
+    store = Store(is_finished=False)
+    missing: Any = {unknown: "" if unknown == "topic" else None}
+    found = replace(FOUND, **missing)
+    assert confirmed(store, found) == [FindingKind.DANGLING_REFERENCE]
+    assert confirmed(store, FOUND) == []

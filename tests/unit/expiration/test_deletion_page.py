@@ -1,7 +1,9 @@
 """The page of a deletion plan: numbers by topic."""
 
-from include.tiering.expiration.deletion_page import ShownPlan, deletion_page
-from include.tiering.runs.deletion_run import DeletionItem, DeletionOutcome, DeletionRun, TopicTotals
+import pytest
+
+from include.tiering.expiration.deletion_page import MOST_TOPICS, ShownPlan, deletion_page
+from include.tiering.runs.deletion_run import DeletionItem, DeletionOutcome, DeletionRun, TopicTotals, Withdrawal
 from tests.doubles.segments import FINISHED, partition_of, planned_expiration, segment_of
 
 ORDERS = partition_of("orders")
@@ -27,3 +29,53 @@ def test_what_an_earlier_run_began_is_counted_once_in_the_share() -> None:
     page = deletion_page("scheduled", [plan], withdraw_at=None).decode()
     assert ">100.0%<" in page
     assert "150.0%" not in page
+
+
+WITHDRAWN = Withdrawal("olga", 5)
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "withdrawal", "may_be"),
+    [
+        ([DeletionOutcome.PLANNED], None, True),
+        ([DeletionOutcome.DELETED, DeletionOutcome.PLANNED], None, True),
+        ([DeletionOutcome.DELETED, DeletionOutcome.FAILED], None, False),
+        ([DeletionOutcome.PLANNED], WITHDRAWN, False),
+    ],
+)
+def test_a_plan_may_be_withdrawn_while_that_keeps_a_segment(
+    outcomes: list[DeletionOutcome], withdrawal: Withdrawal | None, may_be: bool
+) -> None:
+    segments = [segment_of(ORDERS, n, 10 * n, 10 * n + 9, state=FINISHED) for n in range(len(outcomes))]
+    expiration = planned_expiration(ORDERS, *segments)
+    items = [DeletionItem(*both) for both in zip(expiration.deletions, outcomes, strict=True)]
+    plan = ShownPlan(DeletionRun("run", "0" * 64, True, None, withdrawal), [expiration], items, [])
+    assert plan.may_be_withdrawn is may_be
+    assert ("<button" in deletion_page("scheduled", [plan], withdraw_at="/withdraw").decode()) is may_be
+    assert "<button" not in deletion_page("scheduled", [plan], withdraw_at=None).decode()
+
+
+def test_the_page_shows_so_many_topics_and_counts_the_others() -> None:
+    partitions = [partition_of(f"topic-{number:03}") for number in range(MOST_TOPICS + 1)]
+    expirations = [planned_expiration(one, segment_of(one, 1, 0, 9, state=FINISHED)) for one in partitions]
+    items = [DeletionItem(planned, DeletionOutcome.PLANNED) for one in expirations for planned in one.deletions]
+
+    def page(number: int) -> str:
+        run = DeletionRun("run", "0" * 64, True, None)
+        return deletion_page("it", [ShownPlan(run, expirations, items[:number], [])], withdraw_at=None).decode()
+
+    assert page(MOST_TOPICS).count("<tr>") == page(MOST_TOPICS + 1).count("<tr>") == 1 + MOST_TOPICS
+    assert "more topic" not in page(MOST_TOPICS)
+    assert "and 1 more topic<" in page(MOST_TOPICS + 1)
+
+
+def test_the_page_says_what_is_gone_already_and_where_the_answer_of_a_withdrawal_appears() -> None:
+    segments = [segment_of(ORDERS, n, 10 * n, 10 * n + 9, state=FINISHED) for n in range(3)]
+    expiration = planned_expiration(ORDERS, *segments)
+    outcomes = (DeletionOutcome.DELETED, DeletionOutcome.PLANNED, DeletionOutcome.FAILED)
+    items = [DeletionItem(*both) for both in zip(expiration.deletions, outcomes, strict=True)]
+    plan = ShownPlan(DeletionRun("run", "0" * 64, True, None), [expiration], items, [])
+    page = deletion_page("scheduled", [plan], withdraw_at="/withdraw").decode()
+    assert "<dt>deletes</dt><dd>3 segments (" in page
+    assert "<dt>gone already</dt><dd>1 segment (" in page
+    assert '<output id="said"' in page

@@ -226,6 +226,17 @@ def test_what_a_covering_copy_takes_along_counts_with_it(retention_bytes: int, g
     assert [reason for _, _, reason in named(decide_deletions(given))] == goes
 
 
+@pytest.mark.parametrize("by", [{"retention_ms": 1}, {}])
+def test_what_a_copy_takes_along_is_not_taken_once_more_by_size(by: dict[str, Any]) -> None:
+    """The longer copy goes, by time or by size, and frees the bytes of the shorter one: that is no excess any more."""
+    longer, shorter = (
+        remote_segment(1, 0, 19, size_bytes=10, age_ms=5),
+        remote_segment(2, 0, 9, size_bytes=10, age_ms=0),
+    )
+    given = retention_input((longer, shorter), retention_bytes=0, **by)
+    assert [reason for _, _, reason in named(decide_deletions(given))] == ["time" if by else "size", "log start"]
+
+
 def test_one_decision_is_as_many_runs_of_a_broker_as_it_takes() -> None:
     """The first segment raises the log start above the second, which held up the third."""
     segments = (

@@ -1,6 +1,7 @@
 """Indexes: of offsets, of times and of aborted transactions."""
 
 import struct
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -31,6 +32,14 @@ def test_trimming_drops_the_zero_tail_and_nothing_else() -> None:
     assert indexes.trim_offset_index(b"") == b""
 
 
+@pytest.mark.parametrize("trim", [indexes.trim_offset_index, indexes.trim_time_index])
+@pytest.mark.parametrize("extra_bytes", [-1, 1])
+def test_trimming_refuses_a_part_of_an_entry(trim: Callable[[bytes], bytes], extra_bytes: int) -> None:
+    size_bytes = 3 * (8 if trim is indexes.trim_offset_index else 12) + extra_bytes
+    with pytest.raises(FormatError, match=f"^{size_bytes} bytes are not a multiple of"):
+        trim(b"\1" * size_bytes)
+
+
 def test_trimming_keeps_an_entry_that_ends_in_zeros() -> None:
     entry = (5).to_bytes(4, "big") + (0x10000).to_bytes(4, "big")
     assert indexes.trim_offset_index(entry + bytes(16)) == entry
@@ -52,6 +61,11 @@ def test_offsets_beyond_32_bits() -> None:
 )
 def test_lookup_finds_the_greatest_at_or_below(target: int, found: tuple[int, int]) -> None:
     assert indexes.parse_offset_index(TRIMMED, base_offset=100).lookup(target) == OffsetPosition(*found)
+
+
+@pytest.mark.parametrize(("target", "position"), [(100, 4200), (149, 4200), (150, 8500), (179, 8500), (180, None)])
+def test_the_first_position_after_an_offset(target: int, position: int | None) -> None:
+    assert indexes.parse_offset_index(TRIMMED, base_offset=100).position_after(target) == position
 
 
 def test_an_empty_index_starts_every_scan_at_the_front() -> None:

@@ -58,6 +58,22 @@ def test_the_metadata_of_a_sound_segment(block_bytes: int) -> None:
     )
 
 
+class HaltingSource(BytesSource):
+    """Gives at most a few bytes at a time, as a pipe does."""
+
+    def read_into(self, position: int, buffer: memoryview) -> int:
+        return super().read_into(position, buffer[:333])
+
+
+@pytest.mark.parametrize("block_bytes", [1024, 4096])
+def test_a_source_may_give_less_than_it_is_asked_for(block_bytes: int) -> None:
+    """Also in the midst of a batch that is larger than the buffer."""
+    read = check_segment(
+        HaltingSource(LOG), base_offset=100, end_offset=109, leader_epochs=HISTORY, block_bytes=block_bytes
+    )
+    assert read == _check(LOG)
+
+
 @pytest.mark.parametrize("block_bytes", [1024, 512 * 1024, 3 * RUNNING_CRC32C_STEP_BYTES])
 def test_the_checksum_is_known_up_to_every_step(block_bytes: int) -> None:
     records = b"x" * 700_000
@@ -317,6 +333,15 @@ PRODUCER = ProducerEntry(
 def test_snapshots_that_kafka_wrote() -> None:
     assert indexes.parse_producer_snapshot(EMPTY) == ()
     assert indexes.parse_producer_snapshot(ONE_PRODUCER) == (PRODUCER,)
+
+
+def test_a_snapshot_has_a_head_at_least_and_a_largest_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(indexes, "MAX_PRODUCER_SNAPSHOT_BYTES", len(ONE_PRODUCER))
+    assert indexes.parse_producer_snapshot(EMPTY) == ()
+    assert indexes.parse_producer_snapshot(ONE_PRODUCER) == (PRODUCER,)
+    for data in (EMPTY[:-1], ONE_PRODUCER + b"\0"):
+        with pytest.raises(FormatError, match=f"^{len(data)} bytes are outside 10..56"):
+            indexes.parse_producer_snapshot(data)
 
 
 def test_the_same_bytes_as_kafka() -> None:

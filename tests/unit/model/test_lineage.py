@@ -5,7 +5,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from include.tiering.model.histories import Lineage, with_records
-from include.tiering.model.leader_epochs import Contradiction, LeaderEpochEntry, LeaderEpochs, followed, merged
+from include.tiering.model.leader_epochs import (
+    Contradiction,
+    LeaderEpochEntry,
+    LeaderEpochs,
+    followed,
+    merged,
+    without_left,
+)
 from tests.doubles.epoch_worlds import MOST_OFFSET, EpochWorld, cut_views, epoch_worlds
 from tests.doubles.slow_expiration import remote_segment
 
@@ -311,3 +318,11 @@ def test_where_a_followed_source_has_lost_its_beginning_nothing_is_known_of_what
     known, source = LeaderEpochs.of([(0, 0), (6, 35)]), LeaderEpochs.of([(10, 110)])
     assert dict(followed(known, source, 35)) == {0: 0, 10: 110}
     assert dict(followed(known, source, 110)) == {0: 0, 6: 35, 10: 110}
+
+
+def test_of_a_source_with_one_epoch_its_first_entry_is_its_last() -> None:
+    known, source = LeaderEpochs.of([(0, 0), (2, 20), (5, 50)]), LeaderEpochs.of([(3, 30)])
+    assert dict(followed(known, source, 40)) == {0: 0, 2: 20, 3: 30, 5: 50}
+    assert dict(without_left(known, source, 10)) == {0: 0, 2: 20, 5: 50}
+    assert dict(without_left(known, source, 60)) == {0: 0, 2: 20, 5: 50}
+    assert dict(without_left(LeaderEpochs.of([(0, 0), (3, 25)]), source, 30)) == {0: 0, 3: 25}

@@ -78,6 +78,41 @@ def test_a_line_that_runs_on_import_is_asked_of_those_who_use_the_module_step_by
     assert found == [OWN[1], OWN[2], OWN[0], OTHER, PLAN, OF_FAR]
 
 
+def test_of_a_line_that_runs_on_import_those_come_first_that_are_called_like_the_module(tmp_path: Path) -> None:
+    """Also if it is a package that others import, which lies a step further away."""
+    schema = "include/tiering/database/schema"
+    sources = {
+        f"{schema}/runs.py": "LIMIT = 7\n",
+        f"{schema}/__init__.py": "from include.tiering.database.schema.runs import LIMIT\n",
+        "tests/unit/copying/test_a.py": "from include.tiering.database.schema.runs import LIMIT\n",
+        "tests/unit/database/test_schema.py": "from include.tiering.database.schema import LIMIT\n",
+    }
+    for path, source in sources.items():
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(source)
+    near, alike = "tests/unit/copying/test_a.py::test_a", "tests/unit/database/test_schema.py::test_b"
+    data = Data(tmp_path, {f"{schema}/runs.py": {1: [""]}, f"{schema}/__init__.py": {1: [""]}})
+    lines = ExecutedLines(tmp_path, data, {near: 0.1, alike: 5.0})  # type: ignore[arg-type]
+    assert lines.tests_for(mutants_of(f"{schema}/runs.py", "LIMIT = 7\n")[0]) == [alike, near]
+
+
+@pytest.mark.parametrize(
+    ("context", "found"),
+    [
+        ("tests/unit/model/test_ids.py", OWN),
+        ("tests/unit/model", OWN),
+        ("tests/unit", [*OWN, OTHER, PLAN, OF_FAR]),
+        ("tests/unit/mod", []),
+        (FAILED, []),
+    ],
+)
+def test_what_a_shared_fixture_runs_is_asked_of_the_file_or_the_folder(
+    tmp_path: Path, context: str, found: list[str]
+) -> None:
+    lines = ExecutedLines(tmp_path, Data(tmp_path, {MODEL: {9: [context]}}), SECONDS)  # type: ignore[arg-type]
+    assert set(lines.tests_for(mutant(MODEL, "1"))) == set(found)
+
+
 def test_a_line_that_nothing_runs_has_no_tests(lines: ExecutedLines) -> None:
     assert lines.tests_for(mutant(FAR, "plan.plan()")) == [OF_FAR]
     assert lines.tests_for(Mutant(FAR, 40, 40, 41, "constant", "1", "2", 0, "")) == []

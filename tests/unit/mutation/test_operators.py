@@ -127,6 +127,7 @@ def test_statements_are_changed() -> None:
         "x = None\n",
         "x = ...\n",
         "x = -a\n",
+        "found = zip(a, b, strict=True)\n",
     ],
 )
 def test_what_changes_nothing_that_a_test_could_see_is_left_out(source: str) -> None:
@@ -138,6 +139,8 @@ def test_what_stands_beside_it_is_not() -> None:
     assert changes("class C(Base):\n    x: int = 1\n") == [("constant", "1", "2")]
     assert changes("@dataclass(frozen=True)\nclass C:\n    x: int = 1\n") == [("constant", "1", "2")]
     assert changes("@total(order=True)\nclass C:\n    x: str\n") == [("constant", "True", "False")]
+    assert changes("found = taken(a, strict=True)\n") == [("constant", "True", "False")]
+    assert changes("found = zip(a(1), strict=True)\n") == [("constant", "1", "2")]
     assert changes("x = flags | other\n") == [("arithmetic", "|", "&")]
     assert changes("catalog.info(1)\n") == [("removed call", "catalog.info(1)", "pass"), ("constant", "1", "2")]
 

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from include.tiering.quotas.window import INACTIVE_MS, UNLIMITED, QuotaWindow, ThrottleTimes
+from include.tiering.quotas.contract import UNLIMITED
+from include.tiering.quotas.window import INACTIVE_MS, QuotaWindow, ThrottleTimes
 
 HISTORIES = Path(__file__).parents[2] / "data" / "quota_windows.jsonl.gz"
 KIP_956_COPY = (61, 1_000)

@@ -2,10 +2,13 @@
 
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
+from botocore.exceptions import ConnectionClosedError
 from hypothesis import given
 from hypothesis import strategies as st
+from urllib3.exceptions import ProtocolError
 
 from include.tiering.errors import RemoteStorageError, RemoteStorageUnavailableError
 from include.tiering.remote_storage.object_store import KeyInterval, ListedUpload, S3Credentials, milliseconds
@@ -324,3 +327,24 @@ def test_times() -> None:
     for wrong in ("", "yesterday", "2023-11-14T22:13:20", "9" * 50):
         with pytest.raises(ValueError):
             milliseconds(wrong)
+
+
+def test_an_answer_that_breaks_off_is_one_that_botocore_asks_for_again() -> None:
+    def stream(_bytes: int) -> Iterator[bytes]:
+        yield b"<List"
+        raise ProtocolError("connection broken")
+
+    answer: Any = SimpleNamespace(raw=SimpleNamespace(stream=stream), headers={})
+    with pytest.raises(ConnectionClosedError, match="http://s3/bucket"):
+        s3_listing._whole(answer, "http://s3/bucket")
+
+
+@pytest.mark.parametrize(("declared", "is_whole"), [(None, True), ("5", True), ("6", False), ("4", False)])
+def test_an_answer_of_another_length_than_it_says_is_asked_for_again(declared: str | None, is_whole: bool) -> None:
+    headers = {} if declared is None else {"Content-Length": declared}
+    answer: Any = SimpleNamespace(raw=SimpleNamespace(stream=lambda _bytes: iter((b"<Li", b"st"))), headers=headers)
+    if is_whole:
+        assert s3_listing._whole(answer, "place") == b"<List"
+    else:
+        with pytest.raises(ConnectionClosedError):
+            s3_listing._whole(answer, "place")

@@ -158,8 +158,9 @@ def local_only_segments(replica: Replica, highest_copied_offset: int | None, log
         log_start_offset: the log start that the platform stores, inclusive.
     """
     first = max(replica.log_start_offset, log_start_offset)
-    highest = -1 if highest_copied_offset is None else highest_copied_offset
-    return [segment for segment in replica.segments if segment.base_offset >= max(highest + 1, first)]
+    if highest_copied_offset is not None:
+        first = max(first, highest_copied_offset + 1)
+    return [segment for segment in replica.segments if segment.base_offset >= first]
 
 
 def local_only_bytes(replica: Replica, highest_copied_offset: int | None, log_start_offset: int) -> int:

@@ -268,8 +268,13 @@ def _partition_metadata(
         ([_replica(1), _replica(2, epoch=1, end=5)], _partition_metadata(2), [NOT_LEADER, None]),
         ([_replica(1)], _partition_metadata(2), [NOT_LEADER]),
         ([_replica(3)], _partition_metadata(3, replicas=(1, 2)), [None]),
+        (
+            [_replica(0, epoch=1, end=5), _replica(1)],
+            _partition_metadata(0, replicas=(0, 1)),
+            [None, NOT_LEADER],
+        ),
     ],
-    ids=["leader", "leader though behind", "leader elsewhere", "leader is believed"],
+    ids=["leader", "leader though behind", "leader elsewhere", "leader is believed", "leader is broker 0"],
 )
 def test_the_leader_of_the_metadata(
     replicas: list[FoundReplica], partition_metadata: PartitionMetadata, expected: list[object]

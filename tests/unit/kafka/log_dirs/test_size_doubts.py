@@ -13,7 +13,13 @@ from include.tiering.kafka.cluster.metadata_log import MetadataLog
 from include.tiering.kafka.log_dirs import segment_checks
 from include.tiering.kafka.log_dirs.contract import LogSegment, Replica
 from include.tiering.kafka.log_dirs.dirs import LogDirLocation
-from include.tiering.kafka.log_dirs.rules import MAX_SEGMENT_BYTES, counted_bytes, local_only_bytes, without_doubtful
+from include.tiering.kafka.log_dirs.rules import (
+    MAX_SEGMENT_BYTES,
+    counted_bytes,
+    local_only_bytes,
+    local_only_segments,
+    without_doubtful,
+)
 from include.tiering.kafka.log_dirs.source import LogDirSource
 from include.tiering.remote_storage.object_store import BytesSource
 from tests.doubles.broker_data import copy_of
@@ -72,6 +78,17 @@ def test_without_an_index_all_batches_are_walked(log) -> None:
     with log.path(10).open("ab") as end:
         end.write(bytes(100))
     assert log.doubts().keys() == {10}
+
+
+@pytest.mark.parametrize("position", [-1, 0, 1])
+def test_an_index_that_leads_to_the_end_of_the_file_or_beyond_is_not_followed(log, position) -> None:
+    """From its end on there is no batch, so the walk begins at the front: it ends where the batches end."""
+    size = log.path(10).stat().st_size
+    log.partition.file(10, "index").write_bytes((9).to_bytes(4) + (size + position).to_bytes(4))
+    if position >= 0:
+        assert log.doubts() == {}
+    else:
+        assert log.doubts().keys() == {10}
 
 
 @pytest.mark.parametrize("entry", [b"\x7f\xff\xff\xff" * 2, b"\0\0\0\x03\0\0\0\x05"])
@@ -134,6 +151,25 @@ class TestCounting:
         assert counted_bytes(replica.segments[0], replace(replica, segment_bytes=MIB)) == replica.segments[0].size_bytes
         every = replace(replica, segments=(long, long), segment_bytes=MIB)
         assert local_only_bytes(every, None, 0) == 2 * MIB
+
+    @pytest.mark.parametrize(
+        ("highest_copied", "log_start", "bases"),
+        [
+            (None, 0, [0, 10, 20, 30]),
+            (-1, 0, [0, 10, 20, 30]),
+            (0, 0, [10, 20, 30]),
+            (9, 0, [10, 20, 30]),
+            (10, 0, [20, 30]),
+            (None, 10, [10, 20, 30]),
+            (None, 11, [20, 30]),
+            (9, 11, [20, 30]),
+        ],
+    )
+    def test_local_only_is_what_begins_above_the_copied_and_not_below_the_log_start(
+        self, log, highest_copied, log_start, bases
+    ) -> None:
+        found = local_only_segments(log.replica, highest_copied, log_start)
+        assert [segment.base_offset for segment in found] == bases
 
     def test_nothing_of_what_is_in_doubt_or_corrupt(self, log) -> None:
         replica = log.replica

@@ -18,10 +18,12 @@ from include.tiering.errors import (
     SettingError,
 )
 from include.tiering.formats.primitive_types import write_uvarint
-from include.tiering.kafka.protocol.cluster_requests import Metadata
+from include.tiering.kafka.protocol.cluster_requests import ApiVersionsAnswer, Metadata
 from include.tiering.kafka.protocol.connections import MAX_LOGIN_FRAME_BYTES, BrokerConnection, ClusterConnections
 from include.tiering.kafka.protocol.login import Address, BrokerLogin, Scram
 from include.tiering.kafka.protocol.messages import parse_response, refusal
+from tests.doubles.manual_clock import ManualClock
+from tests.doubles.partial import Partial
 from tests.doubles.scripted_servers import API_VERSIONS, Script, api_versions, frame, scripted_broker
 
 # What is met on the way to a broker, as errors that name it, say whether to try again, and hold no secret.
@@ -481,3 +483,31 @@ def test_a_broker_that_enables_no_mechanism_says_none() -> None:
         return _answers(key, correlation)
 
     assert "enabled are none" in str(_connection(refuses, WITH_PASSWORD))
+
+
+class TimedSocket(Partial):
+    """Sends nothing in its time; keeps the timeout with which it was asked to."""
+
+    def __init__(self) -> None:
+        self.timeout: float | None = 0.001
+        self.sent_with: float | None = None
+
+    def settimeout(self, seconds: float) -> None:
+        self.timeout = seconds
+
+    def sendall(self, _frame: bytes) -> None:
+        self.sent_with = self.timeout
+        raise TimeoutError
+
+    def close(self) -> None:
+        pass
+
+
+def test_a_request_is_sent_within_its_own_time_and_not_what_the_last_one_left() -> None:
+    connection = BrokerConnection(Address("kafka-1", 9092), _login(timeout_ms=7_000), ManualClock())
+    connection.versions = ApiVersionsAnswer(0, {Metadata.api_key: (0, Metadata.version)}, {}, {})
+    timed = TimedSocket()
+    connection._socket = timed
+    with pytest.raises(BrokersUnavailableError, match="broker kafka-1:9092: no answer within 7000 ms"):
+        connection.send(Metadata())
+    assert timed.sent_with == 7.0

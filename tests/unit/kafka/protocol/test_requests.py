@@ -393,3 +393,25 @@ def test_a_coordinator_that_answers_with_an_error_is_named(
     (found,) = open_transactions(Coordinators(listed, *described), partition_of("orders"), 0, [1])
     assert found.transactional_id is None
     assert says in caplog.text
+
+
+_OF_ORDERS: Final = "0000000000000000000200000005030000000100000002020000000201{tags}"
+TWO_TOPICS: Final = "".join(
+    (
+        "000000010300000001026100002384027200000000020262000023850000046369640000000103",
+        f"0000076f7264657273000102030405060708090a0b0c0d0e0f0003{_OF_ORDERS}{_OF_ORDERS}80000000{{tags}}",
+        "000006736d616c6c000102030405060708090a0b0c0d0e0f000180000000{tags}00",
+    )
+)
+
+
+@pytest.mark.parametrize("tags", ["00", "01050301ff02"], ids=["without", "with"])
+def test_every_item_of_metadata_ends_with_its_tagged_fields(tags: str) -> None:
+    """What a newer broker adds to a topic or a partition is passed over, and the item after it is read."""
+    partition = MetadataResponsePartition(0, 0, 2, 5, (1, 2), (2,))
+    answer = Metadata().answer(Reader(bytes.fromhex(TWO_TOPICS.replace("{tags}", tags))))
+    assert answer.topics == (
+        MetadataResponseTopic(0, "orders", ID, (partition, partition)),
+        MetadataResponseTopic(0, "small", ID, ()),
+    )
+    assert [broker.broker_id for broker in answer.brokers] == [1, 2]

@@ -4,9 +4,8 @@ from dataclasses import replace
 from itertools import dropwhile
 from typing import Any
 
-from include.tiering.copying import copy_checks, copy_segment, next_segments, plan_copy
+from include.tiering.copying import copy_checks, copy_segment, decisions, next_segments, plan_copy
 from include.tiering.copying import plan_copy as copy_planner
-from include.tiering.copying import service as copy_service
 from include.tiering.copying.next_segments import uncopied
 from include.tiering.copying.plan import HeldBack
 from include.tiering.errors import StateConflictError
@@ -23,7 +22,7 @@ FOLLOWING = Mutants()
 _records = SqlDivergences.record_divergence
 _skips = SqlPartitionState.skip_offsets
 _goes_on = plan_copy.next_segments  # type: ignore[attr-defined]
-_plans_skip = copy_service.plan_skip  # type: ignore[attr-defined]
+_plans_skip = decisions.plan_skip
 
 
 @FOLLOWING.breaks(
@@ -123,7 +122,7 @@ def _compacted_is_missing() -> list[Patch]:
         ]
         return _plans_skip(report, replace(plan, held_back=tuple(held_back)), *rest)
 
-    return [(copy_service, "plan_skip", instead)]
+    return [(decisions, "plan_skip", instead)]
 
 
 def _is_compacted(call: Call) -> bool:

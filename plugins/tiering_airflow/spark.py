@@ -94,16 +94,12 @@ def job_environment(
 
 
 def job_conf(
-    master: str,
-    scratch: Path,
-    class_archive: Path | None,
-    spark_resource: str | None = None,
-    *,
-    is_one_task: bool = True,
+    master: str, scratch: Path, class_archive: Path | None, spark_resource: str | None = None
 ) -> dict[str, str]:
     """Return Spark's configuration of a job; `class_archive` makes its JVM start faster.
 
-    The JVM of an executor does little for a job that `is_one_task`, so it gets the options of the driver's JVM.
+    The options of an executor's JVM belong to the cluster's administrator. A second collector beside theirs would keep
+    the JVM from starting.
 
     With a `spark_resource` the task of a job requires one unit of it, so it runs on an executor that has one. A local
     master has no executors, and a task that requires a resource would wait for ever: there the option is left out.
@@ -114,9 +110,6 @@ def job_conf(
     conf = {**FIXED_CONF, "spark.local.dir": str(scratch), "spark.driver.extraJavaOptions": " ".join(java_options)}
     if master.startswith("local"):
         return {**conf, **_LOCAL_CONF}
-    if is_one_task:
-        # An administrator's own options, `extraJavaOptions`, come after these.
-        conf["spark.executor.defaultJavaOptions"] = " ".join(_JAVA_OPTIONS)
     if spark_resource is not None:
         conf |= {f"spark.{part}.resource.{spark_resource}.amount": "1" for part in ("executor", "task")}
     return conf
@@ -203,8 +196,6 @@ class SparkJobOperator(SparkSubmitOperator):
     With a `spark_resource` its task runs on an executor that has a unit of it; a local master ignores the resource.
     """
 
-    _is_one_task = True
-
     def __init__(self, *, job: str, arguments: Sequence[str], spark_resource: str | None = None, **kwargs: Any) -> None:
         super().__init__(
             application=str(ROOT / "spark_jobs" / job),
@@ -238,13 +229,7 @@ class SparkJobOperator(SparkSubmitOperator):
         library = packed_library(ROOT, ("include", "spark_jobs"), configuration.work_dir())
         return SparkJobHook(
             environment=job_environment(os.environ, settings, scratch, library),
-            conf=job_conf(
-                master,
-                scratch,
-                configuration.spark_class_archive(),
-                self.spark_resource,
-                is_one_task=self._is_one_task,
-            ),
+            conf=job_conf(master, scratch, configuration.spark_class_archive(), self.spark_resource),
             conn_id=SPARK_CONNECTION,
             py_files=str(library),
             driver_memory=DRIVER_MEMORY,
@@ -264,7 +249,6 @@ class ReaderJobOperator(SparkJobOperator):
     Then each wait is twice as long as the one before, up to 10 minutes, and no job is started if the old size is 0.
     """
 
-    _is_one_task = False
     _pause = _SLOT_PAUSE
 
     def __init__(self, *, job: str, arguments: Sequence[str], batch_id: str, **kwargs: Any) -> None:

@@ -88,12 +88,15 @@ def test_a_local_master_is_asked_for_no_resource(tmp_path: Path) -> None:
     assert not any(".resource." in name for name in job_conf("local[1]", tmp_path, None, "local_disk"))
 
 
+def test_the_jvm_options_of_executors_are_those_of_the_administrator(tmp_path: Path) -> None:
+    conf = job_conf("spark://spark-master", tmp_path, None)
+    # Own defaults would replace theirs, and a second collector beside theirs keeps a JVM from starting.
+    assert not [name for name in conf if name.startswith("spark.executor.") and name.endswith("JavaOptions")]
+
+
 def test_a_remote_master_is_not_told_to_use_loopback(tmp_path: Path) -> None:
     conf = job_conf("spark://spark-master", tmp_path, tmp_path / "spark.jsa")
     assert not any(name.startswith(("spark.driver.host", "spark.driver.bind", "spark.python.daemon")) for name in conf)
-    assert conf["spark.executor.defaultJavaOptions"] == SMALL_JVM
-    for other in (job_conf("local[1]", tmp_path, None), job_conf("spark://m", tmp_path, None, is_one_task=False)):
-        assert "spark.executor.defaultJavaOptions" not in other
     assert f"-XX:SharedArchiveFile={tmp_path / 'spark.jsa'}" in conf["spark.driver.extraJavaOptions"]
 
 

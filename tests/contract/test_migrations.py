@@ -10,6 +10,7 @@ from sqlalchemy import Engine, inspect, text
 from include.tiering.database import migrations
 from include.tiering.database.engine import open_engine
 from include.tiering.database.migrations import HEAD, current_revision, is_at_head, migration_config, upgrade
+from include.tiering.database.store_identity import known_clusters_if_migrated
 from include.tiering.database.transactions import writing
 from include.tiering.errors import MetadataUnavailableError, RemoteMetadataError, SettingError
 from tests.doubles.databases import POSTGRESQL, SQLITE_FILE
@@ -51,6 +52,7 @@ def test_an_unknown_revision_is_refused_and_kept(new_engine: Engine, revision: s
 
 def test_a_new_database_is_brought_to_head_once(new_engine: Engine):
     assert current_revision(new_engine) is None
+    assert known_clusters_if_migrated(new_engine) == []
     assert not is_at_head(new_engine)
     upgrade(new_engine)
     assert is_at_head(new_engine)

@@ -18,7 +18,7 @@ from include.tiering.app.stores import Stores
 from include.tiering.clock import Clock, SystemClock
 from include.tiering.database.engine import LOCK_WAIT_MS, is_created, open_engine
 from include.tiering.database.migrations import current_revision, require_head
-from include.tiering.database.store_identity import description_of, known_clusters, require_whole
+from include.tiering.database.store_identity import description_of, known_clusters_if_migrated, require_whole
 from include.tiering.errors import MetadataUnavailableError
 from include.tiering.model.ownership import RaisedBy
 from include.tiering.remote_storage.location import (
@@ -129,7 +129,7 @@ class Adapters:
             MetadataUnavailableError: the database is not set up or not migrated, its metadata is being rebuilt, or it
                 cannot be reached.
         """
-        known = known_clusters(self.engine) if current_revision(self.engine) is not None else []
+        known = known_clusters_if_migrated(self.engine)
         if len(known) != 1:
             raise MetadataUnavailableError(f"{len(known)} clusters instead of one in {database_words(self.settings)}")
         require_head(self.engine)
@@ -168,7 +168,6 @@ class Adapters:
 
     @cached_property
     def orphans(self) -> "StoredOrphans":
-
         remote = self.settings.remote_storage
         return open_orphans(
             remote.required_url(),

@@ -19,6 +19,7 @@ from sqlalchemy import Connection, Engine, Row, bindparam, func, insert, select,
 from sqlalchemy.engine import make_url
 
 from include.tiering.database.event_log import EventKind, record_event
+from include.tiering.database.migrations import current_revision
 from include.tiering.database.schema import events, metadata, segments, stores
 from include.tiering.database.transactions import ClusterStore, insert_if_absent, reading, serialise_writers, writing
 from include.tiering.database.unread_records import raise_unread
@@ -267,6 +268,11 @@ def known_clusters(engine: Engine) -> list[str]:
     """Return the ids of the clusters that this database was set up for: normally one, and none before set-up."""
     with reading(engine) as connection:
         return list(connection.scalars(select(stores.c.cluster_id).order_by(stores.c.cluster_id)))
+
+
+def known_clusters_if_migrated(engine: Engine) -> list[str]:
+    """Return `known_clusters`, which need the tables; none if the database has no tables yet."""
+    return known_clusters(engine) if current_revision(engine) is not None else []
 
 
 def description_of(database_url: str) -> str:

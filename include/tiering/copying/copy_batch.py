@@ -25,7 +25,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
@@ -306,14 +306,18 @@ class CopyBatch:
         if partition.has_begun and self._scheduler.hand_on(lease, partition.quota_wait_seconds(), excluded):
             self._leave(partition)
             return
+        if partition.held.token.paused:
+            return  # since `may_start`: what is in flight may wait for the end of the pause
         with self._failing(partition, planned, reraise=(MetadataUnavailableError,)):
             partition.held.token.check_now()
             if planned.base_offset in partition.kept:
                 self._begin_to_settle(partition, threads)
                 return
             if (needless := self._why_needless(partition, planned)) is not None:
-                self._record(lease, planned, SegmentOutcome.SKIPPED, message=needless)
+                skipped = WorkItem(partition.key, planned, SegmentOutcome.SKIPPED, message=needless)
+                self._work.record_outcome(lease, skipped)
                 partition.to_start.popleft()
+                self._heartbeat.add_planned(-planned.size_bytes)
                 return
             admission = self._admission.admit(lease.replica_id, planned)
             transfer = Transfer(planned, self._new_limiter(partition, partition.held.token.check), admission)
@@ -356,14 +360,15 @@ class CopyBatch:
                 copied = transfer.copied.result()
             except TieringError as error:
                 self._admission.failed(transfer.admission)
-                if isinstance(error, SendingStoppedError):
+                if isinstance(error, (SendingStoppedError, LeaseLostError)):
                     self._heartbeat.add_planned(-transfer.planned.size_bytes)
                 raise
             self._copied.append(copied)
             try:
                 self._topic_quotas.accepted(transfer.admission)
-                segment_id = str(copied.segment_id.id)
-                self._record(partition.lease, transfer.planned, SegmentOutcome.COPIED, segment_id=segment_id)
+                outcome, segment_id = SegmentOutcome.COPIED, str(copied.segment_id.id)
+                item = WorkItem(partition.key, transfer.planned, outcome, segment_id=segment_id)
+                self._work.record_outcome(partition.lease, item)
             except MetadataUnavailableError as error:
                 # The next holder of the lease finds the segment copied and records that.
                 log = for_partition(_log, partition.key)
@@ -454,20 +459,14 @@ class CopyBatch:
             message=_message(planned, error),
         )
         self._failed.append(UncopiedSegment(item, error.retriable))
-        if isinstance(error, SourceError) or not error.retriable:
+        if not isinstance(error, SourceError) and error.retriable:
+            return
+        try:
             self._work.record_outcome(lease, item)
-
-    def _record(
-        self,
-        lease: Lease,
-        planned: PlannedSegment,
-        outcome: SegmentOutcome,
-        *,
-        segment_id: str | None = None,
-        message: str | None = None,
-    ) -> None:
-        item = WorkItem(lease.replica_id.topic_id_partition, planned, outcome)
-        self._work.record_outcome(lease, replace(item, segment_id=segment_id, message=message))
+        except (LeaseLostError, MetadataUnavailableError) as unrecorded:
+            # The other partitions go on. The next holder of the lease meets the same error and records it.
+            for_partition(_log, partition).warning("this failure is not recorded: %s", unrecorded)
+            self._heartbeat.on_lease_lost(lease)
 
 
 def _message(planned: PlannedSegment, error: TieringError) -> str:

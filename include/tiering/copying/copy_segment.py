@@ -361,15 +361,19 @@ class SegmentCopier:
         limiter: ByteLimiter,
         marker_read_at: float,
     ) -> None:
-        """As `finish`, after the marker was read at this monotonic second; if that is long ago, read it again."""
+        """As `finish`, after the marker was read at this monotonic second; if that is long ago, read it again.
+
+        The end of a pause is waited for before the source is looked at, so that FINISHED follows that look at once.
+        """
         partition, start = attempt.topic_id_partition, attempt.start_offset
+        limiter.take(0)
         if opened is not None:
             opened.recheck()
         self.require_ours(partition)
         if self.clock.monotonic() - marker_read_at > COPY_TRUST_SECONDS:
             self.storage.check_marker()
         self.observe(CopyStep.RECHECKED, partition, start)
-        limiter.take(0)
+        limiter.take(0)  # again: this process may have stood still since, and lost the lease
         update = RemoteLogSegmentMetadataUpdate(
             attempt.remote_log_segment_id,
             RemoteLogSegmentState.COPY_SEGMENT_FINISHED,

@@ -65,7 +65,7 @@ class LedgerStoreContract:
         clock = ManualClock()
         seen = AnnouncingLedger(ledger, clock)
         for heartbeat in (1, 2):
-            ledger.exchange(partial(renewed, worker_id="alive", wanted={}, heartbeat=heartbeat))
+            ledger.exchange(partial(renewed, worker_id="alive", demands=[], heartbeat=heartbeat))
             if heartbeat == 1:
                 ledger.exchange(lambda row: renewed(row, "dead", [], 1))
             assert {worker.worker_id for worker in seen.workers()} == {"alive", "dead"}
@@ -140,7 +140,7 @@ class TestSql(LedgerStoreContract):
         shares = []
         for heartbeat in range(4):
             seen.workers()
-            row = sql_ledger.exchange(partial(renewed, worker_id="a", wanted={TOTAL: 1.0}, heartbeat=heartbeat))
+            row = sql_ledger.exchange(partial(renewed, worker_id="a", demands=[Demand((TOTAL,), 1.0)], heartbeat=heartbeat))
             shares.append((clock.monotonic(), row.workers["a"].allocations[TOTAL].share))
             clock.advance(SILENT_SECONDS / 2 + 0.01)
         began = shares[0][0]

@@ -224,9 +224,9 @@ class BatchHeartbeat:
             return None
         with self._lock:
             held = HeldLease(taken, self._cancellation.for_lease(), current=taken)
+            self._watch_pause(held)  # if the database does not answer, the lease is left to expire
             self._held.append(held)
             self._hold_from(held, before)
-            self._watch_pause()
             return held
 
     def release(self, held: HeldLease[AnyLease]) -> None:
@@ -303,9 +303,9 @@ class BatchHeartbeat:
             if not self._wake.is_set():
                 self._cancellation.stop("the heartbeat failed: pauses and a lost lease would go unnoticed")
 
-    def _watch_pause(self) -> None:
+    def _watch_pause(self, *more: HeldLease[Any]) -> None:
         paused = self._work.paused_topics()
-        for held in self._held:
+        for held in (*self._held, *more):
             topic = held.taken.fence.topic_id_partition.topic
             held.token.set_paused(ALL_TOPICS in paused or topic in paused)
 

@@ -1,6 +1,7 @@
 """Several transfers in flight while the database, the lease or the batch itself fails: what goes on, and what ends."""
 
 import threading
+from dataclasses import replace
 
 import pytest
 from sqlalchemy import select, update
@@ -11,7 +12,7 @@ from include.tiering.errors import MetadataUnavailableError
 from include.tiering.runs.batch import CancellationToken
 from include.tiering.runs.contract import SegmentOutcome
 from tests.doubles.patience import PATIENCE_SECONDS, eventually
-from tests.unit.copying.test_transfers_in_flight import THREE, Meeting, held_tokens
+from tests.unit.copying.test_transfers_in_flight import LATER_ONES, STARTED, THREE, Meeting, held_tokens
 
 
 def two_topics(world):
@@ -140,3 +141,30 @@ def test_an_error_in_the_deciding_thread_ends_all_transfers_before_the_batch_ret
     world.copied = []
     world.batch(batch_id="run/1", transfers=2)
     assert (world.offsets(orders), world.objects()) == (THREE, 9)
+
+
+RECUT = [
+    [(0, 14), (15, 29)],
+    [(0, 19), (20, 29)],
+    [(0, 12), (13, 19), (20, 29)],
+    [(0, 4), (5, 9), (10, 19), (20, 29)],
+    [(0, 29)],
+]
+
+
+@pytest.mark.parametrize("bounds", RECUT, ids=str)
+def test_whole_copies_behind_a_failure_never_overlap_segments_with_other_bounds(world, bounds):
+    """The next leader has other bounds than the replica that was read when the first segment failed."""
+    orders = world.source.add("orders")
+    world.plan()
+    kept, world.storage = world.storage, Meeting(world.storage, {("orders", 0): LATER_ONES}, {("orders", 0)})
+    world.batch(transfers=3)
+    assert world.states(orders) == [STARTED] * 2
+    (first, *_), world.storage = world.source.replicas[orders].segments, kept
+    recut = [
+        replace(first, base_offset=base, end_offset=end, size_bytes=100 * (end - base + 1)) for base, end in bounds
+    ]
+    world.source.change(orders, segments=tuple(recut))
+    world.plan("next")
+    world.batch("next", "next/0", transfers=3)
+    assert world.offsets(orders) == bounds

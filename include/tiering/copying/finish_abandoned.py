@@ -46,7 +46,7 @@ whole partition, `./tiering adopt` finishes the copies that are whole.
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from include.tiering.copying.copy_checks import require_no_divergence
@@ -55,7 +55,12 @@ from include.tiering.errors import CompactedSegmentError, SourceChangedError, So
 from include.tiering.kafka.log_dirs.contract import OpenSegment, ReplicaId
 from include.tiering.model.histories import newest_history, not_skipped, with_records
 from include.tiering.model.ownership import Fence, SegmentOrigin
-from include.tiering.model.segments import RemoteLogSegmentMetadata, RemoteLogSegmentState, TopicIdPartition
+from include.tiering.model.segments import (
+    RemoteLogSegmentId,
+    RemoteLogSegmentMetadata,
+    RemoteLogSegmentState,
+    TopicIdPartition,
+)
 from include.tiering.quotas.contract import ByteLimiter
 from include.tiering.runs.contract import PlannedSegment
 from include.tiering.segments.contract import RemoteLogMetadata, SegmentRow
@@ -151,6 +156,8 @@ class AbandonedCopies:
     whole: WholeCopy
     claim: Callable[[], object]
     """Makes this database the owner of the store, or raises ForeignStoreError: see `claim_store`."""
+    _other_in_source: set[RemoteLogSegmentId] = field(default_factory=set)
+    """The copies of which the source was seen to have other bytes. If it loses its segment then, they stay."""
 
     def settle(
         self, replica_id: ReplicaId, planned: Sequence[PlannedSegment], *, fence: Fence, limiter: ByteLimiter
@@ -274,8 +281,8 @@ class AbandonedCopies:
     ) -> str | None:
         """Return why a whole copy cannot be finished now, None if it can. The copy replaces `failed`, if any."""
         attempt, metadata = row.metadata, self.copier.metadata
-        if opened is not None and (opened.segment.reason is not None or not _is_same(opened, row)):
-            return "the segment in the source has other bytes, or is not eligible any more"
+        if (why := self._objection_of_source(row, opened, replaces=failed is not None)) is not None:
+            return why
         if failed is not None:
             return None if records_of(failed) == records_of(attempt) else "it is not a copy of the failed records"
         if row.history != newest_history(metadata.divergences(attempt.topic_id_partition)):
@@ -296,6 +303,17 @@ class AbandonedCopies:
         except SourceChangedError as error:
             return str(error)
         return None
+
+    def _objection_of_source(self, row: SegmentRow, opened: OpenSegment | None, *, replaces: bool) -> str | None:
+        segment_id = row.metadata.remote_log_segment_id
+        if opened is None:
+            was_other = not replaces and segment_id in self._other_in_source
+            return "the source had other bytes before it lost the segment" if was_other else None
+        if not _is_same(opened, row):
+            self._other_in_source.add(segment_id)
+        elif opened.segment.reason is None:
+            return None
+        return "the segment in the source has other bytes, or is not eligible any more"
 
 
 def _has_offsets_of(opened: OpenSegment, attempt: RemoteLogSegmentMetadata) -> bool:

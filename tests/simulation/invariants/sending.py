@@ -61,6 +61,11 @@ class Sending:
         )
         if leader is not None and leader >= 0 and leader != replica.broker_id and opened.segment.eligible:
             self._watch.broken("only the leader's replica is read", f"{process.name} opened {replica}, {leader} leads")
+        # A batch that opens the segment of a copy that it left compares the bytes anew, as any other batch would.
+        place = (replica.topic_id_partition, opened.segment.base_offset)
+        for segment_id, (sender, _, before) in list(self._spoiled.items()):
+            if sender is process and place == (before.partition, before.segment.base_offset):
+                del self._spoiled[segment_id]
 
     def upload_begun(self, key: str) -> None:
         """By somebody who slept through its lease, what it begins is nobody's."""

@@ -17,7 +17,7 @@ from sqlalchemy import Column, Connection, Engine, MetaData, String, Table, insp
 from include.tiering.database.transactions import reading, serialise_writers, writing
 from include.tiering.errors import MetadataUnavailableError, SettingError
 
-HEAD: Final = "r0101"
+HEAD: Final = "r0102"
 """The newest revision. A constant, because the library may be imported from an archive, which cannot be listed."""
 
 _HERE: Final = Path(__file__).parent

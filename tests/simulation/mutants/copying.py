@@ -228,7 +228,7 @@ def _lost_answers() -> list[Patch]:
 
 @COPYING.breaks("abandoned-copies-stay", "the next holder removes abandoned copies", "the rule is ignored")
 def _abandoned_copies_stay() -> list[Patch]:
-    return [(AbandonedCopies, "settle", lambda *_args, **_named: None)]
+    return [(AbandonedCopies, "settle", lambda *_args, **_named: frozenset())]
 
 
 @COPYING.breaks(

@@ -61,6 +61,7 @@ def finished(app: App) -> dict[str, dict[int, bytes]]:
         str(partition): {
             row.metadata.start_offset: fetched(app, row.metadata)
             for row in app.adapters.stores.metadata.list_segments(partition)
+            if row.metadata.is_finished
         }
         for partition in app.adapters.stores.metadata.partitions()
     }

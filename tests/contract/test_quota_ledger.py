@@ -140,7 +140,8 @@ class TestSql(LedgerStoreContract):
         shares = []
         for heartbeat in range(4):
             seen.workers()
-            row = sql_ledger.exchange(partial(renewed, worker_id="a", demands=[Demand((TOTAL,), 1.0)], heartbeat=heartbeat))
+            demands = [Demand((TOTAL,), 1.0)]
+            row = sql_ledger.exchange(partial(renewed, worker_id="a", demands=demands, heartbeat=heartbeat))
             shares.append((clock.monotonic(), row.workers["a"].allocations[TOTAL].share))
             clock.advance(SILENT_SECONDS / 2 + 0.01)
         began = shares[0][0]

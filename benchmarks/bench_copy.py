@@ -134,7 +134,7 @@ def to_versitygw(scratch: Path, rounds: int, name: str) -> dict[str, Any]:
     return in_turns({"ours": ours}, logs_of(scratch), rounds, f"versitygw, {name}")
 
 
-def copy(scratch: Path, url: str, endpoint_url: str | None = None, *, batches: int = BATCHES) -> Measured:
+def copy(scratch: Path, url: str, endpoint_url: str | None = None) -> Measured:
     """One run of the product with a database of its own, one process per batch."""
     for database in scratch.glob("metadata.sqlite*"):
         database.unlink()
@@ -150,7 +150,7 @@ def copy(scratch: Path, url: str, endpoint_url: str | None = None, *, batches: i
         environment["TIERING_REMOTE_STORAGE__ENDPOINT_URL"] = endpoint_url
     command = [sys.executable, "-m", "benchmarks.copy_once"]
     planned = subprocess.run([*command, "plan"], env=environment, stdout=subprocess.PIPE, check=True)
-    processes = [
+    batches = [
         subprocess.Popen(
             [*command, "batch", str(number)],
             env=environment,
@@ -158,12 +158,12 @@ def copy(scratch: Path, url: str, endpoint_url: str | None = None, *, batches: i
             stdout=subprocess.PIPE,
             text=True,
         )
-        for number in range(batches)
+        for number in range(BATCHES)
     ]
-    for process in processes:
+    for process in batches:
         if process.stdout is not None:
             process.stdout.readline()
-    accounts = [json.loads(answer) for answer in said_after_start(processes)]
+    accounts = [json.loads(answer) for answer in said_after_start(batches)]
     copied_bytes = sum(account["copied_bytes"] for account in accounts)
     if copied_bytes != json.loads(planned.stdout)["planned_bytes"]:
         raise RuntimeError(f"{copied_bytes} bytes were copied, planned were {planned.stdout!r}")

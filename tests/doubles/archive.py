@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, ClassVar, Final
 
 from typer.testing import CliRunner, Result
@@ -274,6 +273,6 @@ include = {topics}
     return config
 
 
-def settings_of(config: Path, environment: Mapping[str, str] = MappingProxyType({})) -> TieringSettings:
+def settings_of(config: Path) -> TieringSettings:
     """Nothing of this process's environment."""
-    return load_settings(config, environ={"HOME": str(config.parent), **environment})
+    return load_settings(config, environ={"HOME": str(config.parent)})

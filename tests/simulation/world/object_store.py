@@ -169,8 +169,6 @@ class ModelStore:
         """What is there now."""
         return self._place.now()
 
-    slow_downs = 0
-
     def describe(self) -> str:
         return self._url
 

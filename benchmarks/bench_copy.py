@@ -35,6 +35,7 @@ from benchmarks.bench_upload import (
     summary,
     tell,
 )
+from benchmarks.copy_once import COMMAND, begin, ready_batches
 from benchmarks.generated_log_dir import TOPIC, Shape, write_log_dir
 from include.tiering.units import KIB, MIB
 from tests.doubles.s3_server import CREDENTIALS, find_versitygw, versitygw_server
@@ -148,22 +149,10 @@ def copy(scratch: Path, url: str, endpoint_url: str | None = None) -> Measured:
     }
     if endpoint_url is not None:
         environment["TIERING_REMOTE_STORAGE__ENDPOINT_URL"] = endpoint_url
-    command = [sys.executable, "-m", "benchmarks.copy_once"]
-    planned = subprocess.run([*command, "plan"], env=environment, stdout=subprocess.PIPE, check=True)
-    batches = [
-        subprocess.Popen(
-            [*command, "batch", str(number)],
-            env=environment,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        for number in range(BATCHES)
-    ]
-    for process in batches:
-        if process.stdout is not None:
-            process.stdout.readline()
-    accounts = [json.loads(answer) for answer in said_after_start(batches)]
+    planned = subprocess.run([*COMMAND, "plan"], env=environment, stdout=subprocess.PIPE, check=True)
+    with ready_batches(BATCHES, environment) as batches:
+        begin(batches)
+        accounts = [json.loads(process.communicate()[0]) for process in batches]
     copied_bytes = sum(account["copied_bytes"] for account in accounts)
     if copied_bytes != json.loads(planned.stdout)["planned_bytes"]:
         raise RuntimeError(f"{copied_bytes} bytes were copied, planned were {planned.stdout!r}")
@@ -172,15 +161,6 @@ def copy(scratch: Path, url: str, endpoint_url: str | None = None) -> Measured:
         sum(account["cpu_seconds"] for account in accounts),
         max(account["peak_resident_bytes"] for account in accounts),
     )
-
-
-def said_after_start(batches: list[subprocess.Popen[str]]) -> list[str]:
-    """Let all begin at once; what each said when it ended."""
-    for process in batches:
-        if process.stdin is not None:
-            process.stdin.write("begin\n")
-            process.stdin.flush()
-    return [process.communicate()[0] for process in batches]
 
 
 def whole_process(command: list[str]) -> Measured:

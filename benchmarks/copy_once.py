@@ -9,12 +9,51 @@ batch says when it is ready to begin and waits for a line on standard input, so 
 
 import json
 import resource
+import subprocess
 import sys
 import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Final
 
 from benchmarks.upload_clients import peak_resident_bytes
 from include.tiering.app import open_app
 from include.tiering.settings import load_settings
+
+COMMAND: Final = (sys.executable, "-m", "benchmarks.copy_once")
+
+
+@contextmanager
+def ready_batches(count: int, environment: Mapping[str, str]) -> Iterator[list[subprocess.Popen[str]]]:
+    """Start batches that wait for a line on standard input; those that still run are killed."""
+    batches = [
+        subprocess.Popen(
+            [*COMMAND, "batch", str(number)],
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for number in range(count)
+    ]
+    try:
+        for process in batches:
+            assert process.stdout is not None
+            if "ready" not in json.loads(process.stdout.readline() or "{}"):
+                raise RuntimeError(f"a batch did not start: {process.wait()}")
+        yield batches
+    finally:
+        for process in batches:
+            process.kill()
+            process.communicate()
+
+
+def begin(batches: Sequence[subprocess.Popen[str]]) -> None:
+    """Give all of these batches their line."""
+    for process in batches:
+        assert process.stdin is not None
+        process.stdin.write("begin\n")
+        process.stdin.flush()
 
 
 def cpu_seconds() -> float:

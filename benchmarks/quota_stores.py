@@ -6,20 +6,20 @@ A cell is a delay each way, a size of segments and a number of batches. All batc
 Cells of different deployments may run at the same time; each has its own database, ledger and server.
 """
 
-import json
 import math
 import os
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from benchmarks.bench_upload import BUCKET
+from benchmarks.copy_once import COMMAND, begin, ready_batches
 from benchmarks.generated_log_dir import TOPIC, Shape, write_log_dir
 from benchmarks.payload_meter import payload_meter
 from benchmarks.quota_scenarios import FULL_USE, Bounds, Outcome, steady_checks
@@ -68,16 +68,13 @@ def measured(cell: Cell, binary: Path, *, seconds: float, bounds: Bounds = FULL_
             "TIERING_REMOTE_STORAGE__URL": f"s3://{BUCKET}/quota",
             "TIERING_REMOTE_STORAGE__ENDPOINT_URL": f"http://127.0.0.1:{port}",
         }
-        subprocess.run([*_COPY, "plan"], env=environment, stdout=subprocess.PIPE, check=True)
+        subprocess.run([*COMMAND, "plan"], env=environment, stdout=subprocess.PIPE, check=True)
         quota = f"{TOTAL_COPY_QUOTA}={cell.quota}"
         subprocess.run([_CONFIGS, *_ALTER, quota], env=environment, stdout=subprocess.PIPE, check=True)
         batches = stack.enter_context(ready_batches(cell.batches, environment))
         arrivals.reset()
         begun_s = time.monotonic()
-        for process in batches:
-            assert process.stdin is not None
-            process.stdin.write("begin\n")
-            process.stdin.flush()
+        begin(batches)
         while not arrivals.trace().total_bytes:
             if time.monotonic() > begun_s + _SPARE_S:
                 raise RuntimeError(f"no byte arrived within {_SPARE_S:g} s")
@@ -92,7 +89,6 @@ def measured(cell: Cell, binary: Path, *, seconds: float, bounds: Bounds = FULL_
 
 _CONFIGS: Final = Path(__file__).resolve().parents[1] / "tiering"
 _ALTER: Final = ("configs", "--alter", "--entity-type", "brokers", "--entity-default", "--add-config")
-_COPY: Final = (sys.executable, "-m", "benchmarks.copy_once")
 
 
 def pair(delay_ms: int, segment: str) -> tuple[Cell, ...]:
@@ -127,28 +123,3 @@ def far_store(port: int, delay_ms: float) -> Iterator[int]:
             yield int(process.stdout.readline())
         finally:
             process.kill()
-
-
-@contextmanager
-def ready_batches(count: int, environment: Mapping[str, str]) -> Iterator[list[subprocess.Popen[str]]]:
-    """Start batches that wait for a line on standard input; those that still run are killed."""
-    batches = [
-        subprocess.Popen(
-            [*_COPY, "batch", str(number)],
-            env=environment,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        for number in range(count)
-    ]
-    try:
-        for process in batches:
-            assert process.stdout is not None
-            if "ready" not in json.loads(process.stdout.readline() or "{}"):
-                raise RuntimeError(f"a batch did not start: {process.wait()}")
-        yield batches
-    finally:
-        for process in batches:
-            process.kill()
-            process.communicate()

@@ -84,6 +84,12 @@ def count(number: int, singular: str, plural: str | None = None) -> str:
     return f"{number:,} {singular if number == 1 else plural or singular + 's'}"
 
 
+def listed(sentences: Sequence[str], most: int) -> str:
+    """Return the first `most` sentences, separated by semicolons, and how many more there are."""
+    more = [f"and {len(sentences) - most} more"] if len(sentences) > most else []
+    return "; ".join([*sentences[:most], *more])
+
+
 def as_text(presentation: Presentation) -> str:
     """Return the tables and the summary line as text; unprintable characters in cells and summary are escaped."""
     return "\n".join([*map(_table, presentation.tables()), printable(presentation.summary)])

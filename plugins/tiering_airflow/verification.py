@@ -13,7 +13,7 @@ from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowSkipException
 
 from include.tiering.model.segments import Depth
-from include.tiering.presentation import as_text
+from include.tiering.presentation import as_text, listed
 from include.tiering.units import format_bytes
 from include.tiering.verification.plan import PlanShare, VerificationOutcome, batches_for
 from include.tiering.verification.quality_run import QualityRun
@@ -335,12 +335,12 @@ def line_of_locked(locked: Sequence["PlannedVerification"]) -> str:
     """Return a line that names the first segments that could not be decrypted, and what to do."""
     named = [
         f"{each.segment_id.topic_id_partition} from offset {each.start_offset}, segment {each.segment_id.id}"
-        for each in locked[:_NAMED_LOCKED]
+        for each in locked
     ]
-    more = [f"and {len(locked) - _NAMED_LOCKED} more"] if len(locked) > _NAMED_LOCKED else []
     return (
         f"{len(locked)} segments were not verified, because a private key is missing where the task {VERIFY_TASK_ID}"
-        f" ran: {'; '.join([*named, *more])}. Its log names the key. Once the key is there, the next run verifies them"
+        f" ran: {listed(named, _NAMED_LOCKED)}."
+        " Its log names the key. Once the key is there, the next run verifies them"
     )
 
 

@@ -43,6 +43,7 @@ from typing import Final, Protocol
 from include.tiering.audit.finding import AuditFinding, FindingIdentity, FindingKind, PassedOver
 from include.tiering.errors import DatabaseSetBackError, printable
 from include.tiering.model.ownership import UNREAD_GUARD
+from include.tiering.presentation import listed
 from include.tiering.segments.ingestion_contract import UnreadRecords
 from include.tiering.units import format_utc
 
@@ -114,13 +115,13 @@ def _unread(unread: UnreadRecords) -> str:
     )
     if unread.not_read:
         text += (
-            f"; it waits for this: {_first_of(unread.not_read)}. ./tiering ingest shows each partition of the brokers'"
-            ' metadata topic, and docs/runbook.md, "The brokers\' metadata are not read", how to mend one'
+            f"; it waits for this: {listed(unread.not_read, _MOST_NAMED)}. ./tiering ingest shows each partition of the"
+            " brokers' metadata topic, and docs/runbook.md, \"The brokers' metadata are not read\", how to mend one"
         )
     if unread.deleted:
         text += (
-            f"; it cannot read records that were deleted: {_first_of(unread.deleted)}. If no segment was published in"
-            " them but those that this database has records of, and the rest is read"
+            f"; it cannot read records that were deleted: {listed(unread.deleted, _MOST_NAMED)}. If no segment was"
+            " published in them but those that this database has records of, and the rest is read"
         )
     else:
         text += "; if no segment was ever published, because no handover came as far as its step publish"
@@ -128,11 +129,6 @@ def _unread(unread: UnreadRecords) -> str:
         f"{text}, ./tiering take-over-store --nothing-published clears it"
         ' (docs/runbook.md, "The database was restored from a backup")'
     )
-
-
-def _first_of(sentences: Sequence[str]) -> str:
-    more = [f"and {len(sentences) - _MOST_NAMED} more"] if len(sentences) > _MOST_NAMED else []
-    return "; ".join([*sentences[:_MOST_NAMED], *more])
 
 
 @dataclass(frozen=True, slots=True)

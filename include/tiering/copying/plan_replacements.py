@@ -34,6 +34,7 @@ from include.tiering.model.histories import (
     without,
 )
 from include.tiering.model.segments import RemoteLogSegmentMetadata, TopicIdPartition
+from include.tiering.presentation import listed
 from include.tiering.runs.contract import PlannedSegment
 from include.tiering.segments.contract import RemoteLogMetadata, SegmentRow
 from include.tiering.segments.failed_copies import FailedCopies, FailedCopy, Loss
@@ -268,17 +269,12 @@ def _held_back(
     partition = replica.topic_id_partition
     if lost:
         reason = HeldBack.FAILED_AGAIN if all(loss.in_source for loss in lost) else HeldBack.LOST
-        detail = _listed([str(loss) for loss in lost]) + "; see ./tiering skip"
+        detail = listed([str(loss) for loss in lost], _MOST_NAMED) + "; see ./tiering skip"
         return HeldBackPartition(partition, lost[0].offsets.first, reason, detail, lost=tuple(lost))
     if hole is not None:
         detail = f"offsets {hole} are missing in the archive, between copied segments; see ./tiering skip"
         return HeldBackPartition(partition, hole.first, HeldBack.HOLE, detail, hole)
     if waits:
-        detail = _listed([f"offsets {wait.offsets}: {wait.why}" for wait in waits])
+        detail = listed([f"offsets {wait.offsets}: {wait.why}" for wait in waits], _MOST_NAMED)
         return HeldBackPartition(partition, waits[0].offsets.first, HeldBack.STOPPED, detail)
     return None
-
-
-def _listed(sentences: Sequence[str]) -> str:
-    more = [f"and {len(sentences) - _MOST_NAMED} more"] if len(sentences) > _MOST_NAMED else []
-    return "; ".join([*sentences[:_MOST_NAMED], *more])

@@ -19,6 +19,7 @@ from include.tiering.errors import LeaseAheadError
 from include.tiering.kafka.log_dirs.contract import ReplicaId
 from include.tiering.model.ownership import LeaseRole, PartitionLease
 from include.tiering.model.segments import TopicIdPartition, Uuid
+from include.tiering.presentation import listed
 from include.tiering.units import format_utc
 
 LIVE_BATCH_MS: Final = 3_000
@@ -376,6 +377,5 @@ def require_no_lease_ahead(leases: Sequence[LeaseAhead]) -> str:
     """
     if not leases:
         return "no lease ends further ahead than it may last"
-    named = [f"{lease.topic_id_partition}: {describe_lease_ahead(lease)}" for lease in leases[:MOST_NAMED]]
-    more = len(leases) - len(named)
-    raise LeaseAheadError("; ".join([*named, f"and {more} more"] if more else named))
+    named = [f"{lease.topic_id_partition}: {describe_lease_ahead(lease)}" for lease in leases]
+    raise LeaseAheadError(listed(named, MOST_NAMED))

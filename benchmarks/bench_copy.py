@@ -135,7 +135,7 @@ def to_versitygw(scratch: Path, rounds: int, name: str) -> dict[str, Any]:
     return in_turns({"ours": ours}, logs_of(scratch), rounds, f"versitygw, {name}")
 
 
-def copy(scratch: Path, url: str, endpoint_url: str | None = None) -> Measured:
+def copy(scratch: Path, url: str, endpoint_url: str | None = None, *, batches: int = BATCHES) -> Measured:
     """One run of the product with a database of its own, one process per batch."""
     for database in scratch.glob("metadata.sqlite*"):
         database.unlink()
@@ -150,9 +150,9 @@ def copy(scratch: Path, url: str, endpoint_url: str | None = None) -> Measured:
     if endpoint_url is not None:
         environment["TIERING_REMOTE_STORAGE__ENDPOINT_URL"] = endpoint_url
     planned = subprocess.run([*COMMAND, "plan"], env=environment, stdout=subprocess.PIPE, check=True)
-    with ready_batches(BATCHES, environment) as batches:
-        begin(batches)
-        accounts = [json.loads(process.communicate()[0]) for process in batches]
+    with ready_batches(batches, environment) as processes:
+        begin(processes)
+        accounts = [json.loads(process.communicate()[0]) for process in processes]
     copied_bytes = sum(account["copied_bytes"] for account in accounts)
     if copied_bytes != json.loads(planned.stdout)["planned_bytes"]:
         raise RuntimeError(f"{copied_bytes} bytes were copied, planned were {planned.stdout!r}")

@@ -30,7 +30,7 @@ from include.tiering.app import open_app
 from include.tiering.errors import SendingStoppedError
 from include.tiering.formats.record_batch import append_crc32c, extend_crc32c
 from include.tiering.model.segments import RUNNING_CRC32C_STEP_BYTES
-from include.tiering.quotas.contract import ByteLimiter, GoOn
+from include.tiering.quotas.contract import ByteLimiter, GoOn, Scope
 from include.tiering.quotas.shared_quotas import SqlLedgerStore
 from include.tiering.quotas.shares import LedgerRow
 from include.tiering.remote_storage.location import S3Location, parse_location
@@ -87,6 +87,10 @@ class CountingLimiter:
     @property
     def waited_seconds(self) -> float:
         return self.limiter.waited_seconds
+
+    @property
+    def waits_for(self) -> Scope | None:
+        return self.limiter.waits_for
 
     def take(self, wanted_bytes: int) -> int:
         self.go_on()

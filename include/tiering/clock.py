@@ -18,6 +18,10 @@ class Clock(Protocol):
         """Seconds since an unspecified moment; never decreasing. A suspension counts if the host has CLOCK_BOOTTIME."""
         ...
 
+    def process_seconds(self) -> float:
+        """CPU seconds that this process has used so far, in all of its threads."""
+        ...
+
     def sleep(self, seconds: float) -> None:
         """Wait for this time; return at once if it is negative or zero."""
         ...
@@ -31,6 +35,9 @@ class SystemClock:
 
     def monotonic(self) -> float:
         return time.clock_gettime(_ELAPSED)
+
+    def process_seconds(self) -> float:
+        return time.process_time()
 
     def sleep(self, seconds: float) -> None:
         if seconds > 0:

@@ -5,9 +5,10 @@
 - **modules**: those of include/ of which a function ran, in any thread that is not a daemon. Daemon threads (heartbeat,
   quota allocations, metrics) run on timers, and a segment does not pass through them.
 - **packages**: the packages that hold these modules.
-- **moves**: each thread's modules are put in the order in which the thread entered them for the first time; a move is
-  a module of another package than the module before it. Threads are counted separately and summed.
-- **returns**: moves into a package from which the same thread moved away before.
+- **moves**: the modules are put in the order in which the segment entered them for the first time, thread by thread in
+  the order in which these began: a batch gives a segment to a thread and gets it back. A move is a module of another
+  package than the module before it.
+- **returns**: moves into a package from which the segment moved away before.
 - **calls between packages**: pairs of packages of which the first calls a function of the second, whether directly or
   through code outside include/.
 
@@ -20,7 +21,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any, Final
 
@@ -32,7 +33,10 @@ _TIMEOUT_SECONDS: Final = 300
 
 @dataclass(frozen=True)
 class Trace:
-    """The modules that ran, by thread in the order of first calls, and calls between modules as (caller, called)."""
+    """The modules that ran, by thread in the order of first calls, and calls between modules as (caller, called).
+
+    The threads are in the order in which they began.
+    """
 
     threads: Sequence[Sequence[str]]
     calls: Sequence[tuple[str, str]]
@@ -53,14 +57,13 @@ class Trace:
     @property
     def values(self) -> dict[str, float]:
         """The traced counters, by key."""
-        paths = [[self._package(module) for module in thread] for thread in self.threads]
+        path = [self._package(module) for module in dict.fromkeys(chain.from_iterable(self.threads))]
         pairs = {(self._package(caller), self._package(called)) for caller, called in self.calls}
-        moves = [_moves(path) for path in paths]
         return {
             "trace_modules": len(self.modules),
             "trace_packages": len(self.packages),
-            "trace_moves": sum(map(len, moves)),
-            "trace_returns": sum(map(_returns, paths)),
+            "trace_moves": len(_moves(path)),
+            "trace_returns": _returns(path),
             "trace_calls_between": len({pair for pair in pairs if pair[0] != pair[1]}),
         }
 

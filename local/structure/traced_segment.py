@@ -87,11 +87,12 @@ class Recorder:
     def document(self) -> dict[str, Any]:
         """Return the modules of each thread in the order of their first call, and the calls between modules.
 
-        The calls of all threads are in one list, each as a pair: the calling module, and the called one.
+        The threads are in the order in which they began. The calls of all threads are in one list, each as a pair: the
+        calling module, and the called one.
         """
         calls = {call for thread in self._threads for call in thread.calls}
         return {
-            "threads": sorted(list(thread.entered) for thread in self._threads if thread.entered),
+            "threads": [list(thread.entered) for thread in self._threads if thread.entered],
             "calls": sorted(calls),
         }
 

@@ -241,7 +241,7 @@ def test_a_trace_holds_what_ran_of_include(tmp_path: Path) -> None:
             thread.join()
     assert recorder.document() == {
         # The import of `late` runs its helper, and is no part of the path; nor is the daemon thread.
-        "threads": [["include.app.low"], ["include.app.top", "include.app.low"]],
+        "threads": [["include.app.top", "include.app.low"], ["include.app.low"]],
         # Directly and through a function outside: one pair.
         "calls": [("include.app.top", "include.app.low")],
     }
@@ -250,15 +250,15 @@ def test_a_trace_holds_what_ran_of_include(tmp_path: Path) -> None:
 def test_moves_and_returns_of_a_trace() -> None:
     path = ["x.a.one", "x.a.two", "x.b.one", "x.a.three", "x.c", "x.b.two", "x.b.three"]
     trace = Trace(
-        [path, ["x.b.one", "x.a.one"]],
+        [path, ["x.b.one", "x.a.one", "x.c.two", "x.a.four"]],
         [("x.a.one", "x.b.one"), ("x.a.two", "x.b.one"), ("x.a.one", "x.a.two"), ("x.b.one", "x.a.one")],
         lambda module: module.split(".")[1],
     )
     assert trace.values == {
-        "trace_modules": 7,
+        "trace_modules": 9,
         "trace_packages": 3,
-        "trace_moves": 4 + 1,  # a b a c b, and of the other thread b a
-        "trace_returns": 2,
+        "trace_moves": 4 + 2,  # a b a c b, and of the other thread what is new: c a
+        "trace_returns": 4,
         "trace_calls_between": 2,  # a to b, b to a
     }
     assert list(trace.packages) == ["a", "b", "c"]

@@ -55,6 +55,8 @@ def deployment(storage, log_dir, tmp_path, monkeypatch) -> None:
         # A batch that is started again claims what was its own: no lease has to end for it.
         "TIERING_COPIER__LEASE__MS": "600000",
         "TIERING_METADATA__URL": f"sqlite:///{tmp_path}/metadata.sqlite",
+        # What a killed worker leaves is known exactly with one transfer at a time.
+        "TIERING_COPIER__MAX__TRANSFERS": "1",
     }
     for name, value in variables.items():
         monkeypatch.setenv(name, value)

@@ -96,6 +96,39 @@ class TestKill:
         with open_app(load_settings()) as app:
             require_whole(app)
 
+    @pytest.mark.parametrize("held_at", [CopyStep.OPENED, CopyStep.STARTED, CopyStep.VERIFIED], ids=str)
+    @pytest.mark.parametrize("step", [CopyStep.STARTED, CopyStep.SENT, CopyStep.VERIFIED], ids=str)
+    def test_with_several_transfers_in_flight(self, step, held_at, monkeypatch):
+        """The first segment has come to one step, a later one to another: nothing is FINISHED; then all is, once."""
+        monkeypatch.setenv("TIERING_COPIER__MAX__TRANSFERS", "4")
+        with open_app(load_settings()) as app:
+            app.set_up.migrate()
+            plan = app.copying.plan("one")
+        later = plan.partitions[0].segments[-1].base_offset
+        kill_worker("one", "--hold-at", held_at, "--kill-at", step, "--base-offset", str(later))
+        with open_app(load_settings()) as app:
+            left = states(app)
+            assert left
+            assert set(left) == {STARTED}
+            (partition,) = app.adapters.stores.metadata.partitions()
+            assert app.adapters.stores.metadata.highest_copied_offset(partition) is None
+        assert run_worker("one") == 0
+        with open_app(load_settings()) as app:
+            require_whole(app)
+
+    @pytest.mark.parametrize("step", [CopyStep.RECHECKED, CopyStep.FINISHED], ids=str)
+    def test_at_the_turn_of_one_of_several_transfers(self, step, monkeypatch):
+        """Whatever the others have come to: what is FINISHED begins with the first segment and has no gap."""
+        monkeypatch.setenv("TIERING_COPIER__MAX__TRANSFERS", "4")
+        kill_worker("one", "--kill-at", step, "--base-offset", str(MIDDLE))
+        with open_app(load_settings()) as app:
+            finished = [start for _, start in finished_copies(app)]
+            assert finished == ([0, MIDDLE] if step is CopyStep.FINISHED else [0])
+            assert set(states(app)) <= {FINISHED, STARTED}
+        assert run_worker("one") == 0
+        with open_app(load_settings()) as app:
+            require_whole(app)
+
     @pytest.mark.parametrize("step", LEFT_BY_ABANDONING, ids=str)
     def test_at_a_step_of_the_clean_up(self, step):
         kill_worker("one", "--kill-after-bytes", "63361")

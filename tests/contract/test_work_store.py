@@ -292,6 +292,15 @@ class TestClaim:
         assert _claim(work, exclude=[A]).fence.topic_id_partition == B
         assert _claim(work, "batch-2", exclude=[A, B]) is None
 
+    def test_passes_over_excluded_topics_and_brokers(self, work):
+        of_another = planned(B, urgency=2)
+        of_another = replace(of_another, replica_id=replace(of_another.replica_id, broker_id=2))
+        work.save_plan("run-1", [planned(A, urgency=3), of_another, planned(C)])
+        assert _claim(work, exclude_topics={"a"}, exclude_brokers={2}).fence.topic_id_partition == C
+        assert _claim(work, "batch-2", exclude_topics={"a", "b"}) is None
+        assert _claim(work, "batch-2", exclude_topics={"a"}, exclude=[A]).fence.topic_id_partition == B
+        assert _claim(work, "batch-3", exclude_brokers={1}) is None
+
     def test_passes_over_paused_topics(self, work):
         work.save_plan("run-1", [planned(A, urgency=2), planned(B)])
         work.pause("a", author="ops")

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, ClassVar, Final
 
 from typer.testing import CliRunner, Result
@@ -273,6 +274,6 @@ include = {topics}
     return config
 
 
-def settings_of(config: Path) -> TieringSettings:
+def settings_of(config: Path, environment: Mapping[str, str] = MappingProxyType({})) -> TieringSettings:
     """Nothing of this process's environment."""
-    return load_settings(config, environ={"HOME": str(config.parent)})
+    return load_settings(config, environ={"HOME": str(config.parent), **environment})

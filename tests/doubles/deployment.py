@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,6 @@ from sqlalchemy import Engine
 
 from include.tiering.app.stores import Stores
 from include.tiering.clock import Clock, SystemClock
-from include.tiering.copying.check_ahead import CheckAhead
 from include.tiering.copying.copy_batch import BatchLimits, BatchResult, CopyBatch
 from include.tiering.copying.copy_segment import CopiedSegment, CopyStep, SegmentCopier
 from include.tiering.copying.plan import CopyPlan, record_divergences
@@ -22,7 +22,7 @@ from include.tiering.kafka.cluster.cluster_metadata import UnknownClusterMetadat
 from include.tiering.kafka.log_dirs.contract import ReplicaId
 from include.tiering.model.ownership import Fence, PartitionLease, TopicOwner
 from include.tiering.model.segments import RemoteLogSegmentState, TopicIdPartition
-from include.tiering.quotas.contract import ByteLimiter, UnlimitedBytes
+from include.tiering.quotas.contract import ByteLimiter, Quotas, UnlimitedBytes
 from include.tiering.quotas.topic_quotas import NO_TOPIC_QUOTAS, TopicQuotas
 from include.tiering.remote_storage.contract import RemoteStorage
 from include.tiering.remote_storage.location import open_storage
@@ -108,6 +108,7 @@ class World(Deployment):
         self.source = MemorySource()
         self.storage: RemoteStorage = open_storage(self.store.as_uri())
         self.limiter: ByteLimiter = UnlimitedBytes()
+        self.copy_quotas: Quotas | None = None
         self.claim: Callable[[], object] = lambda: None
         self.topic_quotas: TopicQuotas = NO_TOPIC_QUOTAS
         self.copied: list[CopiedSegment] = []
@@ -116,6 +117,12 @@ class World(Deployment):
 
     def plan(self, run_id: str = "run") -> None:
         self.work.save_plan(run_id, self.planned(run_id).partitions)
+
+    def urge(self, **urgencies: float) -> None:
+        """Plan the run with an urgency by topic."""
+        partitions = self.planned().partitions
+        urgent = [replace(one, urgency=urgencies.get(one.replica_id.topic_id_partition.topic, 0)) for one in partitions]
+        self.work.save_plan("run", urgent)
 
     def planned(self, run_id: str = "run") -> CopyPlan:
         report, failed = self.source.scan(), by_partition(self.failed_copies.all())
@@ -131,9 +138,7 @@ class World(Deployment):
         record_losses(report, plan, failed, self.failed_copies)
         return plan
 
-    def batch(
-        self, run_id: str = "run", batch_id: str = "run/0", *, checks_ahead: bool = True, **limits: Any
-    ) -> BatchResult:
+    def batch(self, run_id: str = "run", batch_id: str = "run/0", **limits: Any) -> BatchResult:
         made = BatchLimits(**{"max_seconds": 600.0, "lease_ms": LEASE_MS, **limits})
         loop = self.loop(run_id, batch_id, pool=made.pool, lease_ms=made.lease_ms)
         copier = SegmentCopier(
@@ -142,7 +147,7 @@ class World(Deployment):
         return CopyBatch(
             copier,
             self.work,
-            SameLimiter(self.limiter, self.held_back_seconds),
+            self.copy_quotas or SameLimiter(self.limiter, self.held_back_seconds),
             loop.cancellation,
             loop.heartbeat,
             self.clock,
@@ -151,7 +156,6 @@ class World(Deployment):
             limits=made,
             on_copied=self.copied.append,
             topic_quotas=self.topic_quotas,
-            ahead=CheckAhead(self.source, self.clock) if checks_ahead else None,
             claim=self.claim,
         ).run()
 

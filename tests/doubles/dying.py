@@ -3,6 +3,7 @@
 import argparse
 import os
 import signal
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 
@@ -22,11 +23,13 @@ class KillAt:
             die()
 
 
-def worker_arguments(*numbers: str) -> argparse.Namespace:
-    """Parse the run, the step at which the worker is to die, and options that are numbers."""
+def worker_arguments(*numbers: str, texts: Sequence[str] = ()) -> argparse.Namespace:
+    """Parse the run, the step at which the worker is to die, and options that are numbers or texts."""
     parser = argparse.ArgumentParser()
     parser.add_argument("run_id")
     parser.add_argument("--kill-at")
     for option in numbers:
         parser.add_argument(option, type=int)
+    for option in texts:
+        parser.add_argument(option)
     return parser.parse_args()

@@ -8,12 +8,16 @@ class ManualClock:
         self._now_ms = now_ms
         self._monotonic = 5_000.0
         self.slept: list[float] = []
+        self.used_seconds = 0.0
 
     def now_ms(self) -> int:
         return self._now_ms
 
     def monotonic(self) -> float:
         return self._monotonic
+
+    def process_seconds(self) -> float:
+        return self.used_seconds
 
     def sleep(self, seconds: float) -> None:
         self.slept.append(seconds)

@@ -55,6 +55,9 @@ class EventClock:
     def now_ms(self) -> int:
         raise AssertionError("shares do not depend on the wall clock")
 
+    def process_seconds(self) -> float:
+        raise AssertionError("shares do not depend on the processor")
+
     def sleep(self, seconds: float) -> None:
         raise AssertionError("nobody sleeps")
 

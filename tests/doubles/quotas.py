@@ -70,6 +70,10 @@ class _Asking:
     def waited_seconds(self) -> float:
         return self.limiter.waited_seconds - self.waited_before
 
+    @property
+    def waits_for(self) -> Scope | None:
+        return self.limiter.waits_for
+
     def take(self, wanted_bytes: int) -> int:
         self.go_on()
         return self.limiter.take(wanted_bytes)

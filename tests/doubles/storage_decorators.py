@@ -34,6 +34,10 @@ class StorageDecorator:
     def reading_costs(self) -> ReadingCosts:
         return self.inner.reading_costs
 
+    @property
+    def slow_downs(self) -> int:
+        return self.inner.slow_downs
+
     def before(self, operation: str, detail: str) -> None:
         return None
 

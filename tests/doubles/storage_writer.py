@@ -11,6 +11,7 @@ import threading
 from dataclasses import dataclass
 
 from include.tiering.errors import TieringError
+from include.tiering.quotas.contract import Scope
 from include.tiering.remote_storage.location import StoreAccess, open_storage
 from tests.doubles.stored_log import some_segment
 
@@ -25,6 +26,7 @@ class PausingLimiter:
     pause_after_bytes: int
     granted_bytes: int = 0
     waited_seconds: float = 0.0
+    waits_for: Scope | None = None
 
     def take(self, wanted_bytes: int) -> int:
         if 0 <= self.pause_after_bytes <= self.granted_bytes:

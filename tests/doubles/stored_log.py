@@ -31,7 +31,7 @@ from include.tiering.model.segments import (
     Uuid,
     Verdict,
 )
-from include.tiering.quotas.contract import UnlimitedBytes
+from include.tiering.quotas.contract import Scope, UnlimitedBytes
 from include.tiering.remote_storage.file.store import FileObjectStore
 from include.tiering.remote_storage.layouts.aiven import AivenLayout
 from include.tiering.remote_storage.layouts.aiven_form import AivenForm
@@ -285,6 +285,7 @@ class CountingLimiter:
     error: Exception | None = None
     granted: list[int] = field(default_factory=list)
     waited_seconds: float = 0.0
+    waits_for: Scope | None = None
 
     def take(self, wanted_bytes: int) -> int:
         if self.error is not None and self.allowance is not None and self.total_bytes + wanted_bytes > self.allowance:

@@ -47,7 +47,8 @@ def test_a_segment_costs_one_get_beside_its_three_objects(config: Path, monkeypa
         if step is CopyStep.FINISHED:
             of_each.append(requests.take())
 
-    with open_app(settings_of(config), observe=observe) as app, counted(app) as requests:
+    one_at_a_time = {"TIERING_COPIER__MAX__TRANSFERS": "1"}
+    with open_app(settings_of(config, one_at_a_time), observe=observe) as app, counted(app) as requests:
         app.copying.plan("second")
         requests.take()
         result = app.copying.run_batch("second", "second/0")

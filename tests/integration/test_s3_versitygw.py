@@ -270,6 +270,7 @@ class HeldUp:
     """A limiter that lets one block through and nothing more until it is let go."""
 
     waited_seconds = 0.0
+    waits_for = None
 
     def __init__(self) -> None:
         self.begun, self.let_go = threading.Event(), threading.Event()
@@ -318,6 +319,17 @@ class TestThrottling:
         except RemoteStorageUnavailableError as error:
             return str(error)
         return ""
+
+    def test_each_try_that_was_answered_with_slow_down_is_counted(
+        self, throttled: tuple[VersityGateway, tuple[HeldUp]]
+    ) -> None:
+        server, _ = throttled
+        eventually(lambda: "SlowDown (503)" in self.refusal(server), "both places are taken")
+        store = store_at(server.endpoint_url, "bucket", max_attempts=2)
+        assert store.slow_downs == 0
+        with pytest.raises(RemoteStorageUnavailableError, match="SlowDown"):
+            put(store, "tried/again", b"content")
+        assert store.slow_downs == 2
 
     def test_retries_ride_out_what_fails_without_them(self, throttled: tuple[VersityGateway, tuple[HeldUp]]) -> None:
         server, limiters = throttled

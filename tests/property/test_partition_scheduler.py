@@ -3,17 +3,15 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from include.tiering.copying.copy_batch import EXHAUSTED_SECONDS, PartitionScheduler
+from include.tiering.copying.scheduling import EXHAUSTED_SECONDS, PartitionScheduler
 from include.tiering.model.segments import TopicIdPartition
 from include.tiering.runs.contract import Lease
 from include.tiering.runs.store import SqlWorkStore
 from tests.doubles.databases import AdjustableNow, empty, memory_engine
 from tests.doubles.segments import CLUSTER_ID, partition_of, planned
-from tests.doubles.stored_log import CountingLimiter
 
 LEASE_MS = 1_000_000
 NONE_EXCLUDED: frozenset[TopicIdPartition] = frozenset()
-EXHAUSTED = CountingLimiter(waited_seconds=EXHAUSTED_SECONDS)
 
 
 def rounds_of(urgencies: list[int], slots: int, rounds: int, *, fairness: bool = True) -> list[set[str]]:
@@ -36,7 +34,7 @@ def rounds_of(urgencies: list[int], slots: int, rounds: int, *, fairness: bool =
             now.advance(1)
             if lease is not None:
                 copied[-1].add(lease.replica_id.topic_id_partition.topic)
-                if scheduler.hand_on(lease, EXHAUSTED, NONE_EXCLUDED):
+                if scheduler.hand_on(lease, EXHAUSTED_SECONDS, NONE_EXCLUDED):
                     work.release(lease)
                     leases[slot] = None
     return copied

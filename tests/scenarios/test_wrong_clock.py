@@ -35,6 +35,9 @@ class ShiftedClock:
     def monotonic(self) -> float:
         return time.monotonic()
 
+    def process_seconds(self) -> float:
+        return 0.0
+
     def sleep(self, seconds: float) -> None:
         time.sleep(seconds)
 

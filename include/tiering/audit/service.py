@@ -45,11 +45,10 @@ from include.tiering.quotas.contract import Quotas
 from include.tiering.remote_storage.object_store import ListedObject, ListingProperties, ObjectListing
 from include.tiering.remote_storage.orphan_objects import StoredOrphans
 from include.tiering.remote_storage.store_ownership import StoreOwnership
-from include.tiering.runs.batch import deletion_limits, deletion_loop
 from include.tiering.runs.contract import WorkStore
 from include.tiering.runs.database_clock import ClockGuard, clock_contradiction
-from include.tiering.runs.deletion_limits import DeletionLimitReport
-from include.tiering.runs.deletion_run import DeletionRun
+from include.tiering.runs.deletion_limits import DeletionLimitReport, deletion_limits
+from include.tiering.runs.deletion_run import DeletionRun, deletion_loop
 from include.tiering.segments.contract import RemoteLogMetadata, TopicRegistry
 from include.tiering.segments.ingestion_contract import MetadataIngestion
 from include.tiering.segments.topics import SeenOwners

@@ -36,7 +36,7 @@ POOLS: Final = (
     PoolSpec(
         COPIER_POOL,
         "remote.log.manager.copier.thread.pool.size",
-        "How many copy batches run at once; each takes one slot and has one upload stream.",
+        "How many copy batches run at once; each takes a slot and sends up to `tiering.copier.max.transfers` segments.",
     ),
     PoolSpec(
         EXPIRATION_POOL,

@@ -1,38 +1,46 @@
-"""One batch of a copy run: a stream that pulls partitions and copies their segments strictly in order.
+"""One batch of a copy run: it pulls partitions and keeps several transfers of their segments in flight.
 
-A batch takes a lease on the most urgent partition with work, copies its planned segments one after another, releases
-the lease and takes the next partition, until no work is left, its time is over, its pool has no slot for it any more,
-or it is cancelled. Between segments it waits while the topic or the platform is paused. If the quota of a topic refuses
-a segment, the batch releases the partition and backs off from the topic; the back-off doubles with each refusal in
-succession, up to `LONGEST_BACK_OFF_SECONDS` (`TopicAdmission`). Segments that the batch did not reach stay planned for
-another batch or the next run. A segment that failed stays planned only if the error is retriable and is no
+A batch takes a lease on the most urgent partition with work, settles its abandoned copies and copies its planned
+segments. While it may begin another transfer (`transfers`), it begins the next segment of a partition that it holds,
+and if there is none, it takes a further partition. A partition is released when its last transfer has ended. The batch
+ends when no work is left, its time is over, its pool has no slot for it any more, or it is cancelled; then it begins
+nothing more, and what is in flight ends. Transfers and settlements run in threads of their own; all decisions are made
+in the thread of `run`, which never waits for the store, for a quota, or for the end of a pause.
+
+**Order.** The segments of a partition are sent side by side and become FINISHED in ascending order: a transfer waits
+before FINISHED until the one before it is FINISHED (`SegmentCopier.copy`, `turn`). If one fails, the later transfers of
+its partition are stopped, and this batch copies nothing more of the partition. Those that were not complete are
+abandoned. Those that were stay: the next holder of the lease finishes them in their turn, without sending them again.
+
+While a topic or the platform is paused, the batch begins nothing of it. If the quota of a topic refuses a segment, the
+batch releases the partition and backs off from the topic (`TopicAdmission`). Segments that the batch did not reach stay
+planned for another batch or the next run. A segment that failed stays planned only if the error is retriable and is no
 `SourceError`; otherwise it is recorded as FAILED, and the run copies no later segment of the partition.
 
-A killed batch leaves a lease that expires. What it leaves of the segment that it was copying is said in the table of
+A killed batch leaves leases that expire. What it leaves of the segments that it was copying is said in the table of
 `copy_segment`.
-
-**Fair scheduling of partitions** (`PartitionScheduler`). Without an exhausted quota a batch finishes the most urgent
-partition, then takes the next. Under an exhausted quota, with fairness on, it releases its partition after a segment if
-another partition that it could claim has waited longer (the partition is *handed on*). The next claims alternate:
-
-    the partition handed on was claimed for    next claim
-    its urgency                                the partition that has waited longest
-    its wait                                   the most urgent partition other than the one handed on
-
-So no partition starves however urgent another is, about every second claim takes the most urgent partition, and
-partitions of equal urgency rotate. A partition that was handed on is claimed again by the next claim
-only if no other partition is left to claim.
 """
 
-from collections.abc import Callable, Iterator, Sequence, Set
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, replace
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from include.tiering.clock import Clock
-from include.tiering.copying.check_ahead import CheckAhead
 from include.tiering.copying.copy_segment import CopiedSegment, SegmentCopier
 from include.tiering.copying.finish_abandoned import AbandonedCopies
+from include.tiering.copying.scheduling import EXHAUSTED_SECONDS, PartitionScheduler, TopicAdmission
+from include.tiering.copying.transfers import (
+    BATCH_BOUND,
+    InFlight,
+    LeasedPartition,
+    Settlement,
+    Transfer,
+    TransferLimit,
+)
 from include.tiering.errors import (
     CorruptFileError,
     LeaseLostError,
@@ -40,179 +48,25 @@ from include.tiering.errors import (
     QuotaExceededError,
     SendingStoppedError,
     SourceError,
+    SourceVanishedError,
     StateConflictError,
     TieringError,
 )
-from include.tiering.kafka.log_dirs.contract import ReplicaId
 from include.tiering.model.segments import TopicIdPartition
-from include.tiering.quotas.contract import ByteLimiter, QuotaKind, Quotas
-from include.tiering.quotas.topic_quotas import NO_TOPIC_QUOTAS, Admission, TopicQuotas
+from include.tiering.quotas.byte_bounded_queue import NO_BYTE_BOUND
+from include.tiering.quotas.contract import ByteLimiter, GoOn, QuotaKind, Quotas, Scope
+from include.tiering.quotas.topic_quotas import NO_TOPIC_QUOTAS, TopicQuotas
 from include.tiering.runs.batch import BatchEnd, BatchHeartbeat, BatchLoop, CancellationToken, StopConditions
-from include.tiering.runs.contract import (
-    ClaimOrder,
-    Lease,
-    Placement,
-    PlannedSegment,
-    SegmentOutcome,
-    WorkItem,
-    WorkStore,
-)
+from include.tiering.runs.contract import Lease, Placement, PlannedSegment, SegmentOutcome, WorkItem, WorkStore
 from include.tiering.segments.stored_copies import WholeCopy
 from include.tiering.telemetry import for_partition, get_logger
 
-EXHAUSTED_SECONDS: Final = 0.05
-"""If copies under one lease waited this long in all, the quota counts as exhausted, and the lease may be handed on."""
-
-_AFTER: Final = {
-    ClaimOrder.URGENCY: ClaimOrder.LONGEST_WAIT,
-    ClaimOrder.LONGEST_WAIT: ClaimOrder.URGENCY,
-}
-
-
-class PartitionScheduler:
-    """Claims partitions for one batch. `excluded` are the partitions that the batch may not claim now."""
-
-    def __init__(
-        self, work: WorkStore, run_id: str, batch_id: str, *, lease_ms: int, placement: Placement | None, fairness: bool
-    ) -> None:
-        self._work = work
-        self._run_id = run_id
-        self._batch_id = batch_id
-        self._lease_ms = lease_ms
-        self._placement = placement
-        self._fairness = fairness
-        self._order = ClaimOrder.URGENCY
-        self._handed_on: frozenset[TopicIdPartition] = frozenset()
-        self._is_alternating = False
-
-    def claim(self, excluded: Set[TopicIdPartition]) -> Lease | None:
-        """Claim the next lease; None if there is nothing to claim now. Raises what `WorkStore.claim` raises."""
-        handed_on, self._handed_on = self._handed_on, frozenset()
-        if handed_on:
-            lease = self._claim(excluded | handed_on)
-            if lease is not None:
-                self._is_alternating = True
-                return lease
-        self._is_alternating = False
-        self._order = ClaimOrder.URGENCY
-        return self._claim(excluded)
-
-    def hand_on(self, lease: Lease, limiter: ByteLimiter, excluded: Set[TopicIdPartition]) -> bool:
-        """Return whether to release this lease now; if so, the next claim prefers other partitions.
-
-        `limiter` is the limiter of all copies under this lease.
-        """
-        if not self._fairness or limiter.waited_seconds < EXHAUSTED_SECONDS:
-            return False
-        if not self._work.waits_longer(lease, exclude=excluded, placement=self._placement):
-            return False
-        self._handed_on = frozenset({lease.replica_id.topic_id_partition})
-        self._order = _AFTER[self._order]
-        return True
-
-    @property
-    def is_alternating(self) -> bool:
-        """Whether this lease follows one that was handed on, and will probably be handed on soon, too."""
-        return self._is_alternating
-
-    def _claim(self, excluded: Set[TopicIdPartition]) -> Lease | None:
-        return self._work.claim(
-            self._run_id,
-            self._batch_id,
-            lease_ms=self._lease_ms,
-            exclude=excluded,
-            placement=self._placement,
-            order=self._order,
-        )
-
-
-FIRST_BACK_OFF_SECONDS: Final = 1.0
-LONGEST_BACK_OFF_SECONDS: Final = 30.0
+_TICK_SECONDS: Final = 0.03
+"""How long the batch waits until a transfer ends or waits for its turn before it looks again what it may begin."""
+_CLAIM_AGAIN_SECONDS: Final = 0.5
+"""After a claim that found no partition, how long the batch does not claim again while transfers are in flight."""
+_COUNT_BATCHES_SECONDS: Final = 1.0
 _log: Final = get_logger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class _BackOff:
-    """Back-off of one topic on one broker. `until` is a time of the monotonic clock, in seconds."""
-
-    seconds: float
-    until: float
-    error: QuotaExceededError
-
-
-class TopicAdmission:
-    """Admits segments of one batch by their topic's quota. Each batch has back-offs of its own."""
-
-    def __init__(self, quotas: TopicQuotas, clock: Clock) -> None:
-        self._quotas = quotas
-        self._clock = clock
-        self._back_offs: dict[tuple[int, str], _BackOff] = {}
-        self._left: dict[TopicIdPartition, tuple[int, str]] = {}
-
-    @contextmanager
-    def admitted(self, replica_id: ReplicaId, planned: PlannedSegment) -> Iterator[None]:
-        """Admit one segment and count whether its copy, inside the context, succeeds.
-
-        Raises:
-            QuotaExceededError: refused; the topic, and with it this partition, backs off.
-            MetadataUnavailableError: the database does not answer.
-        """
-        admission = self._admit(replica_id, planned)
-        try:
-            yield
-        except TieringError:
-            self._count_failure(admission)
-            raise
-        self._quotas.accepted(admission)
-
-    def must_wait(self, replica_id: ReplicaId) -> bool:
-        """Return whether the replica's topic backs off; if so, note that the batch left the partition."""
-        topic = _topic_of(replica_id)
-        if not self._is_waiting(topic):
-            return False
-        self._left[replica_id.topic_id_partition] = topic
-        return True
-
-    def waiting(self) -> frozenset[TopicIdPartition]:
-        """Return the partitions that were left and whose topic still backs off."""
-        return frozenset(partition for partition, topic in self._left.items() if self._is_waiting(topic))
-
-    def throttled(self) -> dict[TopicIdPartition, QuotaExceededError]:
-        """Return the partitions that were refused or left during a back-off, with the last refusal of their topic.
-
-        Once any segment of a topic is admitted, its partitions are no longer returned.
-        """
-        return {partition: self._back_offs[topic].error for partition, topic in self._left.items()}
-
-    def _admit(self, replica_id: ReplicaId, planned: PlannedSegment) -> Admission:
-        partition, topic = replica_id.topic_id_partition, _topic_of(replica_id)
-        offsets = planned.end_offset - planned.base_offset + 1
-        try:
-            admission = self._quotas.admit(*topic, size_bytes=planned.size_bytes, records=offsets)
-        except QuotaExceededError as error:
-            known = self._back_offs.get(topic)
-            seconds = FIRST_BACK_OFF_SECONDS if known is None else min(2 * known.seconds, LONGEST_BACK_OFF_SECONDS)
-            self._back_offs[topic] = _BackOff(seconds, self._clock.monotonic() + seconds, error)
-            self._left[partition] = topic
-            raise
-        self._back_offs.pop(topic, None)
-        self._left = {left: of_topic for left, of_topic in self._left.items() if of_topic != topic}
-        return admission
-
-    def _is_waiting(self, topic: tuple[int, str]) -> bool:
-        back_off = self._back_offs.get(topic)
-        return back_off is not None and self._clock.monotonic() < back_off.until
-
-    def _count_failure(self, admission: Admission) -> None:
-        """Count a failed copy; an error of the database here must not hide why the copy failed."""
-        try:
-            self._quotas.failed(admission)
-        except TieringError as error:
-            _log.warning("%s: the meters of the topic quota lack a copy that failed: %s", admission.topic, error)
-
-
-def _topic_of(replica_id: ReplicaId) -> tuple[int, str]:
-    return replica_id.broker_id, replica_id.topic_id_partition.topic
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,7 +104,8 @@ class BatchLimits:
     """Limits of one batch. `pool` names the Airflow pool whose slot the batch occupies; None outside Airflow.
 
     A batch takes partitions of one `placement`; None means all placements. With `fairness` partitions alternate while
-    the copy quota is exhausted.
+    the copy quota is exhausted. At most `transfers` have a slot, and about `total_transfers` in all batches that run.
+    A further one begins only while the segments in flight have fewer than `queued_bytes` bytes (-1: no bound).
     """
 
     max_seconds: float
@@ -258,6 +113,9 @@ class BatchLimits:
     pool: str | None = None
     placement: Placement | None = None
     fairness: bool = True
+    transfers: int = 1
+    total_transfers: int = 256
+    queued_bytes: int = NO_BYTE_BOUND
 
 
 class CopyBatch:
@@ -277,12 +135,10 @@ class CopyBatch:
         limits: BatchLimits,
         on_copied: Callable[[CopiedSegment], None],
         topic_quotas: TopicQuotas = NO_TOPIC_QUOTAS,
-        ahead: CheckAhead | None = None,
         claim: Callable[[], object] = lambda: None,
     ) -> None:
-        self._copier = copier if ahead is None else replace(copier, source=ahead)
-        self._abandoned_copies = AbandonedCopies(self._copier, WholeCopy(copier.storage, quotas), claim)
-        self._ahead = ahead
+        self._copier = copier
+        self._abandoned_copies = AbandonedCopies(copier, WholeCopy(copier.storage, quotas), claim)
         self._work = work
         self._quotas = quotas
         self._cancellation = cancellation
@@ -292,19 +148,22 @@ class CopyBatch:
         self._batch_id = batch_id
         self._limits = limits
         self._scheduler = PartitionScheduler(
-            work,
-            run_id,
-            batch_id,
-            lease_ms=limits.lease_ms,
-            placement=limits.placement,
-            fairness=limits.fairness,
+            work, run_id, batch_id, lease_ms=limits.lease_ms, placement=limits.placement, fairness=limits.fairness
         )
         self._on_copied = on_copied
+        self._topic_quotas = topic_quotas
         self._admission = TopicAdmission(topic_quotas, clock)
-        stop_conditions = StopConditions(
+        self._stop_conditions = StopConditions(
             work, cancellation, clock, batch_id=batch_id, pool=limits.pool, max_seconds=limits.max_seconds
         )
-        self._loop = BatchLoop(work, cancellation, heartbeat, stop_conditions, clock, throttled=self._admission.waiting)
+        self._loop = BatchLoop(
+            work, cancellation, heartbeat, self._stop_conditions, clock, throttled=self._admission.waiting
+        )
+        self._limit = TransferLimit(clock, most=limits.transfers, most_bytes=limits.queued_bytes)
+        self._partitions: list[LeasedPartition] = []
+        self._start_again_at = self._claim_again_at = self._count_batches_at = clock.monotonic()
+        self._running_batches = 1
+        self._changed = threading.Event()
         self._copied: list[CopiedSegment] = []
         self._failed: list[UncopiedSegment] = []
 
@@ -312,21 +171,256 @@ class CopyBatch:
         """Claim partitions and copy their segments until no work is left or a stop condition is met."""
         started = self._clock.monotonic()
         with self._heartbeat:
-            ended = self._loop.pull(
-                self._scheduler.claim,
-                self._work_on,
-                has_work=lambda: self._work.has_work(self._run_id, self._limits.placement),
-            )
+            with ThreadPoolExecutor(BATCH_BOUND * self._limits.transfers, "transfer") as threads:
+                ended = self._pull(threads)
             throttled = self._note_throttled()
         sent_bytes = sum(segment.sent_bytes for segment in self._copied)
         seconds = self._clock.monotonic() - started
         return BatchResult(tuple(self._copied), tuple(self._failed), sent_bytes, seconds, ended, throttled)
 
-    def _work_on(self, lease: Lease) -> None:
+    def _pull(self, threads: ThreadPoolExecutor) -> BatchEnd:
+        """Begin transfers and collect their results until the batch has a reason to end; return the reason."""
+        ended: BatchEnd | None = None
+        with self._releasing_all():
+            while True:
+                self._collect()
+                if ended is None:
+                    ended = self._start(threads)
+                if self._partitions:
+                    self._changed.wait(_TICK_SECONDS)
+                    self._changed.clear()
+                elif ended is not None:
+                    return ended
+                elif not self._loop.wait_for_work(lambda: self._work.has_work(self._run_id, self._limits.placement)):
+                    return BatchEnd.NO_WORK
+
+    @contextmanager
+    def _releasing_all(self) -> Iterator[None]:
+        """If the block fails, stop what is in flight, wait for its end, and release the leases."""
         try:
-            self._copy_partition(lease)
-        except SendingStoppedError as error:
-            for_partition(_log, lease.replica_id.topic_id_partition).info("left for now: %s", error)
+            yield
+        except BaseException:
+            self._cancellation.stop("the batch has failed")
+            for partition in self._partitions:
+                for transfer in partition.in_flight:
+                    if transfer.copied.exception() is not None:
+                        self._admission.failed(transfer.admission)
+                if partition.settlement is not None:
+                    partition.settlement.settled.exception()
+                self._heartbeat.release(partition.held)
+            raise
+
+    def _start(self, threads: ThreadPoolExecutor) -> BatchEnd | None:
+        """Begin as many transfers as the limits allow; return why the batch has to end, None if it goes on.
+
+        While the database does not answer, nothing is begun, and what is in flight goes on.
+        """
+        if self._clock.monotonic() < self._start_again_at and self._partitions:
+            return None
+        try:
+            return self._start_transfers(threads)
+        except MetadataUnavailableError as error:
+            if not self._partitions:
+                raise
+            _log.warning("no transfer is begun for now: %s", error)
+            self._start_again_at = self._clock.monotonic() + _CLAIM_AGAIN_SECONDS
+            return None
+
+    def _start_transfers(self, threads: ThreadPoolExecutor) -> BatchEnd | None:
+        while True:
+            self._limit.most = self._most_transfers()
+            in_flight = InFlight.of(self._partitions)
+            allows = partial(self._limit.allows_another, in_flight, self._copier.storage.slow_downs)
+            ready = [each for each in self._partitions if each.may_start]
+            partition = next(filter(allows, ready), None)
+            is_due = not self._partitions or self._clock.monotonic() >= self._claim_again_at
+            may_claim = is_due and all(self._limit.is_held_back(in_flight, each) for each in ready) and allows(None)
+            if partition is None and not may_claim:
+                return None
+            if (ended := self._stop_conditions.reason_to_end()) is not None:
+                for each in self._partitions:
+                    self._leave(each)
+                return ended
+            if partition is not None:
+                self._begin(partition, threads)
+            elif not self._claim(in_flight.exhausted, threads):
+                return None
+
+    def _most_transfers(self) -> int:
+        """Return how many transfers this batch may have: its limit, but at most its part of those of all batches."""
+        if self._clock.monotonic() >= self._count_batches_at:
+            self._count_batches_at = self._clock.monotonic() + _COUNT_BATCHES_SECONDS
+            self._running_batches = max(1, len(self._work.running_batches()))
+        return min(self._limits.transfers, max(1, self._limits.total_transfers // self._running_batches))
+
+    def _claim(self, exhausted: frozenset[Scope], threads: ThreadPoolExecutor) -> bool:
+        """Take a further partition and begin to settle its abandoned copies; return False if none can be claimed now.
+
+        Partitions whose copies would wait for the quota of an `exhausted` scope are not claimed.
+        """
+        excluded = self._loop.excluded() | {partition.key for partition in self._partitions}
+        held = self._heartbeat.claim(lambda: self._scheduler.claim(excluded, exhausted))
+        if held is None:
+            self._claim_again_at = self._clock.monotonic() + _CLAIM_AGAIN_SECONDS
+            return False
+        partition = LeasedPartition(held)
+        self._partitions.append(partition)
+        planned = self._work.remaining(partition.lease)
+        if planned and not self._admission.must_wait(partition.lease.replica_id):
+            partition.to_start.extend(planned)
+            self._heartbeat.add_planned(sum(segment.size_bytes for segment in planned))
+            self._begin_to_settle(partition, threads)
+        self._release_if_ended(partition)
+        return True
+
+    def _begin_to_settle(self, partition: LeasedPartition, threads: ThreadPoolExecutor) -> None:
+        planned = tuple(partition.to_start)
+        partition.settlement = Settlement(planned, threads.submit(self._settle, partition, planned))
+        partition.settlement.settled.add_done_callback(lambda _: self._changed.set())
+
+    def _settle(
+        self, partition: LeasedPartition, planned: tuple[PlannedSegment, ...]
+    ) -> tuple[frozenset[int], int | None]:
+        """Settle the abandoned copies, in a thread of its own; return what `Settlement.settled` ends with."""
+        if not self._copier.metadata.is_ready(partition.key):
+            raise MetadataUnavailableError("its metadata is not complete: ./tiering ready")
+        lease, limiter = partition.lease, self._new_limiter(partition, partition.held.token.check_now)
+        kept = self._abandoned_copies.settle(lease.replica_id, planned, fence=lease.fence, limiter=limiter)
+        self._copier.require_ours(partition.key)
+        return kept, self._copier.metadata.highest_copied_offset(partition.key)
+
+    def _note_settled(self, partition: LeasedPartition, settlement: Settlement) -> None:
+        """Note what is copied; then the planned segments may be begun, the first of them in any case."""
+        partition.settlement, first = None, settlement.planned[0]
+        with self._failing(partition, first):
+            kept, partition.highest = settlement.settled.result()
+            partition.kept = kept - {first.base_offset}
+
+    def _new_limiter(self, partition: LeasedPartition, go_on: GoOn) -> ByteLimiter:
+        return self._quotas.copy(partition.lease.replica_id.broker_id, partition.key.topic, go_on=go_on)
+
+    def _begin(self, partition: LeasedPartition, threads: ThreadPoolExecutor) -> None:
+        """Begin the transfer of the next segment, or record why that is needless, or leave the partition."""
+        planned, lease = partition.to_start[0], partition.lease
+        excluded = self._loop.excluded() | {each.key for each in self._partitions}
+        if partition.has_begun and self._scheduler.hand_on(lease, partition.quota_wait_seconds(), excluded):
+            self._leave(partition)
+            return
+        if partition.held.token.paused:
+            return  # since `may_start`: what is in flight may wait for the end of the pause
+        with self._failing(partition, planned, reraise=(MetadataUnavailableError,)):
+            partition.held.token.check_now()
+            if planned.base_offset in partition.kept:
+                self._begin_to_settle(partition, threads)
+                return
+            if (needless := self._why_needless(partition, planned)) is not None:
+                skipped = WorkItem(partition.key, planned, SegmentOutcome.SKIPPED, message=needless)
+                self._work.record_outcome(lease, skipped)
+                partition.to_start.popleft()
+                self._heartbeat.add_planned(-planned.size_bytes)
+                return
+            admission = self._admission.admit(lease.replica_id, planned)
+            transfer = Transfer(planned, self._new_limiter(partition, partition.held.token.check), admission)
+            before = partition.in_flight[-1].copied if partition.in_flight else None
+            transfer.copied = threads.submit(self._copy, partition.lease, transfer, partition.highest, before)
+            transfer.copied.add_done_callback(lambda _: self._changed.set())
+            partition.to_start.popleft()
+            partition.has_begun = True
+            partition.in_flight.append(transfer)
+            if partition.highest is None or partition.highest < planned.end_offset:
+                partition.highest = planned.end_offset
+            if partition.quota_wait_seconds() >= EXHAUSTED_SECONDS:
+                self._partitions.append(self._partitions.pop(self._partitions.index(partition)))
+
+    def _copy(
+        self, lease: Lease, transfer: Transfer, highest: int | None, before: Future[CopiedSegment] | None
+    ) -> CopiedSegment:
+        """Copy one segment, in a thread of its own."""
+        planned, limiter = transfer.planned, transfer.limiter
+        turn = None if before is None else partial(transfer.wait_for_turn, before, self._changed.set)
+        with self._heartbeat.counting(planned.size_bytes) as on_sent:
+            return self._copier.copy(
+                lease.replica_id, planned, highest, fence=lease.fence, limiter=limiter, on_sent=on_sent, turn=turn
+            )
+
+    def _collect(self) -> None:
+        """Record the transfers that have ended, in the order of their segments, and release partitions without work."""
+        for partition in list(self._partitions):
+            if partition.settlement is not None and partition.settlement.settled.done():
+                self._note_settled(partition, partition.settlement)
+            while partition.in_flight and partition.in_flight[0].copied.done():
+                self._end(partition, partition.in_flight.popleft())
+            self._release_if_ended(partition)
+
+    def _end(self, partition: LeasedPartition, transfer: Transfer) -> None:
+        self._quotas.held_back(QuotaKind.COPY, transfer.limiter.waited_seconds)
+        partition.waited_seconds += transfer.limiter.waited_seconds
+        with self._failing(partition, transfer.planned):
+            try:
+                copied = transfer.copied.result()
+            except TieringError as error:
+                self._admission.failed(transfer.admission)
+                if isinstance(error, (SendingStoppedError, LeaseLostError)):
+                    self._heartbeat.add_planned(-transfer.planned.size_bytes)
+                raise
+            self._copied.append(copied)
+            try:
+                self._topic_quotas.accepted(transfer.admission)
+                outcome, segment_id = SegmentOutcome.COPIED, str(copied.segment_id.id)
+                item = WorkItem(partition.key, transfer.planned, outcome, segment_id=segment_id)
+                self._work.record_outcome(partition.lease, item)
+            except MetadataUnavailableError as error:
+                # The next holder of the lease finds the segment copied and records that.
+                log = for_partition(_log, partition.key)
+                log.warning("copied at offset %s, which is not recorded yet: %s", transfer.planned.base_offset, error)
+        if transfer.copied.exception() is None:
+            self._on_copied(transfer.copied.result())
+
+    @contextmanager
+    def _failing(
+        self, partition: LeasedPartition, planned: PlannedSegment, *, reraise: tuple[type[TieringError], ...] = ()
+    ) -> Iterator[None]:
+        """If the block raises a TieringError, begin nothing more of the partition and stop what is in flight of it.
+
+        Errors in `reraise` are raised instead. The first error of a partition is recorded; the errors of later
+        transfers are its consequences. If the segment vanished from the source, its copy may be whole all the same, and
+        so may the later ones: nothing is stopped.
+        """
+        try:
+            yield
+        except reraise:
+            raise
+        except TieringError as error:
+            log = for_partition(_log, partition.key)
+            is_first, partition.has_failed = not partition.has_failed, True
+            self._leave(partition)
+            if not isinstance(error, (SourceVanishedError, QuotaExceededError)):
+                partition.held.token.stop(f"the copy at offset {planned.base_offset} did not succeed")
+            if not is_first:
+                log.debug("not copied at offset %s: %s", planned.base_offset, error)
+            elif isinstance(error, QuotaExceededError):
+                # A warning, because the command line shows nothing below it; backing off keeps these lines few.
+                log.warning("waits at offset %s: %s", planned.base_offset, error)
+                partition.has_failed = False
+            elif isinstance(error, SendingStoppedError):
+                log.info("left for now: %s", error)
+            elif isinstance(error, LeaseLostError):
+                log.warning("%s", error)
+                self._heartbeat.on_lease_lost(partition.lease)
+            else:
+                self._loop.set_aside.add(partition.key)
+                self._give_up(partition.lease, planned, error)
+
+    def _leave(self, partition: LeasedPartition) -> None:
+        """Begin nothing more of the partition under this lease."""
+        self._heartbeat.add_planned(-sum(segment.size_bytes for segment in partition.to_start))
+        partition.to_start.clear()
+
+    def _release_if_ended(self, partition: LeasedPartition) -> None:
+        if partition.has_ended:
+            self._partitions.remove(partition)
+            self._heartbeat.release(partition.held)
+            self._claim_again_at = self._clock.monotonic()
 
     def _note_throttled(self) -> tuple[TopicIdPartition, ...]:
         throttled = self._admission.throttled()
@@ -334,96 +428,16 @@ class CopyBatch:
             self._work.record_left_reason(self._run_id, partition, error=type(error).__name__, message=str(error))
         return tuple(throttled)
 
-    def _copy_partition(self, lease: Lease) -> None:
-        planned = self._work.remaining(lease)
-        if not planned or self._admission.must_wait(lease.replica_id):
-            return
-        partition = lease.replica_id.topic_id_partition
-        limiter = self._quotas.copy(lease.replica_id.broker_id, partition.topic, go_on=self._cancellation.check)
-        with self._loop.setting_aside(partition, lambda error: self._give_up(lease, planned[0], error)):
-            if not self._copier.metadata.is_ready(partition):
-                raise MetadataUnavailableError("its metadata is not complete: ./tiering ready")
-            self._abandoned_copies.settle(lease.replica_id, planned, fence=lease.fence, limiter=limiter)
-            self._copier.require_ours(partition)
-        if partition in self._loop.set_aside:
-            return
-        self._heartbeat.add_planned(sum(segment.size_bytes for segment in planned))
-        with self._checking_ahead(lease, planned):
-            self._copy_in_order(lease, planned, limiter)
-
-    def _checking_ahead(self, lease: Lease, planned: Sequence[PlannedSegment]) -> AbstractContextManager[None]:
-        if self._ahead is None:
-            return nullcontext()
-        return self._ahead.expecting(lease.replica_id, planned, lambda: not self._scheduler.is_alternating)
-
-    def _copy_in_order(self, lease: Lease, planned: Sequence[PlannedSegment], limiter: ByteLimiter) -> None:
-        partition = lease.replica_id.topic_id_partition
-        queue = list(planned)
-        highest = self._copier.metadata.highest_copied_offset(partition)
-
-        def copy_next() -> bool:
-            nonlocal highest
-            goes_on = self._copy_planned(lease, queue[0], highest, limiter)
-            if partition in self._loop.set_aside:
-                return False
-            if goes_on:
-                # Only this batch copies the partition while it holds the lease, so the metadata need not be read again.
-                end_offset = queue.pop(0).end_offset
-                highest = end_offset if highest is None else max(highest, end_offset)
-            if not goes_on or (queue and self._scheduler.hand_on(lease, limiter, self._loop.excluded())):
-                self._heartbeat.add_planned(-sum(segment.size_bytes for segment in queue))
-                return False
-            return bool(queue)
-
-        self._loop.in_groups(copy_next)
-
-    def _copy_planned(self, lease: Lease, planned: PlannedSegment, highest: int | None, limiter: ByteLimiter) -> bool:
-        """Copy one segment, or record why that is needless; return False if nothing more is copied under this lease.
-
-        The next holder of the partition's lease finishes, abandons or keeps what a stopped copy left.
-        """
-        partition = lease.replica_id.topic_id_partition
-        try:
-            if (needless := self._why_needless(partition, planned, highest)) is not None:
-                self._record(lease, planned, SegmentOutcome.SKIPPED, message=needless)
-                return True
-            with (
-                self._admission.admitted(lease.replica_id, planned),
-                self._heartbeat.counting(planned.size_bytes) as on_sent,
-            ):
-                waited_seconds = limiter.waited_seconds
-                try:
-                    copied = self._copier.copy(
-                        lease.replica_id, planned, highest, fence=lease.fence, limiter=limiter, on_sent=on_sent
-                    )
-                finally:
-                    self._quotas.held_back(QuotaKind.COPY, limiter.waited_seconds - waited_seconds)
-        except QuotaExceededError as error:
-            # A warning, because the command line shows nothing below it; backing off keeps these lines few.
-            for_partition(_log, partition).warning("waits at offset %s: %s", planned.base_offset, error)
-            return False
-        except SendingStoppedError:
-            return False
-        except LeaseLostError:
-            raise
-        except TieringError as error:
-            self._loop.set_aside.add(partition)
-            self._give_up(lease, planned, error)
-            return False
-        self._record(lease, planned, SegmentOutcome.COPIED, segment_id=str(copied.segment_id.id))
-        self._copied.append(copied)
-        self._on_copied(copied)
-        return True
-
-    def _why_needless(self, partition: TopicIdPartition, planned: PlannedSegment, highest: int | None) -> str | None:
+    def _why_needless(self, partition: LeasedPartition, planned: PlannedSegment) -> str | None:
         """Return why the segment need not be copied any more; None if it must be.
 
         Its offsets are copied already, or the segment that it would replace is not FINISHED and FAILED any more.
         """
         if planned.supersedes is None:
-            return "already copied" if highest is not None and highest >= planned.end_offset else None
+            is_copied = partition.highest is not None and partition.highest >= planned.end_offset
+            return "already copied" if is_copied else None
         try:
-            self._copier.failed(partition, planned)
+            self._copier.failed(partition.key, planned)
         except StateConflictError as error:
             return str(error)
         return None
@@ -445,20 +459,14 @@ class CopyBatch:
             message=_message(planned, error),
         )
         self._failed.append(UncopiedSegment(item, error.retriable))
-        if isinstance(error, SourceError) or not error.retriable:
+        if not isinstance(error, SourceError) and error.retriable:
+            return
+        try:
             self._work.record_outcome(lease, item)
-
-    def _record(
-        self,
-        lease: Lease,
-        planned: PlannedSegment,
-        outcome: SegmentOutcome,
-        *,
-        segment_id: str | None = None,
-        message: str | None = None,
-    ) -> None:
-        item = WorkItem(lease.replica_id.topic_id_partition, planned, outcome)
-        self._work.record_outcome(lease, replace(item, segment_id=segment_id, message=message))
+        except (LeaseLostError, MetadataUnavailableError) as unrecorded:
+            # The other partitions go on. The next holder of the lease meets the same error and records it.
+            for_partition(_log, partition).warning("this failure is not recorded: %s", unrecorded)
+            self._heartbeat.on_lease_lost(lease)
 
 
 def _message(planned: PlannedSegment, error: TieringError) -> str:

@@ -53,7 +53,6 @@ from functools import partial
 from typing import Final
 
 from include.tiering.clock import Clock
-from include.tiering.copying.check_ahead import SegmentOpener
 from include.tiering.copying.copy_checks import (
     require_no_divergence,
     require_planned,
@@ -69,7 +68,7 @@ from include.tiering.errors import (
     StateConflictError,
     TieringError,
 )
-from include.tiering.kafka.log_dirs.contract import CheckedSegment, OpenSegment, ReplicaId
+from include.tiering.kafka.log_dirs.contract import CheckedSegment, LogSource, OpenSegment, ReplicaId
 from include.tiering.model.ownership import Fence, TopicOwner
 from include.tiering.model.segments import (
     RemoteLogSegmentId,
@@ -82,6 +81,7 @@ from include.tiering.model.segments import (
 )
 from include.tiering.quotas.contract import ByteLimiter
 from include.tiering.remote_storage.contract import RemoteStorage
+from include.tiering.remote_storage.segment_storage import COPY_TRUST_SECONDS
 from include.tiering.runs.contract import PlannedSegment
 from include.tiering.segments.contract import RemoteLogMetadata, TopicRegistry
 from include.tiering.telemetry import for_partition, get_logger
@@ -122,11 +122,19 @@ class CopiedSegment:
     supersedes: RemoteLogSegmentId | None = None
 
 
+class _NotItsTurn(Exception):
+    """A segment before this one was not FINISHED; `error` says why."""
+
+    def __init__(self, error: TieringError) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
 @dataclass(frozen=True, slots=True)
 class SegmentCopier:
     """Copies single segments, abandons attempts, and finishes attempts whose objects are all stored."""
 
-    source: SegmentOpener
+    source: LogSource
     storage: RemoteStorage
     metadata: RemoteLogMetadata
     registry: TopicRegistry
@@ -143,6 +151,7 @@ class SegmentCopier:
         fence: Fence,
         limiter: ByteLimiter,
         on_sent: Callable[[int], None],
+        turn: Callable[[], None] | None = None,
     ) -> CopiedSegment:
         """Copy the planned segment under a new id. If it supersedes a failed segment, the copy replaces that segment.
 
@@ -152,10 +161,13 @@ class SegmentCopier:
         Args:
             replica_id: the replica to read.
             planned: the segment; its offsets and its size must still be those of the source.
-            highest_copied_offset: inclusive end of what is copied of the partition; None if nothing is.
+            highest_copied_offset: inclusive end of what is copied of the partition, or will be when `turn` returns;
+                None if nothing is.
             fence: proof of the copy lease, checked by every change of a segment's metadata.
             limiter: paces the bytes that are sent.
             on_sent: called with the number of bytes of each write.
+            turn: waits until the segments before this one are FINISHED, and raises if they are not; called when the
+                objects are stored, and its error leaves the attempt. None if none of them is in flight.
 
         Raises:
             SourceError: the segment is corrupt, unreadable or changed, or the source diverges; an attempt that was
@@ -173,10 +185,10 @@ class SegmentCopier:
         with self.source.open_segment(replica_id, base_offset) as opened:
             decisions = partial(self.metadata.skipped_offsets, replica_id.topic_id_partition)
             require_planned(replica_id, opened.segment, planned, highest_copied_offset, decisions)
-            if failed is None:
-                require_no_divergence(replica_id, opened, highest_copied_offset, self.metadata)
-            else:
+            if failed is not None:
                 require_replaceable(replica_id, opened.segment, failed, self.metadata, self.storage)
+            elif turn is None:
+                require_no_divergence(replica_id, opened, highest_copied_offset, self.metadata)
             self._reached(CopyStep.OPENED, replica_id, base_offset)
             checked = opened.check()
             self._reached(CopyStep.CHECKED, replica_id, base_offset)
@@ -186,12 +198,21 @@ class SegmentCopier:
             ends_at = self.metadata.add_segment(attempt, fence=fence, log_crc32c=crc32c, source_fingerprint=fingerprint)
             self._reached(CopyStep.STARTED, replica_id, base_offset)
             try:
-                if failed is None:
+                if failed is None and turn is None:
                     require_same_end(replica_id, opened.segment, highest_copied_offset, ends_at)
                 supersedes = None if failed is None else failed.remote_log_segment_id
                 return self._send_and_finish(
-                    attempt, opened, checked, supersedes=supersedes, fence=fence, limiter=limiter, on_sent=on_sent
+                    attempt,
+                    opened,
+                    checked,
+                    wait_for_turn=lambda: self._wait_for(turn, replica_id, opened, highest_copied_offset, failed),
+                    supersedes=supersedes,
+                    fence=fence,
+                    limiter=limiter,
+                    on_sent=on_sent,
                 )
+            except _NotItsTurn as waited:
+                raise waited.error from None  # the attempt is whole: `finish_abandoned` settles it
             except (LeaseLostError, SourceVanishedError):
                 raise  # the attempt may be whole although its source vanished: `finish_abandoned` settles it
             except TieringError:
@@ -259,6 +280,7 @@ class SegmentCopier:
         opened: OpenSegment,
         checked: CheckedSegment,
         *,
+        wait_for_turn: Callable[[], None],
         supersedes: RemoteLogSegmentId | None,
         fence: Fence,
         limiter: ByteLimiter,
@@ -270,11 +292,37 @@ class SegmentCopier:
         is_confirmed = all(stored.confirmed for stored in sent)
         require_stored(sent, sent if is_confirmed else self.storage.stat_log_segment(attempt), checked)
         self.observe(CopyStep.VERIFIED, partition, start)
+        marker_read_at = self.clock.monotonic()
+        self.storage.check_marker()
+        wait_for_turn()
         sent_bytes = sum(stored.size_bytes for stored in sent)
-        self.finish(attempt, opened, sent_bytes, supersedes=supersedes, fence=fence, limiter=limiter)
+        self._finish(attempt, opened, sent_bytes, supersedes, fence, limiter, marker_read_at)
         return CopiedSegment(
             attempt.remote_log_segment_id, start, attempt.end_offset, attempt.segment_size_bytes, sent_bytes, supersedes
         )
+
+    def _wait_for(
+        self,
+        turn: Callable[[], None] | None,
+        replica_id: ReplicaId,
+        opened: OpenSegment,
+        highest_copied_offset: int | None,
+        failed: RemoteLogSegmentMetadata | None,
+    ) -> None:
+        """Wait until the segments before are FINISHED; then what is copied ends there, in the source's history."""
+        if turn is None:
+            return
+        try:
+            turn()
+        except TieringError as error:
+            raise _NotItsTurn(error) from error
+        if failed is None:
+            self._require_continued(replica_id, opened, highest_copied_offset)
+
+    def _require_continued(self, replica_id: ReplicaId, opened: OpenSegment, highest_copied_offset: int | None) -> None:
+        require_no_divergence(replica_id, opened, highest_copied_offset, self.metadata)
+        ends_at = self.metadata.highest_copied_offset(replica_id.topic_id_partition)
+        require_same_end(replica_id, opened.segment, highest_copied_offset, ends_at)
 
     def finish(
         self,
@@ -299,13 +347,33 @@ class SegmentCopier:
         Raises:
             SourceError, RemoteStorageError, LeaseLostError, SendingStoppedError, StateConflictError: as `copy`.
         """
+        marker_read_at = self.clock.monotonic()
+        self.storage.check_marker()
+        self._finish(attempt, opened, sent_bytes, supersedes, fence, limiter, marker_read_at)
+
+    def _finish(
+        self,
+        attempt: RemoteLogSegmentMetadata,
+        opened: OpenSegment | None,
+        sent_bytes: int,
+        supersedes: RemoteLogSegmentId | None,
+        fence: Fence,
+        limiter: ByteLimiter,
+        marker_read_at: float,
+    ) -> None:
+        """As `finish`, after the marker was read at this monotonic second; if that is long ago, read it again.
+
+        The end of a pause is waited for before the source is looked at, so that FINISHED follows that look at once.
+        """
         partition, start = attempt.topic_id_partition, attempt.start_offset
+        limiter.take(0)
         if opened is not None:
             opened.recheck()
         self.require_ours(partition)
-        self.storage.check_marker()
+        if self.clock.monotonic() - marker_read_at > COPY_TRUST_SECONDS:
+            self.storage.check_marker()
         self.observe(CopyStep.RECHECKED, partition, start)
-        limiter.take(0)
+        limiter.take(0)  # again: this process may have stood still since, and lost the lease
         update = RemoteLogSegmentMetadataUpdate(
             attempt.remote_log_segment_id,
             RemoteLogSegmentState.COPY_SEGMENT_FINISHED,

@@ -46,7 +46,7 @@ whole partition, `./tiering adopt` finishes the copies that are whole.
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from include.tiering.copying.copy_checks import require_no_divergence
@@ -55,7 +55,12 @@ from include.tiering.errors import CompactedSegmentError, SourceChangedError, So
 from include.tiering.kafka.log_dirs.contract import OpenSegment, ReplicaId
 from include.tiering.model.histories import newest_history, not_skipped, with_records
 from include.tiering.model.ownership import Fence, SegmentOrigin
-from include.tiering.model.segments import RemoteLogSegmentMetadata, RemoteLogSegmentState, TopicIdPartition
+from include.tiering.model.segments import (
+    RemoteLogSegmentId,
+    RemoteLogSegmentMetadata,
+    RemoteLogSegmentState,
+    TopicIdPartition,
+)
 from include.tiering.quotas.contract import ByteLimiter
 from include.tiering.runs.contract import PlannedSegment
 from include.tiering.segments.contract import RemoteLogMetadata, SegmentRow
@@ -151,11 +156,17 @@ class AbandonedCopies:
     whole: WholeCopy
     claim: Callable[[], object]
     """Makes this database the owner of the store, or raises ForeignStoreError: see `claim_store`."""
+    _other_in_source: set[RemoteLogSegmentId] = field(default_factory=set)
+    """The copies of which the source was seen to have other bytes. If it loses its segment then, they stay."""
 
     def settle(
         self, replica_id: ReplicaId, planned: Sequence[PlannedSegment], *, fence: Fence, limiter: ByteLimiter
-    ) -> None:
+    ) -> frozenset[int]:
         """Finish, abandon or keep each copy, by ascending start offset. `planned` are the segments to be copied.
+
+        Returns:
+            The start offsets of the copies that were kept. A copy that was sent beside an earlier one, which is in
+            parts, is kept until the earlier offsets are copied: settle again then.
 
         Raises:
             RemoteStorageError: the store does not answer, is another database's, or an object could not be deleted.
@@ -166,11 +177,14 @@ class AbandonedCopies:
         if abandoned:
             # If this were another store, a missing object would prove nothing, and abandoning deletes objects.
             self.copier.storage.check_marker()
+        kept = set[int]()
         for row in abandoned:
             why = self._settle(row, replica_id, planned, fence=fence, limiter=limiter)
             if why is not None:
                 log = for_partition(_log, fence.topic_id_partition)
                 log.warning("the abandoned copy %s stays: %s", row.metadata.remote_log_segment_id.id, why)
+                kept.add(row.metadata.start_offset)
+        return frozenset(kept)
 
     def abandon_empty(self, fence: Fence) -> None:
         """Abandon the copies without an object in the store and those whose deletion has begun; keep the others.
@@ -267,15 +281,15 @@ class AbandonedCopies:
     ) -> str | None:
         """Return why a whole copy cannot be finished now, None if it can. The copy replaces `failed`, if any."""
         attempt, metadata = row.metadata, self.copier.metadata
-        if opened is not None and (opened.segment.reason is not None or not _is_same(opened, row)):
-            return "the segment in the source has other bytes, or is not eligible any more"
+        if (why := self._objection_of_source(row, opened, replaces=failed is not None)) is not None:
+            return why
         if failed is not None:
             return None if records_of(failed) == records_of(attempt) else "it is not a copy of the failed records"
         if row.history != newest_history(metadata.divergences(attempt.topic_id_partition)):
             return "it belongs to a history that the archive no longer follows"
         highest = metadata.highest_copied_offset(attempt.topic_id_partition)
-        if highest is not None and attempt.end_offset <= highest:
-            return f"offsets up to {highest} are copied"
+        if (why := _out_of_turn(attempt, planned, highest)) is not None:
+            return why
         if highest is not None and attempt.start_offset > highest + 1:
             decisions = metadata.skipped_offsets(attempt.topic_id_partition)
             if missing := not_skipped(highest + 1, attempt.start_offset - 1, decisions):
@@ -289,6 +303,17 @@ class AbandonedCopies:
         except SourceChangedError as error:
             return str(error)
         return None
+
+    def _objection_of_source(self, row: SegmentRow, opened: OpenSegment | None, *, replaces: bool) -> str | None:
+        segment_id = row.metadata.remote_log_segment_id
+        if opened is None:
+            was_other = not replaces and segment_id in self._other_in_source
+            return "the source had other bytes before it lost the segment" if was_other else None
+        if not _is_same(opened, row):
+            self._other_in_source.add(segment_id)
+        elif opened.segment.reason is None:
+            return None
+        return "the segment in the source has other bytes, or is not eligible any more"
 
 
 def _has_offsets_of(opened: OpenSegment, attempt: RemoteLogSegmentMetadata) -> bool:
@@ -322,6 +347,23 @@ def _lacks_records_of(opened: OpenSegment, attempt: RemoteLogSegmentMetadata, pl
             return True
     is_cut = planned is not None and first > attempt.start_offset and segment.end_offset == attempt.end_offset
     return is_cut or segment.size_bytes < attempt.segment_size_bytes
+
+
+def _out_of_turn(
+    attempt: RemoteLogSegmentMetadata, planned: Sequence[PlannedSegment], highest_copied_offset: int | None
+) -> str | None:
+    """Return why an attempt cannot be the next one to be FINISHED; None if it can.
+
+    Its offsets are copied already, or the plan has a segment before it that is not. The second happens if both were
+    sent side by side, and only the later one was completed.
+    """
+    highest = -1 if highest_copied_offset is None else highest_copied_offset
+    if attempt.end_offset <= highest:
+        return f"offsets up to {highest} are copied"
+    first = next((each for each in planned if each.supersedes is None and each.end_offset > highest), None)
+    if first is not None and first.base_offset < attempt.start_offset:
+        return f"the segment at {first.base_offset} is copied first"
+    return None
 
 
 def _is_planned(planned: PlannedSegment, attempt: RemoteLogSegmentMetadata) -> bool:

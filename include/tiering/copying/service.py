@@ -177,7 +177,6 @@ class CopyService:
             parent_alive: the batch stops once it returns False.
             on_copied: called with each segment that the batch sent and that became FINISHED.
         """
-        from include.tiering.copying.check_ahead import CheckAhead
         from include.tiering.copying.copy_batch import BatchLimits, CopyBatch
         from include.tiering.runs.batch import cancellation_and_heartbeat
 
@@ -207,10 +206,12 @@ class CopyService:
                 pool,
                 placement,
                 fairness=settings.copy_fairness.enable,
+                transfers=copier.max_transfers,
+                total_transfers=copier.total_max_transfers,
+                queued_bytes=settings.queue.max_bytes,
             ),
             on_copied=on_copied,
             topic_quotas=self._topic_quotas(),
-            ahead=CheckAhead(self._source(), self._clock, max_bytes=settings.queue.max_bytes),
             claim=self._ownership.claim,
         ).run()
         _count(result)

@@ -28,6 +28,11 @@ LOCK_WAIT_MS: Final = 30_000
 _STATEMENT_LIMIT_MS: Final = 60_000
 _IDLE_LIMIT_MS: Final = 60_000
 _CONNECT_SECONDS: Final = 10
+_CONNECTIONS: Final = 8
+"""Most connections of a process to PostgreSQL; those that were opened stay open.
+
+A copy batch has more threads than this, but each spends a few milliseconds in the database for each segment, and holds
+one connection at a time. With further connections that are closed after use, it opened several a second."""
 _KEEP_ALIVE: Final = {
     "keepalives_idle": 10,
     "keepalives_interval": 5,
@@ -84,8 +89,8 @@ def _open_postgresql(url: URL, patience_ms: int) -> Engine:
     return create_engine(
         url.set(drivername="postgresql+psycopg"),
         hide_parameters=True,
-        pool_size=4,
-        max_overflow=4,
+        pool_size=_CONNECTIONS,
+        max_overflow=0,
         pool_timeout=_CONNECT_SECONDS,
         pool_pre_ping=not impatient,
         isolation_level="READ COMMITTED",

@@ -25,17 +25,17 @@ from include.tiering.model.segments import TopicIdPartition, Uuid
 from include.tiering.quotas.contract import Quotas
 from include.tiering.remote_storage.contract import RemoteStorage
 from include.tiering.remote_storage.store_ownership import StoreOwnership
-from include.tiering.runs.batch import deletion_limits, deletion_loop
 from include.tiering.runs.cluster_log_dirs import ClusterLogDirs
 from include.tiering.runs.contract import NoWork, WorkStore, why_no_work
 from include.tiering.runs.database_clock import ClockGuard
-from include.tiering.runs.deletion_limits import DeletionLimitReport, apply_deletion_limits
+from include.tiering.runs.deletion_limits import DeletionLimitReport, apply_deletion_limits, deletion_limits
 from include.tiering.runs.deletion_run import (
     DeletionRun,
     DeletionStore,
     PlannedDeletion,
     PlannedExpiration,
     WithdrawnRun,
+    deletion_loop,
 )
 from include.tiering.segments.contract import RemoteLogMetadata, TopicRegistry
 from include.tiering.segments.topics import TopicDeletions, TopicLifecycle, TopicLifecycleState

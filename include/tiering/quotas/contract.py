@@ -114,6 +114,14 @@ class ByteLimiter(Protocol):
         """
         ...
 
+    @property
+    def waits_for(self) -> Scope | None:
+        """The scope for whose quota a call of `take` in another thread waits now; None if no call waits.
+
+        If several scopes do not grant now, it is the one that lets the call wait longest, the widest among equals.
+        """
+        ...
+
     def take(self, wanted_bytes: int) -> int:
         """Wait until some of `wanted_bytes` may be sent, and charge them.
 
@@ -254,6 +262,7 @@ class UnlimitedBytes:
     """A `ByteLimiter` without a limit: grants all bytes at once, as long as work may continue."""
 
     waited_seconds: Final = 0.0
+    waits_for: Final = None
 
     def __init__(self, go_on: GoOn = lambda: None) -> None:
         self._go_on = go_on

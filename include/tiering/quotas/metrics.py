@@ -76,19 +76,19 @@ class QuotaTally:
         self._clock = clock
         self._lock = threading.Lock()
         self._by_topic: dict[tuple[QuotaKind, str], TopicTally] = {}
-        self.measure_over(_WINDOWS)
+        self._lengths = _WINDOWS
+        self.measure_over()
 
-    def measure_over(self, windows: Mapping[QuotaKind, WindowLength]) -> None:
-        """Begin with empty windows; the kinds in `windows` get these lengths, other kinds their default length."""
+    def measure_over(self, windows: Mapping[QuotaKind, WindowLength] | None = None) -> None:
+        """Set rates and throttle times to 0 until the next report; counts that were not drained stay.
+
+        The kinds in `windows` get these lengths, other kinds their default length. Without it no length changes.
+        """
         with self._lock:
-            self._lengths = {**_WINDOWS, **windows}
+            self._lengths = self._lengths if windows is None else {**_WINDOWS, **windows}
             self._windows = {kind: QuotaWindow(*length) for kind, length in self._lengths.items()}
             self._held_times = {kind: ThrottleTimes() for kind in QuotaKind}
             self._refused_times = ThrottleTimes()
-
-    def clear_windows(self) -> None:
-        """Set rates and throttle times to 0 until the next report; counts that were not drained stay."""
-        self.measure_over(self._lengths)
 
     def granted(self, kind: QuotaKind, topic: str, size_bytes: int) -> None:
         """See `QuotaObserver.granted`."""
@@ -353,7 +353,7 @@ class QuotaMetrics:
 
     def settle(self) -> None:
         """Publish the last counts, and rates and throttle times of 0, before this process ends."""
-        self.tally.clear_windows()
+        self.tally.measure_over()
         self.publisher.now()
 
     def _publish(self) -> bool:

@@ -164,6 +164,12 @@ class ScopePace:
     def gives_nothing(self) -> bool:
         return not self.known or (self.pacer is not None and self.pacer.bytes_per_second <= 0)
 
+    def wait_seconds(self, now: float) -> float:
+        """Seconds until this scope grants; infinite if its rate is 0 or not known."""
+        if not self.known:
+            return _NEVER
+        return 0.0 if self.pacer is None else self.pacer.wait_seconds(now)
+
     def set(self, bytes_per_second: float | None, now: float) -> None:
         """Set the rate, None for no limit, and mark it as known."""
         self.known = True
@@ -232,6 +238,16 @@ class ProcessPacing:
             if wait_seconds > 0:
                 return Grant(0, now - began)
             return self._grant(stream, wanted_bytes, began, now)
+
+    def waits_for(self, stream: Stream) -> Scope | None:
+        """Return the scope that grants last, the widest among equals; None if all grant now."""
+        with self._changed:
+            now = self._clock.monotonic()
+            if now >= self._valid_until:
+                return stream.scopes[0]
+            waits = [pace.wait_seconds(now) for pace in stream.paces]
+            longest = max(waits)
+            return stream.scopes[waits.index(longest)] if longest > 0 else None
 
     def share(self, scope: Scope) -> float | None:
         """Return the rate of a scope in bytes a second; None: no limit, 0: no share, not known or expired."""
@@ -350,10 +366,7 @@ class ProcessPacing:
     def _wait_seconds(self, stream: Stream, now: float) -> float:
         wait_seconds = 0.0 if now < self._valid_until else _NEVER
         for pace in stream.paces:
-            if not pace.known:
-                wait_seconds = _NEVER
-            elif pace.pacer is not None:
-                wait_seconds = max(wait_seconds, pace.pacer.wait_seconds(now))
+            wait_seconds = max(wait_seconds, pace.wait_seconds(now))
         if wait_seconds == _NEVER:
             self.starved.set()
         return wait_seconds
@@ -388,6 +401,11 @@ class ScopedLimiter:
         self._go_on = go_on
         self._observer = observer
         self.waited_seconds = 0.0
+        self._is_waiting = False
+
+    @property
+    def waits_for(self) -> Scope | None:
+        return self._pacing.waits_for(self._stream) if self._is_waiting else None
 
     def take(self, wanted_bytes: int) -> int:
         self._go_on()
@@ -395,7 +413,9 @@ class ScopedLimiter:
             return 0
         waited_seconds = 0.0
         while True:
+            self._is_waiting = True
             granted = self._pacing.take(self._stream, wanted_bytes, PATIENCE_SECONDS)
+            self._is_waiting = False
             waited_seconds += granted.waited_seconds
             if granted.size_bytes:
                 break

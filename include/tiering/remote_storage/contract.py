@@ -189,6 +189,11 @@ class RemoteStorage(Protocol):
         """What reads of segments cost that are written by the present settings."""
         ...
 
+    @property
+    def slow_downs(self) -> int:
+        """How often the store has asked this process so far to send fewer requests; never decreases."""
+        ...
+
     def copy_log_segment(
         self,
         metadata: RemoteLogSegmentMetadata,

@@ -95,6 +95,11 @@ class ObjectStore(Protocol):
         """Return a URL without credentials, for messages and logs."""
         ...
 
+    @property
+    def slow_downs(self) -> int:
+        """How often the store has asked so far for fewer requests (S3: SlowDown, status 503 or 429)."""
+        ...
+
     def put(
         self,
         key: str,

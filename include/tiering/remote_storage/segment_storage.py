@@ -29,6 +29,7 @@ from include.tiering.errors import (
     RemoteResourceNotFoundError,
     RemoteStorageError,
     RemoteStorageUnavailableError,
+    TieringError,
 )
 from include.tiering.formats.record_batch import extend_crc32c
 from include.tiering.model.ownership import AcceptedMarkers, StoreMarker, StorePlace
@@ -201,6 +202,10 @@ class SegmentStorage:
     def reading_costs(self) -> ReadingCosts:
         return ReadingCosts(self._layout.most_objects, self._store.keeps_checksums, self._layout.log_chunk_bytes)
 
+    @property
+    def slow_downs(self) -> int:
+        return self._store.slow_downs
+
     def copy_log_segment(
         self,
         metadata: RemoteLogSegmentMetadata,
@@ -211,6 +216,7 @@ class SegmentStorage:
     ) -> tuple[StoredObject, ...]:
         sent = []
         for planned in self._layout.objects(metadata, data):
+            self._before_object()
             confirmed = self._store.put(
                 planned.key,
                 planned.body,
@@ -222,6 +228,9 @@ class SegmentStorage:
             size_bytes, is_transformed = planned.body.size_bytes, planned.is_transformed
             sent.append(StoredObject(planned.kind, planned.key, size_bytes, planned.crc32c, confirmed, is_transformed))
         return tuple(sent)
+
+    def _before_object(self) -> None:
+        """Do nothing. Called before each object of a segment is written."""
 
     def require_copyable(self, metadata: RemoteLogSegmentMetadata) -> None:
         self._layout.require_copyable(metadata)
@@ -389,8 +398,8 @@ class GuardedStorage(SegmentStorage):
     """A `SegmentStorage` that changes segments only while the store's marker is one that `accepted` returns.
 
     Reads are not checked. Calls that create or replace the marker itself are not checked either, because each of them
-    depends on the marker that it finds; nor is `replaces_conditionally`. A copy begins without a new check if the
-    last check accepted the marker less than `COPY_TRUST_SECONDS` before.
+    depends on the marker that it finds; nor is `replaces_conditionally`. An object of a segment is written without a
+    new check if the last check, of any thread, accepted the marker less than `COPY_TRUST_SECONDS` before.
 
     Args:
         accepted: returns the markers that the database accepts now.
@@ -412,6 +421,7 @@ class GuardedStorage(SegmentStorage):
         self._clock = clock
         self._place = place
         self._trusted_until = clock.monotonic()
+        self._refused_at = float("-inf")
 
     def check_marker(self) -> None:
         """Raise ForeignStoreError if there is no marker, another one, or the settings name another place.
@@ -419,25 +429,22 @@ class GuardedStorage(SegmentStorage):
         If marker and database disagree, both are read again until they agree or the database returns the same markers
         twice in succession, because a worker that plans may raise the generation between the two reads.
         """
-        self._trusted_until = self._clock.monotonic()
+        began = self._clock.monotonic()
         found, accepted, before = self.read_marker(), self._accepted(), None
         while not accepted.accepts(found) and accepted != before:
             before = accepted
             found, accepted = self.read_marker(), self._accepted()
-        accepted.require(found, self._place)
-        self._trusted_until = self._clock.monotonic() + COPY_TRUST_SECONDS
+        try:
+            accepted.require(found, self._place)
+        except TieringError:
+            self._trusted_until = self._refused_at = self._clock.monotonic()
+            raise
+        if began > self._refused_at:  # another thread may have seen another marker since this one was read
+            self._trusted_until = began + COPY_TRUST_SECONDS
 
-    def copy_log_segment(
-        self,
-        metadata: RemoteLogSegmentMetadata,
-        data: LogSegmentData,
-        *,
-        limiter: ByteLimiter,
-        on_sent: ProgressCallback,
-    ) -> tuple[StoredObject, ...]:
+    def _before_object(self) -> None:
         if self._clock.monotonic() >= self._trusted_until:
             self.check_marker()
-        return super().copy_log_segment(metadata, data, limiter=limiter, on_sent=on_sent)
 
     def delete_log_segments(self, segments: Sequence[RemoteLogSegmentMetadata]) -> tuple[DeleteFailure, ...]:
         self.check_marker()

@@ -1,11 +1,11 @@
 """The batch loop that copying, expiration and orphan removal run on: claims, cancellation, stop conditions, heartbeat.
 
 - The `BatchLoop` claims a partition under a lease, has its work done in groups, and gives the lease back.
-- The `CancellationToken` says, before every grant of a copy or delete quota, whether this worker may still send. The
-  heartbeat sets the token's state: a pause or the death of the parent process stops the sending at the next heartbeat
+- The `CancellationToken` of a lease says, before every grant of a copy or delete quota, whether this worker may still
+  send. The heartbeat sets its state: a pause or the death of the parent process stops the sending at the next heartbeat
   (every `BEAT_SECONDS`), a lost lease at the next renewal, which is due when a third of the lease has passed.
-- `StopConditions` end the batch when its time is over, its pool has become too small, or its token was cancelled.
-- The `BatchHeartbeat` thread renews the lease, reports the progress, and polls for pauses and for the death of the
+- `StopConditions` end the batch when its time is over, its pool has become too small, or the batch was cancelled.
+- The `BatchHeartbeat` thread renews the leases, reports the progress, and polls for pauses and for the death of the
   parent process.
 """
 
@@ -13,18 +13,17 @@ import os
 import socket
 import threading
 from collections.abc import Callable, Iterator, Set
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from enum import StrEnum
-from types import TracebackType
-from typing import Final, Self
+from typing import Any, Final, Generic, Self
+from weakref import WeakSet
 
 from include.tiering.clock import Clock
 from include.tiering.errors import LeaseLostError, MetadataUnavailableError, SendingStoppedError, TieringError
 from include.tiering.model.ownership import PartitionLease
 from include.tiering.model.segments import TopicIdPartition
 from include.tiering.runs.contract import ALL_TOPICS, AnyLease, BatchProgress, WorkStore
-from include.tiering.runs.deletion_limits import DeletionLimits
-from include.tiering.settings import TieringSettings
 from include.tiering.telemetry import for_partition, get_logger
 
 PAUSE_HOLD_SECONDS: Final = 20.0
@@ -48,6 +47,15 @@ class CancellationToken:
         self._pauses = 0
         self._stop_reason: str | None = None
         self._lease_valid_until: float | None = None
+        self._of_leases: WeakSet[CancellationToken] = WeakSet()
+
+    def for_lease(self) -> "CancellationToken":
+        """Return a token of one lease, which is cancelled when this one is."""
+        token = CancellationToken(self._clock, pause_hold_seconds=self._pause_hold_seconds)
+        with self._changed:
+            self._of_leases.add(token)
+            token._stop_reason = self._stop_reason
+        return token
 
     def check(self) -> None:
         """Wait until a short pause is over, then return if work may continue.
@@ -58,12 +66,16 @@ class CancellationToken:
                 taken over, given back, or ended by a withdrawal of its run.
         """
         with self._changed:
-            if self._paused:
-                self._changed.wait_for(lambda: not self._paused or self._stop_reason, timeout=self._pause_hold_seconds)
+            self._changed.wait_for(lambda: not self._paused or self._stop_reason, timeout=self._pause_hold_seconds)
+            self.check_now(f"paused for more than {self._pause_hold_seconds:.0f} s")
+
+    def check_now(self, if_paused: str = "paused") -> None:
+        """As `check`, but in a pause raise SendingStoppedError at once, with the message `if_paused`."""
+        with self._changed:
             if self._stop_reason is not None:
                 raise SendingStoppedError(self._stop_reason)
             if self._paused:
-                raise SendingStoppedError(f"paused for more than {self._pause_hold_seconds:.0f} s")
+                raise SendingStoppedError(if_paused)
             if self._lease_valid_until is not None and self._clock.monotonic() >= self._lease_valid_until:
                 raise LeaseLostError("the lease was not renewed in time: another worker may own the partition")
 
@@ -90,6 +102,8 @@ class CancellationToken:
         with self._changed:
             self._stop_reason = reason
             self._changed.notify_all()
+            for token in self._of_leases:
+                token.stop(reason)
 
     def lease_valid_until(self, monotonic_seconds: float | None) -> None:
         """Set the monotonic second from which on the lease counts as lost; None while no lease is held."""
@@ -145,11 +159,24 @@ class StopConditions:
         return self._batch_id in self._work.live_batches(self._pool)[slots:]
 
 
+@dataclass(slots=True, eq=False)
+class HeldLease(Generic[AnyLease]):
+    """A lease that this batch holds, as claimed (`taken`) and as renewed last (`current`: None once it was lost).
+
+    `token` refuses when the work on its partition may not continue. `renew_at` is a monotonic second.
+    """
+
+    taken: AnyLease
+    token: CancellationToken
+    current: AnyLease | None
+    renew_at: float = 0.0
+
+
 class BatchHeartbeat:
-    """Runs as long as the batch; makes the token refuse when the batch may not continue.
+    """Runs as long as the batch; makes the tokens refuse when the batch may not continue.
 
     An unreachable database does not stop the sending until the lease has run out by this host's clock. From then on
-    the token refuses, because another worker may hold the partition.
+    its token refuses, because another worker may hold the partition.
     """
 
     def __init__(
@@ -169,8 +196,8 @@ class BatchHeartbeat:
         self._lease_ms = lease_ms
         self._parent_alive = parent_alive
         self._lock = threading.RLock()
-        self._lease: PartitionLease | None = None
-        self._renew_at = 0.0
+        self._counting = threading.Lock()
+        self._held: list[HeldLease[Any]] = []
         self._done_bytes = 0
         self._planned_bytes = 0
         self._finished = False
@@ -183,29 +210,31 @@ class BatchHeartbeat:
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self._wake.set()
         self._thread.join()
         self._finished = True
         self._ignoring_outage(self._report)
 
-    def claim(self, take: Callable[[], AnyLease | None]) -> AnyLease | None:
+    def claim(self, take: Callable[[], AnyLease | None]) -> HeldLease[AnyLease] | None:
         """Take a lease; here it counts from before the call of `take`, so it ends no later than in the database."""
+        before = self._clock.monotonic()
+        taken = take()  # without the lock: the leases that are held already are renewed meanwhile
+        if taken is None:
+            return None
         with self._lock:
-            before = self._clock.monotonic()
-            taken = take()
-            self._lease = taken
-            self._hold_from(before if taken is not None else None)
-            self._watch_pause()
-            return taken
+            held = HeldLease(taken, self._cancellation.for_lease(), current=taken)
+            self._watch_pause(held)  # if the database does not answer, the lease is left to expire
+            self._held.append(held)
+            self._hold_from(held, before)
+            return held
 
-    def release(self) -> None:
+    def release(self, held: HeldLease[AnyLease]) -> None:
         """Give the lease back. Do nothing if it was lost; if the database is unreachable, leave it to expire."""
         with self._lock:
-            lease, self._lease = self._lease, None
-            self._cancellation.lease_valid_until(None)
+            self._held.remove(held)
+            lease, held.current = held.current, None
+            held.token.lease_valid_until(None)
             if lease is not None:
                 self._ignoring_outage(lambda: self._work.release(lease))
 
@@ -225,30 +254,33 @@ class BatchHeartbeat:
         self._ignoring_outage(stop_if_restarted)
 
     def add_planned(self, size_bytes: int) -> None:
-        with self._lock:
+        with self._counting:
             self._planned_bytes += size_bytes
 
     def add_done(self, size_bytes: int) -> None:
-        """Count bytes as done that were not sent."""
-        self._done_bytes += size_bytes
+        with self._counting:
+            self._done_bytes += size_bytes
 
     @contextmanager
     def counting(self, segment_bytes: int) -> Iterator[Callable[[int], None]]:
         """Count the bytes of one segment as they are sent, at most `segment_bytes`; subtract them if the block fails.
 
-        After a block without an error exactly `segment_bytes` are counted, even if fewer were sent.
+        After a block without an error exactly `segment_bytes` are counted, even if fewer were sent. Several threads may
+        each count a segment of their own.
         """
-        before = self._done_bytes
+        sent_bytes = 0
 
-        def on_sent(size_bytes: int) -> None:
-            self._done_bytes = min(self._done_bytes + size_bytes, before + segment_bytes)
+        def count_up_to(total_bytes: int) -> None:
+            nonlocal sent_bytes
+            before, sent_bytes = min(sent_bytes, segment_bytes), total_bytes
+            self.add_done(min(sent_bytes, segment_bytes) - before)
 
         try:
-            yield on_sent
+            yield lambda size_bytes: count_up_to(sent_bytes + size_bytes)
         except BaseException:
-            self._done_bytes = before
+            count_up_to(0)
             raise
-        self._done_bytes = before + segment_bytes
+        count_up_to(segment_bytes)
 
     def beat(self) -> None:
         """Check the parent process and the pause; renew the lease and report the progress if that is due."""
@@ -271,30 +303,31 @@ class BatchHeartbeat:
             if not self._wake.is_set():
                 self._cancellation.stop("the heartbeat failed: pauses and a lost lease would go unnoticed")
 
-    def _watch_pause(self) -> None:
+    def _watch_pause(self, *more: HeldLease[Any]) -> None:
         paused = self._work.paused_topics()
-        topic = self._lease.fence.topic_id_partition.topic if self._lease is not None else None
-        self._cancellation.set_paused(ALL_TOPICS in paused or topic in paused)
+        for held in (*self._held, *more):
+            topic = held.taken.fence.topic_id_partition.topic
+            held.token.set_paused(ALL_TOPICS in paused or topic in paused)
 
     def _renew(self) -> None:
-        if self._lease is None or self._clock.monotonic() < self._renew_at:
-            return
-        before = self._clock.monotonic()
-        try:
-            self._lease = self._work.renew(self._lease, lease_ms=self._lease_ms)
-        except LeaseLostError:
-            self._lease = None
-            self._cancellation.lease_valid_until(before)
-            return
-        self._hold_from(before)
+        for held in self._held:
+            if held.current is None or self._clock.monotonic() < held.renew_at:
+                continue
+            before = self._clock.monotonic()
+            try:
+                held.current = self._work.renew(held.current, lease_ms=self._lease_ms)
+            except MetadataUnavailableError:
+                continue
+            except LeaseLostError:
+                held.current = None
+                held.token.lease_valid_until(before)
+                continue
+            self._hold_from(held, before)
 
-    def _hold_from(self, monotonic_seconds: float | None) -> None:
-        if monotonic_seconds is None:
-            self._cancellation.lease_valid_until(None)
-            return
+    def _hold_from(self, held: HeldLease[AnyLease], monotonic_seconds: float) -> None:
         seconds = self._lease_ms / 1000
-        self._renew_at = monotonic_seconds + seconds / 3
-        self._cancellation.lease_valid_until(monotonic_seconds + seconds)
+        held.renew_at = monotonic_seconds + seconds / 3
+        held.token.lease_valid_until(monotonic_seconds + seconds)
 
     def _report(self) -> None:
         now, done = self._clock.monotonic(), self._done_bytes
@@ -302,27 +335,20 @@ class BatchHeartbeat:
         rate = max(0.0, (done - before) / (now - since)) if now > since else 0.0
         self._reported = (now, done)
         with self._lock:
-            partition = str(self._lease.fence.topic_id_partition) if self._lease is not None else ""
-        self._work.report_progress(
-            BatchProgress(
-                run_id=self._identity.run_id,
-                batch_id=self._identity.batch_id,
-                pool=self._identity.pool,
-                host=self._identity.host,
-                pid=self._identity.pid,
-                partition=partition,
-                done_bytes=done,
-                planned_bytes=self._planned_bytes,
-                bytes_per_second=rate,
-                finished=self._finished,
-            )
+            partitions = [str(held.taken.fence.topic_id_partition) for held in self._held]
+        report = replace(
+            self._identity,
+            partition=next(iter(partitions), ""),
+            done_bytes=done,
+            planned_bytes=self._planned_bytes,
+            bytes_per_second=rate,
+            finished=self._finished,
         )
+        self._work.report_progress(report)
 
     def _ignoring_outage(self, action: Callable[[], object]) -> None:
-        try:
+        with suppress(MetadataUnavailableError):
             action()
-        except MetadataUnavailableError:
-            return
 
 
 class BatchLoop:
@@ -338,7 +364,7 @@ class BatchLoop:
         *,
         throttled: Callable[[], Set[TopicIdPartition]] = frozenset,
     ) -> None:
-        self.cancellation = cancellation
+        self.cancellation = cancellation  # of the lease that `pull` works on
         self.heartbeat = heartbeat
         self._work = work
         self._stop_conditions = stop_conditions
@@ -368,18 +394,19 @@ class BatchLoop:
             Why the batch ended.
         """
         while (ended := self._stop_conditions.reason_to_end()) is None:
-            lease = self.heartbeat.claim(lambda: claim(self.excluded()))
-            if lease is None:
-                if not self._wait_for_work(has_work):
+            held = self.heartbeat.claim(lambda: claim(self.excluded()))
+            if held is None:
+                if not self.wait_for_work(has_work):
                     return BatchEnd.WITHDRAWN if is_withdrawn() else BatchEnd.NO_WORK
                 continue
+            self.cancellation, lease = held.token, held.taken
             try:
                 work_on(lease)
             except (LeaseLostError, SendingStoppedError) as error:
                 for_partition(_log, lease.fence.topic_id_partition).warning("%s", error)
                 self.heartbeat.on_lease_lost(lease)
             finally:
-                self.heartbeat.release()
+                self.heartbeat.release(held)
         return ended
 
     def in_groups(self, do_next: Callable[[], bool], *, may_go_on: Callable[[], bool] = lambda: True) -> None:
@@ -422,7 +449,7 @@ class BatchLoop:
         """Return the partitions that this batch must not claim now."""
         return self.set_aside | self._throttled()
 
-    def _wait_for_work(self, has_work: Callable[[], bool]) -> bool:
+    def wait_for_work(self, has_work: Callable[[], bool]) -> bool:
         """If planned work is left while a topic is paused or a partition throttled, wait briefly and return True.
 
         Otherwise return False at once.
@@ -451,28 +478,3 @@ def cancellation_and_heartbeat(
         work, cancellation, clock, identity=identity, lease_ms=lease_ms, parent_alive=parent_alive
     )
     return cancellation, heartbeat
-
-
-def deletion_limits(settings: TieringSettings) -> DeletionLimits:
-    """Return the limits, from the settings of expiration, up to which a run may delete without an approval."""
-    limits = settings.expiration
-    return DeletionLimits(limits.max_share, limits.min_bytes, limits.total_max_bytes, limits.max_whole_topics)
-
-
-def deletion_loop(
-    work: WorkStore,
-    clock: Clock,
-    settings: TieringSettings,
-    run_id: str,
-    batch_id: str,
-    *,
-    pool: str | None,
-    parent_alive: Callable[[], bool],
-) -> BatchLoop:
-    """Make the loop of a batch that deletes segments or orphan objects."""
-    cancellation, heartbeat = cancellation_and_heartbeat(
-        work, clock, run_id, batch_id, pool=pool, lease_ms=settings.copier.lease_ms, parent_alive=parent_alive
-    )
-    max_seconds = float(settings.expiration.batch_max_seconds)
-    stop_conditions = StopConditions(work, cancellation, clock, batch_id=batch_id, pool=pool, max_seconds=max_seconds)
-    return BatchLoop(work, cancellation, heartbeat, stop_conditions, clock)

@@ -194,6 +194,8 @@ class WorkStore(Protocol):
         *,
         lease_ms: int,
         exclude: Collection[TopicIdPartition] = (),
+        exclude_topics: Collection[str] = (),
+        exclude_brokers: Collection[int] = (),
         placement: Placement | None = None,
         order: ClaimOrder = ClaimOrder.URGENCY,
     ) -> Lease | None:
@@ -209,6 +211,8 @@ class WorkStore(Protocol):
             batch_id: the batch that gets the lease.
             lease_ms: how long the lease lasts unless it is renewed.
             exclude: partitions to pass over; paused topics are passed over in any case.
+            exclude_topics: topics to pass over, by name.
+            exclude_brokers: brokers whose replicas to pass over.
             placement: claim only partitions of exactly this placement; None for all placements.
             order: which partition comes first.
 

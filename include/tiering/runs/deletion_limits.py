@@ -19,6 +19,7 @@ from typing import Final
 
 from include.tiering.model.segments import Uuid
 from include.tiering.runs.deletion_run import Approval, DeletionStore, PlannedExpiration, TopicTotals
+from include.tiering.settings import TieringSettings
 from include.tiering.units import GIB, format_bytes
 
 WINDOW_MS: Final = 24 * 60 * 60 * 1000
@@ -234,3 +235,9 @@ def _action(totals: TopicTotals) -> TopicAction:
         totals.unapproved_bytes,
         totals.loses_everything,
     )
+
+
+def deletion_limits(settings: TieringSettings) -> DeletionLimits:
+    """Return the limits, from the settings of expiration, up to which a run may delete without an approval."""
+    limits = settings.expiration
+    return DeletionLimits(limits.max_share, limits.min_bytes, limits.total_max_bytes, limits.max_whole_topics)

@@ -12,14 +12,18 @@ have the same id.
 import hashlib
 import json
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, Protocol
 
+from include.tiering.clock import Clock
 from include.tiering.errors import RunWithdrawnError
 from include.tiering.model.ownership import PartitionLease
 from include.tiering.model.segments import RemoteLogSegmentId, RemoteLogSegmentState, TopicIdPartition, Uuid
+from include.tiering.runs.batch import BatchLoop, StopConditions, cancellation_and_heartbeat
+from include.tiering.runs.contract import WorkStore
+from include.tiering.settings import TieringSettings
 from include.tiering.units import format_utc
 
 
@@ -364,3 +368,22 @@ def is_try_of(run_id: str, planned: str) -> bool:
     numbered = _NUMBER.fullmatch(planned, len(run_id)) if planned.startswith(run_id) else None
     number = 1 if numbered is None else int(numbered[1])
     return planned == id_of_try(run_id, number)
+
+
+def deletion_loop(
+    work: WorkStore,
+    clock: Clock,
+    settings: TieringSettings,
+    run_id: str,
+    batch_id: str,
+    *,
+    pool: str | None,
+    parent_alive: Callable[[], bool],
+) -> BatchLoop:
+    """Make the loop of a batch that deletes segments or orphan objects."""
+    cancellation, heartbeat = cancellation_and_heartbeat(
+        work, clock, run_id, batch_id, pool=pool, lease_ms=settings.copier.lease_ms, parent_alive=parent_alive
+    )
+    max_seconds = float(settings.expiration.batch_max_seconds)
+    stop_conditions = StopConditions(work, cancellation, clock, batch_id=batch_id, pool=pool, max_seconds=max_seconds)
+    return BatchLoop(work, cancellation, heartbeat, stop_conditions, clock)

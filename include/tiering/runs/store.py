@@ -153,6 +153,8 @@ class SqlWorkStore(SqlBatches):
         *,
         lease_ms: int,
         exclude: Collection[TopicIdPartition] = (),
+        exclude_topics: Collection[str] = (),
+        exclude_brokers: Collection[int] = (),
         placement: Placement | None = None,
         order: ClaimOrder = ClaimOrder.URGENCY,
     ) -> Lease | None:
@@ -162,6 +164,10 @@ class SqlWorkStore(SqlBatches):
             while True:
                 query = _next_claimable(order, is_placed=placement is not None, passes_over=bool(passed_over))
                 given = self._parameters(run_id, batch_id, passed_over, placement, now_ms)
+                if exclude_topics:
+                    query = query.where(planned_partitions.c.topic.not_in(exclude_topics))
+                if exclude_brokers:
+                    query = query.where(planned_partitions.c.broker_id.not_in(exclude_brokers))
                 candidates = connection.execute(query, given).all()
                 if not candidates:
                     return None

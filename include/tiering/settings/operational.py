@@ -42,6 +42,22 @@ class CopierSettings(DynamicSection):
         at_most=MOST_MAPPED,
         lower_stored=True,
     )
+    max_transfers: int = operational(
+        16,
+        "Most segments that a copy batch sends at the same time. It sends fewer if this machine or a quota limits it, "
+        "or if the store asks it to slow down. Segments that wait for the quota of their topic or broker, or for the "
+        "segment before them, do not count; with these a batch has at most three times this number in flight.",
+        unit="transfers",
+        at_least=1,
+        at_most=16,
+    )
+    total_max_transfers: int = operational(
+        256,
+        "Most segments that all batches together send at the same time: each batch sends at most this number, divided "
+        "by the number of batches that run, but at least one.",
+        unit="transfers",
+        at_least=1,
+    )
     lease_ms: int = operational(
         30_000,
         "How long a batch's lease of a partition lasts without renewal; then another batch can claim the partition.",
@@ -75,7 +91,7 @@ class QueueSettings(DynamicSection):
         -1,
         "A further request blocks its sender while waiting and served requests hold at least this many bytes together; "
         "so the last request may exceed the number. A fetch counts with the bytes that it requests, a segment that a "
-        "batch checks ahead with its size. -1: only `queued.max.requests` applies.",
+        "batch copies with its size, in each batch on its own. -1: only `queued.max.requests` applies.",
         unit="bytes",
         at_least=-1,
         at_most=MOST_LONG,

@@ -7,7 +7,7 @@ What is asked is who planned and who wrote, not which numbers a marker holds.
 from typing import TYPE_CHECKING, Any, Final
 
 from include.tiering.remote_storage.store_ownership import MARKER_KEY, marker_from_bytes
-from tests.simulation.kernel.scheduler import Process
+from tests.simulation.kernel.scheduler import Process, Task
 from tests.simulation.world.object_store import StoreState
 from tests.simulation.world.sides import Side
 
@@ -34,6 +34,8 @@ class Ownership:
         self._only_later_ones: set[Side] = set()
         """Restored while processes ran: what those know of the store is right."""
         self._marker_read: dict[Process, int] = {}
+        self._marker_read_by: dict[Task | None, int] = {}
+        """By thread: what one transfer of a batch was told of the marker, another one in flight does not know yet."""
         self._wrote: dict[Side, int] = {}
         """The step at which a database replaced the marker last."""
         self._shared: set[str | None] = set()
@@ -81,6 +83,7 @@ class Ownership:
 
     def marker_read(self, process: Process) -> None:
         self._marker_read[process] = self._world.scheduler.steps
+        self._marker_read_by[self._world.scheduler.current] = self._world.scheduler.steps
 
     def marker_written(self, process: Process | None, state: StoreState) -> None:
         """Created, or another one now."""
@@ -117,7 +120,12 @@ class Ownership:
             self._require_unnamed(key, process)
         if since is None or (process.side in self._only_later_ones and process.began_step < since):
             return
-        if self._marker_read.get(process, since) >= since:
+        if what == "stores":
+            never = -1 if process in self._marker_read else since
+            read = self._marker_read_by.get(self._world.scheduler.current, never)
+        else:
+            read = self._marker_read.get(process, since)
+        if read >= since:
             self._watch.broken(BEHIND, f"{process.name} of {process.side} {what} {key}")
 
     def _require_unnamed(self, key: str, process: Process) -> None:

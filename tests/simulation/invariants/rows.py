@@ -158,7 +158,11 @@ class Rows:
         for other in self.known.values():
             is_abandoned = other.state in (STARTED, DELETING) and other.segment_id not in self._watch.were_finished
             is_removed = other.segment_id in self._removed and self._watch.leases.is_of_before(process)
-            if is_abandoned and other.place == row.place and not is_removed and not self._may_stay(other, row):
+            is_apart = other.end_offset < row.start_offset or row.end_offset < other.start_offset
+            is_in_flight = other.fencing_token == row.fencing_token and is_apart
+            if other.place != row.place or not is_abandoned or is_removed or is_in_flight:
+                continue
+            if not self._may_stay(other, row):
                 self._watch.broken(
                     "abandoned copies are removed before anything is copied", f"{row} began beside {other}"
                 )

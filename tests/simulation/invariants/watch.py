@@ -165,7 +165,7 @@ class Watch:
         elif label == "opened.recheck":
             self.sending.source_checked(process)
         elif label == "registry.owner":
-            self.sending.owner_seen(process, result)
+            self.sending.owner_seen(process, args[0], result)
         elif label == "source.scan":
             self._scanned(process)
         elif label == "work.paused_topics":

@@ -15,15 +15,28 @@ class SimulatedFuture:
         self._is_done = False
         self._result: Any = None
         self._error: BaseException | None = None
+        self._callbacks: list[Callable[[SimulatedFuture], object]] = []
 
     def done(self) -> bool:
         return self._is_done
 
     def set_result(self, result: Any) -> None:
         self._result, self._is_done = result, True
+        self._tell()
 
     def set_exception(self, error: BaseException) -> None:
         self._error, self._is_done = error, True
+        self._tell()
+
+    def add_done_callback(self, call: Callable[["SimulatedFuture"], object]) -> None:
+        self._callbacks.append(call)
+        if self._is_done:
+            self._tell()
+
+    def _tell(self) -> None:
+        callbacks, self._callbacks = self._callbacks, []
+        for call in callbacks:
+            call(self)
 
     def result(self, timeout: float | None = None) -> Any:
         self._wait(timeout)

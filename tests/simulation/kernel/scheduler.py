@@ -85,6 +85,9 @@ class Process:
     def monotonic(self) -> float:
         return (self.scheduler.now_ms - START_MS) * self._rate / 1000 + 5_000.0
 
+    def process_seconds(self) -> float:
+        return 0.0
+
     def sleep(self, seconds: float) -> None:
         self.scheduler.point(self, "clock.sleep", "sleep")
         if seconds > 0:

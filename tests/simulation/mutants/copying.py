@@ -6,7 +6,15 @@ from typing import Any
 
 from sqlalchemy import func, select
 
-from include.tiering.copying import copy_checks, copy_segment, plan, plan_copy, plan_replacements
+from include.tiering.copying import (
+    copy_checks,
+    copy_segment,
+    finish_abandoned,
+    plan,
+    plan_copy,
+    plan_replacements,
+    transfers,
+)
 from include.tiering.copying.copy_segment import SegmentCopier
 from include.tiering.copying.finish_abandoned import AbandonedCopies
 from include.tiering.copying.plan_replacements import Replacements
@@ -50,6 +58,28 @@ def _finished_before_sent() -> list[Patch]:
         return _sends(self, attempt, opened, checked, fence=fence, supersedes=supersedes, **rest)
 
     return [(SegmentCopier, "_send_and_finish", instead)]
+
+
+@COPYING.breaks("out-of-turn", "FINISHED ascends", "a transfer does not wait for the one before it")
+def _out_of_turn() -> list[Patch]:
+    return [(transfers, "wait_for", nothing), (SegmentCopier, "_require_continued", nothing)]
+
+
+@COPYING.breaks("failure-ignored", "a failure takes the later transfers back", "a transfer waits, whatever the end")
+def _failures_ignored() -> list[Patch]:
+    def instead(predecessor: Any) -> None:
+        predecessor.exception()
+
+    return [(transfers, "wait_for", instead), (SegmentCopier, "_require_continued", nothing)]
+
+
+@COPYING.breaks(
+    "later-copy-first",
+    "an abandoned copy is finished in its turn",
+    "a later one that is whole is finished before the one that is in parts",
+)
+def _later_copies_first() -> list[Patch]:
+    return [(finish_abandoned, "_out_of_turn", nothing)]
 
 
 @COPYING.breaks("no-owner", "the owner is checked before FINISHED", "the check is left out")
@@ -198,7 +228,7 @@ def _lost_answers() -> list[Patch]:
 
 @COPYING.breaks("abandoned-copies-stay", "the next holder removes abandoned copies", "the rule is ignored")
 def _abandoned_copies_stay() -> list[Patch]:
-    return [(AbandonedCopies, "settle", lambda *_args, **_named: None)]
+    return [(AbandonedCopies, "settle", lambda *_args, **_named: frozenset())]
 
 
 @COPYING.breaks(

@@ -75,7 +75,8 @@ def _pause_not_seen() -> list[Patch]:
 @OWNING.breaks("no-renewal", "a lease is renewed in the database", "only the host's clock is used")
 def _leases_not_renewed() -> list[Patch]:
     def beat(self: Any) -> None:
-        self._hold_from(self._clock.monotonic())
+        for held in self._held:
+            self._hold_from(held, self._clock.monotonic())
 
     return [(BatchHeartbeat, "_renew", beat)]
 

@@ -285,6 +285,7 @@ def _settings(where: StoreSettings) -> TieringSettings:
             "tiering.expiration.total.max.bytes": TOTAL_MAX_BYTES,
             "tiering.verify.max.missing.segments": MOST_MISSING,
             "tiering.tombstone.ms": 172_800_000,
+            "tiering.copier.max.transfers": 3,
         },
         environ={},
     )

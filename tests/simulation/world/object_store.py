@@ -169,6 +169,8 @@ class ModelStore:
         """What is there now."""
         return self._place.now()
 
+    slow_downs = 0
+
     def describe(self) -> str:
         return self._url
 

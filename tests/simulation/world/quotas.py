@@ -2,9 +2,10 @@
 
 from typing import Any, Final
 
-from include.tiering.quotas.contract import GoOn, QuotaKind, ReadAdmission, RequestLimiter, Scope
+from include.tiering.quotas.contract import GoOn, QuotaKind, QuotaLevel, ReadAdmission, RequestLimiter, Scope
 from tests.simulation.kernel.scheduler import Process
 
+TOTAL: Final = Scope(QuotaKind.COPY, QuotaLevel.TOTAL)
 _MOST_WAIT_SECONDS: Final = 1.0
 _REQUEST_SECONDS: Final = 2.0
 
@@ -44,6 +45,7 @@ class _Limiter:
         self._topic = topic
         self._go_on = go_on
         self.waited_seconds = 0.0
+        self.waits_for: Scope | None = None
 
     def take(self, wanted_bytes: int) -> int:
         while True:
@@ -54,7 +56,9 @@ class _Limiter:
                 self._world.bytes_granted(self._process, self._topic, granted)
                 return granted
             began = self._process.monotonic()
+            self.waits_for = TOTAL
             self._process.sleep(_MOST_WAIT_SECONDS)
+            self.waits_for = None
             self.waited_seconds += self._process.monotonic() - began
 
 

@@ -93,6 +93,8 @@ PAYMENTS = Uuid(b"payments-topicid")
 class Exhausted:
     """A limiter that every byte had to wait for."""
 
+    waits_for = None
+
     def __init__(self) -> None:
         self.waited_seconds = 0.0
 
@@ -115,6 +117,7 @@ def test_partitions_take_turns_by_default(tmp_path, environment, order):
         log_dir.create_topic(topic, topic_id)
         log_dir.partition(f"{topic}-0", topic_id).filled(0, 10, 20)
     log_dir.all_current({"orders-0": 25, "payments-0": 25})
+    environment = {"TIERING_COPIER__MAX__TRANSFERS": "1", **environment}
     with open_app(_settings(tmp_path, log_dir.path, environment), quotas=SameLimiter(Exhausted())) as app:
         app.set_up.migrate()
         app.copying.plan("run")

@@ -203,6 +203,7 @@ def test_the_checksums_of_a_repeated_block_are_those_of_its_bytes(size_bytes: in
 
 class Half:
     waited_seconds = 1.5
+    waits_for = None
 
     def take(self, wanted_bytes: int) -> int:
         return wanted_bytes // 2

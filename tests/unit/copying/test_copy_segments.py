@@ -185,6 +185,7 @@ class Broken:
     """A limiter that stands for a store that does not answer, the first `times` times."""
 
     waited_seconds = 0.0
+    waits_for = None
 
     def __init__(self, times: int) -> None:
         self.left = times

@@ -1,7 +1,7 @@
 """Fairness under exhausted quotas: of partitions, and of topics."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -18,7 +18,7 @@ from include.tiering.configs.rules import check_rules
 from include.tiering.copying.copy_batch import BatchResult
 from include.tiering.copying.report import CopyRun, present_copy
 from include.tiering.errors import ConfigRefusedError
-from include.tiering.quotas.contract import ByteLimiter, UnlimitedBytes
+from include.tiering.quotas.contract import ByteLimiter, Scope, UnlimitedBytes
 from include.tiering.quotas.sql_topic_quotas import SqlTopicQuotas
 from include.tiering.quotas.topic_quotas import TOPIC_QUOTAS_ENABLE, TOPIC_THRESHOLD, TOTAL_THRESHOLD, MeterKind
 from include.tiering.runs.batch import BatchEnd
@@ -42,6 +42,7 @@ class ExhaustedQuota:
     clock: ManualClock
     bytes_per_second: float = SEGMENT_BYTES / SEGMENT_SECONDS
     waited_seconds: float = 0.0
+    waits_for: Scope | None = None
 
     def take(self, wanted_bytes: int) -> int:
         seconds = wanted_bytes / self.bytes_per_second
@@ -53,15 +54,9 @@ class ExhaustedQuota:
 class OneSlot(World):
     """A deployment whose pool has one slot. The database has the same clock as the batch."""
 
-    def urge(self, **urgencies: float) -> None:
-        """Plan the run with an urgency by topic."""
-        partitions = self.planned().partitions
-        urgent = [replace(one, urgency=urgencies.get(one.replica_id.topic_id_partition.topic, 0)) for one in partitions]
-        self.work.save_plan("run", urgent)
-
     def fill(self, limiter: ByteLimiter, *, fairness: bool, max_seconds: float = 1e6) -> BatchResult:
         self.limiter = limiter
-        return self.batch(fairness=fairness, max_seconds=max_seconds, lease_ms=HOUR_MS, checks_ahead=False)
+        return self.batch(fairness=fairness, max_seconds=max_seconds, lease_ms=HOUR_MS)
 
     def counts(self) -> dict[str, int]:
         counts: dict[str, int] = {}
@@ -208,7 +203,7 @@ class Deployment(World):
         self.clock.advance(5)
 
     def fill(self, batch_id: str = "run/0", *, max_seconds: float = 1e6) -> BatchResult:
-        return self.batch(batch_id=batch_id, max_seconds=max_seconds, lease_ms=HOUR_MS, checks_ahead=False)
+        return self.batch(batch_id=batch_id, max_seconds=max_seconds, lease_ms=HOUR_MS)
 
     def counts(self, topic: str | None = None) -> dict[MeterKind, int]:
         """Bytes ever, of a topic or of all."""
@@ -319,6 +314,7 @@ class SlowLine:
 
     clock: ManualClock
     waited_seconds: float = 0.0
+    waits_for: Scope | None = None
 
     def take(self, wanted_bytes: int) -> int:
         self.clock.advance(wanted_bytes / 2_000)

@@ -1,6 +1,7 @@
 """What becomes of copies that were never finished: a source in memory, a real file store, a real SQLite database."""
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -269,6 +270,22 @@ def test_a_whole_copy_of_other_bytes_stays_beside_the_new_one(world, orders):
     assert ids(world, orders)[10] != left.remote_log_segment_id
     assert [row.metadata for row in abandoned_copies_of(world.metadata, orders.topic_id_partition)] == [left]
     assert world.objects() == 4 * 3
+
+
+def test_a_whole_copy_stays_where_the_source_had_other_bytes_before_it_lost_the_segment(world, orders):
+    """An election replaces the records, and the topic is deleted between two looks of the same batch."""
+    left = left_at(world, orders, CopyStep.VERIFIED).metadata
+    lease = world.work.claim("run", "run/0", lease_ms=60_000)
+    copier = SegmentCopier(
+        world.source, world.storage, world.metadata, world.registry, SystemClock(), bytes, lambda *_: None
+    )
+    copies = AbandonedCopies(copier, WholeCopy(world.storage, SameLimiter(world.limiter)), lambda: None)
+    world.source.generation = 2
+    settle = partial(copies.settle, orders, world.work.remaining(lease), fence=lease.fence, limiter=world.limiter)
+    assert settle() == {10}
+    broker_deletes_up_to(world, orders, 19)
+    assert settle() == {10}
+    assert [row.metadata for row in abandoned_copies_of(world.metadata, orders.topic_id_partition)] == [left]
 
 
 @pytest.mark.parametrize("epoch", [0, 1])

@@ -4,13 +4,13 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from include.tiering.copying.copy_batch import EXHAUSTED_SECONDS, PartitionScheduler, TopicAdmission
 from include.tiering.copying.plan import LeftBecause, left_work
-from include.tiering.errors import MetadataUnavailableError, QuotaExceededError, SourceChangedError
+from include.tiering.copying.scheduling import EXHAUSTED_SECONDS, PartitionScheduler, TopicAdmission
+from include.tiering.errors import MetadataUnavailableError, QuotaExceededError
 from include.tiering.kafka.log_dirs.contract import ReplicaId
 from include.tiering.model.ownership import Fence
 from include.tiering.model.segments import TopicIdPartition, Uuid
-from include.tiering.quotas.contract import UnlimitedBytes
+from include.tiering.quotas.contract import copy_scopes
 from include.tiering.quotas.topic_quotas import Admission, NoTopicQuotas
 from include.tiering.runs.contract import (
     ALL_TOPICS,
@@ -27,13 +27,12 @@ from tests.doubles.manual_clock import ManualClock
 from tests.doubles.partial import Partial
 from tests.doubles.present import present
 from tests.doubles.segments import partition_of
-from tests.doubles.stored_log import CountingLimiter
 
 # The partition scheduler over a store that returns what the test says and records its calls.
 
 A, B = partition_of("a"), partition_of("b")
 URGENCY, LONGEST_WAIT = ClaimOrder.URGENCY, ClaimOrder.LONGEST_WAIT
-EXHAUSTED = CountingLimiter(waited_seconds=EXHAUSTED_SECONDS)
+EXHAUSTED = EXHAUSTED_SECONDS
 NONE_EXCLUDED: frozenset[TopicIdPartition] = frozenset()
 
 
@@ -51,11 +50,13 @@ class Answers(Partial):
     claimable: list[TopicIdPartition]
     others_wait: bool = True
     claims: list[tuple[ClaimOrder, set[TopicIdPartition]]] = field(default_factory=list)
+    passed_over: list[tuple[set[str], set[int]]] = field(default_factory=list)
     questions: list[set[TopicIdPartition]] = field(default_factory=list)
 
-    def claim(self, run_id, batch_id, *, lease_ms, exclude, placement, order):
+    def claim(self, run_id, batch_id, *, lease_ms, exclude, exclude_topics, exclude_brokers, placement, order):
         assert (run_id, batch_id, lease_ms, placement) == ("run", "run/0", 30_000, ANYWHERE)
         self.claims.append((order, set(exclude)))
+        self.passed_over.append((set(exclude_topics), set(exclude_brokers)))
         return next((lease_of(partition) for partition in self.claimable if partition not in exclude), None)
 
     def waits_longer(self, lease, *, exclude, placement):
@@ -74,6 +75,14 @@ def test_turns_alternate_between_wait_and_urgency():
     for _ in range(4):
         assert scheduler.hand_on(present(scheduler.claim(NONE_EXCLUDED)), EXHAUSTED, NONE_EXCLUDED)
     assert work.claims == [(URGENCY, set()), (LONGEST_WAIT, {A}), (URGENCY, {B}), (LONGEST_WAIT, {A})]
+
+
+def test_scopes_whose_quota_is_exhausted_are_passed_over():
+    work = Answers([A, B])
+    total, broker, topic = copy_scopes(7, "a")
+    scheduler_over(work).claim(NONE_EXCLUDED, frozenset({broker, topic}))
+    scheduler_over(work).claim(NONE_EXCLUDED, frozenset({total}))
+    assert work.passed_over == [({"a"}, {7}), (set(), set())]
 
 
 def test_after_a_partition_that_was_finished_the_most_urgent_is_next():
@@ -103,18 +112,18 @@ def test_what_the_batch_may_not_take_is_neither_claimed_nor_asked_for():
 
 
 @pytest.mark.parametrize(
-    ("limiter", "fairness"),
+    ("waited_seconds", "fairness"),
     [
-        (UnlimitedBytes(), True),
-        (CountingLimiter(waited_seconds=EXHAUSTED_SECONDS - 0.001), True),
+        (0.0, True),
+        (EXHAUSTED_SECONDS - 0.001, True),
         (EXHAUSTED, False),
     ],
     ids=["nothing waited", "hardly anything waited", "fairness is off"],
 )
-def test_without_an_exhausted_quota_or_with_fairness_off_the_store_is_not_even_asked(limiter, fairness):
+def test_without_an_exhausted_quota_or_with_fairness_off_the_store_is_not_even_asked(waited_seconds, fairness):
     work = Answers([A, B])
     scheduler = scheduler_over(work, fairness=fairness)
-    assert not scheduler.hand_on(present(scheduler.claim(NONE_EXCLUDED)), limiter, NONE_EXCLUDED)
+    assert not scheduler.hand_on(present(scheduler.claim(NONE_EXCLUDED)), waited_seconds, NONE_EXCLUDED)
     assert work.questions == []
 
 
@@ -177,24 +186,22 @@ def replica(topic: str, partition: int = 0, broker_id: int = 1) -> ReplicaId:
 
 def copy(admission: TopicAdmission, of: ReplicaId) -> bool:
     try:
-        with admission.admitted(of, SEGMENT):
-            return True
+        admission.admit(of, SEGMENT)
+        return True
     except QuotaExceededError:
         return False
 
 
 def test_asks_with_the_log_bytes_and_the_offsets_and_tells_how_it_ended(admission, quotas):
     assert copy(admission, replica("orders"))
-    with pytest.raises(SourceChangedError), admission.admitted(replica("clicks"), SEGMENT):
-        raise SourceChangedError("clicks-0", "changed")
+    admission.failed(admission.admit(replica("clicks"), SEGMENT))
     assert quotas.asked == [(1, "orders", 4_000, 50), (1, "clicks", 4_000, 50)]
-    assert quotas.told == ["accepted orders", "failed clicks"]
+    assert quotas.told == ["failed clicks"]
 
 
 def test_what_ended_a_copy_is_not_hidden_by_a_database_that_is_away(admission, quotas):
     quotas.away = True
-    with pytest.raises(SourceChangedError), admission.admitted(replica("clicks"), SEGMENT):
-        raise SourceChangedError("clicks-0", "changed")
+    admission.failed(admission.admit(replica("clicks"), SEGMENT))
 
 
 def test_back_offs_double_up_to_thirty_seconds(admission, quotas, clock):

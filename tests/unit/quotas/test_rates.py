@@ -331,6 +331,27 @@ def test_the_narrowest_scope_decides_and_all_are_charged(pacing: ProcessPacing, 
     assert pacing.share(PACED_SCOPE) == 4 * PACED_RATE
 
 
+def test_a_stream_waits_for_the_scope_that_grants_last(pacing: ProcessPacing, clock: ManualClock) -> None:
+    stream = pacing.stream(SCOPES)
+    assert pacing.waits_for(stream) == PACED_SCOPE, "no rate is valid: the widest"
+    pacing.hold({PACED_SCOPE: 4 * PACED_RATE, BROKER: None, TOPIC: PACED_RATE}, clock.monotonic() + 1)
+    assert pacing.waits_for(stream) is None
+    assert take(pacing) == SLICE
+    assert pacing.waits_for(stream) == TOPIC
+    clock.advance(SLICE_SECONDS)
+    assert pacing.waits_for(stream) is None
+    new_topic = copy_scopes(1, "payments")
+    assert pacing.waits_for(pacing.stream(new_topic)) == new_topic[-1]
+
+
+def test_of_scopes_that_grant_at_the_same_time_a_stream_waits_for_the_widest(
+    pacing: ProcessPacing, clock: ManualClock
+) -> None:
+    pacing.hold(dict.fromkeys(SCOPES, PACED_RATE), clock.monotonic() + 1)
+    assert take(pacing) == SLICE
+    assert pacing.waits_for(pacing.stream(SCOPES)) == PACED_SCOPE
+
+
 def test_rates_end_with_the_lease(pacing: ProcessPacing, clock: ManualClock) -> None:
     pacing.hold(dict.fromkeys(SCOPES), clock.monotonic() + 1)
     clock.advance(0.999)
@@ -494,6 +515,23 @@ class PassingTime(threading.Condition):
         assert timeout is not None
         self._clock.advance(timeout)
         return False
+
+
+def test_a_limiter_names_what_it_waits_for_as_long_as_it_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, seen = ManualClock(), list[Scope | None]()
+    pacing = ProcessPacing(clock)
+    pacing.hold({PACED_SCOPE: None, BROKER: None, TOPIC: PACED_RATE}, float("inf"))
+    limiter = ScopedLimiter(pacing, SCOPES, "orders", lambda: None, Observed())
+
+    class Seeing(PassingTime):
+        def wait(self, timeout: float | None = None) -> bool:
+            seen.append(limiter.waits_for)
+            return super().wait(timeout)
+
+    monkeypatch.setattr(pacing, "_changed", Seeing(clock))
+    take_all(limiter, 3 * SLICE)
+    assert limiter.waits_for is None
+    assert set(seen) == {TOPIC}
 
 
 @pytest.mark.parametrize("rate", [1_000.0, 1e6, 50e6])

@@ -206,6 +206,7 @@ OF_THE_MARKER: Final = {"create_marker", "replace_marker", "replaces_conditional
 READS: Final = {
     "required_kinds": lambda storage: storage.required_kinds,
     "reading_costs": lambda storage: storage.reading_costs,
+    "slow_downs": lambda storage: storage.slow_downs,
     "require_copyable": lambda storage: storage.require_copyable(METADATA),
     "custom_metadata": lambda storage: storage.custom_metadata(METADATA, 1000),
     "stat_log_segment": lambda storage: storage.stat_log_segment(METADATA),

@@ -2,9 +2,11 @@
 
 import io
 from dataclasses import replace
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
+from botocore.client import BaseClient
 from botocore.exceptions import (
     ClientError,
     ConnectTimeoutError,
@@ -16,6 +18,7 @@ from botocore.exceptions import (
     ReadTimeoutError,
     SSLError,
 )
+from botocore.hooks import HierarchicalEmitter
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -38,6 +41,7 @@ from include.tiering.remote_storage.object_store import BLOCK_BYTES, BytesSource
 from include.tiering.remote_storage.s3.client import (
     PacedBody,
     SendingFailed,
+    SlowDowns,
     crc32c_of_part,
     is_retriable_code,
     translated,
@@ -48,6 +52,23 @@ from include.tiering.remote_storage.segment_storage import SegmentStorage
 from tests.doubles.memory_source import ShrinkingSource
 from tests.doubles.partial import Partial
 from tests.doubles.stored_log import CountingLimiter, some_bytes, some_metadata
+
+# Responses that ask for fewer requests.
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "count"),
+    [(503, "ServiceUnavailable", 1), (429, "", 1), (400, "Throttling", 1), (200, "", 0), (500, "InternalError", 0)],
+)
+def test_which_responses_ask_for_fewer_requests(status: int, code: str, count: int) -> None:
+    events = HierarchicalEmitter()
+    slow_downs = SlowDowns(cast(BaseClient, SimpleNamespace(meta=SimpleNamespace(events=events))))
+    parsed = {"ResponseMetadata": {"HTTPStatusCode": status}, "Error": {"Code": code}}
+    answers = events.emit("needs-retry.s3.PutObject", response=(None, parsed), attempts=1)
+    answers += events.emit("needs-retry.s3.PutObject", response=None, attempts=1)
+    assert slow_downs.count == count
+    assert [answer for _, answer in answers] == [None, None], "any other answer would be taken for a delay"
+
 
 # The body that paces: blocks, rewinds, errors that end a request at once.
 

@@ -6,8 +6,11 @@ import pytest
 
 from include.tiering.clock import SystemClock
 from include.tiering.errors import LeaseLostError, MetadataUnavailableError, RemoteMetadataError, SendingStoppedError
+from include.tiering.kafka.log_dirs.contract import ReplicaId
+from include.tiering.model.ownership import Fence
+from include.tiering.model.segments import TopicIdPartition, Uuid
 from include.tiering.runs.batch import BatchHeartbeat, CancellationToken
-from include.tiering.runs.contract import BatchProgress
+from include.tiering.runs.contract import BatchProgress, Lease
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.partial import Partial
 from tests.doubles.patience import PATIENCE_SECONDS
@@ -57,6 +60,36 @@ def test_a_store_that_is_away_is_survived():
 
 def test_an_error_that_ends_the_heartbeat_ends_the_sending():
     assert "heartbeat failed" in str(stop_reason_after(RemoteMetadataError("file is not a database")))
+
+
+def test_a_lease_that_was_taken_right_before_the_store_went_away_is_not_renewed(clock, cancellation):
+    """The batch does not know of it, and would never give it back."""
+    renewed = []
+
+    class Taking(Work):
+        def renew(self, lease: Lease, *, lease_ms: int) -> Lease:
+            renewed.append(lease)
+            return lease
+
+    work, lease_ms = Taking(MetadataUnavailableError("away")), 30_000
+    identity = BatchProgress("run", "run/0", None, "host", 1, "", 0, 0, 0.0, False)
+    heartbeat = BatchHeartbeat(
+        work, cancellation, clock, identity=identity, lease_ms=lease_ms, parent_alive=lambda: True
+    )
+    partition = TopicIdPartition(Uuid(bytes(15) + b"1"), 0, "orders")
+    lease = Lease(
+        run_id="run",
+        batch_id="run/0",
+        fence=Fence(partition, 1),
+        expires_at_ms=lease_ms,
+        replica_id=ReplicaId(partition, 1, ""),
+    )
+    heartbeat.beat()
+    with pytest.raises(MetadataUnavailableError):
+        heartbeat.claim(lambda: lease)
+    clock.advance(lease_ms / 1000)
+    heartbeat.beat()
+    assert renewed == []
 
 
 # The token is cancelled on stop, on a lost lease, and on a pause that lasts.

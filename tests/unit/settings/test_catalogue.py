@@ -65,6 +65,8 @@ DEFAULTS = {
     "airflow.token": "unset",
     "tiering.copier.batch.max.seconds": "600",
     "tiering.copier.max.batches": "16",
+    "tiering.copier.max.transfers": "16",
+    "tiering.copier.total.max.transfers": "256",
     "tiering.copier.lease.ms": "30000",
     "tiering.copy.fairness.enable": "true",
     "queued.max.requests": "500",

@@ -104,6 +104,8 @@ class FileObjectStore:
         self._min_free_bytes = min_free_bytes
         self._random_bytes = random_bytes
 
+    slow_downs: Final = 0
+
     def describe(self) -> str:
         """See `ObjectStore.describe`."""
         return self._root.as_uri()

@@ -22,7 +22,7 @@ contain the error code and the place, never the message text of a server, which 
 import contextlib
 import io
 from collections.abc import Iterator
-from typing import Final
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 import boto3
@@ -63,6 +63,8 @@ from include.tiering.remote_storage.object_store import BLOCK_BYTES, S3Credentia
 from include.tiering.settings.fields import check_endpoint_url
 
 DEFAULT_REGION = "us-east-1"
+MAX_CONNECTIONS: Final = 64
+"""So many connections are kept for the next request: at least as many as requests are ever sent side by side."""
 USER_AGENT = f"kafka-tiering-operations boto3/{boto3.__version__}"
 
 
@@ -109,6 +111,7 @@ def _client_of(
             connect_timeout=10,
             read_timeout=60,
             tcp_keepalive=True,
+            max_pool_connections=MAX_CONNECTIONS,
             user_agent=USER_AGENT,
             s3={
                 "payload_signing_enabled": False,
@@ -245,20 +248,15 @@ _DENIED: Final = frozenset(
     }
 )
 _FULL: Final = frozenset({"QuotaExceeded", "InsufficientStorage", "StorageFull", "XMinioStorageFull"})
-_UNAVAILABLE: Final = frozenset(
-    {
-        "ConditionalRequestConflict",
-        "IncompleteBody",
-        "InternalError",
-        "OperationAborted",
-        "RequestTimeout",
-        "ServiceUnavailable",
-        "SlowDown",
-        "Throttling",
-        "ThrottlingException",
-        "TooManyRequests",
-    }
-)
+_SLOW_DOWN: Final = frozenset({"SlowDown", "Throttling", "ThrottlingException", "TooManyRequests"})
+_UNAVAILABLE: Final = _SLOW_DOWN | {
+    "ConditionalRequestConflict",
+    "IncompleteBody",
+    "InternalError",
+    "OperationAborted",
+    "RequestTimeout",
+    "ServiceUnavailable",
+}
 
 
 def error_code(error: ClientError) -> str:
@@ -272,6 +270,21 @@ def http_status(error: ClientError) -> int:
 def was_retried(error: ClientError) -> bool:
     """Return whether an earlier try of the same request may have succeeded with its response lost."""
     return int(error.response.get("ResponseMetadata", {}).get("RetryAttempts", 0)) > 0
+
+
+class SlowDowns:
+    """Counts the responses by which the server asked for fewer requests, each try of a request included."""
+
+    def __init__(self, client: BaseClient) -> None:
+        self.count = 0
+        client.meta.events.register_first("needs-retry.s3", self._note)
+
+    def _note(self, response: tuple[Any, dict[str, Any]] | None = None, **_: object) -> None:
+        """Count one response. Return None: botocore takes any other value for the seconds to wait before a retry."""
+        parsed = {} if response is None else response[1]
+        status = parsed.get("ResponseMetadata", {}).get("HTTPStatusCode")
+        if status in (429, 503) or parsed.get("Error", {}).get("Code") in _SLOW_DOWN:
+            self.count += 1
 
 
 def is_retriable_code(code: str) -> bool:

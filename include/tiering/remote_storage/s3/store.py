@@ -51,6 +51,7 @@ from include.tiering.remote_storage.object_store import (
 )
 from include.tiering.remote_storage.s3.client import (
     PacedBody,
+    SlowDowns,
     crc32c_of_part,
     error_code,
     http_status,
@@ -99,10 +100,16 @@ class S3ObjectStore:
             endpoint_url=endpoint_url, region=region, credentials=credentials, max_attempts=max_attempts
         )
         BoundedAnswers(self._client, ["DeleteObjects"])
+        self._slow_downs = SlowDowns(self._client)
 
     def describe(self) -> str:
         """See `ObjectStore.describe`."""
         return f"s3://{self._bucket}/{self._prefix}"
+
+    @property
+    def slow_downs(self) -> int:
+        """See `ObjectStore.slow_downs`."""
+        return self._slow_downs.count
 
     def put(
         self,

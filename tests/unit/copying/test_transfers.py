@@ -1,0 +1,187 @@
+"""How many transfers a batch may have in flight."""
+
+from collections import Counter
+from collections.abc import Sequence
+from concurrent.futures import Future
+
+import pytest
+
+from include.tiering.clock import SystemClock
+from include.tiering.copying.transfers import (
+    BATCH_BOUND,
+    BUSY_CORES,
+    PARTITION_BOUND,
+    RECOVERY_SECONDS,
+    WINDOW_SECONDS,
+    InFlight,
+    LeasedPartition,
+    Settlement,
+    Transfer,
+    TransferLimit,
+)
+from include.tiering.kafka.log_dirs.contract import ReplicaId
+from include.tiering.model.ownership import Fence
+from include.tiering.quotas.contract import Scope, copy_scopes
+from include.tiering.quotas.topic_quotas import Admission
+from include.tiering.runs.batch import CancellationToken, HeldLease
+from include.tiering.runs.contract import Lease, PlannedSegment
+from tests.doubles.manual_clock import ManualClock
+from tests.doubles.segments import partition_of
+from tests.doubles.stored_log import CountingLimiter
+
+OF_TOTAL, OF_BROKER, OF_TOPIC = copy_scopes(1, "orders")
+SENDING = None
+A_WINDOW = WINDOW_SECONDS * 1.01
+
+
+def partition_of_topic(topic: str, broker_id: int = 1) -> LeasedPartition:
+    partition = partition_of(topic)
+    lease = Lease(
+        run_id="run",
+        batch_id="run/0",
+        replica_id=ReplicaId(partition, broker_id, "dir"),
+        fence=Fence(partition, 1),
+        expires_at_ms=0,
+    )
+    return LeasedPartition(HeldLease(lease, CancellationToken(ManualClock()), lease))
+
+
+def a_transfer(waits_for: Scope | None = SENDING) -> Transfer:
+    admission = Admission(1, "orders", 1000, 10, metered=False)
+    return Transfer(PlannedSegment(0, 9, 1000), CountingLimiter(waits_for=waits_for), admission)
+
+
+class Growing:
+    """A limit, and a clock that moves on."""
+
+    def __init__(self, most: int = 16) -> None:
+        self.clock = ManualClock()
+        self.limit = TransferLimit(self.clock, most=most)
+
+    @classmethod
+    def to(cls, most: int) -> "Growing":
+        """A limit that has as many slots as it may have."""
+        growing = cls(most)
+        while growing.after() < most:
+            pass
+        return growing
+
+    def after(self, seconds: float = A_WINDOW, *, cores: float = 0.1, slow_downs: int = 0) -> int:
+        """Return how many transfers may be in flight after this time with this use of the machine."""
+        self.clock.advance(seconds)
+        self.clock.used_seconds += cores * seconds
+        transfers = 0
+        while self.limit.allows_another(InFlight(transfers, 0, Counter({SENDING: transfers})), slow_downs, None):
+            transfers += 1
+        return transfers
+
+    def allows(
+        self, by_quota: Sequence[Scope | None], partition: LeasedPartition | None = None, *, waiting_for_turn: int = 0
+    ) -> bool:
+        in_flight = InFlight(len(by_quota) + waiting_for_turn, 0, Counter(by_quota))
+        return self.limit.allows_another(in_flight, 0, partition)
+
+
+def test_the_number_doubles_with_each_window_up_to_the_limit():
+    growing = Growing(most=6)
+    assert [growing.after(0.0), *(growing.after() for _ in range(4))] == [1, 2, 4, 6, 6]
+
+
+def test_a_window_that_is_not_over_changes_nothing():
+    growing = Growing()
+    assert [growing.after(WINDOW_SECONDS * 0.4), growing.after(WINDOW_SECONDS * 0.4)] == [1, 1]
+
+
+@pytest.mark.parametrize(("cores", "allowed"), [(BUSY_CORES + 0.01, 1), (BUSY_CORES - 0.01, 2)])
+def test_a_process_that_uses_a_core_begins_no_more(cores, allowed):
+    assert Growing().after(cores=cores) == allowed
+
+
+def test_transfers_that_wait_for_a_quota_are_enough_for_the_segments_it_applies_to():
+    growing = Growing.to(16)
+    assert growing.allows([OF_TOTAL, *3 * [SENDING]])
+    assert not growing.allows([OF_TOTAL, OF_TOTAL])
+    assert not growing.allows([OF_TOTAL, OF_TOTAL], partition_of_topic("payments"))
+    assert growing.allows([OF_TOPIC, OF_TOPIC])
+    assert growing.allows([OF_TOPIC, OF_TOPIC], partition_of_topic("payments"))
+    assert not growing.allows([OF_TOPIC, OF_TOPIC], partition_of_topic("orders"))
+    assert not growing.allows([OF_BROKER, OF_BROKER], partition_of_topic("payments"))
+    assert growing.allows([OF_BROKER, OF_BROKER], partition_of_topic("payments", broker_id=2))
+
+
+def test_a_transfer_that_waits_for_a_narrow_quota_needs_no_slot_beside_other_topics():
+    growing = Growing.to(4)
+    assert growing.allows([OF_TOPIC, *3 * [SENDING]], partition_of_topic("payments"))
+    assert not growing.allows([OF_TOPIC, *3 * [SENDING]], partition_of_topic("orders"))
+    assert not growing.allows(4 * [SENDING], partition_of_topic("payments"))
+
+
+def test_a_transfer_that_waits_for_its_turn_needs_no_slot():
+    growing = Growing.to(4)
+    assert growing.allows(3 * [SENDING], waiting_for_turn=5)
+    assert not growing.allows(4 * [SENDING])
+
+
+def test_all_that_is_in_flight_together_is_bounded():
+    growing = Growing.to(4)
+    assert growing.allows([SENDING], waiting_for_turn=4 * BATCH_BOUND - 2)
+    assert not growing.allows([SENDING], waiting_for_turn=4 * BATCH_BOUND - 1)
+
+
+def test_what_is_in_flight_of_one_partition_is_bounded():
+    growing, partition = Growing.to(4), partition_of_topic("orders")
+    partition.in_flight.extend(a_transfer() for _ in range(4 * PARTITION_BOUND - 1))
+    assert growing.allows([SENDING], partition)
+    partition.in_flight.append(a_transfer())
+    assert not growing.allows([SENDING], partition)
+
+
+def test_a_partition_that_lacks_a_slot_is_not_held_back():
+    growing, partition = Growing.to(4), partition_of_topic("orders")
+    assert not growing.allows([OF_TOPIC, *3 * [SENDING]], partition)
+    assert not growing.limit.is_held_back(InFlight(4, 0, Counter([OF_TOPIC, *3 * [SENDING]])), partition)
+    assert growing.limit.is_held_back(InFlight(2, 0, Counter([OF_TOPIC, OF_TOPIC])), partition)
+
+
+def test_what_a_batch_has_in_flight_is_counted():
+    orders, payments = partition_of_topic("orders"), partition_of_topic("payments")
+    orders.in_flight.extend([a_transfer(OF_TOPIC), a_transfer(OF_TOPIC), a_transfer(OF_TOTAL)])
+    orders.in_flight[-1].waits_for_turn = True
+    payments.settlement = Settlement((), Future())
+    counted = InFlight.of([orders, payments])
+    assert (counted.total, counted.size_bytes) == (4, 3000)
+    assert counted.by_quota == {OF_TOPIC: 2, SENDING: 1}
+    assert counted.exhausted == {OF_TOPIC}
+
+
+def test_a_store_that_asks_for_it_gets_half_at_once_and_one_more_each_second():
+    growing = Growing()
+    for _ in range(4):
+        growing.after()
+    assert growing.after() == 16
+    assert growing.after(slow_downs=1) == 8
+    assert growing.after(slow_downs=40) == 8
+    assert growing.after(RECOVERY_SECONDS * 1.01, slow_downs=40) == 9
+    assert growing.after(RECOVERY_SECONDS * 1.01, slow_downs=40) == 10
+    assert growing.after(RECOVERY_SECONDS * 1.01, slow_downs=41) == 5
+
+
+def test_what_the_store_asked_for_before_the_batch_does_not_count():
+    growing = Growing()
+    assert growing.after(slow_downs=7) == 2
+
+
+def test_the_limit_may_be_lowered_while_transfers_are_in_flight():
+    growing = Growing()
+    for _ in range(4):
+        growing.after()
+    growing.limit.most = 3
+    assert growing.after() == 3
+
+
+def test_the_clock_of_this_host_counts_the_time_of_its_processes():
+    clock = SystemClock()
+    before = clock.process_seconds()
+    while clock.process_seconds() == before:
+        sum(range(10_000))
+    assert clock.process_seconds() > before

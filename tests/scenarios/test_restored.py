@@ -250,9 +250,12 @@ def test_an_expiration_keeps_the_only_copy(world: SetBack) -> None:
     run, result = world.archive.expire()
     assert world.is_stored()
     assert result is not None
-    assert [(one.outcome, one.error) for one in run.items] == [(DeletionOutcome.SKIPPED, "UnprovedReplacementError")]
-    (held,) = result.held
-    assert f"no other copy that passed verification has offsets {world.sent.start_offset}.." in str(held.message)
+    assert {(one.outcome, one.error) for one in run.items} == {(DeletionOutcome.SKIPPED, "UnprovedReplacementError")}
+    assert [
+        one
+        for one in result.held
+        if f"no other copy that passed verification has offsets {world.sent.start_offset}.." in str(one.message)
+    ]
     world.archive.copy()
     assert world.segments()[1].remote_log_segment_id == world.sent.remote_log_segment_id
 

@@ -337,8 +337,8 @@ class CopyBatch:
     ) -> CopiedSegment:
         """Copy one segment, in a thread of its own."""
         planned, limiter = transfer.planned, transfer.limiter
-        turn = None if before is None else partial(transfer.wait_for_turn, before, self._changed.set)
-        with self._heartbeat.counting(planned.size_bytes) as on_sent:
+        turn = None if before is None else partial(transfer.wait_for_turn, before, self._clock, self._changed.set)
+        with transfer.noting_use(self._clock), self._heartbeat.counting(planned.size_bytes) as on_sent:
             return self._copier.copy(
                 lease.replica_id, planned, highest, fence=lease.fence, limiter=limiter, on_sent=on_sent, turn=turn
             )
@@ -364,6 +364,8 @@ class CopyBatch:
                     self._heartbeat.add_planned(-transfer.planned.size_bytes)
                 raise
             self._copied.append(copied)
+            if transfer.use is not None:
+                self._limit.note_end(transfer.use)
             try:
                 self._topic_quotas.accepted(transfer.admission)
                 outcome, segment_id = SegmentOutcome.COPIED, str(copied.segment_id.id)

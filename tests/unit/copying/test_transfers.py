@@ -1,8 +1,10 @@
 """How many transfers a batch may have in flight."""
 
+import threading
 from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import Future
+from pathlib import Path
 
 import pytest
 
@@ -15,10 +17,12 @@ from include.tiering.copying.transfers import (
     WINDOW_SECONDS,
     InFlight,
     LeasedPartition,
+    ProcessorUse,
     Settlement,
     Transfer,
     TransferLimit,
 )
+from include.tiering.errors import TieringError
 from include.tiering.kafka.log_dirs.contract import ReplicaId
 from include.tiering.model.ownership import Fence
 from include.tiering.quotas.contract import Scope, copy_scopes
@@ -179,9 +183,68 @@ def test_the_limit_may_be_lowered_while_transfers_are_in_flight():
     assert growing.after() == 3
 
 
+@pytest.mark.parametrize(
+    ("busy_seconds", "idle_seconds", "transfers"),
+    [(0.023, 0.007, 1), (0.023, 0.020, 2), (0.023, 0.250, 22), (0.02, -0.001, 1), (0.0, 0.0, 1), (0.0, 0.1, 200_000)],
+)
+def test_transfers_are_useful_that_fill_the_waits_of_one_twice(busy_seconds, idle_seconds, transfers):
+    assert ProcessorUse(busy_seconds, idle_seconds).useful_transfers == transfers
+
+
+def test_a_near_store_gets_no_more_transfers_than_are_useful():
+    growing = Growing.to(8)
+    growing.limit.note_end(ProcessorUse(busy_seconds=0.02, idle_seconds=0.03))
+    assert growing.after() == 3
+    growing.limit.note_end(ProcessorUse(busy_seconds=0.02, idle_seconds=0.0))
+    assert growing.after() == 1
+    for _ in range(30):
+        growing.limit.note_end(ProcessorUse(busy_seconds=0.01, idle_seconds=0.2))
+    assert growing.after() == 8
+
+
+def test_the_use_of_a_transfer_leaves_out_its_waits_for_the_quota_and_for_its_turn():
+    clock, transfer, before = ManualClock(), a_transfer(), Future()
+    before.set_result(None)
+    with transfer.noting_use(clock):
+        clock.advance(5.0)
+        clock.used_seconds += 2.0
+        transfer.limiter.waited_seconds = 1.0
+        transfer.wait_for_turn(before, clock, lambda: clock.advance(0.5))
+    assert transfer.use == ProcessorUse(busy_seconds=2.0, idle_seconds=2.0)
+
+
+def test_the_use_of_a_transfer_that_fails_is_not_noted():
+    transfer = a_transfer()
+    with pytest.raises(TieringError), transfer.noting_use(ManualClock()):
+        raise TieringError("refused")
+    assert transfer.use is None
+
+
 def test_the_clock_of_this_host_counts_the_time_of_its_processes():
     clock = SystemClock()
     before = clock.process_seconds()
     while clock.process_seconds() == before:
         sum(range(10_000))
     assert clock.process_seconds() > before
+
+
+def test_the_clock_of_this_host_counts_the_time_of_the_calling_thread():
+    clock = SystemClock()
+    before, process_before = clock.thread_seconds(), clock.process_seconds()
+    while clock.process_seconds() - process_before < 0.05:
+        sum(range(10_000))
+    ran = clock.thread_seconds() - before
+    assert 0.04 < ran < 60
+    of_others = []
+    thread = threading.Thread(target=lambda: of_others.append(clock.thread_seconds()))
+    thread.start()
+    thread.join()
+    assert of_others[0] < before + ran
+
+
+def test_without_the_times_of_the_host_the_clock_counts_what_the_thread_ran(monkeypatch):
+    monkeypatch.setattr("include.tiering.clock._OF_THIS_THREAD", Path("/proc/thread-self/none"))
+    before = SystemClock().thread_seconds()
+    while SystemClock().thread_seconds() == before:
+        sum(range(10_000))
+    assert SystemClock().thread_seconds() > before

@@ -1,6 +1,7 @@
 """Copying: plan runs, run their batches, report on a run, and record decisions about offsets."""
 
 from collections.abc import Callable, Collection, Iterable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from include.tiering.clock import Clock
@@ -16,6 +17,7 @@ from include.tiering.copying.plan_copy import CopyPlanner
 from include.tiering.copying.plan_replacements import record_losses
 from include.tiering.copying.report import CopyRun
 from include.tiering.copying.run_scope import AS_CONFIGURED, RunScope
+from include.tiering.errors import SettingError
 from include.tiering.kafka.cluster.contract import ClusterMetadata
 from include.tiering.kafka.log_dirs.contract import LogSource, ScanReport
 from include.tiering.model.ownership import LeaseRole, TopicOwner
@@ -180,13 +182,21 @@ class CopyService:
         from include.tiering.copying.copy_batch import CopyBatch
         from include.tiering.runs.batch import cancellation_and_heartbeat
 
+        limits = self._limits(pool, placement)
+
+        def limits_now() -> "BatchLimits":
+            nonlocal limits
+            with suppress(SettingError):  # Another version may have stored what this one does not accept.
+                limits = self._limits(pool, placement)
+            return limits
+
         cancellation, heartbeat = cancellation_and_heartbeat(
             self._work,
             self._clock,
             run_id,
             batch_id,
             pool=pool,
-            lease_ms=self._effective().copier.lease_ms,
+            lease_ms=limits.lease_ms,
             parent_alive=parent_alive,
         )
         result = CopyBatch(
@@ -198,7 +208,7 @@ class CopyService:
             self._clock,
             run_id=run_id,
             batch_id=batch_id,
-            limits_now=lambda: self._limits(pool, placement),
+            limits_now=limits_now,
             on_copied=on_copied,
             topic_quotas=self._topic_quotas(),
             claim=self._ownership.claim,

@@ -141,13 +141,22 @@ def test_a_batch_that_runs_reads_the_limits_of_its_transfers_again(tmp_path, mon
             names = ("tiering.copier.max.transfers", "tiering.copier.total.max.transfers", "queued.max.bytes")
             app.configs.alter(ALL_BROKERS, dict(zip(names, ("2", "30", "400"), strict=True)), author="test")
             read.append(self._limits_now())
+            monkeypatch.setattr(app.copying, "_effective", refuse)
+            read.append(self._limits_now())
             return BatchResult((), (), 0, 0.0, BatchEnd.NO_WORK)
+
+    def refuse():
+        raise SettingError("a later version has stored a value that this one does not accept")
 
     monkeypatch.setattr(copy_batch, "CopyBatch", ChangedMeanwhile)
     with open_app(_settings(tmp_path, log_dir.path, {"TIERING_COPIER__MAX__TRANSFERS": "9"})) as app:
         app.set_up.migrate()
         app.copying.run_batch("run", "run/0")
-    assert [(each.transfers, each.total_transfers, each.queued_bytes) for each in read] == [(9, 256, -1), (2, 30, 400)]
+    assert [(each.transfers, each.total_transfers, each.queued_bytes) for each in read] == [
+        (9, 256, -1),
+        (2, 30, 400),
+        (2, 30, 400),
+    ]
 
 
 def _settings(root: Path, log_dir: Path, environment: dict[str, str]):

@@ -38,6 +38,8 @@ from include.tiering.quotas.topic_quotas import Admission
 from include.tiering.runs.batch import HeldLease
 from include.tiering.runs.contract import Lease, PlannedSegment
 
+MOST_TRANSFERS: Final = 16
+"""The setting is at most this number."""
 PARTITION_BOUND: Final = 2
 BATCH_BOUND: Final = 3
 _OF_ANY_PARTITION: Final = (Scope(QuotaKind.COPY, QuotaLevel.TOTAL),)
@@ -251,9 +253,8 @@ class TransferLimit:
 
     def __init__(self, clock: Clock, *, most: int, most_bytes: int = NO_BYTE_BOUND) -> None:
         self._clock = clock
-        self.most = most
-        """There are never more slots; may be changed at any time."""
-        self._most_bytes = most_bytes
+        self.most, self.most_bytes = most, most_bytes
+        """There are never more slots, and no transfer begins above these bytes; both may be changed at any time."""
         self._slots = 1
         self._measured_at = clock.monotonic()
         self._used_seconds = clock.process_seconds()
@@ -272,7 +273,7 @@ class TransferLimit:
         self._note_slow_downs(slow_downs)
         if not in_flight.total:
             return True
-        has_bytes = in_flight.size_bytes >= self._most_bytes != NO_BYTE_BOUND
+        has_bytes = in_flight.size_bytes >= self.most_bytes != NO_BYTE_BOUND
         is_full = has_bytes or in_flight.total >= BATCH_BOUND * self.most
         if is_full or self.is_held_back(in_flight, partition):
             return False

@@ -25,7 +25,7 @@ from include.tiering.kafka.log_dirs import rules
 from include.tiering.kafka.log_dirs.contract import IneligibleReason
 from include.tiering.model.segments import RemoteLogSegmentId, RemoteLogSegmentState, Uuid
 from include.tiering.segments import sql, sql_changes, sql_partition_state
-from tests.simulation.mutants.mutant import Instead, Mutant, Mutants, Patch, found_one, nothing, refused, said
+from tests.simulation.mutants.mutant import Instead, Mutant, Mutants, Patch, found_one, nothing, refused, said, said_yes
 
 COPYING = Mutants()
 
@@ -38,6 +38,22 @@ _begins = SegmentCopier._new_attempt
 def _without_recheck() -> list[Patch]:
     def instead(self: Any, attempt: Any, opened: Any, checked: Any, **rest: Any) -> Any:
         return _sends(self, attempt, Instead(opened, recheck=nothing), checked, **rest)
+
+    return [(SegmentCopier, "_send_and_finish", instead)]
+
+
+@COPYING.breaks(
+    "look-before-turn",
+    "the source is checked again right before FINISHED",
+    "it is checked before the segments before it are FINISHED",
+)
+def _look_before_turn() -> list[Patch]:
+    def instead(self: Any, attempt: Any, opened: Any, checked: Any, *, wait_for_turn: Any, **rest: Any) -> Any:
+        def waits() -> None:
+            opened.recheck()
+            wait_for_turn()
+
+        return _sends(self, attempt, Instead(opened, recheck=nothing), checked, wait_for_turn=waits, **rest)
 
     return [(SegmentCopier, "_send_and_finish", instead)]
 
@@ -77,9 +93,11 @@ def _failures_ignored() -> list[Patch]:
     "later-copy-first",
     "an abandoned copy is finished in its turn",
     "a later one that is whole is finished before the one that is in parts",
+    said_yes,
 )
 def _later_copies_first() -> list[Patch]:
-    return [(finish_abandoned, "_out_of_turn", nothing)]
+    """Nor are the offsets missed that it leaves out: they are to be copied afterwards."""
+    return [(finish_abandoned, "_out_of_turn", nothing), (finish_abandoned, "not_skipped", lambda *_args: [])]
 
 
 @COPYING.breaks("no-owner", "the owner is checked before FINISHED", "the check is left out")

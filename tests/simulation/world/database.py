@@ -91,9 +91,9 @@ class Database:
         for one in self._going_with[table]:
             self.versions[one] += 1
 
-    def _after_usual(self, _connection: Any, cursor: Any, sql: str, *_: Any) -> None:
-        table = written_table(sql)
-        if table and cursor.rowcount:
+    def _after_usual(self, _connection: Any, _cursor: Any, sql: str, *_: Any) -> None:
+        """Of a statement that returns rows, SQLite does not know yet how many it changed."""
+        if table := written_table(sql):
             self.wrote(table)
 
     def rows(self, query: str, *parameters: object) -> list[tuple[Any, ...]]:

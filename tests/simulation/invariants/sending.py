@@ -111,17 +111,6 @@ class Sending:
             self._watch.broken(
                 "the owner is checked after sending", f"{row} became FINISHED, {process.name} did not ask"
             )
-        self._require_another_look(row, process)
-
-    def _require_another_look(self, before: Row, process: Process) -> None:
-        """What waited for this segment to be FINISHED: its source is looked at from now on."""
-        for row in self._watch.rows.known.values():
-            is_waiting = row.state == STARTED and row.segment_id in self._completed
-            if is_waiting and row.place == before.place and row.fencing_token == before.fencing_token:
-                opened = self._world.opened.get((process, row.topic_id_partition, row.start_offset))
-                reason = None if opened is None else self._changed_since_opened(opened)
-                if reason:
-                    self._spoiled[row.segment_id] = (process, reason, opened)
 
     def deletion_began(self, row: Row, process: Process | None) -> None:
         """Of what was FINISHED."""

@@ -42,22 +42,6 @@ def _without_recheck() -> list[Patch]:
     return [(SegmentCopier, "_send_and_finish", instead)]
 
 
-@COPYING.breaks(
-    "look-before-turn",
-    "the source is checked again right before FINISHED",
-    "it is checked before the segments before it are FINISHED",
-)
-def _look_before_turn() -> list[Patch]:
-    def instead(self: Any, attempt: Any, opened: Any, checked: Any, *, wait_for_turn: Any, **rest: Any) -> Any:
-        def waits() -> None:
-            opened.recheck()
-            wait_for_turn()
-
-        return _sends(self, attempt, Instead(opened, recheck=nothing), checked, wait_for_turn=waits, **rest)
-
-    return [(SegmentCopier, "_send_and_finish", instead)]
-
-
 @COPYING.breaks("no-verify", "FINISHED after the store proved what it has", "the store's checksum is not checked")
 def _finished_before_verify() -> list[Patch]:
     return [(copy_segment, "require_stored", nothing)]

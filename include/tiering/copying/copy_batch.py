@@ -339,12 +339,10 @@ class CopyBatch:
         self, lease: Lease, transfer: Transfer, highest: int | None, before: Future[CopiedSegment] | None
     ) -> CopiedSegment:
         """Copy one segment, in a thread of its own."""
-        planned, limiter = transfer.planned, transfer.limiter
         turn = None if before is None else partial(transfer.wait_for_turn, before, self._clock, self._changed.set)
-        with transfer.noting_use(self._clock), self._heartbeat.counting(planned.size_bytes) as on_sent:
-            return self._copier.copy(
-                lease.replica_id, planned, highest, fence=lease.fence, limiter=limiter, on_sent=on_sent, turn=turn
-            )
+        with transfer.noting_use(self._clock), self._heartbeat.counting(transfer.planned.size_bytes) as on_sent:
+            copy = partial(self._copier.copy, fence=lease.fence, limiter=transfer.limiter, on_sent=on_sent, turn=turn)
+            return copy(lease.replica_id, transfer.planned, highest)
 
     def _collect(self) -> None:
         """Record the transfers that have ended, in the order of their segments, and release partitions without work."""
@@ -367,8 +365,7 @@ class CopyBatch:
                     self._heartbeat.add_planned(-transfer.planned.size_bytes)
                 raise
             self._copied.append(copied)
-            if transfer.use is not None:
-                self._limit.note_end(transfer.use)
+            self._limit.note_end(transfer)
             try:
                 self._topic_quotas.accepted(transfer.admission)
                 outcome, segment_id = SegmentOutcome.COPIED, str(copied.segment_id.id)

@@ -222,11 +222,11 @@ class ProcessorUse:
 
     @property
     def useful_transfers(self) -> int:
-        """How many such transfers side by side keep one thread busy.
+        """How many such transfers side by side keep one thread busy: those that fill the waits of one with their work.
 
-        Those that fill the waits of one with their work, twice, because waits vary. With a near store that is one.
+        That number is doubled, because waits vary. It is at least two: one is checked while another is sent.
         """
-        return max(1, round(2 * self.idle_seconds / max(self.busy_seconds, 1e-6)))
+        return max(2, round(2 * self.idle_seconds / max(self.busy_seconds, 1e-6)))
 
     def then(self, next_one: "ProcessorUse") -> "ProcessorUse":
         """Return the use of all of these transfers, of which the latest count most."""
@@ -245,6 +245,9 @@ WINDOW_SECONDS: Final = 0.03
 BUSY_CORES: Final = 0.8
 """A process that used this much of a core, or more, is limited by this machine."""
 
+KNOWN_SECONDS: Final = 1.0
+"""So long after the end of a transfer the use of the processor counts as known."""
+
 RECOVERY_SECONDS: Final = 1.0
 
 
@@ -259,6 +262,7 @@ class TransferLimit:
         self._measured_at = clock.monotonic()
         self._used_seconds = clock.process_seconds()
         self._use: ProcessorUse | None = None
+        self._noted_at = clock.monotonic()
         self._slow_downs: int | None = None
         self._slowed_at: float | None = None
 
@@ -280,12 +284,19 @@ class TransferLimit:
         used = in_flight.slots_used(_scopes_of(partition))
         if used >= self._slots:
             self._grow()
-        useful = self.most if self._use is None else self._use.useful_transfers
-        return used < min(self._slots, self.most, useful)
+        return used < min(self._slots, self.most, self._useful_transfers())
 
-    def note_end(self, use: ProcessorUse) -> None:
+    def note_end(self, transfer: Transfer) -> None:
         """Take into account how a transfer used the processor that has copied its segment."""
-        self._use = use if self._use is None else self._use.then(use)
+        if transfer.use is not None:
+            self._use = transfer.use if self._use is None else self._use.then(transfer.use)
+            self._noted_at = self._clock.monotonic()
+
+    def _useful_transfers(self) -> int:
+        """Return how many are useful; that is not known if none has ended for a while, because they may be stuck."""
+        if self._use is None or self._clock.monotonic() - self._noted_at > KNOWN_SECONDS:
+            return self.most
+        return self._use.useful_transfers
 
     def is_held_back(self, in_flight: InFlight, partition: LeasedPartition | None) -> bool:
         """Return whether a partition has to wait although there may be slots for others.

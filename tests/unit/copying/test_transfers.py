@@ -9,9 +9,11 @@ from pathlib import Path
 import pytest
 
 from include.tiering.clock import SystemClock
+from include.tiering.copying.copy_segment import CopiedSegment
 from include.tiering.copying.transfers import (
     BATCH_BOUND,
     BUSY_CORES,
+    KNOWN_SECONDS,
     PARTITION_BOUND,
     RECOVERY_SECONDS,
     WINDOW_SECONDS,
@@ -25,12 +27,13 @@ from include.tiering.copying.transfers import (
 from include.tiering.errors import TieringError
 from include.tiering.kafka.log_dirs.contract import ReplicaId
 from include.tiering.model.ownership import Fence
+from include.tiering.model.segments import RemoteLogSegmentId
 from include.tiering.quotas.contract import Scope, copy_scopes
 from include.tiering.quotas.topic_quotas import Admission
 from include.tiering.runs.batch import CancellationToken, HeldLease
 from include.tiering.runs.contract import Lease, PlannedSegment
 from tests.doubles.manual_clock import ManualClock
-from tests.doubles.segments import partition_of
+from tests.doubles.segments import partition_of, uuid
 from tests.doubles.stored_log import CountingLimiter
 
 OF_TOTAL, OF_BROKER, OF_TOPIC = copy_scopes(1, "orders")
@@ -78,6 +81,11 @@ class Growing:
         while self.limit.allows_another(InFlight(transfers, 0, Counter({SENDING: transfers})), slow_downs, None):
             transfers += 1
         return transfers
+
+    def ends(self, busy_seconds: float, idle_seconds: float) -> None:
+        transfer = a_transfer()
+        transfer.use = ProcessorUse(busy_seconds, idle_seconds)
+        self.limit.note_end(transfer)
 
     def allows(
         self, by_quota: Sequence[Scope | None], partition: LeasedPartition | None = None, *, waiting_for_turn: int = 0
@@ -185,7 +193,7 @@ def test_the_limit_may_be_lowered_while_transfers_are_in_flight():
 
 @pytest.mark.parametrize(
     ("busy_seconds", "idle_seconds", "transfers"),
-    [(0.023, 0.007, 1), (0.023, 0.020, 2), (0.023, 0.250, 22), (0.02, -0.001, 1), (0.0, 0.0, 1), (0.0, 0.1, 200_000)],
+    [(0.023, 0.007, 2), (0.023, 0.035, 3), (0.023, 0.250, 22), (0.02, -0.001, 2), (0.0, 0.0, 2), (0.0, 0.1, 200_000)],
 )
 def test_transfers_are_useful_that_fill_the_waits_of_one_twice(busy_seconds, idle_seconds, transfers):
     assert ProcessorUse(busy_seconds, idle_seconds).useful_transfers == transfers
@@ -193,22 +201,25 @@ def test_transfers_are_useful_that_fill_the_waits_of_one_twice(busy_seconds, idl
 
 def test_a_near_store_gets_no_more_transfers_than_are_useful():
     growing = Growing.to(8)
-    growing.limit.note_end(ProcessorUse(busy_seconds=0.02, idle_seconds=0.03))
+    growing.ends(busy_seconds=0.02, idle_seconds=0.03)
     assert growing.after() == 3
-    growing.limit.note_end(ProcessorUse(busy_seconds=0.02, idle_seconds=0.0))
-    assert growing.after() == 1
+    growing.ends(busy_seconds=0.02, idle_seconds=0.0)
+    assert growing.after() == 2
+    assert growing.after(KNOWN_SECONDS * 0.9) == 2
+    assert growing.after(KNOWN_SECONDS * 0.2) == 8  # no transfer has ended for a while: those in flight may be stuck
     for _ in range(30):
-        growing.limit.note_end(ProcessorUse(busy_seconds=0.01, idle_seconds=0.2))
+        growing.ends(busy_seconds=0.01, idle_seconds=0.2)
     assert growing.after() == 8
 
 
 def test_the_use_of_a_transfer_leaves_out_its_waits_for_the_quota_and_for_its_turn():
-    clock, transfer, before = ManualClock(), a_transfer(), Future()
-    before.set_result(None)
+    clock, limiter, before = ManualClock(), CountingLimiter(), Future[CopiedSegment]()
+    transfer = Transfer(PlannedSegment(0, 9, 1000), limiter, Admission(1, "orders", 1000, 10, metered=False))
+    before.set_result(CopiedSegment(RemoteLogSegmentId(partition_of(), uuid(1)), 0, 9, 1000, 1200))
     with transfer.noting_use(clock):
         clock.advance(5.0)
         clock.used_seconds += 2.0
-        transfer.limiter.waited_seconds = 1.0
+        limiter.waited_seconds = 1.0
         transfer.wait_for_turn(before, clock, lambda: clock.advance(0.5))
     assert transfer.use == ProcessorUse(busy_seconds=2.0, idle_seconds=2.0)
 

@@ -7,8 +7,10 @@ their results apart. Memory is what the process had at its peak above what it ha
 """
 
 import json
+import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from typing import Any
 from unittest import mock
 
@@ -21,6 +23,14 @@ from include.tiering.model.segments import Depth
 from include.tiering.settings import load_settings
 from include.tiering.verification.measures import SegmentMeasure
 from include.tiering.verification.verify_planned import ToMeasure
+
+
+def verify_once(environment: Mapping[str, str]) -> dict[str, Any]:
+    """Run this module in a process of its own; return its account."""
+    command = [sys.executable, "-m", "benchmarks.verify_once"]
+    done = subprocess.run(command, env=dict(environment), stdout=subprocess.PIPE, check=True)
+    account: dict[str, Any] = json.loads(done.stdout)
+    return account
 
 
 def main() -> None:

@@ -22,7 +22,7 @@ from include.tiering.remote_storage import parallel_reads as module
 from include.tiering.remote_storage.file.store import FileObjectStore
 from include.tiering.remote_storage.layouts.aiven import AivenLayout
 from include.tiering.remote_storage.layouts.aiven_form import AivenForm
-from include.tiering.remote_storage.parallel_reads import in_order, plan_ranges, read_ranges
+from include.tiering.remote_storage.parallel_reads import Reading, in_order, plan_ranges, read_ranges
 from include.tiering.remote_storage.segment_storage import SegmentStorage
 from include.tiering.verification.measure_segment import measure_segment
 from include.tiering.verification.measures import SegmentMeasure
@@ -122,8 +122,8 @@ def test_planned_ranges_follow_each_other_and_none_is_too_large(first: int, size
 def test_results_come_in_order_up_to_the_first_error(failing: set[int], tasks: int, at_once: int, ahead: int) -> None:
     begun, lock = set[int](), threading.Lock()
 
-    def task(number: int) -> Callable[[Callable[[], None]], int]:
-        def run(_: Callable[[], None]) -> int:
+    def task(number: int) -> Callable[[Reading], int]:
+        def run(_: Reading) -> int:
             with lock:
                 begun.add(number)
             if number in failing:
@@ -134,7 +134,7 @@ def test_results_come_in_order_up_to_the_first_error(failing: set[int], tasks: i
 
     found: list[int] = []
     first_failing = min((number for number in failing if number < tasks), default=None)
-    results = in_order((task(number) for number in range(tasks)), at_once=at_once, ahead=ahead)
+    results = in_order([task(number) for number in range(tasks)], at_once=at_once, ahead=ahead)
     if first_failing is None:
         found.extend(results)
         assert found == list(range(tasks))

@@ -21,10 +21,10 @@ from include.tiering.errors import RemoteChecksumError, SettingError, TieringErr
 from include.tiering.formats.record_batch import extend_crc32c
 from include.tiering.model.histories import Divergence, OffsetRange, part_of_history, said_of
 from include.tiering.model.segments import TopicIdPartition
-from include.tiering.quotas.contract import NAMELESS_CLIENT, ByteLimiter, GoOn, QuotaKind, Quotas
+from include.tiering.quotas.contract import NAMELESS_CLIENT, ByteLimiter, QuotaKind, Quotas
 from include.tiering.reading.fetch import FetchedRecords
 from include.tiering.remote_storage.contract import RemoteStorage
-from include.tiering.remote_storage.parallel_reads import in_order, ranges_of_each
+from include.tiering.remote_storage.parallel_reads import Reading, in_order
 from include.tiering.segments.contract import RemoteLogMetadata, SegmentRow
 
 
@@ -108,11 +108,9 @@ def fetch_partition(
     rows = sorted(metadata.list_segments(partition), key=lambda row: (row.metadata.start_offset, -row.history))
     finished = (row for row in rows if row.metadata.is_finished)
     groups = [tuple(group) for _, group in groupby(finished, key=lambda row: row.metadata.start_offset)]
-    segments = min(at_once, len(groups))
-    ranges = min(at_once, ranges_of_each(segments))
-    fetcher = _Fetcher(partition, target, client, storage, quotas, divergences, log_start_offset, ranges)
-    tasks = (bound(fetcher.fetched, group) for group in groups)
-    for fetched in in_order(tasks, at_once=segments, ahead=max(1, len(groups))):
+    fetcher = _Fetcher(partition, target, client, storage, quotas, divergences, log_start_offset)
+    tasks = [bound(fetcher.fetched, group) for group in groups]
+    for fetched in in_order(tasks, at_once=at_once, ahead=len(groups)):
         yield from fetched
 
 
@@ -127,16 +125,15 @@ class _Fetcher:
     quotas: Quotas
     divergences: Sequence[Divergence]
     log_start_offset: int
-    ranges: int
 
-    def fetched(self, rows: Sequence[SegmentRow], go_on: GoOn) -> list[FetchedSegment]:
+    def fetched(self, rows: Sequence[SegmentRow], reading: Reading) -> list[FetchedSegment]:
         """Return the results of FINISHED segments with one start offset."""
         results: list[FetchedSegment] = []
         fetched_history: int | None = None
         for row in rows:
             if row.history == fetched_history:
                 continue
-            result = self._left_out(row) or self._fetch(row, go_on, is_second=fetched_history is not None)
+            result = self._left_out(row) or self._fetch(row, reading, is_second=fetched_history is not None)
             fetched_history = fetched_history if result.path is None else row.history
             results.append(result)
         return results
@@ -152,10 +149,11 @@ class _Fetcher:
             return FetchedSegment(row, None, "; ".join((*said, *(refused or (_BY_EPOCH,)))), by_decision=True)
         return FetchedSegment(row, None, *refused) if refused else None
 
-    def _fetch(self, row: SegmentRow, go_on: GoOn, *, is_second: bool) -> FetchedSegment:
-        limiter = self.quotas.fetch(row.metadata.broker_id, self.partition.topic, self.client, go_on=go_on)
+    def _fetch(self, row: SegmentRow, reading: Reading, *, is_second: bool) -> FetchedSegment:
+        limiter = self.quotas.fetch(row.metadata.broker_id, self.partition.topic, self.client, go_on=reading.go_on)
+        reading.limiter = limiter
         try:
-            path = _fetch_log(row, self.target / _name(row, is_second=is_second), self.storage, limiter, self.ranges)
+            path = _fetch_log(row, self.target / _name(row, is_second=is_second), self.storage, limiter, reading.ranges)
             self.quotas.held_back(QuotaKind.FETCH, limiter.waited_seconds)
         except TieringError as error:
             return FetchedSegment(row, None, str(error))

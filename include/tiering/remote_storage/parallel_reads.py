@@ -11,11 +11,14 @@ uses little of both. Two kinds of work go side by side:
 Every byte is charged to the fetch quota before it is read, as in a sequential read. Bytes arrive in order, and an error
 is raised where a sequential read would raise it: behind all bytes, or all results, before it. Then no further read
 begins. Those under way end at their next grant, within one block, and nobody waits for them: the store may not answer.
+
+What a connection's buffers hold was sent before it was charged. So the reads begin `BEGIN_SECONDS` apart, and none
+begins while `ENOUGH_WAITING` of them wait for a quota: these use it to the full.
 """
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
@@ -28,11 +31,33 @@ from include.tiering.units import MIB
 
 RANGE_BYTES: Final = 16 * MIB
 MOST_RANGES: Final = 4
+BEGIN_SECONDS: Final = 0.03
+ENOUGH_WAITING: Final = 2
+_QUOTA_SECONDS: Final = 0.05
+
+
+@dataclass(slots=True, eq=False)
+class Reading:
+    """What a task is told, and what it tells, about its read.
+
+    Attributes:
+        go_on: raises SendingStoppedError when the result is no longer wanted.
+        ranges: how many ranges of a log the task may read at the same time.
+        limiter: set by the task: what paces its bytes.
+    """
+
+    go_on: GoOn = keep_on
+    ranges: int = 1
+    limiter: ByteLimiter | None = None
+
+    @property
+    def waits_for_quota(self) -> bool:
+        return self.limiter is not None and self.limiter.waits_for is not None
+
 
 _T = TypeVar("_T")
-Task = Callable[[GoOn], _T]
-"""Something to do in a thread. It calls its argument before it reads: this raises SendingStoppedError when the result
-is no longer wanted."""
+Task = Callable[[Reading], _T]
+"""Something to do in a thread."""
 
 
 class ReadRange(Protocol):
@@ -70,7 +95,7 @@ def read_ranges(
         yield from read(key, first, last, limiter=limiter)
         return
     one_at_a_time = threading.Lock()
-    tasks = (partial(_read_whole, partial(read, key, *each), limiter, one_at_a_time) for each in planned)
+    tasks = [partial(_read_whole, partial(read, key, *each), limiter, one_at_a_time) for each in planned]
     for found in in_order(tasks, at_once=at_once, ahead=at_once):
         while found.blocks:
             yield found.blocks.popleft()
@@ -87,11 +112,12 @@ class _Range:
 
 
 def _read_whole(
-    read: Callable[..., Iterator[bytes]], limiter: ByteLimiter, lock: threading.Lock, go_on: GoOn
+    read: Callable[..., Iterator[bytes]], limiter: ByteLimiter, lock: threading.Lock, reading: Reading
 ) -> _Range:
+    reading.limiter = _SharedLimiter(limiter, lock, reading.go_on)
     blocks: deque[bytes] = deque()
     try:
-        blocks.extend(read(limiter=_SharedLimiter(limiter, lock, go_on)))
+        blocks.extend(read(limiter=reading.limiter))
     except TieringError as error:
         return _Range(blocks, error)
     return _Range(blocks, None)
@@ -119,18 +145,20 @@ class _SharedLimiter:
             return self._limiter.take(wanted_bytes)
 
 
-def in_order(tasks: Iterable[Task[_T]], *, at_once: int, ahead: int) -> Iterator[_T]:
+def in_order(tasks: Sequence[Task[_T]], *, at_once: int, ahead: int) -> Iterator[_T]:
     """Run tasks in up to `at_once` threads, and yield their results in the order of the tasks.
 
     At most `ahead` tasks have begun, or wait for a thread, whose results were not taken yet. After a task has failed no
     later one begins, and its error is raised in its place. With `at_once` 1 all run in the caller's thread.
     """
-    if at_once <= 1:
+    most = min(at_once, len(tasks))
+    ranges = min(at_once, ranges_of_each(most))
+    if most <= 1:
         for task in tasks:
-            yield task(keep_on)
+            yield task(Reading(ranges=ranges))
         return
     pending: deque[Future[_T]] = deque()
-    with _Threads(at_once) as threads:
+    with _Threads(most, ranges) as threads:
         for task in tasks:
             pending.append(threads.submit(task))
             if len(pending) >= ahead:
@@ -142,9 +170,11 @@ def in_order(tasks: Iterable[Task[_T]], *, at_once: int, ahead: int) -> Iterator
 class _Threads:
     """Threads that nobody joins, not even the interpreter at its end, as it joins those of a ThreadPoolExecutor."""
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, most: int, ranges: int) -> None:
         self._most = most
+        self._ranges = ranges
         self._started = 0
+        self._running: list[Reading] = []
         self._queue: SimpleQueue[Callable[[], bool] | None] = SimpleQueue()
         self._ended = threading.Event()
         self._failed = threading.Event()
@@ -162,23 +192,34 @@ class _Threads:
         future: Future[_T] = Future()
         self._queue.put(partial(self._run, task, future))
         if self._started < self._most:
+            threading.Thread(
+                target=self._work, args=(self._started * BEGIN_SECONDS,), name=f"read-{self._started}", daemon=True
+            ).start()
             self._started += 1
-            threading.Thread(target=self._work, name=f"read-{self._started}", daemon=True).start()
         return future
 
-    def _work(self) -> None:
+    def _work(self, first_seconds: float) -> None:
+        self._ended.wait(first_seconds)
         # A task that was taken from the queue is run in any case: it may precede the one that has failed meanwhile.
         while not self._failed.is_set() and (run := self._queue.get()) is not None and not self._ended.is_set():
             if not run():
                 self._failed.set()
 
     def _run(self, task: Task[_T], future: Future[_T]) -> bool:
-        """Run one task; return whether it succeeded."""
+        """Run one task; return whether it succeeded. Nobody waits for one that does not begin any more."""
+        while sum(each.waits_for_quota for each in list(self._running)) >= ENOUGH_WAITING and not self._ended.is_set():
+            self._ended.wait(_QUOTA_SECONDS)
+        if self._ended.is_set():
+            return False
+        reading = Reading(self._go_on, self._ranges)
+        self._running.append(reading)
         try:
-            result = task(self._go_on)
+            result = task(reading)
         except BaseException as error:  # noqa: BLE001 - the caller's thread raises it
             future.set_exception(error)
             return False
+        finally:
+            self._running.remove(reading)
         future.set_result(result)
         return True
 

@@ -35,6 +35,7 @@ from typing import Final
 
 from include.tiering.clock import Clock
 from include.tiering.model.segments import Depth, RemoteLogSegmentId, TopicIdPartition, Verdict
+from include.tiering.remote_storage.parallel_reads import Reading
 from include.tiering.segments.contract import RemoteLogMetadata
 from include.tiering.verification.measures import SegmentMeasure
 from include.tiering.verification.plan import (
@@ -59,7 +60,6 @@ from include.tiering.verification.verify_segments import (
     GROUP_SEGMENTS,
     LockedSegment,
     Measurer,
-    Reading,
     Tally,
     VerifyReport,
     parts_of,

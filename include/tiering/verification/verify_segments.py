@@ -38,9 +38,9 @@ from include.tiering.model.segments import (
     TopicIdPartition,
     Verdict,
 )
-from include.tiering.quotas.contract import GoOn, QuotaKind, Quotas, keep_on
+from include.tiering.quotas.contract import QuotaKind, Quotas
 from include.tiering.remote_storage.contract import RemoteStorage
-from include.tiering.remote_storage.parallel_reads import in_order, ranges_of_each
+from include.tiering.remote_storage.parallel_reads import Reading, in_order
 from include.tiering.segments.contract import RemoteLogMetadata, SegmentRow
 from include.tiering.units import GIB
 from include.tiering.verification.measure_segment import measure_segment
@@ -159,18 +159,6 @@ _Found = TypeVar("_Found")
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
-    """How one segment is read: `ranges` of its log at the same time, and `go_on` raises an error when it shall end."""
-
-    ranges: int = 1
-    go_on: GoOn = keep_on
-
-
-def _measured(measure: Callable[[_Wanted, Reading], _Found], wanted: _Wanted, ranges: int, go_on: GoOn) -> _Found:
-    return measure(wanted, Reading(ranges, go_on))
-
-
-@dataclass(frozen=True, slots=True)
 class Measurer:
     """Takes measures through the storage contract, each charged to the fetch quota by this process.
 
@@ -185,26 +173,24 @@ class Measurer:
     require_ours: Callable[[], None] = no_ownership_check
     at_once: int = 1
 
-    def in_order(self, wanted: Sequence[_Wanted], measure: Callable[[_Wanted, "Reading"], _Found]) -> Iterator[_Found]:
+    def in_order(self, wanted: Sequence[_Wanted], measure: Callable[[_Wanted, Reading], _Found]) -> Iterator[_Found]:
         """Call `measure` for each, for up to `at_once` at the same time; return the results in the order of `wanted`.
 
         `measure` passes the `Reading` on to `of`, and may be called in any thread. Raises what it raises.
         """
-        segments = min(self.at_once, len(wanted))
-        ranges = min(self.at_once, ranges_of_each(segments))
-        tasks = (partial(_measured, measure, each, ranges) for each in wanted)
-        return in_order(tasks, at_once=segments, ahead=len(wanted))
+        return in_order([partial(measure, each) for each in wanted], at_once=self.at_once, ahead=len(wanted))
 
-    def of(self, subject: Subject, depth: Depth, reading: "Reading") -> SegmentMeasure | LockedSegment:
+    def of(self, subject: Subject, depth: Depth, reading: Reading) -> SegmentMeasure | LockedSegment:
         """Measure one segment. Raises ForeignStoreError and RemoteStorageUnavailableError."""
         try:
             return self._measure(subject, depth, reading)
         except SegmentKeyError as error:
             return LockedSegment(str(subject.segment_id.id), str(error))
 
-    def _measure(self, subject: Subject, depth: Depth, reading: "Reading") -> SegmentMeasure:
+    def _measure(self, subject: Subject, depth: Depth, reading: Reading) -> SegmentMeasure:
         segment = subject.row.metadata
         limiter = self.quotas.fetch(segment.broker_id, segment.topic_id_partition.topic, go_on=reading.go_on)
+        reading.limiter = limiter
         has_gap = bool(missing_offsets(subject.previous, segment))
         decisions = self.metadata.skipped_offsets(segment.topic_id_partition) if has_gap else ()
         measure = measure_segment(

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from include.tiering.errors import SendingStoppedError
-from include.tiering.quotas.contract import ByteLimiter, GoOn, UnlimitedBytes
+from include.tiering.quotas.contract import ByteLimiter, UnlimitedBytes
 from include.tiering.remote_storage import parallel_reads as module
-from include.tiering.remote_storage.parallel_reads import in_order, ranges_of_each, read_ranges
+from include.tiering.remote_storage.parallel_reads import Reading, in_order, ranges_of_each, read_ranges
 from tests.doubles.patience import PATIENCE_SECONDS, eventually
 
 
@@ -25,14 +25,14 @@ def test_a_process_splits_logs_only_where_it_reads_few() -> None:
 def test_as_many_tasks_run_as_may_and_all_of_them_at_once() -> None:
     together = threading.Barrier(5, timeout=PATIENCE_SECONDS)
 
-    def task(_: GoOn) -> int:
+    def task(_: Reading) -> int:
         return together.wait() * 0 + 1
 
     assert sum(in_order([task] * 10, at_once=5, ahead=10)) == 10
 
 
 def test_one_at_once_is_the_thread_of_the_caller() -> None:
-    def task(_: GoOn) -> threading.Thread:
+    def task(_: Reading) -> threading.Thread:
         return threading.current_thread()
 
     assert list(in_order([task] * 3, at_once=1, ahead=1)) == [threading.current_thread()] * 3
@@ -101,15 +101,15 @@ def test_a_task_learns_that_its_result_is_not_wanted() -> None:
     stopped: list[str] = []
     waiting = threading.Event()
 
-    def first(_: GoOn) -> int:
+    def first(_: Reading) -> int:
         assert waiting.wait(PATIENCE_SECONDS)
         return 1
 
-    def second(go_on: GoOn) -> int:
-        go_on()
+    def second(reading: Reading) -> int:
+        reading.go_on()
         waiting.set()
         try:
-            eventually(lambda: go_on() or False, "it is told")  # type: ignore[func-returns-value]
+            eventually(lambda: reading.go_on() or False, "it is told")  # type: ignore[func-returns-value]
         except SendingStoppedError as error:
             stopped.append(str(error))
             raise
@@ -140,10 +140,10 @@ def test_a_limiter_is_asked_by_one_thread_at_a_time(ranges: Ranges) -> None:
 
 
 def test_what_a_bug_raises_in_a_thread_reaches_the_caller() -> None:
-    def bug(_: GoOn) -> int:
+    def bug(_: Reading) -> int:
         raise ZeroDivisionError
 
-    tasks: list[Callable[[GoOn], int]] = [lambda _: 1, bug, lambda _: 3]
+    tasks: list[Callable[[Reading], int]] = [lambda _: 1, bug, lambda _: 3]
     results = in_order(tasks, at_once=2, ahead=3)
     assert next(results) == 1
     with pytest.raises(ZeroDivisionError):

@@ -1,4 +1,4 @@
-"""Read all stored segments of a database deeply in this process, as `./tiering verify --deep` does; prints JSON.
+"""Read all stored segments of a database deeply in this process, as `./tiering verify --depth deep` does; prints JSON.
 
     python -m benchmarks.verify_once
 

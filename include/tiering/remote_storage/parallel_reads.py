@@ -3,7 +3,7 @@
 A store is tens of milliseconds away, and gives one connection a bounded rate: a process that waits for each response
 uses little of both. Two kinds of work go side by side:
 
-    segments    each is read as if it were alone, so they cost no further request, and about 2 MiB of memory each
+    segments    each is read as if it were alone, so they cost no further request, and about 4 MiB of memory each
     ranges      of one log. They cost a request for each `RANGE_BYTES`, and the bytes that arrived are held until those
                 before them were taken. So a log is read in ranges only while fewer than `MOST_RANGES` segments are
                 read, and a process holds at most `MOST_RANGES` x `RANGE_BYTES` (64 MiB) of them, whatever it reads

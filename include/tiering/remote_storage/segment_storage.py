@@ -48,7 +48,7 @@ from include.tiering.remote_storage.contract import (
 )
 from include.tiering.remote_storage.layouts.contract import SegmentLayout
 from include.tiering.remote_storage.object_store import BytesSource, ObjectStat, ObjectStore, crc32c_of
-from include.tiering.remote_storage.parallel_reads import read_ranges
+from include.tiering.remote_storage.parallel_reads import RANGE_BYTES, read_ranges
 from include.tiering.remote_storage.store_ownership import (
     MARKER_KEY,
     MAX_MARKER_BYTES,
@@ -120,7 +120,12 @@ class StoredSegmentReader:
         return self._layout.whole(self._metadata, kind, self._read_part)
 
     def _counted(self, key: str, first: int, last: int) -> Iterator[bytes]:
-        for block in read_ranges(self._store.read, key, first, last, limiter=self._limiter, at_once=self._ranges):
+        read = (
+            self._store.read
+            if last - first < RANGE_BYTES
+            else partial(read_ranges, self._store.read, at_once=self._ranges)
+        )
+        for block in read(key, first, last, limiter=self._limiter):
             self.bytes_read += len(block)
             yield block
 

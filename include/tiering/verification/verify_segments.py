@@ -40,7 +40,7 @@ from include.tiering.model.segments import (
 )
 from include.tiering.quotas.contract import QuotaKind, Quotas
 from include.tiering.remote_storage.contract import RemoteStorage
-from include.tiering.remote_storage.parallel_reads import Reading, in_order
+from include.tiering.remote_storage.parallel_reads import MOST_RANGES, Reading, in_order
 from include.tiering.segments.contract import RemoteLogMetadata, SegmentRow
 from include.tiering.units import GIB
 from include.tiering.verification.measure_segment import measure_segment
@@ -178,6 +178,9 @@ class Measurer:
 
         `measure` passes the `Reading` on to `of`, and may be called in any thread. Raises what it raises.
         """
+        if min(self.at_once, len(wanted)) <= 1:
+            alone = min(self.at_once, MOST_RANGES)
+            return (measure(each, Reading(ranges=alone)) for each in wanted)
         return in_order([partial(measure, each) for each in wanted], at_once=self.at_once, ahead=len(wanted))
 
     def of(self, subject: Subject, depth: Depth, reading: Reading) -> SegmentMeasure | LockedSegment:

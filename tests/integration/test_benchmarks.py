@@ -33,6 +33,7 @@ SMALL: Final = {
 SMALL_WITH_SERVER: Final = {
     "delete": ("--segments=20",),
     "generation": ("--times=2",),
+    "far": ("--quick", "--rounds=1", "--delay-ms=1"),
 }
 
 

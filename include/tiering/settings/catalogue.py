@@ -59,6 +59,7 @@ from include.tiering.settings.operational import (
     OnTopicSettings,
     QueueSettings,
     ReaderSettings,
+    ReadSettings,
     SupersededSettings,
     TombstoneSettings,
     TopicQuotasSettings,
@@ -165,6 +166,7 @@ class TieringSettings(Section):
     fetch_quota_window: FetchQuotaWindowSettings = Field(default_factory=FetchQuotaWindowSettings)
     topic_quotas: TopicQuotasSettings = Field(default_factory=TopicQuotasSettings)
     reader: ReaderSettings = Field(default_factory=ReaderSettings)
+    read: ReadSettings = Field(default_factory=ReadSettings)
     sizes: SizesSettings = Field(default_factory=SizesSettings)
     prices: PricesSettings = Field(default_factory=PricesSettings)
     expiration: ExpirationSettings = Field(default_factory=ExpirationSettings)

@@ -116,6 +116,22 @@ class ReaderSettings(DynamicSection):
     )
 
 
+class ReadSettings(DynamicSection):
+    """Processes that read whole segments back: those that verify segments, and those that fetch a partition."""
+
+    prefix = "tiering.read"
+
+    max_segments: int = operational(
+        16,
+        "Most segments that a process reads at the same time, each with one connection to the store and about 4 MiB "
+        "of memory. While it reads fewer than four, a log of more than 16 MiB is read in ranges, with up to four "
+        "connections and 64 MiB of memory in all. A Spark job of a verification has a process for each core.",
+        unit="segments",
+        at_least=1,
+        at_most=32,
+    )
+
+
 class CopyQuotaWindowSettings(DynamicSection):
     """The rolling window over which copied bytes are averaged (KIP-956)."""
 

@@ -1,6 +1,7 @@
 """Verification: the quality check of a copy, and runs that verify stored segments."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -31,11 +32,13 @@ from include.tiering.verification.rules import ALL_OBJECTS_THERE, QualityFinding
 from include.tiering.verification.verify_partitions import PartitionReport, no_log_ends, verify_partitions
 from include.tiering.verification.verify_planned import (
     MeasureAll,
+    ToMeasure,
     conclude_missing,
     measure_in_process,
     verify_planned,
 )
 from include.tiering.verification.verify_segments import (
+    LockedSegment,
     Measurer,
     VerifyReport,
     subjects_of,
@@ -120,12 +123,13 @@ class VerificationService:
             clock=self._clock,
             require_ours=self._ownership.require,
             limits=self.loss_limits(confirm),
+            at_once=self._effective().read.max_segments,
         )
 
     def verify_segments(self, segments: Mapping[TopicIdPartition, frozenset[RemoteLogSegmentId]], depth: Depth) -> None:
         """Verify those of these segments that are FINISHED, whichever run copied them, and record the results."""
         subjects = subjects_of(self._metadata, segments)
-        verify_subjects(self.measurer, self._segment_evaluator(None), subjects, depth, self.loss_limits())
+        verify_subjects(self._measurer, self._segment_evaluator(None), subjects, depth, self.loss_limits())
 
     def loss_limits(self, confirm: Callable[[str], bool] | None = None) -> LossLimits:
         """Return the limits for missing segments that a verification records as lost. `confirm`: see `LossLimits`."""
@@ -236,7 +240,7 @@ class VerificationService:
             self._verifications,
             self._metadata,
             self._segment_evaluator(results_dir),
-            measure_all or measure_in_process(self.measurer, on_read),
+            measure_all or partial(self.measure_all, on_read=on_read),
             clock=self._clock,
             streams=streams,
             on_group=on_group,
@@ -257,7 +261,7 @@ class VerificationService:
             self._verifications,
             self._metadata,
             self._segment_evaluator(results_dir),
-            measure_in_process(self.measurer),
+            self.measure_all,
             clock=self._clock,
             limits=self.loss_limits(),
         )
@@ -302,10 +306,16 @@ class VerificationService:
             log_ends=self._log_dirs.log_ends if scan_log_dirs and self._log_dirs.are_configured else no_log_ends,
         )
 
+    def measure_all(
+        self, wanted: Sequence[ToMeasure], on_read: Callable[[int], None] = lambda _: None
+    ) -> Iterable[SegmentMeasure | LockedSegment]:
+        """Measure segments in this process, several at the same time; see `measure_in_process`."""
+        return measure_in_process(self._measurer, on_read)(wanted)
+
     @property
-    def measurer(self) -> Measurer:
-        """Return a measurer that reads segments in this process and charges the fetch quota."""
-        return Measurer(self._metadata, self._storage(), self._quotas(), self._ownership.require)
+    def _measurer(self) -> Measurer:
+        at_once = self._effective().read.max_segments
+        return Measurer(self._metadata, self._storage(), self._quotas(), self._ownership.require, at_once)
 
     def _rows(self, sample: VerificationSample) -> Iterator[SegmentRow]:
         unread = self._ingestion.unread()

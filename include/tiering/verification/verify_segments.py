@@ -25,7 +25,8 @@ all others: whoever can write to the store can name an unknown key in a manifest
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final, Self
+from functools import partial
+from typing import Final, Self, TypeVar
 
 from include.tiering.clock import Clock
 from include.tiering.errors import SegmentKeyError
@@ -39,6 +40,7 @@ from include.tiering.model.segments import (
 )
 from include.tiering.quotas.contract import QuotaKind, Quotas
 from include.tiering.remote_storage.contract import RemoteStorage
+from include.tiering.remote_storage.parallel_reads import MOST_RANGES, Reading, in_order
 from include.tiering.segments.contract import RemoteLogMetadata, SegmentRow
 from include.tiering.units import GIB
 from include.tiering.verification.measure_segment import measure_segment
@@ -152,29 +154,46 @@ def require_keys(locked: Mapping[RemoteLogSegmentId, LockedSegment]) -> None:
         raise SegmentKeyError(f"not verified, unlike all others: {first.error}{others}")
 
 
+_Wanted = TypeVar("_Wanted")
+_Found = TypeVar("_Found")
+
+
 @dataclass(frozen=True, slots=True)
 class Measurer:
     """Takes measures through the storage contract, each charged to the fetch quota by this process.
 
     `require_ours` raises ForeignStoreError unless the store is this database's. It is called after each measure that
-    has a remark, about a fault or a column that could not be measured.
+    has a remark, about a fault or a column that could not be measured. `at_once` is how many segments may be measured
+    at the same time.
     """
 
     metadata: RemoteLogMetadata
     storage: RemoteStorage
     quotas: Quotas
     require_ours: Callable[[], None] = no_ownership_check
+    at_once: int = 1
 
-    def of(self, subject: Subject, depth: Depth) -> SegmentMeasure | LockedSegment:
+    def in_order(self, wanted: Sequence[_Wanted], measure: Callable[[_Wanted, Reading], _Found]) -> Iterator[_Found]:
+        """Call `measure` for each, for up to `at_once` at the same time; return the results in the order of `wanted`.
+
+        `measure` passes the `Reading` on to `of`, and may be called in any thread. Raises what it raises.
+        """
+        if min(self.at_once, len(wanted)) <= 1:
+            alone = min(self.at_once, MOST_RANGES)
+            return (measure(each, Reading(ranges=alone)) for each in wanted)
+        return in_order([partial(measure, each) for each in wanted], at_once=self.at_once, ahead=len(wanted))
+
+    def of(self, subject: Subject, depth: Depth, reading: Reading) -> SegmentMeasure | LockedSegment:
         """Measure one segment. Raises ForeignStoreError and RemoteStorageUnavailableError."""
         try:
-            return self._measure(subject, depth)
+            return self._measure(subject, depth, reading)
         except SegmentKeyError as error:
             return LockedSegment(str(subject.segment_id.id), str(error))
 
-    def _measure(self, subject: Subject, depth: Depth) -> SegmentMeasure:
+    def _measure(self, subject: Subject, depth: Depth, reading: Reading) -> SegmentMeasure:
         segment = subject.row.metadata
-        limiter = self.quotas.fetch(segment.broker_id, segment.topic_id_partition.topic)
+        limiter = self.quotas.fetch(segment.broker_id, segment.topic_id_partition.topic, go_on=reading.go_on)
+        reading.limiter = limiter
         has_gap = bool(missing_offsets(subject.previous, segment))
         decisions = self.metadata.skipped_offsets(segment.topic_id_partition) if has_gap else ()
         measure = measure_segment(
@@ -184,6 +203,7 @@ class Measurer:
             limiter=limiter,
             decisions=decisions,
             depth=depth,
+            ranges=reading.ranges,
         )
         self.quotas.held_back(QuotaKind.FETCH, limiter.waited_seconds)
         if measure.remarks:
@@ -202,10 +222,12 @@ def verify_segments(
     clock: Clock,
     require_ours: Callable[[], None] = no_ownership_check,
     limits: LossLimits = LOSS_LIMITS,
+    at_once: int = 1,
 ) -> VerifyReport:
     """Verify the FINISHED segments that this run copied, and those of the platform without a verdict.
 
-    With `run_id` None, verify every FINISHED segment whose verdict is not PASSED.
+    With `run_id` None, verify every FINISHED segment whose verdict is not PASSED. Up to `at_once` segments are read at
+    the same time.
 
     Raises:
         RemoteStorageUnavailableError: see `measure_segment`.
@@ -215,7 +237,7 @@ def verify_segments(
         RuleEvaluationError: a rule could not be applied; nothing was recorded for the group.
     """
     began = clock.monotonic()
-    measurer = Measurer(metadata, storage, quotas, require_ours)
+    measurer = Measurer(metadata, storage, quotas, require_ours, at_once)
     subjects = _unpassed(metadata) if run_id is None else _of_run(metadata, run_id)
     return verify_subjects(measurer, evaluator, subjects, depth, limits).report(clock.monotonic() - began)
 
@@ -231,7 +253,8 @@ def verify_subjects(
     tally, missing = Tally(), MissingSegments(measurer.metadata, limits)
     locked = dict[RemoteLogSegmentId, LockedSegment]()
     for group in _groups(subjects, depth):
-        measured = without_locked(((subject, measurer.of(subject, depth)) for subject in group), locked)
+        found = measurer.in_order(group, lambda subject, reading: (subject, measurer.of(subject, depth, reading)))
+        measured = without_locked(found, locked)
         tally.add(evaluate_and_record(measurer.metadata, evaluator, missing.sift(measured)))
     for held in parts_of(missing.release(), GROUP_SEGMENTS):
         tally.add(evaluate_and_record(measurer.metadata, evaluator, held))

@@ -286,6 +286,8 @@ def _settings(where: StoreSettings) -> TieringSettings:
             "tiering.verify.max.missing.segments": MOST_MISSING,
             "tiering.tombstone.ms": 172_800_000,
             "tiering.copier.max.transfers": 3,
+            # Measures change nothing, and their results are recorded in order, by the thread that asked for them.
+            "tiering.read.max.segments": 1,
         },
         environ={},
     )

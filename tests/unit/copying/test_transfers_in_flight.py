@@ -428,7 +428,7 @@ class PausedReading(SameLimiter):
 
     pause: Callable[[], object] = lambda: None
 
-    def fetch(self, broker_id, topic, client=None):
+    def fetch(self, broker_id, topic, client=None, **_):
         self.pause()
         return super().fetch(broker_id, topic, client)
 

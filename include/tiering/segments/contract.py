@@ -25,6 +25,7 @@ from include.tiering.model.segments import (
     VerdictTotal,
 )
 from include.tiering.model.sizes import PartitionLag, PartitionSize, PartitionStates
+from include.tiering.segments.selected_segments import SelectedSegments
 from include.tiering.segments.values import (
     PartitionRetentionState,
     QualityResult,
@@ -120,7 +121,7 @@ class Divergences(Protocol):
         ...
 
 
-class RemoteLogMetadata(Divergences, Protocol):
+class RemoteLogMetadata(Divergences, SelectedSegments, Protocol):
     """The metadata of one cluster's remote log segments.
 
     A method that gets a segment and a fence of another partition raises ValueError.

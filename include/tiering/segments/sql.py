@@ -80,6 +80,7 @@ from include.tiering.segments.sql_rows import (
     metadata_of,
     segment_row_of,
 )
+from include.tiering.segments.sql_selected import SqlSelectedSegments
 from include.tiering.segments.sql_verdicts import SqlVerdicts, refresh_stop
 from include.tiering.segments.values import SegmentRow
 
@@ -275,7 +276,7 @@ class SqlSegments(ClusterStore):
             return [segment_row_of(row) for row in connection.execute(query)]
 
 
-class SqlRemoteLogMetadata(SqlSegments, SqlPartitionState, SqlDivergences, SqlVerdicts):
+class SqlRemoteLogMetadata(SqlSegments, SqlSelectedSegments, SqlPartitionState, SqlDivergences, SqlVerdicts):
     """`RemoteLogMetadata` of one cluster over the platform's database, made of one store for each part."""
 
 

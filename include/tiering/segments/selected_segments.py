@@ -1,0 +1,92 @@
+"""Contract of the queries that read a few segments of a partition, however many it has.
+
+A plan over a large archive usually finds little to do. These queries read what it may have to do something about;
+`list_segments` reads everything and is for work that concerns every segment, such as a comparison of a whole partition.
+"""
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+from include.tiering.model.retention import RestOfLog
+from include.tiering.model.segments import RemoteLogSegmentMetadata, TopicIdPartition, Uuid, Verdict
+from include.tiering.segments.values import SegmentRow
+
+
+@dataclass(frozen=True, slots=True)
+class OldestSegments:
+    """The platform's segments that a decision about retention reads, and what is known of the others.
+
+    Attributes:
+        rows: all that are neither FINISHED nor tombstones, and FINISHED ones: all that start at or below
+            `rest.after_offset`, and those that were asked for by their ids. All segments if `rest` is None.
+        rest: the other FINISHED segments; `size_bytes` is the size of all of them, whatever their leader epochs are.
+    """
+
+    rows: tuple[SegmentRow, ...]
+    rest: RestOfLog | None
+
+
+class EpochExtent(NamedTuple):
+    """Where segments have records of a leader epoch, both offsets inclusive.
+
+    `lowest` is no higher, and `highest` no lower, than those of the FINISHED segments.
+    """
+
+    epoch: int
+    lowest: int
+    highest: int
+
+
+class SelectedSegments(Protocol):
+    """Queries about single segments, a part of `RemoteLogMetadata`. None of them returns a tombstone."""
+
+    def segments_under_way(self, partition: TopicIdPartition) -> Sequence[SegmentRow]:
+        """Return segments in COPY_SEGMENT_STARTED or DELETE_SEGMENT_STARTED, in the order of `list_segments`."""
+        ...
+
+    def segments_with_ids(self, partition: TopicIdPartition, ids: Iterable[Uuid]) -> Sequence[SegmentRow]:
+        """Return the segments with these ids that exist, in the order of `list_segments`."""
+        ...
+
+    def finished_from(self, partition: TopicIdPartition, offset: int) -> Sequence[SegmentRow]:
+        """Return FINISHED segments that end at or above `offset`, in the order of `list_segments`."""
+        ...
+
+    def finished_before(self, row: SegmentRow) -> RemoteLogSegmentMetadata | None:
+        """Return the FINISHED segment before this one among those of its history, by end offset; None if it is first.
+
+        Segments with the same end offset are in the order of `list_segments`.
+        """
+        ...
+
+    def oldest_segments(
+        self,
+        partition: TopicIdPartition,
+        finished: int | None,
+        *,
+        log_start_offset: int,
+        also: Collection[Uuid] = (),
+        future_from_ms: int | None = None,
+    ) -> OldestSegments:
+        """Return the segments of the platform that retention may concern, in one consistent read.
+
+        Args:
+            partition: the partition.
+            finished: about how many FINISHED segments from the log start on are read; None: all segments.
+            log_start_offset: all FINISHED segments that start below it are read as well.
+            also: ids of segments that are read wherever they begin.
+            future_from_ms: the rest's timestamps are counted, and those above this time found; None: they are not.
+        """
+        ...
+
+    def epoch_extents(self, partition: TopicIdPartition) -> Sequence[EpochExtent]:
+        """Return, ascending, the extent of each leader epoch of which FINISHED segments have records."""
+        ...
+
+    def finished_with_verdict(self, verdict: Verdict, *, at_or_before_ms: int | None = None) -> Sequence[SegmentRow]:
+        """Return FINISHED segments of all partitions with this verdict, by topic, partition and start offset.
+
+        With `at_or_before_ms`, only those whose verdict was recorded at that time or earlier.
+        """
+        ...

@@ -38,6 +38,12 @@ class EpochExtent(NamedTuple):
     highest: int
 
 
+def listing_order(row: SegmentRow) -> tuple[int, bool, int]:
+    """Return the sort key of `RemoteLogMetadata.list_segments` in a partition, except for the order of recording."""
+    segment = row.metadata
+    return segment.start_offset, not segment.is_finished, -segment.end_offset if segment.is_finished else 0
+
+
 class SelectedSegments(Protocol):
     """Queries about single segments, a part of `RemoteLogMetadata`. None of them returns a tombstone."""
 
@@ -87,6 +93,6 @@ class SelectedSegments(Protocol):
     def finished_with_verdict(self, verdict: Verdict, *, at_or_before_ms: int | None = None) -> Sequence[SegmentRow]:
         """Return FINISHED segments of all partitions with this verdict, by topic, partition and start offset.
 
-        With `at_or_before_ms`, only those whose verdict was recorded at that time or earlier.
+        With `at_or_before_ms`, only those whose verdict was recorded at that time or earlier, or at no known time.
         """
         ...

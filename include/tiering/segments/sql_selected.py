@@ -21,13 +21,14 @@ from include.tiering.model.segments import (
     Uuid,
     Verdict,
 )
-from include.tiering.segments.selected_segments import EpochExtent, OldestSegments
+from include.tiering.segments.selected_segments import EpochExtent, OldestSegments, listing_order
 from include.tiering.segments.sql_rows import WITH_TOPIC, metadata_of, segment_row_of
 from include.tiering.segments.values import SegmentRow
 
 # The text of the partial indexes in `database.schema.segments`.
 _FINISHED: Final = segments.c.state == literal_column("1")
-_UNDER_WAY: Final = segments.c.state.in_((literal_column("0"), literal_column("2")))
+UNDER_WAY: Final = segments.c.state.in_((literal_column("0"), literal_column("2")))
+"""Selects segments in COPY_SEGMENT_STARTED or DELETE_SEGMENT_STARTED; a condition on one of them may be added."""
 _OF_BROKERS: Final = segments.c.origin == literal_column("'broker'")
 _OURS: Final = segments.c.origin == str(SegmentOrigin.PLATFORM)
 _TOMBSTONE: Final = segments.c.state == int(RemoteLogSegmentState.DELETE_SEGMENT_FINISHED)
@@ -36,7 +37,7 @@ _IDS_PER_STATEMENT: Final = 500
 
 _OF_PARTITION: Final = WITH_TOPIC.where(in_partition(segments))
 _BY_START: Final = (segments.c.start_offset, segments.c.segment_key)
-_SELECT_UNDER_WAY: Final = _OF_PARTITION.where(_UNDER_WAY).order_by(*_BY_START)
+_SELECT_UNDER_WAY: Final = _OF_PARTITION.where(UNDER_WAY).order_by(*_BY_START)
 _BY_ID: Final = _OF_PARTITION.where(segments.c.segment_id.in_(bindparam("of_segments", expanding=True)), ~_TOMBSTONE)
 _FROM_END: Final = _OF_PARTITION.where(_FINISHED, segments.c.end_offset >= bindparam("from_offset"))
 _OUR_FINISHED: Final = _OF_PARTITION.where(_FINISHED, _OURS).order_by(*_BY_START)
@@ -95,7 +96,9 @@ _WITH_VERDICT: Final = WITH_TOPIC.where(
     segments.c.state == _FINISHED_STATE,
     segments.c.verdict == bindparam("of_verdict"),
 )
-_WITH_OLD_VERDICT: Final = _WITH_VERDICT.where(segments.c.verdict_at_ms <= bindparam("at_or_before_ms"))
+_WITH_OLD_VERDICT: Final = _WITH_VERDICT.where(
+    or_(segments.c.verdict_at_ms <= bindparam("at_or_before_ms"), segments.c.verdict_at_ms.is_(None))
+)
 
 
 class SqlSelectedSegments(ClusterStore):
@@ -178,12 +181,6 @@ class SqlSelectedSegments(ClusterStore):
             query, values = _WITH_OLD_VERDICT, values | {"at_or_before_ms": at_or_before_ms}
         with reading(self._engine) as connection:
             return sorted((segment_row_of(row) for row in connection.execute(query, values)), key=_place)
-
-
-def listing_order(row: SegmentRow) -> tuple[int, bool, int]:
-    """Return the sort key of `RemoteLogMetadata.list_segments` in a partition, except for the order of recording."""
-    segment = row.metadata
-    return segment.start_offset, not segment.is_finished, -segment.end_offset if segment.is_finished else 0
 
 
 def _place(row: SegmentRow) -> tuple[object, ...]:

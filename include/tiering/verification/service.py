@@ -1,11 +1,11 @@
 """Verification: the quality check of a copy, and runs that verify stored segments."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 from include.tiering.clock import Clock
-from include.tiering.model.segments import Depth, RemoteLogSegmentId, TopicIdPartition
+from include.tiering.model.segments import Depth, RemoteLogSegmentId, TopicIdPartition, Verdict
 from include.tiering.quotas.contract import Quotas, QuotasInForce
 from include.tiering.remote_storage.contract import RemoteStorage
 from include.tiering.remote_storage.store_ownership import StoreOwnership
@@ -25,6 +25,7 @@ from include.tiering.verification.plan import (
     VerificationSample,
     VerificationStore,
     plan_verification,
+    verdicts_to_read,
 )
 from include.tiering.verification.record_verdicts import LossLimits, finding_of_result, only_deep_clears
 from include.tiering.verification.rules import ALL_OBJECTS_THERE, QualityFinding, RuleEvaluator, Severity
@@ -183,14 +184,18 @@ class VerificationService:
         self._ownership.require()
         if not dry_run:
             self.expire_verdicts()
+        now_ms, max_age_ms = self._now_ms(), self._effective().verdict.max_age_ms
+        partitions = self._partitions(sample)
+        verdicts = verdicts_to_read(sample, now_ms=now_ms, max_age_ms=max_age_ms)
         plan = plan_verification(
-            self._rows(sample),
+            self._all_rows(partitions) if verdicts is None else self._rows_with(verdicts, partitions),
             sample,
             run_id=run_id,
             depth=depth,
             quotas=self._stored_quotas(),
-            now_ms=self._now_ms(),
-            max_age_ms=self._effective().verdict.max_age_ms,
+            now_ms=now_ms,
+            max_age_ms=max_age_ms,
+            among=None if verdicts is None else self._stored(partitions),
             limit_bytes=limit_bytes,
             costs=self._storage().reading_costs,
             needs_deep=lambda row: only_deep_clears(
@@ -307,8 +312,26 @@ class VerificationService:
         """Return a measurer that reads segments in this process and charges the fetch quota."""
         return Measurer(self._metadata, self._storage(), self._quotas(), self._ownership.require)
 
-    def _rows(self, sample: VerificationSample) -> Iterator[SegmentRow]:
+    def _partitions(self, sample: VerificationSample) -> Sequence[TopicIdPartition]:
         unread = self._ingestion.unread()
-        for partition in self._metadata.partitions():
-            if partition not in unread and sample.is_about(partition):
-                yield from self._metadata.list_segments(partition)
+        wanted = (partition for partition in self._metadata.partitions() if sample.is_about(partition))
+        return [partition for partition in wanted if partition not in unread]
+
+    def _all_rows(self, partitions: Iterable[TopicIdPartition]) -> Iterator[SegmentRow]:
+        for partition in partitions:
+            yield from self._metadata.list_segments(partition)
+
+    def _rows_with(
+        self, verdicts: Mapping[Verdict, int | None], partitions: Collection[TopicIdPartition]
+    ) -> Iterator[SegmentRow]:
+        wanted = frozenset(partitions)
+        for verdict, at_or_before_ms in verdicts.items():
+            for row in self._metadata.finished_with_verdict(verdict, at_or_before_ms=at_or_before_ms):
+                if row.metadata.topic_id_partition in wanted:
+                    yield row
+
+    def _stored(self, partitions: Collection[TopicIdPartition]) -> tuple[int, int]:
+        """Return the number and the bytes of the FINISHED segments of these partitions, from the counters."""
+        wanted = frozenset(partitions)
+        sizes = [size for size in self._metadata.partition_sizes() if size.topic_id_partition in wanted]
+        return sum(size.segments for size in sizes), sum(size.size_bytes for size in sizes)

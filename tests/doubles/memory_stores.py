@@ -70,6 +70,7 @@ class MemoryMetadata(Partial):
         self.diverged: list[Divergence] = []
         self.recorded: list[tuple[SeenDivergence, int]] = []
         self.state = PartitionRetentionState()
+        self.selected = self
         for row in rows:
             self.put(row)
 

@@ -26,6 +26,7 @@ from include.tiering.runs.store import SqlWorkStore
 from include.tiering.segments.selected_segments import EpochExtent, OldestSegments
 from include.tiering.segments.sql import SqlRemoteLogMetadata
 from include.tiering.segments.sql_rows import count_in, encode_leader_epochs, epoch_values_of, values_of
+from include.tiering.segments.sql_selected import SqlSelectedSegments
 from include.tiering.segments.sql_topics import SqlTopicRegistry
 from tests.doubles.databases import empty
 from tests.doubles.epoch_worlds import MOST_OFFSET
@@ -130,7 +131,7 @@ def test_a_part_is_refused_where_every_segment_matters(missing: str) -> None:
         decide_deletions(some)
 
 
-class ReadsEverything(SqlRemoteLogMetadata):
+class ReadsEverything(SqlSelectedSegments):
     """The oracle: whatever is asked for, all segments are read."""
 
     def oldest_segments(self, partition: TopicIdPartition, _finished: int | None, **more: object) -> OldestSegments:
@@ -189,8 +190,9 @@ def plans(
 ) -> Iterator[ExpirationPlan]:
     """The plan of the product, that of the oracle."""
     retention = TopicRetention(given_.retention_ms, given_.retention_bytes)
-    for store_ in (SqlRemoteLogMetadata, ReadsEverything):
-        metadata = store_(engine, CLUSTER_ID)
+    for selected in (SqlSelectedSegments, ReadsEverything):
+        metadata = SqlRemoteLogMetadata(engine, CLUSTER_ID)
+        metadata.selected = selected(engine, CLUSTER_ID)
         planner = ExpirationPlanner(
             metadata,
             SqlTopicRegistry(engine, CLUSTER_ID),

@@ -74,7 +74,7 @@ def abandoned_copies_of(metadata: RemoteLogMetadata, partition: TopicIdPartition
     Copies that a broker began are left out, because no lease of this platform covers them. Copies that were once
     finished belong to expiration, which has its own lease.
     """
-    rows = metadata.segments_under_way(partition)
+    rows = metadata.selected.segments_under_way(partition)
     return [row for row in rows if row.origin is SegmentOrigin.PLATFORM and row.finished_at_ms is None]
 
 

@@ -92,7 +92,7 @@ def still_planned(
         and not _is_due(deletion.reason, due.get(deletion.segment_id))
     ]
     if doubtful:
-        found = metadata.segments_with_ids(planned.topic_id_partition, _ids_of(doubtful))
+        found = metadata.selected.segments_with_ids(planned.topic_id_partition, _ids_of(doubtful))
         rows = {row.metadata.remote_log_segment_id: row for row in found}
         doubtful = [deletion for deletion in doubtful if _may_stay(rows.get(deletion.segment_id))]
     kept = set(doubtful)
@@ -142,7 +142,7 @@ def withdrawn(
             deletion for deletion in planned.deletions if deletion.state is _FINISHED and deletion.segment_id not in due
         ]
         if doubtful:
-            rows = metadata.segments_with_ids(planned.topic_id_partition, _ids_of(doubtful))
+            rows = metadata.selected.segments_with_ids(planned.topic_id_partition, _ids_of(doubtful))
             finished = {row.metadata.remote_log_segment_id for row in rows if row.metadata.state is _FINISHED}
             kept += [deletion for deletion in doubtful if deletion.segment_id in finished]
     return kept
@@ -201,7 +201,7 @@ class ReplacementCheck:
             self._require_witness(abandoned)
             return
         wanted = OffsetRange(abandoned.start_offset, abandoned.end_offset)
-        rows = self.metadata.finished_from(partition, wanted.first)
+        rows = self.metadata.selected.finished_from(partition, wanted.first)
         covering = [row for row in rows if _overlaps(row.metadata, wanted) and row.verdict.is_served]
         decided = [skipped_offset.offsets for skipped_offset in self.metadata.skipped_offsets(partition)]
         copied = [OffsetRange(row.metadata.start_offset, row.metadata.end_offset) for row in covering]

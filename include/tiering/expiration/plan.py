@@ -295,7 +295,7 @@ class ExpirationPlanner:
         if finished is not None and (deletion_due or not retained.leader_epochs.entries):
             return None
         published = self._published(partition)
-        oldest = self.metadata.oldest_segments(
+        oldest = self.metadata.selected.oldest_segments(
             partition,
             finished,
             log_start_offset=retained.log_start_offset,
@@ -309,7 +309,7 @@ class ExpirationPlanner:
             if self._is_within(partition, retained, retention.retention_bytes - (local_only_bytes or 0)):
                 rest = replace(rest, size_bytes=0)
             elif newest_history(divergences) != FIRST_HISTORY or not is_one_lineage(
-                retained.leader_epochs, self.metadata.epoch_extents(partition)
+                retained.leader_epochs, self.metadata.selected.epoch_extents(partition)
             ):
                 return None
         left = (row.metadata for row in rows if is_left(row.metadata, row.history, divergences))
@@ -367,7 +367,7 @@ class ExpirationPlanner:
             return None
         copied = [
             row.metadata.segment_size_bytes
-            for row in self.metadata.finished_from(partition, planned.local_behind_offset + 1)
+            for row in self.metadata.selected.finished_from(partition, planned.local_behind_offset + 1)
             # Segments of a replaced history were never among the local bytes.
             if row.origin is SegmentOrigin.PLATFORM and not is_left(row.metadata, row.history, divergences)
         ]

@@ -257,8 +257,8 @@ class Publisher:
         found = {
             row.metadata.remote_log_segment_id.id: row
             for row in (
-                *self.metadata.segments_with_ids(partition, known),
-                *self.metadata.finished_from(partition, log_start_offset),
+                *self.metadata.selected.segments_with_ids(partition, known),
+                *self.metadata.selected.finished_from(partition, log_start_offset),
             )
             if row.origin is SegmentOrigin.PLATFORM
         }

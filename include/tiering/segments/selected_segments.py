@@ -45,7 +45,7 @@ def listing_order(row: SegmentRow) -> tuple[int, bool, int]:
 
 
 class SelectedSegments(Protocol):
-    """Queries about single segments, a part of `RemoteLogMetadata`. None of them returns a tombstone."""
+    """Queries about single segments: `RemoteLogMetadata.selected`. None of them returns a tombstone."""
 
     def segments_under_way(self, partition: TopicIdPartition) -> Sequence[SegmentRow]:
         """Return segments in COPY_SEGMENT_STARTED or DELETE_SEGMENT_STARTED, in the order of `list_segments`."""

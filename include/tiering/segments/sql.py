@@ -36,7 +36,7 @@ from dataclasses import replace
 from itertools import islice
 from typing import Final, NamedTuple
 
-from sqlalchemy import Connection, Select, and_, bindparam, case, delete, or_, select, tuple_, update
+from sqlalchemy import Connection, Engine, Select, and_, bindparam, case, delete, or_, select, tuple_, update
 
 from include.tiering.database.schema import (
     PARTITION_TOTAL,
@@ -50,6 +50,8 @@ from include.tiering.database.schema import (
 )
 from include.tiering.database.transactions import (
     ClusterStore,
+    NowMs,
+    database_now_ms,
     hold_fence,
     in_partition,
     key_of,
@@ -276,8 +278,12 @@ class SqlSegments(ClusterStore):
             return [segment_row_of(row) for row in connection.execute(query)]
 
 
-class SqlRemoteLogMetadata(SqlSegments, SqlSelectedSegments, SqlPartitionState, SqlDivergences, SqlVerdicts):
+class SqlRemoteLogMetadata(SqlSegments, SqlPartitionState, SqlDivergences, SqlVerdicts):
     """`RemoteLogMetadata` of one cluster over the platform's database, made of one store for each part."""
+
+    def __init__(self, engine: Engine, cluster_id: str, *, now_ms: NowMs = database_now_ms) -> None:
+        super().__init__(engine, cluster_id, now_ms=now_ms)
+        self.selected = SqlSelectedSegments(engine, cluster_id, now_ms=now_ms)
 
 
 class _Found(NamedTuple):

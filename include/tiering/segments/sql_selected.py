@@ -107,7 +107,8 @@ class SqlSelectedSegments(ClusterStore):
     def segments_under_way(self, partition: TopicIdPartition) -> Sequence[SegmentRow]:
         """Implement `SelectedSegments.segments_under_way`."""
         with reading(self._engine) as connection:
-            return _rows(connection, _SELECT_UNDER_WAY, key_of(self._cluster_id, partition))
+            rows = connection.execute(_SELECT_UNDER_WAY, key_of(self._cluster_id, partition))
+            return [segment_row_of(row) for row in rows]
 
     def segments_with_ids(self, partition: TopicIdPartition, ids: Iterable[Uuid]) -> Sequence[SegmentRow]:
         """Implement `SelectedSegments.segments_with_ids`."""

@@ -326,7 +326,7 @@ class VerificationService:
     ) -> Iterator[SegmentRow]:
         wanted = frozenset(partitions)
         for verdict, at_or_before_ms in verdicts.items():
-            for row in self._metadata.finished_with_verdict(verdict, at_or_before_ms=at_or_before_ms):
+            for row in self._metadata.selected.finished_with_verdict(verdict, at_or_before_ms=at_or_before_ms):
                 if row.metadata.topic_id_partition in wanted:
                     yield row
 

@@ -262,7 +262,7 @@ def _groups(subjects: Iterable[Subject], depth: Depth) -> Iterator[list[Subject]
 def _unpassed(metadata: RemoteLogMetadata) -> Iterator[Subject]:
     rows: dict[TopicIdPartition, list[SegmentRow]] = {}
     for verdict in Verdict:
-        for row in () if verdict is Verdict.PASSED else metadata.finished_with_verdict(verdict):
+        for row in () if verdict is Verdict.PASSED else metadata.selected.finished_with_verdict(verdict):
             rows.setdefault(row.metadata.topic_id_partition, []).append(row)
     for partition in sorted(rows, key=_place_of):
         yield from _with_predecessors(metadata, partition, rows[partition])
@@ -286,7 +286,7 @@ def subjects_of(
 ) -> Iterator[Subject]:
     """Return the wanted segments that are FINISHED, by partition, history and end offset, each with its predecessor."""
     for partition, ids in wanted.items():
-        rows = metadata.segments_with_ids(partition, [segment_id.id for segment_id in ids])
+        rows = metadata.selected.segments_with_ids(partition, [segment_id.id for segment_id in ids])
         yield from _with_predecessors(metadata, partition, [row for row in rows if row.metadata.is_finished])
 
 
@@ -301,7 +301,7 @@ def _with_predecessors(
     is a gap before it.
     """
     for row in sorted(rows, key=lambda row: (row.history, row.metadata.end_offset)):
-        before = metadata.finished_before(row)
+        before = metadata.selected.finished_before(row)
         if before is not None and before.end_offset < metadata.retention_state(partition).log_start_offset:
             before = None
         if missing_offsets(before, row.metadata) and _is_of_older_history(metadata, row):

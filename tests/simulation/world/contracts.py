@@ -31,6 +31,18 @@ METADATA: Final = {
     "segments_of_run": READ,
     "unverified_segments": READ,
 }
+SELECTED: Final = dict.fromkeys(
+    (
+        "segments_under_way",
+        "segments_with_ids",
+        "finished_from",
+        "finished_before",
+        "oldest_segments",
+        "epoch_extents",
+        "finished_with_verdict",
+    ),
+    READ,
+)
 WORK: Final = {
     "save_plan": WRITE,
     "claim": WRITE,

@@ -98,6 +98,10 @@ class Known(Partial):
     def retention_state(self, partition: TopicIdPartition) -> PartitionRetentionState:
         return PartitionRetentionState()
 
+    @property
+    def selected(self) -> "Known":
+        return self
+
     def segments_under_way(self, partition: TopicIdPartition) -> Sequence[SegmentRow]:
         return [row for row in self.list_segments(partition) if not row.metadata.is_finished]
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Final
 
-from sqlalchemy import Engine, event, insert, text
+from sqlalchemy import Engine, event, insert, select, update
 
 from benchmarks.bench_sizes import database_urls, note
 from benchmarks.sizes_scene import CLUSTER_ID, EPOCHS, build, partition_number
@@ -182,10 +182,10 @@ class Scene:
     def take_verdicts_away(self) -> None:
         """The newest segments lose their verdict, as after a copy."""
         with self.engine.begin() as connection:
-            last = f"SELECT segment_key FROM segments WHERE state = 1 ORDER BY segment_key DESC LIMIT {CHANGES}"
-            connection.execute(
-                text(f"UPDATE segments SET verdict = 'none', verdict_at_ms = NULL WHERE segment_key IN ({last})")
-            )
+            last = select(segments.c.segment_key).where(segments.c.state == 1)
+            last = last.order_by(segments.c.segment_key.desc()).limit(CHANGES)
+            newest = update(segments).where(segments.c.segment_key.in_(last))
+            connection.execute(newest.values(verdict="none", verdict_at_ms=None))
 
 
 Plan = Callable[[Scene, int], int]

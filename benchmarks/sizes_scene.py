@@ -135,7 +135,8 @@ def _statements(sqlite: bool, segments: int, partitions: int, for_scans: bool, a
         pairs = "leader_epoch || ':' || lowest"
         joined = f"group_concat({pairs}, ',')" if sqlite else f"string_agg({pairs}, ',' ORDER BY leader_epoch)"
         lowest = f"""SELECT leader_epoch, min(start_offset) AS lowest FROM segment_epochs
-                     WHERE topic_id = {_id("1", sqlite)} AND partition = 0 GROUP BY leader_epoch ORDER BY leader_epoch"""
+                     WHERE topic_id = {_id("1", sqlite)} AND partition = 0
+                     GROUP BY leader_epoch ORDER BY leader_epoch"""
         statements.append(f"UPDATE partitions SET leader_epochs = (SELECT {joined} FROM ({lowest}) AS begins)")
     if not sqlite:
         statements.append(

@@ -4,7 +4,9 @@
 
 An archive has ten partitions. Of each plan: processor time of this process and elapsed time (the best round), SQL
 statements, and the most memory that Python's objects take. Firm: each plan with 100 changes takes over the largest
-archive at most twice the time that it takes over the smallest, and at most twice the memory.
+archive at most twice the processor time that it takes over the smallest, and at most twice the memory. SQLite works in
+this process, so its work is in that time. The server of PostgreSQL is another process: its work is in the elapsed time,
+which other work on the machine changes.
 """
 
 import argparse
@@ -266,9 +268,7 @@ def held(found: Mapping[str, Any]) -> dict[str, bool]:
     for database, plans in found.items():
         pairs = {name: list(plan[str(CHANGES)].values()) for name, plan in plans.items()}
         bounds[f"{database}: time"] = all(
-            last[unit] <= MOST_SLOWER * first[unit]
-            for first, *_, last in pairs.values()
-            for unit in ("cpu_ms", "elapsed_ms")
+            last["cpu_ms"] <= MOST_SLOWER * first["cpu_ms"] for first, *_, last in pairs.values()
         )
         bounds[f"{database}: memory"] = all(
             last["peak_bytes"] <= MOST_GROWN * first["peak_bytes"] for first, *_, last in pairs.values()

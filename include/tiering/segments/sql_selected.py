@@ -96,9 +96,9 @@ _WITH_VERDICT: Final = WITH_TOPIC.where(
     segments.c.state == _FINISHED_STATE,
     segments.c.verdict == bindparam("of_verdict"),
 )
-_WITH_OLD_VERDICT: Final = _WITH_VERDICT.where(
-    or_(segments.c.verdict_at_ms <= bindparam("at_or_before_ms"), segments.c.verdict_at_ms.is_(None))
-)
+_WITH_OLD_VERDICT: Final = _WITH_VERDICT.where(segments.c.verdict_at_ms <= bindparam("at_or_before_ms"))
+# Apart: with OR, SQLite would read every segment with the verdict.
+_WITH_UNDATED_VERDICT: Final = _WITH_VERDICT.where(segments.c.verdict_at_ms.is_(None))
 
 
 class SqlSelectedSegments(ClusterStore):
@@ -177,11 +177,12 @@ class SqlSelectedSegments(ClusterStore):
 
     def finished_with_verdict(self, verdict: Verdict, *, at_or_before_ms: int | None = None) -> Sequence[SegmentRow]:
         """Implement `SelectedSegments.finished_with_verdict`."""
-        query, values = _WITH_VERDICT, {"of_cluster": self._cluster_id, "of_verdict": str(verdict)}
-        if at_or_before_ms is not None:
-            query, values = _WITH_OLD_VERDICT, values | {"at_or_before_ms": at_or_before_ms}
-        with reading(self._engine) as connection:
-            return sorted((segment_row_of(row) for row in connection.execute(query, values)), key=_place)
+        values: dict[str, Any] = {"of_cluster": self._cluster_id, "of_verdict": str(verdict)}
+        with snapshot(self._engine) as connection:
+            if at_or_before_ms is None:
+                return sorted(_rows(connection, _WITH_VERDICT, values), key=_place)
+            rows = _rows(connection, _WITH_OLD_VERDICT, values | {"at_or_before_ms": at_or_before_ms})
+            return sorted((*rows, *_rows(connection, _WITH_UNDATED_VERDICT, values)), key=_place)
 
 
 def _place(row: SegmentRow) -> tuple[object, ...]:

@@ -150,6 +150,7 @@ segments: Final = Table(
     Index("ix_segments_delete_started", "cluster_id", "delete_started_at_ms"),
     _partial("ix_segments_tombstones", "cluster_id", "deleted_at_ms", where="deleted_at_ms IS NOT NULL"),
     _partial("ix_segments_of_brokers", "cluster_id", "topic_id", "state", where="origin = 'broker'"),
+    _partial("ix_segments_brokers_sizes", *_PARTITION, "state", "size_bytes", where="origin = 'broker'"),
     _partial(
         "ix_segments_behind_brokers",
         "cluster_id",

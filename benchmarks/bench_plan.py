@@ -122,6 +122,7 @@ class Scene:
         return len(plan.planned)
 
     def copy(self, changes: int) -> int:
+        nothing_known: Any = SimpleNamespace(topic=lambda _: None)
         replicas = [self._replica(number, changes // PARTITIONS) for number in range(PARTITIONS)]
         plan = plan_copy(
             "run",
@@ -129,7 +130,7 @@ class Scene:
             scope=RunScope(),
             metadata=self.metadata,
             registry=self.registry,
-            cluster_metadata=SimpleNamespace(topic=lambda _: None),  # type: ignore[arg-type]
+            cluster_metadata=nothing_known,
             now_ms=FIRST_MS,
         )
         return sum(len(partition.segments) for partition in plan.partitions)

@@ -70,6 +70,7 @@ from include.tiering.model.segments import (
     TopicIdPartition,
     Verdict,
 )
+from include.tiering.segments.selected_segments import SelectedSegments
 from include.tiering.segments.sql_changes import TIME_OF_STATE, SegmentChanges, require_same_partition
 from include.tiering.segments.sql_divergences import SqlDivergences
 from include.tiering.segments.sql_partition_state import SqlPartitionState
@@ -283,7 +284,7 @@ class SqlRemoteLogMetadata(SqlSegments, SqlPartitionState, SqlDivergences, SqlVe
 
     def __init__(self, engine: Engine, cluster_id: str, *, now_ms: NowMs = database_now_ms) -> None:
         super().__init__(engine, cluster_id, now_ms=now_ms)
-        self.selected = SqlSelectedSegments(engine, cluster_id, now_ms=now_ms)
+        self.selected: SelectedSegments = SqlSelectedSegments(engine, cluster_id, now_ms=now_ms)
 
 
 class _Found(NamedTuple):

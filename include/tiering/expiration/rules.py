@@ -80,11 +80,11 @@ def decide_deletions(given: RetentionInput) -> RetentionOutcome:
     if given.topic_deletion_due:
         found = [_because_of_the_topic(segment) for segment in _without(idle, decisions)]
         return RetentionOutcome((*decisions, *found), _raised(log_start_offset, found), held=tuple(held))
-    is_conclusive, found = True, None
-    while is_conclusive and found != []:
+    is_conclusive = is_changed = True
+    while is_conclusive and is_changed:
         scan = _Scan(given, remaining, log_start_offset)
         found = scan.decisions()
-        is_conclusive = scan.is_conclusive
+        is_conclusive, is_changed = scan.is_conclusive, bool(found)
         decisions += found
         log_start_offset = _raised(log_start_offset, found)
         remaining = _without(remaining, found)

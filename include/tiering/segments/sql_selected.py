@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Sequence
 from itertools import islice
 from typing import Any, Final
 
-from sqlalchemy import Connection, Select, and_, bindparam, func, literal_column, or_, select
+from sqlalchemy import BindParameter, Connection, Select, and_, bindparam, func, literal_column, or_, select
 
 from include.tiering.database.schema import PARTITION_TOTAL, segment_epochs, segments, size_counters
 from include.tiering.database.transactions import ClusterStore, in_partition, key_of, reading, snapshot
@@ -48,7 +48,8 @@ _KEY: Final = (
     .where(in_partition(segments), segments.c.segment_id == bindparam("of_segment"))
     .scalar_subquery()
 )
-_end, _start = bindparam("of_end"), bindparam("of_start")
+_end: Final[BindParameter[int]] = bindparam("of_end")
+_start: Final[BindParameter[int]] = bindparam("of_start")
 _IS_BEFORE: Final = or_(
     segments.c.end_offset < _end,
     segments.c.start_offset < _start,

@@ -294,12 +294,11 @@ class ExpirationPlanner:
         retained, deletion_due = self.metadata.retention_state(partition), self._lifecycle_state(partition).deletion_due
         if finished is not None and (deletion_due or not retained.leader_epochs.entries):
             return None
-        published = self._published(partition)
         oldest = self.metadata.selected.oldest_segments(
             partition,
             finished,
             log_start_offset=retained.log_start_offset,
-            also=[segment_id.id for segment_id in published],
+            with_size=retention.retention_bytes is not None,
             future_from_ms=None if retention.retention_ms is None else now_ms,
         )
         rows, rest = oldest.rows, oldest.rest
@@ -309,7 +308,7 @@ class ExpirationPlanner:
             if self._is_within(partition, retained, retention.retention_bytes - (local_only_bytes or 0)):
                 rest = replace(rest, size_bytes=0)
             elif newest_history(divergences) != FIRST_HISTORY or not is_one_lineage(
-                retained.leader_epochs, self.metadata.selected.epoch_extents(partition)
+                retained.leader_epochs, oldest.extents
             ):
                 return None
         left = (row.metadata for row in rows if is_left(row.metadata, row.history, divergences))
@@ -335,7 +334,8 @@ class ExpirationPlanner:
             },
             superseded_hold_ms=self.superseded_hold_ms,
             left=frozenset(segment.remote_log_segment_id for segment in left),
-            published=published,
+            # Read after the rows: a segment among them that is published meanwhile counts as published.
+            published=self._published(partition),
             rest=rest,
         )
 

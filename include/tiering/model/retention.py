@@ -78,8 +78,7 @@ class RetentionInput:
             scan stops at each of them, so that nothing above them expires by size or time. They count in the total.
         left: segments of a history that a decision replaced: another history is followed from an offset at or below
             their end. They are outside the lineage, even if their leader epochs are in it again.
-        rest: what is known of the partition's other FINISHED segments, none of which is published; None: there are no
-            others, `segments` has all.
+        rest: what is known of the partition's other FINISHED segments; None: there are no others, `segments` has all.
 
     Raises:
         ValueError: a limit is negative, or a segment is of another partition.

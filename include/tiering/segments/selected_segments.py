@@ -4,27 +4,13 @@ A plan over a large archive usually finds little to do. These queries read what 
 `list_segments` reads everything and is for work that concerns every segment, such as a comparison of a whole partition.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from include.tiering.model.retention import RestOfLog
 from include.tiering.model.segments import RemoteLogSegmentMetadata, TopicIdPartition, Uuid, Verdict
 from include.tiering.segments.values import SegmentRow
-
-
-@dataclass(frozen=True, slots=True)
-class OldestSegments:
-    """The platform's segments that a decision about retention reads, and what is known of the others.
-
-    Attributes:
-        rows: all that are neither FINISHED nor tombstones, and FINISHED ones: all that start at or below
-            `rest.after_offset`, and those that were asked for by their ids. All segments if `rest` is None.
-        rest: the other FINISHED segments; `size_bytes` is the size of all of them, whatever their leader epochs are.
-    """
-
-    rows: tuple[SegmentRow, ...]
-    rest: RestOfLog | None
 
 
 class EpochExtent(NamedTuple):
@@ -36,6 +22,23 @@ class EpochExtent(NamedTuple):
     epoch: int
     lowest: int
     highest: int
+
+
+@dataclass(frozen=True, slots=True)
+class OldestSegments:
+    """The platform's segments that a decision about retention reads, and what is known of the others.
+
+    Attributes:
+        rows: all that are neither FINISHED nor tombstones, and all FINISHED ones that start at or below
+            `rest.after_offset`. All segments if `rest` is None.
+        rest: the other FINISHED segments. Its `size_bytes`, if it was asked for, is the size of all of them, whatever
+            their leader epochs are.
+        extents: ascending, where segments have records of each leader epoch; only with the size of the rest.
+    """
+
+    rows: tuple[SegmentRow, ...]
+    rest: RestOfLog | None
+    extents: tuple[EpochExtent, ...] = ()
 
 
 def listing_order(row: SegmentRow) -> tuple[int, bool, int]:
@@ -72,7 +75,7 @@ class SelectedSegments(Protocol):
         finished: int | None,
         *,
         log_start_offset: int,
-        also: Collection[Uuid] = (),
+        with_size: bool = False,
         future_from_ms: int | None = None,
     ) -> OldestSegments:
         """Return the segments of the platform that retention may concern, in one consistent read.
@@ -81,13 +84,10 @@ class SelectedSegments(Protocol):
             partition: the partition.
             finished: about how many FINISHED segments from the log start on are read; None: all segments.
             log_start_offset: all FINISHED segments that start below it are read as well.
-            also: ids of segments that are read wherever they begin.
+            with_size: whether the size of the rest and the extents of the leader epochs are read; if not, they are 0 and
+                empty.
             future_from_ms: the rest's timestamps are counted, and those above this time found; None: they are not.
         """
-        ...
-
-    def epoch_extents(self, partition: TopicIdPartition) -> Sequence[EpochExtent]:
-        """Return, ascending, the extent of each leader epoch of which FINISHED segments have records."""
         ...
 
     def finished_with_verdict(self, verdict: Verdict, *, at_or_before_ms: int | None = None) -> Sequence[SegmentRow]:

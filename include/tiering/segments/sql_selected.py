@@ -4,7 +4,8 @@ SQLite uses a partial index only if the statement has the condition of the index
 these statements, not passed as parameters.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from itertools import islice
 from typing import Any, Final
 
@@ -142,7 +143,7 @@ class SqlSelectedSegments(ClusterStore):
         finished: int | None,
         *,
         log_start_offset: int,
-        also: Collection[Uuid] = (),
+        with_size: bool = False,
         future_from_ms: int | None = None,
     ) -> OldestSegments:
         """Implement `SelectedSegments.oldest_segments`."""
@@ -158,23 +159,17 @@ class SqlSelectedSegments(ClusterStore):
                 return OldestSegments((*rows, *page), None)
             after_offset = page[-1].metadata.start_offset - 1
             rows += (row for row in page if row.metadata.start_offset <= after_offset)
-            named = _with_ids(connection, key, also) if also else []
-            rows += (row for row in named if row.metadata.is_finished and row.metadata.start_offset > after_offset)
-            return OldestSegments(tuple(rows), _rest(connection, key, rows, after_offset, future_from_ms))
-
-    def epoch_extents(self, partition: TopicIdPartition) -> Sequence[EpochExtent]:
-        """Implement `SelectedSegments.epoch_extents`."""
-        key = key_of(self._cluster_id, partition)
-        with reading(self._engine) as connection:
-            return [
-                EpochExtent(
-                    counted.leader_epoch,
-                    connection.execute(_LOWEST_OF_EPOCH, key | {"of_epoch": counted.leader_epoch}).scalar_one(),
-                    counted.highest_offset,
-                )
-                for counted in connection.execute(_COUNTERS, key).all()
-                if counted.leader_epoch != PARTITION_TOTAL and counted.highest_offset is not None
-            ]
+            counters = connection.execute(_COUNTERS, key).all()
+            epochs = [counted.leader_epoch for counted in counters if counted.leader_epoch != PARTITION_TOTAL]
+            rest = _rest(connection, key | {"after_offset": after_offset}, epochs, future_from_ms)
+            if not with_size:
+                return OldestSegments(tuple(rows), rest)
+            all_bytes = sum(counted.size_bytes for counted in counters if counted.leader_epoch == PARTITION_TOTAL)
+            read_bytes = sum(row.metadata.segment_size_bytes for row in rows if row.metadata.is_finished)
+            rest_bytes = all_bytes - connection.execute(_BROKERS_BYTES, key).scalar_one() - read_bytes
+            return OldestSegments(
+                tuple(rows), replace(rest, size_bytes=rest_bytes), tuple(_extents(connection, key, counters))
+            )
 
     def finished_with_verdict(self, verdict: Verdict, *, at_or_before_ms: int | None = None) -> Sequence[SegmentRow]:
         """Implement `SelectedSegments.finished_with_verdict`."""
@@ -203,23 +198,22 @@ def _with_ids(connection: Connection, key: dict[str, Any], ids: Iterable[Uuid]) 
 
 
 def _rest(
-    connection: Connection,
-    key: dict[str, Any],
-    rows: Iterable[SegmentRow],
-    after_offset: int,
-    future_from_ms: int | None,
+    connection: Connection, after: dict[str, Any], epochs: Iterable[int], future_from_ms: int | None
 ) -> RestOfLog:
-    """Return what counters and indexes have of the FINISHED segments of the platform that are not in `rows`."""
-    read = [row.metadata for row in rows if row.metadata.is_finished]
-    counted = {row.leader_epoch: row.size_bytes for row in connection.execute(_COUNTERS, key)}
-    brokers_bytes = connection.execute(_BROKERS_BYTES, key).scalar_one()
-    size_bytes = counted.pop(PARTITION_TOTAL, 0) - brokers_bytes - sum(segment.segment_size_bytes for segment in read)
-    after = key | {"after_offset": after_offset}
-    listed = (epoch for epoch in counted if connection.execute(_HAS_EPOCH_AFTER, after | {"of_epoch": epoch}).first())
-    lowest_epoch = next(listed, NO_EPOCH)
-    undated, latest_ms = 0, None
+    """Return what indexes have of the FINISHED segments of the platform that begin above the offset in `after`.
+
+    `epochs` are those of FINISHED segments, ascending. The size is not among it.
+    """
+    listed = (epoch for epoch in epochs if connection.execute(_HAS_EPOCH_AFTER, after | {"of_epoch": epoch}).first())
+    lowest_epoch, undated, latest_ms = next(listed, NO_EPOCH), 0, None
     if future_from_ms is not None:
         undated = connection.execute(_UNDATED, after).scalar_one()
-        undated -= sum(segment.max_timestamp_ms < 0 and segment.start_offset > after_offset for segment in read)
         latest_ms = connection.execute(_LATEST, after | {"from_ms": future_from_ms}).scalar_one_or_none()
-    return RestOfLog(after_offset, lowest_epoch, size_bytes, undated, -1 if latest_ms is None else latest_ms)
+    return RestOfLog(after["after_offset"], lowest_epoch, 0, undated, -1 if latest_ms is None else latest_ms)
+
+
+def _extents(connection: Connection, key: dict[str, Any], counters: Iterable[Any]) -> Iterator[EpochExtent]:
+    for counted in counters:
+        if counted.leader_epoch != PARTITION_TOTAL and counted.highest_offset is not None:
+            lowest = connection.execute(_LOWEST_OF_EPOCH, key | {"of_epoch": counted.leader_epoch}).scalar_one()
+            yield EpochExtent(counted.leader_epoch, lowest, counted.highest_offset)

@@ -38,7 +38,6 @@ SELECTED: Final = dict.fromkeys(
         "finished_from",
         "finished_before",
         "oldest_segments",
-        "epoch_extents",
         "finished_with_verdict",
     ),
     READ,

@@ -157,6 +157,12 @@ segments: Final = Table(
         "topic_id",
         where="origin = 'platform' AND broker_state > state",
     ),
+    _partial(
+        "ix_segments_known_to_brokers",
+        *_PARTITION,
+        "segment_id",
+        where="origin = 'platform' AND broker_state < 3",
+    ),
     sqlite_autoincrement=True,
     comment="remote log segments in every state; DELETE_SEGMENT_FINISHED is a tombstone",
 )

@@ -18,6 +18,7 @@ def upgrade() -> None:
     _index("ix_segments_timestamp", ["max_timestamp_ms", "start_offset"], "state = 1")
     _index("ix_segments_under_way", ["start_offset"], "state IN (0, 2)")
     _index("ix_segments_brokers_sizes", ["state", "size_bytes"], "origin = 'broker'")
+    _index("ix_segments_known_to_brokers", ["segment_id"], "origin = 'platform' AND broker_state < 3")
 
 
 def _index(name: str, columns: list[str], where: str) -> None:

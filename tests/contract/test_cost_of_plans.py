@@ -20,6 +20,8 @@ SEGMENTS: Final = 20_000
 MOST_ROWS: Final = 400
 """Of the 2,000 of a partition; a plan with changes finds 100 in all."""
 STEPS: Final = 100
+OF_FEW: Final = ("ix_segments_under_way", "ix_segments_known_to_brokers")
+"""Partial indexes that have few segments of a partition."""
 
 database_kind = each_database(SHARED)
 
@@ -80,8 +82,8 @@ def _is_whole(step: str) -> bool:
     of_segments = any(
         f"{verb} {table} " in f"{step} " for verb in ("SCAN", "SEARCH") for table in ("segments", "segment_epochs")
     )
-    is_partition = (
-        step.endswith("(cluster_id=? AND topic_id=? AND partition=?)") and "ix_segments_under_way" not in step
+    is_partition = step.endswith("(cluster_id=? AND topic_id=? AND partition=?)") and not any(
+        name in step for name in OF_FEW
     )
     return of_segments and (step.startswith("SCAN") or is_partition)
 

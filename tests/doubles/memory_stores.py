@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import inf
 from typing import Final
 
 from include.tiering.configs.config_store import (
@@ -89,7 +90,10 @@ class MemoryMetadata(Partial):
     def list_segments(self, partition: TopicIdPartition, leader_epoch: int | None = None) -> Sequence[SegmentRow]:
         return sorted(self._live(partition), key=lambda row: row.metadata.start_offset)
 
-    def segments_with_ids(self, partition: TopicIdPartition, ids: Iterable[Uuid]) -> Sequence[SegmentRow]:
+    def segments_with_ids(
+        self, partition: TopicIdPartition, ids: Iterable[Uuid], *, finished_from: int | None = None
+    ) -> Sequence[SegmentRow]:
+        assert finished_from is None
         wanted = set(ids)
         rows = [row for row in self._live(partition) if row.metadata.remote_log_segment_id.id in wanted]
         return sorted(rows, key=listing_order)
@@ -100,14 +104,16 @@ class MemoryMetadata(Partial):
         before = [one for one in others if one.history == row.history and _end_of(one) < _end_of(row)]
         return max(before, key=_end_of).metadata if before else None
 
-    def finished_with_verdict(self, verdict: Verdict, *, at_or_before_ms: int | None = None) -> Sequence[SegmentRow]:
-        return [
+    def finished_with_verdicts(self, verdicts: Mapping[Verdict, int | None]) -> Sequence[SegmentRow]:
+        latest_ms = {verdict: inf if value is None else value for verdict, value in verdicts.items()}
+        rows = [
             row
             for row in self.rows.values()
             if row.metadata.is_finished
-            and row.verdict is verdict
-            and (at_or_before_ms is None or (row.verdict_at_ms or 0) <= at_or_before_ms)
+            and row.verdict in latest_ms
+            and (row.verdict_at_ms or 0) <= latest_ms[row.verdict]
         ]
+        return sorted(rows, key=lambda row: (str(row.metadata.topic_id_partition), listing_order(row)))
 
     def segment_for_offset(
         self, partition: TopicIdPartition, leader_epoch: int, offset: int

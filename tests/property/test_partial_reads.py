@@ -3,8 +3,10 @@
 The oracle is the same decision over every row, which is compared with a slow one in `test_retention_decisions`.
 """
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
+from typing import cast
 from unittest.mock import patch
 
 import pytest
@@ -13,24 +15,45 @@ from hypothesis import strategies as st
 from sqlalchemy import Engine, insert
 
 from include.tiering.configs.config_store import TopicRetention
+from include.tiering.copying.finish_abandoned import abandoned_copies_of
 from include.tiering.database.schema import divergences, partitions, segment_epochs, segments, topics
 from include.tiering.expiration import plan as planning
 from include.tiering.expiration.plan import ExpirationPlan, ExpirationPlanner
 from include.tiering.expiration.rules import decide_deletions, is_one_lineage
+from include.tiering.metadata_sync.plan_publication import (
+    PublicationStep,
+    intent_for,
+    plan_publication,
+    plan_withdrawal,
+)
+from include.tiering.metadata_sync.publication_contract import Journal, JournalRecord
 from include.tiering.model.histories import Lineage
 from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.ownership import SegmentOrigin, TopicOwner
 from include.tiering.model.retention import RestOfLog, RetentionInput
-from include.tiering.model.segments import RemoteLogSegmentMetadata, TopicIdPartition, Uuid, Verdict
+from include.tiering.model.segments import (
+    Depth,
+    RemoteLogSegmentId,
+    RemoteLogSegmentMetadata,
+    RemoteLogSegmentState,
+    TopicIdPartition,
+    Uuid,
+    Verdict,
+)
+from include.tiering.quotas.contract import QuotasInForce
+from include.tiering.runs.deletion_run import PlannedExpiration
 from include.tiering.runs.store import SqlWorkStore
-from include.tiering.segments.selected_segments import EpochExtent, OldestSegments
+from include.tiering.segments.contract import SegmentRow
+from include.tiering.segments.selected_segments import EpochExtent, OldestSegments, listing_order
 from include.tiering.segments.sql import SqlRemoteLogMetadata
 from include.tiering.segments.sql_rows import count_in, encode_leader_epochs, epoch_values_of, values_of
 from include.tiering.segments.sql_selected import SqlSelectedSegments
 from include.tiering.segments.sql_topics import SqlTopicRegistry
+from include.tiering.verification.plan import VerificationSample, plan_verification, verdicts_to_read
+from include.tiering.verification.verify_segments import _of_run, _unpassed, subjects_of
 from tests.doubles.databases import empty
 from tests.doubles.epoch_worlds import MOST_OFFSET
-from tests.doubles.segments import CLUSTER_ID
+from tests.doubles.segments import CLUSTER_ID, DELETE_FINISHED
 from tests.doubles.slow_expiration import PARTITION
 from tests.property.test_retention_decisions import NOW_MS, inputs
 
@@ -130,14 +153,72 @@ def test_a_part_is_refused_where_every_segment_matters(missing: str) -> None:
         decide_deletions(some)
 
 
-class ReadsEverything(SqlSelectedSegments):
-    """The oracle: whatever is asked for, all segments are read."""
+class ReadsEverything:
+    """The oracle: `SelectedSegments` that reads every segment and keeps what it is asked for."""
 
-    def oldest_segments(self, partition: TopicIdPartition, _finished: int | None, **more: object) -> OldestSegments:
-        return super().oldest_segments(partition, None, **more)  # type: ignore[arg-type]
+    def __init__(self, engine: Engine, cluster_id: str) -> None:
+        self._metadata = SqlRemoteLogMetadata(engine, cluster_id)
+
+    def segments_under_way(self, partition: TopicIdPartition) -> list[SegmentRow]:
+        return [row for row in self._metadata.list_segments(partition) if not row.metadata.is_finished]
+
+    def segments_with_ids(
+        self, partition: TopicIdPartition, ids: Iterable[Uuid], *, finished_from: int | None = None
+    ) -> list[SegmentRow]:
+        wanted = set(ids)
+        reaching = (
+            set() if finished_from is None else {id_of(row) for row in self.finished_from(partition, finished_from)}
+        )
+        return [row for row in self._metadata.list_segments(partition) if id_of(row) in wanted | reaching]
+
+    def finished_from(self, partition: TopicIdPartition, offset: int) -> list[SegmentRow]:
+        return [row for row in self._finished(partition) if row.metadata.end_offset >= offset]
+
+    def finished_before(self, row: SegmentRow) -> RemoteLogSegmentMetadata | None:
+        others = self._finished(row.metadata.topic_id_partition)
+        ordered = sorted(others, key=lambda other: (other.history, other.metadata.end_offset))
+        place = [id_of(other) for other in ordered].index(id_of(row))
+        before = ordered[place - 1] if place else None
+        return None if before is None or before.history != row.history else before.metadata
+
+    def oldest_segments(self, partition: TopicIdPartition, *_: object, **__: object) -> OldestSegments:
+        rows = self._metadata.list_segments(partition)
+        return OldestSegments(tuple(row for row in rows if row.origin is SegmentOrigin.PLATFORM), None)
+
+    def finished_with_verdicts(self, verdicts: Mapping[Verdict, int | None]) -> list[SegmentRow]:
+        return [
+            row
+            for partition in self._metadata.partitions()
+            for row in self._finished(partition)
+            if row.verdict in verdicts and _is_of_time(row, verdicts[row.verdict])
+        ]
+
+    def _finished(self, partition: TopicIdPartition) -> list[SegmentRow]:
+        return [row for row in self._metadata.list_segments(partition) if row.metadata.is_finished]
 
 
-def store(engine: Engine, given_: RetentionInput, brokers: Collection[RemoteLogSegmentMetadata], history: int) -> None:
+def _is_of_time(row: SegmentRow, at_or_before_ms: int | None) -> bool:
+    return at_or_before_ms is None or row.verdict_at_ms is None or row.verdict_at_ms <= at_or_before_ms
+
+
+def id_of(row: SegmentRow) -> Uuid:
+    return row.metadata.remote_log_segment_id.id
+
+
+def stores_of(engine: Engine) -> tuple[SqlRemoteLogMetadata, SqlRemoteLogMetadata]:
+    """The product's, and one with the oracle's queries."""
+    plain = SqlRemoteLogMetadata(engine, CLUSTER_ID)
+    plain.selected = cast("SqlSelectedSegments", ReadsEverything(engine, CLUSTER_ID))
+    return SqlRemoteLogMetadata(engine, CLUSTER_ID), plain
+
+
+def store(
+    engine: Engine,
+    given_: RetentionInput,
+    brokers: Collection[RemoteLogSegmentMetadata],
+    history: int,
+    verdicts: Mapping[RemoteLogSegmentId, tuple[Verdict, int | None]] | None = None,
+) -> None:
     """Rows as if they had been recorded. From `history` on, if there is one, another history is followed."""
     empty(engine)
     key = {"cluster_id": CLUSTER_ID, "topic_id": str(PARTITION.topic_id)}
@@ -151,8 +232,10 @@ def store(engine: Engine, given_: RetentionInput, brokers: Collection[RemoteLogS
         )
         for segment in given_.segments:
             superseded_at_ms = given_.superseded_at_ms.get(segment.remote_log_segment_id)
+            verdict, verdict_at_ms = (verdicts or {}).get(segment.remote_log_segment_id, (Verdict.NONE, None))
             values = values_of(CLUSTER_ID, segment) | {
-                "verdict": str(Verdict.NONE),
+                "verdict": str(verdict),
+                "verdict_at_ms": verdict_at_ms,
                 "verdict_detail": "",
                 "fencing_token": 1,
                 "started_at_ms": 1,
@@ -185,13 +268,15 @@ def store(engine: Engine, given_: RetentionInput, brokers: Collection[RemoteLogS
 
 
 def plans(
-    engine: Engine, given_: RetentionInput, held: Callable[[TopicIdPartition], Collection[Uuid]], first_read: int
-) -> Iterator[ExpirationPlan]:
-    """The plan of the product, that of the oracle."""
+    engine: Engine,
+    given_: RetentionInput,
+    held: Callable[[TopicIdPartition], Collection[Uuid]],
+    first_read: int,
+    planned: PlannedExpiration,
+) -> Iterator[tuple[ExpirationPlan, PlannedExpiration | None]]:
+    """The plan of the product, that of the oracle; each with what it plans again of `planned`."""
     retention = TopicRetention(given_.retention_ms, given_.retention_bytes)
-    for selected in (SqlSelectedSegments, ReadsEverything):
-        metadata = SqlRemoteLogMetadata(engine, CLUSTER_ID)
-        metadata.selected = selected(engine, CLUSTER_ID)
+    for metadata in stores_of(engine):
         planner = ExpirationPlanner(
             metadata,
             SqlTopicRegistry(engine, CLUSTER_ID),
@@ -202,7 +287,10 @@ def plans(
             held=held,
         )
         with patch.object(planning, "_FIRST_READ", first_read), patch.object(planning, "_MORE_EACH_TIME", 2):
-            yield planner.plan("run", [PARTITION], None, now_ms=given_.now_ms)
+            yield (
+                planner.plan("run", [PARTITION], None, now_ms=given_.now_ms),
+                planner.plan_again(planned, now_ms=given_.now_ms),
+            )
 
 
 @given(long_logs(), st.data())
@@ -215,6 +303,127 @@ def test_a_plan_from_counters_and_indexes_is_that_from_every_row(
     named = data.draw(st.lists(st.sampled_from(finished), max_size=1) if data.draw(st.booleans()) else st.just([]))
     store(engine, given_, brokers, history)
     ids = [segment.remote_log_segment_id.id for segment in named]
-    plan, expected = plans(engine, given_, lambda _: ids, data.draw(st.integers(1, 4)))
-    event(f"expires: {bool(plan.expirations)}")
-    assert plan == expected
+    local_bytes, behind = data.draw(st.none() | st.integers(0, 30)), data.draw(st.integers(-1, MOST_OFFSET))
+    planned = PlannedExpiration(PARTITION, 0, 0, (), local_bytes, behind, int(history <= MOST_OFFSET))
+    found, expected = plans(engine, given_, lambda _: ids, data.draw(st.integers(1, 4)), planned)
+    event(f"expires: {bool(found[0].expirations)}")
+    assert found == expected
+
+
+@st.composite
+def verdicts_of(draw: st.DrawFn, given_: RetentionInput) -> dict[RemoteLogSegmentId, tuple[Verdict, int | None]]:
+    """Few verdicts are those of the partition's youngest segments, as after a copy."""
+    verdict = st.tuples(st.sampled_from(Verdict), st.none() | st.integers(0, NOW_MS))
+    return {segment.remote_log_segment_id: draw(verdict) for segment in given_.segments}
+
+
+@given(long_logs(), st.data())
+def test_other_plans_from_indexes_are_those_from_every_row(
+    engine: Engine, given_: RetentionInput, data: st.DataObject
+) -> None:
+    """The look for abandoned copies, both quality checks, and proofs about offsets and deletions."""
+    finished = [segment for segment in given_.segments if segment.is_finished]
+    brokers = data.draw(st.lists(st.sampled_from(finished), max_size=2))
+    history = data.draw(st.sampled_from([99]) | st.integers(0, MOST_OFFSET), "the other history begins at")
+    store(engine, given_, brokers, history, data.draw(verdicts_of(given_)))
+    wanted = data.draw(st.lists(st.sampled_from([segment.remote_log_segment_id for segment in given_.segments])))
+    offset = data.draw(st.integers(0, MOST_OFFSET + 1))
+    ids = {segment_id.id for segment_id in wanted}
+
+    def answers(metadata: SqlRemoteLogMetadata) -> list[object]:
+        return [
+            abandoned_copies_of(metadata, PARTITION),
+            list(_unpassed(metadata)),
+            list(_of_run(metadata, "run")),
+            list(subjects_of(metadata, {PARTITION: set(wanted)})),
+            metadata.selected.finished_from(PARTITION, offset),
+            metadata.selected.segments_with_ids(PARTITION, ids),
+            metadata.selected.segments_with_ids(PARTITION, ids, finished_from=offset),
+        ]
+
+    found, expected = map(answers, stores_of(engine))
+    assert found == expected
+
+
+@st.composite
+def samples(draw: st.DrawFn) -> VerificationSample:
+    return VerificationSample(
+        due=draw(st.booleans()), failed=draw(st.booleans()), older_than_ms=draw(st.none() | st.integers(0, NOW_MS))
+    )
+
+
+@given(long_logs(), samples(), st.data())
+def test_a_verification_plan_from_verdicts_is_that_from_every_row(
+    engine: Engine, given_: RetentionInput, sample: VerificationSample, data: st.DataObject
+) -> None:
+    store(engine, given_, (), 99, data.draw(verdicts_of(given_)))
+    metadata = SqlRemoteLogMetadata(engine, CLUSTER_ID)
+    max_age_ms = data.draw(st.integers(1, NOW_MS))
+    plan = partial(
+        plan_verification,
+        sample=sample,
+        run_id="run",
+        depth=Depth.SHALLOW,
+        quotas=QuotasInForce(0, {}),
+        now_ms=NOW_MS,
+        max_age_ms=max_age_ms,
+        limit_bytes=data.draw(st.none() | st.integers(0, 20)),
+    )
+    verdicts = verdicts_to_read(sample, now_ms=NOW_MS, max_age_ms=max_age_ms)
+    assert verdicts is not None
+    found = plan(metadata.selected.finished_with_verdicts(verdicts), among=(0, 0))
+    expected = plan(metadata.list_segments(PARTITION))
+    event(f"chooses: {bool(expected.planned)}")
+    assert set(found.planned) == set(expected.planned)
+    assert (found.cost, found.left_out) == (expected.cost, expected.left_out)
+
+
+@st.composite
+def journals(draw: st.DrawFn, segments: Sequence[RemoteLogSegmentMetadata]) -> Journal:
+    """What was published of some of these segments, in any order; the last record may be pending."""
+    journal = Journal(metadata_partition=0, partition_count=1, next_offset=0)
+    steps = [
+        # No empty segment is ever published.
+        PublicationStep(replace(segment, segment_size_bytes=max(1, segment.segment_size_bytes)), state)
+        for segment in draw(st.lists(st.sampled_from(segments), unique=True, max_size=4))
+        for state in list(RemoteLogSegmentState)[: draw(st.integers(1, 4))]
+    ]
+    pending = draw(st.booleans())
+    records = [
+        JournalRecord(number, intent_for(step, journal, broker_id=1, event_timestamp_ms=number), 0, number)
+        for number, step in enumerate(steps)
+    ]
+    if records and pending:
+        records[-1] = replace(records[-1], offset=None)
+    return replace(journal, records=tuple(records), next_offset=len(records))
+
+
+@given(long_logs(), st.data())
+def test_a_publication_plan_needs_what_the_journal_has_and_what_reaches_into_the_brokers_log(
+    given_: RetentionInput, data: st.DataObject
+) -> None:
+    verdict = st.sampled_from([Verdict.PASSED] * 4 + [Verdict.FAILED, Verdict.NONE])
+    history = data.draw(st.sampled_from([99, 99]) | st.integers(0, MOST_OFFSET))
+    existing = sorted((each for each in given_.segments if each.state is not DELETE_FINISHED), key=_place)
+    rows = {
+        segment.remote_log_segment_id.id: SegmentRow(
+            segment, data.draw(verdict), None, history=int(segment.start_offset >= history)
+        )
+        for segment in existing
+    }
+    journal = data.draw(journals(given_.segments))
+    log_start_offset = data.draw(st.integers(0, MOST_OFFSET + 1))
+    known = {record.intent.segment_id for record in journal.records}
+    part = {
+        id_: row
+        for id_, row in rows.items()
+        if id_ in known or (row.metadata.is_finished and row.metadata.end_offset >= log_start_offset)
+    }
+    for plan in (plan_publication, plan_withdrawal):
+        whole = plan(PARTITION, journal, rows, log_start_offset=log_start_offset)
+        event(f"{plan.__name__} sends: {bool(whole.steps)}")
+        assert plan(PARTITION, journal, part, log_start_offset=log_start_offset) == whole
+
+
+def _place(segment: RemoteLogSegmentMetadata) -> tuple[int, bool, int]:
+    return listing_order(SegmentRow(segment, Verdict.NONE, None))

@@ -66,7 +66,6 @@ from include.tiering.model.ownership import PartitionLease, SegmentOrigin, Topic
 from include.tiering.model.segments import RemoteLogSegmentState, TopicIdPartition
 from include.tiering.runs.contract import ALL_TOPICS, WorkStore
 from include.tiering.segments.contract import RemoteLogMetadata, TopicRegistry
-from include.tiering.segments.selected_segments import listing_order
 
 LEASE_MS = 120_000
 """With the default request timeout this is longer than one record takes: appending, reading back, and the database."""
@@ -254,15 +253,8 @@ class Publisher:
     def _planned(self, partition: TopicIdPartition, journal: Journal | None, log_start_offset: int) -> PublicationPlan:
         known = () if journal is None else {record.intent.segment_id for record in journal.records}
         # Other segments matter only if they reach into the broker's log.
-        found = {
-            row.metadata.remote_log_segment_id.id: row
-            for row in (
-                *self.metadata.selected.segments_with_ids(partition, known),
-                *self.metadata.selected.finished_from(partition, log_start_offset),
-            )
-            if row.origin is SegmentOrigin.PLATFORM
-        }
-        rows = {row.metadata.remote_log_segment_id.id: row for row in sorted(found.values(), key=listing_order)}
+        found = self.metadata.selected.segments_with_ids(partition, known, finished_from=log_start_offset)
+        rows = {row.metadata.remote_log_segment_id.id: row for row in found if row.origin is SegmentOrigin.PLATFORM}
         if journal is not None and self.registry.owner(partition.topic_id) is TopicOwner.PLATFORM:
             return plan_withdrawal(partition, journal, rows, log_start_offset=log_start_offset)
         return plan_publication(partition, journal, rows, log_start_offset=log_start_offset)

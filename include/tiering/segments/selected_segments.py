@@ -4,7 +4,7 @@ A plan over a large archive usually finds little to do. These queries read what 
 `list_segments` reads everything and is for work that concerns every segment, such as a comparison of a whole partition.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -54,8 +54,13 @@ class SelectedSegments(Protocol):
         """Return segments in COPY_SEGMENT_STARTED or DELETE_SEGMENT_STARTED, in the order of `list_segments`."""
         ...
 
-    def segments_with_ids(self, partition: TopicIdPartition, ids: Iterable[Uuid]) -> Sequence[SegmentRow]:
-        """Return the segments with these ids that exist, in the order of `list_segments`."""
+    def segments_with_ids(
+        self, partition: TopicIdPartition, ids: Iterable[Uuid], *, finished_from: int | None = None
+    ) -> Sequence[SegmentRow]:
+        """Return the segments with these ids that exist, in the order of `list_segments`, in one consistent read.
+
+        With `finished_from`, also those that `finished_from` returns for this offset; each segment once.
+        """
         ...
 
     def finished_from(self, partition: TopicIdPartition, offset: int) -> Sequence[SegmentRow]:
@@ -84,15 +89,15 @@ class SelectedSegments(Protocol):
             partition: the partition.
             finished: about how many FINISHED segments from the log start on are read; None: all segments.
             log_start_offset: all FINISHED segments that start below it are read as well.
-            with_size: whether the size of the rest and the extents of the leader epochs are read; if not, they are 0 and
-                empty.
+            with_size: whether to read the size of the rest and the extents of leader epochs; else they are 0 and empty.
             future_from_ms: the rest's timestamps are counted, and those above this time found; None: they are not.
         """
         ...
 
-    def finished_with_verdict(self, verdict: Verdict, *, at_or_before_ms: int | None = None) -> Sequence[SegmentRow]:
-        """Return FINISHED segments of all partitions with this verdict, by topic, partition and start offset.
+    def finished_with_verdicts(self, verdicts: Mapping[Verdict, int | None]) -> Sequence[SegmentRow]:
+        """Return FINISHED segments of all partitions with these verdicts, by topic, partition and start offset.
 
-        With `at_or_before_ms`, only those whose verdict was recorded at that time or earlier, or at no known time.
+        The value of a verdict is a time: only segments whose verdict was recorded then or earlier, or at no known time,
+        are returned; None: all. One consistent read, so no segment is returned with two verdicts.
         """
         ...

@@ -4,12 +4,12 @@ SQLite uses a partial index only if the statement has the condition of the index
 these statements, not passed as parameters.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from typing import Any, Final
 
-from sqlalchemy import BindParameter, Connection, Select, and_, bindparam, func, literal_column, or_, select
+from sqlalchemy import BindParameter, Connection, Row, Select, and_, bindparam, func, literal_column, or_, select
 
 from include.tiering.database.schema import PARTITION_TOTAL, segment_epochs, segments, size_counters
 from include.tiering.database.transactions import ClusterStore, in_partition, key_of, reading, snapshot
@@ -112,16 +112,22 @@ class SqlSelectedSegments(ClusterStore):
             rows = connection.execute(_SELECT_UNDER_WAY, key_of(self._cluster_id, partition))
             return [segment_row_of(row) for row in rows]
 
-    def segments_with_ids(self, partition: TopicIdPartition, ids: Iterable[Uuid]) -> Sequence[SegmentRow]:
+    def segments_with_ids(
+        self, partition: TopicIdPartition, ids: Iterable[Uuid], *, finished_from: int | None = None
+    ) -> Sequence[SegmentRow]:
         """Implement `SelectedSegments.segments_with_ids`."""
-        with reading(self._engine) as connection:
-            return sorted(_with_ids(connection, key_of(self._cluster_id, partition), ids), key=listing_order)
+        key = key_of(self._cluster_id, partition)
+        with snapshot(self._engine) as connection:
+            found = [*_with_ids(connection, key, ids)]
+            if finished_from is not None:
+                found += connection.execute(_FROM_END, key | {"from_offset": finished_from})
+        return _as_listed(found)
 
     def finished_from(self, partition: TopicIdPartition, offset: int) -> Sequence[SegmentRow]:
         """Implement `SelectedSegments.finished_from`."""
         key = key_of(self._cluster_id, partition) | {"from_offset": offset}
         with reading(self._engine) as connection:
-            return sorted(_rows(connection, _FROM_END, key), key=listing_order)
+            return _as_listed(connection.execute(_FROM_END, key))
 
     def finished_before(self, row: SegmentRow) -> RemoteLogSegmentMetadata | None:
         """Implement `SelectedSegments.finished_before`."""
@@ -171,14 +177,18 @@ class SqlSelectedSegments(ClusterStore):
                 tuple(rows), replace(rest, size_bytes=rest_bytes), tuple(_extents(connection, key, counters))
             )
 
-    def finished_with_verdict(self, verdict: Verdict, *, at_or_before_ms: int | None = None) -> Sequence[SegmentRow]:
-        """Implement `SelectedSegments.finished_with_verdict`."""
-        values: dict[str, Any] = {"of_cluster": self._cluster_id, "of_verdict": str(verdict)}
+    def finished_with_verdicts(self, verdicts: Mapping[Verdict, int | None]) -> Sequence[SegmentRow]:
+        """Implement `SelectedSegments.finished_with_verdicts`."""
+        rows: list[SegmentRow] = []
         with snapshot(self._engine) as connection:
-            if at_or_before_ms is None:
-                return sorted(_rows(connection, _WITH_VERDICT, values), key=_place)
-            rows = _rows(connection, _WITH_OLD_VERDICT, values | {"at_or_before_ms": at_or_before_ms})
-            return sorted((*rows, *_rows(connection, _WITH_UNDATED_VERDICT, values)), key=_place)
+            for verdict, at_or_before_ms in verdicts.items():
+                values = {"of_cluster": self._cluster_id, "of_verdict": str(verdict)}
+                if at_or_before_ms is None:
+                    rows += _rows(connection, _WITH_VERDICT, values)
+                else:
+                    rows += _rows(connection, _WITH_OLD_VERDICT, values | {"at_or_before_ms": at_or_before_ms})
+                    rows += _rows(connection, _WITH_UNDATED_VERDICT, values)
+        return sorted(rows, key=_place)
 
 
 def _place(row: SegmentRow) -> tuple[object, ...]:
@@ -190,11 +200,16 @@ def _rows(connection: Connection, query: Select[Any], values: dict[str, Any]) ->
     return [segment_row_of(row) for row in connection.execute(query, values)]
 
 
-def _with_ids(connection: Connection, key: dict[str, Any], ids: Iterable[Uuid]) -> list[SegmentRow]:
-    rows, left = [], iter(ids)
+def _with_ids(connection: Connection, key: dict[str, Any], ids: Iterable[Uuid]) -> Iterator[Row[Any]]:
+    left = iter(ids)
     while group := [str(segment_id) for segment_id in islice(left, _IDS_PER_STATEMENT)]:
-        rows += _rows(connection, _BY_ID, key | {"of_segments": group})
-    return rows
+        yield from connection.execute(_BY_ID, key | {"of_segments": group})
+
+
+def _as_listed(found: Iterable[Row[Any]]) -> list[SegmentRow]:
+    """Return each segment once, in the order of `list_segments`; of equal ones the one recorded first is the first."""
+    rows = {row.segment_key: segment_row_of(row) for row in found}
+    return [row for _, row in sorted(rows.items(), key=lambda item: (listing_order(item[1]), item[0]))]
 
 
 def _rest(

@@ -325,10 +325,9 @@ class VerificationService:
         self, verdicts: Mapping[Verdict, int | None], partitions: Collection[TopicIdPartition]
     ) -> Iterator[SegmentRow]:
         wanted = frozenset(partitions)
-        for verdict, at_or_before_ms in verdicts.items():
-            for row in self._metadata.selected.finished_with_verdict(verdict, at_or_before_ms=at_or_before_ms):
-                if row.metadata.topic_id_partition in wanted:
-                    yield row
+        for row in self._metadata.selected.finished_with_verdicts(verdicts):
+            if row.metadata.topic_id_partition in wanted:
+                yield row
 
     def _stored(self, partitions: Collection[TopicIdPartition]) -> tuple[int, int]:
         """Return the number and the bytes of the FINISHED segments of these partitions, from the counters."""

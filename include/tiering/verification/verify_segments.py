@@ -260,25 +260,23 @@ def _groups(subjects: Iterable[Subject], depth: Depth) -> Iterator[list[Subject]
 
 
 def _unpassed(metadata: RemoteLogMetadata) -> Iterator[Subject]:
-    rows: dict[TopicIdPartition, list[SegmentRow]] = {}
-    for verdict in Verdict:
-        for row in () if verdict is Verdict.PASSED else metadata.selected.finished_with_verdict(verdict):
-            rows.setdefault(row.metadata.topic_id_partition, []).append(row)
-    for partition in sorted(rows, key=_place_of):
-        yield from _with_predecessors(metadata, partition, rows[partition])
-
-
-def _place_of(partition: TopicIdPartition) -> tuple[str, str, int]:
-    return partition.topic, str(partition.topic_id), partition.partition
+    unpassed = dict.fromkeys(verdict for verdict in Verdict if verdict is not Verdict.PASSED)
+    return subjects_of(metadata, _ids_by_partition(metadata.selected.finished_with_verdicts(unpassed)))
 
 
 def _of_run(metadata: RemoteLogMetadata, run_id: str) -> Iterator[Subject]:
     """Include unverified segments of runs that died before their quality check, so that they can be served."""
-    wanted: dict[TopicIdPartition, set[RemoteLogSegmentId]] = {}
-    for row in (*metadata.segments_of_run(run_id), *metadata.unverified_segments()):
+    return subjects_of(
+        metadata, _ids_by_partition((*metadata.segments_of_run(run_id), *metadata.unverified_segments()))
+    )
+
+
+def _ids_by_partition(rows: Iterable[SegmentRow]) -> dict[TopicIdPartition, set[RemoteLogSegmentId]]:
+    ids: dict[TopicIdPartition, set[RemoteLogSegmentId]] = {}
+    for row in rows:
         segment_id = row.metadata.remote_log_segment_id
-        wanted.setdefault(segment_id.topic_id_partition, set()).add(segment_id)
-    return subjects_of(metadata, wanted)
+        ids.setdefault(segment_id.topic_id_partition, set()).add(segment_id)
+    return ids
 
 
 def subjects_of(

@@ -180,8 +180,8 @@ class Watch:
             self._check_limits(args[0])
         elif label == "metadata.skip_offsets":
             self._skipped(args[0], args[1])
-        elif label in ("selected.segments_with_ids", "selected.finished_from"):
-            self.publishing.looked(process, args[0], result, adds=label == "selected.finished_from")
+        elif label == "selected.segments_with_ids":
+            self.publishing.looked(process, args[0], result)
         elif label == "metadata.add_segment":
             self.handing_over.copy_began(args[0].topic_id_partition, process)
         elif label == "publications.intend":

@@ -38,7 +38,7 @@ SELECTED: Final = dict.fromkeys(
         "finished_from",
         "finished_before",
         "oldest_segments",
-        "finished_with_verdict",
+        "finished_with_verdicts",
     ),
     READ,
 )

@@ -49,7 +49,8 @@ from include.tiering.segments.sql import SqlRemoteLogMetadata
 from include.tiering.segments.sql_rows import count_in, encode_leader_epochs, epoch_values_of, values_of
 from include.tiering.segments.sql_selected import SqlSelectedSegments
 from include.tiering.segments.sql_topics import SqlTopicRegistry
-from include.tiering.verification.plan import VerificationSample, plan_verification, verdicts_to_read
+from include.tiering.verification.plan import RollingSample, VerificationSample, plan_verification
+from include.tiering.verification.service import candidates
 from include.tiering.verification.verify_segments import _of_run, _unpassed, subjects_of
 from tests.doubles.databases import empty
 from tests.doubles.epoch_worlds import MOST_OFFSET
@@ -173,6 +174,9 @@ class ReadsEverything:
 
     def finished_from(self, partition: TopicIdPartition, offset: int) -> list[SegmentRow]:
         return [row for row in self._finished(partition) if row.metadata.end_offset >= offset]
+
+    def finished_ids(self, partition: TopicIdPartition) -> list[Uuid]:
+        return [id_of(row) for row in self._finished(partition)]
 
     def finished_before(self, row: SegmentRow) -> RemoteLogSegmentMetadata | None:
         others = self._finished(row.metadata.topic_id_partition)
@@ -348,12 +352,16 @@ def test_other_plans_from_indexes_are_those_from_every_row(
 @st.composite
 def samples(draw: st.DrawFn) -> VerificationSample:
     return VerificationSample(
-        due=draw(st.booleans()), failed=draw(st.booleans()), older_than_ms=draw(st.none() | st.integers(0, NOW_MS))
+        due=draw(st.booleans()),
+        failed=draw(st.booleans()),
+        older_than_ms=draw(st.none() | st.integers(0, NOW_MS)),
+        rolling_sample=draw(st.none() | st.builds(RollingSample.of, st.floats(0.1, 0.9), st.integers(0, 99))),
+        everything=draw(st.sampled_from([False] * 5 + [True])),
     )
 
 
 @given(long_logs(), samples(), st.data())
-def test_a_verification_plan_from_verdicts_is_that_from_every_row(
+def test_a_verification_plan_from_verdicts_and_ids_is_that_from_every_row(
     engine: Engine, given_: RetentionInput, sample: VerificationSample, data: st.DataObject
 ) -> None:
     store(engine, given_, (), 99, data.draw(verdicts_of(given_)))
@@ -369,12 +377,10 @@ def test_a_verification_plan_from_verdicts_is_that_from_every_row(
         max_age_ms=max_age_ms,
         limit_bytes=data.draw(st.none() | st.integers(0, 20)),
     )
-    verdicts = verdicts_to_read(sample, now_ms=NOW_MS, max_age_ms=max_age_ms)
-    assert verdicts is not None
-    found = plan(metadata.selected.finished_with_verdicts(verdicts), among=(0, 0))
+    found = plan(candidates(metadata, [PARTITION], sample, now_ms=NOW_MS, max_age_ms=max_age_ms))
     expected = plan(metadata.list_segments(PARTITION))
     event(f"chooses: {bool(expected.planned)}")
-    assert set(found.planned) == set(expected.planned)
+    assert sorted(found.planned, key=str) == sorted(expected.planned, key=str)
     assert (found.cost, found.left_out) == (expected.cost, expected.left_out)
 
 

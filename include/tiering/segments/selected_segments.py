@@ -4,7 +4,7 @@ A plan over a large archive usually finds little to do. These queries read what 
 `list_segments` reads everything and is for work that concerns every segment, such as a comparison of a whole partition.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -65,6 +65,10 @@ class SelectedSegments(Protocol):
 
     def finished_from(self, partition: TopicIdPartition, offset: int) -> Sequence[SegmentRow]:
         """Return FINISHED segments that end at or above `offset`, in the order of `list_segments`."""
+        ...
+
+    def finished_ids(self, partition: TopicIdPartition) -> Iterator[Uuid]:
+        """Yield the ids of all FINISHED segments, in any order. Reads all of them, but nothing else of them."""
         ...
 
     def finished_before(self, row: SegmentRow) -> RemoteLogSegmentMetadata | None:

@@ -35,12 +35,14 @@ _OURS: Final = segments.c.origin == str(SegmentOrigin.PLATFORM)
 _TOMBSTONE: Final = segments.c.state == int(RemoteLogSegmentState.DELETE_SEGMENT_FINISHED)
 _FINISHED_STATE: Final = int(RemoteLogSegmentState.COPY_SEGMENT_FINISHED)
 _IDS_PER_STATEMENT: Final = 500
+_IDS_PER_PAGE: Final = 10_000
 
 _OF_PARTITION: Final = WITH_TOPIC.where(in_partition(segments))
 _BY_START: Final = (segments.c.start_offset, segments.c.segment_key)
 _SELECT_UNDER_WAY: Final = _OF_PARTITION.where(UNDER_WAY).order_by(*_BY_START)
 _BY_ID: Final = _OF_PARTITION.where(segments.c.segment_id.in_(bindparam("of_segments", expanding=True)), ~_TOMBSTONE)
 _FROM_END: Final = _OF_PARTITION.where(_FINISHED, segments.c.end_offset >= bindparam("from_offset"))
+_FINISHED_IDS: Final = select(segments.c.segment_id).where(in_partition(segments), _FINISHED)
 _OUR_FINISHED: Final = _OF_PARTITION.where(_FINISHED, _OURS).order_by(*_BY_START)
 _BELOW: Final = _OUR_FINISHED.where(segments.c.start_offset < bindparam("from_offset"))
 _FROM: Final = _OUR_FINISHED.where(segments.c.start_offset >= bindparam("from_offset")).limit(bindparam("at_most"))
@@ -128,6 +130,14 @@ class SqlSelectedSegments(ClusterStore):
         key = key_of(self._cluster_id, partition) | {"from_offset": offset}
         with reading(self._engine) as connection:
             return _as_listed(connection.execute(_FROM_END, key))
+
+    def finished_ids(self, partition: TopicIdPartition) -> Iterator[Uuid]:
+        """Implement `SelectedSegments.finished_ids`."""
+        with reading(self._engine) as connection:
+            found = connection.execute(
+                _FINISHED_IDS, key_of(self._cluster_id, partition), execution_options={"yield_per": _IDS_PER_PAGE}
+            )
+            yield from map(Uuid.parse, found.scalars())
 
     def finished_before(self, row: SegmentRow) -> RemoteLogSegmentMetadata | None:
         """Implement `SelectedSegments.finished_before`."""

@@ -378,8 +378,7 @@ def plan_verification(
         needs_deep: called for chosen segments that failed; returns whether only a deep verification can clear the
             segment. It is then read deep, whatever `depth` is.
         costs: what reads from the store cost, see `RemoteStorage.reading_costs`.
-        among: the number and the bytes of the FINISHED segments from which `rows` were selected (`verdicts_to_read`);
-            None: `rows` are all.
+        among: the number and the bytes of the FINISHED segments from which `rows` were selected; None: `rows` are all.
     """
     chosen: list[_Chosen] = []
     segments = size_bytes = 0
@@ -409,11 +408,11 @@ def plan_verification(
 def verdicts_to_read(
     sample: VerificationSample, *, now_ms: int, max_age_ms: int
 ) -> Mapping[Verdict, int | None] | None:
-    """Return the verdicts of the segments that the sample may choose; None if it may choose any segment.
+    """Return the verdicts of the segments that the sample may choose because of them; None if it chooses all segments.
 
     The value is the latest time of such a verdict (inclusive); None if its time does not matter.
     """
-    if sample.everything or sample.rolling_sample is not None:
+    if sample.everything:
         return None
     wanted: dict[Verdict, int | None] = {}
     if sample.older_than_ms is not None:

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Final
 
 from include.tiering.clock import Clock
-from include.tiering.model.segments import Depth, RemoteLogSegmentId, TopicIdPartition, Verdict
+from include.tiering.model.segments import Depth, RemoteLogSegmentId, TopicIdPartition
 from include.tiering.quotas.contract import Quotas, QuotasInForce
 from include.tiering.remote_storage.contract import RemoteStorage
 from include.tiering.remote_storage.store_ownership import StoreOwnership
@@ -186,16 +186,15 @@ class VerificationService:
             self.expire_verdicts()
         now_ms, max_age_ms = self._now_ms(), self._effective().verdict.max_age_ms
         partitions = self._partitions(sample)
-        verdicts = verdicts_to_read(sample, now_ms=now_ms, max_age_ms=max_age_ms)
         plan = plan_verification(
-            self._all_rows(partitions) if verdicts is None else self._rows_with(verdicts, partitions),
+            candidates(self._metadata, partitions, sample, now_ms=now_ms, max_age_ms=max_age_ms),
             sample,
             run_id=run_id,
             depth=depth,
             quotas=self._stored_quotas(),
             now_ms=now_ms,
             max_age_ms=max_age_ms,
-            among=None if verdicts is None else self._stored(partitions),
+            among=None if sample.everything else self._stored(partitions),
             limit_bytes=limit_bytes,
             costs=self._storage().reading_costs,
             needs_deep=lambda row: only_deep_clears(
@@ -317,20 +316,37 @@ class VerificationService:
         wanted = (partition for partition in self._metadata.partitions() if sample.is_about(partition))
         return [partition for partition in wanted if partition not in unread]
 
-    def _all_rows(self, partitions: Iterable[TopicIdPartition]) -> Iterator[SegmentRow]:
-        for partition in partitions:
-            yield from self._metadata.list_segments(partition)
-
-    def _rows_with(
-        self, verdicts: Mapping[Verdict, int | None], partitions: Collection[TopicIdPartition]
-    ) -> Iterator[SegmentRow]:
-        wanted = frozenset(partitions)
-        for row in self._metadata.selected.finished_with_verdicts(verdicts):
-            if row.metadata.topic_id_partition in wanted:
-                yield row
-
     def _stored(self, partitions: Collection[TopicIdPartition]) -> tuple[int, int]:
         """Return the number and the bytes of the FINISHED segments of these partitions, from the counters."""
         wanted = frozenset(partitions)
         sizes = [size for size in self._metadata.partition_sizes() if size.topic_id_partition in wanted]
         return sum(size.segments for size in sizes), sum(size.size_bytes for size in sizes)
+
+
+def candidates(
+    metadata: RemoteLogMetadata,
+    partitions: Sequence[TopicIdPartition],
+    sample: VerificationSample,
+    *,
+    now_ms: int,
+    max_age_ms: int,
+) -> Iterator[SegmentRow]:
+    """Yield segments of these partitions, each once: at least all FINISHED ones that the sample chooses."""
+    verdicts = verdicts_to_read(sample, now_ms=now_ms, max_age_ms=max_age_ms)
+    if verdicts is None:
+        for partition in partitions:
+            yield from metadata.list_segments(partition)
+        return
+    wanted, found = frozenset(partitions), set[RemoteLogSegmentId]()
+    for row in metadata.selected.finished_with_verdicts(verdicts):
+        if row.metadata.topic_id_partition in wanted:
+            found.add(row.metadata.remote_log_segment_id)
+            yield row
+    if sample.rolling_sample is None:
+        return
+    for partition in partitions:
+        finished = (RemoteLogSegmentId(partition, id_) for id_ in metadata.selected.finished_ids(partition))
+        ids = [segment_id.id for segment_id in finished if sample.rolling_sample.holds(segment_id)]
+        for row in metadata.selected.segments_with_ids(partition, ids):
+            if row.metadata.remote_log_segment_id not in found:
+                yield row

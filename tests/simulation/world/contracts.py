@@ -36,6 +36,7 @@ SELECTED: Final = dict.fromkeys(
         "segments_under_way",
         "segments_with_ids",
         "finished_from",
+        "finished_ids",
         "finished_before",
         "oldest_segments",
         "finished_with_verdicts",

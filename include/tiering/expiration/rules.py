@@ -34,8 +34,8 @@ be read for that (`RetentionInput.rest`). The decision about a part is the decis
 segment of the part ended the conditions *time* and *size* before any segment of the rest would have been visited:
 
 - its first listed leader epoch is no later than any epoch of the rest, and it begins below the rest;
-- no segment up to it reaches into the offsets of the rest, so each segment that it covers was read;
-- the log start has not reached the rest, so that *log start* and *unreferenced leader epochs* apply to none of it.
+- the log start has not reached the rest, so that *log start* and *unreferenced leader epochs* apply to none of it, and
+  no segment that expired covers one of it. (If one did, the log start is behind its end in the next scan.)
 
 Otherwise `RetentionOutcome.is_conclusive` is False, and the caller reads a larger part.
 
@@ -128,17 +128,16 @@ class _Scan:
     def decisions(self) -> list[DeletionDecision]:
         """Return what this scan deletes, and set `is_conclusive`."""
         found = []
-        is_kept = reaches_rest = False
+        is_kept = False
         for epoch, segment in self._visited():
-            is_worked_on, is_in_order = self._is_worked_on(segment), not is_kept
-            reaches_rest = reaches_rest or (is_in_order and self._reaches_rest(segment))
+            is_worked_on, was_kept = self._is_worked_on(segment), is_kept
             if not is_worked_on:
                 decision = self._by_log_start(segment) if is_kept else self._decision(segment)
                 if decision is not None:
                     found.append(decision)
                     continue
                 is_kept = is_kept or self._holds(segment)
-            if is_in_order and (is_worked_on or is_kept) and not reaches_rest:
+            if not was_kept and (is_worked_on or is_kept):
                 self.is_conclusive = self.is_conclusive or self._is_before_rest(epoch, segment)
             if is_worked_on:
                 break
@@ -151,11 +150,6 @@ class _Scan:
             return True
         is_below = segment.start_offset <= rest.after_offset and self._log_start_offset <= rest.after_offset + 1
         return is_below and epoch <= rest.lowest_epoch
-
-    def _reaches_rest(self, segment: RemoteLogSegmentMetadata) -> bool:
-        """Return whether segments that were not read may lie below the end of this segment."""
-        rest = self._given.rest
-        return rest is not None and segment.end_offset > rest.after_offset and self._holds(segment)
 
     def _visited(self) -> Iterator[tuple[int, RemoteLogSegmentMetadata]]:
         """Yield segments epoch by epoch, each once, with its first epoch that is in the lineage."""

@@ -54,7 +54,7 @@ from include.tiering.verification.service import candidates
 from include.tiering.verification.verify_segments import _of_run, _unpassed, subjects_of
 from tests.doubles.databases import empty
 from tests.doubles.epoch_worlds import MOST_OFFSET
-from tests.doubles.segments import CLUSTER_ID, DELETE_FINISHED
+from tests.doubles.segments import CLUSTER_ID, DELETE_FINISHED, FINISHED, segment_of
 from tests.doubles.slow_expiration import PARTITION
 from tests.property.test_retention_decisions import NOW_MS, inputs
 
@@ -132,6 +132,26 @@ def test_what_a_part_concludes_is_what_the_whole_does(whole: RetentionInput) -> 
             concluded += 1
             assert outcome == expected
     event(f"concludes: {concluded > 0}, deletes: {bool(expected.decisions)}")
+
+
+def test_a_part_concludes_nothing_if_a_published_segment_of_the_rest_has_an_earlier_epoch() -> None:
+    """It lies behind the others, but a scan comes to it first, and ends there."""
+    expired, kept = (segment_of(PARTITION, n, start, start, {2: start}) for n, start in ((1, 10), (2, 11)))
+    published = segment_of(PARTITION, 3, 12, 15, {0: 12}, state=FINISHED)
+    whole = RetentionInput(
+        PARTITION,
+        (replace(expired, max_timestamp_ms=0), replace(kept, max_timestamp_ms=NOW_MS), published),
+        LeaderEpochs.of([(0, 0), (2, 10)]),
+        log_start_offset=0,
+        now_ms=NOW_MS,
+        retention_ms=NOW_MS // 2,
+        published=frozenset({published.remote_log_segment_id}),
+    )
+    whole = replace(whole, segments=tuple(replace(segment, state=FINISHED) for segment in whole.segments))
+    assert decide_deletions(whole).decisions == ()
+    part = part_of(whole, after_offset=11)
+    assert part is not None
+    assert not decide_deletions(part).is_conclusive
 
 
 @given(inputs())

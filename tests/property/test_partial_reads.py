@@ -245,7 +245,7 @@ def store(
 ) -> None:
     """Rows as if they had been recorded. From `history` on, if there is one, another history is followed."""
     empty(engine)
-    key = {"cluster_id": CLUSTER_ID, "topic_id": str(PARTITION.topic_id)}
+    key: dict[str, object] = {"cluster_id": CLUSTER_ID, "topic_id": str(PARTITION.topic_id)}
     with engine.begin() as connection:
         connection.execute(insert(topics).values(**key, name=PARTITION.topic, owner=str(TopicOwner.PLATFORM)))
         key |= {"partition": PARTITION.partition}

@@ -260,7 +260,8 @@ def _groups(subjects: Iterable[Subject], depth: Depth) -> Iterator[list[Subject]
 
 
 def _unpassed(metadata: RemoteLogMetadata) -> Iterator[Subject]:
-    unpassed = dict.fromkeys(verdict for verdict in Verdict if verdict is not Verdict.PASSED)
+    unpassed: dict[Verdict, int | None] = dict.fromkeys(Verdict)
+    del unpassed[Verdict.PASSED]
     return subjects_of(metadata, _ids_by_partition(metadata.selected.finished_with_verdicts(unpassed)))
 
 

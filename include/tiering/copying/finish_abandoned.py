@@ -222,7 +222,7 @@ class AbandonedCopies:
             if self._is_to_be_sent_again(row, opened):
                 self.copier.abandon(attempt, fence)
                 return None
-            fault = self.whole.fault(row)
+            fault = self.whole.fault(row, lambda: limiter.take(0))
             if fault is None and opened is not None and _lacks_records_of(opened, attempt, as_planned):
                 opened = None
             why = fault or self._objection(row, opened, replica_id, planned, failed)

@@ -424,8 +424,14 @@ def _lowered(setting: Setting, text: str) -> str:
     most = setting.stored_at_most
     if most is None or not text.strip().isdecimal() or int(text) <= most:
         return text
-    _log.warning("%s is stored as %s: %d is used, the most that this version accepts", setting.name, text, most)
+    _warn_of_lowered(setting.name, text, most)
     return str(most)
+
+
+@cache
+def _warn_of_lowered(name: str, text: str, most: int) -> None:
+    """Warn once in a process: a batch that runs reads its settings each second."""
+    _log.warning("%s is stored as %s: %d is used, the most that this version accepts", name, text, most)
 
 
 def _with_section(settings: TieringSettings, setting: Setting, texts: Mapping[Setting, str]) -> TieringSettings:

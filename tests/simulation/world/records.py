@@ -97,6 +97,7 @@ _TABLES_OF: Final = {
     "deletions.remaining": ("planned_expirations", "planned_deletions"),
     "deletions.has_work": ("planned_deletions",),
     "registry.owner": ("topics",),
+    "generations.accepted": ("stores",),
     "configs.snapshot": ("dynamic_configs", "dynamic_config_changes"),
     "configs.of_entity": ("dynamic_configs",),
     "topic_deletions.all": ("topics",),

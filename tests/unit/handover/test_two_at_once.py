@@ -308,6 +308,23 @@ def test_leaders_of_after_the_watch_are_asked_before_retention_goes_back(world):
     assert world.configs == {**OLD_RETENTION, **SWITCHED}
 
 
+def test_retention_goes_back_by_the_last_answer_of_the_leaders(world):
+    """A leader that was elected after the checks, and that was asked for something else, does not know it yet."""
+    world.up_to(HandoverStep.RETENTION)
+    told = []
+
+    def at(name):
+        if name == "partition_offsets" and world.handover.step is HandoverStep.RETENTION:
+            if told:
+                elect_again(world)
+            told.append([world.brokers.partition(TOPIC_ID, one.partition).latest_tiered for one in world.partitions])
+
+    world.at = at
+    world.carry_on(until=HandoverStep.RETENTION)
+    assert "retention.ms" not in world.configs | OLD_RETENTION
+    assert None not in told[-1]
+
+
 def test_what_is_below_the_log_start_need_not_be_known(world):
     world.up_to(HandoverStep.RETENTION)
     elect_again(world)

@@ -1,7 +1,6 @@
 """Contract of the remote log segment metadata: KIP-405's RemoteLogMetadataManager, with fencing.
 
 This module also has the contracts of the owners of topics (`TopicRegistry`) and of sizes (`RemoteLogSizes`, read only).
-
 Queries follow the rules of Kafka's `storage` module: a lookup by offset returns FINISHED segments only. Segments in
 DELETE_SEGMENT_FINISHED (tombstones) are returned by `segment` and `segments_of_run` only. Every change of a segment and
 the change of the counters that follows from it are one transaction.
@@ -25,6 +24,7 @@ from include.tiering.model.segments import (
     VerdictTotal,
 )
 from include.tiering.model.sizes import PartitionLag, PartitionSize, PartitionStates
+from include.tiering.segments.selected_segments import SelectedSegments
 from include.tiering.segments.values import (
     PartitionRetentionState,
     QualityResult,
@@ -121,10 +121,12 @@ class Divergences(Protocol):
 
 
 class RemoteLogMetadata(Divergences, Protocol):
-    """The metadata of one cluster's remote log segments.
+    """The metadata of one cluster's remote log segments. `selected` reads a few segments, however many there are.
 
     A method that gets a segment and a fence of another partition raises ValueError.
     """
+
+    selected: SelectedSegments
 
     def add_segment(
         self,
@@ -342,8 +344,7 @@ class RemoteLogMetadata(Divergences, Protocol):
         It is not complete while the database is unavailable or its schema is not at head, nor while the metadata are
         being rebuilt. In a topic of the owner BROKER, the brokers' records about the partition must also be read, if
         the metadata topic was ever read: see `MetadataIngestion.unread`. A database that was restored from a backup
-        counts as complete, although it may lack copies: ADR 27 says why. By default, an implementation of this contract
-        is always ready.
+        counts as complete, although it may lack copies: ADR 27 says why. The default is always ready.
         """
         return True
 

@@ -1,6 +1,6 @@
 """Verification: the quality check of a copy, and runs that verify stored segments."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -26,6 +26,7 @@ from include.tiering.verification.plan import (
     VerificationSample,
     VerificationStore,
     plan_verification,
+    verdicts_to_read,
 )
 from include.tiering.verification.record_verdicts import LossLimits, finding_of_result, only_deep_clears
 from include.tiering.verification.rules import ALL_OBJECTS_THERE, QualityFinding, RuleEvaluator, Severity
@@ -187,14 +188,17 @@ class VerificationService:
         self._ownership.require()
         if not dry_run:
             self.expire_verdicts()
+        now_ms, max_age_ms = self._now_ms(), self._effective().verdict.max_age_ms
+        partitions = self._partitions(sample)
         plan = plan_verification(
-            self._rows(sample),
+            candidates(self._metadata, partitions, sample, now_ms=now_ms, max_age_ms=max_age_ms),
             sample,
             run_id=run_id,
             depth=depth,
             quotas=self._stored_quotas(),
-            now_ms=self._now_ms(),
-            max_age_ms=self._effective().verdict.max_age_ms,
+            now_ms=now_ms,
+            max_age_ms=max_age_ms,
+            among=None if sample.everything else self._stored(partitions),
             limit_bytes=limit_bytes,
             costs=self._storage().reading_costs,
             needs_deep=lambda row: only_deep_clears(
@@ -317,8 +321,42 @@ class VerificationService:
         at_once = self._effective().read.max_segments
         return Measurer(self._metadata, self._storage(), self._quotas(), self._ownership.require, at_once)
 
-    def _rows(self, sample: VerificationSample) -> Iterator[SegmentRow]:
+    def _partitions(self, sample: VerificationSample) -> Sequence[TopicIdPartition]:
         unread = self._ingestion.unread()
-        for partition in self._metadata.partitions():
-            if partition not in unread and sample.is_about(partition):
-                yield from self._metadata.list_segments(partition)
+        wanted = (partition for partition in self._metadata.partitions() if sample.is_about(partition))
+        return [partition for partition in wanted if partition not in unread]
+
+    def _stored(self, partitions: Collection[TopicIdPartition]) -> tuple[int, int]:
+        """Return the number and the bytes of the FINISHED segments of these partitions, from the counters."""
+        wanted = frozenset(partitions)
+        sizes = [size for size in self._metadata.partition_sizes() if size.topic_id_partition in wanted]
+        return sum(size.segments for size in sizes), sum(size.size_bytes for size in sizes)
+
+
+def candidates(
+    metadata: RemoteLogMetadata,
+    partitions: Sequence[TopicIdPartition],
+    sample: VerificationSample,
+    *,
+    now_ms: int,
+    max_age_ms: int,
+) -> Iterator[SegmentRow]:
+    """Yield segments of these partitions, each once: at least all FINISHED ones that the sample chooses."""
+    verdicts = verdicts_to_read(sample, now_ms=now_ms, max_age_ms=max_age_ms)
+    if verdicts is None:
+        for partition in partitions:
+            yield from metadata.list_segments(partition)
+        return
+    wanted, found = frozenset(partitions), set[RemoteLogSegmentId]()
+    for row in metadata.selected.finished_with_verdicts(verdicts):
+        if row.metadata.topic_id_partition in wanted:
+            found.add(row.metadata.remote_log_segment_id)
+            yield row
+    if sample.rolling_sample is None:
+        return
+    for partition in partitions:
+        finished = (RemoteLogSegmentId(partition, id_) for id_ in metadata.selected.finished_ids(partition))
+        ids = [segment_id.id for segment_id in finished if sample.rolling_sample.holds(segment_id)]
+        for row in metadata.selected.segments_with_ids(partition, ids):
+            if row.metadata.remote_log_segment_id not in found:
+                yield row

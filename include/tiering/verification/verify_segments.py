@@ -34,7 +34,6 @@ from include.tiering.model.histories import missing_offsets, part_of_history
 from include.tiering.model.segments import (
     Depth,
     RemoteLogSegmentId,
-    RemoteLogSegmentMetadata,
     TopicIdPartition,
     Verdict,
 )
@@ -284,46 +283,52 @@ def _groups(subjects: Iterable[Subject], depth: Depth) -> Iterator[list[Subject]
 
 
 def _unpassed(metadata: RemoteLogMetadata) -> Iterator[Subject]:
-    for partition in metadata.partitions():
-        yield from (s for s in _finished(metadata, partition) if s.row.verdict is not Verdict.PASSED)
+    unpassed: dict[Verdict, int | None] = dict.fromkeys(Verdict)
+    del unpassed[Verdict.PASSED]
+    return subjects_of(metadata, _ids_by_partition(metadata.selected.finished_with_verdicts(unpassed)))
 
 
 def _of_run(metadata: RemoteLogMetadata, run_id: str) -> Iterator[Subject]:
     """Include unverified segments of runs that died before their quality check, so that they can be served."""
-    wanted: dict[TopicIdPartition, set[RemoteLogSegmentId]] = {}
-    for row in (*metadata.segments_of_run(run_id), *metadata.unverified_segments()):
+    return subjects_of(
+        metadata, _ids_by_partition((*metadata.segments_of_run(run_id), *metadata.unverified_segments()))
+    )
+
+
+def _ids_by_partition(rows: Iterable[SegmentRow]) -> dict[TopicIdPartition, set[RemoteLogSegmentId]]:
+    ids: dict[TopicIdPartition, set[RemoteLogSegmentId]] = {}
+    for row in rows:
         segment_id = row.metadata.remote_log_segment_id
-        wanted.setdefault(segment_id.topic_id_partition, set()).add(segment_id)
-    return subjects_of(metadata, wanted)
+        ids.setdefault(segment_id.topic_id_partition, set()).add(segment_id)
+    return ids
 
 
 def subjects_of(
     metadata: RemoteLogMetadata, wanted: Mapping[TopicIdPartition, Collection[RemoteLogSegmentId]]
 ) -> Iterator[Subject]:
-    """Return the wanted segments that are FINISHED, by partition."""
+    """Return the wanted segments that are FINISHED, by partition, history and end offset, each with its predecessor."""
     for partition, ids in wanted.items():
-        yield from (s for s in _finished(metadata, partition) if s.segment_id in ids)
+        rows = metadata.selected.segments_with_ids(partition, [segment_id.id for segment_id in ids])
+        yield from _with_predecessors(metadata, partition, [row for row in rows if row.metadata.is_finished])
 
 
-def _finished(metadata: RemoteLogMetadata, partition: TopicIdPartition) -> Iterator[Subject]:
-    """Return FINISHED segments by history and end offset, each with its predecessor.
+def _with_predecessors(
+    metadata: RemoteLogMetadata, partition: TopicIdPartition, rows: Iterable[SegmentRow]
+) -> Iterator[Subject]:
+    """Return FINISHED segments by history and end offset, each with its predecessor among all of the partition.
 
     A segment wholly below the remote log start is no predecessor: such segments are about to be deleted, in any order.
-    The log start is read after the list, because it is raised before segments expire: expired segments that the list
-    lacks lie below it. A segment whose offsets all belong to later histories has no predecessor if there is a
-    gap before it.
+    The log start is read after the predecessor, because it is raised before segments expire: an expired segment that is
+    not found any more lies below it. A segment whose offsets all belong to later histories has no predecessor if there
+    is a gap before it.
     """
-    finished = [row for row in metadata.list_segments(partition) if row.metadata.is_finished]
-    log_start_offset = metadata.retention_state(partition).log_start_offset
-    previous: RemoteLogSegmentMetadata | None = None
-    history: int | None = None
-    for row in sorted(finished, key=lambda row: (row.history, row.metadata.end_offset)):
-        before = previous if row.history == history else None
+    for row in sorted(rows, key=lambda row: (row.history, row.metadata.end_offset)):
+        before = metadata.selected.finished_before(row)
+        if before is not None and before.end_offset < metadata.retention_state(partition).log_start_offset:
+            before = None
         if missing_offsets(before, row.metadata) and _is_of_older_history(metadata, row):
             before = None
         yield Subject(row, before)
-        previous = row.metadata if row.metadata.end_offset >= log_start_offset else None
-        history = row.history
 
 
 def _is_of_older_history(metadata: RemoteLogMetadata, row: SegmentRow) -> bool:

@@ -77,6 +77,8 @@ def crc32c(content: bytes) -> int:
 _TABLES_OF: Final = {
     "metadata.list_segments": ("segments", "segment_epochs", "topics"),
     "metadata.segment": ("segments", "topics"),
+    "selected.segments_under_way": ("segments", "topics"),
+    "selected.finished_from": ("segments", "topics"),
     "metadata.partitions": ("size_counters", "topics"),
     "metadata.highest_offset_for_epoch": ("size_counters",),
     "metadata.highest_copied_offset": ("size_counters",),

@@ -198,6 +198,9 @@ class ReadsEverything:
     def finished_ids(self, partition: TopicIdPartition) -> list[Uuid]:
         return [id_of(row) for row in self._finished(partition)]
 
+    def counters_agree(self, _partition: TopicIdPartition) -> bool:
+        return True
+
     def finished_before(self, row: SegmentRow) -> RemoteLogSegmentMetadata | None:
         others = self._finished(row.metadata.topic_id_partition)
         ordered = sorted(others, key=lambda other: (other.history, other.metadata.end_offset))

@@ -277,9 +277,11 @@ class ExpirationPlanner:
         finished: int | None = _FIRST_READ
         while True:
             given = self._input(partition, retention, now_ms, local_bytes, finished)
-            outcome = None if given is None else decide_deletions(given)
-            if given is not None and outcome is not None and outcome.is_conclusive:
-                return given, outcome
+            if given is not None and (outcome := decide_deletions(given)).is_conclusive:
+                # Counters that are too high would delete too much: the rows are added up before anything goes by size.
+                if given.rest is None or not outcome.by_size or self.metadata.selected.counters_agree(partition):
+                    return given, outcome
+                finished = None
             finished = None if given is None or finished is None else finished * _MORE_EACH_TIME
 
     def _input(

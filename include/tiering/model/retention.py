@@ -148,3 +148,8 @@ class RetentionOutcome:
     unknowns: tuple[str, ...] = ()
     held: tuple[RemoteLogSegmentMetadata, ...] = ()
     is_conclusive: bool = True
+
+    @property
+    def by_size(self) -> bool:
+        """Whether a segment expires because of the size of the log."""
+        return any(decision.reason is DeletionReason.SIZE for decision in self.decisions)

@@ -71,6 +71,10 @@ class SelectedSegments(Protocol):
         """Yield the ids of all FINISHED segments, in any order. Reads all of them, but nothing else of them."""
         ...
 
+    def counters_agree(self, partition: TopicIdPartition) -> bool:
+        """Return whether the sizes of all FINISHED segments add up to the counter; the database reads all of them."""
+        ...
+
     def finished_before(self, row: SegmentRow) -> RemoteLogSegmentMetadata | None:
         """Return the FINISHED segment before this one among those of its history, by end offset; None if it is first.
 

@@ -73,6 +73,12 @@ _COUNTERS: Final = (
     .where(in_partition(size_counters), size_counters.c.state == _FINISHED_STATE, size_counters.c.segments > 0)
     .order_by(size_counters.c.leader_epoch)
 )
+_ADDED_UP: Final = select(func.coalesce(func.sum(segments.c.size_bytes), 0)).where(in_partition(segments), _FINISHED)
+_COUNTED: Final = select(func.coalesce(func.sum(size_counters.c.size_bytes), 0)).where(
+    in_partition(size_counters),
+    size_counters.c.state == _FINISHED_STATE,
+    size_counters.c.leader_epoch == PARTITION_TOTAL,
+)
 _BROKERS_BYTES: Final = select(func.coalesce(func.sum(segments.c.size_bytes), 0)).where(
     in_partition(segments), _OF_BROKERS, segments.c.state == _FINISHED_STATE
 )
@@ -138,6 +144,13 @@ class SqlSelectedSegments(ClusterStore):
                 _FINISHED_IDS, key_of(self._cluster_id, partition), execution_options={"yield_per": _IDS_PER_PAGE}
             )
             yield from map(Uuid.parse, found.scalars())
+
+    def counters_agree(self, partition: TopicIdPartition) -> bool:
+        """Implement `SelectedSegments.counters_agree`."""
+        key = key_of(self._cluster_id, partition)
+        with snapshot(self._engine) as connection:
+            added_up, counted = (connection.execute(query, key).scalar_one() for query in (_ADDED_UP, _COUNTED))
+        return bool(added_up == counted)
 
     def finished_before(self, row: SegmentRow) -> RemoteLogSegmentMetadata | None:
         """Implement `SelectedSegments.finished_before`."""

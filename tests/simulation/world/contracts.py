@@ -37,6 +37,7 @@ SELECTED: Final = dict.fromkeys(
         "segments_with_ids",
         "finished_from",
         "finished_ids",
+        "counters_agree",
         "finished_before",
         "oldest_segments",
         "finished_with_verdicts",

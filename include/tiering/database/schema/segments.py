@@ -141,7 +141,7 @@ segments: Final = Table(
     ForeignKeyConstraint(_PARTITION, [f"partitions.{name}" for name in _PARTITION]),
     Index("ix_segments_offset", *_PARTITION, "start_offset"),
     # Without tombstones, which lie where a log begins and may be more than the segments that are left of it.
-    _partial("ix_segments_start", *_PARTITION, "start_offset", where="state = 1"),
+    _partial("ix_segments_start", *_PARTITION, "start_offset", "segment_key", "size_bytes", "state", where="state = 1"),
     _partial("ix_segments_end", *_PARTITION, "end_offset", "history", where="state = 1"),
     _partial("ix_segments_timestamp", *_PARTITION, "max_timestamp_ms", "start_offset", where="state = 1"),
     _partial("ix_segments_under_way", *_PARTITION, "start_offset", where="state IN (0, 2)"),

@@ -322,7 +322,7 @@ class OwnRetries:
         if attempts >= self._max_attempts or not (is_slow_down or is_broken or status in _PASSING_STATUS):
             return None
         first_seconds = _FIRST_SLOW_DOWN_SECONDS if is_slow_down else _FIRST_RETRY_SECONDS
-        return min(first_seconds * 2 ** (attempts - 1), _LONGEST_RETRY_SECONDS) / 2
+        return min(first_seconds * 2.0 ** (attempts - 1), _LONGEST_RETRY_SECONDS) / 2
 
 
 def is_retriable_code(code: str) -> bool:

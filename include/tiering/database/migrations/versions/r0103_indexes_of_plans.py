@@ -13,7 +13,7 @@ def upgrade() -> None:
     if op.get_bind().dialect.name == "postgresql":
         # With millions of segments an index takes longer than any other statement may.
         op.execute("SET LOCAL statement_timeout = 0")
-    _index("ix_segments_start", ["start_offset"], "state = 1")
+    _index("ix_segments_start", ["start_offset", "segment_key", "size_bytes", "state"], "state = 1")
     _index("ix_segments_end", ["end_offset", "history"], "state = 1")
     _index("ix_segments_timestamp", ["max_timestamp_ms", "start_offset"], "state = 1")
     _index("ix_segments_under_way", ["start_offset"], "state IN (0, 2)")

@@ -401,11 +401,7 @@ class ScopedLimiter:
         self._go_on = go_on
         self._observer = observer
         self.waited_seconds = 0.0
-        self._is_waiting = False
-
-    @property
-    def waits_for(self) -> Scope | None:
-        return self._pacing.waits_for(self._stream) if self._is_waiting else None
+        self.waits_for: Scope | None = None
 
     def take(self, wanted_bytes: int) -> int:
         self._go_on()
@@ -413,9 +409,10 @@ class ScopedLimiter:
             return 0
         waited_seconds = 0.0
         while True:
-            self._is_waiting = True
+            # Known while this waits: a short wait lasts longer than the scope needs (`_SHORTEST_WAIT_SECONDS`).
+            self.waits_for = self._pacing.waits_for(self._stream)
             granted = self._pacing.take(self._stream, wanted_bytes, PATIENCE_SECONDS)
-            self._is_waiting = False
+            self.waits_for = None
             waited_seconds += granted.waited_seconds
             if granted.size_bytes:
                 break

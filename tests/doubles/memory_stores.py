@@ -33,9 +33,8 @@ from include.tiering.segments.contract import (
     SegmentRow,
     Verification,
 )
-from include.tiering.segments.selected_segments import listing_order
 from include.tiering.segments.topics import TopicDeletion
-from include.tiering.segments.values import conclude, deep_passed_at_ms
+from include.tiering.segments.values import conclude, deep_passed_at_ms, listing_order
 from include.tiering.verification.plan import (
     PlannedVerification,
     PlanShare,

@@ -44,11 +44,12 @@ from include.tiering.quotas.contract import QuotasInForce
 from include.tiering.runs.deletion_run import PlannedExpiration
 from include.tiering.runs.store import SqlWorkStore
 from include.tiering.segments.contract import SegmentRow
-from include.tiering.segments.selected_segments import EpochExtent, OldestSegments, listing_order
+from include.tiering.segments.selected_segments import EpochExtent, OldestSegments
 from include.tiering.segments.sql import SqlRemoteLogMetadata
 from include.tiering.segments.sql_rows import count_in, encode_leader_epochs, epoch_values_of, values_of
 from include.tiering.segments.sql_selected import SqlSelectedSegments
 from include.tiering.segments.sql_topics import SqlTopicRegistry
+from include.tiering.segments.values import listing_order
 from include.tiering.verification.plan import RollingSample, VerificationSample, plan_verification
 from include.tiering.verification.service import candidates
 from include.tiering.verification.verify_segments import _of_run, _unpassed, subjects_of

@@ -41,12 +41,6 @@ class OldestSegments:
     extents: tuple[EpochExtent, ...] = ()
 
 
-def listing_order(row: SegmentRow) -> tuple[int, bool, int]:
-    """Return the sort key of `RemoteLogMetadata.list_segments` in a partition, except for the order of recording."""
-    segment = row.metadata
-    return segment.start_offset, not segment.is_finished, -segment.end_offset if segment.is_finished else 0
-
-
 class SelectedSegments(Protocol):
     """Queries about single segments: `RemoteLogMetadata.selected`. None of them returns a tombstone."""
 

@@ -22,9 +22,9 @@ from include.tiering.model.segments import (
     Uuid,
     Verdict,
 )
-from include.tiering.segments.selected_segments import EpochExtent, OldestSegments, listing_order
+from include.tiering.segments.selected_segments import EpochExtent, OldestSegments
 from include.tiering.segments.sql_rows import WITH_TOPIC, metadata_of, segment_row_of
-from include.tiering.segments.values import SegmentRow
+from include.tiering.segments.values import SegmentRow, listing_order
 
 # The text of the partial indexes in `database.schema.segments`.
 _FINISHED: Final = segments.c.state == literal_column("1")

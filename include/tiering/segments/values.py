@@ -167,3 +167,9 @@ def deep_passed_at_ms(known: SegmentRow, verdict: Verdict, at_ms: int, *, is_dee
     if verdict is Verdict.FAILED:
         return None
     return at_ms if is_deep and verdict is Verdict.PASSED else known.deep_passed_at_ms
+
+
+def listing_order(row: SegmentRow) -> tuple[int, bool, int]:
+    """Return the sort key of `RemoteLogMetadata.list_segments` in a partition, except for the order of recording."""
+    segment = row.metadata
+    return segment.start_offset, not segment.is_finished, -segment.end_offset if segment.is_finished else 0

@@ -30,6 +30,7 @@ from functools import partial
 from typing import Final
 
 from include.tiering.clock import Clock
+from include.tiering.copying.copy_checks import failure_message
 from include.tiering.copying.copy_segment import CopiedSegment, SegmentCopier
 from include.tiering.copying.finish_abandoned import AbandonedCopies
 from include.tiering.copying.scheduling import EXHAUSTED_SECONDS, PartitionScheduler, TopicAdmission
@@ -43,7 +44,6 @@ from include.tiering.copying.transfers import (
     TransferLimit,
 )
 from include.tiering.errors import (
-    CorruptFileError,
     LeaseLostError,
     MetadataUnavailableError,
     QuotaExceededError,
@@ -65,7 +65,10 @@ from include.tiering.telemetry import for_partition, get_logger
 _TICK_SECONDS: Final = 0.03
 """How long the batch waits until a transfer ends or waits for its turn before it looks again what it may begin."""
 _CLAIM_AGAIN_SECONDS: Final = 0.5
-"""After a claim that found no partition, how long the batch does not claim again while transfers are in flight."""
+"""After a claim that found no partition, how long the batch does not claim again while transfers are in flight.
+
+It is also the longest time that the settlement of a first partition keeps the batch from claiming others: its transfers
+show whether a quota is exhausted, and then other batches take the other partitions."""
 _LOOK_AGAIN_SECONDS: Final = 1.0
 _log: Final = get_logger(__name__)
 
@@ -175,8 +178,7 @@ class CopyBatch:
             with ThreadPoolExecutor(BATCH_BOUND * MOST_TRANSFERS, "transfer") as threads:
                 ended = self._pull(threads)
             throttled = self._note_throttled()
-        sent_bytes = sum(segment.sent_bytes for segment in self._copied)
-        seconds = self._clock.monotonic() - started
+        sent_bytes, seconds = sum(each.sent_bytes for each in self._copied), self._clock.monotonic() - started
         return BatchResult(tuple(self._copied), tuple(self._failed), sent_bytes, seconds, ended, throttled)
 
     def _pull(self, threads: ThreadPoolExecutor) -> BatchEnd:
@@ -273,6 +275,8 @@ class CopyBatch:
             partition.to_start.extend(planned)
             self._heartbeat.add_planned(sum(segment.size_bytes for segment in planned))
             self._begin_to_settle(partition, threads)
+            if not any(each.in_flight for each in self._partitions):
+                self._claim_again_at = self._clock.monotonic() + _CLAIM_AGAIN_SECONDS
         self._release_if_ended(partition)
         return True
 
@@ -295,6 +299,7 @@ class CopyBatch:
     def _note_settled(self, partition: LeasedPartition, settlement: Settlement) -> None:
         """Note what is copied; then the planned segments may be begun, the first of them in any case."""
         partition.settlement, first = None, settlement.planned[0]
+        self._claim_again_at = min(self._claim_again_at, self._clock.monotonic())
         with self._failing(partition, first):
             kept, partition.highest = settlement.settled.result()
             partition.kept = kept - {first.base_offset}
@@ -458,7 +463,7 @@ class CopyBatch:
             path=error.path if isinstance(error, SourceError) else None,
             position=error.position if isinstance(error, SourceError) else None,
             error=type(error).__name__,
-            message=_message(planned, error),
+            message=failure_message(planned, error),
         )
         self._failed.append(UncopiedSegment(item, error.retriable))
         if not isinstance(error, SourceError) and error.retriable:
@@ -469,11 +474,3 @@ class CopyBatch:
             # The other partitions go on. The next holder of the lease meets the same error and records it.
             for_partition(_log, partition).warning("this failure is not recorded: %s", unrecorded)
             self._heartbeat.on_lease_lost(lease)
-
-
-def _message(planned: PlannedSegment, error: TieringError) -> str:
-    message = error.message if isinstance(error, SourceError) else str(error)
-    if planned.supersedes is None:
-        return message
-    damaged = "the source itself is damaged: " if isinstance(error, CorruptFileError) else ""
-    return f"failed segment {planned.supersedes} is not replaced: {damaged}{message}"

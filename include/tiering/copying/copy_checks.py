@@ -13,7 +13,7 @@ the offsets that differ.
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from include.tiering.errors import RemoteChecksumError, SourceChangedError
+from include.tiering.errors import CorruptFileError, RemoteChecksumError, SourceChangedError, SourceError, TieringError
 from include.tiering.kafka.log_dirs.contract import CheckedSegment, LogSegment, OpenSegment, Replica, ReplicaId
 from include.tiering.model.histories import (
     Divergence,
@@ -342,3 +342,12 @@ def require_stored(sent: tuple[StoredObject, ...], stored: tuple[StoredObject, .
         raise RemoteChecksumError(
             f"the stored log is not the {source[0]} bytes with CRC-32C {source[1]:08x} of the source"
         )
+
+
+def failure_message(planned: PlannedSegment, error: TieringError) -> str:
+    """Return why this segment was not copied, without the path of a source file."""
+    message = error.message if isinstance(error, SourceError) else str(error)
+    if planned.supersedes is None:
+        return message
+    damaged = "the source itself is damaged: " if isinstance(error, CorruptFileError) else ""
+    return f"failed segment {planned.supersedes} is not replaced: {damaged}{message}"

@@ -8,7 +8,7 @@ from functools import partial
 
 import pytest
 
-from include.tiering.copying.copy_batch import BatchResult
+from include.tiering.copying.copy_batch import BatchResult, CopyBatch
 from include.tiering.copying.copy_segment import CopyStep
 from include.tiering.copying.transfers import ENOUGH_WAITING, PARTITION_BOUND, WINDOW_SECONDS
 from include.tiering.errors import MetadataUnavailableError, RemoteStorageUnavailableError, SendingStoppedError
@@ -403,6 +403,24 @@ def test_a_settlement_of_abandoned_copies_stops_no_other_partition(world):
     world.at[CopyStep.VERIFIED, 0] = lambda: eventually(lambda: world.offsets(payments), "payments were copied")
     world.batch(transfers=2)
     assert (world.offsets(orders), world.offsets(payments)) == ([(0, 9), (10, 19)], [(0, 9)])
+
+
+def test_other_batches_may_take_the_other_partitions_while_the_first_is_settled(world, monkeypatch):
+    """Without a transfer nobody knows yet whether the quota is exhausted, and one batch would take them all."""
+    for topic in ("orders", "payments", "sensors"):
+        world.source.add(topic, segments=1)
+    world.plan()
+    settle, held = CopyBatch._settle, []
+
+    def slowly(batch, partition, planned):
+        if not held:
+            time.sleep(5 * WINDOW_SECONDS)
+        held.append(len(batch._partitions))
+        return settle(batch, partition, planned)
+
+    monkeypatch.setattr(CopyBatch, "_settle", slowly)
+    assert len(world.batch(transfers=16).copied) == 3
+    assert held[0] == 1
 
 
 def test_a_settlement_ends_at_once_in_a_pause_and_the_batch_with_it(world, monkeypatch):

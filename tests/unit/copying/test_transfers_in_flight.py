@@ -410,7 +410,7 @@ def test_other_batches_may_take_the_other_partitions_while_the_first_is_settled(
     for topic in ("orders", "payments", "sensors"):
         world.source.add(topic, segments=1)
     world.plan()
-    settle, held = CopyBatch._settle, []
+    settle, held = CopyBatch._settle, list[int]()
 
     def slowly(batch, partition, planned):
         if not held:

@@ -54,14 +54,25 @@ class AuditOperator(ReaderJobOperator):
     Findings are stored in the database under an audit id of this try, and do not fail this task.
     """
 
+    repeats_tasks = True
+
     def __init__(self, **kwargs: Any) -> None:
         audit_run_id = "{{ task.audit_run_id(run_id, ti.try_number) }}"
         arguments = ["--output", "{{ task.output_dir }}", "--record", audit_run_id]
+        arguments += ["--parts", "{{ task.parts }}", "--ranges", "{{ task.ranges }}"]
         super().__init__(job="audit.py", arguments=arguments, batch_id=audit_run_id, **kwargs)
 
     @property
     def output_dir(self) -> Path:
         return configuration.audit_dir()
+
+    @property
+    def parts(self) -> int:
+        return configuration.audit_parts()
+
+    @property
+    def ranges(self) -> int:
+        return configuration.audit_ranges()
 
     def audit_run_id(self, dag_run_id: str, try_number: int) -> str:
         return PREFIX + planned_run_id(dag_run_id, try_number)

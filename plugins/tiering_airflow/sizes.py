@@ -32,13 +32,19 @@ class RemoteLogSizesOperator(ReaderJobOperator):
     Pushes numbers for the next tasks, such as findings, duration of the recount and duplicate bytes by topic.
     """
 
+    repeats_tasks = True
+
     def __init__(self, **kwargs: Any) -> None:
-        arguments = ["--output", "{{ task.output_dir }}"]
+        arguments = ["--output", "{{ task.output_dir }}", "--ranges", "{{ task.ranges }}"]
         super().__init__(job="sizes.py", arguments=arguments, batch_id="sizes-{{ run_id }}", **kwargs)
 
     @property
     def output_dir(self) -> Path:
         return configuration.sizes_dir()
+
+    @property
+    def ranges(self) -> int:
+        return configuration.sizes_ranges()
 
     def execute(self, context: "Context") -> None:
         """Raise SparkJobError or SparkJobRetriableError; findings do not fail this task."""

@@ -290,3 +290,14 @@ def test_a_store_that_is_away_is_worth_another_try(asked: Run, monkeypatch: pyte
     monkeypatch.setattr(StoredOrphans, "attempt", away)
     with pytest.raises(RemovalIncompleteError):
         asked.of_plan(RemoveOrphansOperator)
+
+
+def test_an_audit_job_has_the_parts_and_ranges_of_the_airflow_options(monkeypatch: pytest.MonkeyPatch) -> None:
+    operator = AuditOperator(task_id="audit")
+    assert operator.repeats_tasks
+    arguments = list(operator.application_args or ())
+    assert arguments[4:8] == ["--parts", "{{ task.parts }}", "--ranges", "{{ task.ranges }}"]
+    assert (operator.parts, operator.ranges) == (16, 8)
+    monkeypatch.setenv("AIRFLOW__TIERING__AUDIT_PARTS", "200")
+    monkeypatch.setenv("AIRFLOW__TIERING__AUDIT_RANGES", "100")
+    assert (operator.parts, operator.ranges) == (200, 100)

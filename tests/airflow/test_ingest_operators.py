@@ -12,7 +12,7 @@ from prometheus_client import REGISTRY
 
 from include.tiering.app.adapters import Adapters
 from include.tiering.copying.run_scope import RunScope
-from include.tiering.errors import MetadataTopicUnavailableError
+from include.tiering.errors import MetadataTopicUnavailableError, SettingError
 from include.tiering.runs.cluster_log_dirs import ClusterLogDirs
 from plugins.tiering_airflow.errors import (
     IngestFindingsError,
@@ -192,6 +192,19 @@ def test_a_recount_without_findings_leaves_numbers(monkeypatch, tmp_path) -> Non
         "duplicates": {"orders": 10},
     }
     assert "--from-storage" not in job.arguments
+
+
+def test_a_size_job_has_the_ranges_of_the_airflow_option(monkeypatch: pytest.MonkeyPatch) -> None:
+    operator = RemoteLogSizesOperator(task_id="sizes")
+    assert operator.repeats_tasks
+    assert list(operator.application_args or ())[2:4] == ["--ranges", "{{ task.ranges }}"]
+    assert operator.ranges == 8
+    monkeypatch.setenv("AIRFLOW__TIERING__SIZES_RANGES", "64")
+    assert operator.ranges == 64
+    for wrong in ("0", "-1", "many", "1.5"):
+        monkeypatch.setenv("AIRFLOW__TIERING__SIZES_RANGES", wrong)
+        with pytest.raises(SettingError, match=r"sizes_ranges is '.*': give a number of 1 or more"):
+            _ = operator.ranges
 
 
 @pytest.mark.usefixtures("observed")

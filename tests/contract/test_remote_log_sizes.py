@@ -45,6 +45,7 @@ def test_counters_say_what_the_segments_of_every_state_add_up_to(engine, metadat
     expected = partition_states(ORDERS, (row.metadata for row in metadata.list_segments(ORDERS)))
     assert [size.state for size in expected.states] == [STARTED, FINISHED, DELETE_STARTED]
     assert sizes.partition_states() == sizes.partition_states(ORDERS) == [expected]
+    assert sizes.recount(ORDERS) == expected
     assert sizes.topic_names() == {ORDERS.topic_id: "orders"}
 
 
@@ -54,6 +55,7 @@ def test_a_partition_that_has_nothing_left_is_known_to_hold_nothing(engine, meta
     finish(metadata, segment, fence)
     delete(metadata, segment, fence)
     assert sizes.partition_states() == [PartitionStates(ORDERS, ())]
+    assert sizes.recount(ORDERS) == PartitionStates(ORDERS, ())
     assert sizes.partition_states(partition_of("payments")) == []
 
 

@@ -454,6 +454,13 @@ class RemoteLogSizes(Protocol):
         """
         ...
 
+    def recount(self, partition: TopicIdPartition) -> PartitionStates:
+        """Count the sizes of one partition from its segments, as they are at one moment.
+
+        Memory does not grow with the number of segments.
+        """
+        ...
+
     def topic_names(self) -> Mapping[Uuid, str]:
         """Return the names of all topics in the database, by topic id."""
         ...

@@ -1,0 +1,123 @@
+"""Parquet files that tasks write themselves: each piece of work is one file, and the driver reads the files it is told.
+
+A batch that a Python task returns to Spark becomes rows of the JVM, which cost more than reading the rows did. A task
+writes its batches as columns instead, and returns the name of the file. Memory holds one row group, whatever a piece
+of work holds. The directory must be the same one on the driver's host and on the executors'.
+
+Names end with the id of the attempt, and only the names that successful attempts return are read. So a task that is
+repeated, or a lost executor that goes on writing, adds no row.
+"""
+
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark import TaskContext
+from pyspark.sql import DataFrame, SparkSession
+
+from include.tiering.app import App, open_app
+from include.tiering.cli.exit_codes import ExitCode, code_of
+from include.tiering.errors import TieringError
+from include.tiering.settings import load_settings
+from spark_jobs.shared import Batches, ParentWatch, TaskStoppedError
+
+WorkT = TypeVar("WorkT")
+
+_WRITTEN: Final = "file string, error string, exit_code int"
+_WRITTEN_SCHEMA: Final = pa.schema([("file", pa.string()), ("error", pa.string()), ("exit_code", pa.int32())])
+_GROUP_ROWS: Final = 200_000
+
+
+def write_files(
+    session: SparkSession,
+    work: Sequence[WorkT],
+    target: Path,
+    schema: pa.Schema,
+    read: Callable[[App, WorkT], Batches],
+    *,
+    config: Path | None,
+    tasks: int | None = None,
+) -> list[Path]:
+    """Replace the directory `target` by one Parquet file for each piece of `work` that has rows; return the files.
+
+    Args:
+        session: the session whose tasks read and write.
+        work: what `read` is called with, once for each piece; can be pickled.
+        target: the directory, which executors must see.
+        schema: columns of the batches.
+        read: yields batches; it must be picklable.
+        config: the settings file with which a task opens the library; None: the environment.
+        tasks: number of tasks that share the work; None: one for each core.
+
+    Raises:
+        TaskStoppedError: a task stopped with an error of the library, or could not write its file.
+        OSError: the directory cannot be replaced.
+    """
+    if target.exists():
+        shutil.rmtree(target)
+    target.mkdir(parents=True)
+
+    def write(numbers: Batches) -> Batches:
+        mine = [number for batch in numbers for number in batch.column("id").to_pylist()]
+        if not mine:
+            return
+        try:
+            with ParentWatch(), open_app(load_settings(config)) as app:
+                for number in mine:
+                    file = target / f"{number:05}-{_attempt()}.parquet"
+                    if _write(file, schema, read(app, work[number])):
+                        yield _written(file.name, None, None)
+        except TieringError as error:
+            yield _written(None, f"{type(error).__name__}: {error}", code_of(error))
+        except OSError as error:
+            named = f"{error.filename or target} cannot be written by a task of Spark: {error.strerror}"
+            yield _written(None, named, ExitCode.USAGE)
+
+    numbers = session.range(0, len(work), 1, numPartitions=tasks)
+    found = numbers.mapInArrow(write, _WRITTEN).collect()
+    for row in found:
+        if row.error is not None:
+            raise TaskStoppedError(row.error, ExitCode(row.exit_code))
+    return sorted(target / row.file for row in found)
+
+
+def read_files(session: SparkSession, files: Sequence[Path], columns: str) -> DataFrame:
+    """Return the rows of `files`, which have `columns`; none without a file."""
+    if not files:
+        return session.createDataFrame([], columns)
+    return session.read.schema(columns).parquet(*map(str, files))
+
+
+def _attempt() -> int:
+    context = TaskContext.get()
+    return 0 if context is None else context.taskAttemptId()
+
+
+def _write(file: Path, schema: pa.Schema, batches: Batches) -> bool:
+    """Write the batches in row groups; return whether there was a row. Without one there is no file."""
+    writer: pq.ParquetWriter | None = None
+    held: list[pa.RecordBatch] = []
+    rows = 0
+    try:
+        for batch in batches:
+            held.append(batch)
+            rows += batch.num_rows
+            if rows >= _GROUP_ROWS:
+                writer = writer or pq.ParquetWriter(file, schema)
+                writer.write_table(pa.Table.from_batches(held, schema), row_group_size=rows)
+                held, rows = [], 0
+        if rows:
+            writer = writer or pq.ParquetWriter(file, schema)
+            writer.write_table(pa.Table.from_batches(held, schema), row_group_size=rows)
+    finally:
+        if writer is not None:
+            writer.close()
+    return writer is not None
+
+
+def _written(file: str | None, error: str | None, code: ExitCode | None) -> pa.RecordBatch:
+    row: dict[str, Any] = {"file": file, "error": error, "exit_code": None if code is None else int(code)}
+    return pa.RecordBatch.from_pylist([row], schema=_WRITTEN_SCHEMA)

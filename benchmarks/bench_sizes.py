@@ -57,6 +57,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--counted", default=",".join(map(str, COUNTED)), help="of the counters, with commas")
     parser.add_argument("--shape", choices=[shape.value for shape in Shape], default=Shape.EVEN.value)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--work-seconds", type=float, default=WORK_SECONDS, help="of state changes")
     parser.add_argument(
         "--worker", nargs=3, metavar=("URL", "NUMBER", "SECONDS"), help="change states, in this process"
     )
@@ -73,7 +74,9 @@ def main(arguments: Sequence[str]) -> int:
         directory = Path(name)
         if options.only != "recount":
             found["counters"] = {
-                database: counters(database, directory, options.rounds, numbers_of(options.counted))
+                database: counters(
+                    database, directory, options.rounds, numbers_of(options.counted), options.work_seconds
+                )
                 for database in ("sqlite", "postgresql")
             }
             held |= counters_held(found["counters"])
@@ -119,7 +122,9 @@ def database_urls(database: str, directory: Path) -> Iterator[Callable[[str], st
         yield create_database
 
 
-def counters(database: str, directory: Path, rounds: int, counted: Sequence[int]) -> dict[str, Any]:
+def counters(
+    database: str, directory: Path, rounds: int, counted: Sequence[int], work_seconds: float
+) -> dict[str, Any]:
     """Milliseconds of each question by the number of segments, and state changes a second beside the most of them."""
     with ExitStack() as stack:
         url_of = stack.enter_context(database_urls(database, directory))
@@ -137,7 +142,7 @@ def counters(database: str, directory: Path, rounds: int, counted: Sequence[int]
             "partition total": {n: asked(engine, leader_epoch=False) for n, engine in engines.items()},
         }
         answered = {question: milliseconds(ask, rounds) for question, ask in questions.items()}
-        workers = {f"{n} workers": changes_a_second(urls[counted[-1]], n) for n in (1, 2)}
+        workers = {f"{n} workers": changes_a_second(urls[counted[-1]], n, work_seconds) for n in (1, 2)}
     return {**answered, "state changes a second": workers}
 
 
@@ -173,14 +178,14 @@ def milliseconds(ask: dict[int, Callable[[int], object]], rounds: int) -> dict[s
     return {"ms": by_segments, "best_ms": best, "slower": round(slower, 2)}
 
 
-def changes_a_second(url: str, workers: int) -> dict[str, float]:
+def changes_a_second(url: str, workers: int, seconds: float) -> dict[str, float]:
     command = [sys.executable, "-m", "benchmarks.bench_sizes", "--worker", url]
     started = [
-        subprocess.Popen([*command, f"{workers}{number}", str(WORK_SECONDS)], stdout=subprocess.PIPE)
+        subprocess.Popen([*command, f"{workers}{number}", str(seconds)], stdout=subprocess.PIPE)
         for number in range(workers)
     ]
     changes = [json.loads(process.communicate()[0])["changes"] for process in started]
-    return {"each": round(statistics.mean(changes) / WORK_SECONDS), "all": round(sum(changes) / WORK_SECONDS)}
+    return {"each": round(statistics.mean(changes) / seconds), "all": round(sum(changes) / seconds)}
 
 
 def change_states(url: str, number: int, seconds: float) -> int:

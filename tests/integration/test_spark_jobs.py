@@ -21,9 +21,11 @@ from include.tiering.app import open_app
 from include.tiering.cli.exit_codes import ExitCode
 from include.tiering.model.sizes import PartitionSize
 from include.tiering.runs.contract import SegmentOutcome
+from include.tiering.segments.sql import SqlRemoteLogMetadata
 from include.tiering.verification.quality_run import read_results
 from include.tiering.verification.suites import SIZE_RULES
 from plugins.tiering_airflow.spark import SparkJobOperator
+from spark_jobs import sizes
 from spark_jobs.batch import attempt, run_once
 from spark_jobs.copying import batch_task
 from spark_jobs.sizes import parse_arguments, recount
@@ -215,6 +217,56 @@ def as_a_broker_compresses(log: Path) -> None:
     for suffix, content in written.items():
         log.with_suffix(f".{suffix}").write_bytes(content)
     assert log.stat().st_size != size_bytes
+
+
+def test_what_changes_after_the_listing_is_no_difference(
+    tmp_path: Path, config: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every segment is copied between the listing and the rows, and objects that are nobody's have odd names."""
+    arguments = ["--output", str(tmp_path / "out"), "--config", str(config), "--from-storage", "listing"]
+    listed_first = sizes.list_store
+    odd = tmp_path / "store" / "odd \u00fc%2F'\"\n\u202e"
+    odd.mkdir(parents=True)
+    for name in ("a b.log", "%", "\\x", "\u00e9" * 60):
+        (odd / name).write_bytes(b"odd")
+    with open_app(settings_of(config)) as app:
+
+        def and_then_copied(*scene: Any) -> Any:
+            found = listed_first(*scene)
+            assert found.count() == 0
+            app.copying.run_batch(RUN_ID, "inline")
+            return found
+
+        monkeypatch.setattr(sizes, "list_store", and_then_copied)
+        summary = recount(spark, app, parse_arguments(arguments))
+    assert summary["segments"] > 0
+    assert (summary["exit_code"], summary["stored"]["differences"]) == (ExitCode.DONE, [])
+    assert (summary["stored"]["segments"], summary["stored"]["unsettled"]) == (0, 0)
+
+
+def test_rows_are_read_from_the_database_once_and_no_partition_is_read_whole(
+    tmp_path: Path, config: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once the rows are written, no task finds the settings any more, so none can open the database."""
+    written_once = sizes.write_segments
+
+    def and_then_alone(*arguments: Any, **named: Any) -> Any:
+        files = written_once(*arguments, **named)
+        config.unlink()
+        return files
+
+    def refused(*_: Any) -> Any:
+        raise AssertionError("all rows of a partition are on the driver")
+
+    arguments = ["--output", str(tmp_path / "out"), "--config", str(config), "--from-storage", "listing"]
+    with open_app(settings_of(config)) as app:
+        app.copying.run_batch(RUN_ID, "inline")
+        monkeypatch.setattr(sizes, "write_segments", and_then_alone)
+        monkeypatch.setattr(SqlRemoteLogMetadata, "list_segments", refused)
+        summary = recount(spark, app, parse_arguments([*arguments, "--ranges", "2"]))
+    assert (summary["exit_code"], summary["stored"]["segments"]) == (ExitCode.DONE, summary["segments"])
+    files = sorted(path.name for path in (tmp_path / "out" / "segments").iterdir())
+    assert [name.partition("-")[0] for name in files] == ["00000", "00001"]
 
 
 def test_an_object_store_is_compared_too(tmp_path: Path, config: Path, spark: SparkSession) -> None:

@@ -197,9 +197,9 @@ def export_segments(
 def pages_of(
     engine: Engine, columns: Select[Any], cluster_id: str, key_range: KeyRange, *, page_keys: int = PAGE_KEYS
 ) -> Iterator[Sequence[Any]]:
-    """Yield the rows of `columns`, a query over segments, in pages, each a transaction of its own.
+    """Yield the rows of `columns`, a query of texts and integers of segments, in pages, each a transaction of its own.
 
-    Rows of a page are in no particular order; empty pages are left out.
+    Rows of a page are the driver's own tuples, in no particular order; empty pages are left out.
     """
     page = columns.where(
         segments.c.segment_key.between(bindparam("first_key"), bindparam("last_key")),
@@ -207,7 +207,11 @@ def pages_of(
     )
     for keys in _cut(key_range, page_keys):
         with reading(engine) as connection:
-            rows = connection.execute(page, {"first_key": keys.first_key, "last_key": keys.last_key}).all()
+            result = connection.execute(page, {"first_key": keys.first_key, "last_key": keys.last_key})
+            # Rows of SQLAlchemy take as long again as reading does; these columns need none of its conversions.
+            cursor: Any = result.cursor
+            rows = cursor.fetchall()
+            result.close()
         if rows:
             yield rows
 

@@ -61,8 +61,8 @@ FINDINGS_SCHEMA: Final = arrow_schema(FINDINGS)
 
 def batch_of(rows: Sequence[Sequence[Any]], schema: pa.Schema) -> pa.RecordBatch:
     """Build a batch from rows of values in the order of the columns."""
-    columns = zip(*rows, strict=True) if rows else ((),) * len(schema)
-    arrays = [pa.array(values, field.type) for values, field in zip(columns, schema, strict=True)]
+    # Column after column: to unpack 20,000 rows at once takes several times as long.
+    arrays = [pa.array([row[place] for row in rows], field.type) for place, field in enumerate(schema)]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 

@@ -9,7 +9,7 @@ repeated, or a lost executor that goes on writing, adds no row.
 """
 
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -29,6 +29,7 @@ WorkT = TypeVar("WorkT")
 _WRITTEN: Final = "file string, error string, exit_code int"
 _WRITTEN_SCHEMA: Final = pa.schema([("file", pa.string()), ("error", pa.string()), ("exit_code", pa.int32())])
 _GROUP_ROWS: Final = 200_000
+_MOST_ROWS: Final = 1_000_000
 
 
 def write_files(
@@ -99,23 +100,29 @@ def _attempt() -> int:
 def _write(file: Path, schema: pa.Schema, batches: Batches) -> bool:
     """Write the batches in row groups; return whether there was a row. Without one there is no file."""
     writer: pq.ParquetWriter | None = None
-    held: list[pa.RecordBatch] = []
-    rows = 0
     try:
-        for batch in batches:
-            held.append(batch)
-            rows += batch.num_rows
-            if rows >= _GROUP_ROWS:
-                writer = writer or pq.ParquetWriter(file, schema)
-                writer.write_table(pa.Table.from_batches(held, schema), row_group_size=rows)
-                held, rows = [], 0
-        if rows:
-            writer = writer or pq.ParquetWriter(file, schema)
-            writer.write_table(pa.Table.from_batches(held, schema), row_group_size=rows)
+        for group in _groups(batches):
+            # Files of a run are read by the same run: to unpack LZ4 takes half as long as Snappy.
+            writer = writer or pq.ParquetWriter(file, schema, compression="lz4")
+            writer.write_table(pa.Table.from_batches(group, schema), row_group_size=_MOST_ROWS)
     finally:
         if writer is not None:
             writer.close()
     return writer is not None
+
+
+def _groups(batches: Batches) -> Iterator[list[pa.RecordBatch]]:
+    """Yield batches together that have at least `_GROUP_ROWS` rows; the last ones may have fewer, but never none."""
+    held: list[pa.RecordBatch] = []
+    rows = 0
+    for batch in batches:
+        held.append(batch)
+        rows += batch.num_rows
+        if rows >= _GROUP_ROWS:
+            yield held
+            held, rows = [], 0
+    if rows:
+        yield held
 
 
 def _written(file: str | None, error: str | None, code: ExitCode | None) -> pa.RecordBatch:

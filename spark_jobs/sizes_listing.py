@@ -73,15 +73,10 @@ def write_listing(session: SparkSession, parts: Sequence[Any], target: Path, *, 
 
     def read(app: App, part: Any) -> Batches:
         for page in app.adapters.object_listing.pages(part):
-            found = (_listed(app.adapters.storage, listed) for listed in page if is_current(listed))
+            found = (_listed(app.adapters.storage, listed) for listed in page if listed.is_current)
             yield pa.RecordBatch.from_pylist([row for row in found if row is not None], schema=_OBJECTS)
 
     return write_files(session, parts, target, _OBJECTS, read, config=config, tasks=max(1, len(parts)))
-
-
-def is_current(listed: ListedObject) -> bool:
-    """Return whether this is an object that a read would find: neither an older version nor a delete marker."""
-    return listed.is_latest and not listed.is_delete_marker
 
 
 def stored_segments(listing: DataFrame, required: Collection[ObjectKind]) -> DataFrame:

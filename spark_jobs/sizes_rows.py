@@ -186,11 +186,10 @@ def _sums_of(file: Path) -> Batches:
 
 _FINISHED: Final = int(RemoteLogSegmentState.COPY_SEGMENT_FINISHED)
 _PARTITION: Final = ("topic_id", "partition")
-OVERLAPS: Final = "topic_id string, partition int, bytes decimal(38,0)"
 
 
 def overlaps(segments: DataFrame) -> DataFrame:
-    """Return the FINISHED bytes of each partition that are stored more than once, as `OVERLAPS`; not if there are none.
+    """Return the FINISHED `bytes` that are stored more than once, by topic id and partition; no row where there are none.
 
     If a segment begins at or below the end of an earlier one, the share of its offsets that earlier segments hold, too,
     is applied to its bytes, rounded down. Segments are in the order of their offsets, then of their bytes. The exact

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -11,9 +12,10 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
+from include.tiering.app import App
 from include.tiering.cli.exit_codes import ExitCode
 from include.tiering.errors import MetadataUnavailableError
-from spark_jobs.shared import TaskStoppedError
+from spark_jobs.shared import Batches, TaskStoppedError
 from spark_jobs.task_files import read_files, write_files
 from tests.doubles.archive import planned_run
 from tests.doubles.spark import NO_JAVA, ROOT, submit_environment
@@ -29,9 +31,15 @@ def config(tmp_path: Path) -> Path:
     return planned_run(tmp_path)
 
 
-def numbers_up_to(_: object, most: int):  # type: ignore[no-untyped-def]
-    for number in range(most):
-        yield pa.record_batch([pa.array([number])], schema=_SCHEMA)
+def numbers_up_to() -> Callable[[App, int], Batches]:
+    """A function inside a function, which goes to the tasks as it is: they cannot import this module."""
+    schema = _SCHEMA
+
+    def read(_: App, most: int) -> Batches:
+        for number in range(most):
+            yield pa.record_batch([pa.array([number])], schema=schema)
+
+    return read
 
 
 def test_each_piece_with_rows_is_a_file_and_an_earlier_run_is_gone(
@@ -40,14 +48,14 @@ def test_each_piece_with_rows_is_a_file_and_an_earlier_run_is_gone(
     target = tmp_path / "numbers"
     target.mkdir()
     pq.write_table(pa.table({"number": [999]}), target / "00000-7.parquet")
-    files = write_files(spark, [3, 0, 2], target, _SCHEMA, numbers_up_to, config=config)
+    files = write_files(spark, [3, 0, 2], target, _SCHEMA, numbers_up_to(), config=config)
     assert sorted(target.iterdir()) == files
     assert [file.name[:5] for file in files] == ["00000", "00002"]
     assert sorted(row.number for row in read_files(spark, files, _COLUMNS).collect()) == [0, 0, 1, 1, 2]
 
 
 def test_without_work_there_is_no_file_and_no_row(spark: SparkSession, tmp_path: Path, config: Path) -> None:
-    files = write_files(spark, [], tmp_path / "numbers", _SCHEMA, numbers_up_to, config=config)
+    files = write_files(spark, [], tmp_path / "numbers", _SCHEMA, numbers_up_to(), config=config)
     assert files == []
     assert read_files(spark, files, _COLUMNS).count() == 0
 
@@ -55,10 +63,10 @@ def test_without_work_there_is_no_file_and_no_row(spark: SparkSession, tmp_path:
 def test_an_error_of_the_library_and_a_disk_that_refuses_end_the_job_with_their_names(
     spark: SparkSession, tmp_path: Path, config: Path
 ) -> None:
-    def unreachable(_: object, __: int):  # type: ignore[no-untyped-def]
+    def unreachable(_: App, __: int) -> Batches:
         raise MetadataUnavailableError("the database does not answer")
 
-    def full(_: object, __: int):  # type: ignore[no-untyped-def]
+    def full(_: App, __: int) -> Batches:
         raise OSError(28, "No space left on device")
 
     with pytest.raises(TaskStoppedError, match="the database does not answer") as stopped:

@@ -189,7 +189,7 @@ _PARTITION: Final = ("topic_id", "partition")
 
 
 def overlaps(segments: DataFrame) -> DataFrame:
-    """Return the FINISHED `bytes` that are stored more than once, by topic id and partition; no row where there are none.
+    """Return the FINISHED `bytes` that are stored more than once, by topic id and partition; without them no row.
 
     If a segment begins at or below the end of an earlier one, the share of its offsets that earlier segments hold, too,
     is applied to its bytes, rounded down. Segments are in the order of their offsets, then of their bytes. The exact

@@ -139,16 +139,7 @@ def copy(scratch: Path, url: str, endpoint_url: str | None = None, *, batches: i
     """One run of the product with a database of its own, one process per batch."""
     for database in scratch.glob("metadata.sqlite*"):
         database.unlink()
-    environment = {
-        **os.environ,
-        **CREDENTIALS,
-        "TIERING_LOG_DIRS": f"1:{scratch / 'broker'}",
-        "TIERING_TOPICS__INCLUDE": TOPIC,
-        "TIERING_METADATA__URL": f"sqlite:///{scratch / 'metadata.sqlite'}",
-        "TIERING_REMOTE_STORAGE__URL": url,
-    }
-    if endpoint_url is not None:
-        environment["TIERING_REMOTE_STORAGE__ENDPOINT_URL"] = endpoint_url
+    environment = environment_of(scratch, url, endpoint_url)
     planned = subprocess.run([*COMMAND, "plan"], env=environment, stdout=subprocess.PIPE, check=True)
     with ready_batches(batches, environment) as processes:
         begin(processes)
@@ -161,6 +152,19 @@ def copy(scratch: Path, url: str, endpoint_url: str | None = None, *, batches: i
         sum(account["cpu_seconds"] for account in accounts),
         max(account["peak_resident_bytes"] for account in accounts),
     )
+
+
+def environment_of(scratch: Path, url: str, endpoint_url: str | None) -> dict[str, str]:
+    """Return the settings of a copy, and of what reads its database."""
+    environment = {
+        **os.environ,
+        **CREDENTIALS,
+        "TIERING_LOG_DIRS": f"1:{scratch / 'broker'}",
+        "TIERING_TOPICS__INCLUDE": TOPIC,
+        "TIERING_METADATA__URL": f"sqlite:///{scratch / 'metadata.sqlite'}",
+        "TIERING_REMOTE_STORAGE__URL": url,
+    }
+    return environment if endpoint_url is None else environment | {"TIERING_REMOTE_STORAGE__ENDPOINT_URL": endpoint_url}
 
 
 def whole_process(command: list[str]) -> Measured:

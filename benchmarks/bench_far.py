@@ -1,4 +1,4 @@
-"""Copy to a store that is far away, with all checks on, beside s5cmd, rclone and boto3's upload_file.
+"""Copy to a store that is far away, with all checks on, and read it back, beside s5cmd, rclone and upload_file.
 
     python -m benchmarks.bench_far [--rounds 3] [--quick] [--directory DIR] [--delay-ms 15]
 
@@ -7,6 +7,9 @@ distance is what it promises: how long a request of a few bytes takes on an open
 moves 64 MiB. Clients take turns within a round; medians are reported, and ratios are medians of the ratios within a
 round. s5cmd and rclone run at their defaults, `upload_file` sends one file after another, and all three check nothing
 of the source. Our start-up, scan and plan are not counted; those of s5cmd and rclone are (about 0.1 s).
+
+What was copied is then verified deeply by one process, in turn with a process that reads one segment at a time, and
+with s5cmd, which downloads the same objects into a directory and checks nothing.
 
 Exit code 1: one batch copies less than `LEAST` times as fast as s5cmd, where s5cmd is installed.
 """
@@ -26,9 +29,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from benchmarks.bench_copy import copy, in_turns, logs_of
+from benchmarks.bench_copy import copy, environment_of, in_turns, logs_of
 from benchmarks.bench_upload import BUCKET, Measured, find_rclone, python_client, rclone_client
 from benchmarks.generated_log_dir import Shape, write_log_dir
+from benchmarks.verify_once import verify_once
 from include.tiering.units import KIB, MIB
 from tests.doubles.s3_server import ACCESS_KEY, SECRET_KEY, find_versitygw, raw_client, versitygw_server
 
@@ -67,7 +71,9 @@ def main(arguments: Sequence[str]) -> int:
                 with far_from(server.endpoint_url, options.delay_ms) as endpoint_url:
                     results.setdefault("bare client", measured_distance(endpoint_url))
                     measured = compared(scratch, endpoint_url, options.rounds, name)
+                    verified = read_back(scratch, server.endpoint_url, endpoint_url, options.rounds, name)
         results["sets"][name] = measured
+        results.setdefault("deep verification", {})[name] = verified
         if measured["ours"].get("times_s5cmd", LEAST.get(name, 0.0)) < LEAST.get(name, 0.0):
             too_slow.append(name)
     results["too_slow"] = too_slow
@@ -95,11 +101,45 @@ def compared(scratch: Path, endpoint_url: str, rounds: int, name: str) -> dict[s
     return in_turns(clients, files, rounds, name)
 
 
+def read_back(scratch: Path, near_url: str, far_url: str, rounds: int, name: str) -> dict[str, Any]:
+    """Verify the segments of a copy that another endpoint of the same store has made."""
+    url, requests = f"s3://{BUCKET}/verified", dict[str, float]()
+    copy(scratch, url, near_url, batches=1)
+
+    def verify(client: str, **environment: str) -> Measured:
+        account = verify_once(environment_of(scratch, url, far_url) | environment)
+        requests[client] = account.pop("requests") / account.pop("segments")
+        del account["read_bytes"]
+        return Measured(**account)
+
+    def download() -> Measured:
+        target = scratch / "downloaded"
+        shutil.rmtree(target, ignore_errors=True)
+        target.mkdir()
+        return s5cmd_run(far_url, f"s3://{BUCKET}/verified/*", f"{target}/")
+
+    clients: dict[str, Callable[[], Measured]] = {
+        "ours": lambda: verify("ours"),
+        "one at a time": lambda: verify("one at a time", TIERING_READ__MAX__SEGMENTS="1"),
+    }
+    if find_s5cmd() is not None:
+        clients["s5cmd"] = download
+    found = in_turns(clients, logs_of(scratch), rounds, f"verification of {name}")
+    for client, number in requests.items():
+        found[client]["requests_per_segment"] = round(number, 2)
+    return found
+
+
 def s5cmd(endpoint_url: str, directory: Path, prefix: str) -> Measured:
-    """`s5cmd cp` at its defaults, of the directory that holds the files; the whole process counts."""
+    """Copy the directory that holds the files."""
+    return s5cmd_run(endpoint_url, f"{directory}/", f"s3://{BUCKET}/{prefix}")
+
+
+def s5cmd_run(endpoint_url: str, source: str, target: str) -> Measured:
+    """`s5cmd cp` at its defaults; the whole process counts."""
     environment = {**os.environ, "AWS_ACCESS_KEY_ID": ACCESS_KEY, "AWS_SECRET_ACCESS_KEY": SECRET_KEY}
     environment["AWS_REGION"] = "us-east-1"
-    command = [str(find_s5cmd()), "--endpoint-url", endpoint_url, "cp", f"{directory}/", f"s3://{BUCKET}/{prefix}"]
+    command = [str(find_s5cmd()), "--endpoint-url", endpoint_url, "cp", source, target]
     before, begun = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
     subprocess.run(command, env=environment, stdout=subprocess.DEVNULL, check=True)
     ended, after = time.monotonic(), resource.getrusage(resource.RUSAGE_CHILDREN)

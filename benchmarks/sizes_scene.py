@@ -40,8 +40,20 @@ def partition_number(number: int) -> TopicIdPartition:
     return TopicIdPartition(topic_id(topic), number % PARTITIONS_PER_TOPIC, f"topic-{topic}")
 
 
-def build(url: str, segments: int, partitions: int, *, for_scans: bool = False, shape: Shape = Shape.EVEN) -> None:
-    """Segments, their epochs and counters. `for_scans` (SQLite) leaves out what a scan of all rows does not need."""
+def build(
+    url: str,
+    segments: int,
+    partitions: int,
+    *,
+    for_scans: bool = False,
+    shape: Shape = Shape.EVEN,
+    all_finished: bool = False,
+) -> None:
+    """Segments, their epochs and counters.
+
+    `for_scans` (SQLite) leaves out what a scan of all rows does not need. With `all_finished` no segment is in another
+    state, all have the same size, and the partitions have their leader epochs, as long as the shape is even.
+    """
     engine = open_engine(url)
     upgrade(engine)
     StoreIdentities(engine, CLUSTER_ID).create(Uuid.random(lambda size: bytes(range(size))))
@@ -59,7 +71,7 @@ def build(url: str, segments: int, partitions: int, *, for_scans: bool = False, 
             connection.execute(DropTable(segments_table))
             connection.execute(CreateTable(_without_indexes(segments_table)))
             connection.commit()
-        for statement in _statements(sqlite, segments, partitions, for_scans, shape):
+        for statement in _statements(sqlite, segments, partitions, for_scans, shape, all_finished):
             connection.execute(text(statement))
             connection.commit()
     _settle(engine)
@@ -81,21 +93,24 @@ def _settle(engine: Engine) -> None:
         connection.exec_driver_sql("ANALYZE" if engine.dialect.name == "sqlite" else "VACUUM ANALYZE")
 
 
-def _statements(sqlite: bool, segments: int, partitions: int, for_scans: bool, shape: Shape) -> list[str]:
+def _statements(
+    sqlite: bool, segments: int, partitions: int, for_scans: bool, shape: Shape, all_finished: bool
+) -> list[str]:
     topics = -(-partitions // PARTITIONS_PER_TOPIC)
+    size_bytes = "500000" if all_finished else "500000 + i % 500000"
+    state = "1" if all_finished else "CASE i % 100 WHEN 7 THEN 0 WHEN 8 THEN 2 WHEN 9 THEN 3 ELSE 1 END"
     per_partition = max(1, segments // partitions)
     # Segment j of a partition: its epoch, and whether the next one begins in it.
     in_one = segments * 9 // 10 if shape is Shape.SKEWED else 0
     partition_of = f"CASE WHEN i < {in_one} THEN 0 ELSE i % {partitions} END"
     place = f"CASE WHEN i < {in_one} THEN i ELSE i / {partitions} END"
     held = 1000 if shape is Shape.EVEN else 1200
-    epoch = f"CASE WHEN j >= {per_partition} THEN {EPOCHS - 1} ELSE j * {EPOCHS} / {per_partition} END"
-    epoch = f"({epoch})"
+    epoch = f"(CASE WHEN j >= {per_partition} THEN {EPOCHS - 1} ELSE j * {EPOCHS} / {per_partition} END)"
     spans = f"(((j + 1) * {EPOCHS}) / {per_partition} > {epoch} AND {epoch} < {EPOCHS - 1})"
     generated = f"""
         SELECT i + 1 AS segment_key, {_id("p / 10 + 1", sqlite)} AS topic_id, p % 10 AS partition, i, j,
-               CASE i % 100 WHEN 7 THEN 0 WHEN 8 THEN 2 WHEN 9 THEN 3 ELSE 1 END AS state,
-               500000 + i % 500000 AS size_bytes, j * 1000 AS start_offset, j * 1000 + {held - 1} AS end_offset,
+               {state} AS state,
+               {size_bytes} AS size_bytes, j * 1000 AS start_offset, j * 1000 + {held - 1} AS end_offset,
                {epoch} AS epoch, {spans} AS spans
         FROM (SELECT i, {partition_of} AS p, {place} AS j FROM ({_numbers(segments, sqlite)}) AS numbers)
              AS placed"""
@@ -119,12 +134,13 @@ def _statements(sqlite: bool, segments: int, partitions: int, for_scans: bool, s
             FROM ({_numbers(topics * PARTITIONS_PER_TOPIC, sqlite)}) AS numbers""",
         f"""INSERT INTO segments (segment_key, cluster_id, topic_id, partition, segment_id, start_offset, end_offset,
                 max_timestamp_ms, broker_id, event_timestamp_ms, size_bytes, leader_epochs, txn_index_empty, state,
-                verdict, verdict_detail, fencing_token, started_at_ms)
+                verdict, verdict_detail, verdict_at_ms, fencing_token, started_at_ms, finished_at_ms)
             SELECT segment_key, '{CLUSTER_ID}', topic_id, partition, {_id("i", sqlite)}, start_offset, end_offset,
                 1700000000000 + i, 1, 1700000000000 + i, size_bytes,
                 epoch || ':' || start_offset
                     || CASE WHEN spans THEN ',' || (epoch + 1) || ':' || (start_offset + 500) ELSE '' END,
-                {"1" if sqlite else "true"}, state, 'passed', '', 1, 1700000000000
+                {"1" if sqlite else "true"}, state, 'passed', '', 1700000000000 + i, 1, 1700000000000,
+                1700000000000 + i
             FROM ({generated}) AS g""",
         f"""{into_counters} SELECT '{CLUSTER_ID}', topic_id, partition, -1, state, {counted}
             FROM ({generated}) AS g WHERE state <> 3 GROUP BY topic_id, partition, state""",
@@ -138,6 +154,13 @@ def _statements(sqlite: bool, segments: int, partitions: int, for_scans: bool, s
                 SELECT segment_key, leader_epoch, '{CLUSTER_ID}', topic_id, partition, start_offset, end_offset
                 FROM ({epochs}) AS e"""
         )
+    if all_finished:
+        pairs = "leader_epoch || ':' || lowest"
+        joined = f"group_concat({pairs}, ',')" if sqlite else f"string_agg({pairs}, ',' ORDER BY leader_epoch)"
+        lowest = f"""SELECT leader_epoch, min(start_offset) AS lowest FROM segment_epochs
+                     WHERE topic_id = {_id("1", sqlite)} AND partition = 0
+                     GROUP BY leader_epoch ORDER BY leader_epoch"""
+        statements.append(f"UPDATE partitions SET leader_epochs = (SELECT {joined} FROM ({lowest}) AS begins)")
     if not sqlite:
         statements.append(
             "SELECT setval(pg_get_serial_sequence('segments', 'segment_key'), max(segment_key)) FROM segments"

@@ -23,7 +23,7 @@ from include.tiering.audit.compare import classify_same_range, classify_segment,
 from include.tiering.audit.finding import AuditContext, AuditOutcome, FindingKind, ManifestReader
 from include.tiering.audit.rules import classify_by_key
 from include.tiering.model.segments import RemoteLogSegmentState
-from include.tiering.segments.contract import KeyRange
+from include.tiering.segments.sizes_contract import KeyRange
 from include.tiering.settings import load_settings
 from spark_jobs.audit_frames import (
     ERROR_COLUMNS,

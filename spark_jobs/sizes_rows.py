@@ -22,7 +22,7 @@ from pyspark.sql import Column, DataFrame, SparkSession, Window, functions
 
 from include.tiering.app import App
 from include.tiering.model.segments import RemoteLogSegmentState
-from include.tiering.segments.contract import KeyRange, SizeRow
+from include.tiering.segments.sizes_contract import KeyRange, SizeRow
 from spark_jobs.shared import Batches, ParentWatch
 from spark_jobs.task_files import write_files
 

@@ -22,7 +22,7 @@ from include.tiering.errors import TieringError
 from include.tiering.model.segments import Depth
 from include.tiering.settings import load_settings
 from include.tiering.verification.measures import SegmentMeasure
-from include.tiering.verification.verify_planned import MeasureAll, ToMeasure, measure_planned
+from include.tiering.verification.verify_planned import MeasureAll, ToMeasure
 from include.tiering.verification.verify_segments import LockedSegment
 from spark_jobs.shared import ParentWatch, TaskStoppedError
 
@@ -67,11 +67,10 @@ def measured_by_tasks(session: SparkSession, *, tasks: int, config: Path | None)
 def _measured(mine: Sequence[ToMeasure], config: Path | None) -> Iterator[pa.RecordBatch]:
     try:
         with open_app(load_settings(config)) as app:
-            for planned in mine:
-                measure = measure_planned(app.verification.measurer, planned)
+            for measure in app.verification.measure_all(mine):
                 if isinstance(measure, LockedSegment):
                     yield _row(locked=json.dumps(asdict(measure)))
-                elif measure is not None:
+                else:
                     yield _row(measure=measure_to_json(measure))
     except TieringError as error:
         yield _row(error=f"{type(error).__name__}: {error}", exit_code=int(code_of(error)))

@@ -1,10 +1,13 @@
 """Clocks, which are passed as arguments so that tests neither sleep nor patch the time."""
 
 import time
+from pathlib import Path
 from typing import Final, Protocol
 
 _ELAPSED: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 """Leases also expire while a host is suspended. CLOCK_BOOTTIME counts that time; CLOCK_MONOTONIC does not."""
+
+_OF_THIS_THREAD: Final = Path("/proc/thread-self/schedstat")
 
 
 class Clock(Protocol):
@@ -20,6 +23,13 @@ class Clock(Protocol):
 
     def process_seconds(self) -> float:
         """CPU seconds that this process has used so far, in all of its threads."""
+        ...
+
+    def thread_seconds(self) -> float:
+        """Seconds that the calling thread has run so far, or was ready to and waited for a processor.
+
+        Where the host does not tell how long a thread waited for a processor, that is left out.
+        """
         ...
 
     def sleep(self, seconds: float) -> None:
@@ -38,6 +48,13 @@ class SystemClock:
 
     def process_seconds(self) -> float:
         return time.process_time()
+
+    def thread_seconds(self) -> float:
+        try:
+            ran_ns, waited_ns, _ = _OF_THIS_THREAD.read_bytes().split()
+        except OSError:
+            return time.thread_time()
+        return (int(ran_ns) + int(waited_ns)) / 1e9
 
     def sleep(self, seconds: float) -> None:
         if seconds > 0:

@@ -1,6 +1,7 @@
 """Kills and changes of the source while segments are copied."""
 
 import shutil
+import threading
 from collections.abc import Callable, Collection
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from include.tiering.model.segments import RemoteLogSegmentId, RemoteLogSegmentS
 from include.tiering.settings import load_settings
 from tests.doubles.copied_state import fetched, require_whole
 from tests.doubles.copy_process import kill_worker, run_worker
+from tests.doubles.patience import PATIENCE_SECONDS
 
 # kill -9 at every named step of a copy: afterwards the work completes and nothing is left over. The crash table of
 # `copy_segment` is the specification. Each case starts a real process, sees it die by SIGKILL at the planned point,
@@ -40,6 +42,9 @@ LEFT_BY_ABANDONING = {
     CopyStep.OBJECTS_DELETED: [DELETING],
     CopyStep.DELETE_FINISHED: [],
 }
+
+
+ANY_OFFSET = "-1"
 
 
 def states(app: App) -> list[RemoteLogSegmentState]:
@@ -125,6 +130,33 @@ class TestKill:
             finished = [start for _, start in finished_copies(app)]
             assert finished == ([0, MIDDLE] if step is CopyStep.FINISHED else [0])
             assert set(states(app)) <= {FINISHED, STARTED}
+        assert run_worker("one") == 0
+        with open_app(load_settings()) as app:
+            require_whole(app)
+
+    @pytest.mark.parametrize("step", [CopyStep.OPENED, CopyStep.CHECKED], ids=str)
+    def test_before_a_later_transfer_has_begun(self, step, monkeypatch):
+        """The first segment is stored meanwhile and waits for nothing: at most it is FINISHED."""
+        monkeypatch.setenv("TIERING_COPIER__MAX__TRANSFERS", "4")
+        kill_worker("one", "--kill-at", step, "--base-offset", str(MIDDLE))
+        with open_app(load_settings()) as app:
+            assert [start for _, start in finished_copies(app)] in ([], [0])
+            assert set(states(app)) <= {FINISHED, STARTED}
+        assert run_worker("one") == 0
+        with open_app(load_settings()) as app:
+            require_whole(app)
+
+    @pytest.mark.parametrize("after_bytes", [63_361, 90_000], ids=["in the first", "in two"])
+    @pytest.mark.parametrize("step", LEFT_BY_ABANDONING, ids=str)
+    def test_at_a_step_of_the_clean_up_of_several_transfers(self, step, after_bytes, monkeypatch):
+        """Each of the segments that were in flight is finished, or taken back, by whoever comes after both kills."""
+        monkeypatch.setenv("TIERING_COPIER__MAX__TRANSFERS", "4")
+        kill_worker("one", "--kill-after-bytes", str(after_bytes))
+        kill_worker("one", "--kill-at", step, "--base-offset", ANY_OFFSET)
+        with open_app(load_settings()) as app:
+            assert set(states(app)) <= {FINISHED, STARTED, DELETING}
+            finished = [start for _, start in finished_copies(app)]
+            assert finished == [0, MIDDLE][: len(finished)]
         assert run_worker("one") == 0
         with open_app(load_settings()) as app:
             require_whole(app)
@@ -257,6 +289,29 @@ class TestChange:
             # What the source has no longer may be whole in the store: the next copy run settles it.
             may_stay = [MIDDLE] if change is delete_segment else []
             require_not_finished_wrongly(app, topic_id, original, may_stay=may_stay)
+
+    @pytest.mark.parametrize("step", [CopyStep.STARTED, CopyStep.SENT, CopyStep.VERIFIED], ids=str)
+    def test_while_all_segments_are_in_flight(self, change: Change, step, log_dir, original, monkeypatch):
+        """The one before it becomes FINISHED or not; it does not, and a later batch finishes no wrong bytes either."""
+        monkeypatch.setenv("TIERING_COPIER__MAX__TRANSFERS", "4")
+        topic_id = topic_id_of(log_dir)
+        all_in_flight = threading.Barrier(2)
+
+        def change_at(reached: CopyStep, _partition: TopicIdPartition, base_offset: int) -> None:
+            if reached is CopyStep.STARTED:
+                all_in_flight.wait(PATIENCE_SECONDS)
+            if (reached, base_offset) == (step, MIDDLE):
+                change(log_dir)
+
+        with open_app(load_settings(), observe=change_at) as app:
+            app.set_up.migrate()
+            (partition,) = app.copying.plan("one").partitions
+            assert [segment.base_offset for segment in partition.segments] == [0, MIDDLE]
+            app.copying.run_batch("one", "one/0")
+            assert [start for topic, start in finished_copies(app) if topic == topic_id] in ([], [0])
+        with open_app(load_settings()) as app:
+            app.copying.run_batch("one", "one/1")
+            require_not_finished_wrongly(app, topic_id, original, may_stay=[0, MIDDLE])
 
     def test_while_the_worker_is_dead(self, change: Change, log_dir, original):
         topic_id = topic_id_of(log_dir)

@@ -9,7 +9,7 @@ from include.tiering.database.schema import events
 from include.tiering.database.store_identity import StoreIdentities, known_clusters
 from include.tiering.errors import ConfigRefusedError, StateConflictError
 from include.tiering.model.ownership import StoreMarker, TopicOwner
-from include.tiering.segments.contract import KeyRange
+from include.tiering.segments.sizes_contract import KeyRange
 from include.tiering.segments.sql import SqlRemoteLogMetadata
 from include.tiering.segments.sql_rows import export_segments, split_segments
 from include.tiering.segments.sql_topics import SqlTopicDeletions, SqlTopicRegistry

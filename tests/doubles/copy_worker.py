@@ -3,8 +3,9 @@
     copy_worker RUN_ID [--kill-at STEP [--base-offset N]] [--kill-after-bytes N] [--hold-at STEP]
 
 The first start plans the run, later ones go on with it, as a batch does that is started again.
-STEP is a value of `CopyStep`. With `--hold-at` the copy of the first segment goes no further than this step, while the
-later ones are in flight. Settings come from TIERING_... variables, as for every job.
+STEP is a value of `CopyStep`; without an offset it is that of the first segment, with the offset -1 that of any.
+With `--hold-at` the copy of the first segment goes no further than this step, while the later ones are in flight.
+Settings come from TIERING_... variables, as for every job.
 """
 
 import threading
@@ -35,7 +36,7 @@ class KillAfterBytes:
 def main() -> None:
     arguments = worker_arguments("--base-offset", "--kill-after-bytes", texts=["--hold-at"])
     quotas = SameLimiter(KillAfterBytes(arguments.kill_after_bytes))
-    kill = KillAt(arguments.kill_at, arguments.base_offset or 0)
+    kill = KillAt(arguments.kill_at, None if arguments.base_offset == -1 else arguments.base_offset or 0)
 
     def observe(step: str, partition: object, offset: int) -> None:
         if step == arguments.hold_at and offset == 0:

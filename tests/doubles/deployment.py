@@ -113,6 +113,7 @@ class World(Deployment):
         self.topic_quotas: TopicQuotas = NO_TOPIC_QUOTAS
         self.copied: list[CopiedSegment] = []
         self.held_back_seconds: list[float] = []
+        self.limits_now: dict[str, Any] = {}
         self.seed = 0
 
     def plan(self, run_id: str = "run") -> None:
@@ -139,6 +140,7 @@ class World(Deployment):
         return plan
 
     def batch(self, run_id: str = "run", batch_id: str = "run/0", **limits: Any) -> BatchResult:
+        """Run one batch. What `limits_now` holds is in force from then on, while the batch runs."""
         made = BatchLimits(**{"max_seconds": 600.0, "lease_ms": LEASE_MS, **limits})
         loop = self.loop(run_id, batch_id, pool=made.pool, lease_ms=made.lease_ms)
         copier = SegmentCopier(
@@ -153,7 +155,7 @@ class World(Deployment):
             self.clock,
             run_id=run_id,
             batch_id=batch_id,
-            limits=made,
+            limits_now=lambda: replace(made, **self.limits_now),
             on_copied=self.copied.append,
             topic_quotas=self.topic_quotas,
             claim=self.claim,

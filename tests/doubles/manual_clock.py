@@ -19,6 +19,9 @@ class ManualClock:
     def process_seconds(self) -> float:
         return self.used_seconds
 
+    def thread_seconds(self) -> float:
+        return self.used_seconds
+
     def sleep(self, seconds: float) -> None:
         self.slept.append(seconds)
         self.advance(seconds)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import inf
 from typing import Final
 
 from include.tiering.configs.config_store import (
@@ -32,6 +33,7 @@ from include.tiering.segments.contract import (
     SegmentRow,
     Verification,
 )
+from include.tiering.segments.selected_segments import listing_order
 from include.tiering.segments.topics import TopicDeletion
 from include.tiering.segments.values import conclude, deep_passed_at_ms
 from include.tiering.verification.plan import (
@@ -47,6 +49,10 @@ from tests.doubles.partial import Partial
 # Stores in memory, for tests of what stands above them.
 
 # Remote log metadata in a dictionary: enough of the contract for tasks that read segments and store verdicts.
+
+
+def _end_of(row: SegmentRow) -> tuple[int, int]:
+    return row.metadata.end_offset, row.metadata.start_offset
 
 
 class MemoryMetadata(Partial):
@@ -65,6 +71,7 @@ class MemoryMetadata(Partial):
         self.diverged: list[Divergence] = []
         self.recorded: list[tuple[SeenDivergence, int]] = []
         self.state = PartitionRetentionState()
+        self.selected = self
         for row in rows:
             self.put(row)
 
@@ -82,6 +89,31 @@ class MemoryMetadata(Partial):
 
     def list_segments(self, partition: TopicIdPartition, leader_epoch: int | None = None) -> Sequence[SegmentRow]:
         return sorted(self._live(partition), key=lambda row: row.metadata.start_offset)
+
+    def segments_with_ids(
+        self, partition: TopicIdPartition, ids: Iterable[Uuid], *, finished_from: int | None = None
+    ) -> Sequence[SegmentRow]:
+        assert finished_from is None
+        wanted = set(ids)
+        rows = [row for row in self._live(partition) if row.metadata.remote_log_segment_id.id in wanted]
+        return sorted(rows, key=listing_order)
+
+    def finished_before(self, row: SegmentRow) -> RemoteLogSegmentMetadata | None:
+        partition = row.metadata.topic_id_partition
+        others = [other for other in self._live(partition) if other.metadata.is_finished]
+        before = [one for one in others if one.history == row.history and _end_of(one) < _end_of(row)]
+        return max(before, key=_end_of).metadata if before else None
+
+    def finished_with_verdicts(self, verdicts: Mapping[Verdict, int | None]) -> Sequence[SegmentRow]:
+        latest_ms = {verdict: inf if value is None else value for verdict, value in verdicts.items()}
+        rows = [
+            row
+            for row in self.rows.values()
+            if row.metadata.is_finished
+            and row.verdict in latest_ms
+            and (row.verdict_at_ms or 0) <= latest_ms[row.verdict]
+        ]
+        return sorted(rows, key=lambda row: (str(row.metadata.topic_id_partition), listing_order(row)))
 
     def segment_for_offset(
         self, partition: TopicIdPartition, leader_epoch: int, offset: int

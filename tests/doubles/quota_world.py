@@ -58,6 +58,8 @@ class EventClock:
     def process_seconds(self) -> float:
         raise AssertionError("shares do not depend on the processor")
 
+    thread_seconds = process_seconds
+
     def sleep(self, seconds: float) -> None:
         raise AssertionError("nobody sleeps")
 

@@ -16,6 +16,7 @@ from include.tiering.quotas.contract import (
     RequestsAsBytes,
     Scope,
     UnlimitedBytes,
+    keep_on,
 )
 from include.tiering.quotas.shared_quotas import LedgerRowChange
 from include.tiering.quotas.shares import LedgerRow
@@ -39,7 +40,7 @@ class SameLimiter:
     def copy(self, broker_id: int, topic: str, *, go_on: GoOn) -> ByteLimiter:
         return _Asking(self.limiter, go_on)
 
-    def fetch(self, broker_id: int, topic: str, client: str | None = None) -> ByteLimiter:
+    def fetch(self, broker_id: int, topic: str, client: str | None = None, *, go_on: GoOn = keep_on) -> ByteLimiter:
         return self.limiter
 
     def delete(self, topic: str, *, go_on: GoOn) -> RequestLimiter:
@@ -103,8 +104,8 @@ class NoQuotas:
     def copy(self, broker_id: int, topic: str, *, go_on: GoOn) -> ByteLimiter:
         return UnlimitedBytes(go_on)
 
-    def fetch(self, broker_id: int, topic: str, client: str | None = None) -> ByteLimiter:
-        return UnlimitedBytes()
+    def fetch(self, broker_id: int, topic: str, client: str | None = None, *, go_on: GoOn = keep_on) -> ByteLimiter:
+        return UnlimitedBytes(go_on)
 
     def delete(self, topic: str, *, go_on: GoOn) -> RequestLimiter:
         return RequestsAsBytes(UnlimitedBytes(go_on))

@@ -116,11 +116,12 @@ _HOP_BY_HOP = frozenset({"connection", "keep-alive", "transfer-encoding", "conte
 
 @dataclass(frozen=True)
 class Refusal:
-    """The answer to every request whose ``METHOD /path?query`` matches."""
+    """The answer to requests whose ``METHOD /path?query`` matches: to all of them, or to one of `one_of` of them."""
 
     request: re.Pattern[str]
     status: int
     code: str
+    one_of: int = 1
 
 
 @dataclass
@@ -128,15 +129,24 @@ class Spoiler:
     """Requests that match `refusal` are answered by it. `busy_requests` deletes are answered with 503; keys that match
     `locked` are refused, one by one.
 
-    `delete_requests` counts what arrived, `refused_keys` what was kept.
+    `delete_requests` counts what arrived, `refused_keys` what was kept, `matching` the requests that matched a refusal.
     """
 
     refusal: Refusal | None = None
     busy_requests: int = 0
     locked: re.Pattern[str] | None = None
     delete_requests: int = 0
+    matching: int = 0
     refused_keys: list[str] = field(default_factory=list)
     lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def refuses(self, request: str) -> Refusal | None:
+        refusal = self.refusal
+        if refusal is None or not refusal.request.match(request):
+            return None
+        with self.lock:
+            self.matching += 1
+            return refusal if self.matching % refusal.one_of == 0 else None
 
     def is_busy(self) -> bool:
         with self.lock:
@@ -162,8 +172,8 @@ class Handler(BaseHTTPRequestHandler):
     def handle_request(self) -> None:
         spoiler = self.server.spoiler
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        refusal = spoiler.refusal
-        if refusal is not None and refusal.request.match(f"{self.command} {self.path}"):
+        refusal = spoiler.refuses(f"{self.command} {self.path}")
+        if refusal is not None:
             self.answer(refusal.status, f"<Error><Code>{refusal.code}</Code><Message/></Error>".encode())
             return
         if self.command == "POST" and "delete" in urlsplit(self.path).query:

@@ -78,10 +78,11 @@ class StorageDecorator:
         end_position: int | None = None,
         *,
         limiter: ByteLimiter,
+        ranges: int = 1,
     ) -> Iterator[bytes]:
         detail = str(metadata.remote_log_segment_id)
         self.before("fetch_log_segment", detail)
-        yield from self.inner.fetch_log_segment(metadata, start_position, end_position, limiter=limiter)
+        yield from self.inner.fetch_log_segment(metadata, start_position, end_position, limiter=limiter, ranges=ranges)
         self.after("fetch_log_segment", detail)
 
     def fetch_index(self, metadata: RemoteLogSegmentMetadata, index_type: IndexType) -> bytes:
@@ -98,10 +99,12 @@ class StorageDecorator:
         self.after("fetch_manifest", detail)
         return manifest
 
-    def open_log_segment(self, metadata: RemoteLogSegmentMetadata, *, limiter: ByteLimiter) -> SegmentReader:
+    def open_log_segment(
+        self, metadata: RemoteLogSegmentMetadata, *, limiter: ByteLimiter, ranges: int = 1
+    ) -> SegmentReader:
         detail = str(metadata.remote_log_segment_id)
         self.before("open_log_segment", detail)
-        reader = self.inner.open_log_segment(metadata, limiter=limiter)
+        reader = self.inner.open_log_segment(metadata, limiter=limiter, ranges=ranges)
         self.after("open_log_segment", detail)
         return reader
 

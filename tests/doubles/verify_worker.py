@@ -7,7 +7,6 @@ nobody waits for. Settings come from TIERING_... variables.
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -104,8 +103,4 @@ def main() -> None:
         prepare(app, arguments.run_id)
     with open_app(load_settings()) as app:
         dying = arm(app, arguments.kill_at)
-
-        def measure_all(wanted: Sequence[ToMeasure]) -> Iterable[SegmentMeasure | LockedSegment]:
-            return filter(None, map(partial(verify_planned.measure_planned, app.verification.measurer), wanted))
-
-        app.verification.run_planned(arguments.run_id, measure_all=dying(measure_all))
+        app.verification.run_planned(arguments.run_id, measure_all=dying(app.verification.measure_all))

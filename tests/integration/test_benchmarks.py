@@ -28,6 +28,7 @@ ROOT: Final = Path(__file__).resolve().parents[2]
 SMALL: Final = {
     "segment_check": ("--size-mib=1", "--repeats=1", "--no-dump-log-segments"),
     "verify": ("--size-mib=1", "--repeats=1", "--no-dump-log-segments"),
+    "plan": ("--segments=1000,2000", "--databases=sqlite", "--rounds=1"),
     "forms": ("--size-mib=2", "--rounds=1"),
     "upload": ("--quick", "--rounds=1"),
     "queue": ("--rounds=1", "--items=300"),

@@ -23,7 +23,11 @@ from tests.doubles.s3_server import ACCESS_KEY, NO_VERSITYGW, SECRET_KEY, find_v
 BUCKET = "busy"
 BUSY_SECONDS = 10.0
 KEYS = S3Credentials(ACCESS_KEY, SECRET_KEY)
-SLOW_DOWN = Refusal(re.compile("(PUT|POST) "), 503, "SlowDown")
+REFUSALS = {
+    "writes": Refusal(re.compile("(PUT|POST) "), 503, "SlowDown"),
+    "everything": Refusal(re.compile(""), 503, "SlowDown"),
+    "half of everything": Refusal(re.compile(""), 503, "SlowDown", one_of=2),
+}
 
 
 @pytest.fixture
@@ -37,7 +41,8 @@ def proxy(tmp_path: Path) -> Iterator[tuple[str, Spoiler]]:
             yield found
 
 
-def test_nothing_is_out_of_order_and_nothing_dangles(proxy: tuple[str, Spoiler], tmp_path: Path) -> None:
+@pytest.mark.parametrize("refused", REFUSALS)
+def test_nothing_is_out_of_order_and_nothing_dangles(proxy: tuple[str, Spoiler], tmp_path: Path, refused: str) -> None:
     endpoint_url, spoiler = proxy
     with migrated_database(tmp_path) as engine:
         world = World(engine, tmp_path)
@@ -50,7 +55,7 @@ def test_nothing_is_out_of_order_and_nothing_dangles(proxy: tuple[str, Spoiler],
             if step is CopyStep.FINISHED:
                 finished[partition].append(base_offset)
                 if sum(map(len, finished.values())) == 5:
-                    spoiler.refusal = SLOW_DOWN
+                    spoiler.refusal = REFUSALS[refused]
                     ends.start()
 
         world._reached = reached  # type: ignore[assignment, method-assign]

@@ -18,7 +18,7 @@ from include.tiering.model.segments import RemoteLogSegmentMetadata as Segment
 from include.tiering.model.segments import RemoteLogSegmentState, TopicIdPartition
 from include.tiering.model.sizes import partition_states
 from include.tiering.remote_storage.contract import ObjectKind
-from include.tiering.segments.contract import SizeRow
+from include.tiering.segments.sizes_contract import SizeRow
 from spark_jobs.sizes import recounted_partitions
 from spark_jobs.sizes_listing import OBJECTS, beside_rows, stored_segments
 from spark_jobs.sizes_rows import SEGMENTS, batch_of, overlaps, partial_sizes, remote_log_sizes

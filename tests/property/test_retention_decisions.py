@@ -142,7 +142,7 @@ def test_nobody_is_named_twice_and_nobody_who_is_worked_on(given_: RetentionInpu
 
 @given(inputs())
 def test_limits_name_nothing_behind_the_first_valid_segment_that_stays(given_: RetentionInput) -> None:
-    """Valid: within the lineage, and not passed by the log start in the meantime."""
+    """Valid: within the lineage, of the history that is followed, and not passed by the log start in the meantime."""
     outcome = decide_deletions(given_)
     named = {one.segment.remote_log_segment_id for one in outcome.decisions}
     lineage = Lineage.of(given_.lineage, log_start_offset=given_.log_start_offset, log_end_offset=given_.log_end_offset)
@@ -153,6 +153,7 @@ def test_limits_name_nothing_behind_the_first_valid_segment_that_stays(given_: R
         and one.state in (FINISHED, STARTED)
         and one.end_offset >= outcome.log_start_offset
         and lineage.holds(one)
+        and one.remote_log_segment_id not in given_.left
     ]
     first_kept = min((one.start_offset for one in kept), default=None)
     by_limit = [one.segment.start_offset for one in outcome.decisions if one.reason in BY_LIMIT]

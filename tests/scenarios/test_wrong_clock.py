@@ -38,6 +38,9 @@ class ShiftedClock:
     def process_seconds(self) -> float:
         return 0.0
 
+    def thread_seconds(self) -> float:
+        return 0.0
+
     def sleep(self, seconds: float) -> None:
         time.sleep(seconds)
 

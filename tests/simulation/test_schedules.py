@@ -43,6 +43,7 @@ FOUND: Final = {
     9016611: "an attempt without objects stayed, as nothing could witness that it is the right store (the model's)",
     9017290: "of two open handovers of one name the old topic's was carried on each time",
     9104851: "a decision came behind a batch's last look, and the log start rose over what it follows",
+    22001063: "retention went back although the leaders' last answer was that they do not know what is remote",
     20013939: "a segment passed, and what a look had found while the store hid all was held against it (the model's)",
 }
 

@@ -256,7 +256,10 @@ _POLL_SECONDS: Final = 0.2
 
 
 class Interrupt:
-    """A context in which the first SIGINT or SIGTERM is only recorded. `exit_code` is 128 + signal, as in a shell."""
+    """A context in which the first SIGINT or SIGTERM is only recorded. `exit_code` is 128 + signal, as in a shell.
+
+    The second signal ends the process at once, as a kill does: threads that wait for a store would hold up another end.
+    """
 
     def __init__(self) -> None:
         self._signal = 0
@@ -287,7 +290,8 @@ class Interrupt:
 
     def _record_signal(self, number: int, frame: FrameType | None) -> None:
         self._signal = number
-        self._restore()
+        for each in _SIGNALS:
+            signal.signal(each, signal.SIG_DFL)
         typer.echo("stopping cleanly; interrupt again to stop at once", err=True)
 
     def _restore(self) -> None:

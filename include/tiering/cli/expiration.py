@@ -32,8 +32,9 @@ from include.tiering.errors import SettingError
 if TYPE_CHECKING:
     from include.tiering.app import App
     from include.tiering.expiration.delete_segments import DeleteResult
-    from include.tiering.expiration.plan import ExpirationPlan, Truncation
+    from include.tiering.expiration.plan import ExpirationPlan
     from include.tiering.expiration.report import ExpireRun
+    from include.tiering.expiration.truncation import Truncation
     from include.tiering.runs.deletion_limits import DeletionLimitReport
 
 

@@ -35,6 +35,7 @@ from include.tiering.copying.finish_abandoned import AbandonedCopies
 from include.tiering.copying.scheduling import EXHAUSTED_SECONDS, PartitionScheduler, TopicAdmission
 from include.tiering.copying.transfers import (
     BATCH_BOUND,
+    MOST_TRANSFERS,
     InFlight,
     LeasedPartition,
     Settlement,
@@ -65,7 +66,7 @@ _TICK_SECONDS: Final = 0.03
 """How long the batch waits until a transfer ends or waits for its turn before it looks again what it may begin."""
 _CLAIM_AGAIN_SECONDS: Final = 0.5
 """After a claim that found no partition, how long the batch does not claim again while transfers are in flight."""
-_COUNT_BATCHES_SECONDS: Final = 1.0
+_LOOK_AGAIN_SECONDS: Final = 1.0
 _log: Final = get_logger(__name__)
 
 
@@ -119,7 +120,7 @@ class BatchLimits:
 
 
 class CopyBatch:
-    """One batch of a copy run. Call `run` once."""
+    """One batch of a copy run. Call `run` once. It reads the limits of transfers and bytes again while it runs."""
 
     def __init__(
         self,
@@ -132,7 +133,7 @@ class CopyBatch:
         *,
         run_id: str,
         batch_id: str,
-        limits: BatchLimits,
+        limits_now: Callable[[], BatchLimits],
         on_copied: Callable[[CopiedSegment], None],
         topic_quotas: TopicQuotas = NO_TOPIC_QUOTAS,
         claim: Callable[[], object] = lambda: None,
@@ -146,7 +147,8 @@ class CopyBatch:
         self._clock = clock
         self._run_id = run_id
         self._batch_id = batch_id
-        self._limits = limits
+        self._limits_now, limits = limits_now, limits_now()
+        self._placement = limits.placement
         self._scheduler = PartitionScheduler(
             work, run_id, batch_id, lease_ms=limits.lease_ms, placement=limits.placement, fairness=limits.fairness
         )
@@ -161,8 +163,7 @@ class CopyBatch:
         )
         self._limit = TransferLimit(clock, most=limits.transfers, most_bytes=limits.queued_bytes)
         self._partitions: list[LeasedPartition] = []
-        self._start_again_at = self._claim_again_at = self._count_batches_at = clock.monotonic()
-        self._running_batches = 1
+        self._start_again_at = self._claim_again_at = self._look_again_at = clock.monotonic()
         self._changed = threading.Event()
         self._copied: list[CopiedSegment] = []
         self._failed: list[UncopiedSegment] = []
@@ -171,7 +172,7 @@ class CopyBatch:
         """Claim partitions and copy their segments until no work is left or a stop condition is met."""
         started = self._clock.monotonic()
         with self._heartbeat:
-            with ThreadPoolExecutor(BATCH_BOUND * self._limits.transfers, "transfer") as threads:
+            with ThreadPoolExecutor(BATCH_BOUND * MOST_TRANSFERS, "transfer") as threads:
                 ended = self._pull(threads)
             throttled = self._note_throttled()
         sent_bytes = sum(segment.sent_bytes for segment in self._copied)
@@ -191,7 +192,7 @@ class CopyBatch:
                     self._changed.clear()
                 elif ended is not None:
                     return ended
-                elif not self._loop.wait_for_work(lambda: self._work.has_work(self._run_id, self._limits.placement)):
+                elif not self._loop.wait_for_work(lambda: self._work.has_work(self._run_id, self._placement)):
                     return BatchEnd.NO_WORK
 
     @contextmanager
@@ -228,7 +229,7 @@ class CopyBatch:
 
     def _start_transfers(self, threads: ThreadPoolExecutor) -> BatchEnd | None:
         while True:
-            self._limit.most = self._most_transfers()
+            self._look_at_limits()
             in_flight = InFlight.of(self._partitions)
             allows = partial(self._limit.allows_another, in_flight, self._copier.storage.slow_downs)
             ready = [each for each in self._partitions if each.may_start]
@@ -246,12 +247,14 @@ class CopyBatch:
             elif not self._claim(in_flight.exhausted, threads):
                 return None
 
-    def _most_transfers(self) -> int:
-        """Return how many transfers this batch may have: its limit, but at most its part of those of all batches."""
-        if self._clock.monotonic() >= self._count_batches_at:
-            self._count_batches_at = self._clock.monotonic() + _COUNT_BATCHES_SECONDS
-            self._running_batches = max(1, len(self._work.running_batches()))
-        return min(self._limits.transfers, max(1, self._limits.total_transfers // self._running_batches))
+    def _look_at_limits(self) -> None:
+        """Once a second, set how much may be in flight: the limits, but at most this batch's part of all transfers."""
+        if self._clock.monotonic() < self._look_again_at:
+            return
+        self._look_again_at = self._clock.monotonic() + _LOOK_AGAIN_SECONDS
+        now, batches = self._limits_now(), max(1, len(self._work.running_batches()))
+        self._limit.most_bytes = now.queued_bytes
+        self._limit.most = min(now.transfers, max(1, now.total_transfers // batches))
 
     def _claim(self, exhausted: frozenset[Scope], threads: ThreadPoolExecutor) -> bool:
         """Take a further partition and begin to settle its abandoned copies; return False if none can be claimed now.
@@ -336,12 +339,10 @@ class CopyBatch:
         self, lease: Lease, transfer: Transfer, highest: int | None, before: Future[CopiedSegment] | None
     ) -> CopiedSegment:
         """Copy one segment, in a thread of its own."""
-        planned, limiter = transfer.planned, transfer.limiter
-        turn = None if before is None else partial(transfer.wait_for_turn, before, self._changed.set)
-        with self._heartbeat.counting(planned.size_bytes) as on_sent:
-            return self._copier.copy(
-                lease.replica_id, planned, highest, fence=lease.fence, limiter=limiter, on_sent=on_sent, turn=turn
-            )
+        turn = None if before is None else partial(transfer.wait_for_turn, before, self._clock, self._changed.set)
+        with transfer.noting_use(self._clock), self._heartbeat.counting(transfer.planned.size_bytes) as on_sent:
+            copy = partial(self._copier.copy, fence=lease.fence, limiter=transfer.limiter, on_sent=on_sent, turn=turn)
+            return copy(lease.replica_id, transfer.planned, highest)
 
     def _collect(self) -> None:
         """Record the transfers that have ended, in the order of their segments, and release partitions without work."""
@@ -360,10 +361,11 @@ class CopyBatch:
                 copied = transfer.copied.result()
             except TieringError as error:
                 self._admission.failed(transfer.admission)
-                if isinstance(error, (SendingStoppedError, LeaseLostError)):
+                if partition.has_failed or isinstance(error, (SendingStoppedError, LeaseLostError)):
                     self._heartbeat.add_planned(-transfer.planned.size_bytes)
                 raise
             self._copied.append(copied)
+            self._limit.note_end(transfer)
             try:
                 self._topic_quotas.accepted(transfer.admission)
                 outcome, segment_id = SegmentOutcome.COPIED, str(copied.segment_id.id)

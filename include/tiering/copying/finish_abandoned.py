@@ -74,8 +74,8 @@ def abandoned_copies_of(metadata: RemoteLogMetadata, partition: TopicIdPartition
     Copies that a broker began are left out, because no lease of this platform covers them. Copies that were once
     finished belong to expiration, which has its own lease.
     """
-    rows = [row for row in metadata.list_segments(partition) if row.origin is SegmentOrigin.PLATFORM]
-    return [row for row in rows if not row.metadata.is_finished and row.finished_at_ms is None]
+    rows = metadata.selected.segments_under_way(partition)
+    return [row for row in rows if row.origin is SegmentOrigin.PLATFORM and row.finished_at_ms is None]
 
 
 def continuing_copies(
@@ -222,7 +222,7 @@ class AbandonedCopies:
             if self._is_to_be_sent_again(row, opened):
                 self.copier.abandon(attempt, fence)
                 return None
-            fault = self.whole.fault(row)
+            fault = self.whole.fault(row, lambda: limiter.take(0))
             if fault is None and opened is not None and _lacks_records_of(opened, attempt, as_planned):
                 opened = None
             why = fault or self._objection(row, opened, replica_id, planned, failed)

@@ -1,6 +1,7 @@
 """Copying: plan runs, run their batches, report on a run, and record decisions about offsets."""
 
 from collections.abc import Callable, Collection, Iterable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from include.tiering.clock import Clock
@@ -16,6 +17,7 @@ from include.tiering.copying.plan_copy import CopyPlanner
 from include.tiering.copying.plan_replacements import record_losses
 from include.tiering.copying.report import CopyRun
 from include.tiering.copying.run_scope import AS_CONFIGURED, RunScope
+from include.tiering.errors import SettingError
 from include.tiering.kafka.cluster.contract import ClusterMetadata
 from include.tiering.kafka.log_dirs.contract import LogSource, ScanReport
 from include.tiering.model.ownership import LeaseRole, TopicOwner
@@ -34,7 +36,7 @@ from include.tiering.telemetry import for_partition, get_logger
 from include.tiering.telemetry.metrics import PrometheusRecorder, StepObserver, ignore, process_recorder
 
 if TYPE_CHECKING:
-    from include.tiering.copying.copy_batch import BatchResult
+    from include.tiering.copying.copy_batch import BatchLimits, BatchResult
     from include.tiering.copying.copy_segment import CopiedSegment, SegmentCopier
     from include.tiering.copying.decisions import FollowSource, Skip
     from include.tiering.copying.finish_abandoned import AbandonedCopies
@@ -177,18 +179,24 @@ class CopyService:
             parent_alive: the batch stops once it returns False.
             on_copied: called with each segment that the batch sent and that became FINISHED.
         """
-        from include.tiering.copying.copy_batch import BatchLimits, CopyBatch
+        from include.tiering.copying.copy_batch import CopyBatch
         from include.tiering.runs.batch import cancellation_and_heartbeat
 
-        settings = self._effective()
-        copier = settings.copier
+        limits = self._limits(pool, placement)
+
+        def limits_now() -> "BatchLimits":
+            nonlocal limits
+            with suppress(SettingError):  # Another version may have stored what this one does not accept.
+                limits = self._limits(pool, placement)
+            return limits
+
         cancellation, heartbeat = cancellation_and_heartbeat(
             self._work,
             self._clock,
             run_id,
             batch_id,
             pool=pool,
-            lease_ms=copier.lease_ms,
+            lease_ms=limits.lease_ms,
             parent_alive=parent_alive,
         )
         result = CopyBatch(
@@ -200,22 +208,29 @@ class CopyService:
             self._clock,
             run_id=run_id,
             batch_id=batch_id,
-            limits=BatchLimits(
-                float(copier.batch_max_seconds),
-                copier.lease_ms,
-                pool,
-                placement,
-                fairness=settings.copy_fairness.enable,
-                transfers=copier.max_transfers,
-                total_transfers=copier.total_max_transfers,
-                queued_bytes=settings.queue.max_bytes,
-            ),
+            limits_now=limits_now,
             on_copied=on_copied,
             topic_quotas=self._topic_quotas(),
             claim=self._ownership.claim,
         ).run()
         _count(result)
         return result
+
+    def _limits(self, pool: str | None, placement: Placement | None) -> "BatchLimits":
+        """Return the limits of a batch by the settings and dynamic configs of now."""
+        from include.tiering.copying.copy_batch import BatchLimits
+
+        settings = self._effective()
+        return BatchLimits(
+            float(settings.copier.batch_max_seconds),
+            settings.copier.lease_ms,
+            pool,
+            placement,
+            fairness=settings.copy_fairness.enable,
+            transfers=settings.copier.max_transfers,
+            total_transfers=settings.copier.total_max_transfers,
+            queued_bytes=settings.queue.max_bytes,
+        )
 
     def why_no_work(self, run_id: str, batch_id: str, placement: Placement) -> NoWork | None:
         """Return why a batch that begins now would end at once; None if it would not."""

@@ -4,12 +4,13 @@ A transfer waits for the store most of its time: a store is tens of milliseconds
 bounded rate. So several transfers go on side by side. More of them help only until something else limits the batch:
 
     this machine    the process uses about a whole core: Python code runs in one thread at a time
+    a near store    a transfer waits for the store only a small part of its time (`ProcessorUse`)
     a quota         transfers already wait for it
     the store       it answered that requests should slow down
 
 **Slots** (`TransferLimit`). The number of slots begins with one and doubles as long as all slots are used and none of
-these limits is reached. It never falls because of this machine or a quota: each reduces the transfers by beginning no
-further one. When the store asks to slow down, the number is halved at once, and then grows by one each
+these limits is reached. It never falls because of the first three: each reduces the transfers by beginning no further
+one. When the store asks to slow down, the number is halved at once, and then grows by one each
 `RECOVERY_SECONDS`. Two kinds of transfers in flight need no slot:
 
     one that has stored its objects and waits for the segment before it
@@ -21,8 +22,9 @@ a transfer for each slot to other partitions. The settlement of a partition's ab
 """
 
 from collections import Counter, deque
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import Future
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -36,6 +38,8 @@ from include.tiering.quotas.topic_quotas import Admission
 from include.tiering.runs.batch import HeldLease
 from include.tiering.runs.contract import Lease, PlannedSegment
 
+MOST_TRANSFERS: Final = 16
+"""The setting is at most this number."""
 PARTITION_BOUND: Final = 2
 BATCH_BOUND: Final = 3
 _OF_ANY_PARTITION: Final = (Scope(QuotaKind.COPY, QuotaLevel.TOTAL),)
@@ -50,6 +54,8 @@ class Transfer:
         limiter: paces its bytes.
         admission: of the topic quota.
         waits_for_turn: whether its objects are stored and it waits for the segment before it.
+        turn_seconds: how long it waited for the segment before it.
+        use: how it used the processor, once its segment is copied.
         copied: ends with the copied segment, or with the error of the copy.
     """
 
@@ -57,14 +63,27 @@ class Transfer:
     limiter: ByteLimiter
     admission: Admission
     waits_for_turn: bool = False
+    turn_seconds: float = 0.0
+    use: "ProcessorUse | None" = None
     copied: Future[CopiedSegment] = field(init=False)
 
-    def wait_for_turn(self, before: Future[CopiedSegment], on_wait: Callable[[], object]) -> None:
+    def wait_for_turn(self, before: Future[CopiedSegment], clock: Clock, on_wait: Callable[[], object]) -> None:
         """Wait in the transfer's thread as `wait_for` says; `on_wait` is called first, without a slot already."""
+        began_at = clock.monotonic()
         self.waits_for_turn = True
         on_wait()
         wait_for(before)
         self.waits_for_turn = False
+        self.turn_seconds = clock.monotonic() - began_at
+
+    @contextmanager
+    def noting_use(self, clock: Clock) -> Iterator[None]:
+        """If the block succeeds, which copies the segment in the transfer's thread, note its `use` of the processor."""
+        began_at, busy_before = clock.monotonic(), clock.thread_seconds()
+        yield
+        busy_seconds = clock.thread_seconds() - busy_before
+        waited_seconds = self.turn_seconds + self.limiter.waited_seconds
+        self.use = ProcessorUse(busy_seconds, clock.monotonic() - began_at - busy_seconds - waited_seconds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,11 +207,46 @@ class InFlight:
         return self.by_quota[None] + sum(self.by_quota[scope] for scope in scopes)
 
 
+@dataclass(frozen=True, slots=True)
+class ProcessorUse:
+    """How one transfer, or several, used the processor.
+
+    Attributes:
+        busy_seconds: how long its thread ran, or was ready to and waited for a processor.
+        idle_seconds: how long it waited for something else: for the store, mostly. Waits for the quota and for its
+            turn do not count.
+    """
+
+    busy_seconds: float
+    idle_seconds: float
+
+    @property
+    def useful_transfers(self) -> int:
+        """How many such transfers side by side keep one thread busy: those that fill the waits of one with their work.
+
+        That number is doubled, because waits vary. It is at least two: one is checked while another is sent.
+        """
+        return max(2, round(2 * self.idle_seconds / max(self.busy_seconds, 1e-6)))
+
+    def then(self, next_one: "ProcessorUse") -> "ProcessorUse":
+        """Return the use of all of these transfers, of which the latest count most."""
+        return ProcessorUse(
+            _REMEMBERED * self.busy_seconds + next_one.busy_seconds,
+            _REMEMBERED * self.idle_seconds + next_one.idle_seconds,
+        )
+
+
+_REMEMBERED: Final = 0.9
+"""How much a transfer counts beside the next one that ends."""
+
 WINDOW_SECONDS: Final = 0.03
 """How long the use of this machine is measured before the number of slots may grow."""
 
 BUSY_CORES: Final = 0.8
 """A process that used this much of a core, or more, is limited by this machine."""
+
+KNOWN_SECONDS: Final = 1.0
+"""So long after the end of a transfer the use of the processor counts as known."""
 
 RECOVERY_SECONDS: Final = 1.0
 
@@ -202,12 +256,13 @@ class TransferLimit:
 
     def __init__(self, clock: Clock, *, most: int, most_bytes: int = NO_BYTE_BOUND) -> None:
         self._clock = clock
-        self.most = most
-        """There are never more slots; may be changed at any time."""
-        self._most_bytes = most_bytes
+        self.most, self.most_bytes = most, most_bytes
+        """There are never more slots, and no transfer begins above these bytes; both may be changed at any time."""
         self._slots = 1
         self._measured_at = clock.monotonic()
         self._used_seconds = clock.process_seconds()
+        self._use: ProcessorUse | None = None
+        self._noted_at = clock.monotonic()
         self._slow_downs: int | None = None
         self._slowed_at: float | None = None
 
@@ -222,14 +277,26 @@ class TransferLimit:
         self._note_slow_downs(slow_downs)
         if not in_flight.total:
             return True
-        has_bytes = in_flight.size_bytes >= self._most_bytes != NO_BYTE_BOUND
+        has_bytes = in_flight.size_bytes >= self.most_bytes != NO_BYTE_BOUND
         is_full = has_bytes or in_flight.total >= BATCH_BOUND * self.most
         if is_full or self.is_held_back(in_flight, partition):
             return False
         used = in_flight.slots_used(_scopes_of(partition))
         if used >= self._slots:
             self._grow()
-        return used < min(self._slots, self.most)
+        return used < min(self._slots, self.most, self._useful_transfers())
+
+    def note_end(self, transfer: Transfer) -> None:
+        """Take into account how a transfer used the processor that has copied its segment."""
+        if transfer.use is not None:
+            self._use = transfer.use if self._use is None else self._use.then(transfer.use)
+            self._noted_at = self._clock.monotonic()
+
+    def _useful_transfers(self) -> int:
+        """Return how many are useful; that is not known if none has ended for a while, because they may be stuck."""
+        if self._use is None or self._clock.monotonic() - self._noted_at > KNOWN_SECONDS:
+            return self.most
+        return self._use.useful_transfers
 
     def is_held_back(self, in_flight: InFlight, partition: LeasedPartition | None) -> bool:
         """Return whether a partition has to wait although there may be slots for others.

@@ -238,7 +238,7 @@ class StoreIdentities(ClusterStore):
         self._change(connection, values)
 
     def _change(self, connection: Connection, values: Mapping[str, Any]) -> None:
-        connection.execute(_CHANGE.values(**values), {"of_cluster": self._cluster_id})
+        connection.execute(_CHANGE, {"of_cluster": self._cluster_id, **values})
 
     def _record_event(self, connection: Connection, kind: EventKind, detail: str, author: str) -> None:
         record_event(connection, self._cluster_id, kind, self._cluster_id, detail, author, self._now_ms(connection))

@@ -98,6 +98,16 @@ def reading(engine: Engine) -> Iterator[Connection]:
 
 
 @contextmanager
+def snapshot(engine: Engine) -> Iterator[Connection]:
+    """Begin a read transaction that is a single snapshot on both databases. Raises as `writing`."""
+    with _typed_errors(engine), engine.connect() as connection:
+        if engine.dialect.name == "postgresql":
+            connection = connection.execution_options(isolation_level="REPEATABLE READ")
+        with connection.begin():
+            yield connection
+
+
+@contextmanager
 def writing(engine: Engine, *, durable: bool = True) -> Iterator[Connection]:
     """Begin a write transaction; commit at the end, roll back on any error.
 

@@ -26,7 +26,13 @@ from include.tiering.errors import StoreInDoubtError, UnprovedReplacementError
 from include.tiering.expiration.plan import ExpirationPlan
 from include.tiering.model.histories import FIRST_HISTORY, OffsetRange, without
 from include.tiering.model.retention import DeletionReason
-from include.tiering.model.segments import RemoteLogSegmentId, RemoteLogSegmentMetadata, RemoteLogSegmentState, Verdict
+from include.tiering.model.segments import (
+    RemoteLogSegmentId,
+    RemoteLogSegmentMetadata,
+    RemoteLogSegmentState,
+    Uuid,
+    Verdict,
+)
 from include.tiering.runs.deletion_run import PlannedDeletion, PlannedExpiration
 from include.tiering.segments.contract import RemoteLogMetadata, SegmentRow
 from include.tiering.segments.stored_copies import StoreWitness, WholeCopy
@@ -86,7 +92,8 @@ def still_planned(
         and not _is_due(deletion.reason, due.get(deletion.segment_id))
     ]
     if doubtful:
-        rows = {row.metadata.remote_log_segment_id: row for row in metadata.list_segments(planned.topic_id_partition)}
+        found = metadata.selected.segments_with_ids(planned.topic_id_partition, _ids_of(doubtful))
+        rows = {row.metadata.remote_log_segment_id: row for row in found}
         doubtful = [deletion for deletion in doubtful if _may_stay(rows.get(deletion.segment_id))]
     kept = set(doubtful)
     return StillPlanned(
@@ -99,6 +106,10 @@ def still_planned(
         f"{WOULD_STAY}: {waits}" if waits else WOULD_STAY,
         history,
     )
+
+
+def _ids_of(deletions: Iterable[PlannedDeletion]) -> list[Uuid]:
+    return [deletion.segment_id.id for deletion in deletions]
 
 
 def _is_due(planned: str, now: str | None) -> bool:
@@ -131,7 +142,7 @@ def withdrawn(
             deletion for deletion in planned.deletions if deletion.state is _FINISHED and deletion.segment_id not in due
         ]
         if doubtful:
-            rows = metadata.list_segments(planned.topic_id_partition)
+            rows = metadata.selected.segments_with_ids(planned.topic_id_partition, _ids_of(doubtful))
             finished = {row.metadata.remote_log_segment_id for row in rows if row.metadata.state is _FINISHED}
             kept += [deletion for deletion in doubtful if deletion.segment_id in finished]
     return kept
@@ -190,7 +201,7 @@ class ReplacementCheck:
             self._require_witness(abandoned)
             return
         wanted = OffsetRange(abandoned.start_offset, abandoned.end_offset)
-        rows = [row for row in self.metadata.list_segments(partition) if row.metadata.is_finished]
+        rows = self.metadata.selected.finished_from(partition, wanted.first)
         covering = [row for row in rows if _overlaps(row.metadata, wanted) and row.verdict.is_served]
         decided = [skipped_offset.offsets for skipped_offset in self.metadata.skipped_offsets(partition)]
         copied = [OffsetRange(row.metadata.start_offset, row.metadata.end_offset) for row in covering]

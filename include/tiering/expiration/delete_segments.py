@@ -140,7 +140,8 @@ class SegmentDeleter:
         are held.
         """
         partition = planned.topic_id_partition
-        rows = {row.metadata.remote_log_segment_id: row for row in self.metadata.list_segments(partition)}
+        found = self.metadata.selected.segments_with_ids(partition, [each.segment_id.id for each in planned.deletions])
+        rows = {row.metadata.remote_log_segment_id: row for row in found}
         gone = [deletion for deletion in planned.deletions if deletion.segment_id not in rows]
         self._record(lease, gone, DeletionOutcome.DELETED, "was gone already")
         is_copying = self.work.holder(partition, LeaseRole.COPY) is not None

@@ -7,20 +7,25 @@ which deletes less, and the plan says so. Segments that a broker began neither e
 owner. Planning changes nothing; the caller stores the plan, and each batch reads the owner of the topic and the state
 of every segment again.
 
-The beginning of a partition can also be deleted by decision: `plan_truncation` shows the effect, `truncate` raises the
-archive's log start, and the next plan names the segments below it.
+The work follows what expires, not the number of segments: a plan reads the oldest segments of each partition, until
+they decide (`rules`), and takes sizes from the counters of KIP-852. It reads every segment only if the deletion of the
+topic is due, if no leader epoch is known, or if retention.bytes is exceeded in a partition whose segments are not all
+of one lineage.
+
+The beginning of a partition can also be deleted by decision: see `truncation`.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import accumulate
 from typing import Final
 
 from include.tiering.configs.config_store import FOR_EVER, TopicRetention
-from include.tiering.errors import SettingError
-from include.tiering.expiration.rules import decide_deletions
+from include.tiering.expiration.rules import decide_deletions, is_one_lineage
 from include.tiering.kafka.log_dirs.contract import LogSegment, Replica, ReplicaId, ScanReport, matches
 from include.tiering.kafka.log_dirs.rules import local_only_bytes, local_only_segments, without_doubtful
-from include.tiering.model.histories import FIRST_HISTORY, is_left, newest_history
+from include.tiering.model.histories import FIRST_HISTORY, Lineage, is_left, newest_history
 from include.tiering.model.ownership import LeaseRole, SegmentOrigin, TopicOwner
 from include.tiering.model.reasons import Reason
 from include.tiering.model.retention import (
@@ -33,7 +38,7 @@ from include.tiering.model.retention import (
 from include.tiering.model.segments import RemoteLogSegmentId, RemoteLogSegmentState, TopicIdPartition, Uuid
 from include.tiering.runs.contract import WorkStore
 from include.tiering.runs.deletion_run import PlannedDeletion, PlannedExpiration, plan_hash
-from include.tiering.segments.contract import RemoteLogMetadata, SegmentRow, TopicRegistry
+from include.tiering.segments.contract import PartitionRetentionState, RemoteLogMetadata, SegmentRow, TopicRegistry
 from include.tiering.segments.topics import UNKNOWN_LIFECYCLE_STATE, TopicDeletion, TopicLifecycleState
 from include.tiering.units import format_utc
 
@@ -104,6 +109,9 @@ class ExpirationPlan:
 
 _NOTHING_EXPIRES: Final = frozenset({Waits.NOT_READY, Waits.NOT_OURS})
 _LIMITS_WAIT: Final = frozenset({Waits.NAME_TAKEN, Waits.STOPPED})
+_FIRST_READ: Final = 16
+"""How many segments are read of a partition at first: with them it usually shows that nothing expires."""
+_MORE_EACH_TIME: Final = 4
 
 
 SizeDoubts = Callable[[ReplicaId, Sequence[LogSegment]], Mapping[int, str]]
@@ -183,11 +191,10 @@ class ExpirationPlanner:
             # Read before the input, so that segments copied or decisions recorded in between count as later ones.
             highest = None if replica is None else self.metadata.highest_copied_offset(partition)
             history = FIRST_HISTORY if replica is None else self.newest_history(partition)
-            given = self._input(partition, replica, retention, now_ms)
+            given, outcome = self._decided(partition, retention, now_ms, partial(self._local_bytes, partition, replica))
             waiting += [
                 WaitingPartition(partition, *wait) for wait in self._waits_of_published(partition, given.published)
             ]
-            outcome = decide_deletions(given)
             unknowns.extend(Unknown(partition, sentence) for sentence in doubts)
             unknowns.extend(Unknown(partition, sentence) for sentence in outcome.unknowns)
             held += _held(partition, given, outcome)
@@ -217,9 +224,7 @@ class ExpirationPlanner:
         if reasons & _NOTHING_EXPIRES:
             return None
         retention = FOR_EVER if reasons & _LIMITS_WAIT else self.retentions.get(partition.topic, FOR_EVER)
-        given = self._input(partition, None, retention, now_ms)
-        local_bytes = _local_bytes_left(planned, given, self.newest_history(partition))
-        outcome = decide_deletions(replace(given, local_only_bytes=local_bytes))
+        given, outcome = self._decided(partition, retention, now_ms, partial(self._local_bytes_left, planned))
         return replace(
             planned,
             log_start_before=given.log_start_offset,
@@ -261,12 +266,54 @@ class ExpirationPlanner:
             way_out = _way_out(partition, self._lifecycle_state(partition))
             yield Waits.PUBLISHED, f"segments that brokers know: {len(published)}; {way_out}"
 
+    def _decided(
+        self,
+        partition: TopicIdPartition,
+        retention: TopicRetention,
+        now_ms: int,
+        local_bytes: Callable[[], int | None],
+    ) -> tuple[RetentionInput, RetentionOutcome]:
+        """Decide, from as much of the log as is needed for that: first from its oldest segments, then from more."""
+        finished: int | None = _FIRST_READ
+        while True:
+            given = self._input(partition, retention, now_ms, local_bytes, finished)
+            if given is not None and (outcome := decide_deletions(given)).is_conclusive:
+                # Counters that are too high would delete too much: the rows are added up before anything goes by size.
+                if given.rest is None or not outcome.by_size or self.metadata.selected.counters_agree(partition):
+                    return given, outcome
+                finished = None
+            finished = None if given is None or finished is None else finished * _MORE_EACH_TIME
+
     def _input(
-        self, partition: TopicIdPartition, replica: Replica | None, retention: TopicRetention, now_ms: int
-    ) -> RetentionInput:
-        retained = self.metadata.retention_state(partition)
-        rows = [row for row in self.metadata.list_segments(partition) if row.origin is SegmentOrigin.PLATFORM]
-        highest = self.metadata.highest_copied_offset(partition)
+        self,
+        partition: TopicIdPartition,
+        retention: TopicRetention,
+        now_ms: int,
+        local_bytes: Callable[[], int | None],
+        finished: int | None,
+    ) -> RetentionInput | None:
+        """Return the input with about `finished` FINISHED segments; None if every segment has to be read."""
+        retained, deletion_due = self.metadata.retention_state(partition), self._lifecycle_state(partition).deletion_due
+        if finished is not None and (deletion_due or not retained.leader_epochs.entries):
+            return None
+        oldest = self.metadata.selected.oldest_segments(
+            partition,
+            finished,
+            log_start_offset=retained.log_start_offset,
+            with_size=retention.retention_bytes is not None,
+            future_from_ms=None if retention.retention_ms is None else now_ms,
+        )
+        rows, rest = oldest.rows, oldest.rest
+        # Read after the segments, so that one that is copied in between counts neither as remote nor as local.
+        local_only_bytes, divergences = local_bytes(), self.metadata.divergences(partition)
+        if rest is not None and retention.retention_bytes is not None:
+            if self._is_within(partition, retained, retention.retention_bytes - (local_only_bytes or 0)):
+                rest = replace(rest, size_bytes=0)
+            elif newest_history(divergences) != FIRST_HISTORY or not is_one_lineage(
+                retained.leader_epochs, oldest.extents
+            ):
+                return None
+        left = (row.metadata for row in rows if is_left(row.metadata, row.history, divergences))
         return RetentionInput(
             topic_id_partition=partition,
             segments=tuple(row.metadata for row in rows),
@@ -276,22 +323,57 @@ class ExpirationPlanner:
             # A broker that lost or truncated its log has a lower end. That must not put archived segments outside the
             # lineage: only leader epochs decide which segments are.
             log_end_offset=None,
-            local_only_bytes=None if replica is None else local_only_bytes(replica, highest, retained.log_start_offset),
+            local_only_bytes=local_only_bytes,
             retention_ms=retention.retention_ms,
             retention_bytes=retention.retention_bytes,
             abandoned_copy_expiry_ms=self.abandoned_copy_expiry_ms,
             under_live_work=self._under_live_work(partition, rows),
-            topic_deletion_due=self._lifecycle_state(partition).deletion_due,
+            topic_deletion_due=deletion_due,
             superseded_at_ms={
                 row.metadata.remote_log_segment_id: row.delete_started_at_ms
                 for row in rows
                 if row.superseded_by is not None and row.delete_started_at_ms is not None
             },
             superseded_hold_ms=self.superseded_hold_ms,
-            left=self._left(partition, rows),
+            left=frozenset(segment.remote_log_segment_id for segment in left),
             # Read after the rows: a segment among them that is published meanwhile counts as published.
             published=self._published(partition),
+            rest=rest,
         )
+
+    def _is_within(self, partition: TopicIdPartition, retained: PartitionRetentionState, limit_bytes: int) -> bool:
+        """Return whether the remote log is certainly no larger than the limit: nothing expires by size then.
+
+        As a broker does, it adds up the sizes of the leader epochs from the log start on (KIP-852). A segment with
+        several epochs counts in each of them, so the sum may be too large, but not too small.
+        """
+        lineage = Lineage.of(retained.leader_epochs, log_start_offset=retained.log_start_offset)
+        sizes = (self.metadata.remote_log_size(partition, entry.epoch) for entry in lineage.leader_epochs)
+        return all(total <= limit_bytes for total in accumulate(sizes, initial=0))
+
+    def _local_bytes(self, partition: TopicIdPartition, replica: Replica | None) -> int | None:
+        if replica is None:
+            return None
+        highest, retained = self.metadata.highest_copied_offset(partition), self.metadata.retention_state(partition)
+        return local_only_bytes(replica, highest, retained.log_start_offset)
+
+    def _local_bytes_left(self, planned: PlannedExpiration) -> int | None:
+        """Return the planned local bytes less the segments copied since; None if they are unknown.
+
+        They are also unknown if another history is followed now than when they were counted: the source's log has
+        changed.
+        """
+        partition = planned.topic_id_partition
+        divergences = self.metadata.divergences(partition)
+        if planned.local_bytes is None or planned.local_history != newest_history(divergences):
+            return None
+        copied = [
+            row.metadata.segment_size_bytes
+            for row in self.metadata.selected.finished_from(partition, planned.local_behind_offset + 1)
+            # Segments of a replaced history were never among the local bytes.
+            if row.origin is SegmentOrigin.PLATFORM and not is_left(row.metadata, row.history, divergences)
+        ]
+        return max(0, planned.local_bytes - sum(copied))
 
     def _published(self, partition: TopicIdPartition) -> frozenset[RemoteLogSegmentId]:
         """Return the segments that brokers may take over.
@@ -305,11 +387,6 @@ class ExpirationPlanner:
     def newest_history(self, partition: TopicIdPartition) -> int:
         """Return the number of the history that is followed."""
         return newest_history(self.metadata.divergences(partition))
-
-    def _left(self, partition: TopicIdPartition, rows: Iterable[SegmentRow]) -> frozenset[RemoteLogSegmentId]:
-        divergences = self.metadata.divergences(partition)
-        left = (row.metadata for row in rows if is_left(row.metadata, row.history, divergences))
-        return frozenset(segment.remote_log_segment_id for segment in left)
 
     def _sure(self, replica: Replica | None, retention: TopicRetention) -> tuple[Replica | None, list[str]]:
         """Return the replica without local segments whose sizes must not count, and a sentence about each of those."""
@@ -362,21 +439,6 @@ def _why_all_goes(deletion: TopicDeletion | None) -> str:
     return f"the topic was deleted ({seen}): all of its segments are deleted, which always needs an approval"
 
 
-def _local_bytes_left(planned: PlannedExpiration, given: RetentionInput, history: int) -> int | None:
-    """Return the planned local bytes less the segments copied since; None if they are unknown.
-
-    They are also unknown if another history is followed now than when they were counted: the source's log has changed.
-    """
-    if planned.local_bytes is None or planned.local_history != history:
-        return None
-    # Segments of a replaced history were never among the local bytes.
-    finished = [
-        segment for segment in given.segments if segment.is_finished and segment.remote_log_segment_id not in given.left
-    ]
-    copied = [segment for segment in finished if segment.end_offset > planned.local_behind_offset]
-    return max(0, planned.local_bytes - sum(segment.segment_size_bytes for segment in copied))
-
-
 def _held(partition: TopicIdPartition, given: RetentionInput, outcome: RetentionOutcome) -> list[HeldSegments]:
     if not outcome.held:
         return []
@@ -416,49 +478,3 @@ def _planned(decision: DeletionDecision) -> PlannedDeletion:
         str(decision.reason),
         ", ".join(f"{name} {value}" for name, value in decision.numbers),
     )
-
-
-@dataclass(frozen=True, slots=True)
-class Truncation:
-    """A raised log start. `segments` and `size_bytes` count FINISHED segments wholly below the new log start."""
-
-    topic_id_partition: TopicIdPartition
-    log_start_before: int
-    log_start_offset: int
-    segments: int
-    size_bytes: int
-
-
-def plan_truncation(
-    partition: TopicIdPartition, before_offset: int, *, metadata: RemoteLogMetadata, registry: TopicRegistry
-) -> Truncation:
-    """Return the effect of raising the log start to `before_offset`, the first offset that stays. Changes nothing.
-
-    An offset below the log start counts as the log start, which is never lowered.
-
-    Raises:
-        SettingError: the topic is not the platform's, or the offset is above the archive's end.
-    """
-    owner = registry.owner(partition.topic_id)
-    if owner is not TopicOwner.PLATFORM:
-        raise SettingError(f"{partition}: its owner is {owner}, which truncates it: see kafka-delete-records")
-    highest = metadata.highest_copied_offset(partition)
-    end_offset = 0 if highest is None else highest + 1
-    if before_offset > end_offset:
-        raise SettingError(f"{partition}: offset {before_offset} is beyond what is archived: at most {end_offset}")
-    log_start = metadata.retention_state(partition).log_start_offset
-    offset = max(log_start, before_offset)
-    below = [
-        row.metadata.segment_size_bytes
-        for row in metadata.list_segments(partition)
-        if row.metadata.is_finished and row.metadata.end_offset < offset
-    ]
-    return Truncation(partition, log_start, offset, len(below), sum(below))
-
-
-def truncate(planned: Truncation, *, metadata: RemoteLogMetadata, author: str) -> Truncation:
-    """Raise the log start, with an event if that changes it; nothing is deleted yet."""
-    held = metadata.raise_log_start(
-        planned.topic_id_partition, planned.log_start_offset, reason="delete-records", author=author
-    )
-    return replace(planned, log_start_offset=held)

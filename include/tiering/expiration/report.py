@@ -13,7 +13,8 @@ from include.tiering.expiration.documents import (
     TruncationDocument,
     WithdrawalDocument,
 )
-from include.tiering.expiration.plan import HeldSegments, Truncation, Unknown, WaitingPartition
+from include.tiering.expiration.plan import HeldSegments, Unknown, WaitingPartition
+from include.tiering.expiration.truncation import Truncation
 from include.tiering.model.reasons import reason_members
 from include.tiering.model.segments import TopicIdPartition
 from include.tiering.presentation import Presentation, Table, TopicNames, count, labels

@@ -29,16 +29,29 @@ once. Unfinished copies (COPY_SEGMENT_STARTED) never count (KAFKA-17062), so siz
 copy that is not yet abandoned, is within the lineage, and that neither log start nor time breaches, ends time and size
 for the segments after it, as in a broker.
 
+**A part of the log is enough.** Usually nothing but the oldest segments expires, and most segments of the log need not
+be read for that (`RetentionInput.rest`). The decision about a part is the decision about the whole if, in each scan, a
+segment of the part ended the conditions *time* and *size* before any segment of the rest would have been visited:
+
+- its first listed leader epoch is no later than any epoch of the rest, and it begins below the rest;
+- the log start has not reached the rest, so that *log start* and *unreferenced leader epochs* apply to none of it, and
+  no segment that expired covers one of it. (If one did, the log start is behind its end in the next scan.)
+
+Otherwise `RetentionOutcome.is_conclusive` is False, and the caller reads a larger part.
+
 The log start and the leader epochs are the ARCHIVE'S: the decided log start and the epochs merged over time, not what a
 broker still has. A raised log start or a truncated epoch cache of a broker is no input and no reason.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
 from typing import Final
 
-from include.tiering.model.histories import Lineage
+from include.tiering.model.histories import Lineage, with_records
+from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.retention import DeletionDecision, DeletionReason, Measured, RetentionInput, RetentionOutcome
 from include.tiering.model.segments import RemoteLogSegmentMetadata, RemoteLogSegmentState
+from include.tiering.segments.selected_segments import EpochExtent
 
 _TOMBSTONE: Final = RemoteLogSegmentState.DELETE_SEGMENT_FINISHED
 _RAISING: Final = (DeletionReason.TIME, DeletionReason.SIZE, DeletionReason.TOPIC_DELETED)
@@ -49,7 +62,12 @@ def decide_deletions(given: RetentionInput) -> RetentionOutcome:
 
     If the deletion of the topic is due, every segment expires, unfinished deletes first, then by start offset. Only
     segments under live work, published ones, and superseded segments that are still held stay.
+
+    Raises:
+        ValueError: the deletion of the topic is due, or no leader epoch is known, and not all segments are given.
     """
+    if given.rest is not None and (given.topic_deletion_due or not given.lineage.entries):
+        raise ValueError(f"{given.topic_id_partition}: every segment matters, and some were not read")
     existing = [segment for segment in sorted(given.segments, key=_listing_order) if segment.state is not _TOMBSTONE]
     held = [segment for segment in existing if _is_held(given, segment)]
     segments = [segment for segment in existing if segment not in held]
@@ -62,11 +80,32 @@ def decide_deletions(given: RetentionInput) -> RetentionOutcome:
     if given.topic_deletion_due:
         found = [_because_of_the_topic(segment) for segment in _without(idle, decisions)]
         return RetentionOutcome((*decisions, *found), _raised(log_start_offset, found), held=tuple(held))
-    while found := _Scan(given, remaining, log_start_offset).decisions():
+    is_conclusive = is_changed = True
+    while is_conclusive and is_changed:
+        scan = _Scan(given, remaining, log_start_offset)
+        found = scan.decisions()
+        is_conclusive, is_changed = scan.is_conclusive, bool(found)
         decisions += found
         log_start_offset = _raised(log_start_offset, found)
         remaining = _without(remaining, found)
-    return RetentionOutcome(tuple(decisions), log_start_offset, tuple(_unknowns(given, remaining)), tuple(held))
+    unknowns = tuple(_unknowns(given, remaining))
+    return RetentionOutcome(tuple(decisions), log_start_offset, unknowns, tuple(held), is_conclusive)
+
+
+def is_one_lineage(history: LeaderEpochs, extents: Iterable[EpochExtent]) -> bool:
+    """Return whether each record of each epoch lies where the history has the epoch: no segment is outside of it.
+
+    Then every segment that ends at or above a log start is within the lineage from that log start on.
+    """
+    entries = with_records(history).entries
+    begins = {entry.epoch: entry.start_offset for entry in entries}
+    ends = {entry.epoch: after.start_offset for entry, after in pairwise(entries)}
+    return all(
+        extent.epoch in begins
+        and extent.lowest >= begins[extent.epoch]
+        and (extent.epoch not in ends or extent.highest < ends[extent.epoch])
+        for extent in extents
+    )
 
 
 class _Scan:
@@ -84,29 +123,44 @@ class _Scan:
         self._cut_off_ms = _cut_off_ms(given)
         self._counted: list[RemoteLogSegmentMetadata] = []
         self._excess_bytes = self._excess()
+        self.is_conclusive = given.rest is None
 
     def decisions(self) -> list[DeletionDecision]:
+        """Return what this scan deletes, and set `is_conclusive`."""
         found = []
         is_kept = False
-        for segment in self._visited():
-            if self._is_worked_on(segment):
-                break
-            decision = self._by_log_start(segment) if is_kept else self._decision(segment)
-            if decision is not None:
-                found.append(decision)
-            else:
+        for epoch, segment in self._visited():
+            is_worked_on, was_kept = self._is_worked_on(segment), is_kept
+            if not is_worked_on:
+                decision = self._by_log_start(segment) if is_kept else self._decision(segment)
+                if decision is not None:
+                    found.append(decision)
+                    continue
                 is_kept = is_kept or self._holds(segment)
+            if not was_kept and (is_worked_on or is_kept):
+                self.is_conclusive = self.is_conclusive or self._is_before_rest(epoch, segment)
+            if is_worked_on:
+                break
         return [*found, *self._unreferenced()]
 
-    def _visited(self) -> Iterator[RemoteLogSegmentMetadata]:
-        """Yield segments epoch by epoch, each once, at its first epoch that is in the lineage."""
+    def _is_before_rest(self, epoch: int, segment: RemoteLogSegmentMetadata) -> bool:
+        """Return whether the segment, listed under this epoch, is visited before any segment that was not read."""
+        rest = self._given.rest
+        if rest is None:
+            return True
+        is_below = segment.start_offset <= rest.after_offset and self._log_start_offset <= rest.after_offset + 1
+        return is_below and epoch <= rest.lowest_epoch
+
+    def _visited(self) -> Iterator[tuple[int, RemoteLogSegmentMetadata]]:
+        """Yield segments epoch by epoch, each once, with its first epoch that is in the lineage."""
         listed: dict[int, list[RemoteLogSegmentMetadata]] = {entry.epoch: [] for entry in self._lineage.leader_epochs}
         for segment in self._segments:
             epoch = next((epoch for epoch, _ in segment.segment_leader_epochs if epoch in listed), None)
             if epoch is not None:
                 listed[epoch].append(segment)
-        for segments in listed.values():
-            yield from segments
+        for epoch, segments in listed.items():
+            for segment in segments:
+                yield epoch, segment
 
     def _decision(self, segment: RemoteLogSegmentMetadata) -> DeletionDecision | None:
         decision = self._by_log_start(segment)
@@ -177,13 +231,13 @@ class _Scan:
 
     def _excess(self) -> int:
         """Return the bytes above the limit. If FINISHED and local bytes are within it, the lineage is not compared."""
-        limit = self._given.retention_bytes
+        limit, rest = self._given.retention_bytes, self._given.rest
         finished = [segment for segment in self._segments if segment.is_finished]
-        local_bytes = self._given.local_only_bytes or 0
-        if limit is None or local_bytes + _bytes_of(finished) <= limit:
+        other_bytes = (self._given.local_only_bytes or 0) + (0 if rest is None else rest.size_bytes)
+        if limit is None or other_bytes + _bytes_of(finished) <= limit:
             return 0
         self._counted = [each for each in finished if self._holds(each) and not self._is_below_log_start(each)]
-        return max(0, local_bytes + _bytes_of(self._counted) - limit)
+        return max(0, other_bytes + _bytes_of(self._counted) - limit)
 
 
 def _unfinished_deletes(
@@ -249,10 +303,12 @@ def _unknowns(given: RetentionInput, kept: Sequence[RemoteLogSegmentMetadata]) -
         yield f"no leader epoch is known: whatever their age and size, segments stay: {len(finished)}"
     if given.retention_ms is None:
         return
-    undated = [segment for segment in finished if segment.max_timestamp_ms < 0]
+    rest = given.rest
+    undated = (0 if rest is None else rest.undated) + sum(segment.max_timestamp_ms < 0 for segment in finished)
     if undated:
-        yield f"segments without a timestamp, whose age counts from the last event of their copy: {len(undated)}"
-    ahead_ms = max((segment.max_timestamp_ms - given.now_ms for segment in finished), default=0)
+        yield f"segments without a timestamp, whose age counts from the last event of their copy: {undated}"
+    latest_ms = max((segment.max_timestamp_ms for segment in finished), default=-1)
+    ahead_ms = max(latest_ms, -1 if rest is None else rest.latest_timestamp_ms) - given.now_ms
     if ahead_ms > 0:
         yield f"timestamps lie up to {ahead_ms} ms in the future: retention.ms keeps these segments and all later ones"
 

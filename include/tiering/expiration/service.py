@@ -15,11 +15,9 @@ from include.tiering.expiration.plan import (
     ExpirationPlan,
     ExpirationPlanner,
     Held,
-    Truncation,
     deletion_demands,
-    plan_truncation,
-    truncate,
 )
+from include.tiering.expiration.truncation import Truncation, plan_truncation, truncate
 from include.tiering.kafka.log_dirs.contract import LogSegment, LogSource, ReplicaId
 from include.tiering.model.segments import TopicIdPartition, Uuid
 from include.tiering.quotas.contract import Quotas
@@ -260,7 +258,7 @@ class ExpirationService:
         """Return what `delete_records` would do.
 
         Raises:
-            SettingError: the log start may not be raised so: see `plan.plan_truncation`.
+            SettingError: the log start may not be raised so: see `truncation.plan_truncation`.
         """
         return plan_truncation(partition, before_offset, metadata=self._metadata, registry=self._registry)
 

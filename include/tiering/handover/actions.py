@@ -31,6 +31,7 @@ from include.tiering.model.ownership import Fence, SegmentOrigin
 from include.tiering.model.segments import Depth, RangeDigest, RecordDigest, RemoteLogSegmentId, TopicIdPartition
 from include.tiering.quotas.contract import ByteLimiter, Quotas
 from include.tiering.remote_storage.contract import RemoteStorage
+from include.tiering.remote_storage.parallel_reads import ranges_of_each
 from include.tiering.remote_storage.store_ownership import StoreOwnership
 from include.tiering.runs.batch import BatchEnd
 from include.tiering.segments.contract import RemoteLogMetadata, SegmentRow
@@ -123,7 +124,8 @@ class HandoverActions:
         def limiter_of(broker_id: int) -> ByteLimiter:
             return self._quotas.fetch(broker_id, partition.topic)
 
-        return stored_digest(self._metadata, self._storage, limiter_of, partition, start_offset, end_offset)
+        ranges = min(self._effective().read.max_segments, ranges_of_each(1))
+        return stored_digest(self._metadata, self._storage, limiter_of, partition, start_offset, end_offset, ranges)
 
     def served_digest(
         self, partition: TopicIdPartition, start_offset: int, end_offset: int, leave_out: Sequence[OffsetRange] = ()
@@ -178,10 +180,12 @@ def stored_digest(
     partition: TopicIdPartition,
     start_offset: int,
     end_offset: int,
+    ranges: int = 1,
 ) -> StoredDigest:
     """Return the digest of the records from `start_offset` to `end_offset` (inclusive) in one copied segment.
 
-    `limiter_of` returns the limiter of reads of a broker's segments, by the broker's id.
+    `limiter_of` returns the limiter of reads of a broker's segments, by the broker's id. Up to `ranges` ranges of the
+    log are read at the same time.
 
     Raises:
         UnknownSegmentError: no FINISHED segment of the platform has all of these offsets.
@@ -191,7 +195,8 @@ def stored_digest(
     """
     row = _holding(metadata, partition, start_offset, end_offset)
     limiter = limiter_of(row.metadata.broker_id)
-    log = LogPart(storage.fetch_log_segment(row.metadata, limiter=limiter), 0, row.metadata.segment_size_bytes)
+    blocks = storage.fetch_log_segment(row.metadata, limiter=limiter, ranges=ranges)
+    log = LogPart(blocks, 0, row.metadata.segment_size_bytes)
     digest, decompressor = RecordDigest(), Decompressor()
     not_opened: list[OffsetRange] = []
     stream = BatchStream(log, _BLOCK_BYTES)

@@ -43,6 +43,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from include.tiering.errors import PublicationRefusedError
+from include.tiering.handover.checks import HandoverEvidence
 from include.tiering.handover.contract import SeededPartition
 from include.tiering.handover.ports import (
     DONE,
@@ -140,10 +141,11 @@ def watch_brokers(run: HandoverRun) -> StepResult:
         BrokersError: the brokers do not answer, or refuse an override.
         MetadataTopicError: the metadata topic cannot be read.
     """
-    return _wait_for_brokers(run, HandoverStep.WATCH)
+    result, _ = _wait_for_brokers(run, HandoverStep.WATCH)
+    return result
 
 
-def restores_bytes_last(run: HandoverRun) -> bool:
+def restores_bytes_last(run: HandoverRun, evidence: HandoverEvidence) -> bool:
     """Return whether retention.bytes is restored after local retention: a stored rule, and what brokers are known for.
 
     An unlimited old value is restored at once.
@@ -151,21 +153,25 @@ def restores_bytes_last(run: HandoverRun) -> bool:
     held = run.ports.handovers.overrides(run.handover.handover_id)
     is_held = any(override.key == TOTAL_BYTES and not override.restored for override in held)
     is_last = run.handover.retention_order is RetentionOrder.LOCAL_FIRST
-    return is_held and is_last and not evidence_of(run).brokers_count_once
+    return is_held and is_last and not evidence.brokers_count_once
 
 
-def _wait_for_brokers(run: HandoverRun, step: HandoverStep) -> StepResult:
+def _wait_for_brokers(run: HandoverRun, step: HandoverStep) -> tuple[StepResult, HandoverEvidence]:
     """Evaluate the checks of a step until they pass or stop the handover, or `watch_seconds` are over.
 
     While brokers have not read the seed, a limited retention can delete records. So overrides that were changed from
     outside are set again before each evaluation.
+
+    Returns:
+        The result, and the evidence that it follows from.
     """
     deadline = run.ports.clock.monotonic() + run.ports.limits.watch_seconds
     while True:
         hold_overrides(run)
-        result = evaluate_checks(run, step, evidence_of(run))
+        evidence = evidence_of(run)
+        result = evaluate_checks(run, step, evidence)
         if result.end is not StepEnd.WAIT or run.ports.clock.monotonic() >= deadline:
-            return result
+            return result, evidence
         run.pause()
 
 
@@ -217,9 +223,11 @@ def restore_retention(run: HandoverRun) -> StepResult:
         BrokersError: the brokers do not answer, or refuse a change.
         MetadataTopicError: the metadata topic cannot be read.
     """
-    result = _wait_for_brokers(run, HandoverStep.RETENTION)
+    result, evidence = _wait_for_brokers(run, HandoverStep.RETENTION)
     if result.end is StepEnd.DONE:
-        at_once = [key for key in RETENTION_OVERRIDES if key != TOTAL_BYTES or not restores_bytes_last(run)]
+        # Brokers are not asked again here: a leader elected since may not know the seed, and its answer is not checked.
+        is_bytes_last = restores_bytes_last(run, evidence)
+        at_once = [key for key in RETENTION_OVERRIDES if key != TOTAL_BYTES or not is_bytes_last]
         restore_overrides(run, at_once)
         if TOTAL_BYTES not in at_once:
             run.on_message(f"{TOTAL_BYTES} stays -1 until local retention is lowered: brokers may count bytes twice")

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, Connection, Row, Table, and_, delete, insert, select, update
+from sqlalchemy import ColumnElement, Connection, Row, Table, and_, bindparam, delete, insert, select, update
 
 from include.tiering.database.event_log import EventKind, record_event, topic_subject
 from include.tiering.database.schema import handover_checks, handover_partitions, handovers, retention_overrides
@@ -33,6 +33,15 @@ from include.tiering.model.ownership import LeaseRole, PartitionLease
 from include.tiering.model.segments import TopicIdPartition, Uuid
 from include.tiering.runs import sql_batches
 from include.tiering.runs.deletion_run import Approval
+
+_FOUND: Final = select(handovers).where(
+    handovers.c.cluster_id == bindparam("of_cluster"), handovers.c.handover_id == bindparam("of_handover")
+)
+_LOCKED: Final = _FOUND.with_for_update()
+_CHANGE: Final = update(handovers).where(
+    handovers.c.cluster_id == bindparam("of_cluster"), handovers.c.handover_id == bindparam("of_handover")
+)
+"""Sets the columns that are named in its parameters."""
 
 
 class SqlHandoverStore(DatedStore):
@@ -61,7 +70,7 @@ class SqlHandoverStore(DatedStore):
                 "updated_at_ms": now_ms,
             }
             is_new = insert_if_absent(connection, handovers, values)
-            row = connection.execute(select(handovers).where(self._is(handover_id))).one_or_none()
+            row = connection.execute(_FOUND, self._key(handover_id)).one_or_none()
             if row is None or row.topic_id != str(topic_id):
                 why = f"{topic} ({topic_id}) has a handover that has not ended, or {handover_id} is another topic's"
                 raise StateConflictError(why)
@@ -73,7 +82,7 @@ class SqlHandoverStore(DatedStore):
     def handover(self, handover_id: Uuid) -> Handover:
         """Implement `HandoverStore.handover`."""
         with reading(self._engine) as connection:
-            row = connection.execute(select(handovers).where(self._is(handover_id))).one_or_none()
+            row = connection.execute(_FOUND, self._key(handover_id)).one_or_none()
         if row is None:
             raise StateConflictError(f"there is no handover {handover_id}")
         return _handover_of(row)
@@ -103,7 +112,7 @@ class SqlHandoverStore(DatedStore):
             token = token_after(row.token, draw_token(now_ms))
             drive = Drive(handover_id, driver, token, now_ms + lease_ms)
             values = {"driver": stored_text(driver), "token": drive.token, "driven_until_ms": drive.expires_at_ms}
-            connection.execute(update(handovers).where(self._is(handover_id)).values(**values))
+            connection.execute(_CHANGE, {**self._key(handover_id), **values})
             return drive
 
     def renew(self, drive: Drive, *, lease_ms: int) -> Drive:
@@ -115,9 +124,9 @@ class SqlHandoverStore(DatedStore):
 
     def release(self, drive: Drive) -> None:
         """Implement `HandoverStore.release`."""
-        mine = and_(self._is(drive.handover_id), handovers.c.token == drive.token)
+        mine = _CHANGE.where(handovers.c.token == drive.token)
         with writing(self._engine) as connection:
-            connection.execute(update(handovers).where(mine).values(driven_until_ms=0))
+            connection.execute(mine, {**self._key(drive.handover_id), "driven_until_ms": 0})
 
     def advance(
         self, drive: Drive, step: HandoverStep, *, expected: HandoverStep, detail: str = "", event: str | None = None
@@ -256,7 +265,7 @@ class SqlHandoverStore(DatedStore):
                 )
             if found.approval is None:
                 values = {"approved_by": stored_text(author), "approved_at_ms": now_ms, "updated_at_ms": now_ms}
-                connection.execute(update(handovers).where(self._is(handover_id)).values(**values))
+                connection.execute(_CHANGE, {**self._key(handover_id), **values})
                 self._event(connection, found, f"plan {plan_hash} is approved", author, now_ms)
             return _handover_of(self._locked(connection, handover_id))
 
@@ -312,7 +321,7 @@ class SqlHandoverStore(DatedStore):
             yield connection, _handover_of(row), now_ms
 
     def _locked(self, connection: Connection, handover_id: Uuid) -> Row[Any]:
-        row = connection.execute(select(handovers).where(self._is(handover_id)).with_for_update()).one_or_none()
+        row = connection.execute(_LOCKED, self._key(handover_id)).one_or_none()
         if row is None:
             raise StateConflictError(f"there is no handover {handover_id}")
         return row
@@ -323,7 +332,7 @@ class SqlHandoverStore(DatedStore):
 
     def _set(self, connection: Connection, drive: Drive, values: Mapping[str, Any]) -> None:
         cut = {name: stored_text(value) if name == "detail" else value for name, value in values.items()}
-        connection.execute(update(handovers).where(self._is(drive.handover_id)).values(**cut))
+        connection.execute(_CHANGE, {**self._key(drive.handover_id), **cut})
 
     def _overrides(self, connection: Connection, handover_id: Uuid) -> Sequence[RetentionOverride]:
         """Return the overrides, ordered by key."""
@@ -335,8 +344,9 @@ class SqlHandoverStore(DatedStore):
         subject = topic_subject(handover.topic, handover.topic_id)
         record_event(connection, self._cluster_id, EventKind.HANDOVER, subject, detail, author, now_ms)
 
-    def _is(self, handover_id: Uuid) -> ColumnElement[bool]:
-        return _of_handover(handovers, self._cluster_id, handover_id)
+    def _key(self, handover_id: Uuid) -> dict[str, str]:
+        """The parameters that `_FOUND`, `_LOCKED` and `_CHANGE` need."""
+        return {"of_cluster": self._cluster_id, "of_handover": str(handover_id)}
 
 
 _ORDER: Final = {str(step): number for number, step in enumerate(HandoverStep)}

@@ -120,7 +120,8 @@ def plan_publication(
     Args:
         partition: the partition.
         journal: the partition's journal; None if its publication never began.
-        rows: every segment of the partition that the platform began and that is not a tombstone, by id.
+        rows: segments of the partition that the platform began and that are not tombstones, by id: all that the
+            journal has a record about, and all FINISHED ones that end at or above `log_start_offset`.
         log_start_offset: the broker's log start offset (inclusive).
     """
     known = {} if journal is None else announced_segments(journal)
@@ -156,7 +157,8 @@ def plan_withdrawal(
     Args:
         partition: the partition.
         journal: the partition's journal.
-        rows: every segment of the partition that the platform began and that is not a tombstone, by id.
+        rows: segments of the partition that the platform began and that are not tombstones, by id: at least all that
+            the journal has a record about.
         log_start_offset: the broker's log start offset (inclusive).
     """
     known = announced_segments(journal)

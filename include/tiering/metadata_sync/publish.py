@@ -251,11 +251,10 @@ class Publisher:
         return intent_for(step, journal, broker_id=self.broker_id, event_timestamp_ms=self.clock.now_ms())
 
     def _planned(self, partition: TopicIdPartition, journal: Journal | None, log_start_offset: int) -> PublicationPlan:
-        rows = {
-            row.metadata.remote_log_segment_id.id: row
-            for row in self.metadata.list_segments(partition)
-            if row.origin is SegmentOrigin.PLATFORM
-        }
+        known = () if journal is None else {record.intent.segment_id for record in journal.records}
+        # Other segments matter only if they reach into the broker's log.
+        found = self.metadata.selected.segments_with_ids(partition, known, finished_from=log_start_offset)
+        rows = {row.metadata.remote_log_segment_id.id: row for row in found if row.origin is SegmentOrigin.PLATFORM}
         if journal is not None and self.registry.owner(partition.topic_id) is TopicOwner.PLATFORM:
             return plan_withdrawal(partition, journal, rows, log_start_offset=log_start_offset)
         return plan_publication(partition, journal, rows, log_start_offset=log_start_offset)

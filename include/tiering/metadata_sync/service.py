@@ -339,7 +339,7 @@ def _unpublished(metadata: RemoteLogMetadata, total: PublicationTotal) -> Unpubl
     published_to = -1 if total.end_offset is None else total.end_offset
     sizes = [
         row.metadata.segment_size_bytes
-        for row in metadata.list_segments(total.topic_id_partition)
-        if row.metadata.is_finished and row.origin is SegmentOrigin.PLATFORM and row.metadata.end_offset > published_to
+        for row in metadata.selected.finished_from(total.topic_id_partition, published_to + 1)
+        if row.origin is SegmentOrigin.PLATFORM
     ]
     return Unpublished(total.topic_id_partition, len(sizes), sum(sizes))

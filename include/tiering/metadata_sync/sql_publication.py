@@ -11,7 +11,7 @@
 from dataclasses import replace
 from typing import Any, Final
 
-from sqlalchemy import Connection, bindparam, delete, func, insert, or_, select, update
+from sqlalchemy import Connection, bindparam, delete, func, insert, literal_column, or_, select, update
 
 from include.tiering.database.schema import publications, published_records, segments, topics
 from include.tiering.database.transactions import (
@@ -34,7 +34,7 @@ from include.tiering.metadata_sync.publication_contract import (
     owners_that_publish,
 )
 from include.tiering.metadata_sync.sql_pending_record import FOUND, LAST_RECORD, PENDING
-from include.tiering.model.ownership import Fence, LeaseRole, PartitionLease, SegmentOrigin, TopicOwner
+from include.tiering.model.ownership import Fence, LeaseRole, PartitionLease, TopicOwner
 from include.tiering.model.segments import RemoteLogSegmentState, TopicIdPartition, Uuid
 from include.tiering.runs import sql_batches
 from include.tiering.segments.sql_metadata_topic import WITHDRAWN
@@ -56,8 +56,9 @@ _HELD: Final = (
     .where(or_(published_records.c.metadata_offset.is_(None), published_records.c.segment_id.not_in(_WITHDRAWN_IDS)))
     .union(
         select(segments.c.segment_id)
-        .where(in_partition(segments), segments.c.origin == SegmentOrigin.PLATFORM)
-        .where(segments.c.broker_state < int(RemoteLogSegmentState.DELETE_SEGMENT_FINISHED))
+        # The text of the index `ix_segments_known_to_brokers`: SQLite uses it only for that.
+        .where(in_partition(segments), segments.c.origin == literal_column("'platform'"))
+        .where(segments.c.broker_state < literal_column("3"))
         .where(segments.c.segment_id.not_in(_WITHDRAWN_IDS))
     )
 )

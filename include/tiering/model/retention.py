@@ -10,6 +10,7 @@ from include.tiering.model.segments import RemoteLogSegmentId, RemoteLogSegmentM
 
 ABANDONED_COPY_EXPIRY_MS: Final = 24 * 60 * 60 * 1000
 SUPERSEDED_HOLD_MS: Final = 24 * 60 * 60 * 1000
+NO_EPOCH: Final = -1
 _NOT_NEGATIVE: Final = (
     "retention_ms",
     "retention_bytes",
@@ -30,6 +31,25 @@ class DeletionReason(StrEnum):
     ABANDONED_COPY = "abandoned copy"
     TOPIC_DELETED = "topic deleted"
     SUPERSEDED = "superseded"
+
+
+@dataclass(frozen=True, slots=True)
+class RestOfLog:
+    """The FINISHED segments of a partition that were not read for a decision: all of them begin above an offset.
+
+    Attributes:
+        after_offset: the offset: each of them begins above it.
+        lowest_epoch: the lowest leader epoch that any of them has; `NO_EPOCH`: not known.
+        size_bytes: their bytes, as far as they are within the lineage; 0 if the size of the log cannot matter.
+        undated: how many of them have no timestamp.
+        latest_timestamp_ms: their largest record timestamp if it is in the future; -1: it is not, or is not needed.
+    """
+
+    after_offset: int
+    lowest_epoch: int
+    size_bytes: int
+    undated: int = 0
+    latest_timestamp_ms: int = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +78,7 @@ class RetentionInput:
             scan stops at each of them, so that nothing above them expires by size or time. They count in the total.
         left: segments of a history that a decision replaced: another history is followed from an offset at or below
             their end. They are outside the lineage, even if their leader epochs are in it again.
+        rest: what is known of the partition's other FINISHED segments; None: there are no others, `segments` has all.
 
     Raises:
         ValueError: a limit is negative, or a segment is of another partition.
@@ -79,6 +100,7 @@ class RetentionInput:
     superseded_hold_ms: int = SUPERSEDED_HOLD_MS
     left: frozenset[RemoteLogSegmentId] = frozenset()
     published: frozenset[RemoteLogSegmentId] = frozenset()
+    rest: RestOfLog | None = None
 
     def __post_init__(self) -> None:
         for name in _NOT_NEGATIVE:
@@ -117,10 +139,17 @@ class RetentionOutcome:
 
     `log_start_offset` (inclusive) is never below that of the input. `unknowns` are sentences about unknown values and
     timestamps in the future, which may have made the decision delete less. `held` are superseded segments whose objects
-    are kept for now.
+    are kept for now. `is_conclusive` is False if the segments of `RetentionInput.rest` may change the result: then
+    everything else in it is without value, and more segments have to be read.
     """
 
     decisions: tuple[DeletionDecision, ...]
     log_start_offset: int
     unknowns: tuple[str, ...] = ()
     held: tuple[RemoteLogSegmentMetadata, ...] = ()
+    is_conclusive: bool = True
+
+    @property
+    def by_size(self) -> bool:
+        """Whether a segment expires because of the size of the log."""
+        return any(decision.reason is DeletionReason.SIZE for decision in self.decisions)

@@ -61,7 +61,10 @@ class DeletedTopicDocument(TypedDict):
 
 
 class BatchDocument(TypedDict):
-    """The last report of a batch that runs; `seconds_left` is at the present rate, and null while nothing is sent."""
+    """The last report of a batch that runs; `seconds_left` is at the present rate, and null while nothing is sent.
+
+    `partition` is a label: the partition that the batch works on, of several the first, and how many more.
+    """
 
     run_id: str
     batch_id: str

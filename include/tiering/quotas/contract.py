@@ -103,6 +103,10 @@ GoOn = Callable[[], None]
 Otherwise it raises SendingStoppedError or LeaseLostError."""
 
 
+def keep_on() -> None:
+    """Return: the `GoOn` of work that nothing stops."""
+
+
 class ByteLimiter(Protocol):
     """Grants bytes to the process that sends or reads them; a retry needs new grants."""
 
@@ -230,8 +234,11 @@ class Quotas(Protocol):
         """Make a limiter for segments of a topic in this broker's log dirs. It calls `go_on` before every grant."""
         ...
 
-    def fetch(self, broker_id: int, topic: str, client: str | None = None) -> ByteLimiter:
-        """Make a limiter for remote bytes of a topic that this broker's segments hold, for a client or the platform."""
+    def fetch(self, broker_id: int, topic: str, client: str | None = None, *, go_on: GoOn = keep_on) -> ByteLimiter:
+        """Make a limiter for remote bytes of a topic that this broker's segments hold, for a client or the platform.
+
+        It calls `go_on` before every grant.
+        """
         ...
 
     def delete(self, topic: str, *, go_on: GoOn) -> RequestLimiter:
@@ -264,7 +271,7 @@ class UnlimitedBytes:
     waited_seconds: Final = 0.0
     waits_for: Final = None
 
-    def __init__(self, go_on: GoOn = lambda: None) -> None:
+    def __init__(self, go_on: GoOn = keep_on) -> None:
         self._go_on = go_on
 
     def take(self, wanted_bytes: int) -> int:

@@ -28,8 +28,7 @@ The content of the row is JSON text, short because every process reads and write
      "workers": {"<worker id>": [<heartbeat>, <version>, {"copy/total/": [<share>, <wanted, null for no bound>]}]},
      "reads": {"fetch/total/": [<last record>, <current sample>, [[<begin>, <last event>, <bytes>], ...]]}}
 
-`reads` are the windows of `FetchAdmission`. Their times, milliseconds of the database's clock, decide only about
-answers to readers.
+`reads` are the windows of `FetchAdmission`. Their times, in the database's ms, decide only about answers to readers.
 """
 
 import json
@@ -65,6 +64,7 @@ from include.tiering.quotas.contract import (
     copy_scopes,
     delete_scopes,
     fetch_scopes,
+    keep_on,
 )
 from include.tiering.quotas.fetch_admission import FetchAdmission
 from include.tiering.quotas.pacing import ProcessPacing, ScopedLimiter
@@ -306,9 +306,9 @@ class SharedQuotas:
         self._start()
         return self._limiter(copy_scopes(broker_id, topic), topic, go_on)
 
-    def fetch(self, broker_id: int, topic: str, client: str | None = None) -> ByteLimiter:
+    def fetch(self, broker_id: int, topic: str, client: str | None = None, *, go_on: GoOn = keep_on) -> ByteLimiter:
         self._start()
-        return self._limiter(fetch_scopes(broker_id, topic, client), topic, lambda: None)
+        return self._limiter(fetch_scopes(broker_id, topic, client), topic, go_on)
 
     def delete(self, topic: str, *, go_on: GoOn) -> RequestLimiter:
         self._start()

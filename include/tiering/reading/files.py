@@ -10,18 +10,21 @@ leader epoch.
 
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial as bound
+from itertools import groupby
 from pathlib import Path
 from typing import BinaryIO, Final
 
 from include.tiering.errors import RemoteChecksumError, SettingError, TieringError, printable
 from include.tiering.formats.record_batch import extend_crc32c
-from include.tiering.model.histories import OffsetRange, part_of_history, said_of
+from include.tiering.model.histories import Divergence, OffsetRange, part_of_history, said_of
 from include.tiering.model.segments import TopicIdPartition
 from include.tiering.quotas.contract import NAMELESS_CLIENT, ByteLimiter, QuotaKind, Quotas
 from include.tiering.reading.fetch import FetchedRecords
 from include.tiering.remote_storage.contract import RemoteStorage
+from include.tiering.remote_storage.parallel_reads import Reading, in_order
 from include.tiering.segments.contract import RemoteLogMetadata, SegmentRow
 
 
@@ -87,48 +90,78 @@ def fetch_partition(
     metadata: RemoteLogMetadata,
     storage: RemoteStorage,
     quotas: Quotas,
+    at_once: int = 1,
 ) -> Iterator[FetchedSegment]:
-    """Fetch FINISHED segments in offset order; yield results, with the reason if one was not fetched.
+    """Fetch FINISHED segments; yield results in offset order, with the reason if one was not fetched.
 
-    Not fetched are segments that are not served, segments wholly below the partition's log start offset (their records
-    count as deleted), and segments that begin above the end of their history. Several copies of one history may have
-    one start offset, because a new leader's segment was longer. The longest served copy that can be fetched becomes the
-    file, as it has the records of the shorter ones, which are then left out without a result.
+    Segments with different start offsets are fetched at the same time, up to `at_once`. Not fetched are segments that
+    are not served, segments wholly below the partition's log start offset (their records count as deleted), and
+    segments that begin above the end of their history. Several copies of one history may have one start offset, because
+    a new leader's segment was longer. The longest served copy that can be fetched becomes the file, as it has the
+    records of the shorter ones, which are then left out without a result.
     """
     target = output_dir / str(partition)
     target.mkdir(parents=True, exist_ok=True)
-    last_fetched: tuple[int, int] | None = None
     divergences = metadata.divergences(partition)
     log_start_offset = metadata.retention_state(partition).log_start_offset
     # For equal start offsets the newest history comes first, and within a history the longest FINISHED segment.
     rows = sorted(metadata.list_segments(partition), key=lambda row: (row.metadata.start_offset, -row.history))
-    for row in rows:
-        place = (row.metadata.start_offset, row.history)
-        if not row.metadata.is_finished or place == last_fetched:
-            continue
-        if row.metadata.end_offset < log_start_offset:
-            yield FetchedSegment(row, None, f"below the log start, {log_start_offset}: expiration deletes it")
-            continue
+    finished = (row for row in rows if row.metadata.is_finished)
+    groups = [tuple(group) for _, group in groupby(finished, key=lambda row: row.metadata.start_offset)]
+    fetcher = _Fetcher(partition, target, client, storage, quotas, divergences, log_start_offset)
+    tasks = [bound(fetcher.fetched, group) for group in groups]
+    for fetched in in_order(tasks, at_once=at_once, ahead=len(groups)):
+        yield from fetched
+
+
+@dataclass(frozen=True, slots=True)
+class _Fetcher:
+    """Fetches segments of one partition; thread-safe."""
+
+    partition: TopicIdPartition
+    target: Path
+    client: str
+    storage: RemoteStorage
+    quotas: Quotas
+    divergences: Sequence[Divergence]
+    log_start_offset: int
+
+    def fetched(self, rows: Sequence[SegmentRow], reading: Reading) -> list[FetchedSegment]:
+        """Return the results of FINISHED segments with one start offset."""
+        results: list[FetchedSegment] = []
+        fetched_history: int | None = None
+        for row in rows:
+            if row.history == fetched_history:
+                continue
+            result = self._left_out(row) or self._fetch(row, reading, is_second=fetched_history is not None)
+            fetched_history = fetched_history if result.path is None else row.history
+            results.append(result)
+        return results
+
+    def _left_out(self, row: SegmentRow) -> FetchedSegment | None:
+        """Return the result of a segment that is not to be fetched; None for any other."""
+        if row.metadata.end_offset < self.log_start_offset:
+            return FetchedSegment(row, None, f"below the log start, {self.log_start_offset}: expiration deletes it")
         refused = () if row.verdict.is_served else (f"not served: its verdict is {row.verdict}",)
-        part = part_of_history(row.metadata, row.history, divergences)
-        offsets = OffsetRange(row.metadata.start_offset, row.metadata.end_offset)
-        said = said_of(part or offsets, row.history, divergences)
+        part = part_of_history(row.metadata, row.history, self.divergences)
         if part is None:
-            yield FetchedSegment(row, None, "; ".join((*said, *(refused or (_BY_EPOCH,)))), by_decision=True)
-            continue
-        if refused:
-            yield FetchedSegment(row, None, *refused)
-            continue
-        limiter = quotas.fetch(row.metadata.broker_id, partition.topic, client)
+            said = said_of(_offsets(row), row.history, self.divergences)
+            return FetchedSegment(row, None, "; ".join((*said, *(refused or (_BY_EPOCH,)))), by_decision=True)
+        return FetchedSegment(row, None, *refused) if refused else None
+
+    def _fetch(self, row: SegmentRow, reading: Reading, *, is_second: bool) -> FetchedSegment:
+        limiter = self.quotas.fetch(row.metadata.broker_id, self.partition.topic, self.client, go_on=reading.go_on)
+        reading.limiter = limiter
         try:
-            is_second = last_fetched is not None and last_fetched[0] == row.metadata.start_offset
-            path = _fetch_log(row, target / _name(row, is_second=is_second), storage, limiter)
-            quotas.held_back(QuotaKind.FETCH, limiter.waited_seconds)
+            path = _fetch_log(row, self.target / _name(row, is_second=is_second), self.storage, limiter, reading.ranges)
+            self.quotas.held_back(QuotaKind.FETCH, limiter.waited_seconds)
         except TieringError as error:
-            yield FetchedSegment(row, None, str(error))
-        else:
-            last_fetched = place
-            yield FetchedSegment(row, path, said=said_of(offsets, row.history, divergences))
+            return FetchedSegment(row, None, str(error))
+        return FetchedSegment(row, path, said=said_of(_offsets(row), row.history, self.divergences))
+
+
+def _offsets(row: SegmentRow) -> OffsetRange:
+    return OffsetRange(row.metadata.start_offset, row.metadata.end_offset)
 
 
 def _name(row: SegmentRow, *, is_second: bool) -> str:
@@ -137,11 +170,11 @@ def _name(row: SegmentRow, *, is_second: bool) -> str:
     return f"{row.metadata.start_offset:020d}{history}.log"
 
 
-def _fetch_log(row: SegmentRow, final: Path, storage: RemoteStorage, limiter: ByteLimiter) -> Path:
+def _fetch_log(row: SegmentRow, final: Path, storage: RemoteStorage, limiter: ByteLimiter, ranges: int) -> Path:
     partial = final.with_suffix(".partial")
     crc32c = size_bytes = 0
     with _new_file(partial) as out:
-        for block in storage.fetch_log_segment(row.metadata, limiter=limiter):
+        for block in storage.fetch_log_segment(row.metadata, limiter=limiter, ranges=ranges):
             crc32c = extend_crc32c(crc32c, block)
             size_bytes += len(block)
             out.write(block)

@@ -203,9 +203,15 @@ class ReadService:
     def fetch_partition(
         self, partition: TopicIdPartition, output_dir: Path, client: str = NAMELESS_CLIENT
     ) -> Iterator[FetchedSegment]:
-        """Write the segments of a partition into a directory, one after another; see `files.fetch_partition`."""
+        """Write the segments of a partition into a directory, several at a time; see `files.fetch_partition`."""
         return fetch_partition(
-            partition, output_dir, client, metadata=self._metadata, storage=self._storage, quotas=self._quotas
+            partition,
+            output_dir,
+            client,
+            metadata=self._metadata,
+            storage=self._storage,
+            quotas=self._quotas,
+            at_once=self._effective().read.max_segments,
         )
 
     @contextmanager

@@ -263,8 +263,12 @@ class RemoteStorage(Protocol):
         end_position: int | None = None,
         *,
         limiter: ByteLimiter,
+        ranges: int = 1,
     ) -> Iterator[bytes]:
         """Read record bytes from `start_position` to `end_position` (both inclusive; None = the end), in blocks.
+
+        Up to `ranges` ranges are read at the same time. The bytes come in order, and an error comes behind those before
+        it; see `parallel_reads`.
 
         Raises:
             ValueError: not 0 <= start <= end < segment size.
@@ -292,8 +296,13 @@ class RemoteStorage(Protocol):
         """
         ...
 
-    def open_log_segment(self, metadata: RemoteLogSegmentMetadata, *, limiter: ByteLimiter) -> SegmentReader:
-        """Open one segment, to read much of it with few requests. The reader is not thread-safe."""
+    def open_log_segment(
+        self, metadata: RemoteLogSegmentMetadata, *, limiter: ByteLimiter, ranges: int = 1
+    ) -> SegmentReader:
+        """Open one segment, to read much of it with few requests. The reader is not thread-safe.
+
+        Up to `ranges` ranges of its log are read at the same time, as by `fetch_log_segment`.
+        """
         ...
 
     def delete_log_segments(self, segments: Sequence[RemoteLogSegmentMetadata]) -> tuple[DeleteFailure, ...]:

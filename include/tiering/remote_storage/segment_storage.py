@@ -48,6 +48,7 @@ from include.tiering.remote_storage.contract import (
 )
 from include.tiering.remote_storage.layouts.contract import SegmentLayout
 from include.tiering.remote_storage.object_store import BytesSource, ObjectStat, ObjectStore, crc32c_of
+from include.tiering.remote_storage.parallel_reads import RANGE_BYTES, read_ranges
 from include.tiering.remote_storage.store_ownership import (
     MARKER_KEY,
     MAX_MARKER_BYTES,
@@ -73,9 +74,15 @@ class StoredSegmentReader:
     """
 
     def __init__(
-        self, store: ObjectStore, layout: SegmentLayout, metadata: RemoteLogSegmentMetadata, limiter: ByteLimiter
+        self,
+        store: ObjectStore,
+        layout: SegmentLayout,
+        metadata: RemoteLogSegmentMetadata,
+        limiter: ByteLimiter,
+        ranges: int,
     ) -> None:
         self.bytes_read = 0
+        self._ranges = ranges
         self._store = store
         self._layout = layout
         self._metadata = metadata
@@ -113,7 +120,12 @@ class StoredSegmentReader:
         return self._layout.whole(self._metadata, kind, self._read_part)
 
     def _counted(self, key: str, first: int, last: int) -> Iterator[bytes]:
-        for block in self._store.read(key, first, last, limiter=self._limiter):
+        read = (
+            self._store.read
+            if last - first < RANGE_BYTES
+            else partial(read_ranges, self._store.read, at_once=self._ranges)
+        )
+        for block in read(key, first, last, limiter=self._limiter):
             self.bytes_read += len(block)
             yield block
 
@@ -257,10 +269,11 @@ class SegmentStorage:
         end_position: int | None = None,
         *,
         limiter: ByteLimiter,
+        ranges: int = 1,
     ) -> Iterator[bytes]:
         last = metadata.segment_size_bytes - 1 if end_position is None else end_position
         check_positions(metadata, start_position, last)
-        stream = partial(self._store.read, limiter=limiter)
+        stream = partial(read_ranges, self._store.read, limiter=limiter, at_once=ranges)
         return self._layout.log(metadata, start_position, last, read=self._read_whole, stream=stream)
 
     def fetch_index(self, metadata: RemoteLogSegmentMetadata, index_type: IndexType) -> bytes:
@@ -273,8 +286,10 @@ class SegmentStorage:
         key = self._layout.manifest_key(metadata)
         return None if key is None else self._read_whole(key, 0, None)
 
-    def open_log_segment(self, metadata: RemoteLogSegmentMetadata, *, limiter: ByteLimiter) -> StoredSegmentReader:
-        return StoredSegmentReader(self._store, self._layout, metadata, limiter)
+    def open_log_segment(
+        self, metadata: RemoteLogSegmentMetadata, *, limiter: ByteLimiter, ranges: int = 1
+    ) -> StoredSegmentReader:
+        return StoredSegmentReader(self._store, self._layout, metadata, limiter, ranges)
 
     def delete_log_segments(self, segments: Sequence[RemoteLogSegmentMetadata]) -> tuple[DeleteFailure, ...]:
         owners = {key: segment for segment in segments for _, key in reversed(self._layout.keys(segment))}

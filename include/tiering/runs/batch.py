@@ -5,8 +5,7 @@
   send. The heartbeat sets its state: a pause or the death of the parent process stops the sending at the next heartbeat
   (every `BEAT_SECONDS`), a lost lease at the next renewal, which is due when a third of the lease has passed.
 - `StopConditions` end the batch when its time is over, its pool has become too small, or the batch was cancelled.
-- The `BatchHeartbeat` thread renews the leases, reports the progress, and polls for pauses and for the death of the
-  parent process.
+- The `BatchHeartbeat` thread renews the leases, reports the progress, and looks for pauses and a dead parent process.
 """
 
 import os
@@ -153,8 +152,7 @@ class StopConditions:
 
     def _is_surplus(self) -> bool:
         """Return whether earlier live batches leave this live batch no slot; False for an unknown or negative size."""
-        slots = self._work.pool_size(self._pool) if self._pool is not None else None
-        if self._pool is None or slots is None or slots < 0:
+        if self._pool is None or (slots := self._work.pool_size(self._pool)) is None or slots < 0:
             return False
         return self._batch_id in self._work.live_batches(self._pool)[slots:]
 
@@ -241,8 +239,7 @@ class BatchHeartbeat:
     def on_lease_lost(self, lease: PartitionLease) -> None:
         """Cancel the batch if another process of the same batch holds the lease that this process has lost.
 
-        In that case the task was started again while this process only seemed dead. If both processes went on, they
-        would take the lease from each other endlessly.
+        The task was started again while this process only seemed dead; both would take the lease from each other.
         """
         fence, mine = lease.fence, (lease.run_id, lease.batch_id)
 
@@ -288,7 +285,7 @@ class BatchHeartbeat:
             self._cancellation.stop("the process that started this batch is gone")
         with self._lock:
             self._ignoring_outage(self._watch_pause)
-            self._ignoring_outage(self._renew)
+            self._renew()
         if self._clock.monotonic() - self._reported[0] >= 1.0 or self._reported[1] == 0:
             self._ignoring_outage(self._report)
 
@@ -310,10 +307,14 @@ class BatchHeartbeat:
             held.token.set_paused(ALL_TOPICS in paused or topic in paused)
 
     def _renew(self) -> None:
+        looked_at = self._clock.monotonic()
         for held in self._held:
-            if held.current is None or self._clock.monotonic() < held.renew_at:
-                continue
             before = self._clock.monotonic()
+            if held.current is None or before < held.renew_at:
+                continue
+            if before - looked_at >= BEAT_SECONDS:  # to renew many leases may take longer than a pause may wait
+                self._ignoring_outage(self._watch_pause)
+                looked_at = before
             try:
                 held.current = self._work.renew(held.current, lease_ms=self._lease_ms)
             except MetadataUnavailableError:
@@ -335,10 +336,10 @@ class BatchHeartbeat:
         rate = max(0.0, (done - before) / (now - since)) if now > since else 0.0
         self._reported = (now, done)
         with self._lock:
-            partitions = [str(held.taken.fence.topic_id_partition) for held in self._held]
+            first, *others = [str(held.taken.fence.topic_id_partition) for held in self._held] or [""]
         report = replace(
             self._identity,
-            partition=next(iter(partitions), ""),
+            partition=f"{first} and {len(others)} more" if others else first,
             done_bytes=done,
             planned_bytes=self._planned_bytes,
             bytes_per_second=rate,
@@ -454,8 +455,7 @@ class BatchLoop:
 
         Otherwise return False at once.
         """
-        is_held = bool(self._work.paused_topics() or self._throttled())
-        if not is_held or not has_work():
+        if not (self._work.paused_topics() or self._throttled()) or not has_work():
             return False
         self._clock.sleep(_PAUSE_POLL_SECONDS)
         return True

@@ -36,7 +36,7 @@ from dataclasses import replace
 from itertools import islice
 from typing import Final, NamedTuple
 
-from sqlalchemy import Connection, Select, and_, bindparam, case, delete, or_, select, tuple_, update
+from sqlalchemy import Connection, Engine, Select, and_, bindparam, case, delete, or_, select, tuple_, update
 
 from include.tiering.database.schema import (
     PARTITION_TOTAL,
@@ -50,6 +50,8 @@ from include.tiering.database.schema import (
 )
 from include.tiering.database.transactions import (
     ClusterStore,
+    NowMs,
+    database_now_ms,
     hold_fence,
     in_partition,
     key_of,
@@ -68,6 +70,7 @@ from include.tiering.model.segments import (
     TopicIdPartition,
     Verdict,
 )
+from include.tiering.segments.selected_segments import SelectedSegments
 from include.tiering.segments.sql_changes import TIME_OF_STATE, SegmentChanges, require_same_partition
 from include.tiering.segments.sql_divergences import SqlDivergences
 from include.tiering.segments.sql_partition_state import SqlPartitionState
@@ -80,6 +83,7 @@ from include.tiering.segments.sql_rows import (
     metadata_of,
     segment_row_of,
 )
+from include.tiering.segments.sql_selected import SqlSelectedSegments
 from include.tiering.segments.sql_verdicts import SqlVerdicts, refresh_stop
 from include.tiering.segments.values import SegmentRow
 
@@ -277,6 +281,10 @@ class SqlSegments(ClusterStore):
 
 class SqlRemoteLogMetadata(SqlSegments, SqlPartitionState, SqlDivergences, SqlVerdicts):
     """`RemoteLogMetadata` of one cluster over the platform's database, made of one store for each part."""
+
+    def __init__(self, engine: Engine, cluster_id: str, *, now_ms: NowMs = database_now_ms) -> None:
+        super().__init__(engine, cluster_id, now_ms=now_ms)
+        self.selected: SelectedSegments = SqlSelectedSegments(engine, cluster_id, now_ms=now_ms)
 
 
 class _Found(NamedTuple):

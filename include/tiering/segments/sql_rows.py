@@ -55,7 +55,8 @@ from include.tiering.model.segments import (
     Uuid,
     Verdict,
 )
-from include.tiering.segments.contract import KeyRange, PartitionRetentionState, SegmentRow, SizeRow
+from include.tiering.segments.contract import PartitionRetentionState, SegmentRow
+from include.tiering.segments.sizes_contract import KeyRange, SizeRow
 
 if TYPE_CHECKING:
     from sqlalchemy.dialects import postgresql, sqlite

@@ -108,19 +108,20 @@ class WholeCopy:
     storage: RemoteStorage
     quotas: Quotas
 
-    def fault(self, row: SegmentRow) -> str | None:
+    def fault(self, row: SegmentRow, go_on: Callable[[], object] = lambda: None) -> str | None:
         """Return why the segment's copy is not whole and correct; None if it is. The text follows the segment's name.
 
         The log must have the length and the CRC-32C in the row. A manifest, if the layout has one, must match the
-        metadata and give the length of the indexes. A log that was compressed or encrypted on its way is read back.
+        metadata and give the length of the indexes. A log that was compressed or encrypted on its way is read back;
+        `go_on` is called with each block of it.
 
         Raises:
             RemoteStorageError: the store failed with a retriable error. Its other errors, and a missing private key,
                 are returned as a fault.
-            SendingStoppedError, LeaseLostError: from the limiter.
+            SendingStoppedError, LeaseLostError: from `go_on`.
         """
         try:
-            return self._fault(row)
+            return self._fault(row, go_on)
         except (RemoteStorageError, SegmentKeyError) as error:
             if error.retriable:
                 raise
@@ -142,7 +143,7 @@ class WholeCopy:
         except RemoteStorageError:
             return False
 
-    def _fault(self, row: SegmentRow) -> str | None:
+    def _fault(self, row: SegmentRow, go_on: Callable[[], object]) -> str | None:
         found = {stored_object.kind: stored_object for stored_object in self.storage.stat_log_segment(row.metadata)}
         missing = sorted(self.storage.required_kinds - found.keys())
         if missing:
@@ -156,22 +157,25 @@ class WholeCopy:
             stored, said = found[ObjectKind.INDEXES].size_bytes, parse_manifest(manifest).stored_indexes_bytes
             if stored != said:
                 return f"has {stored} bytes of indexes, but {said} by its manifest"
-        return self._fault_of_log(row, found[ObjectKind.LOG], manifest)
+        return self._fault_of_log(row, found[ObjectKind.LOG], manifest, go_on)
 
-    def _fault_of_log(self, row: SegmentRow, log: StoredObject, manifest: bytes | None) -> str | None:
+    def _fault_of_log(
+        self, row: SegmentRow, log: StoredObject, manifest: bytes | None, go_on: Callable[[], object]
+    ) -> str | None:
         expected = (row.metadata.segment_size_bytes, row.log_crc32c)
         stored = (log.size_bytes, log.crc32c)
         if stored != expected and explains_length(manifest, expected[0], log.size_bytes):
             # Compressed or encrypted: the store's checksum is of the transformed bytes, so the log is read back.
-            stored = self._read_back(row)
+            stored = self._read_back(row, go_on)
         if stored == expected:
             return None
         return f"has a log of {stored[0]} bytes with CRC-32C {stored[1]:08x}, not {expected[0]} with {expected[1]:08x}"
 
-    def _read_back(self, row: SegmentRow) -> tuple[int, int]:
+    def _read_back(self, row: SegmentRow, go_on: Callable[[], object]) -> tuple[int, int]:
         limiter = self.quotas.fetch(row.metadata.broker_id, row.metadata.topic_id_partition.topic)
         size_bytes = crc32c = 0
         for block in self.storage.fetch_log_segment(row.metadata, limiter=limiter):
+            go_on()
             size_bytes, crc32c = size_bytes + len(block), extend_crc32c(crc32c, block)
         return size_bytes, crc32c
 

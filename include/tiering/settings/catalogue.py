@@ -59,6 +59,7 @@ from include.tiering.settings.operational import (
     OnTopicSettings,
     QueueSettings,
     ReaderSettings,
+    ReadSettings,
     SupersededSettings,
     TombstoneSettings,
     TopicQuotasSettings,
@@ -165,6 +166,7 @@ class TieringSettings(Section):
     fetch_quota_window: FetchQuotaWindowSettings = Field(default_factory=FetchQuotaWindowSettings)
     topic_quotas: TopicQuotasSettings = Field(default_factory=TopicQuotasSettings)
     reader: ReaderSettings = Field(default_factory=ReaderSettings)
+    read: ReadSettings = Field(default_factory=ReadSettings)
     sizes: SizesSettings = Field(default_factory=SizesSettings)
     prices: PricesSettings = Field(default_factory=PricesSettings)
     expiration: ExpirationSettings = Field(default_factory=ExpirationSettings)
@@ -424,8 +426,14 @@ def _lowered(setting: Setting, text: str) -> str:
     most = setting.stored_at_most
     if most is None or not text.strip().isdecimal() or int(text) <= most:
         return text
-    _log.warning("%s is stored as %s: %d is used, the most that this version accepts", setting.name, text, most)
+    _warn_of_lowered(setting.name, text, most)
     return str(most)
+
+
+@cache
+def _warn_of_lowered(name: str, text: str, most: int) -> None:
+    """Warn once in a process: a batch that runs reads its settings each second."""
+    _log.warning("%s is stored as %s: %d is used, the most that this version accepts", name, text, most)
 
 
 def _with_section(settings: TieringSettings, setting: Setting, texts: Mapping[Setting, str]) -> TieringSettings:

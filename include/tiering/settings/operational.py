@@ -46,7 +46,8 @@ class CopierSettings(DynamicSection):
         16,
         "Most segments that a copy batch sends at the same time. It sends fewer if this machine or a quota limits it, "
         "or if the store asks it to slow down. Segments that wait for the quota of their topic or broker, or for the "
-        "segment before them, do not count; with these a batch has at most three times this number in flight.",
+        "segment before them, do not count; with these a batch has at most three times this number in flight. A batch "
+        "that runs obeys a change within a second.",
         unit="transfers",
         at_least=1,
         at_most=16,
@@ -54,7 +55,7 @@ class CopierSettings(DynamicSection):
     total_max_transfers: int = operational(
         256,
         "Most segments that all batches together send at the same time: each batch sends at most this number, divided "
-        "by the number of batches that run, but at least one.",
+        "by the number of batches that run, but at least one. A batch that runs obeys a change within a second.",
         unit="transfers",
         at_least=1,
     )
@@ -112,6 +113,22 @@ class ReaderSettings(DynamicSection):
         unit="threads",
         at_least=1,
         dynamic=False,
+    )
+
+
+class ReadSettings(DynamicSection):
+    """Processes that read whole segments back: those that verify segments, and those that fetch a partition."""
+
+    prefix = "tiering.read"
+
+    max_segments: int = operational(
+        16,
+        "Most segments that a process reads at the same time, each with one connection to the store and about 4 MiB "
+        "of memory. While it reads fewer than four, a log of more than 16 MiB is read in ranges, with up to four "
+        "connections and 64 MiB of memory in all. A Spark job of a verification has a process for each core.",
+        unit="segments",
+        at_least=1,
+        at_most=32,
     )
 
 

@@ -37,7 +37,8 @@ from include.tiering.model.sizes import (
 )
 from include.tiering.remote_storage.contract import ObjectKind, RemoteStorage
 from include.tiering.runs.cluster_log_dirs import KnownLogDir
-from include.tiering.segments.contract import RemoteLogMetadata, RemoteLogSizes, TopicRegistry
+from include.tiering.segments.contract import RemoteLogMetadata, TopicRegistry
+from include.tiering.segments.sizes_contract import RemoteLogSizes
 from include.tiering.segments.stored_copies import Suspicion, explains_length, manifest_suspicion
 from include.tiering.segments.topics import owner_seen
 from include.tiering.verification.rules import BrokenRule, RuleEvaluator

@@ -13,8 +13,9 @@ from include.tiering.database.transactions import ClusterStore, in_partition, ke
 from include.tiering.model.ownership import LeaseRole
 from include.tiering.model.segments import RemoteLogSegmentState, TopicIdPartition, Uuid
 from include.tiering.model.sizes import EpochSize, PartitionLag, PartitionStates, StateSize, counted_states
-from include.tiering.segments.contract import KeyRange, SizeRow
+from include.tiering.segments.sizes_contract import KeyRange, SizeRow
 from include.tiering.segments.sql_rows import PAGE_KEYS, export_segments, split_segments
+from include.tiering.segments.sql_selected import UNDER_WAY
 
 _PLANNED: Final = "planned"
 _SAME_TOPIC_AS_COUNTER: Final = and_(
@@ -105,7 +106,7 @@ class SqlRemoteLogSizes(ClusterStore):
             query = (
                 _waiting(func.min(segments.c.delete_started_at_ms))
                 .where(segments.c.topic_id == group.topic_id, segments.c.partition == group.partition)
-                .where(segments.c.cluster_id == self._cluster_id, segments.c.state == _DELETE_STARTED)
+                .where(segments.c.cluster_id == self._cluster_id, UNDER_WAY, segments.c.state == _DELETE_STARTED)
                 .where(segments.c.superseded_by.is_(None))
             )
             found += connection.execute(query).all()

@@ -36,13 +36,14 @@ def measure_segment(
     limiter: ByteLimiter,
     decisions: Sequence[SkippedOffsets] = (),
     depth: Depth = Depth.SHALLOW,
+    ranges: int = 1,
 ) -> SegmentMeasure:
     """Measure a FINISHED segment; bytes are charged to `limiter` before they are read.
 
     Only bytes that a shallow measure reads to compute checksums that the store lacks are not charged.
 
     `previous` is the segment's FINISHED predecessor in the partition, None if it has none. `decisions` are decisions to
-    skip offsets of the partition.
+    skip offsets of the partition. Up to `ranges` ranges of the log are read at the same time.
 
     If no checksum of the source was recorded, a deep measure uses the checksum of the bytes that it read instead. Each
     batch has a CRC-32C of its own, and offsets and epochs are compared with the metadata. For a broker's segment none
@@ -54,7 +55,7 @@ def measure_segment(
         SendingStoppedError, LeaseLostError: from the limiter.
     """
     metadata = row.metadata
-    contents = SegmentContents(metadata, storage, limiter, depth)
+    contents = SegmentContents(metadata, storage, limiter, depth, ranges)
     measurements = Measurements()
     measurements.fill(("stored_log_size_bytes", "stored_log_crc32c"), contents.log_size_and_crc32c)
     _fill_indexes(measurements, contents, row)

@@ -362,6 +362,7 @@ def plan_verification(
     limit_bytes: int | None = None,
     needs_deep: Callable[[SegmentRow], bool] = lambda _: False,
     costs: ReadingCosts = PLAIN_OBJECTS,
+    among: tuple[int, int] | None = None,
 ) -> VerificationPlan:
     """Choose segments to verify and estimate the cost.
 
@@ -377,6 +378,7 @@ def plan_verification(
         needs_deep: called for chosen segments that failed; returns whether only a deep verification can clear the
             segment. It is then read deep, whatever `depth` is.
         costs: what reads from the store cost, see `RemoteStorage.reading_costs`.
+        among: the number and the bytes of the FINISHED segments from which `rows` were selected; None: `rows` are all.
     """
     chosen: list[_Chosen] = []
     segments = size_bytes = 0
@@ -398,10 +400,28 @@ def plan_verification(
         depth,
         tuple(_planned(verification) for verification in _in_order(taken)),
         cost.total(quotas),
-        segments,
-        size_bytes,
+        *((segments, size_bytes) if among is None else among),
         left_out=len(chosen) - len(taken),
     )
+
+
+def verdicts_to_read(
+    sample: VerificationSample, *, now_ms: int, max_age_ms: int
+) -> Mapping[Verdict, int | None] | None:
+    """Return the verdicts of the segments that the sample may choose because of them; None if it chooses all segments.
+
+    The value is the latest time of such a verdict (inclusive); None if its time does not matter.
+    """
+    if sample.everything:
+        return None
+    wanted: dict[Verdict, int | None] = {}
+    if sample.older_than_ms is not None:
+        wanted = dict.fromkeys(Verdict, now_ms - sample.older_than_ms)
+    if sample.due:
+        expiring_ms = now_ms - int(max_age_ms * ABOUT_TO_EXPIRE)
+        wanted[Verdict.PASSED] = max(expiring_ms, wanted.get(Verdict.PASSED) or expiring_ms)
+        wanted |= dict.fromkeys((Verdict.NONE, Verdict.EXPIRED, Verdict.FAILED))
+    return wanted | ({Verdict.FAILED: None} if sample.failed else {})
 
 
 def reason_of(

@@ -39,10 +39,15 @@ class SegmentContents:
     """
 
     def __init__(
-        self, metadata: RemoteLogSegmentMetadata, storage: RemoteStorage, limiter: ByteLimiter, depth: Depth
+        self,
+        metadata: RemoteLogSegmentMetadata,
+        storage: RemoteStorage,
+        limiter: ByteLimiter,
+        depth: Depth,
+        ranges: int = 1,
     ) -> None:
         self.metadata = metadata
-        self._reader = storage.open_log_segment(metadata, limiter=limiter)
+        self._reader = storage.open_log_segment(metadata, limiter=limiter, ranges=ranges)
         self._required_kinds = storage.required_kinds
         is_deep = depth is Depth.DEEP
         self._stored = _attempt(lambda: self._reader.objects() if is_deep else storage.stat_log_segment(metadata))

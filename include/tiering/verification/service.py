@@ -1,6 +1,7 @@
 """Verification: the quality check of a copy, and runs that verify stored segments."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -25,17 +26,20 @@ from include.tiering.verification.plan import (
     VerificationSample,
     VerificationStore,
     plan_verification,
+    verdicts_to_read,
 )
 from include.tiering.verification.record_verdicts import LossLimits, finding_of_result, only_deep_clears
 from include.tiering.verification.rules import ALL_OBJECTS_THERE, QualityFinding, RuleEvaluator, Severity
 from include.tiering.verification.verify_partitions import PartitionReport, no_log_ends, verify_partitions
 from include.tiering.verification.verify_planned import (
     MeasureAll,
+    ToMeasure,
     conclude_missing,
     measure_in_process,
     verify_planned,
 )
 from include.tiering.verification.verify_segments import (
+    LockedSegment,
     Measurer,
     VerifyReport,
     subjects_of,
@@ -120,12 +124,13 @@ class VerificationService:
             clock=self._clock,
             require_ours=self._ownership.require,
             limits=self.loss_limits(confirm),
+            at_once=self._effective().read.max_segments,
         )
 
     def verify_segments(self, segments: Mapping[TopicIdPartition, frozenset[RemoteLogSegmentId]], depth: Depth) -> None:
         """Verify those of these segments that are FINISHED, whichever run copied them, and record the results."""
         subjects = subjects_of(self._metadata, segments)
-        verify_subjects(self.measurer, self._segment_evaluator(None), subjects, depth, self.loss_limits())
+        verify_subjects(self._measurer, self._segment_evaluator(None), subjects, depth, self.loss_limits())
 
     def loss_limits(self, confirm: Callable[[str], bool] | None = None) -> LossLimits:
         """Return the limits for missing segments that a verification records as lost. `confirm`: see `LossLimits`."""
@@ -183,14 +188,17 @@ class VerificationService:
         self._ownership.require()
         if not dry_run:
             self.expire_verdicts()
+        now_ms, max_age_ms = self._now_ms(), self._effective().verdict.max_age_ms
+        partitions = self._partitions(sample)
         plan = plan_verification(
-            self._rows(sample),
+            candidates(self._metadata, partitions, sample, now_ms=now_ms, max_age_ms=max_age_ms),
             sample,
             run_id=run_id,
             depth=depth,
             quotas=self._stored_quotas(),
-            now_ms=self._now_ms(),
-            max_age_ms=self._effective().verdict.max_age_ms,
+            now_ms=now_ms,
+            max_age_ms=max_age_ms,
+            among=None if sample.everything else self._stored(partitions),
             limit_bytes=limit_bytes,
             costs=self._storage().reading_costs,
             needs_deep=lambda row: only_deep_clears(
@@ -236,7 +244,7 @@ class VerificationService:
             self._verifications,
             self._metadata,
             self._segment_evaluator(results_dir),
-            measure_all or measure_in_process(self.measurer, on_read),
+            measure_all or partial(self.measure_all, on_read=on_read),
             clock=self._clock,
             streams=streams,
             on_group=on_group,
@@ -257,7 +265,7 @@ class VerificationService:
             self._verifications,
             self._metadata,
             self._segment_evaluator(results_dir),
-            measure_in_process(self.measurer),
+            self.measure_all,
             clock=self._clock,
             limits=self.loss_limits(),
         )
@@ -302,13 +310,53 @@ class VerificationService:
             log_ends=self._log_dirs.log_ends if scan_log_dirs and self._log_dirs.are_configured else no_log_ends,
         )
 
-    @property
-    def measurer(self) -> Measurer:
-        """Return a measurer that reads segments in this process and charges the fetch quota."""
-        return Measurer(self._metadata, self._storage(), self._quotas(), self._ownership.require)
+    def measure_all(
+        self, wanted: Sequence[ToMeasure], on_read: Callable[[int], None] = lambda _: None
+    ) -> Iterable[SegmentMeasure | LockedSegment]:
+        """Measure segments in this process, several at the same time; see `measure_in_process`."""
+        return measure_in_process(self._measurer, on_read)(wanted)
 
-    def _rows(self, sample: VerificationSample) -> Iterator[SegmentRow]:
+    @property
+    def _measurer(self) -> Measurer:
+        at_once = self._effective().read.max_segments
+        return Measurer(self._metadata, self._storage(), self._quotas(), self._ownership.require, at_once)
+
+    def _partitions(self, sample: VerificationSample) -> Sequence[TopicIdPartition]:
         unread = self._ingestion.unread()
-        for partition in self._metadata.partitions():
-            if partition not in unread and sample.is_about(partition):
-                yield from self._metadata.list_segments(partition)
+        wanted = (partition for partition in self._metadata.partitions() if sample.is_about(partition))
+        return [partition for partition in wanted if partition not in unread]
+
+    def _stored(self, partitions: Collection[TopicIdPartition]) -> tuple[int, int]:
+        """Return the number and the bytes of the FINISHED segments of these partitions, from the counters."""
+        wanted = frozenset(partitions)
+        sizes = [size for size in self._metadata.partition_sizes() if size.topic_id_partition in wanted]
+        return sum(size.segments for size in sizes), sum(size.size_bytes for size in sizes)
+
+
+def candidates(
+    metadata: RemoteLogMetadata,
+    partitions: Sequence[TopicIdPartition],
+    sample: VerificationSample,
+    *,
+    now_ms: int,
+    max_age_ms: int,
+) -> Iterator[SegmentRow]:
+    """Yield segments of these partitions, each once: at least all FINISHED ones that the sample chooses."""
+    verdicts = verdicts_to_read(sample, now_ms=now_ms, max_age_ms=max_age_ms)
+    if verdicts is None:
+        for partition in partitions:
+            yield from metadata.list_segments(partition)
+        return
+    wanted, found = frozenset(partitions), set[RemoteLogSegmentId]()
+    for row in metadata.selected.finished_with_verdicts(verdicts):
+        if row.metadata.topic_id_partition in wanted:
+            found.add(row.metadata.remote_log_segment_id)
+            yield row
+    if sample.rolling_sample is None:
+        return
+    for partition in partitions:
+        finished = (RemoteLogSegmentId(partition, id_) for id_ in metadata.selected.finished_ids(partition))
+        ids = [segment_id.id for segment_id in finished if sample.rolling_sample.holds(segment_id)]
+        for row in metadata.selected.segments_with_ids(partition, ids):
+            if row.metadata.remote_log_segment_id not in found:
+                yield row

@@ -30,10 +30,12 @@ MISSING and LOCKED take the place of no other outcome than PLANNED.
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from include.tiering.clock import Clock
 from include.tiering.model.segments import Depth, RemoteLogSegmentId, TopicIdPartition, Verdict
+from include.tiering.remote_storage.parallel_reads import Reading
 from include.tiering.segments.contract import RemoteLogMetadata
 from include.tiering.verification.measures import SegmentMeasure
 from include.tiering.verification.plan import (
@@ -245,14 +247,14 @@ def _noted(
 
 
 def measure_in_process(measurer: Measurer, on_read: Callable[[int], None] = lambda _: None) -> MeasureAll:
-    """Measure sequentially in this process.
+    """Measure in this process, as many at the same time as the measurer allows.
 
     `on_read` gets the planned bytes of each segment after it was read, or was found to be no longer FINISHED.
     """
 
     def measure_all(wanted: Sequence[ToMeasure]) -> Iterable[SegmentMeasure | LockedSegment]:
-        for to_measure in wanted:
-            measure = measure_planned(measurer, to_measure)
+        found = measurer.in_order(wanted, partial(_measure_planned, measurer))
+        for to_measure, measure in zip(wanted, found, strict=True):
             on_read(to_measure.planned_bytes)
             if measure is not None:
                 yield measure
@@ -260,7 +262,7 @@ def measure_in_process(measurer: Measurer, on_read: Callable[[int], None] = lamb
     return measure_all
 
 
-def measure_planned(measurer: Measurer, planned: ToMeasure) -> SegmentMeasure | LockedSegment | None:
+def _measure_planned(measurer: Measurer, planned: ToMeasure, reading: Reading) -> SegmentMeasure | LockedSegment | None:
     """Measure a planned segment; None if it is no longer FINISHED. A predecessor that is not FINISHED now is left out.
 
     Raises as `Measurer.of`.
@@ -270,7 +272,7 @@ def measure_planned(measurer: Measurer, planned: ToMeasure) -> SegmentMeasure | 
         return None
     before = None if planned.previous_id is None else measurer.metadata.segment(planned.previous_id)
     previous = before.metadata if before is not None and before.metadata.is_finished else None
-    return measurer.of(Subject(row, previous), planned.depth)
+    return measurer.of(Subject(row, previous), planned.depth, reading)
 
 
 def _planned_groups(

@@ -25,7 +25,8 @@ all others: whoever can write to the store can name an unknown key in a manifest
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final, Self
+from functools import partial
+from typing import Final, Self, TypeVar
 
 from include.tiering.clock import Clock
 from include.tiering.errors import SegmentKeyError
@@ -33,12 +34,12 @@ from include.tiering.model.histories import missing_offsets, part_of_history
 from include.tiering.model.segments import (
     Depth,
     RemoteLogSegmentId,
-    RemoteLogSegmentMetadata,
     TopicIdPartition,
     Verdict,
 )
 from include.tiering.quotas.contract import QuotaKind, Quotas
 from include.tiering.remote_storage.contract import RemoteStorage
+from include.tiering.remote_storage.parallel_reads import MOST_RANGES, Reading, in_order
 from include.tiering.segments.contract import RemoteLogMetadata, SegmentRow
 from include.tiering.units import GIB
 from include.tiering.verification.measure_segment import measure_segment
@@ -152,29 +153,46 @@ def require_keys(locked: Mapping[RemoteLogSegmentId, LockedSegment]) -> None:
         raise SegmentKeyError(f"not verified, unlike all others: {first.error}{others}")
 
 
+_Wanted = TypeVar("_Wanted")
+_Found = TypeVar("_Found")
+
+
 @dataclass(frozen=True, slots=True)
 class Measurer:
     """Takes measures through the storage contract, each charged to the fetch quota by this process.
 
     `require_ours` raises ForeignStoreError unless the store is this database's. It is called after each measure that
-    has a remark, about a fault or a column that could not be measured.
+    has a remark, about a fault or a column that could not be measured. `at_once` is how many segments may be measured
+    at the same time.
     """
 
     metadata: RemoteLogMetadata
     storage: RemoteStorage
     quotas: Quotas
     require_ours: Callable[[], None] = no_ownership_check
+    at_once: int = 1
 
-    def of(self, subject: Subject, depth: Depth) -> SegmentMeasure | LockedSegment:
+    def in_order(self, wanted: Sequence[_Wanted], measure: Callable[[_Wanted, Reading], _Found]) -> Iterator[_Found]:
+        """Call `measure` for each, for up to `at_once` at the same time; return the results in the order of `wanted`.
+
+        `measure` passes the `Reading` on to `of`, and may be called in any thread. Raises what it raises.
+        """
+        if min(self.at_once, len(wanted)) <= 1:
+            alone = min(self.at_once, MOST_RANGES)
+            return (measure(each, Reading(ranges=alone)) for each in wanted)
+        return in_order([partial(measure, each) for each in wanted], at_once=self.at_once, ahead=len(wanted))
+
+    def of(self, subject: Subject, depth: Depth, reading: Reading) -> SegmentMeasure | LockedSegment:
         """Measure one segment. Raises ForeignStoreError and RemoteStorageUnavailableError."""
         try:
-            return self._measure(subject, depth)
+            return self._measure(subject, depth, reading)
         except SegmentKeyError as error:
             return LockedSegment(str(subject.segment_id.id), str(error))
 
-    def _measure(self, subject: Subject, depth: Depth) -> SegmentMeasure:
+    def _measure(self, subject: Subject, depth: Depth, reading: Reading) -> SegmentMeasure:
         segment = subject.row.metadata
-        limiter = self.quotas.fetch(segment.broker_id, segment.topic_id_partition.topic)
+        limiter = self.quotas.fetch(segment.broker_id, segment.topic_id_partition.topic, go_on=reading.go_on)
+        reading.limiter = limiter
         has_gap = bool(missing_offsets(subject.previous, segment))
         decisions = self.metadata.skipped_offsets(segment.topic_id_partition) if has_gap else ()
         measure = measure_segment(
@@ -184,6 +202,7 @@ class Measurer:
             limiter=limiter,
             decisions=decisions,
             depth=depth,
+            ranges=reading.ranges,
         )
         self.quotas.held_back(QuotaKind.FETCH, limiter.waited_seconds)
         if measure.remarks:
@@ -202,10 +221,12 @@ def verify_segments(
     clock: Clock,
     require_ours: Callable[[], None] = no_ownership_check,
     limits: LossLimits = LOSS_LIMITS,
+    at_once: int = 1,
 ) -> VerifyReport:
     """Verify the FINISHED segments that this run copied, and those of the platform without a verdict.
 
-    With `run_id` None, verify every FINISHED segment whose verdict is not PASSED.
+    With `run_id` None, verify every FINISHED segment whose verdict is not PASSED. Up to `at_once` segments are read at
+    the same time.
 
     Raises:
         RemoteStorageUnavailableError: see `measure_segment`.
@@ -215,7 +236,7 @@ def verify_segments(
         RuleEvaluationError: a rule could not be applied; nothing was recorded for the group.
     """
     began = clock.monotonic()
-    measurer = Measurer(metadata, storage, quotas, require_ours)
+    measurer = Measurer(metadata, storage, quotas, require_ours, at_once)
     subjects = _unpassed(metadata) if run_id is None else _of_run(metadata, run_id)
     return verify_subjects(measurer, evaluator, subjects, depth, limits).report(clock.monotonic() - began)
 
@@ -231,7 +252,8 @@ def verify_subjects(
     tally, missing = Tally(), MissingSegments(measurer.metadata, limits)
     locked = dict[RemoteLogSegmentId, LockedSegment]()
     for group in _groups(subjects, depth):
-        measured = without_locked(((subject, measurer.of(subject, depth)) for subject in group), locked)
+        found = measurer.in_order(group, lambda subject, reading: (subject, measurer.of(subject, depth, reading)))
+        measured = without_locked(found, locked)
         tally.add(evaluate_and_record(measurer.metadata, evaluator, missing.sift(measured)))
     for held in parts_of(missing.release(), GROUP_SEGMENTS):
         tally.add(evaluate_and_record(measurer.metadata, evaluator, held))
@@ -261,46 +283,52 @@ def _groups(subjects: Iterable[Subject], depth: Depth) -> Iterator[list[Subject]
 
 
 def _unpassed(metadata: RemoteLogMetadata) -> Iterator[Subject]:
-    for partition in metadata.partitions():
-        yield from (s for s in _finished(metadata, partition) if s.row.verdict is not Verdict.PASSED)
+    unpassed: dict[Verdict, int | None] = dict.fromkeys(Verdict)
+    del unpassed[Verdict.PASSED]
+    return subjects_of(metadata, _ids_by_partition(metadata.selected.finished_with_verdicts(unpassed)))
 
 
 def _of_run(metadata: RemoteLogMetadata, run_id: str) -> Iterator[Subject]:
     """Include unverified segments of runs that died before their quality check, so that they can be served."""
-    wanted: dict[TopicIdPartition, set[RemoteLogSegmentId]] = {}
-    for row in (*metadata.segments_of_run(run_id), *metadata.unverified_segments()):
+    return subjects_of(
+        metadata, _ids_by_partition((*metadata.segments_of_run(run_id), *metadata.unverified_segments()))
+    )
+
+
+def _ids_by_partition(rows: Iterable[SegmentRow]) -> dict[TopicIdPartition, set[RemoteLogSegmentId]]:
+    ids: dict[TopicIdPartition, set[RemoteLogSegmentId]] = {}
+    for row in rows:
         segment_id = row.metadata.remote_log_segment_id
-        wanted.setdefault(segment_id.topic_id_partition, set()).add(segment_id)
-    return subjects_of(metadata, wanted)
+        ids.setdefault(segment_id.topic_id_partition, set()).add(segment_id)
+    return ids
 
 
 def subjects_of(
     metadata: RemoteLogMetadata, wanted: Mapping[TopicIdPartition, Collection[RemoteLogSegmentId]]
 ) -> Iterator[Subject]:
-    """Return the wanted segments that are FINISHED, by partition."""
+    """Return the wanted segments that are FINISHED, by partition, history and end offset, each with its predecessor."""
     for partition, ids in wanted.items():
-        yield from (s for s in _finished(metadata, partition) if s.segment_id in ids)
+        rows = metadata.selected.segments_with_ids(partition, [segment_id.id for segment_id in ids])
+        yield from _with_predecessors(metadata, partition, [row for row in rows if row.metadata.is_finished])
 
 
-def _finished(metadata: RemoteLogMetadata, partition: TopicIdPartition) -> Iterator[Subject]:
-    """Return FINISHED segments by history and end offset, each with its predecessor.
+def _with_predecessors(
+    metadata: RemoteLogMetadata, partition: TopicIdPartition, rows: Iterable[SegmentRow]
+) -> Iterator[Subject]:
+    """Return FINISHED segments by history and end offset, each with its predecessor among all of the partition.
 
     A segment wholly below the remote log start is no predecessor: such segments are about to be deleted, in any order.
-    The log start is read after the list, because it is raised before segments expire: expired segments that the list
-    lacks lie below it. A segment whose offsets all belong to later histories has no predecessor if there is a
-    gap before it.
+    The log start is read after the predecessor, because it is raised before segments expire: an expired segment that is
+    not found any more lies below it. A segment whose offsets all belong to later histories has no predecessor if there
+    is a gap before it.
     """
-    finished = [row for row in metadata.list_segments(partition) if row.metadata.is_finished]
-    log_start_offset = metadata.retention_state(partition).log_start_offset
-    previous: RemoteLogSegmentMetadata | None = None
-    history: int | None = None
-    for row in sorted(finished, key=lambda row: (row.history, row.metadata.end_offset)):
-        before = previous if row.history == history else None
+    for row in sorted(rows, key=lambda row: (row.history, row.metadata.end_offset)):
+        before = metadata.selected.finished_before(row)
+        if before is not None and before.end_offset < metadata.retention_state(partition).log_start_offset:
+            before = None
         if missing_offsets(before, row.metadata) and _is_of_older_history(metadata, row):
             before = None
         yield Subject(row, before)
-        previous = row.metadata if row.metadata.end_offset >= log_start_offset else None
-        history = row.history
 
 
 def _is_of_older_history(metadata: RemoteLogMetadata, row: SegmentRow) -> bool:

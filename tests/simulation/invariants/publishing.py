@@ -59,9 +59,11 @@ class Publishing:
     # What a publisher sees.
 
     def looked(self, process: Process, partition: TopicIdPartition, rows: Any) -> None:
+        """A publisher reads the segments with a record and those that reach into the broker's log."""
+        place = process, _place(partition)
         for verdict, found in (("passed", self._passed), ("failed", self._failed)):
             ids = (row.metadata.remote_log_segment_id.id for row in rows if str(row.verdict) == verdict)
-            found[process, _place(partition)] = frozenset(map(str, ids))
+            found[place] = frozenset(map(str, ids))
 
     def read(self, process: Process, metadata_partition: int, end_offset: int) -> None:
         before = self._read_to.get((process, metadata_partition), 0)

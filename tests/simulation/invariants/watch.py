@@ -180,7 +180,7 @@ class Watch:
             self._check_limits(args[0])
         elif label == "metadata.skip_offsets":
             self._skipped(args[0], args[1])
-        elif label == "metadata.list_segments":
+        elif label == "selected.segments_with_ids":
             self.publishing.looked(process, args[0], result)
         elif label == "metadata.add_segment":
             self.handing_over.copy_began(args[0].topic_id_partition, process)

@@ -88,6 +88,9 @@ class Process:
     def process_seconds(self) -> float:
         return 0.0
 
+    def thread_seconds(self) -> float:
+        return 0.0
+
     def sleep(self, seconds: float) -> None:
         self.scheduler.point(self, "clock.sleep", "sleep")
         if seconds > 0:

@@ -25,7 +25,7 @@ from include.tiering.kafka.log_dirs import rules
 from include.tiering.kafka.log_dirs.contract import IneligibleReason
 from include.tiering.model.segments import RemoteLogSegmentId, RemoteLogSegmentState, Uuid
 from include.tiering.segments import sql, sql_changes, sql_partition_state
-from tests.simulation.mutants.mutant import Instead, Mutant, Mutants, Patch, found_one, nothing, refused, said
+from tests.simulation.mutants.mutant import Instead, Mutant, Mutants, Patch, found_one, nothing, refused, said, said_yes
 
 COPYING = Mutants()
 
@@ -77,9 +77,11 @@ def _failures_ignored() -> list[Patch]:
     "later-copy-first",
     "an abandoned copy is finished in its turn",
     "a later one that is whole is finished before the one that is in parts",
+    said_yes,
 )
 def _later_copies_first() -> list[Patch]:
-    return [(finish_abandoned, "_out_of_turn", nothing)]
+    """Nor are the offsets missed that it leaves out: they are to be copied afterwards."""
+    return [(finish_abandoned, "_out_of_turn", nothing), (finish_abandoned, "not_skipped", lambda *_args: [])]
 
 
 @COPYING.breaks("no-owner", "the owner is checked before FINISHED", "the check is left out")

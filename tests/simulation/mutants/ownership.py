@@ -1,6 +1,7 @@
 """Mutants of owners and handovers."""
 
 import sys
+from contextlib import suppress
 from functools import partial
 from typing import Any
 from unittest.mock import patch
@@ -8,6 +9,7 @@ from unittest.mock import patch
 from sqlalchemy import true
 
 from include.tiering.database.transactions import FenceHolder, writing
+from include.tiering.errors import LeaseLostError
 from include.tiering.handover import contract, drive, publish_and_switch, retention_overrides, run_checks
 from include.tiering.handover.ports import DONE, REMOTE_STORAGE
 from include.tiering.handover.rules import HandoverStep
@@ -17,7 +19,7 @@ from include.tiering.runs import sql_batches, sql_deletion_runs
 from include.tiering.runs import store as work_store
 from include.tiering.runs.batch import BatchHeartbeat, CancellationToken
 from include.tiering.segments import sql, sql_changes, sql_partition_state, sql_rows
-from tests.simulation.mutants.mutant import Call, Mutant, Mutants, Patch, nothing
+from tests.simulation.mutants.mutant import Call, Mutant, Mutants, Patch, nothing, refused
 from tests.simulation.world.database import database
 
 OWNING = Mutants()
@@ -70,6 +72,34 @@ def _lease_never_runs_out() -> list[Patch]:
 @OWNING.breaks("no-pause", "a pause stops the sending", "the pause is ignored")
 def _pause_not_seen() -> list[Patch]:
     return [(CancellationToken, "set_paused", nothing)]
+
+
+def _was_paused(call: Call) -> bool:
+    """At some time: else the wrong function does what the right one does."""
+    return bool(call.args[0].pauses)
+
+
+@OWNING.breaks("no-pause-in-flight", "a pause stops transfers in flight", "it keeps others from beginning", _was_paused)
+def _pause_not_seen_in_flight() -> list[Patch]:
+    def instead(self: Any) -> None:
+        is_paused, self._paused = self._paused, False
+        try:
+            self.check_now()
+        finally:
+            self._paused = is_paused
+
+    return [(CancellationToken, "check", instead)]
+
+
+@OWNING.breaks("lease-outlived", "a lost lease ends transfers in flight", "it keeps others from beginning", refused)
+def _lease_outlived_in_flight() -> list[Patch]:
+    real = CancellationToken.check
+
+    def instead(self: Any) -> None:
+        with suppress(LeaseLostError):
+            real(self)
+
+    return [(CancellationToken, "check", instead)]
 
 
 @OWNING.breaks("no-renewal", "a lease is renewed in the database", "only the host's clock is used")
@@ -193,7 +223,7 @@ def _unwatched(*steps: HandoverStep) -> list[Patch]:
     real = publish_and_switch._wait_for_brokers
 
     def instead(run: Any, step: HandoverStep) -> Any:
-        return DONE if step in steps else real(run, step)
+        return (DONE, run_checks.evidence_of(run)) if step in steps else real(run, step)
 
     return [(publish_and_switch, "_wait_for_brokers", instead)]
 

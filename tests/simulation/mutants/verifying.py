@@ -55,19 +55,16 @@ def _fails_what_goes() -> list[Patch]:
 
 def _all_must_follow() -> list[Patch]:
     """What lies below our log start, too."""
-    real = verify_segments._finished
 
-    def instead(metadata: Any, partition: Any) -> Iterator[Subject]:
-        previous = None
-        for subject in real(metadata, partition):
-            yield Subject(subject.row, previous)
-            previous = subject.row.metadata
+    def instead(metadata: Any, _partition: Any, rows: Any) -> Iterator[Subject]:
+        for row in sorted(rows, key=lambda row: (row.history, row.metadata.end_offset)):
+            yield Subject(row, metadata.selected.finished_before(row))
 
-    return [(verify_segments, "_finished", instead)]
+    return [(verify_segments, "_with_predecessors", instead)]
 
 
 def _some_follow_nothing(call: Call) -> bool:
-    return any(subject.previous is None for subject in call.result[1:])
+    return any(subject.previous is None for subject in call.result)
 
 
 @VERIFYING.breaks("audit-young", "an audit leaves young objects alone", "the rule is ignored", said_yes)

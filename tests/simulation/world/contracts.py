@@ -31,6 +31,19 @@ METADATA: Final = {
     "segments_of_run": READ,
     "unverified_segments": READ,
 }
+SELECTED: Final = dict.fromkeys(
+    (
+        "segments_under_way",
+        "segments_with_ids",
+        "finished_from",
+        "finished_ids",
+        "counters_agree",
+        "finished_before",
+        "oldest_segments",
+        "finished_with_verdicts",
+    ),
+    READ,
+)
 WORK: Final = {
     "save_plan": WRITE,
     "claim": WRITE,

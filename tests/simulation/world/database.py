@@ -15,12 +15,14 @@ from sqlalchemy.exc import OperationalError
 
 from include.tiering.database.engine import open_engine
 from include.tiering.database.migrations import upgrade
-from tests.simulation.world.direct_engine import DirectEngine
+from tests.simulation.world.direct_engine import DirectEngine, written_table
 
 _STATEMENTS: Final = 1_000
 _TABLES: Final = (
     "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT IN ('alembic_version', 'sqlite_sequence')"
 )
+_REFERRED: Final = 2
+"""Of what SQLite says of a foreign key: the table that it refers to."""
 
 
 class Database:
@@ -43,13 +45,17 @@ class Database:
             self.engine = DirectEngine(self.raw, self)  # type: ignore[assignment]
         else:
             event.listen(engine, "before_cursor_execute", lambda *_: self.before_each())
+            event.listen(engine, "after_cursor_execute", self._after_usual)
         self._tables = [name for (name,) in self.raw.execute(_TABLES)]
         self._clearing = [f"DELETE FROM {table}" for table in (*self._tables, "sqlite_sequence")]  # noqa: S608
+        self._going_with = {table: [table] for table in self._tables}
+        for table in self._tables:
+            for key in self.raw.execute(f"PRAGMA foreign_key_list({table})"):
+                self._going_with[key[_REFERRED]].append(table)
         self.power_fails = False
         self._not_on_disk: list[sqlite3.Connection] = []
         self.versions: Counter[str] = Counter()
-        """By table: grows with every row that is written there."""
-        self._watch_tables()
+        """By table: grows with every statement that changes rows there."""
 
     def copy(self) -> sqlite3.Connection:
         """A backup as of now."""
@@ -80,17 +86,15 @@ class Database:
         """Another one as soon as one of these tables is another."""
         return sum([self.versions[table] for table in tables])
 
-    def _watch_tables(self) -> None:
-        def written(table: str) -> None:
-            self.versions[table] += 1
+    def wrote(self, table: str) -> None:
+        """A statement changed rows there, or may have; rows that refer to them may have gone with them."""
+        for one in self._going_with[table]:
+            self.versions[one] += 1
 
-        self.raw.create_function("written", 1, written)
-        for table in self._tables:
-            for change in ("INSERT", "UPDATE", "DELETE"):
-                self.raw.execute(
-                    f"CREATE TEMP TRIGGER {table}_{change} AFTER {change} ON main.{table}"
-                    f" BEGIN SELECT written('{table}'); END"
-                )
+    def _after_usual(self, _connection: Any, _cursor: Any, sql: str, *_: Any) -> None:
+        """Of a statement that returns rows, SQLite does not know yet how many it changed."""
+        if table := written_table(sql):
+            self.wrote(table)
 
     def rows(self, query: str, *parameters: object) -> list[tuple[Any, ...]]:
         return self.raw.execute(query, parameters).fetchall()

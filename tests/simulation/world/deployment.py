@@ -52,6 +52,7 @@ from tests.simulation.world.contracts import (
     REGISTRY,
     REMOVALS,
     SEGMENT_FACTS,
+    SELECTED,
     WORK,
     WRITE,
 )
@@ -75,7 +76,9 @@ FOREIGN_MARKER: Final = StoreMarker(CLUSTER_ID, "another-store", 1)
 class Proxy:
     """A contract whose calls are scheduling points. Methods that `kinds` does not name are passed on as they are."""
 
-    def __init__(self, call: "CallMaker", name: str, target: object, kinds: Mapping[str, str]) -> None:
+    def __init__(self, call: "CallMaker", name: str, target: object, kinds: Mapping[str, str], **parts: object) -> None:
+        """`parts` are attributes of the contract that have calls of their own."""
+        self.__dict__.update(parts)
         self._call = call
         self._name = name
         self._target = target
@@ -218,7 +221,8 @@ def deploy(world: Any, process: Process) -> App:
         perform(scheduler, process, world, f"step {step}", f"{partition} {offset}", "step", lambda: None, error_of)
 
     orphans = StoredOrphans(model_store, layout, lambda: app.ownership.require())
-    metadata = Cached(memory, "metadata", _MigratedMetadata(db.engine, CLUSTER_ID, now_ms=now_ms))
+    migrated = _MigratedMetadata(db.engine, CLUSTER_ID, now_ms=now_ms)
+    metadata, selected = Cached(memory, "metadata", migrated), Cached(memory, "selected", migrated.selected)
     app = App(settings, clock=process, random_bytes=world.choices.random_bytes, observe=observe)
     put(
         app,
@@ -232,7 +236,7 @@ def deploy(world: Any, process: Process) -> App:
         raised_by=lambda: RaisedBy(process.name, str(process.side), scheduler.now_ms),
         object_listing=ModelListing(model_store),
         orphans=orphans,
-        metadata=Proxy(calls, "metadata", metadata, METADATA),
+        metadata=Proxy(calls, "metadata", metadata, METADATA, selected=Proxy(calls, "selected", selected, SELECTED)),
         registry=Proxy(calls, "registry", SqlTopicRegistry(db.engine, CLUSTER_ID, now_ms=now_ms), REGISTRY),
         failed_copies=Proxy(
             calls, "failed_copies", SqlFailedCopies(db.engine, CLUSTER_ID, now_ms=now_ms), FAILED_COPIES
@@ -286,6 +290,8 @@ def _settings(where: StoreSettings) -> TieringSettings:
             "tiering.verify.max.missing.segments": MOST_MISSING,
             "tiering.tombstone.ms": 172_800_000,
             "tiering.copier.max.transfers": 3,
+            # Measures change nothing, and their results are recorded in order, by the thread that asked for them.
+            "tiering.read.max.segments": 1,
         },
         environ={},
     )

@@ -7,6 +7,7 @@ compares traces of schedules over this engine and over SQLAlchemy's own.
 A statement that is run again is found by its identity, any other by SQLAlchemy's key of it.
 """
 
+import re
 import sqlite3
 from collections import namedtuple
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -25,11 +26,24 @@ _MOST_STATEMENTS: Final = 2_000
 _WAITS_FOR_THE_DISK: Final = 2
 
 
+_WRITES: Final = re.compile(r"(?:INSERT (?:OR \w+ )?INTO|UPDATE|DELETE FROM) (\w+)")
+
+
+def written_table(sql: str) -> str:
+    """The one whose rows this statement of SQLAlchemy's changes; empty: none."""
+    found = _WRITES.match(sql)
+    return found[1] if found else ""
+
+
 class Observer(Protocol):
     """Told what the engine does. `durable`: the commit waits for the disk."""
 
     def before_each(self) -> None:
         """A statement comes; may raise."""
+        ...
+
+    def wrote(self, table: str) -> None:
+        """A statement changed rows of this table."""
         ...
 
     def begins(self, *, durable: bool) -> None:
@@ -131,10 +145,15 @@ class DirectConnection:
         shared = prepared.shared
         if many is not None:
             cursor = self._typed(self._raw.executemany, shared.sql, [prepared.values(row) for row in many])
+            if shared.writes and cursor.rowcount:
+                self._observer.wrote(shared.writes)
             return _Result(cursor.rowcount, [], ())
         sql, values = prepared.expanded(one) if shared.expands else (shared.sql, prepared.values(one))
         cursor = self._typed(self._raw.execute, sql, values)
-        return _Result(cursor.rowcount, shared.rows(cursor.fetchall()), shared.columns)
+        rows = shared.rows(cursor.fetchall())
+        if shared.writes and (rows if shared.columns else cursor.rowcount):
+            self._observer.wrote(shared.writes)
+        return _Result(cursor.rowcount, rows, shared.columns)
 
     def scalars(self, statement: Any) -> "_Result":
         return self.execute(statement).scalars()
@@ -186,6 +205,7 @@ class _Compiled:
     def __init__(self, compiled: Any) -> None:
         self.compiled = compiled
         self.sql: str = compiled.string
+        self.writes = written_table(self.sql)
         self.expands = bool(compiled.post_compile_params)
         self.key_of = {name: bind.key for bind, name in compiled.bind_names.items()}
         self.converts: Mapping[str, Any] = compiled._bind_processors

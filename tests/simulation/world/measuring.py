@@ -31,7 +31,15 @@ def measuring_by(current_world: Callable[[], Any]) -> Iterator[None]:
 
 
 def _measured(
-    world: Any, row: SegmentRow, *, previous: Any, storage: Any, limiter: Any, decisions: Sequence[Any], depth: Depth
+    world: Any,
+    row: SegmentRow,
+    *,
+    previous: Any,
+    storage: Any,
+    limiter: Any,
+    decisions: Sequence[Any],
+    depth: Depth,
+    ranges: int,
 ) -> SegmentMeasure:
     metadata, process = row.metadata, world.scheduler.current_process()
     world.watch.quality.begins(process, metadata)

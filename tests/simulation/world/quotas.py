@@ -2,7 +2,7 @@
 
 from typing import Any, Final
 
-from include.tiering.quotas.contract import GoOn, QuotaKind, QuotaLevel, ReadAdmission, RequestLimiter, Scope
+from include.tiering.quotas.contract import GoOn, QuotaKind, QuotaLevel, ReadAdmission, RequestLimiter, Scope, keep_on
 from tests.simulation.kernel.scheduler import Process
 
 TOTAL: Final = Scope(QuotaKind.COPY, QuotaLevel.TOTAL)
@@ -87,8 +87,8 @@ class ModelQuotas:
     def copy(self, broker_id: int, topic: str, *, go_on: GoOn) -> _Limiter:
         return _Limiter(self._world, self._process, topic, go_on)
 
-    def fetch(self, broker_id: int, topic: str, client: str | None = None) -> _Limiter:
-        return _Limiter(self._world, self._process, topic, lambda: None)
+    def fetch(self, broker_id: int, topic: str, client: str | None = None, *, go_on: GoOn = keep_on) -> _Limiter:
+        return _Limiter(self._world, self._process, topic, go_on)
 
     def delete(self, topic: str, *, go_on: GoOn) -> RequestLimiter:
         return _Requests(self._world, self._process, topic, go_on)

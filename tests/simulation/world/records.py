@@ -77,6 +77,8 @@ def crc32c(content: bytes) -> int:
 _TABLES_OF: Final = {
     "metadata.list_segments": ("segments", "segment_epochs", "topics"),
     "metadata.segment": ("segments", "topics"),
+    "selected.segments_under_way": ("segments", "topics"),
+    "selected.finished_from": ("segments", "topics"),
     "metadata.partitions": ("size_counters", "topics"),
     "metadata.highest_offset_for_epoch": ("size_counters",),
     "metadata.highest_copied_offset": ("size_counters",),
@@ -95,6 +97,7 @@ _TABLES_OF: Final = {
     "deletions.remaining": ("planned_expirations", "planned_deletions"),
     "deletions.has_work": ("planned_deletions",),
     "registry.owner": ("topics",),
+    "generations.accepted": ("stores",),
     "configs.snapshot": ("dynamic_configs", "dynamic_config_changes"),
     "configs.of_entity": ("dynamic_configs",),
     "topic_deletions.all": ("topics",),

@@ -11,10 +11,13 @@ from prometheus_client import REGISTRY
 from include.tiering.app import open_app
 from include.tiering.app.app import App
 from include.tiering.configs.config_store import ALL_BROKERS
+from include.tiering.copying import copy_batch
+from include.tiering.copying.copy_batch import BatchResult
 from include.tiering.errors import SettingError
 from include.tiering.model.segments import Uuid
 from include.tiering.quotas.metrics import TOPIC_BYTES_IN
 from include.tiering.quotas.topic_quotas import TOPIC_QUOTAS_ENABLE, MeterKind
+from include.tiering.runs.batch import BatchEnd
 from include.tiering.runs.contract import ANYWHERE, Placement
 from include.tiering.settings import TieringSettings, load_settings
 from tests.doubles.archive import RUN_ID, planned_run, settings_of
@@ -123,6 +126,37 @@ def test_partitions_take_turns_by_default(tmp_path, environment, order):
         app.copying.plan("run")
         copied = app.copying.run_batch("run", "run/0").copied
     assert [segment.segment_id.topic_id_partition.topic for segment in copied] == order
+
+
+def test_a_batch_that_runs_reads_the_limits_of_its_transfers_again(tmp_path, monkeypatch):
+    log_dir = BrokerLogDir(tmp_path / "data")
+    read = []
+
+    class ChangedMeanwhile:
+        def __init__(self, *_args, limits_now, **_options):
+            self._limits_now = limits_now
+
+        def run(self) -> BatchResult:
+            read.append(self._limits_now())
+            names = ("tiering.copier.max.transfers", "tiering.copier.total.max.transfers", "queued.max.bytes")
+            app.configs.alter(ALL_BROKERS, dict(zip(names, ("2", "30", "400"), strict=True)), author="test")
+            read.append(self._limits_now())
+            monkeypatch.setattr(app.copying, "_effective", refuse)
+            read.append(self._limits_now())
+            return BatchResult((), (), 0, 0.0, BatchEnd.NO_WORK)
+
+    def refuse():
+        raise SettingError("a later version has stored a value that this one does not accept")
+
+    monkeypatch.setattr(copy_batch, "CopyBatch", ChangedMeanwhile)
+    with open_app(_settings(tmp_path, log_dir.path, {"TIERING_COPIER__MAX__TRANSFERS": "9"})) as app:
+        app.set_up.migrate()
+        app.copying.run_batch("run", "run/0")
+    assert [(each.transfers, each.total_transfers, each.queued_bytes) for each in read] == [
+        (9, 256, -1),
+        (2, 30, 400),
+        (2, 30, 400),
+    ]
 
 
 def _settings(root: Path, log_dir: Path, environment: dict[str, str]):

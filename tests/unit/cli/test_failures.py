@@ -118,11 +118,13 @@ def test_status_shows_the_settings_although_the_database_is_away(run: Run, app: 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_lets_the_copy_end_cleanly_and_report(run: Run, app: FakeApp, number: signal.Signals) -> None:
     alive: list[bool] = []
+    next_time: list[object] = []
 
     def interrupted(parent_alive: Callable[[], bool]) -> None:
         alive.append(parent_alive())
         os.kill(os.getpid(), number)
         alive.append(parent_alive())
+        next_time.extend(map(signal.getsignal, (signal.SIGINT, signal.SIGTERM)))
 
     before = signal.getsignal(number)
     app.on_batch = interrupted
@@ -131,6 +133,7 @@ def test_a_signal_lets_the_copy_end_cleanly_and_report(run: Run, app: FakeApp, n
     result = run("copy", "--topic", "orders")
     assert alive == [True, False]
     assert result.exit_code == 128 + number
-    assert "stopping cleanly" in result.stderr
+    assert "stopping cleanly; interrupt again to stop at once" in result.stderr
+    assert next_time == [signal.SIG_DFL] * 2, "whatever threads wait for"
     assert "1 still planned" in result.stdout
     assert signal.getsignal(number) is before

@@ -98,6 +98,13 @@ class Known(Partial):
     def retention_state(self, partition: TopicIdPartition) -> PartitionRetentionState:
         return PartitionRetentionState()
 
+    @property
+    def selected(self) -> "Known":
+        return self
+
+    def segments_under_way(self, partition: TopicIdPartition) -> Sequence[SegmentRow]:
+        return [row for row in self.list_segments(partition) if not row.metadata.is_finished]
+
     def list_segments(self, partition: TopicIdPartition) -> Sequence[SegmentRow]:
         """One segment per epoch."""
         rows, start = [], 0

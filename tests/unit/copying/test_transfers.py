@@ -1,32 +1,39 @@
 """How many transfers a batch may have in flight."""
 
+import threading
 from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import Future
+from pathlib import Path
 
 import pytest
 
 from include.tiering.clock import SystemClock
+from include.tiering.copying.copy_segment import CopiedSegment
 from include.tiering.copying.transfers import (
     BATCH_BOUND,
     BUSY_CORES,
+    KNOWN_SECONDS,
     PARTITION_BOUND,
     RECOVERY_SECONDS,
     WINDOW_SECONDS,
     InFlight,
     LeasedPartition,
+    ProcessorUse,
     Settlement,
     Transfer,
     TransferLimit,
 )
+from include.tiering.errors import TieringError
 from include.tiering.kafka.log_dirs.contract import ReplicaId
 from include.tiering.model.ownership import Fence
+from include.tiering.model.segments import RemoteLogSegmentId
 from include.tiering.quotas.contract import Scope, copy_scopes
 from include.tiering.quotas.topic_quotas import Admission
 from include.tiering.runs.batch import CancellationToken, HeldLease
 from include.tiering.runs.contract import Lease, PlannedSegment
 from tests.doubles.manual_clock import ManualClock
-from tests.doubles.segments import partition_of
+from tests.doubles.segments import partition_of, uuid
 from tests.doubles.stored_log import CountingLimiter
 
 OF_TOTAL, OF_BROKER, OF_TOPIC = copy_scopes(1, "orders")
@@ -74,6 +81,11 @@ class Growing:
         while self.limit.allows_another(InFlight(transfers, 0, Counter({SENDING: transfers})), slow_downs, None):
             transfers += 1
         return transfers
+
+    def ends(self, busy_seconds: float, idle_seconds: float) -> None:
+        transfer = a_transfer()
+        transfer.use = ProcessorUse(busy_seconds, idle_seconds)
+        self.limit.note_end(transfer)
 
     def allows(
         self, by_quota: Sequence[Scope | None], partition: LeasedPartition | None = None, *, waiting_for_turn: int = 0
@@ -179,9 +191,71 @@ def test_the_limit_may_be_lowered_while_transfers_are_in_flight():
     assert growing.after() == 3
 
 
+@pytest.mark.parametrize(
+    ("busy_seconds", "idle_seconds", "transfers"),
+    [(0.023, 0.007, 2), (0.023, 0.035, 3), (0.023, 0.250, 22), (0.02, -0.001, 2), (0.0, 0.0, 2), (0.0, 0.1, 200_000)],
+)
+def test_transfers_are_useful_that_fill_the_waits_of_one_twice(busy_seconds, idle_seconds, transfers):
+    assert ProcessorUse(busy_seconds, idle_seconds).useful_transfers == transfers
+
+
+def test_a_near_store_gets_no_more_transfers_than_are_useful():
+    growing = Growing.to(8)
+    growing.ends(busy_seconds=0.02, idle_seconds=0.03)
+    assert growing.after() == 3
+    growing.ends(busy_seconds=0.02, idle_seconds=0.0)
+    assert growing.after() == 2
+    assert growing.after(KNOWN_SECONDS * 0.9) == 2
+    assert growing.after(KNOWN_SECONDS * 0.2) == 8  # no transfer has ended for a while: those in flight may be stuck
+    for _ in range(30):
+        growing.ends(busy_seconds=0.01, idle_seconds=0.2)
+    assert growing.after() == 8
+
+
+def test_the_use_of_a_transfer_leaves_out_its_waits_for_the_quota_and_for_its_turn():
+    clock, limiter, before = ManualClock(), CountingLimiter(), Future[CopiedSegment]()
+    transfer = Transfer(PlannedSegment(0, 9, 1000), limiter, Admission(1, "orders", 1000, 10, metered=False))
+    before.set_result(CopiedSegment(RemoteLogSegmentId(partition_of(), uuid(1)), 0, 9, 1000, 1200))
+    with transfer.noting_use(clock):
+        clock.advance(5.0)
+        clock.used_seconds += 2.0
+        limiter.waited_seconds = 1.0
+        transfer.wait_for_turn(before, clock, lambda: clock.advance(0.5))
+    assert transfer.use == ProcessorUse(busy_seconds=2.0, idle_seconds=2.0)
+
+
+def test_the_use_of_a_transfer_that_fails_is_not_noted():
+    transfer = a_transfer()
+    with pytest.raises(TieringError), transfer.noting_use(ManualClock()):
+        raise TieringError("refused")
+    assert transfer.use is None
+
+
 def test_the_clock_of_this_host_counts_the_time_of_its_processes():
     clock = SystemClock()
     before = clock.process_seconds()
     while clock.process_seconds() == before:
         sum(range(10_000))
     assert clock.process_seconds() > before
+
+
+def test_the_clock_of_this_host_counts_the_time_of_the_calling_thread():
+    clock = SystemClock()
+    before, process_before = clock.thread_seconds(), clock.process_seconds()
+    while clock.process_seconds() - process_before < 0.05:
+        sum(range(10_000))
+    ran = clock.thread_seconds() - before
+    assert 0.04 < ran < 60
+    of_others = []
+    thread = threading.Thread(target=lambda: of_others.append(clock.thread_seconds()))
+    thread.start()
+    thread.join()
+    assert of_others[0] < before + ran
+
+
+def test_without_the_times_of_the_host_the_clock_counts_what_the_thread_ran(monkeypatch):
+    monkeypatch.setattr("include.tiering.clock._OF_THIS_THREAD", Path("/proc/thread-self/none"))
+    before = SystemClock().thread_seconds()
+    while SystemClock().thread_seconds() == before:
+        sum(range(10_000))
+    assert SystemClock().thread_seconds() > before

@@ -2,6 +2,7 @@
 
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -13,6 +14,8 @@ from include.tiering.copying.transfers import ENOUGH_WAITING, PARTITION_BOUND, W
 from include.tiering.errors import MetadataUnavailableError, RemoteStorageUnavailableError, SendingStoppedError
 from include.tiering.model.segments import RemoteLogSegmentState
 from include.tiering.quotas.contract import GoOn, Scope, copy_scopes
+from include.tiering.remote_storage.layouts.aiven_form import AivenForm
+from include.tiering.remote_storage.location import open_storage
 from include.tiering.runs.batch import PAUSE_HOLD_SECONDS, BatchEnd, CancellationToken
 from include.tiering.runs.contract import SegmentOutcome
 from tests.doubles.deployment import Crash, crash
@@ -83,14 +86,6 @@ def test_no_further_transfer_begins_while_those_in_flight_have_too_many_bytes(wo
     world.storage = Meeting(world.storage, waits)
     assert len(world.batch(transfers=6, queued_bytes=bound).copied) == 6
     assert world.storage.most_in_flight == most
-
-
-def test_a_batch_gets_its_part_of_the_transfers_of_all_batches(world):
-    world.source.add("orders", segments=6)
-    world.plan()
-    world.storage = Meeting(world.storage, {})
-    assert len(world.batch(transfers=6, total_transfers=1).copied) == 6
-    assert world.storage.most_in_flight == 1
 
 
 def test_other_partitions_are_taken_while_one_is_being_sent(world):
@@ -424,6 +419,37 @@ def test_a_settlement_ends_at_once_in_a_pause_and_the_batch_with_it(world, monke
     begun = time.monotonic()
     assert world.batch(transfers=2, max_seconds=1.0).ended is BatchEnd.TIME_OVER
     assert time.monotonic() - begun < PAUSE_HOLD_SECONDS / 2
+    assert (world.offsets(orders), world.states(orders)) == ([], [STARTED])
+
+
+@dataclass
+class PausedReading(SameLimiter):
+    """The platform is paused while the first bytes are read back."""
+
+    pause: Callable[[], object] = lambda: None
+
+    def fetch(self, broker_id, topic, client=None, **_):
+        self.pause()
+        return super().fetch(broker_id, topic, client)
+
+
+def test_a_settlement_that_reads_a_log_back_ends_in_a_pause(world, monkeypatch):
+    """The log of the whole copy is compressed, so it is read back, under a quota of its own."""
+    world.storage = open_storage(world.store.as_uri(), form=AivenForm(100, compresses=True))
+    orders = world.source.add("orders", segments=1)
+    leave_a_whole_copy(world)
+    world.plan()
+    tokens = held_tokens(monkeypatch)
+
+    def pause() -> None:
+        world.work.pause("orders", author="test")
+        eventually(lambda: tokens[-1].paused, "the pause was noticed")
+
+    world.copy_quotas = PausedReading(world.limiter, pause=pause)
+    checked = list[int]()
+    world.at[CopyStep.VERIFIED, 0] = lambda: checked.append(1)
+    assert world.batch(transfers=2, max_seconds=1.0).ended is BatchEnd.TIME_OVER
+    assert checked == [], "it did not read to the end"
     assert (world.offsets(orders), world.states(orders)) == ([], [STARTED])
 
 

@@ -1,7 +1,8 @@
 """Several transfers in flight while the database, the lease or the batch itself fails: what goes on, and what ends."""
 
 import threading
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 
 import pytest
 from sqlalchemy import select, update
@@ -9,10 +10,12 @@ from sqlalchemy import select, update
 from include.tiering.copying.copy_segment import CopyStep
 from include.tiering.database.schema import leases, topics
 from include.tiering.errors import MetadataUnavailableError
+from include.tiering.quotas.contract import GoOn
 from include.tiering.runs.batch import CancellationToken
 from include.tiering.runs.contract import SegmentOutcome
 from tests.doubles.patience import PATIENCE_SECONDS, eventually
-from tests.unit.copying.test_transfers_in_flight import LATER_ONES, STARTED, THREE, Meeting, held_tokens
+from tests.doubles.quotas import SameLimiter
+from tests.unit.copying.test_transfers_in_flight import LATER_ONES, STARTED, THREE, Meeting, held_tokens, in_a_thread
 
 
 def two_topics(world):
@@ -118,6 +121,65 @@ def test_a_pause_that_begins_right_before_a_transfer_does_not_stop_those_in_flig
     assert asked
     assert [segment.start_offset for segment in result.copied] == [0, 10]
     assert len(tokens) == 1, "under one lease"
+
+
+@dataclass
+class Piecewise(SameLimiter):
+    """Grants pieces of a hundred bytes to each segment. `at_third` is called before the third piece of each."""
+
+    at_third: Callable[[], object] = lambda: None
+    granted: list[int] = field(default_factory=list)
+
+    def copy(self, broker_id, topic, *, go_on):
+        return _Pieces(self, go_on)
+
+
+@dataclass
+class _Pieces:
+    quotas: Piecewise
+    go_on: GoOn
+    pieces: int = 0
+    waited_seconds = 0.0
+    waits_for = None
+
+    def take(self, wanted_bytes):
+        self.pieces += wanted_bytes > 0
+        if self.pieces == 3:
+            self.quotas.at_third()
+        self.go_on()
+        granted = min(wanted_bytes, 100)
+        self.quotas.granted.append(granted)
+        return granted
+
+
+def test_in_a_pause_none_of_the_transfers_in_flight_sends_a_byte(world, monkeypatch):
+    """All four are in the middle of their segments when it begins, and go on after it."""
+    orders = world.source.add("orders", segments=4)
+    world.plan()
+    tokens, waiting, check = held_tokens(monkeypatch), list[object](), CancellationToken.check
+    in_the_middle = threading.Barrier(4)
+
+    def check_paused(self):
+        if self.paused:
+            waiting.append(self)
+        check(self)
+
+    def pause() -> None:
+        if in_the_middle.wait(PATIENCE_SECONDS) == 0:
+            world.work.pause(None, author="test")
+        eventually(lambda: tokens[0].paused, "the pause was noticed")
+
+    world.copy_quotas = Piecewise(world.limiter, at_third=pause)
+    monkeypatch.setattr(CancellationToken, "check", check_paused)
+    batch, results = in_a_thread(world, transfers=4)
+    try:
+        eventually(lambda: len(waiting) >= 4, "all wait for the end of the pause")
+        assert world.copy_quotas.granted == [100] * 8
+    finally:
+        world.work.resume(None, author="test")
+        batch.join()
+    assert [segment.start_offset for segment in results[0].copied] == [0, 10, 20, 30]
+    assert len(world.offsets(orders)) == 4
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, ZeroDivisionError])

@@ -182,7 +182,11 @@ COPY = segment_of(ORDERS, 1, 0, 9)
 class OneSegment:
     """Metadata that know of an abandoned copy alone."""
 
-    def list_segments(self, _partition: object) -> list[SegmentRow]:
+    @property
+    def selected(self) -> "OneSegment":
+        return self
+
+    def segments_with_ids(self, _partition: object, _ids: object) -> list[SegmentRow]:
         return [SegmentRow(COPY, Verdict.NONE, None)]
 
 

@@ -17,6 +17,7 @@ from include.tiering.model.ownership import TopicOwner
 from include.tiering.model.segments import RemoteLogSegmentMetadata, TopicIdPartition, Uuid, Verdict
 from include.tiering.runs.contract import Lease
 from include.tiering.runs.deletion_run import PlannedExpiration
+from include.tiering.segments.selected_segments import OldestSegments
 from include.tiering.segments.topics import TopicLifecycleState
 from tests.doubles.databases import migrated_database
 from tests.doubles.deployment import Deployment
@@ -355,13 +356,16 @@ def test_what_brokers_have_is_read_once_and_after_the_segments(world, monkeypatc
     world.retentions["orders"] = TopicRetention(retention_ms=0)
     reads: list[str] = []
     rows = world.metadata.list_segments(ORDERS)
-    answers = {"segments": rows, "held": {rows[0].metadata.remote_log_segment_id.id}}
+    answers = {"segments": tuple(rows), "held": {rows[0].metadata.remote_log_segment_id.id}}
 
     def answer(name: str) -> Any:
         reads.append(name)
         return answers[name]
 
-    monkeypatch.setattr(world.metadata, "list_segments", lambda _: answer("segments"))
+    def oldest_segments(*_: object, **__: object) -> OldestSegments:
+        return OldestSegments(answer("segments"), None)
+
+    monkeypatch.setattr(world.metadata.selected, "oldest_segments", oldest_segments)
     planner = replace(world.planner, held=lambda _: answer("held"))
     plan = planner.plan("run", [ORDERS], None, now_ms=NOW_MS)
     assert (reads, [wait.reason for wait in plan.waiting]) == (["segments", "held"], [Waits.PUBLISHED])

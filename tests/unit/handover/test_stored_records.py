@@ -56,7 +56,9 @@ class Storage(Partial):
         self.logs: dict[RemoteLogSegmentMetadata, bytes] = {}
         self.fetched: list[int] = []
 
-    def fetch_log_segment(self, metadata: RemoteLogSegmentMetadata, *, limiter: ByteLimiter) -> Iterator[bytes]:
+    def fetch_log_segment(
+        self, metadata: RemoteLogSegmentMetadata, *, limiter: ByteLimiter, ranges: int = 1
+    ) -> Iterator[bytes]:
         self.fetched.append(metadata.start_offset)
         log = self.logs[metadata]
         return (log[at : at + 50] for at in range(0, len(log), 50))

@@ -308,6 +308,24 @@ def test_leaders_of_after_the_watch_are_asked_before_retention_goes_back(world):
     assert world.configs == {**OLD_RETENTION, **SWITCHED}
 
 
+def test_retention_goes_back_by_the_last_answer_of_the_leaders(world):
+    """A leader that was elected after the checks, and that was asked for something else, does not know it yet."""
+    world.up_to(HandoverStep.RETENTION)
+    told, act = [], world.brokers.after_call
+
+    def answered(name):
+        act(name)
+        if name == "partition_offsets":
+            told.append([world.brokers.partition(TOPIC_ID, one.partition).latest_tiered for one in world.partitions])
+            elect_again(world)
+
+    world.brokers.after_call = answered
+    world.carry_on(until=HandoverStep.RETENTION)
+    assert world.handover.step is HandoverStep.LOCAL_RETENTION
+    assert told
+    assert None not in told[-1]
+
+
 def test_what_is_below_the_log_start_need_not_be_known(world):
     world.up_to(HandoverStep.RETENTION)
     elect_again(world)

@@ -12,8 +12,9 @@ from include.tiering.copying.plan import CopyPlan, HeldBack, HeldBackPartition
 from include.tiering.copying.report import CopyRun, present_copy, present_plan, present_scan
 from include.tiering.expiration import report as delete_records
 from include.tiering.expiration import report as expire
-from include.tiering.expiration.plan import Truncation, WaitingPartition, Waits
+from include.tiering.expiration.plan import WaitingPartition, Waits
 from include.tiering.expiration.report import ExpireRun, present_expire
+from include.tiering.expiration.truncation import Truncation
 from include.tiering.model.histories import OffsetRange
 from include.tiering.model.ownership import StoreMarker
 from include.tiering.model.segments import Verdict, VerdictTotal

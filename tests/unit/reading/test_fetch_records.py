@@ -22,11 +22,13 @@ from include.tiering.model.segments import (
 from include.tiering.quotas.contract import (
     NAMELESS_CLIENT,
     ByteLimiter,
+    GoOn,
     QuotaKind,
     QuotaLevel,
     QuotasInForce,
     ReadAdmission,
     Scope,
+    keep_on,
 )
 from include.tiering.quotas.fetch_admission import FetchAdmission
 from include.tiering.reading.fetch import (
@@ -57,7 +59,7 @@ class OneLimiter(Partial):
         self.ledger = MemoryLedgerStore()
         self.clock = ManualClock()
 
-    def fetch(self, broker_id: int, topic: str, client: str | None = None) -> ByteLimiter:
+    def fetch(self, broker_id: int, topic: str, client: str | None = None, *, go_on: GoOn = keep_on) -> ByteLimiter:
         self.asked.append((broker_id, topic, client))
         return self.limiter
 
@@ -313,7 +315,9 @@ class Remote(Partial):
     def divergences(self, partition: TopicIdPartition) -> tuple[Divergence, ...]:
         return self._divergences
 
-    def fetch_log_segment(self, metadata: RemoteLogSegmentMetadata, *, limiter: ByteLimiter) -> Iterator[bytes]:
+    def fetch_log_segment(
+        self, metadata: RemoteLogSegmentMetadata, *, limiter: ByteLimiter, ranges: int = 1
+    ) -> Iterator[bytes]:
         yield bytes(metadata.segment_size_bytes)
 
 

@@ -29,12 +29,14 @@ def test_either_a_wrong_size_or_a_wrong_checksum_is_enough(
 ) -> None:
     metadata = SimpleNamespace(segment_size_bytes=size_bytes, remote_log_segment_id="orders-0:1")
     row: Any = SimpleNamespace(metadata=metadata, log_crc32c=crc32c)
-    storage: Any = SimpleNamespace(fetch_log_segment=lambda _metadata, *, limiter: iter((CONTENT[:4], CONTENT[4:])))
+    storage: Any = SimpleNamespace(
+        fetch_log_segment=lambda _metadata, *, limiter, ranges: iter((CONTENT[:4], CONTENT[4:]))
+    )
     limiter: Any = None
     final = tmp_path / "00000000000000000000.log"
     if expected is None:
-        assert files._fetch_log(row, final, storage, limiter).read_bytes() == CONTENT
+        assert files._fetch_log(row, final, storage, limiter, 1).read_bytes() == CONTENT
     else:
         with pytest.raises(RemoteChecksumError, match=expected):
-            files._fetch_log(row, final, storage, limiter)
+            files._fetch_log(row, final, storage, limiter, 1)
         assert not final.exists()

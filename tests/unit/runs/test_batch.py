@@ -1,6 +1,7 @@
 """The heartbeat of a batch, and its cancellation token."""
 
 import threading
+from functools import partial
 
 import pytest
 
@@ -36,6 +37,17 @@ class Work(Partial):
 
     def report_progress(self, progress: BatchProgress) -> None:
         return None
+
+
+def a_lease(topic: str, number: int) -> Lease:
+    partition = TopicIdPartition(Uuid(bytes(15) + b"1"), number, topic)
+    return Lease(
+        run_id="run",
+        batch_id="run/0",
+        fence=Fence(partition, 1),
+        expires_at_ms=30_000,
+        replica_id=ReplicaId(partition, 1, ""),
+    )
 
 
 def stop_reason_after(error: Exception) -> str | None:
@@ -76,20 +88,50 @@ def test_a_lease_that_was_taken_right_before_the_store_went_away_is_not_renewed(
     heartbeat = BatchHeartbeat(
         work, cancellation, clock, identity=identity, lease_ms=lease_ms, parent_alive=lambda: True
     )
-    partition = TopicIdPartition(Uuid(bytes(15) + b"1"), 0, "orders")
-    lease = Lease(
-        run_id="run",
-        batch_id="run/0",
-        fence=Fence(partition, 1),
-        expires_at_ms=lease_ms,
-        replica_id=ReplicaId(partition, 1, ""),
-    )
     heartbeat.beat()
     with pytest.raises(MetadataUnavailableError):
-        heartbeat.claim(lambda: lease)
+        heartbeat.claim(lambda: a_lease("orders", 0))
     clock.advance(lease_ms / 1000)
     heartbeat.beat()
     assert renewed == []
+
+
+def test_a_pause_is_noticed_while_the_leases_of_many_partitions_are_renewed_slowly(clock, cancellation):
+    """Of 48 leases that are due at once, as a batch may hold, each takes a tenth of a second to renew."""
+    lease_ms, began_s, late = 30_000, clock.monotonic(), list[float]()
+
+    class Slow(Partial):
+        pauses_at: float | None = None
+
+        def paused_topics(self) -> frozenset[str]:
+            return (
+                frozenset() if self.pauses_at is None or clock.monotonic() < self.pauses_at else frozenset(["orders"])
+            )
+
+        def renew(self, lease: Lease, *, lease_ms: int) -> Lease:
+            clock.advance(0.1)
+            if self.pauses_at is not None and not held[0].token.paused:
+                late.append(clock.monotonic() - self.pauses_at)
+            return lease
+
+        def report_progress(self, progress: BatchProgress) -> None:
+            return None
+
+    work = Slow()
+    identity = BatchProgress("run", "run/0", None, "host", 1, "", 0, 0, 0.0, False)
+    heartbeat = BatchHeartbeat(
+        work, cancellation, clock, identity=identity, lease_ms=lease_ms, parent_alive=lambda: True
+    )
+    claimed = [heartbeat.claim(partial(a_lease, "orders", number)) for number in range(48)]
+    held = [each for each in claimed if each is not None]
+    clock.advance(lease_ms / 3000)
+    work.pauses_at = clock.monotonic() + 0.2
+    heartbeat.beat()
+    assert max(late) <= 0.6
+    assert clock.monotonic() - began_s < lease_ms / 1000, "and none was lost meanwhile"
+    for each in held:
+        each.token.set_paused(False)
+        each.token.check()
 
 
 # The token is cancelled on stop, on a lost lease, and on a pause that lasts.

@@ -77,6 +77,7 @@ DEFAULTS = {
     "remote.log.manager.fetch.quota.window.size.seconds": "1",
     "tiering.topic.quotas.enable": "false",
     "remote.log.reader.threads": "10",
+    "tiering.read.max.segments": "16",
     "tiering.expiration.max.share": "0.2",
     "tiering.expiration.min.bytes": "1073741824",
     "tiering.expiration.total.max.bytes": "1073741824",

@@ -1,6 +1,7 @@
 """What a Spark task that measures segments hands over: a measure, a segment whose key is missing, or an error."""
 
 import json
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -24,13 +25,11 @@ def test_a_segment_whose_key_is_missing_does_not_stop_the_others(
         partition.rows[0], previous=None, storage=partition.storage, limiter=UnlimitedBytes(), depth=Depth.SHALLOW
     )
     locked = LockedSegment("an id", "it is encrypted for key pair 'nobody'")
-    found = iter([locked, None, measure, RemoteStorageUnavailableError("away")])
 
-    def next_found(*_: object) -> object:
-        one = next(found)
-        if isinstance(one, Exception):
-            raise one
-        return one
+    def measure_all(wanted: Sequence[Any]) -> Iterator[Any]:
+        assert len(wanted) == 4
+        yield from (locked, measure)
+        raise RemoteStorageUnavailableError("away")
 
     class App(SimpleNamespace):
         def __enter__(self) -> "App":
@@ -39,9 +38,8 @@ def test_a_segment_whose_key_is_missing_does_not_stop_the_others(
         def __exit__(self, *_: object) -> None:
             """Nothing is open."""
 
-    monkeypatch.setattr(module, "measure_planned", next_found)
     monkeypatch.setattr(module, "load_settings", lambda config: None)
-    monkeypatch.setattr(module, "open_app", lambda settings: App(verification=SimpleNamespace(measurer=None)))
+    monkeypatch.setattr(module, "open_app", lambda settings: App(verification=SimpleNamespace(measure_all=measure_all)))
     planned: list[Any] = [None] * 4
     rows = [row for batch in module._measured(planned, None) for row in batch.to_pylist()]
     assert LockedSegment(**json.loads(rows[0]["locked"])) == locked

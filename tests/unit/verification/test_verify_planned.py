@@ -1,6 +1,7 @@
 """A planned run: group by group, wherever the measures come from, and on again after whatever stopped it."""
 
 import dataclasses
+import threading
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ import pytest
 
 from include.tiering.errors import RemoteStorageUnavailableError, SegmentKeyError, StoreInDoubtError
 from include.tiering.model.segments import Depth, RemoteLogSegmentId, RemoteLogSegmentState, TopicIdPartition, Verdict
-from include.tiering.quotas.contract import UnlimitedBytes
+from include.tiering.quotas.contract import GoOn, UnlimitedBytes, keep_on
 from include.tiering.segments.contract import QualityResult, Verification
 from include.tiering.verification import verify_planned as module
 from include.tiering.verification.measures import SegmentMeasure
@@ -48,13 +49,16 @@ class CountedQuotas(NoQuotas):
 
     def __init__(self) -> None:
         self.charged_bytes = 0
+        self.lock = threading.Lock()
 
-    def fetch(self, broker_id: int, topic: str, client: str | None = None) -> UnlimitedBytes:
+    def fetch(self, broker_id: int, topic: str, client: str | None = None, *, go_on: GoOn = keep_on) -> UnlimitedBytes:
         quotas = self
 
         class Counted(UnlimitedBytes):
             def take(self, wanted_bytes: int) -> int:
-                quotas.charged_bytes += wanted_bytes
+                go_on()
+                with quotas.lock:
+                    quotas.charged_bytes += wanted_bytes
                 return wanted_bytes
 
         return Counted()

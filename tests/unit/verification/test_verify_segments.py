@@ -168,12 +168,12 @@ def test_nothing_follows_what_is_about_to_expire(partition: CopiedPartition) -> 
 
 
 def test_nothing_follows_what_began_to_expire_meanwhile(partition: CopiedPartition) -> None:
-    """The log start is raised before anything goes, so it is read after the segments are listed."""
+    """The log start is raised before anything goes, so it is read after the predecessor."""
 
     class ExpiresMeanwhile(MemoryMetadata):
-        def list_segments(self, *args, **kwargs):
+        def finished_before(self, row):
             self.state = PartitionRetentionState(log_start_offset=partition.rows[2].metadata.start_offset)
-            return super().list_segments(*args, **kwargs)
+            return super().finished_before(row)
 
     assert verify(ExpiresMeanwhile([partition.rows[0], partition.rows[2]]), partition).failed == ()
 

@@ -30,6 +30,16 @@ from include.tiering.database.schema.base import (
 
 _PARTITION: Final = ["cluster_id", "topic_id", "partition"]
 
+
+def _partial(name: str, *columns: str, where: str) -> Index:
+    """Return an index of the rows with this condition.
+
+    SQLite uses it only for statements that have the same condition with its values in the text, as in
+    `segments.sql_rows`.
+    """
+    return Index(name, *columns, sqlite_where=text(where), postgresql_where=text(where))
+
+
 topics: Final = Table(
     "topics",
     metadata,
@@ -130,30 +140,28 @@ segments: Final = Table(
     UniqueConstraint(*_PARTITION, "segment_id", name="uq_segments_id"),
     ForeignKeyConstraint(_PARTITION, [f"partitions.{name}" for name in _PARTITION]),
     Index("ix_segments_offset", *_PARTITION, "start_offset"),
+    # Without tombstones, which lie where a log begins and may be more than the segments that are left of it.
+    _partial("ix_segments_start", *_PARTITION, "start_offset", "segment_key", "size_bytes", "state", where="state = 1"),
+    _partial("ix_segments_end", *_PARTITION, "end_offset", "history", where="state = 1"),
+    _partial("ix_segments_timestamp", *_PARTITION, "max_timestamp_ms", "start_offset", where="state = 1"),
+    _partial("ix_segments_under_way", *_PARTITION, "start_offset", where="state IN (0, 2)"),
     Index("ix_segments_run", "cluster_id", "run_id"),
     Index("ix_segments_verdict", "cluster_id", "state", "verdict", "verdict_at_ms", "size_bytes"),
     Index("ix_segments_delete_started", "cluster_id", "delete_started_at_ms"),
-    Index(
-        "ix_segments_tombstones",
-        "cluster_id",
-        "deleted_at_ms",
-        sqlite_where=text("deleted_at_ms IS NOT NULL"),
-        postgresql_where=text("deleted_at_ms IS NOT NULL"),
-    ),
-    Index(
-        "ix_segments_of_brokers",
-        "cluster_id",
-        "topic_id",
-        "state",
-        sqlite_where=text("origin = 'broker'"),
-        postgresql_where=text("origin = 'broker'"),
-    ),
-    Index(
+    _partial("ix_segments_tombstones", "cluster_id", "deleted_at_ms", where="deleted_at_ms IS NOT NULL"),
+    _partial("ix_segments_of_brokers", "cluster_id", "topic_id", "state", where="origin = 'broker'"),
+    _partial("ix_segments_brokers_sizes", *_PARTITION, "state", "size_bytes", where="origin = 'broker'"),
+    _partial(
         "ix_segments_behind_brokers",
         "cluster_id",
         "topic_id",
-        sqlite_where=text("origin = 'platform' AND broker_state > state"),
-        postgresql_where=text("origin = 'platform' AND broker_state > state"),
+        where="origin = 'platform' AND broker_state > state",
+    ),
+    _partial(
+        "ix_segments_known_to_brokers",
+        *_PARTITION,
+        "segment_id",
+        where="origin = 'platform' AND broker_state < 3",
     ),
     sqlite_autoincrement=True,
     comment="remote log segments in every state; DELETE_SEGMENT_FINISHED is a tombstone",

@@ -8,7 +8,8 @@ payload_signing_enabled False            over plain http botocore would read the
                                          http does not encrypt
 no Expect: 100-continue                  it costs one more round trip per object
 path style if an endpoint is set         names such as bucket.host may not resolve
-standard retries, bounded                a body can be rewound and is charged again; retries must end
+standard retries, bounded                a body can be rewound and is charged again; retries must end. Each request
+                                         has its own bound (`OwnRetries`)
 no validation of parameters              all arguments are built and typed here; validation takes 3 % of the time of a
                                          small request
 classic client, never CRT                CRT ignores an endpoint that is set, and accepts no rate-limited body
@@ -120,6 +121,7 @@ def _client_of(
         ),
     )
     client.meta.events.register_last("before-call.s3", _drop_expect)
+    OwnRetries(client, max_attempts)
     return client
 
 
@@ -285,6 +287,42 @@ class SlowDowns:
         status = parsed.get("ResponseMetadata", {}).get("HTTPStatusCode")
         if status in (429, 503) or parsed.get("Error", {}).get("Code") in _SLOW_DOWN:
             self.count += 1
+
+
+_PASSING_STATUS: Final = (500, 502, 503, 504)
+_FIRST_RETRY_SECONDS: Final = 0.05
+_FIRST_SLOW_DOWN_SECONDS: Final = 1.0
+_LONGEST_RETRY_SECONDS: Final = 20.0
+
+
+class OwnRetries:
+    """Lets each request have all of its tries, however many requests of the same client fail.
+
+    botocore bounds the retries of a client, too: it stops after 35 (100 to SlowDown) that did not help. Of 16 requests
+    side by side each has 2 of them, so a store that fails for half a second would end what it does not end for a single
+    request. This handler comes after botocore's: it decides only where that one decided not to retry.
+    """
+
+    def __init__(self, client: BaseClient, max_attempts: int) -> None:
+        self._max_attempts = max_attempts
+        client.meta.events.register_last("needs-retry.s3", self._seconds)
+
+    def _seconds(
+        self,
+        attempts: int,
+        response: tuple[Any, dict[str, Any]] | None = None,
+        caught_exception: Exception | None = None,
+        **_: object,
+    ) -> float | None:
+        """Return how long to wait before the next try; None: there is none."""
+        parsed = {} if response is None else response[1]
+        status = parsed.get("ResponseMetadata", {}).get("HTTPStatusCode")
+        is_slow_down = parsed.get("Error", {}).get("Code") in _SLOW_DOWN
+        is_broken = isinstance(caught_exception, (BotoConnectionError, HTTPClientError))
+        if attempts >= self._max_attempts or not (is_slow_down or is_broken or status in _PASSING_STATUS):
+            return None
+        first_seconds = _FIRST_SLOW_DOWN_SECONDS if is_slow_down else _FIRST_RETRY_SECONDS
+        return min(first_seconds * 2.0 ** (attempts - 1), _LONGEST_RETRY_SECONDS) / 2
 
 
 def is_retriable_code(code: str) -> bool:

@@ -1,0 +1,247 @@
+"""Read from a store with several requests at the same time, for callers that need the results in order.
+
+A store is tens of milliseconds away, and gives one connection a bounded rate: a process that waits for each response
+uses little of both. Two kinds of work go side by side:
+
+    segments    each is read as if it were alone, so they cost no further request, and about 4 MiB of memory each
+    ranges      of one log. They cost a request for each `RANGE_BYTES`, and the bytes that arrived are held until those
+                before them were taken. So a log is read in ranges only while fewer than `MOST_RANGES` segments are
+                read, and a process holds at most `MOST_RANGES` x `RANGE_BYTES` (64 MiB) of them, whatever it reads
+
+Every byte is charged to the fetch quota before it is read, as in a sequential read. Bytes arrive in order, and an error
+is raised where a sequential read would raise it: behind all bytes, or all results, before it. Then no further read
+begins. Those under way end at their next grant, within one block, and nobody waits for them: the store may not answer.
+
+More reads help only until something else is the limit. So they begin `BEGIN_SECONDS` apart, and none begins while
+
+    the process uses `BUSY_CORES`              Python code runs in one thread at a time: others only cost CPU
+    `ENOUGH_WAITING` of them wait for a quota  these use it to the full; and what the buffers of a connection hold was
+                                               sent before it was charged
+"""
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from functools import partial
+from queue import SimpleQueue
+from typing import Final, Protocol, TypeVar
+
+from include.tiering.clock import SystemClock
+from include.tiering.errors import SendingStoppedError, TieringError
+from include.tiering.quotas.contract import ByteLimiter, GoOn, Scope, keep_on
+from include.tiering.units import MIB
+
+RANGE_BYTES: Final = 16 * MIB
+MOST_RANGES: Final = 4
+BEGIN_SECONDS: Final = 0.03
+BUSY_CORES: Final = 0.8
+ENOUGH_WAITING: Final = 2
+_QUOTA_SECONDS: Final = 0.05
+
+
+@dataclass(slots=True, eq=False)
+class Reading:
+    """What a task is told, and what it tells, about its read.
+
+    Attributes:
+        go_on: raises SendingStoppedError when the result is no longer wanted.
+        ranges: how many ranges of a log the task may read at the same time.
+        limiter: set by the task: what paces its bytes.
+    """
+
+    go_on: GoOn = keep_on
+    ranges: int = 1
+    limiter: ByteLimiter | None = None
+
+    @property
+    def waits_for_quota(self) -> bool:
+        return self.limiter is not None and self.limiter.waits_for is not None
+
+
+_CLOCK: Final = SystemClock()
+_T = TypeVar("_T")
+Task = Callable[[Reading], _T]
+"""Something to do in a thread."""
+
+
+class ReadRange(Protocol):
+    """`ObjectStore.read`: reads bytes `first` to `last` (both inclusive) of an object, in blocks."""
+
+    def __call__(self, key: str, first: int, last: int, *, limiter: ByteLimiter) -> Iterator[bytes]: ...
+
+
+def ranges_of_each(logs: int) -> int:
+    """Return how many ranges of each log may be read at the same time, if so many logs are."""
+    return max(1, MOST_RANGES // max(1, logs))
+
+
+def plan_ranges(first: int, last: int, at_once: int) -> tuple[tuple[int, int], ...]:
+    """Split bytes `first` to `last` (both inclusive) into ranges of about equal size, none above `RANGE_BYTES`.
+
+    One range is the result if `at_once`, the number of ranges that may be read at the same time, is 1.
+    """
+    size_bytes = last + 1 - first
+    count = 1 if at_once <= 1 else max(1, -(-size_bytes // RANGE_BYTES))
+    bounds = [first + number * size_bytes // count for number in range(count + 1)]
+    return tuple((bounds[number], bounds[number + 1] - 1) for number in range(count))
+
+
+def read_ranges(
+    read: ReadRange, key: str, first: int, last: int, *, limiter: ByteLimiter, at_once: int
+) -> Iterator[bytes]:
+    """Yield bytes `first` to `last` (both inclusive) in order, from up to `at_once` ranges that are read together.
+
+    Raises:
+        TieringError: what `read` raised, behind the bytes that it yielded before.
+    """
+    planned = plan_ranges(first, last, at_once)
+    if len(planned) == 1:
+        yield from read(key, first, last, limiter=limiter)
+        return
+    one_at_a_time = threading.Lock()
+    tasks = [partial(_read_whole, partial(read, key, *each), limiter, one_at_a_time) for each in planned]
+    for found in in_order(tasks, at_once=at_once, ahead=at_once):
+        while found.blocks:
+            yield found.blocks.popleft()
+        if found.error is not None:
+            raise found.error
+
+
+@dataclass(frozen=True, slots=True)
+class _Range:
+    """The blocks of a range, and the error after them if it could not be read to its end."""
+
+    blocks: deque[bytes]
+    error: TieringError | None
+
+
+def _read_whole(
+    read: Callable[..., Iterator[bytes]], limiter: ByteLimiter, lock: threading.Lock, reading: Reading
+) -> _Range:
+    reading.limiter = _SharedLimiter(limiter, lock, reading.go_on)
+    blocks: deque[bytes] = deque()
+    try:
+        blocks.extend(read(limiter=reading.limiter))
+    except TieringError as error:
+        return _Range(blocks, error)
+    return _Range(blocks, None)
+
+
+class _SharedLimiter:
+    """Gives the grants of one limiter to several threads, one after another: a limiter is for one thread at a time."""
+
+    def __init__(self, limiter: ByteLimiter, lock: threading.Lock, go_on: GoOn) -> None:
+        self._limiter = limiter
+        self._lock = lock
+        self._go_on = go_on
+
+    @property
+    def waited_seconds(self) -> float:
+        return self._limiter.waited_seconds
+
+    @property
+    def waits_for(self) -> Scope | None:
+        return self._limiter.waits_for
+
+    def take(self, wanted_bytes: int) -> int:
+        with self._lock:
+            self._go_on()
+            return self._limiter.take(wanted_bytes)
+
+
+def in_order(tasks: Sequence[Task[_T]], *, at_once: int, ahead: int) -> Iterator[_T]:
+    """Run tasks in up to `at_once` threads, and yield their results in the order of the tasks.
+
+    At most `ahead` tasks have begun, or wait for a thread, whose results were not taken yet. After a task has failed no
+    later one begins, and its error is raised in its place. With `at_once` 1 all run in the caller's thread.
+    """
+    most = min(at_once, len(tasks))
+    ranges = min(at_once, ranges_of_each(most))
+    if most <= 1:
+        for task in tasks:
+            yield task(Reading(ranges=ranges))
+        return
+    pending: deque[Future[_T]] = deque()
+    with _Threads(most, ranges) as threads:
+        for task in tasks:
+            pending.append(threads.submit(task))
+            if len(pending) >= ahead:
+                yield pending.popleft().result()
+        while pending:
+            yield pending.popleft().result()
+
+
+class _Threads:
+    """Threads that nobody joins, not even the interpreter at its end, as it joins those of a ThreadPoolExecutor."""
+
+    def __init__(self, most: int, ranges: int) -> None:
+        self._most = most
+        self._ranges = ranges
+        self._started = 0
+        self._growing = threading.Lock()
+        self._measured_at, self._used_seconds = _CLOCK.monotonic(), _CLOCK.process_seconds()
+        self._running: list[Reading] = []
+        self._queue: SimpleQueue[Callable[[], bool] | None] = SimpleQueue()
+        self._ended = threading.Event()
+        self._failed = threading.Event()
+
+    def __enter__(self) -> "_Threads":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        for _each in range(self._started):
+            self._queue.put(None)
+
+    def submit(self, task: Task[_T]) -> Future[_T]:
+        """Let a thread run the task as soon as one is free; tasks begin in order."""
+        future: Future[_T] = Future()
+        self._queue.put(partial(self._run, task, future))
+        if self._started < self._most:
+            waits = self._started > 0
+            threading.Thread(target=self._work, args=(waits,), name=f"read-{self._started}", daemon=True).start()
+            self._started += 1
+        return future
+
+    def _work(self, waits: bool) -> None:
+        while waits and not self._ended.wait(BEGIN_SECONDS) and not self._may_grow():
+            """Another thread is not of use yet."""
+        # A task that was taken from the queue is run in any case: it may precede the one that has failed meanwhile.
+        while not self._failed.is_set() and (run := self._queue.get()) is not None and not self._ended.is_set():
+            if not run():
+                self._failed.set()
+
+    def _may_grow(self) -> bool:
+        """Return whether one more thread may begin: True at most once in `BEGIN_SECONDS`."""
+        with self._growing:
+            now, used_seconds = _CLOCK.monotonic(), _CLOCK.process_seconds()
+            seconds = now - self._measured_at
+            if seconds < BEGIN_SECONDS:
+                return False
+            used_cores = (used_seconds - self._used_seconds) / seconds
+            self._measured_at, self._used_seconds = now, used_seconds
+            return used_cores < BUSY_CORES
+
+    def _run(self, task: Task[_T], future: Future[_T]) -> bool:
+        """Run one task; return whether it succeeded. Nobody waits for one that does not begin any more."""
+        while sum(each.waits_for_quota for each in list(self._running)) >= ENOUGH_WAITING and not self._ended.is_set():
+            self._ended.wait(_QUOTA_SECONDS)
+        if self._ended.is_set():
+            return False
+        reading = Reading(self._go_on, self._ranges)
+        self._running.append(reading)
+        try:
+            result = task(reading)
+        except BaseException as error:  # noqa: BLE001 - the caller's thread raises it
+            future.set_exception(error)
+            return False
+        finally:
+            self._running.remove(reading)
+        future.set_result(result)
+        return True
+
+    def _go_on(self) -> None:
+        if self._ended.is_set():
+            raise SendingStoppedError("the result of this read is no longer wanted")

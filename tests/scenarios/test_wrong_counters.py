@@ -1,0 +1,48 @@
+"""The size counters of a database that somebody wrote to beside the platform."""
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from include.tiering.expiration import plan as planning
+from include.tiering.expiration.plan import ExpirationPlan
+from include.tiering.model.segments import RemoteLogSegmentState, Uuid
+from tests.doubles.archive import Archive
+
+pytestmark = pytest.mark.integration
+
+TOO_HIGH = 1 << 40
+
+
+def planned(archive: Archive, run_id: str) -> ExpirationPlan:
+    with archive.open() as app:
+        return app.expiration.plan(run_id)
+
+
+def deleted_by(plan: ExpirationPlan) -> set[Uuid]:
+    return {deletion.segment_id.id for planned in plan.expirations for deletion in planned.deletions}
+
+
+def add_to_counters(archive: Archive, size_bytes: int) -> None:
+    with closing(sqlite3.connect(archive.directory / "metadata.sqlite")) as database, database:
+        state = int(RemoteLogSegmentState.COPY_SEGMENT_FINISHED)
+        database.execute("update size_counters set size_bytes = size_bytes + ? where state = ?", (size_bytes, state))
+
+
+@pytest.mark.parametrize("wrong_by", [0, 40_000, TOO_HIGH])
+def test_a_counter_that_is_too_high_deletes_no_more_than_the_rows_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wrong_by: int
+) -> None:
+    """The log has as many bytes as it may, and 40,000 bytes are more than its oldest segment and what is local."""
+    monkeypatch.setattr(planning, "_FIRST_READ", 4)
+    archive = Archive.of(tmp_path)
+    archive.copy()
+    segments = next(found for partition, found in archive.remote().items() if partition.partition == 0)
+    assert len(segments) > 4
+    assert segments[0].segment_size_bytes < 40_000
+    archive.set(retention_bytes=sum(one.segment_size_bytes for one in segments))
+    assert deleted_by(planned(archive, "right")) == set()
+    add_to_counters(archive, wrong_by)
+    assert deleted_by(planned(archive, "wrong")) == set()

@@ -59,30 +59,23 @@ class AuditOperator(ReaderJobOperator):
     def __init__(self, **kwargs: Any) -> None:
         audit_run_id = "{{ task.audit_run_id(run_id, ti.try_number) }}"
         arguments = ["--output", "{{ task.output_dir }}", "--record", audit_run_id]
-        arguments += ["--parts", "{{ task.parts }}", "--ranges", "{{ task.ranges }}"]
         super().__init__(job="audit.py", arguments=arguments, batch_id=audit_run_id, **kwargs)
 
     @property
     def output_dir(self) -> Path:
         return configuration.audit_dir()
 
-    @property
-    def parts(self) -> int:
-        return configuration.audit_parts()
-
-    @property
-    def ranges(self) -> int:
-        return configuration.audit_ranges()
-
     def audit_run_id(self, dag_run_id: str, try_number: int) -> str:
         return PREFIX + planned_run_id(dag_run_id, try_number)
 
     def execute(self, context: "Context") -> None:
-        """Raise SparkJobError or SparkJobRetriableError."""
+        """Raise SparkJobError, SparkJobRetriableError or SettingError."""
         run_id = self.audit_run_id(context["run_id"], context["ti"].try_number)
         inventory = context["params"][INVENTORY]
+        shares = ["--parts", str(configuration.audit_parts()), "--ranges", str(configuration.audit_ranges())]
+        self.application_args = [*(self.application_args or ()), *shares]
         if inventory:
-            self.application_args = [*(self.application_args or ()), "--inventory", inventory]
+            self.application_args += ["--inventory", inventory]
         try:
             super().execute(context)
         except SparkJobError as error:

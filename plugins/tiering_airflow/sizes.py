@@ -35,24 +35,21 @@ class RemoteLogSizesOperator(ReaderJobOperator):
     repeats_tasks = True
 
     def __init__(self, **kwargs: Any) -> None:
-        arguments = ["--output", "{{ task.output_dir }}", "--ranges", "{{ task.ranges }}"]
+        arguments = ["--output", "{{ task.output_dir }}"]
         super().__init__(job="sizes.py", arguments=arguments, batch_id="sizes-{{ run_id }}", **kwargs)
 
     @property
     def output_dir(self) -> Path:
         return configuration.sizes_dir()
 
-    @property
-    def ranges(self) -> int:
-        return configuration.sizes_ranges()
-
     def execute(self, context: "Context") -> None:
-        """Raise SparkJobError or SparkJobRetriableError; findings do not fail this task."""
+        """Raise SparkJobError, SparkJobRetriableError or SettingError; findings do not fail this task."""
         summary = self.output_dir / "summary.json"
         summary.unlink(missing_ok=True)
         from_storage = context["params"][FROM_STORAGE]
+        self.application_args = [*(self.application_args or ()), "--ranges", str(configuration.sizes_ranges())]
         if from_storage:
-            self.application_args = [*(self.application_args or ()), "--from-storage", from_storage]
+            self.application_args += ["--from-storage", from_storage]
         try:
             super().execute(context)
         except SparkJobError as error:

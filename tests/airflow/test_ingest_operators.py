@@ -194,17 +194,18 @@ def test_a_recount_without_findings_leaves_numbers(monkeypatch, tmp_path) -> Non
     assert "--from-storage" not in job.arguments
 
 
-def test_a_size_job_has_the_ranges_of_the_airflow_option(monkeypatch: pytest.MonkeyPatch) -> None:
-    operator = RemoteLogSizesOperator(task_id="sizes")
-    assert operator.repeats_tasks
-    assert list(operator.application_args or ())[2:4] == ["--ranges", "{{ task.ranges }}"]
-    assert operator.ranges == 8
-    monkeypatch.setenv("AIRFLOW__TIERING__SIZES_RANGES", "64")
-    assert operator.ranges == 64
+@pytest.mark.usefixtures("observed")
+def test_a_size_job_has_the_ranges_of_the_airflow_option(monkeypatch, tmp_path) -> None:
+    assert RemoteLogSizesOperator.repeats_tasks
+    job = _Job(NOTHING_FOUND)
+    for ranges in ("8", "64"):
+        _run(job, monkeypatch, tmp_path)
+        assert job.arguments[job.arguments.index("--ranges") + 1] == ranges
+        monkeypatch.setenv("AIRFLOW__TIERING__SIZES_RANGES", "64")
     for wrong in ("0", "-1", "many", "1.5"):
         monkeypatch.setenv("AIRFLOW__TIERING__SIZES_RANGES", wrong)
         with pytest.raises(SettingError, match=r"sizes_ranges is '.*': give a number of 1 or more"):
-            _ = operator.ranges
+            _run(job, monkeypatch, tmp_path)
 
 
 @pytest.mark.usefixtures("observed")

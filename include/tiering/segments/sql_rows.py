@@ -10,12 +10,13 @@ bounds the memory of the reader.
 each of its leader epochs and once under `PARTITION_TOTAL`. Tombstones do not count.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy import Connection, Engine, Row, Select, and_, bindparam, case, func, insert, or_, select, update
+from sqlalchemy.exc import DBAPIError
 
 from include.tiering.database.event_log import EventKind, record_event
 from include.tiering.database.schema import (
@@ -208,13 +209,24 @@ def pages_of(
     )
     for keys in _cut(key_range, page_keys):
         with reading(engine) as connection:
-            result = connection.execute(page, {"first_key": keys.first_key, "last_key": keys.last_key})
-            # Rows of SQLAlchemy take as long again as reading does; these columns need none of its conversions.
-            cursor: Any = result.cursor
-            rows = cursor.fetchall()
-            result.close()
+            rows = _driver_rows(connection, page, {"first_key": keys.first_key, "last_key": keys.last_key})
         if rows:
             yield rows
+
+
+def _driver_rows(connection: Connection, query: Select[Any], parameters: Mapping[str, Any]) -> Sequence[Any]:
+    """Return the driver's own tuples: to make rows of SQLAlchemy of them takes as long again as reading does."""
+    result = connection.execute(query, parameters)
+    cursor: Any = result.cursor
+    driver: Any = connection.dialect.loaded_dbapi
+    try:
+        rows: Sequence[Any] = cursor.fetchall()
+    except driver.Error as error:
+        # SQLAlchemy translates the driver's errors only while it makes rows of its own.
+        raise DBAPIError.instance(None, None, error, driver.Error, dialect=connection.dialect) from error
+    finally:
+        result.close()
+    return rows
 
 
 def _cut(key_range: KeyRange, width: int) -> Iterator[KeyRange]:

@@ -4,12 +4,13 @@ A batch that a Python task returns to Spark becomes rows of the JVM, which cost 
 writes its batches as columns instead, and returns the name of the file. Memory holds one row group, whatever a piece
 of work holds. The directory must be the same one on the driver's host and on the executors'.
 
-Names end with the id of the attempt, and only the names that successful attempts return are read. So a task that is
-repeated, or a lost executor that goes on writing, adds no row.
+Names have the id of the job and of the attempt, and only the names that successful attempts return are read. So a task
+that is repeated, or a lost executor that goes on writing, adds no row, also if it is one of an earlier job.
 """
 
 import shutil
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -60,6 +61,7 @@ def write_files(
     if target.exists():
         shutil.rmtree(target)
     target.mkdir(parents=True)
+    job = session.sparkContext.applicationId
 
     def write(numbers: Batches) -> Batches:
         mine = [number for batch in numbers for number in batch.column("id").to_pylist()]
@@ -68,14 +70,13 @@ def write_files(
         try:
             with ParentWatch(), open_app(load_settings(config)) as app:
                 for number in mine:
-                    file = target / f"{number:05}-{_attempt()}.parquet"
+                    file = target / f"{number:05}-{job}-{_attempt()}.parquet"
                     if _write(file, schema, read(app, work[number])):
                         yield _written(file.name, None, None)
+        except TaskStoppedError as error:
+            yield _written(None, str(error), error.exit_code)
         except TieringError as error:
             yield _written(None, f"{type(error).__name__}: {error}", code_of(error))
-        except OSError as error:
-            named = f"{error.filename or target} cannot be written by a task of Spark: {error.strerror}"
-            yield _written(None, named, ExitCode.USAGE)
 
     numbers = session.range(0, len(work), 1, numPartitions=tasks)
     found = numbers.mapInArrow(write, _WRITTEN).collect()
@@ -102,13 +103,25 @@ def _write(file: Path, schema: pa.Schema, batches: Batches) -> bool:
     writer: pq.ParquetWriter | None = None
     try:
         for group in _groups(batches):
-            # Files of a run are read by the same run: to unpack LZ4 takes half as long as Snappy.
-            writer = writer or pq.ParquetWriter(file, schema, compression="lz4")
-            writer.write_table(pa.Table.from_batches(group, schema), row_group_size=_MOST_ROWS)
+            with _writing(file):
+                # Files of a run are read by the same run: to unpack LZ4 takes half as long as Snappy.
+                writer = writer or pq.ParquetWriter(file, schema, compression="lz4")
+                writer.write_table(pa.Table.from_batches(group, schema), row_group_size=_MOST_ROWS)
     finally:
         if writer is not None:
-            writer.close()
+            with _writing(file):
+                writer.close()
     return writer is not None
+
+
+@contextmanager
+def _writing(file: Path) -> Iterator[None]:
+    """Name the file in an error of the system. Raises TaskStoppedError."""
+    try:
+        yield
+    except OSError as error:
+        message = f"{file} cannot be written by a task of Spark: {error.strerror}"
+        raise TaskStoppedError(message, ExitCode.USAGE) from error
 
 
 def _groups(batches: Batches) -> Iterator[list[pa.RecordBatch]]:

@@ -1,6 +1,7 @@
 """Files that tasks write: what a task wrote that died, or an earlier run, adds no row; errors name what is wrong."""
 
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -66,14 +67,17 @@ def test_an_error_of_the_library_and_a_disk_that_refuses_end_the_job_with_their_
     def unreachable(_: App, __: int) -> Batches:
         raise MetadataUnavailableError("the database does not answer")
 
-    def full(_: App, __: int) -> Batches:
-        raise OSError(28, "No space left on device")
+    target, batch = tmp_path / "numbers", numbers_up_to()
+
+    def without_its_directory(app: App, most: int) -> Batches:
+        shutil.rmtree(target)
+        return batch(app, most)
 
     with pytest.raises(TaskStoppedError, match="the database does not answer") as stopped:
         write_files(spark, [1], tmp_path / "numbers", _SCHEMA, unreachable, config=config)
     assert stopped.value.exit_code is ExitCode.RETRY
-    with pytest.raises(TaskStoppedError, match=r"numbers cannot be written by a task of Spark: No space") as stopped:
-        write_files(spark, [1], tmp_path / "numbers", _SCHEMA, full, config=config)
+    with pytest.raises(TaskStoppedError, match=r"parquet cannot be written by a task of Spark: .*No such") as stopped:
+        write_files(spark, [1], target, _SCHEMA, without_its_directory, config=config)
     assert stopped.value.exit_code is ExitCode.USAGE
 
 

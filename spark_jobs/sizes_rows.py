@@ -195,7 +195,9 @@ def overlaps(segments: DataFrame) -> DataFrame:
     is applied to its bytes, rounded down. Segments are in the order of their offsets, then of their bytes. The exact
     bytes could only be found by reading the records.
     """
-    finished = segments.where(functions.col("state") == _FINISHED).select(*_PARTITION, *_OFFSETS, "size_bytes")
+    # A damaged row that ends before it begins holds no offset.
+    held = (functions.col("state") == _FINISHED) & (functions.col("end_offset") >= functions.col("start_offset"))
+    finished = segments.where(held).select(*_PARTITION, *_OFFSETS, "size_bytes")
     suspected = finished.join(functions.broadcast(_not_contiguous(finished)), on=list(_PARTITION), how="left_semi")
     earlier = (
         Window.partitionBy(*_PARTITION)

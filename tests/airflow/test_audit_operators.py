@@ -300,7 +300,7 @@ def test_an_audit_job_has_the_parts_and_ranges_of_the_airflow_options(
     monkeypatch.setenv("AIRFLOW__TIERING__AUDIT_PARTS", "200")
     monkeypatch.setenv("AIRFLOW__TIERING__AUDIT_RANGES", "100")
     asked.audit()
-    shares = {option: [] for option in ("--parts", "--ranges")}
+    shares: dict[str, list[str]] = {option: [] for option in ("--parts", "--ranges")}
     for option, value in zip(asked.arguments, asked.arguments[1:], strict=False):
         if option in shares:
             shares[option].append(value)

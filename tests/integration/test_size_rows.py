@@ -162,6 +162,14 @@ def test_offsets_that_are_held_twice_count_by_their_share(
     assert [found.get((str(some_uuid("t")), number), 0) for number in range(len(cases))] == [size for _, size in cases]
 
 
+@pytest.mark.parametrize("end_offset", [48, 49, -(2**63)])
+def test_a_damaged_row_that_ends_before_it_begins_overlaps_nothing(spark: SparkSession, end_offset: int) -> None:
+    offsets = [(0, 99), (50, end_offset), (90, 99)]
+    rows = [("id", 0, int(FINISHED), 100, *span, "0:0", str(n), "0") for n, span in enumerate(offsets)]
+    found = overlaps(spark.createDataFrame(rows, SEGMENTS)).collect()
+    assert [(row.topic_id, row.partition, row.bytes) for row in found] == [("id", 0, 100)]
+
+
 _KINDS: Final = (ObjectKind.LOG, ObjectKind.INDEXES, ObjectKind.MANIFEST)
 _LISTED: Final = st.lists(
     st.tuples(st.integers(0, 1), st.integers(0, 5), st.sampled_from(_KINDS), st.sampled_from([10, 11])), max_size=60

@@ -29,6 +29,7 @@ from spark_jobs import sizes
 from spark_jobs.batch import attempt, run_once
 from spark_jobs.copying import batch_task
 from spark_jobs.sizes import parse_arguments, recount
+from spark_jobs.sizes_rows import write_segments
 from tests.doubles.aiven_files import write_segment
 from tests.doubles.archive import RUN_ID, planned_run, settings_of
 from tests.doubles.patience import eventually
@@ -248,7 +249,7 @@ def test_rows_are_read_from_the_database_once_and_no_partition_is_read_whole(
     tmp_path: Path, config: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Once the rows are written, no task finds the settings any more, so none can open the database."""
-    written_once = sizes.write_segments
+    written_once = write_segments
 
     def and_then_alone(*arguments: Any, **named: Any) -> Any:
         files = written_once(*arguments, **named)

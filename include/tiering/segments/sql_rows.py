@@ -218,12 +218,12 @@ def _driver_rows(connection: Connection, query: Select[Any], parameters: Mapping
     """Return the driver's own tuples: to make rows of SQLAlchemy of them takes as long again as reading does."""
     result = connection.execute(query, parameters)
     cursor: Any = result.cursor
-    driver: Any = connection.dialect.loaded_dbapi
+    dialect = connection.dialect
     try:
         rows: Sequence[Any] = cursor.fetchall()
-    except driver.Error as error:
+    except dialect.loaded_dbapi.Error as error:
         # SQLAlchemy translates the driver's errors only while it makes rows of its own.
-        raise DBAPIError.instance(None, None, error, driver.Error, dialect=connection.dialect) from error
+        raise DBAPIError.instance(None, None, error, dialect.loaded_dbapi.Error, dialect=dialect) from error
     finally:
         result.close()
     return rows

@@ -26,7 +26,6 @@ from include.tiering.model.segments import RemoteLogSegmentState
 from include.tiering.segments.sizes_contract import KeyRange
 from include.tiering.settings import load_settings
 from spark_jobs.audit_frames import (
-    ERROR_COLUMNS,
     FACTS,
     FINDINGS,
     FINDINGS_SCHEMA,
@@ -41,12 +40,11 @@ from spark_jobs.audit_frames import (
     object_of,
     rows_of,
     segment_of_row,
-    telling,
     upload_of,
     upload_row,
-    without_errors,
 )
 from spark_jobs.shared import Batches, ParentWatch
+from spark_jobs.task_errors import ERROR_COLUMNS, telling, without_errors
 from spark_jobs.task_files import read_files, write_files
 
 OpenManifests = Callable[[], AbstractContextManager[ManifestReader]]

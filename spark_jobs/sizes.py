@@ -51,6 +51,7 @@ from spark_jobs import sizes_listing
 from spark_jobs.shared import PoolSlot, add_pool_arguments, at_least_one, failed_outcome, refusal, run_in_session
 from spark_jobs.sizes_history import append_run
 from spark_jobs.sizes_rows import SEGMENTS, overlaps, partial_sizes, remote_log_sizes, write_segments
+from spark_jobs.task_errors import require_no_error
 from spark_jobs.task_files import read_files
 
 Document = dict[str, Any]
@@ -274,6 +275,7 @@ def compare_with_store(
     """Compare the listing with the rows, which were read after it, and check the first differences again.
 
     Raises:
+        TaskStoppedError: a task could not read a manifest.
         RemoteStorageError: the store cannot be read.
     """
     stored = sizes_listing.stored_segments(listing, app.adapters.storage.required_kinds)
@@ -282,6 +284,7 @@ def compare_with_store(
     suspects = sizes_listing.suspects(compared, names, options.config, with_manifests=with_manifests)
     most = sizes_listing.MOST_SUSPECTS
     found = suspects.limit(most + 1).collect()
+    require_no_error(found)
     asked = [
         (RemoteLogSegmentId(_partition_of(row, names), Uuid.parse(row.segment_id)), Suspicion(row.suspicion))
         for row in found[:most]

@@ -15,7 +15,7 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession, functions
 
 from include.tiering.app import App, open_app
-from include.tiering.errors import RemoteResourceNotFoundError
+from include.tiering.errors import RemoteResourceNotFoundError, RemoteStorageError
 from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.segments import (
     RemoteLogSegmentId,
@@ -29,6 +29,7 @@ from include.tiering.remote_storage.object_store import ListedObject
 from include.tiering.segments.stored_copies import Suspicion, explains_length, manifest_suspicion
 from include.tiering.settings import load_settings
 from spark_jobs.shared import Batches, ParentWatch
+from spark_jobs.task_errors import ERROR_COLUMNS, telling
 from spark_jobs.task_files import write_files
 
 MOST_SUSPECTS: Final = 10_000
@@ -116,7 +117,7 @@ def beside_rows(stored: DataFrame, rows: DataFrame) -> DataFrame:
 
 
 def suspects(compared: DataFrame, names: Mapping[Uuid, str], config: Path | None, *, with_manifests: bool) -> DataFrame:
-    """Return the suspects among the segments of `beside_rows`, with the columns of `SUSPECTS`.
+    """Return the suspects among the segments of `beside_rows`, with the columns of `SUSPECTS` and `ERROR_COLUMNS`.
 
     If the stored log is longer or shorter than the segment, a task reads the manifest: the log may be compressed or
     encrypted. The segment is a suspect unless the manifest explains the stored length. With `with_manifests` tasks also
@@ -140,7 +141,7 @@ def suspects(compared: DataFrame, names: Mapping[Uuid, str], config: Path | None
                 yield pa.RecordBatch.from_pylist(found, schema=_SUSPECT)
 
     rows = compared if with_manifests else compared.where(functions.col("suspicion").isNotNull())
-    return rows.select(*_CHECKED).mapInArrow(check, SUSPECTS)
+    return rows.select(*_CHECKED).mapInArrow(telling(check, _SUSPECT), SUSPECTS + ERROR_COLUMNS)
 
 
 _BY_MANIFEST: Final = (None, Suspicion.OTHER_SIZE.value)
@@ -172,12 +173,20 @@ def _suspicion() -> Column:
 
 
 def _suspicion_of_manifest(row: Mapping[str, Any], names: Mapping[Uuid, str], storage: RemoteStorage) -> str | None:
-    """Read the manifest of a segment whose objects are listed; None if it agrees with the row."""
+    """Read the manifest of a segment whose objects are listed; None if it agrees with the row.
+
+    Raises:
+        RemoteStorageUnavailableError: the store does not answer (retriable).
+    """
     metadata = _metadata_of(row, names)
     try:
         manifest = storage.fetch_manifest(metadata)
     except RemoteResourceNotFoundError:
         return Suspicion.MISSING.value
+    except RemoteStorageError as error:
+        if error.retriable:
+            raise
+        return row["suspicion"] or Suspicion.UNREADABLE.value
     if row["suspicion"] is not None:
         is_explained = explains_length(manifest, metadata.segment_size_bytes, row["log_bytes"])
         return None if is_explained else Suspicion.OTHER_SIZE.value

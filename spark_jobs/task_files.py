@@ -12,7 +12,7 @@ import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -20,15 +20,15 @@ from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
 
 from include.tiering.app import App, open_app
-from include.tiering.cli.exit_codes import ExitCode, code_of
-from include.tiering.errors import TieringError
+from include.tiering.cli.exit_codes import ExitCode
 from include.tiering.settings import load_settings
 from spark_jobs.shared import Batches, ParentWatch, TaskStoppedError
+from spark_jobs.task_errors import ERROR_COLUMNS, require_no_error, telling
 
 WorkT = TypeVar("WorkT")
 
-_WRITTEN: Final = "file string, error string, exit_code int"
-_WRITTEN_SCHEMA: Final = pa.schema([("file", pa.string()), ("error", pa.string()), ("exit_code", pa.int32())])
+_WRITTEN: Final = "file string"
+_WRITTEN_SCHEMA: Final = pa.schema([("file", pa.string())])
 _GROUP_ROWS: Final = 200_000
 _MOST_ROWS: Final = 1_000_000
 
@@ -67,22 +67,15 @@ def write_files(
         mine = [number for batch in numbers for number in batch.column("id").to_pylist()]
         if not mine:
             return
-        try:
-            with ParentWatch(), open_app(load_settings(config)) as app:
-                for number in mine:
-                    file = target / f"{number:05}-{job}-{_attempt()}.parquet"
-                    if _write(file, schema, read(app, work[number])):
-                        yield _written(file.name, None, None)
-        except TaskStoppedError as error:
-            yield _written(None, str(error), error.exit_code)
-        except TieringError as error:
-            yield _written(None, f"{type(error).__name__}: {error}", code_of(error))
+        with ParentWatch(), open_app(load_settings(config)) as app:
+            for number in mine:
+                file = target / f"{number:05}-{job}-{_attempt()}.parquet"
+                if _write(file, schema, read(app, work[number])):
+                    yield pa.RecordBatch.from_pylist([{"file": file.name}], schema=_WRITTEN_SCHEMA)
 
     numbers = session.range(0, len(work), 1, numPartitions=tasks)
-    found = numbers.mapInArrow(write, _WRITTEN).collect()
-    for row in found:
-        if row.error is not None:
-            raise TaskStoppedError(row.error, ExitCode(row.exit_code))
+    found = numbers.mapInArrow(telling(write, _WRITTEN_SCHEMA), _WRITTEN + ERROR_COLUMNS).collect()
+    require_no_error(found)
     return sorted(target / row.file for row in found)
 
 
@@ -136,8 +129,3 @@ def _groups(batches: Batches) -> Iterator[list[pa.RecordBatch]]:
             held, rows = [], 0
     if rows:
         yield held
-
-
-def _written(file: str | None, error: str | None, code: ExitCode | None) -> pa.RecordBatch:
-    row: dict[str, Any] = {"file": file, "error": error, "exit_code": None if code is None else int(code)}
-    return pa.RecordBatch.from_pylist([row], schema=_WRITTEN_SCHEMA)

@@ -150,6 +150,7 @@ def test_the_gate_reads_as_deeply_as_is_asked_for(
             "storage": lambda: partition.storage,
             "quotas": NoQuotas,
             "ownership": ours,
+            "effective": lambda: SimpleNamespace(read=SimpleNamespace(max_segments=2)),
             "segment_evaluator": lambda _results_dir: PlainEvaluator(),
         }
     )

@@ -134,11 +134,19 @@ class Scene:
                     copier.wait(60)
 
     def _await_first_object(self, topic: str) -> None:
-        wait_until(lambda: self._copied(topic) > 0, f"a segment of {topic} is copied")
+        logs = f"{topic}-0-*/*.log"
+        wait_until(lambda: any(self._cluster.stored.glob(logs)), f"a segment of {topic} is copied")
 
     def _copied(self, topic: str) -> int:
-        logs = self._cluster.stored.glob(f"{topic}-0-*/*.log")
-        return sum(path.stat().st_size for path in logs)
+        """Bytes that were written, also to objects that are not complete: many segments may be on their way."""
+        assert self._cluster.remote_dir is not None
+        sizes = {}
+        for directory, _, names in os.walk(self._cluster.remote_dir):
+            for name in names if f"{topic}-0-" in directory else ():
+                with suppress(FileNotFoundError):  # a temporary name that is gone; the object's has the same inode
+                    status = Path(directory, name).stat()
+                    sizes[status.st_ino] = status.st_size
+        return sum(sizes.values())
 
     def _produce(self, cores: Sequence[int]) -> dict[str, float]:
         command = [sys.executable, "-m", "benchmarks.producer_load", self._cluster.bootstrap, "load"]

@@ -33,7 +33,7 @@ class Measured:
         case: one of `CASES`.
         load: what the producer saw, see `producer_load`.
         broker_disk_read_bytes, copier_disk_read_bytes: fetched from storage for each process in the measured time.
-        copied_bytes: complete logs that were stored in the measured time.
+        copied_bytes: written to remote storage in the measured time, also to objects that were not complete at its end.
         seconds: the measured time.
         idle: share of all cores' time that nobody used.
         broker_waited_seconds: how long threads of the broker were ready to run and had no core, all together.

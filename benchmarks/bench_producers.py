@@ -5,7 +5,7 @@
 One real broker; its history lies cold on the disk, in topics of which each copy takes one. While a steady producer
 writes to another topic, the broker copies with its own quota, or `./tiering copy` with ours, or nobody. With no copy
 and with ours there is a second case, in which broker and producer run on one half of the cores, and the copy on the
-other. Cases take turns within a round. Measured from the moment the first object is there: latency of acknowledgements,
+other. Cases take turns within a round. Measured from the moment the first bytes are there: latency of acknowledgements,
 bytes that the broker's and the copier's processes had fetched from storage, bytes that were copied, and how long
 threads of the broker waited for a core. The broker's disk is the broker's: remote storage and the platform's database
 lie in memory, as both are elsewhere in earnest.
@@ -81,9 +81,9 @@ class Scene:
     def _measure(self, case: str, topic: str) -> Measured:
         machine_load, broker = os.getloadavg()[0], self._cluster.broker
         all_cores = sorted(os.sched_getaffinity(0))
-        half = len(all_cores) // 2
+        half = (len(all_cores) + 1) // 2
         is_apart = case in (ALONE_APART, PLATFORM_APART)
-        near, far = (all_cores[:half], all_cores[half:]) if is_apart else (all_cores, all_cores)
+        near, far = (all_cores[:half], all_cores[half:] or all_cores) if is_apart else (all_cores, all_cores)
         _keep_on(broker.pid, near)
         with self._copier(case, topic, far) as copier_pid:
             meter, begun = IdleMeter(), time.monotonic()
@@ -101,7 +101,7 @@ class Scene:
     def _write_history(self, topic: str) -> None:
         """Enough that the copy outlasts the producer, written back and dropped from the page cache."""
         self._cluster.create_topic(topic, segment_bytes=SEGMENT_BYTES)
-        wanted = int(self._rate * (self._seconds + 15)) + 2 * SEGMENT_BYTES
+        wanted = int(self._rate * (self._seconds + 20)) + 2 * SEGMENT_BYTES
         writer = Writer(self._cluster.bootstrap, batch_bytes=MIB // 2)
         writer.send(topic, [0], wanted // _VALUE_BYTES, value_bytes=_VALUE_BYTES)
         for path in self._cluster.partition_dir(topic, 0).glob("*.log"):
@@ -116,7 +116,7 @@ class Scene:
             yield None
         elif case == BROKER:
             self._cluster.alter_topic(topic, remote_storage_enable="true")
-            self._await_first_object(topic)
+            self._await_first_bytes(topic)
             yield None
             self._cluster.alter_topic(topic, remote_log_copy_disable="true")
         else:
@@ -126,16 +126,15 @@ class Scene:
                 copier = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
             with copier:
                 try:
-                    self._await_first_object(topic)
+                    self._await_first_bytes(topic)
                     yield copier.pid
                     assert copier.poll() is None, "the copy ended before the producer"
                 finally:
                     copier.terminate()
                     copier.wait(60)
 
-    def _await_first_object(self, topic: str) -> None:
-        logs = f"{topic}-0-*/*.log"
-        wait_until(lambda: any(self._cluster.stored.glob(logs)), f"a segment of {topic} is copied")
+    def _await_first_bytes(self, topic: str) -> None:
+        wait_until(lambda: self._copied(topic) > 0, f"segments of {topic} are copied")
 
     def _copied(self, topic: str) -> int:
         """Bytes that were written, also to objects that are not complete: many segments may be on their way."""

@@ -41,6 +41,7 @@ from include.tiering.copying.transfers import (
     Settlement,
     Transfer,
     TransferLimit,
+    give_way,
 )
 from include.tiering.errors import (
     CorruptFileError,
@@ -59,7 +60,6 @@ from include.tiering.quotas.contract import ByteLimiter, GoOn, QuotaKind, Quotas
 from include.tiering.quotas.topic_quotas import NO_TOPIC_QUOTAS, TopicQuotas
 from include.tiering.runs.batch import BatchEnd, BatchHeartbeat, BatchLoop, CancellationToken, StopConditions
 from include.tiering.runs.contract import Lease, Placement, PlannedSegment, SegmentOutcome, WorkItem, WorkStore
-from include.tiering.runs.priority import give_way
 from include.tiering.segments.stored_copies import WholeCopy
 from include.tiering.telemetry import for_partition, get_logger
 

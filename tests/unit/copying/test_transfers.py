@@ -1,8 +1,10 @@
 """How many transfers a batch may have in flight."""
 
+import os
+import threading
 from collections import Counter
 from collections.abc import Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
 
@@ -10,6 +12,7 @@ from include.tiering.clock import SystemClock
 from include.tiering.copying.transfers import (
     BATCH_BOUND,
     BUSY_CORES,
+    LOWEST_PRIORITY,
     PARTITION_BOUND,
     RECOVERY_SECONDS,
     WINDOW_SECONDS,
@@ -18,6 +21,7 @@ from include.tiering.copying.transfers import (
     Settlement,
     Transfer,
     TransferLimit,
+    give_way,
 )
 from include.tiering.kafka.log_dirs.contract import ReplicaId
 from include.tiering.model.ownership import Fence
@@ -185,3 +189,19 @@ def test_the_clock_of_this_host_counts_the_time_of_its_processes():
     while clock.process_seconds() == before:
         sum(range(10_000))
     assert clock.process_seconds() > before
+
+
+def niceness() -> int:
+    return os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
+
+
+def test_a_thread_that_gives_way_leaves_its_process_as_it_is():
+    before = niceness()
+    with ThreadPoolExecutor(1, "transfer", give_way) as threads:
+        assert threads.submit(niceness).result() == LOWEST_PRIORITY
+        started_by_it = threads.submit(ThreadPoolExecutor, 1).result()
+        assert threads.submit(lambda: started_by_it.submit(niceness).result()).result() == LOWEST_PRIORITY
+        started_by_it.shutdown()
+    with ThreadPoolExecutor(1) as others:
+        assert others.submit(niceness).result() == before
+    assert niceness() == before

@@ -87,11 +87,12 @@ class Scene:
         _keep_on(broker.pid, near)
         with self._copier(case, topic, far) as copier_pid:
             meter, begun = IdleMeter(), time.monotonic()
-            waited_before = _waited_seconds(broker.pid)
+            waited_before = _waited_ns(broker.pid)
             before = broker.disk_bytes()[0], _disk_read_bytes(copier_pid), self._copied(topic)
             load = self._produce(near)
             after = broker.disk_bytes()[0], _disk_read_bytes(copier_pid), self._copied(topic)
-            waited_seconds = _waited_seconds(broker.pid) - waited_before
+            waited = _waited_ns(broker.pid)
+            waited_seconds = sum(ns - waited_before.get(thread, 0) for thread, ns in waited.items()) / 1e9
             lasted, idle = time.monotonic() - begun, meter.share()
         read, copier_read, copied = (later - earlier for earlier, later in zip(before, after, strict=True))
         return Measured(
@@ -179,13 +180,13 @@ def _keep_on(pid: int, cores: Sequence[int]) -> None:
             os.sched_setaffinity(int(thread.name), cores)
 
 
-def _waited_seconds(pid: int) -> float:
-    """How long the threads that live now were ready to run and had no core."""
-    waited_ns = 0
+def _waited_ns(pid: int) -> dict[str, int]:
+    """How long each thread that lives now was ready to run and had no core."""
+    waited = {}
     for thread in _threads(pid):
         with suppress(FileNotFoundError, ProcessLookupError):
-            waited_ns += int((thread / "schedstat").read_text().split()[1])
-    return waited_ns / 1e9
+            waited[thread.name] = int((thread / "schedstat").read_text().split()[1])
+    return waited
 
 
 def _threads(pid: int) -> Sequence[Path]:

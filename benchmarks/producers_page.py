@@ -66,7 +66,7 @@ def figures(rounds: Sequence[Round], conditions: Mapping[str, Any]) -> str:
         "",
         "| p99 of | against | median of the rounds' ratios (95 % interval) | slower? | more than 5 % slower? |",
         "|---|---|---|---|---|",
-        *(_ratio_row(*pair.split(" / "), found) for pair, found in ratios(rounds).items()),
+        *(_ratio_row(pair, found) for pair, found in ratios(rounds).items()),
         "",
     ]
     return "\n".join(lines)
@@ -82,7 +82,8 @@ def _row(name: str, figures: Mapping[str, float]) -> str:
     )
 
 
-def _ratio_row(case: str, base: str, found: Ratio) -> str:
+def _ratio_row(pair: str, found: Ratio) -> str:
+    case, _, base = pair.partition(" / ")
     return (
         f"| {NAMES[case]} | {NAMES[base]} | {found.median:.2f} ({found.low:.2f} to {found.high:.2f}) "
         f"| {found.verdict()} | {found.verdict(GOAL)} |"

@@ -4,9 +4,8 @@ A batch takes a lease on the most urgent partition with work, settles its abando
 segments. While it may begin another transfer (`transfers`), it begins the next segment of a partition that it holds,
 and if there is none, it takes a further partition. A partition is released when its last transfer has ended. The batch
 ends when no work is left, its time is over, its pool has no slot for it any more, or it is cancelled; then it begins
-nothing more, and what is in flight ends. Transfers and settlements run in threads of their own, with the lowest CPU
-priority, because a broker may need the same cores. All decisions are made in the thread of `run`, which never waits for
-the store, for a quota, or for the end of a pause.
+nothing more, and what is in flight ends. Transfers and settlements run in threads of their own; all decisions are made
+in the thread of `run`, which never waits for the store, for a quota, or for the end of a pause.
 
 **Order.** The segments of a partition are sent side by side and become FINISHED in ascending order: a transfer waits
 before FINISHED until the one before it is FINISHED (`SegmentCopier.copy`, `turn`). If one fails, the later transfers of
@@ -43,7 +42,6 @@ from include.tiering.copying.transfers import (
     Settlement,
     Transfer,
     TransferLimit,
-    give_way,
 )
 from include.tiering.errors import (
     LeaseLostError,
@@ -177,7 +175,7 @@ class CopyBatch:
         """Claim partitions and copy their segments until no work is left or a stop condition is met."""
         started = self._clock.monotonic()
         with self._heartbeat:
-            with ThreadPoolExecutor(BATCH_BOUND * MOST_TRANSFERS, "transfer", give_way) as threads:
+            with ThreadPoolExecutor(BATCH_BOUND * MOST_TRANSFERS, "transfer") as threads:
                 ended = self._pull(threads)
             throttled = self._note_throttled()
         sent_bytes, seconds = sum(each.sent_bytes for each in self._copied), self._clock.monotonic() - started

@@ -21,8 +21,6 @@ partitions together have at most `BATCH_BOUND`. So one slow segment, for which a
 a transfer for each slot to other partitions. The settlement of a partition's abandoned copies counts as a transfer.
 """
 
-import os
-import threading
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import Future
@@ -328,15 +326,6 @@ class TransferLimit:
         if used_cores < BUSY_CORES:
             wanted = 2 * self._slots if self._slowed_at is None else self._slots + 1
             self._slots = min(wanted, self.most)
-
-
-LOWEST_PRIORITY: Final = 19
-"""A niceness. Linux keeps one for each thread, and a new thread has that of the thread that starts it."""
-
-
-def give_way() -> None:
-    """Let threads of a broker on the same cores go before this thread, and before those that it starts, for good."""
-    os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), LOWEST_PRIORITY)
 
 
 def _scopes_of(partition: LeasedPartition | None) -> tuple[Scope, ...]:

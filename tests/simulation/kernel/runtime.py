@@ -43,8 +43,7 @@ def simulated_runtime(current: Callable[[], Scheduler]) -> Iterator[None]:
         "Future": (concurrent.futures.Future, lambda: SimulatedFuture(current())),
         "ThreadPoolExecutor": (
             concurrent.futures.ThreadPoolExecutor,
-            # An initializer sets the priority of a thread, of which simulated time knows nothing.
-            lambda max_workers, name="", initializer=None: SimulatedExecutor(current(), max_workers, name),
+            lambda max_workers, name="": SimulatedExecutor(current(), max_workers, name),
         ),
         "wait": (concurrent.futures.wait, lambda futures: [future.exception() for future in futures]),
     }

@@ -1,10 +1,9 @@
 """How many transfers a batch may have in flight."""
 
-import os
 import threading
 from collections import Counter
 from collections.abc import Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from pathlib import Path
 
 import pytest
@@ -15,7 +14,6 @@ from include.tiering.copying.transfers import (
     BATCH_BOUND,
     BUSY_CORES,
     KNOWN_SECONDS,
-    LOWEST_PRIORITY,
     PARTITION_BOUND,
     RECOVERY_SECONDS,
     WINDOW_SECONDS,
@@ -25,7 +23,6 @@ from include.tiering.copying.transfers import (
     Settlement,
     Transfer,
     TransferLimit,
-    give_way,
 )
 from include.tiering.errors import TieringError
 from include.tiering.kafka.log_dirs.contract import ReplicaId
@@ -262,19 +259,3 @@ def test_without_the_times_of_the_host_the_clock_counts_what_the_thread_ran(monk
     while SystemClock().thread_seconds() == before:
         sum(range(10_000))
     assert SystemClock().thread_seconds() > before
-
-
-def niceness() -> int:
-    return os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
-
-
-def test_a_thread_that_gives_way_leaves_its_process_as_it_is():
-    before = niceness()
-    with ThreadPoolExecutor(1, "transfer", give_way) as threads:
-        assert threads.submit(niceness).result() == LOWEST_PRIORITY
-        started_by_it = threads.submit(ThreadPoolExecutor, 1).result()
-        assert threads.submit(lambda: started_by_it.submit(niceness).result()).result() == LOWEST_PRIORITY
-        started_by_it.shutdown()
-    with ThreadPoolExecutor(1) as others:
-        assert others.submit(niceness).result() == before
-    assert niceness() == before

@@ -8,7 +8,6 @@ from functools import partial
 
 import pytest
 
-from include.tiering.copying import copy_batch
 from include.tiering.copying.copy_batch import BatchResult, CopyBatch
 from include.tiering.copying.copy_segment import CopyStep
 from include.tiering.copying.transfers import ENOUGH_WAITING, PARTITION_BOUND, WINDOW_SECONDS
@@ -69,23 +68,6 @@ def test_segments_are_sent_side_by_side_and_finished_in_order(world):
     assert world.storage.sent[-1] == ("orders", 0)
     assert [segment.start_offset for segment in result.copied] == [0, 10, 20]
     assert (world.offsets(orders), world.objects()) == (THREE, 9)
-
-
-def test_transfers_give_way_to_brokers_on_the_same_cores(world, monkeypatch):
-    gave_way, sent = set(), []
-
-    class Sending(StorageDecorator):
-        def copy_log_segment(self, metadata, data, *, limiter, on_sent):
-            sent.append(threading.get_ident() in gave_way)
-            return super().copy_log_segment(metadata, data, limiter=limiter, on_sent=on_sent)
-
-    monkeypatch.setattr(copy_batch, "give_way", lambda: gave_way.add(threading.get_ident()))
-    world.source.add("orders")
-    world.plan()
-    world.storage = Sending(world.storage)
-    world.batch(transfers=3)
-    assert sent == 3 * [True]
-    assert threading.get_ident() not in gave_way, "the heartbeat and what is decided must not wait for a core"
 
 
 def test_the_setting_bounds_the_transfers(world):

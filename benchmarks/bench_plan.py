@@ -5,7 +5,8 @@
 An archive has ten partitions. Of each plan: processor time of this process and of PostgreSQL's processes for it, and
 elapsed time (the best round of each), SQL statements, and the most memory that Python's objects take. Firm: each plan
 with 100 changes takes over the largest archive at most twice the processor time that it takes over the smallest, and at
-most twice the memory. The seconds that building an archive took are given, too.
+most twice the memory; a plan that deletes by size may take 0.2 µs more for each segment of the partitions concerned,
+here all of them, because their sizes are added up first. The seconds that building an archive took are given, too.
 """
 
 import argparse
@@ -54,6 +55,7 @@ OF_EACH: Final = CHANGES // PARTITIONS
 FIRST_MS: Final = 1_700_000_000_000
 DAY_MS: Final = 86_400_000
 MOST_SLOWER: Final = 2.0
+ADDING_UP_MS: Final = 0.0002
 MOST_GROWN: Final = 2.0
 OFFSETS: Final = 1_000
 SEGMENT_BYTES: Final = 500_000
@@ -290,8 +292,11 @@ def held(found: Mapping[str, Any]) -> dict[str, bool]:
     bounds = {}
     for database, plans in found.items():
         pairs = {name: list(plan[str(CHANGES)].values()) for name, plan in plans.items()}
+        most = int(list(plans["expiration by size"][str(CHANGES)])[-1].replace(",", ""))
+        adding_up = {"expiration by size": ADDING_UP_MS * most}
         bounds[f"{database}: time"] = all(
-            last["cpu_ms"] <= MOST_SLOWER * first["cpu_ms"] for first, *_, last in pairs.values()
+            last["cpu_ms"] - adding_up.get(name, 0.0) <= MOST_SLOWER * first["cpu_ms"]
+            for name, (first, *_, last) in pairs.items()
         )
         bounds[f"{database}: memory"] = all(
             last["peak_bytes"] <= MOST_GROWN * first["peak_bytes"] for first, *_, last in pairs.values()

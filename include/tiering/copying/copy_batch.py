@@ -65,10 +65,10 @@ from include.tiering.telemetry import for_partition, get_logger
 _TICK_SECONDS: Final = 0.03
 """How long the batch waits until a transfer ends or waits for its turn before it looks again what it may begin."""
 _CLAIM_AGAIN_SECONDS: Final = 0.5
-"""After a claim that found no partition, how long the batch does not claim again while transfers are in flight.
-
-It is also the longest time that the settlement of a first partition keeps the batch from claiming others: its transfers
-show whether a quota is exhausted, and then other batches take the other partitions."""
+"""After a claim that found no partition, how long the batch does not claim again while transfers are in flight."""
+_CLAIM_PACE_SECONDS: Final = 0.25
+"""The same after a claim, unless a partition ends: transfers first show whether a quota is exhausted, and then other
+batches take the other partitions."""
 _LOOK_AGAIN_SECONDS: Final = 1.0
 _log: Final = get_logger(__name__)
 
@@ -275,8 +275,7 @@ class CopyBatch:
             partition.to_start.extend(planned)
             self._heartbeat.add_planned(sum(segment.size_bytes for segment in planned))
             self._begin_to_settle(partition, threads)
-            if not any(each.in_flight for each in self._partitions):
-                self._claim_again_at = self._clock.monotonic() + _CLAIM_AGAIN_SECONDS
+            self._claim_again_at = self._clock.monotonic() + _CLAIM_PACE_SECONDS
         self._release_if_ended(partition)
         return True
 
@@ -299,7 +298,6 @@ class CopyBatch:
     def _note_settled(self, partition: LeasedPartition, settlement: Settlement) -> None:
         """Note what is copied; then the planned segments may be begun, the first of them in any case."""
         partition.settlement, first = None, settlement.planned[0]
-        self._claim_again_at = min(self._claim_again_at, self._clock.monotonic())
         with self._failing(partition, first):
             kept, partition.highest = settlement.settled.result()
             partition.kept = kept - {first.base_offset}

@@ -59,3 +59,32 @@ class SystemClock:
     def sleep(self, seconds: float) -> None:
         if seconds > 0:
             time.sleep(seconds)
+
+
+BUSY_CORES: Final = 0.8
+"""A process that uses this much of a core, or more, is limited by this machine: Python code runs in one thread at a
+time."""
+
+WINDOW_SECONDS: Final = 0.03
+"""How long the use is measured at least before it says anything."""
+
+
+class CoreUse:
+    """Whether this process is limited by this machine, measured from one question to the next. For one thread."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self.begin()
+
+    def begin(self) -> None:
+        """Measure from now on."""
+        self._began_at, self._used_seconds = self._clock.monotonic(), self._clock.process_seconds()
+
+    def is_free(self, window_seconds: float = WINDOW_SECONDS) -> bool | None:
+        """Return whether the process used less than `BUSY_CORES`, and begin anew; None if the window is not over."""
+        seconds = self._clock.monotonic() - self._began_at
+        if seconds < window_seconds:
+            return None
+        used_seconds = self._clock.process_seconds() - self._used_seconds
+        self.begin()
+        return used_seconds / seconds < BUSY_CORES

@@ -28,7 +28,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final
 
-from include.tiering.clock import Clock
+from include.tiering.clock import WINDOW_SECONDS, Clock, CoreUse
 from include.tiering.copying.copy_segment import CopiedSegment
 from include.tiering.errors import LeaseLostError, SendingStoppedError, SourceVanishedError
 from include.tiering.model.segments import TopicIdPartition
@@ -239,12 +239,6 @@ class ProcessorUse:
 _REMEMBERED: Final = 0.9
 """How much a transfer counts beside the next one that ends."""
 
-WINDOW_SECONDS: Final = 0.03
-"""How long the use of this machine is measured before the number of slots may grow."""
-
-BUSY_CORES: Final = 0.8
-"""A process that used this much of a core, or more, is limited by this machine."""
-
 KNOWN_SECONDS: Final = 1.0
 """So long after the end of a transfer the use of the processor counts as known."""
 
@@ -259,8 +253,7 @@ class TransferLimit:
         self.most, self.most_bytes = most, most_bytes
         """There are never more slots, and no transfer begins above these bytes; both may be changed at any time."""
         self._slots = 1
-        self._measured_at = clock.monotonic()
-        self._used_seconds = clock.process_seconds()
+        self._core_use = CoreUse(clock)
         self._use: ProcessorUse | None = None
         self._noted_at = clock.monotonic()
         self._slow_downs: int | None = None
@@ -313,17 +306,11 @@ class TransferLimit:
             return
         if self._slowed_at is None or now - self._slowed_at >= RECOVERY_SECONDS:
             self._slots = max(1, self._slots // 2)
-            self._slowed_at = self._measured_at = now
-            self._used_seconds = self._clock.process_seconds()
+            self._slowed_at = now
+            self._core_use.begin()
 
     def _grow(self) -> None:
-        now, used_seconds = self._clock.monotonic(), self._clock.process_seconds()
-        seconds = now - self._measured_at
-        if seconds < (WINDOW_SECONDS if self._slowed_at is None else RECOVERY_SECONDS):
-            return
-        used_cores = (used_seconds - self._used_seconds) / seconds
-        self._measured_at, self._used_seconds = now, used_seconds
-        if used_cores < BUSY_CORES:
+        if self._core_use.is_free(WINDOW_SECONDS if self._slowed_at is None else RECOVERY_SECONDS):
             wanted = 2 * self._slots if self._slowed_at is None else self._slots + 1
             self._slots = min(wanted, self.most)
 

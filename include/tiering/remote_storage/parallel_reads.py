@@ -12,9 +12,9 @@ Every byte is charged to the fetch quota before it is read, as in a sequential r
 is raised where a sequential read would raise it: behind all bytes, or all results, before it. Then no further read
 begins. Those under way end at their next grant, within one block, and nobody waits for them: the store may not answer.
 
-More reads help only until something else is the limit. So they begin `BEGIN_SECONDS` apart, and none begins while
+More reads help only until something else is the limit. So they begin `WINDOW_SECONDS` apart, and none begins while
 
-    the process uses `BUSY_CORES`              Python code runs in one thread at a time: others only cost CPU
+    the process uses `clock.BUSY_CORES`        Python code runs in one thread at a time: others only cost CPU
     `ENOUGH_WAITING` of them wait for a quota  these use it to the full; and what the buffers of a connection hold was
                                                sent before it was charged
 """
@@ -28,15 +28,13 @@ from functools import partial
 from queue import SimpleQueue
 from typing import Final, Protocol, TypeVar
 
-from include.tiering.clock import SystemClock
+from include.tiering.clock import WINDOW_SECONDS, CoreUse, SystemClock
 from include.tiering.errors import SendingStoppedError, TieringError
 from include.tiering.quotas.contract import ByteLimiter, GoOn, Scope, keep_on
 from include.tiering.units import MIB
 
 RANGE_BYTES: Final = 16 * MIB
 MOST_RANGES: Final = 4
-BEGIN_SECONDS: Final = 0.03
-BUSY_CORES: Final = 0.8
 ENOUGH_WAITING: Final = 2
 _QUOTA_SECONDS: Final = 0.05
 
@@ -60,7 +58,6 @@ class Reading:
         return self.limiter is not None and self.limiter.waits_for is not None
 
 
-_CLOCK: Final = SystemClock()
 _T = TypeVar("_T")
 Task = Callable[[Reading], _T]
 """Something to do in a thread."""
@@ -181,7 +178,7 @@ class _Threads:
         self._ranges = ranges
         self._started = 0
         self._growing = threading.Lock()
-        self._measured_at, self._used_seconds = _CLOCK.monotonic(), _CLOCK.process_seconds()
+        self._core_use = CoreUse(SystemClock())
         self._running: list[Reading] = []
         self._queue: SimpleQueue[Callable[[], bool] | None] = SimpleQueue()
         self._ended = threading.Event()
@@ -206,7 +203,7 @@ class _Threads:
         return future
 
     def _work(self, waits: bool) -> None:
-        while waits and not self._ended.wait(BEGIN_SECONDS) and not self._may_grow():
+        while waits and not self._ended.wait(WINDOW_SECONDS) and not self._may_grow():
             """Another thread is not of use yet."""
         # A task that was taken from the queue is run in any case: it may precede the one that has failed meanwhile.
         while not self._failed.is_set() and (run := self._queue.get()) is not None and not self._ended.is_set():
@@ -214,15 +211,9 @@ class _Threads:
                 self._failed.set()
 
     def _may_grow(self) -> bool:
-        """Return whether one more thread may begin: True at most once in `BEGIN_SECONDS`."""
+        """Return whether one more thread may begin: True at most once in `WINDOW_SECONDS`."""
         with self._growing:
-            now, used_seconds = _CLOCK.monotonic(), _CLOCK.process_seconds()
-            seconds = now - self._measured_at
-            if seconds < BEGIN_SECONDS:
-                return False
-            used_cores = (used_seconds - self._used_seconds) / seconds
-            self._measured_at, self._used_seconds = now, used_seconds
-            return used_cores < BUSY_CORES
+            return bool(self._core_use.is_free())
 
     def _run(self, task: Task[_T], future: Future[_T]) -> bool:
         """Run one task; return whether it succeeded. Nobody waits for one that does not begin any more."""

@@ -8,15 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from include.tiering.clock import SystemClock
+from include.tiering.clock import BUSY_CORES, WINDOW_SECONDS, SystemClock
 from include.tiering.copying.copy_segment import CopiedSegment
 from include.tiering.copying.transfers import (
     BATCH_BOUND,
-    BUSY_CORES,
     KNOWN_SECONDS,
     PARTITION_BOUND,
     RECOVERY_SECONDS,
-    WINDOW_SECONDS,
     InFlight,
     LeasedPartition,
     ProcessorUse,

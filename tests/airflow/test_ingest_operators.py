@@ -12,7 +12,7 @@ from prometheus_client import REGISTRY
 
 from include.tiering.app.adapters import Adapters
 from include.tiering.copying.run_scope import RunScope
-from include.tiering.errors import MetadataTopicUnavailableError
+from include.tiering.errors import MetadataTopicUnavailableError, SettingError
 from include.tiering.runs.cluster_log_dirs import ClusterLogDirs
 from plugins.tiering_airflow.errors import (
     IngestFindingsError,
@@ -192,6 +192,20 @@ def test_a_recount_without_findings_leaves_numbers(monkeypatch, tmp_path) -> Non
         "duplicates": {"orders": 10},
     }
     assert "--from-storage" not in job.arguments
+
+
+@pytest.mark.usefixtures("observed")
+def test_a_size_job_has_the_ranges_of_the_airflow_option(monkeypatch, tmp_path) -> None:
+    assert RemoteLogSizesOperator.repeats_tasks
+    job = _Job(NOTHING_FOUND)
+    for ranges in ("8", "64"):
+        _run(job, monkeypatch, tmp_path)
+        assert job.arguments[job.arguments.index("--ranges") + 1] == ranges
+        monkeypatch.setenv("AIRFLOW__TIERING__SIZES_RANGES", "64")
+    for wrong in ("0", "-1", "many", "1.5"):
+        monkeypatch.setenv("AIRFLOW__TIERING__SIZES_RANGES", wrong)
+        with pytest.raises(SettingError, match=r"sizes_ranges is '.*': give a number of 1 or more"):
+            _run(job, monkeypatch, tmp_path)
 
 
 @pytest.mark.usefixtures("observed")

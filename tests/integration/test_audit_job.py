@@ -29,9 +29,9 @@ from spark_jobs.audit_frames import (
     finding_of,
     listed_row,
     upload_row,
-    without_errors,
 )
 from spark_jobs.audit_tasks import classified_alone, classified_ranges, classified_segments
+from spark_jobs.task_errors import without_errors
 from tests.doubles.audit_plants import PLANTS, QUIET, UPLOAD_PLANTS, VERSION_PLANTS
 from tests.doubles.audit_stores import write_database
 from tests.doubles.audit_worlds import LISTED_AT_MS, MARKER, World

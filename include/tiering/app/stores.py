@@ -19,9 +19,10 @@ if TYPE_CHECKING:
     from include.tiering.runs.approval import PlanQuestions
     from include.tiering.runs.contract import WorkStore
     from include.tiering.runs.deletion_run import DeletionStore
-    from include.tiering.segments.contract import RemoteLogMetadata, RemoteLogSizes, TopicRegistry
+    from include.tiering.segments.contract import RemoteLogMetadata, TopicRegistry
     from include.tiering.segments.failed_copies import FailedCopies
     from include.tiering.segments.ingestion_contract import MetadataIngestion
+    from include.tiering.segments.sizes_contract import RemoteLogSizes
     from include.tiering.segments.topics import TopicDeletions
     from include.tiering.verification.plan import VerificationStore
 

@@ -15,9 +15,10 @@ from include.tiering.kafka.cluster.contract import ClusterMetadata
 from include.tiering.kafka.log_dirs.contract import LogSource, matches
 from include.tiering.model.sizes import PartitionSize, PartitionStates, estimate_cost
 from include.tiering.runs.cluster_log_dirs import ClusterLogDirs
-from include.tiering.segments.contract import RemoteLogMetadata, RemoteLogSizes, TopicRegistry
+from include.tiering.segments.contract import RemoteLogMetadata, TopicRegistry
 from include.tiering.segments.failed_copies import FailedCopies, publish_failed_copies
 from include.tiering.segments.ingestion_contract import MetadataIngestion
+from include.tiering.segments.sizes_contract import RemoteLogSizes
 from include.tiering.segments.topics import TopicLifecycle
 from include.tiering.settings import TieringSettings
 from include.tiering.sizes.compare import LogDirDescription, TierComparison, compare_tiers, describe_log_dirs

@@ -12,9 +12,9 @@ from include.tiering.database.schema import approvals, planned_deletions, runs, 
 from include.tiering.database.transactions import ClusterStore, in_partition, key_of, partition_from, reading
 from include.tiering.model.ownership import LeaseRole
 from include.tiering.model.segments import RemoteLogSegmentState, TopicIdPartition, Uuid
-from include.tiering.model.sizes import EpochSize, PartitionLag, PartitionStates, StateSize
-from include.tiering.segments.contract import KeyRange, SizeRow
-from include.tiering.segments.sql_rows import export_segments, split_segments
+from include.tiering.model.sizes import EpochSize, PartitionLag, PartitionStates, StateSize, counted_states
+from include.tiering.segments.sizes_contract import KeyRange, SizeRow
+from include.tiering.segments.sql_rows import PAGE_KEYS, export_segments, split_segments
 from include.tiering.segments.sql_selected import UNDER_WAY
 
 _PLANNED: Final = "planned"
@@ -34,6 +34,9 @@ _COUNTERS: Final = (
     )
 )
 _COUNTERS_OF_PARTITION: Final = _COUNTERS.where(in_partition(size_counters))
+_SEGMENTS_OF_PARTITION: Final = select(segments.c.state, segments.c.size_bytes, segments.c.leader_epochs).where(
+    in_partition(segments), segments.c.state != int(RemoteLogSegmentState.DELETE_SEGMENT_FINISHED)
+)
 _DELETE_STARTED: Final = int(RemoteLogSegmentState.DELETE_SEGMENT_STARTED)
 _COPY_FINISHED: Final = int(RemoteLogSegmentState.COPY_SEGMENT_FINISHED)
 _COPY_STARTED: Final = int(RemoteLogSegmentState.COPY_SEGMENT_STARTED)
@@ -53,6 +56,15 @@ class SqlRemoteLogSizes(ClusterStore):
             PartitionStates(partition_from(*key), tuple(_state_sizes(counted)))
             for key, counted in groupby(rows, key=attrgetter("topic_id", "partition", "name"))
         ]
+
+    def recount(self, partition: TopicIdPartition) -> PartitionStates:
+        """See `RemoteLogSizes`."""
+        key = key_of(self._cluster_id, partition)
+        with reading(self._engine) as connection:
+            # One statement, whose rows the server hands out page by page: a partition may have millions.
+            rows = connection.execute(_SEGMENTS_OF_PARTITION, key, execution_options={"yield_per": PAGE_KEYS})
+            counted = ((RemoteLogSegmentState(state), size, _epochs(text)) for state, size, text in rows)
+            return counted_states(partition, counted)
 
     def topic_names(self) -> Mapping[Uuid, str]:
         """See `RemoteLogSizes`."""
@@ -160,6 +172,11 @@ def _newest_permitted_plan(connection: Connection, cluster_id: str) -> str | Non
     )
     row = connection.execute(query).one_or_none()
     return str(row.run_id) if row is not None and row.permitted else None
+
+
+def _epochs(leader_epochs: str) -> list[int]:
+    """Parse `epoch:start,epoch:start` to the epochs."""
+    return [int(entry.partition(":")[0]) for entry in leader_epochs.split(",")]
 
 
 def _state_sizes(rows: Iterator[Row[Any]]) -> Iterator[StateSize]:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from include.tiering.handover.ports import HandoverPorts
     from include.tiering.handover.service import HandoverService
     from include.tiering.metadata_sync.service import IngestionService, PublicationService
+    from include.tiering.monitoring.service import MonitoringService
     from include.tiering.operations.broker_configs import BrokerConfigService
     from include.tiering.operations.deployment_checks import DeploymentChecks
     from include.tiering.operations.service import OperationsService
@@ -69,6 +70,7 @@ class App:
             names=self.topic_lifecycle,
             planner=self.copy_planner,
             effective=self.effective_configs.settings,
+            recorder=adapters.recorder,
             clock=adapters.clock,
             random_bytes=adapters.random_bytes,
             observe=adapters.observe,
@@ -96,6 +98,7 @@ class App:
             ownership=self.ownership,
             held=lambda partition: stores.publications.held_segments(partition),
             publish_sizes=lambda: self.sizes.partition_sizes(),
+            recorder=adapters.recorder,
             clock=adapters.clock,
             observe=adapters.observe,
         )
@@ -120,6 +123,7 @@ class App:
             partition_evaluator=adapters.partition_evaluator,
             effective=self.effective_configs.settings,
             now_ms=stores.now_ms,
+            recorder=adapters.recorder,
             clock=adapters.clock,
         )
 
@@ -148,6 +152,7 @@ class App:
             guards=self.guards,
             effective=self.effective_configs.settings,
             clocks=self._clock_guard,
+            recorder=adapters.recorder,
             clock=adapters.clock,
             observe=adapters.observe,
         )
@@ -169,6 +174,7 @@ class App:
             log_dirs=self.log_dirs,
             names=self.topic_lifecycle,
             planner=self.copy_planner,
+            recorder=adapters.recorder,
             clock=adapters.clock,
         )
 
@@ -183,6 +189,7 @@ class App:
             quotas=adapters.quotas,
             effective=self.effective_configs.settings,
             threads=lambda: self.configs.reader_threads(),
+            on_throttled=adapters.quota_metrics.refused,
         )
 
     @cached_property
@@ -195,6 +202,7 @@ class App:
             ingestion=adapters.stores.ingestion,
             metadata=adapters.stores.metadata,
             log_dirs=self.log_dirs,
+            recorder=adapters.recorder,
         )
 
     @cached_property
@@ -350,6 +358,18 @@ class App:
             audit=self.audit,
             audits=stores.audits,
             ownership=self.ownership,
+        )
+
+    @cached_property
+    def monitoring(self) -> "MonitoringService":
+        from include.tiering.app.metrics import METRICS
+        from include.tiering.monitoring.service import MonitoringService
+
+        return MonitoringService(
+            series=self.adapters.stores.series,
+            metrics=METRICS,
+            windows=self.effective_configs.quota_windows,
+            clock=self.adapters.clock,
         )
 
     # Shared by several use cases.

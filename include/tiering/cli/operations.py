@@ -86,8 +86,8 @@ def doctor(
 def status(ctx: typer.Context, as_json: Json = False) -> None:
     """Show every setting with its value and origin, and the present work.
 
-    The present work consists of the pauses, the running batches, the bytes-in rate of topics, and the topics that were
-    deleted in the cluster. Secrets are masked. If the database does not answer, the settings are shown as they are
+    The present work consists of the pauses, the running batches, what all processes sent, read and deleted in the last
+    minute, hour and day, the bytes-in rate of topics, and the topics that were deleted in the cluster. Secrets are masked. If the database does not answer, the settings are shown as they are
     without dynamic configs, and the exit code is 3.
     """
     from include.tiering.operations.status import present_status
@@ -114,6 +114,7 @@ def _now(session: Session) -> "tuple[TieringSettings, Activity]":
             app.adapters.topic_quotas.report(),
             app.adapters.stores.topic_deletions.all(),
             app.adapters.stores.work.running_batches(),
+            app.monitoring.traffic(),
         )
         return app.effective_configs.settings(), activity
 

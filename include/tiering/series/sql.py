@@ -1,0 +1,263 @@
+"""Series in SQL: the implementation of `contract.SeriesStore`.
+
+A writer first takes a lock of the cluster's series, then reads what it changes: counters can be added up and minutes
+can be merged in this process, by the same statements on both databases, and two writers never wait for each other's
+rows. A transaction takes a few milliseconds, once a minute in each process.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from sqlalchemy import Connection, bindparam, delete, insert, select, update
+
+from include.tiering.database.schema import metric_hours, metric_series
+from include.tiering.database.transactions import ClusterStore, reading, serialise_writers, upsert, writing
+from include.tiering.series.contract import (
+    KEPT_HOURS,
+    MOST_SERIES,
+    OTHER_TOPICS,
+    TOPIC_LABEL,
+    Series,
+    SeriesKey,
+)
+from include.tiering.telemetry import get_logger
+from include.tiering.telemetry.metrics import MINUTE_MS, Labels, Metric, MetricKind, Recorded
+
+_log: Final = get_logger(__name__)
+_HOUR_MINUTES: Final = 60
+_HOUR_MS: Final = _HOUR_MINUTES * MINUTE_MS
+
+_KNOWN: Final = select(
+    metric_series.c.series_id,
+    metric_series.c.metric,
+    metric_series.c.labels,
+    metric_series.c.value,
+    metric_series.c.updated_at_ms,
+).where(
+    metric_series.c.cluster_id == bindparam("of_cluster"),
+    metric_series.c.metric.in_(bindparam("metrics", expanding=True)),
+)
+_UPDATE: Final = (
+    update(metric_series)
+    .where(metric_series.c.series_id == bindparam("of_series"))
+    .values(value=bindparam("new_value"), updated_at_ms=bindparam("at_ms"))
+)
+_HOURS: Final = (
+    select(metric_hours.c.series_id, metric_hours.c.hour, metric_hours.c.minutes)
+    .join(metric_series, metric_series.c.series_id == metric_hours.c.series_id)
+    .where(
+        metric_series.c.cluster_id == bindparam("of_cluster"),
+        metric_series.c.metric.in_(bindparam("metrics", expanding=True)),
+        metric_hours.c.hour.in_(bindparam("hours", expanding=True)),
+    )
+)
+
+
+class SqlSeries(ClusterStore):
+    """See `SeriesStore`."""
+
+    def write(self, recorded: Recorded, *, now_ms: int) -> None:
+        """See `SeriesStore`."""
+        with writing(self._engine) as connection:
+            serialise_writers(connection, f"metrics of {self._cluster_id}")
+            self._forget(connection, now_ms)
+            rows = _Rows(connection, self._cluster_id, recorded)
+            rows.remove_replaced(recorded.replaced)
+            for (metric, labels, minute), amount in recorded.added.items():
+                rows.add(metric, labels, minute, amount)
+            for (metric, labels, minute), value in recorded.highest.items():
+                rows.raise_to(metric, labels, minute, value)
+            for (metric, labels), (value, at_ms) in recorded.latest.items():
+                rows.set(metric, labels, value, at_ms)
+            rows.store()
+
+    def all(self) -> Sequence[Series]:
+        """See `SeriesStore`."""
+        statement = (
+            select(metric_series)
+            .where(metric_series.c.cluster_id == self._cluster_id)
+            .order_by(metric_series.c.metric, metric_series.c.labels)
+        )
+        with reading(self._engine) as connection:
+            return [
+                Series(_key(row.metric, row.labels), row.value, row.updated_at_ms)
+                for row in connection.execute(statement)
+            ]
+
+    def minutes(self, metrics: Collection[str], *, since_minute: int) -> Mapping[SeriesKey, Mapping[int, float]]:
+        """See `SeriesStore`."""
+        statement = (
+            select(metric_series.c.metric, metric_series.c.labels, metric_hours.c.hour, metric_hours.c.minutes)
+            .join(metric_series, metric_series.c.series_id == metric_hours.c.series_id)
+            .where(metric_series.c.cluster_id == self._cluster_id, metric_series.c.metric.in_(metrics))
+            .where(metric_hours.c.hour >= since_minute // _HOUR_MINUTES)
+            .order_by(metric_series.c.metric, metric_series.c.labels, metric_hours.c.hour)
+        )
+        found: dict[SeriesKey, dict[int, float]] = {}
+        with reading(self._engine) as connection:
+            for row in connection.execute(statement):
+                for minute, value in _minutes_of(row.hour, row.minutes):
+                    if minute >= since_minute:
+                        found.setdefault(_key(row.metric, row.labels), {})[minute] = value
+        return found
+
+    def _forget(self, connection: Connection, now_ms: int) -> None:
+        """Delete minutes and series of topics that are too old; see `SeriesStore.write`."""
+        oldest_hour = now_ms // _HOUR_MS - KEPT_HOURS
+        connection.execute(delete(metric_hours).where(metric_hours.c.hour < oldest_hour))
+        # A series has no minute after it was last recorded, so none of the rows below is referred to any more.
+        connection.execute(
+            delete(metric_series)
+            .where(metric_series.c.cluster_id == self._cluster_id)
+            .where(metric_series.c.updated_at_ms < oldest_hour * _HOUR_MS)
+            .where(metric_series.c.labels.contains(f'"{TOPIC_LABEL}":', autoescape=True))
+        )
+
+
+class _Row:
+    """A row of `metric_series`, with the rows of its hours that are changed."""
+
+    def __init__(self, series_id: int | None, value: float, updated_at_ms: int) -> None:
+        self.series_id = series_id
+        self.value = value
+        self.updated_at_ms = updated_at_ms
+        self.is_changed = False
+        self.hours: dict[int, dict[str, float]] = {}
+
+    def minute(self, minute: int) -> tuple[dict[str, float], str]:
+        """Return the minutes of an hour, to be changed, and the key of this minute in them."""
+        hour, of_hour = divmod(minute, _HOUR_MINUTES)
+        return self.hours.setdefault(hour, {}), str(of_hour)
+
+    def change(self, value: float, at_ms: int) -> None:
+        self.value, self.is_changed = value, True
+        self.updated_at_ms = max(self.updated_at_ms, at_ms)
+
+
+class _Rows:
+    """The rows of the recorded metrics: read at once, changed in memory, stored at once."""
+
+    def __init__(self, connection: Connection, cluster_id: str, recorded: Recorded) -> None:
+        self._connection = connection
+        self._cluster_id = cluster_id
+        keys = [*recorded.added, *recorded.highest, *recorded.latest]
+        metrics = sorted({key[0].name for key in keys} | {metric.name for metric in recorded.replaced})
+        self._rows: dict[tuple[str, str], _Row] = {}
+        by_id: dict[int, _Row] = {}
+        parameters: dict[str, Any] = {"of_cluster": cluster_id, "metrics": metrics}
+        for known in connection.execute(_KNOWN, parameters):
+            row = _Row(known.series_id, known.value, known.updated_at_ms)
+            self._rows[known.metric, known.labels] = by_id[known.series_id] = row
+        self._number = Counter(metric for metric, _ in self._rows)
+        self._set = {(metric.name, _text_of(_named(metric, labels))) for metric, labels in recorded.latest}
+        hours = {minute // _HOUR_MINUTES for _, _, minute in (*recorded.added, *recorded.highest)}
+        hours |= {at_ms // _HOUR_MS for _, at_ms in recorded.latest.values()}
+        for known in connection.execute(_HOURS, parameters | {"hours": sorted(hours)}):
+            by_id[known.series_id].hours[known.hour] = json.loads(known.minutes)
+
+    def remove_replaced(self, replaced: Mapping[Metric, int]) -> None:
+        """Delete the values of these gauges that are older than the time at which all of them were set."""
+        for metric, at_ms in replaced.items():
+            gone = [
+                key
+                for key, row in self._rows.items()
+                if key[0] == metric.name and key not in self._set and row.updated_at_ms < at_ms
+            ]
+            ids = [self._rows.pop(key).series_id for key in gone]
+            self._connection.execute(delete(metric_hours).where(metric_hours.c.series_id.in_(ids)))
+            self._connection.execute(delete(metric_series).where(metric_series.c.series_id.in_(ids)))
+            self._number[metric.name] -= len(gone)
+
+    def add(self, metric: Metric, labels: Labels, minute: int, amount: float) -> None:
+        """Add to a counter."""
+        row = self._row(metric, labels)
+        if row is None:
+            return
+        row.change(row.value + amount, minute * MINUTE_MS)
+        if metric.by_minute:
+            minutes, of_hour = row.minute(minute)
+            minutes[of_hour] = minutes.get(of_hour, 0.0) + amount
+
+    def raise_to(self, metric: Metric, labels: Labels, minute: int, value: float) -> None:
+        """Raise the peak of a minute."""
+        row = self._row(metric, labels)
+        if row is None:
+            return
+        minutes, of_hour = row.minute(minute)
+        minutes[of_hour] = max(minutes.get(of_hour, value), value)
+        row.change(value, minute * MINUTE_MS)
+
+    def set(self, metric: Metric, labels: Labels, value: float, at_ms: int) -> None:
+        """Set a gauge, unless another process set it later."""
+        row = self._row(metric, labels)
+        if row is None or row.updated_at_ms > at_ms:
+            return
+        row.change(value, at_ms)
+        if metric.by_minute:
+            minutes, of_hour = row.minute(at_ms // MINUTE_MS)
+            minutes[of_hour] = value
+
+    def store(self) -> None:
+        """Write the rows that were changed."""
+        for (metric, labels), row in self._rows.items():
+            if row.series_id is None:
+                values = {"value": row.value, "updated_at_ms": row.updated_at_ms}
+                inserted = insert(metric_series).values(
+                    cluster_id=self._cluster_id, metric=metric, labels=labels, **values
+                )
+                row.series_id = self._connection.execute(inserted.returning(metric_series.c.series_id)).scalar_one()
+                row.is_changed = bool(row.hours)
+        changed = [row for row in self._rows.values() if row.is_changed]
+        if changed:
+            self._connection.execute(_UPDATE, [_updated(row) for row in changed])
+        for row in changed:
+            for hour, minutes in row.hours.items():
+                text = json.dumps(minutes, separators=(",", ":"))
+                upsert(self._connection, metric_hours, {"series_id": row.series_id, "hour": hour, "minutes": text})
+
+    def _row(self, metric: Metric, labels: Labels) -> _Row | None:
+        """Return the row of a series; None if there are too many of this metric."""
+        named = _named(metric, labels)
+        key = (metric.name, _text_of(named))
+        if key in self._rows:
+            return self._rows[key]
+        if self._number[metric.name] >= MOST_SERIES:
+            if self._number[metric.name] == MOST_SERIES:
+                _log.warning("metric %s has %d series: further topics are not kept apart", metric.name, MOST_SERIES)
+            if TOPIC_LABEL not in named or metric.kind is not MetricKind.COUNTER:
+                return None
+            return self._row_of_others(metric, named)
+        return self._new(key)
+
+    def _row_of_others(self, metric: Metric, named: Mapping[str, str]) -> _Row:
+        key = (metric.name, _text_of({**named, TOPIC_LABEL: OTHER_TOPICS}))
+        return self._rows.get(key) or self._new(key)
+
+    def _new(self, key: tuple[str, str]) -> _Row:
+        self._rows[key] = row = _Row(None, 0.0, 0)
+        self._number[key[0]] += 1
+        return row
+
+
+def _updated(row: _Row) -> dict[str, Any]:
+    return {"of_series": row.series_id, "new_value": row.value, "at_ms": row.updated_at_ms}
+
+
+def _named(metric: Metric, labels: Labels) -> dict[str, str]:
+    return dict(zip(metric.labels, labels, strict=True))
+
+
+def _text_of(labels: Mapping[str, str]) -> str:
+    return json.dumps(dict(sorted(labels.items())), separators=(",", ":"))
+
+
+def _key(metric: str, labels: str) -> SeriesKey:
+    return SeriesKey(metric, tuple(json.loads(labels).items()))
+
+
+def _minutes_of(hour: int, minutes: str) -> Iterator[tuple[int, float]]:
+    values: Iterable[tuple[str, float]] = json.loads(minutes).items()
+    for of_hour, value in values:
+        yield hour * _HOUR_MINUTES + int(of_hour), value

@@ -131,6 +131,7 @@ class FakeApp:
             topic_deletions=MemoryTopicDeletions(),
             pool_mirror=MemoryMirror(),
         )
+        self.monitoring = SimpleNamespace(traffic=lambda: ())
         self.adapters = SimpleNamespace(
             stores=stores,
             brokers=ModelBrokers(),

@@ -97,8 +97,8 @@ class Adapters:
 
             if isinstance(brokers, KafkaBrokers):
                 brokers.close()
-        if "_metrics_writer" in opened:
-            self._metrics_writer.close()
+        if "metrics_writer" in opened:
+            self.metrics_writer.close()
         for client in opened.keys() & {"pools", "metadata_topic_reader", "metadata_topic_writer"}:
             opened[client].close()
         for engine in opened.keys() & {"_ledger_engine", "_patient_ledger_engine", "engine"}:
@@ -332,7 +332,7 @@ class Adapters:
     @property
     def recorder(self) -> "MetricsRecorder":
         """Collects the metrics of this process; they are written each minute, and when the adapters are closed."""
-        return self._metrics_writer.recorder
+        return self.metrics_writer.recorder
 
     @cached_property
     def quota_metrics(self) -> "QuotaMetrics":
@@ -341,7 +341,7 @@ class Adapters:
         return QuotaMetrics(self.recorder)
 
     @cached_property
-    def _metrics_writer(self) -> "MetricsWriter":
+    def metrics_writer(self) -> "MetricsWriter":
         from include.tiering.series.writer import MetricsWriter
 
         return MetricsWriter(lambda: self.stores.series, self.clock)

@@ -87,8 +87,9 @@ def status(ctx: typer.Context, as_json: Json = False) -> None:
     """Show every setting with its value and origin, and the present work.
 
     The present work consists of the pauses, the running batches, what all processes sent, read and deleted in the last
-    minute, hour and day, the bytes-in rate of topics, and the topics that were deleted in the cluster. Secrets are masked. If the database does not answer, the settings are shown as they are
-    without dynamic configs, and the exit code is 3.
+    minute, hour and day, the bytes-in rate of topics, and the topics that were deleted in the cluster. Secrets are
+    masked. If the database does not answer, the settings are shown as they are without dynamic configs, and the exit
+    code is 3.
     """
     from include.tiering.operations.status import present_status
 

@@ -54,8 +54,8 @@ class MetricsServer:
         except OSError as error:
             raise SettingError(f"--listen {printable(address)}: {error.strerror or error}") from error
         self._server.set_app(application(values, token))
-        bound = self._server.server_address
-        self.address = f"[{bound[0]}]:{bound[1]}" if ":" in host else f"{bound[0]}:{bound[1]}"
+        shown = f"[{host}]" if ":" in host else host
+        self.address = f"{shown}:{self._server.server_port}"
 
     def serve(self) -> None:
         """Answer requests until `close` is called by another thread."""

@@ -142,8 +142,9 @@ class _Rows:
     def __init__(self, connection: Connection, cluster_id: str, recorded: Recorded) -> None:
         self._connection = connection
         self._cluster_id = cluster_id
-        keys = [*recorded.added, *recorded.highest, *recorded.latest]
-        metrics = sorted({key[0].name for key in keys} | {metric.name for metric in recorded.replaced})
+        of_counters = {metric.name for metric, _, _ in (*recorded.added, *recorded.highest)}
+        of_gauges = {metric.name for metric in (*recorded.replaced, *(metric for metric, _ in recorded.latest))}
+        metrics = sorted(of_counters | of_gauges)
         self._rows: dict[tuple[str, str], _Row] = {}
         by_id: dict[int, _Row] = {}
         parameters: dict[str, Any] = {"of_cluster": cluster_id, "metrics": metrics}
@@ -154,8 +155,8 @@ class _Rows:
         self._set = {(metric.name, _text_of(_named(metric, labels))) for metric, labels in recorded.latest}
         hours = {minute // _HOUR_MINUTES for _, _, minute in (*recorded.added, *recorded.highest)}
         hours |= {at_ms // _HOUR_MS for _, at_ms in recorded.latest.values()}
-        for known in connection.execute(_HOURS, parameters | {"hours": sorted(hours)}):
-            by_id[known.series_id].hours[known.hour] = json.loads(known.minutes)
+        for known_hour in connection.execute(_HOURS, parameters | {"hours": sorted(hours)}):
+            by_id[known_hour.series_id].hours[known_hour.hour] = json.loads(known_hour.minutes)
 
     def remove_replaced(self, replaced: Mapping[Metric, int]) -> None:
         """Delete the values of these gauges that are older than the time at which all of them were set."""

@@ -1,0 +1,45 @@
+"""Scrapes of the endpoint: over HTTP, by the program's own server."""
+
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from http.client import HTTPConnection
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from include.tiering.monitoring.server import MetricsServer, Values
+
+Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
+"""Values by name and labels, sorted by label."""
+
+
+@contextmanager
+def serving(values: Values, token: str | None = None) -> Iterator[MetricsServer]:
+    """Serve on a free port of loopback while the context lasts."""
+    server = MetricsServer(values, address="127.0.0.1:0", token=token)
+    thread = threading.Thread(target=server.serve)
+    thread.start()
+    try:
+        yield server
+    finally:
+        server.close()
+        thread.join()
+
+
+def get(server: MetricsServer, path: str = "/metrics", headers: Mapping[str, str] | None = None) -> tuple[int, str]:
+    """Return status and text."""
+    connection = HTTPConnection(server.address, timeout=30)
+    try:
+        connection.request("GET", path, headers=dict(headers or {}))
+        answer = connection.getresponse()
+        return answer.status, answer.read().decode()
+    finally:
+        connection.close()
+
+
+def samples_of(text: str) -> Samples:
+    return {
+        (sample.name, tuple(sorted(sample.labels.items()))): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }

@@ -1,8 +1,6 @@
 """Scrapes of the endpoint: over HTTP, by the program's own server."""
 
-import threading
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from http.client import HTTPConnection
 
 from prometheus_client.parser import text_string_to_metric_families
@@ -13,17 +11,9 @@ Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 """Values by name and labels, sorted by label."""
 
 
-@contextmanager
-def serving(values: Values, token: str | None = None) -> Iterator[MetricsServer]:
-    """Serve on a free port of loopback while the context lasts."""
-    server = MetricsServer(values, address="127.0.0.1:0", token=token)
-    thread = threading.Thread(target=server.serve)
-    thread.start()
-    try:
-        yield server
-    finally:
-        server.close()
-        thread.join()
+def serving(values: Values, token: str | None = None) -> MetricsServer:
+    """Return a context in which a free port of loopback is served."""
+    return MetricsServer(values, address="127.0.0.1:0", token=token)
 
 
 def get(server: MetricsServer, path: str = "/metrics", headers: Mapping[str, str] | None = None) -> tuple[int, str]:

@@ -1,6 +1,5 @@
 """`./tiering metrics serve`: the endpoint that Prometheus scrapes."""
 
-import threading
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -40,15 +39,12 @@ def serve(
     from include.tiering.monitoring.server import MetricsServer, read_token
 
     token = None if token_file is None else read_token(token_file)
-    with session_of(ctx).opened() as app, Interrupt() as interrupt:
-        server = MetricsServer(app.monitoring.values, address=listen, token=token)
-        thread = threading.Thread(target=server.serve, name="metrics-server")
-        thread.start()
-        try:
-            with exporting(app.monitoring):
-                typer.echo(f"metrics are at http://{server.address}/metrics")
-                while not interrupt.requested:
-                    interrupt.wait(app.adapters.clock, _WAIT_SECONDS)
-        finally:
-            server.close()
-            thread.join()
+    with (
+        session_of(ctx).opened() as app,
+        MetricsServer(app.monitoring.values, address=listen, token=token) as server,
+        exporting(app.monitoring),
+        Interrupt() as interrupt,
+    ):
+        typer.echo(f"metrics are at http://{server.address}/metrics")
+        while not interrupt.requested:
+            interrupt.wait(app.adapters.clock, _WAIT_SECONDS)

@@ -8,10 +8,12 @@ and Prometheus sets `up` to 0.
 import hmac
 import ipaddress
 import socket
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from socketserver import ThreadingMixIn
-from typing import Any, Final
+from types import TracebackType
+from typing import Any, Final, Self
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
 from prometheus_client import CollectorRegistry, make_wsgi_app
@@ -28,6 +30,7 @@ DEFAULT_ADDRESS: Final = "127.0.0.1:9464"
 _MOST_TOKEN_BYTES: Final = 4096
 _LEAST_TOKEN_CHARACTERS: Final = 16
 _REQUEST_SECONDS: Final = 10
+_POLL_SECONDS: Final = 0.1
 _MOST_PORT: Final = 65_535
 _log: Final = get_logger(__name__)
 
@@ -35,7 +38,7 @@ Values = Callable[[], Sequence[MetricValues]]
 
 
 class MetricsServer:
-    """Serves metrics until it is closed; `address` has the port that was given, or that the system chose for 0.
+    """Serves metrics while its context lasts; `address` has the port that was given, or that the system chose for 0.
 
     Raises:
         SettingError: the address is none, or not loopback and there is no token; or it is in use.
@@ -56,15 +59,20 @@ class MetricsServer:
         self._server.set_app(application(values, token))
         shown = f"[{host}]" if ":" in host else host
         self.address = f"{shown}:{self._server.server_port}"
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(_POLL_SECONDS,), name="metrics-server")
 
-    def serve(self) -> None:
-        """Answer requests until `close` is called by another thread."""
-        self._server.serve_forever(poll_interval=0.1)
+    def __enter__(self) -> Self:
+        """Begin to answer requests, in a thread."""
+        self._thread.start()
+        return self
 
-    def close(self) -> None:
-        """End `serve`, and close the port."""
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close the port."""
         self._server.shutdown()
         self._server.server_close()
+        self._thread.join()
 
 
 def read_token(path: Path) -> str:

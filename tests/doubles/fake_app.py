@@ -131,7 +131,6 @@ class FakeApp:
             topic_deletions=MemoryTopicDeletions(),
             pool_mirror=MemoryMirror(),
         )
-        self.monitoring = SimpleNamespace(traffic=lambda: ())
         self.adapters = SimpleNamespace(
             stores=stores,
             brokers=ModelBrokers(),
@@ -345,6 +344,7 @@ class FakeApp:
                 check_entity=lambda entity, **_: unknown_names("broker", (), [self.known]),
             ),
             diagnose=self._diagnose,
+            monitoring=SimpleNamespace(traffic=lambda: ()),
         )
         self.reading = SimpleNamespace(
             fetch_partition=self._fetch_partition,

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from include.tiering.app import App
-from include.tiering.series.contract import SeriesStore
+from include.tiering.database.metric_series import MetricSeries
 from include.tiering.telemetry.metrics import Labels, Metric, MetricsRecorder
 from tests.doubles.manual_clock import ManualClock
 
@@ -31,7 +31,7 @@ def key_of(metric: Metric, labels: Labels) -> tuple[str, ...]:
     return (metric.shown_name, *labels)
 
 
-def stored_value(series: SeriesStore, name: str, labels: Mapping[str, str] | None = None) -> float | None:
+def stored_value(series: MetricSeries, name: str, labels: Mapping[str, str] | None = None) -> float | None:
     """The value of a series in the database."""
     for one in series.all():
         if one.key.metric == name.removesuffix("_total") and dict(one.key.labels) == dict(labels or {}):
@@ -42,4 +42,4 @@ def stored_value(series: SeriesStore, name: str, labels: Mapping[str, str] | Non
 def written_value(app: App, name: str, labels: Mapping[str, str] | None = None) -> float | None:
     """The value in the database after this process has written what it recorded."""
     app.adapters.metrics_writer.write()
-    return stored_value(app.adapters.stores.series, name, labels)
+    return stored_value(app.adapters.series, name, labels)

@@ -5,7 +5,8 @@ from http.client import HTTPConnection
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from include.tiering.monitoring.server import MetricsServer, Values
+from include.tiering.operations.exporters import MetricsServer, Values
+from tests.doubles.patience import PATIENCE_SECONDS
 
 Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 """Values by name and labels, sorted by label."""
@@ -18,7 +19,7 @@ def serving(values: Values, token: str | None = None) -> MetricsServer:
 
 def get(server: MetricsServer, path: str = "/metrics", headers: Mapping[str, str] | None = None) -> tuple[int, str]:
     """Return status and text."""
-    connection = HTTPConnection(server.address, timeout=30)
+    connection = HTTPConnection(server.address, timeout=PATIENCE_SECONDS)
     try:
         connection.request("GET", path, headers=dict(headers or {}))
         answer = connection.getresponse()

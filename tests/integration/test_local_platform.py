@@ -72,7 +72,7 @@ def _finished(api: AirflowApi, form: dict[str, Any]) -> tuple[DagRun, dict[str, 
 def test_all_parts_are_healthy_and_listen_on_loopback_only(platform: Platform, layout: Layout) -> None:
     eventually(lambda: not unhealthy_parts(platform.base_url), "all parts are healthy")
     components = recorded(layout.components)
-    assert sorted(components) == ["api-server", "dag-processor", "scheduler", "triggerer"]
+    assert sorted(components) == ["api-server", "dag-processor", "metrics", "scheduler", "triggerer"]
     everyone = set(components.values()) | family(components.values(), str(layout.airflow_home))
     listening = {
         connection.laddr.ip

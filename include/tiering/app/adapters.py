@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Engine
 
     from include.tiering.configs.pools import Pools
+    from include.tiering.database.metric_series import MetricSeries, MetricsWriter
     from include.tiering.kafka.cluster.contract import Brokers, ClusterMetadata
     from include.tiering.kafka.log_dirs.contract import LogSource
     from include.tiering.kafka.metadata_topic.contract import MetadataTopic
@@ -51,7 +52,6 @@ if TYPE_CHECKING:
     from include.tiering.remote_storage.object_store import ObjectListing
     from include.tiering.remote_storage.orphan_objects import StoredOrphans
     from include.tiering.remote_storage.segment_storage import GuardedStorage, SegmentStorage
-    from include.tiering.series.writer import MetricsWriter
     from include.tiering.telemetry.metrics import MetricsRecorder
     from include.tiering.verification.measures import PartitionMeasure, SegmentMeasure
     from include.tiering.verification.rules import RuleEvaluator
@@ -342,9 +342,16 @@ class Adapters:
 
     @cached_property
     def metrics_writer(self) -> "MetricsWriter":
-        from include.tiering.series.writer import MetricsWriter
+        from include.tiering.database.metric_series import MetricsWriter
 
-        return MetricsWriter(lambda: self.stores.series, self.clock)
+        return MetricsWriter(lambda: self.series, self.clock)
+
+    @cached_property
+    def series(self) -> "MetricSeries":
+        """The metrics of all processes."""
+        from include.tiering.database.metric_series import MetricSeries
+
+        return MetricSeries(self.engine, self.cluster_id)
 
     # Rules, evaluated by Great Expectations. It takes seconds to import: only processes that need it wait.
 

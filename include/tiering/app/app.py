@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from include.tiering.handover.ports import HandoverPorts
     from include.tiering.handover.service import HandoverService
     from include.tiering.metadata_sync.service import IngestionService, PublicationService
-    from include.tiering.monitoring.service import MonitoringService
     from include.tiering.operations.broker_configs import BrokerConfigService
     from include.tiering.operations.deployment_checks import DeploymentChecks
     from include.tiering.operations.service import OperationsService
@@ -264,6 +263,7 @@ class App:
 
     @cached_property
     def operations(self) -> "OperationsService":
+        from include.tiering.app.metrics import METRICS
         from include.tiering.operations.service import OperationsService
 
         adapters = self.adapters
@@ -280,6 +280,9 @@ class App:
             topic_quotas=lambda: adapters.topic_quotas,
             effective=lambda: self.effective_configs.settings(),
             mirror_pools=lambda: self.configs.mirror_pools(),
+            series=lambda: adapters.series,
+            metrics=METRICS,
+            quota_windows=lambda: self.effective_configs.quota_windows(),
             clock=adapters.clock,
         )
 
@@ -358,18 +361,6 @@ class App:
             audit=self.audit,
             audits=stores.audits,
             ownership=self.ownership,
-        )
-
-    @cached_property
-    def monitoring(self) -> "MonitoringService":
-        from include.tiering.app.metrics import METRICS
-        from include.tiering.monitoring.service import MonitoringService
-
-        return MonitoringService(
-            series=self.adapters.stores.series,
-            metrics=METRICS,
-            windows=self.effective_configs.quota_windows,
-            clock=self.adapters.clock,
         )
 
     # Shared by several use cases.

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from include.tiering.segments.ingestion_contract import MetadataIngestion
     from include.tiering.segments.sizes_contract import RemoteLogSizes
     from include.tiering.segments.topics import TopicDeletions
-    from include.tiering.series.contract import SeriesStore
     from include.tiering.verification.plan import VerificationStore
 
 
@@ -161,10 +160,3 @@ class Stores:
         from include.tiering.recovery.sql_recovery import SqlMetadataRecovery
 
         return SqlMetadataRecovery(self.engine, self.cluster_id)
-
-    @cached_property
-    def series(self) -> "SeriesStore":
-        """The values of metrics, of all processes."""
-        from include.tiering.series.sql import SqlSeries
-
-        return SqlSeries(self.engine, self.cluster_id)

@@ -15,9 +15,9 @@ from include.tiering.cli.copying import copy, plan, scan, skip
 from include.tiering.cli.expiration import delete_records, expire
 from include.tiering.cli.handover import handover
 from include.tiering.cli.metadata_sync import ingest, publish
-from include.tiering.cli.monitoring import metrics
 from include.tiering.cli.operations import (
     doctor,
+    metrics,
     migrate,
     pause,
     ready,

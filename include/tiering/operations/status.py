@@ -15,11 +15,11 @@ from include.tiering.configs.usage_report import (
     topic_quotas_table,
 )
 from include.tiering.model.segments import Uuid
+from include.tiering.operations.monitoring import Traffic
 from include.tiering.presentation import Presentation, Table, count
 from include.tiering.quotas.topic_quotas import TopicQuotaReport
 from include.tiering.runs.contract import ALL_TOPICS, BatchProgress
 from include.tiering.segments.topics import TopicDeletion
-from include.tiering.series.rules import Traffic
 from include.tiering.settings.catalogue import TieringSettings, all_settings
 from include.tiering.units import format_bytes, format_duration, format_utc
 

@@ -2,7 +2,7 @@
 
 Limiters record each grant, some hundred times a second. Topic quotas are counted at each decision and each result of a
 copy (`CountedTopicQuotas`). Rates and throttle times are computed from minutes of all processes when they are shown,
-see `monitoring.rules`.
+see `operations.monitoring`.
 """
 
 from typing import Final

@@ -72,9 +72,9 @@ def test_a_recount_duplicates_and_costs(recorder: RecordedMetrics) -> None:
     gauges.duplicates("remote", {"orders": 7})
     gauges.cost(CostEstimate("EUR", Decimal("2.5"), None, None, None))
     gauges.cost(None)
-    assert recorder.get_sample_value("RemoteLogSizeComputationTime") == 1500
-    assert recorder.get_sample_value("tiering_remote_log_size_differences") == 2
     assert recorder.values() == {
+        ("RemoteLogSizeComputationTime",): 1500,
+        ("tiering_remote_log_size_differences",): 2,
         ("tiering_duplicate_bytes", "orders", "remote"): 7,
         ("tiering_storage_cost_per_month", "EUR"): 2.5,
     }

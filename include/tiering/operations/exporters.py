@@ -1,19 +1,27 @@
-"""The HTTP endpoint that Prometheus scrapes: `/metrics`, and `/-/healthy`, which answers without the database.
+"""How metrics leave the platform: the endpoint that Prometheus scrapes, and exports to an OpenTelemetry collector.
 
+The endpoint has `/metrics`, and `/-/healthy`, which answers without the database.
 Without a token it listens on loopback only, because the metrics name topics and say how large they are. With a token,
 `/metrics` demands it as a bearer token on every address. An error of the database is status 503, so that a scrape fails
 and Prometheus sets `up` to 0.
+
+A collector gets the metrics if OpenTelemetry's own variables of the environment name one. Its packages are imported
+only then. An export sends counters as monotonic sums and the others as gauges, under the names that Prometheus shows.
+The other variables of OpenTelemetry apply, such as OTEL_EXPORTER_OTLP_HEADERS, OTEL_METRIC_EXPORT_INTERVAL and
+OTEL_RESOURCE_ATTRIBUTES; the protocol is http/protobuf.
 """
 
 import hmac
 import ipaddress
+import os
 import socket
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from socketserver import ThreadingMixIn
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
 from prometheus_client import CollectorRegistry, make_wsgi_app
@@ -21,10 +29,13 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from include.tiering.errors import SettingError, TieringError, printable
-from include.tiering.monitoring.service import MetricValues
+from include.tiering.operations.monitoring import MetricValues, MonitoringService
 from include.tiering.settings.secret_files import open_to_others
 from include.tiering.telemetry import get_logger, redact
-from include.tiering.telemetry.metrics import MetricKind
+from include.tiering.telemetry.metrics import Metric, MetricKind
+
+if TYPE_CHECKING:
+    from opentelemetry.metrics import Observation
 
 DEFAULT_ADDRESS: Final = "127.0.0.1:9464"
 _MOST_TOKEN_BYTES: Final = 4096
@@ -32,6 +43,7 @@ _LEAST_TOKEN_CHARACTERS: Final = 16
 _REQUEST_SECONDS: Final = 10
 _POLL_SECONDS: Final = 0.1
 _MOST_PORT: Final = 65_535
+ENDPOINTS: Final = ("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 _log: Final = get_logger(__name__)
 
 Values = Callable[[], Sequence[MetricValues]]
@@ -180,3 +192,47 @@ def _is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
+
+
+@contextmanager
+def exporting(monitoring: MonitoringService, environ: Mapping[str, str] = os.environ) -> Iterator[None]:
+    """Send the values at OpenTelemetry's interval, and once at the end, while the context lasts.
+
+    Without an endpoint in the environment nothing is sent.
+    """
+    if not any(environ.get(name) for name in ENDPOINTS):
+        yield
+        return
+    from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
+    from opentelemetry.sdk.metrics import MeterProvider
+    from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
+    from opentelemetry.sdk.resources import OTELResourceDetector, Resource
+
+    resource = Resource.create({"service.name": "tiering"}).merge(OTELResourceDetector().detect())
+    provider = MeterProvider([PeriodicExportingMetricReader(OTLPMetricExporter())], resource, shutdown_on_exit=False)
+    meter = provider.get_meter("tiering")
+    for metric in monitoring.metrics:
+        _observe(meter, metric, monitoring)
+    try:
+        yield
+    finally:
+        provider.shutdown()
+
+
+def _observe(meter: Any, metric: Metric, monitoring: MonitoringService) -> None:
+    create = meter.create_observable_counter if metric.kind is MetricKind.COUNTER else meter.create_observable_gauge
+    create(metric.shown_name, [lambda _: _observations(metric, monitoring)], description=metric.sentence)
+
+
+def _observations(metric: Metric, monitoring: MonitoringService) -> "Iterator[Observation]":
+    from opentelemetry.metrics import Observation
+
+    try:
+        read = monitoring.values()
+    except TieringError as error:
+        _log.warning("no metrics for OpenTelemetry: %s", error)
+        return
+    for metric_values in read:
+        if metric_values.metric == metric:
+            for labels, value in metric_values.values:
+                yield Observation(value, dict(zip(metric.labels, labels, strict=True)))

@@ -5,10 +5,9 @@ from typing import Any
 
 import pytest
 
+from include.tiering.database import metric_series as writer_module
+from include.tiering.database.metric_series import SETTLED_MS, MetricsWriter, seconds_to_next_write
 from include.tiering.errors import MetadataUnavailableError
-from include.tiering.series import writer as writer_module
-from include.tiering.series.rules import SETTLED_MS
-from include.tiering.series.writer import MetricsWriter, seconds_to_next_write
 from include.tiering.telemetry.metrics import Metric, MetricKind, Recorded
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.partial import Partial

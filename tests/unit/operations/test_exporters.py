@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from include.tiering.errors import MetadataUnavailableError, SettingError
-from include.tiering.monitoring.server import MetricsServer, read_token
-from include.tiering.monitoring.service import MetricValues
+from include.tiering.operations.exporters import MetricsServer, read_token
+from include.tiering.operations.monitoring import MetricValues
 from include.tiering.telemetry.metrics import Metric, MetricKind
 from tests.doubles.scrapes import get, samples_of, serving
 

@@ -8,12 +8,11 @@ from sqlalchemy import Engine, event
 
 from include.tiering.app.metrics import METRICS
 from include.tiering.database.engine import open_engine
+from include.tiering.database.metric_series import SETTLED_MS, MetricSeries
 from include.tiering.database.migrations import upgrade
-from include.tiering.monitoring.service import FRESH_SECONDS, MonitoringService
+from include.tiering.operations.monitoring import FRESH_SECONDS, MonitoringService
 from include.tiering.quotas.contract import UNITS_PER_REQUEST, QuotaKind
 from include.tiering.quotas.metrics import QuotaMetrics
-from include.tiering.series.rules import SETTLED_MS
-from include.tiering.series.sql import SqlSeries
 from include.tiering.telemetry.metrics import Metric, MetricKind, MetricsRecorder
 from tests.doubles.manual_clock import ManualClock
 
@@ -44,7 +43,7 @@ class Platform:
 
     def __init__(self, engine: Engine, windows: dict[QuotaKind, tuple[int, int]]) -> None:
         self.clock = ManualClock(now_ms=1_700_000_040_000 // 60_000 * 60_000)
-        self.series = SqlSeries(engine, "cluster-1")
+        self.series = MetricSeries(engine, "cluster-1")
         self.service = MonitoringService(series=self.series, metrics=METRICS, windows=lambda: windows, clock=self.clock)
 
     def process(self) -> tuple[QuotaMetrics, MetricsRecorder]:

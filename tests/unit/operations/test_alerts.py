@@ -22,6 +22,7 @@ from include.tiering.audit.finding import FindingKind
 from include.tiering.audit.metrics import AUDIT_FINDING_BYTES, AUDIT_FINDINGS, AUDIT_REFUSALS
 from include.tiering.copying.service import count_failed
 from include.tiering.database.engine import open_engine
+from include.tiering.database.metric_series import MetricSeries
 from include.tiering.database.migrations import upgrade
 from include.tiering.errors import MetadataUnavailableError
 from include.tiering.expiration.metrics import DELETE_ERRORS, DELETE_REQUESTS
@@ -30,12 +31,11 @@ from include.tiering.handover.rules import HandoverState, HandoverStep
 from include.tiering.metadata_sync.metrics import publish_ingest
 from include.tiering.model.segments import Verdict, VerdictTotal
 from include.tiering.model.sizes import PartitionLag
-from include.tiering.monitoring.service import MetricValues, MonitoringService
+from include.tiering.operations.monitoring import MetricValues, MonitoringService
 from include.tiering.quotas.contract import QuotaKind, QuotaLevel, Scope
 from include.tiering.quotas.metrics import QuotaMetrics
 from include.tiering.segments.failed_copies import FAILED_SEGMENTS, LOST_OFFSETS
 from include.tiering.segments.ingestion_contract import IngestPosition
-from include.tiering.series.sql import SqlSeries
 from include.tiering.sizes.metrics import SizeGauges
 from include.tiering.telemetry.metrics import MetricsRecorder, RunKind
 from include.tiering.verification.metrics import publish_verdicts
@@ -67,7 +67,7 @@ class World:
     scrapes: list[Samples | None] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.series = SqlSeries(self.engine, "cluster-1")
+        self.series = MetricSeries(self.engine, "cluster-1")
         self.recorder = MetricsRecorder(self.clock)
         self.quotas = QuotaMetrics(self.recorder)
         self.is_database_down = False

@@ -1,31 +1,48 @@
-"""Series in SQL: the implementation of `contract.SeriesStore`.
+"""Series: the values of a metric for one set of labels, over all processes, and their minutes of the last 14 days.
 
-A writer first takes a lock of the cluster's series, then reads what it changes: counters can be added up and minutes
-can be merged in this process, by the same statements on both databases, and two writers never wait for each other's
-rows. A transaction takes a few milliseconds, once a minute in each process.
+`MetricSeries` is their store. A writer first takes a lock of the cluster's series, then reads what it changes: counters
+can be added up and minutes can be merged in this process, by the same statements on both databases, and two writers
+never wait for each other's rows. A transaction takes a few milliseconds, once a minute in each process.
+
+`MetricsWriter` writes what a process recorded: just after each minute, and when the app closes. A process that is
+killed loses what it recorded since the last write, about a minute. If a write fails, what it held is written with the
+next one; a process that ends without the database loses it. No work waits for a write or fails by it.
 """
 
 import json
+import os
+import threading
+import time
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 from sqlalchemy import Connection, bindparam, delete, insert, select, update
 
+from include.tiering.clock import Clock
 from include.tiering.database.schema import metric_hours, metric_series
 from include.tiering.database.transactions import ClusterStore, reading, serialise_writers, upsert, writing
-from include.tiering.series.contract import (
-    KEPT_HOURS,
-    MOST_SERIES,
-    OTHER_TOPICS,
-    TOPIC_LABEL,
-    Series,
-    SeriesKey,
-)
+from include.tiering.errors import TieringError
 from include.tiering.telemetry import get_logger
-from include.tiering.telemetry.metrics import MINUTE_MS, Labels, Metric, MetricKind, Recorded
+from include.tiering.telemetry.metrics import MINUTE_MS, Labels, Metric, MetricKind, MetricsRecorder, Recorded
 
 _log: Final = get_logger(__name__)
+KEPT_HOURS: Final = 14 * 24
+"""How long minutes are kept, and series of a topic that nothing was recorded for."""
+
+MOST_SERIES: Final = 2_000
+"""Most series of one metric."""
+
+OTHER_TOPICS: Final = "<other>"
+"""The topic of counters beyond `MOST_SERIES`. No topic of Kafka can have this name."""
+
+TOPIC_LABEL: Final = "topic"
+
+
+SETTLED_MS: Final = 15_000
+"""So long after a minute every process that was not held up has written what it recorded in it."""
+
 _HOUR_MINUTES: Final = 60
 _HOUR_MS: Final = _HOUR_MINUTES * MINUTE_MS
 
@@ -55,11 +72,40 @@ _HOURS: Final = (
 )
 
 
-class SqlSeries(ClusterStore):
-    """See `SeriesStore`."""
+@dataclass(frozen=True, slots=True)
+class SeriesKey:
+    """A metric's name, and its labels with their values, sorted by name."""
+
+    metric: str
+    labels: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """A series: the total of a counter, or the latest value of a gauge, and when it was recorded last."""
+
+    key: SeriesKey
+    value: float
+    updated_at_ms: int
+
+
+class MetricSeries(ClusterStore):
+    """Store of one cluster's series. Every process of the platform writes to it."""
 
     def write(self, recorded: Recorded, *, now_ms: int) -> None:
-        """See `SeriesStore`."""
+        """Add what a process recorded, in one transaction. Not idempotent: what it raised for was not written.
+
+        A gauge keeps the value with the latest time, whatever the order in which processes write. Counters of a new
+        series beyond `MOST_SERIES` of their metric are added up under `OTHER_TOPICS`; other new series beyond that are
+        left out. Minutes older than `KEPT_HOURS` are deleted, and series with a topic that were last recorded before.
+
+        Args:
+            recorded: what was recorded since the last call.
+            now_ms: UTC milliseconds, by the clock that dated what was recorded.
+
+        Raises:
+            MetadataUnavailableError: the database is locked, unreachable, or without the tables.
+        """
         with writing(self._engine) as connection:
             serialise_writers(connection, f"metrics of {self._cluster_id}")
             self._forget(connection, now_ms)
@@ -74,7 +120,7 @@ class SqlSeries(ClusterStore):
             rows.store()
 
     def all(self) -> Sequence[Series]:
-        """See `SeriesStore`."""
+        """Return every series, by metric and labels. Raises MetadataUnavailableError."""
         statement = (
             select(metric_series)
             .where(metric_series.c.cluster_id == self._cluster_id)
@@ -87,7 +133,10 @@ class SqlSeries(ClusterStore):
             ]
 
     def minutes(self, metrics: Collection[str], *, since_minute: int) -> Mapping[SeriesKey, Mapping[int, float]]:
-        """See `SeriesStore`."""
+        """Return the values of these metrics by series and minute since 1970, from `since_minute` on (inclusive).
+
+        Minutes without a value are left out, and so are series without any. Raises MetadataUnavailableError.
+        """
         statement = (
             select(metric_series.c.metric, metric_series.c.labels, metric_hours.c.hour, metric_hours.c.minutes)
             .join(metric_series, metric_series.c.series_id == metric_hours.c.series_id)
@@ -104,7 +153,7 @@ class SqlSeries(ClusterStore):
         return found
 
     def _forget(self, connection: Connection, now_ms: int) -> None:
-        """Delete minutes and series of topics that are too old; see `SeriesStore.write`."""
+        """Delete minutes and series of topics that are too old; see `write`."""
         oldest_hour = now_ms // _HOUR_MS - KEPT_HOURS
         connection.execute(delete(metric_hours).where(metric_hours.c.hour < oldest_hour))
         # A series has no minute after it was last recorded, so none of the rows below is referred to any more.
@@ -262,3 +311,63 @@ def _minutes_of(hour: int, minutes: str) -> Iterator[tuple[int, float]]:
     values: Iterable[tuple[str, float]] = json.loads(minutes).items()
     for of_hour, value in values:
         yield hour * _HOUR_MINUTES + int(of_hour), value
+
+
+_PHASES: Final = 32
+_LONGEST_PHASE_SECONDS: Final = 8.0
+
+
+class MetricsWriter:
+    """Writes what `recorder` collects.
+
+    Attributes:
+        recorder: collects the metrics of this process.
+    """
+
+    def __init__(self, store: Callable[[], MetricSeries], clock: Clock) -> None:
+        self.recorder = MetricsRecorder(clock, self._start)
+        self._store = store
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._ended = threading.Event()
+
+    def write(self) -> None:
+        """Write what was recorded since the last write. A failure is logged, and tried again by the next write."""
+        with self._lock:
+            recorded = self.recorder.drain()
+            if not recorded:
+                return
+            try:
+                self._store().write(recorded, now_ms=self._clock.now_ms())
+            except TieringError as error:
+                self.recorder.put_back(recorded)
+                _log.warning("metrics are not written: %s", error)
+
+    def close(self) -> None:
+        """End the thread, and write what is left."""
+        self._ended.set()
+        if self._thread is not None and self._thread.is_alive():
+            self._thread.join()
+        self.write()
+
+    def _start(self) -> None:
+        """Start the thread unless it runs in this process: a forked child gets a thread of its own."""
+        if self._ended.is_set() or (self._thread is not None and self._thread.is_alive()):
+            return
+        self._thread = threading.Thread(target=self._run, name="metrics-writer", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        while not self._ended.wait(seconds_to_next_write(time.time(), os.getpid())):
+            self.write()
+
+
+def seconds_to_next_write(now_seconds: float, process_id: int) -> float:
+    """Return how long to wait until the next minute has ended and it is this process's moment to write.
+
+    The moments of processes differ, so that not all write at once; all are well within `SETTLED_MS`.
+    """
+    phase = 1.0 + process_id % _PHASES / _PHASES * _LONGEST_PHASE_SECONDS
+    minute_seconds = MINUTE_MS / 1000
+    return minute_seconds - (now_seconds - phase) % minute_seconds

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from include.tiering.monitoring.open_telemetry import exporting
-from include.tiering.monitoring.service import MetricValues
+from include.tiering.operations.exporters import exporting
+from include.tiering.operations.monitoring import MetricValues
 from include.tiering.telemetry.metrics import Metric, MetricKind
 from tests.doubles.source_tree import ROOT
 
@@ -82,7 +82,7 @@ def test_a_collector_gets_every_value(monkeypatch: pytest.MonkeyPatch) -> None:
 
 WITHOUT = """
 import sys
-from include.tiering.monitoring.open_telemetry import exporting
+from include.tiering.operations.exporters import exporting
 with exporting(None, {}):
     pass
 print(any(name.startswith("opentelemetry") for name in sys.modules))

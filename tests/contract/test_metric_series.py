@@ -5,11 +5,10 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from sqlalchemy import Engine, func, select
 
+from include.tiering.database import metric_series as module
+from include.tiering.database.metric_series import KEPT_HOURS, OTHER_TOPICS, MetricSeries, SeriesKey
 from include.tiering.database.schema import metric_hours, metric_series
 from include.tiering.database.transactions import reading
-from include.tiering.series import sql
-from include.tiering.series.contract import KEPT_HOURS, OTHER_TOPICS, SeriesKey, SeriesStore
-from include.tiering.series.sql import SqlSeries
 from include.tiering.telemetry.metrics import MINUTE_MS, Metric, MetricKind, MetricsRecorder
 from tests.doubles.databases import SHARED, each_database
 from tests.doubles.manual_clock import ManualClock
@@ -35,14 +34,14 @@ def clock() -> ManualClock:
 
 
 @pytest.fixture
-def series(engine: Engine) -> SeriesStore:
-    return SqlSeries(engine, CLUSTER_ID)
+def series(engine: Engine) -> MetricSeries:
+    return MetricSeries(engine, CLUSTER_ID)
 
 
 class Process:
     """A process of the platform, with its recorder."""
 
-    def __init__(self, series: SeriesStore, clock: ManualClock) -> None:
+    def __init__(self, series: MetricSeries, clock: ManualClock) -> None:
         self.recorder = MetricsRecorder(clock)
         self._series = series
         self._clock = clock
@@ -52,15 +51,15 @@ class Process:
 
 
 @pytest.fixture
-def process(series: SeriesStore, clock: ManualClock) -> Process:
+def process(series: MetricSeries, clock: ManualClock) -> Process:
     return Process(series, clock)
 
 
-def values(series: SeriesStore) -> dict[tuple[str, ...], float]:
+def values(series: MetricSeries) -> dict[tuple[str, ...], float]:
     return {(one.key.metric, *(value for _, value in one.key.labels)): one.value for one in series.all()}
 
 
-def minutes(series: SeriesStore, metric: Metric, since: int = 0) -> dict[tuple[str, ...], dict[int, float]]:
+def minutes(series: MetricSeries, metric: Metric, since: int = 0) -> dict[tuple[str, ...], dict[int, float]]:
     found = series.minutes([metric.name], since_minute=MINUTE + since)
     return {
         tuple(value for _, value in key.labels): {m - MINUTE: v for m, v in of.items()} for key, of in found.items()
@@ -76,7 +75,7 @@ def rows(engine: Engine) -> tuple[int, int]:
     return counted[0], counted[1]
 
 
-def test_counters_of_all_processes_add_up_in_total_and_by_minute(series: SeriesStore, clock: ManualClock) -> None:
+def test_counters_of_all_processes_add_up_in_total_and_by_minute(series: MetricSeries, clock: ManualClock) -> None:
     processes = [Process(series, clock) for _ in range(3)]
     for number, process in enumerate(processes):
         process.recorder.add(COPIED, 10 * (number + 1), "copy", "orders")
@@ -91,14 +90,14 @@ def test_counters_of_all_processes_add_up_in_total_and_by_minute(series: SeriesS
     assert minutes(series, ERRORS) == {}
 
 
-def test_labels_are_named_and_sorted(series: SeriesStore, process: Process) -> None:
+def test_labels_are_named_and_sorted(series: MetricSeries, process: Process) -> None:
     process.recorder.add(COPIED, 1, "fetch", 'a"b\\')
     process.write()
     (one,) = series.all()
     assert one.key == SeriesKey("copied", (("kind", "fetch"), ("topic", 'a"b\\')))
 
 
-def test_a_gauge_has_the_value_that_was_set_last_whoever_writes_first(series: SeriesStore, clock: ManualClock) -> None:
+def test_a_gauge_has_the_value_that_was_set_last_whoever_writes_first(series: MetricSeries, clock: ManualClock) -> None:
     earlier, later = Process(series, clock), Process(series, clock)
     earlier.recorder.set(LAG, 1, "orders")
     clock.advance(1)
@@ -113,13 +112,13 @@ def test_a_gauge_has_the_value_that_was_set_last_whoever_writes_first(series: Se
     assert minutes(series, LAG) == {("orders",): {0: 2, 1: 3}}
 
 
-def test_no_limit_is_a_value(series: SeriesStore, process: Process) -> None:
+def test_no_limit_is_a_value(series: MetricSeries, process: Process) -> None:
     process.recorder.set(LIMIT, float("inf"))
     process.write()
     assert values(series) == {("limit",): float("inf")}
 
 
-def test_a_peak_is_the_highest_of_all_processes_in_a_minute(series: SeriesStore, clock: ManualClock) -> None:
+def test_a_peak_is_the_highest_of_all_processes_in_a_minute(series: MetricSeries, clock: ManualClock) -> None:
     for value in (3.0, 9.0, 4.0):
         process = Process(series, clock)
         process.recorder.raise_to(LONGEST, value)
@@ -131,7 +130,7 @@ def test_a_peak_is_the_highest_of_all_processes_in_a_minute(series: SeriesStore,
 
 
 def test_what_replaces_a_gauge_removes_its_other_values(
-    series: SeriesStore, process: Process, clock: ManualClock
+    series: MetricSeries, process: Process, clock: ManualClock
 ) -> None:
     process.recorder.replace(STEPS, {("fence",): 1, ("publish",): 2})
     process.write()
@@ -146,7 +145,7 @@ def test_what_replaces_a_gauge_removes_its_other_values(
 
 
 def test_an_hour_is_one_row_and_two_weeks_are_kept(
-    engine: Engine, series: SeriesStore, process: Process, clock: ManualClock
+    engine: Engine, series: MetricSeries, process: Process, clock: ManualClock
 ) -> None:
     for _ in range(120):
         process.recorder.add(COPIED, 1, "copy", "orders")
@@ -165,7 +164,7 @@ def test_an_hour_is_one_row_and_two_weeks_are_kept(
 
 
 def test_a_topic_that_nothing_is_recorded_of_is_gone_after_two_weeks_and_what_has_no_topic_stays(
-    engine: Engine, series: SeriesStore, process: Process, clock: ManualClock
+    engine: Engine, series: MetricSeries, process: Process, clock: ManualClock
 ) -> None:
     process.recorder.set(LIMIT, 1)
     process.recorder.set(LAG, 1, "gone")
@@ -181,9 +180,9 @@ def test_a_topic_that_nothing_is_recorded_of_is_gone_after_two_weeks_and_what_ha
 
 
 def test_of_too_many_topics_counters_are_added_up_and_gauges_left_out(
-    series: SeriesStore, process: Process, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    series: MetricSeries, process: Process, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(sql, "MOST_SERIES", 3)
+    monkeypatch.setattr(module, "MOST_SERIES", 3)
     for number in range(6):
         process.recorder.add(ERRORS, number, f"topic-{number}")
         process.recorder.set(LAG, number, f"topic-{number}")
@@ -203,8 +202,8 @@ def test_of_too_many_topics_counters_are_added_up_and_gauges_left_out(
     assert "3 series" in caplog.text
 
 
-def test_clusters_are_apart(engine: Engine, series: SeriesStore, process: Process, clock: ManualClock) -> None:
-    other = Process(SqlSeries(engine, "cluster-2"), clock)
+def test_clusters_are_apart(engine: Engine, series: MetricSeries, process: Process, clock: ManualClock) -> None:
+    other = Process(MetricSeries(engine, "cluster-2"), clock)
     other.recorder.add(ERRORS, 5, "orders")
     process.recorder.add(ERRORS, 1, "orders")
     other.write()
@@ -213,7 +212,7 @@ def test_clusters_are_apart(engine: Engine, series: SeriesStore, process: Proces
 
 
 def test_processes_that_write_at_the_same_time_lose_nothing(
-    engine: Engine, series: SeriesStore, clock: ManualClock
+    engine: Engine, series: MetricSeries, clock: ManualClock
 ) -> None:
     def work(_: int) -> None:
         process = Process(series, clock)

@@ -258,7 +258,7 @@ def test_the_summary_says_what_waits_and_publishes_it(deployed: Deployment, capf
     assert "remote log size" in said
     assert "local and remote" in said
     with deployed.open() as app:
-        value = partial(stored_value, app.adapters.series)
+        value = partial(stored_value, app.adapters.metrics_writer.series)
         assert value("RemoteLogSizeComputationTime") == 250
         assert value("tiering_remote_log_size_differences") == 1
         assert value("tiering_duplicate_bytes", {"topic": "bigrecs", "held": "remote"}) == 7

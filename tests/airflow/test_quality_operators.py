@@ -141,7 +141,7 @@ def test_the_plan_says_what_it_costs_and_how_old_verdicts_are(deployed: Deployme
     assert run.planned_run == f"verify-{RUN_ID}"
     assert Path(run.instance.pushed[RESULTS_KEY]).is_dir()
     with deployed.open() as app:
-        none = stored_value(app.adapters.series, "tiering_verdict_segments", {"verdict": "none"})
+        none = stored_value(app.adapters.metrics_writer.series, "tiering_verdict_segments", {"verdict": "none"})
     assert none == counts["segments"]
 
 

@@ -42,4 +42,4 @@ def stored_value(series: MetricSeries, name: str, labels: Mapping[str, str] | No
 def written_value(app: App, name: str, labels: Mapping[str, str] | None = None) -> float | None:
     """The value in the database after this process has written what it recorded."""
     app.adapters.metrics_writer.write()
-    return stored_value(app.adapters.series, name, labels)
+    return stored_value(app.adapters.metrics_writer.series, name, labels)

@@ -39,14 +39,13 @@ if TYPE_CHECKING:
     from sqlalchemy import Engine
 
     from include.tiering.configs.pools import Pools
-    from include.tiering.database.metric_series import MetricSeries, MetricsWriter
+    from include.tiering.database.metric_series import MetricsWriter
     from include.tiering.kafka.cluster.contract import Brokers, ClusterMetadata
     from include.tiering.kafka.log_dirs.contract import LogSource
     from include.tiering.kafka.metadata_topic.contract import MetadataTopic
     from include.tiering.metadata_sync.publish import Publisher
     from include.tiering.model.ownership import StorePlace
     from include.tiering.quotas.contract import QuotaLedger, Quotas
-    from include.tiering.quotas.metrics import QuotaMetrics
     from include.tiering.quotas.topic_quotas import TopicQuotas
     from include.tiering.remote_storage.claim_store import ClaimStep
     from include.tiering.remote_storage.object_store import ObjectListing
@@ -294,6 +293,7 @@ class Adapters:
     def quotas(self) -> "Quotas":
         """The quotas, which all processes that send or read for this cluster share through the ledger."""
         from include.tiering.configs.rules import quotas_in_force
+        from include.tiering.quotas.metrics import QuotaMetrics
         from include.tiering.quotas.shared_quotas import SharedQuotas, SqlLedgerStore
 
         # In this order: without a database there must be no ledger beside it.
@@ -303,7 +303,7 @@ class Adapters:
             self.clock,
             random_bytes=secrets.token_bytes,
             stored_quotas=lambda: quotas_in_force(self.stores.configs.snapshot()),
-            observer=self.quota_metrics,
+            observer=QuotaMetrics(self.recorder),
         )
 
     @cached_property
@@ -335,23 +335,11 @@ class Adapters:
         return self.metrics_writer.recorder
 
     @cached_property
-    def quota_metrics(self) -> "QuotaMetrics":
-        from include.tiering.quotas.metrics import QuotaMetrics
-
-        return QuotaMetrics(self.recorder)
-
-    @cached_property
     def metrics_writer(self) -> "MetricsWriter":
-        from include.tiering.database.metric_series import MetricsWriter
+        """Writes the metrics of this process into the database, where `series` has those of all processes."""
+        from include.tiering.database.metric_series import MetricSeries, MetricsWriter
 
-        return MetricsWriter(lambda: self.series, self.clock)
-
-    @cached_property
-    def series(self) -> "MetricSeries":
-        """The metrics of all processes."""
-        from include.tiering.database.metric_series import MetricSeries
-
-        return MetricSeries(self.engine, self.cluster_id)
+        return MetricsWriter(lambda: MetricSeries(self.engine, self.cluster_id), self.clock)
 
     # Rules, evaluated by Great Expectations. It takes seconds to import: only processes that need it wait.
 

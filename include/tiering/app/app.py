@@ -179,6 +179,7 @@ class App:
 
     @cached_property
     def reading(self) -> "ReadService":
+        from include.tiering.quotas.metrics import QuotaMetrics
         from include.tiering.reading.service import ReadService
 
         adapters = self.adapters
@@ -188,7 +189,7 @@ class App:
             quotas=adapters.quotas,
             effective=self.effective_configs.settings,
             threads=lambda: self.configs.reader_threads(),
-            on_throttled=adapters.quota_metrics.refused,
+            on_throttled=QuotaMetrics(adapters.recorder).refused,
         )
 
     @cached_property
@@ -280,7 +281,7 @@ class App:
             topic_quotas=lambda: adapters.topic_quotas,
             effective=lambda: self.effective_configs.settings(),
             mirror_pools=lambda: self.configs.mirror_pools(),
-            series=lambda: adapters.series,
+            series=lambda: adapters.metrics_writer.series,
             metrics=METRICS,
             quota_windows=lambda: self.effective_configs.quota_windows(),
             clock=adapters.clock,

@@ -332,6 +332,11 @@ class MetricsWriter:
         self._thread: threading.Thread | None = None
         self._ended = threading.Event()
 
+    @property
+    def series(self) -> MetricSeries:
+        """The metrics of all processes."""
+        return self._store()
+
     def write(self) -> None:
         """Write what was recorded since the last write. A failure is logged, and tried again by the next write."""
         with self._lock:
@@ -339,7 +344,7 @@ class MetricsWriter:
             if not recorded:
                 return
             try:
-                self._store().write(recorded, now_ms=self._clock.now_ms())
+                self.series.write(recorded, now_ms=self._clock.now_ms())
             except TieringError as error:
                 self.recorder.put_back(recorded)
                 _log.warning("metrics are not written: %s", error)

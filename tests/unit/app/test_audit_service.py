@@ -14,7 +14,7 @@ from tests.doubles.tiny_deployment import TinyDeployment
 
 def metric(deployment: TinyDeployment, name: str, **labels: str) -> float | None:
     with deployment.open() as app:
-        return stored_value(app.adapters.series, name, labels)
+        return stored_value(app.adapters.metrics_writer.series, name, labels)
 
 
 def test_when_an_audit_ended_is_published_in_seconds_since_1970(tmp_path: Path) -> None:

@@ -302,7 +302,7 @@ include = ["orders"]
         result = app.copying.run_batch("run", "run/0")
     assert len(result.copied) == 2
     with open_app(load_settings(config, environ={"HOME": str(tmp_path)})) as app:
-        value = partial(stored_value, app.adapters.series)
+        value = partial(stored_value, app.adapters.metrics_writer.series)
         assert value("tiering_quota_granted_bytes_total", {"kind": "copy", "topic": "orders"}) == result.sent_bytes
         assert value("tiering_copy_sent_bytes_total", {"topic": "orders"}) == result.sent_bytes
         copied_bytes = sum(segment.size_bytes for segment in result.copied)

@@ -336,7 +336,7 @@ def test_metrics_tell_what_is_published_and_what_waits(deployment: Deployment) -
 
     def value(name: str) -> float | None:
         with deployment.open() as app:
-            return stored_value(app.adapters.series, name, {"topic": "orders"})
+            return stored_value(app.adapters.metrics_writer.series, name, {"topic": "orders"})
 
     assert value("tiering_published_segments") == 5
     assert value("tiering_unpublished_segments") == 1

@@ -53,7 +53,7 @@ def test_every_plan_publishes_the_sizes(deployment: TinyDeployment, flags: tuple
         app.adapters.recorder.show(LOG_SIZE_BYTES, {("orders",): 0})
     expire(deployment, *flags)
     with deployment.open() as app:
-        assert stored_value(app.adapters.series, "RemoteLogSizeBytes", {"topic": "orders"}) == 1_500
+        assert stored_value(app.adapters.metrics_writer.series, "RemoteLogSizeBytes", {"topic": "orders"}) == 1_500
 
 
 @pytest.mark.parametrize("last", [end for end in BatchEnd if end is not BatchEnd.TIME_OVER], ids=lambda end: end.name)

@@ -226,3 +226,13 @@ def test_processes_that_write_at_the_same_time_lose_nothing(
         list(pool.map(work, range(8)))
     assert {values(series)["copied", "copy", topic] for topic in ("orders", "audit", "payments")} == {40}
     assert minutes(series, COPIED)["copy", "orders"] == {0: 40}
+
+
+def test_the_latest_values_of_some_metrics(series: MetricSeries, process: Process) -> None:
+    process.recorder.set(LAG, 5, "orders")
+    process.recorder.set(LAG, 6, "pay")
+    process.recorder.set(LIMIT, 7)
+    process.write()
+    found = series.latest(["lag", "nothing"])
+    assert [(metric, [one.value for one in each]) for metric, each in found.items()] == [("lag", [5, 6])]
+    assert found["lag"][0].updated_at_ms == BEGIN_MS

@@ -50,6 +50,22 @@ def test_counters_say_what_the_segments_of_every_state_add_up_to(engine, metadat
     assert sizes.topic_names() == {ORDERS.topic_id: "orders"}
 
 
+def test_totals_by_topic_are_those_of_its_partitions(engine, metadata, sizes):
+    for number in range(2):
+        partition = partition_of("orders", number)
+        fence = fence_of(engine, partition)
+        segments = [segment_of(partition, 10 * number + n, 100 * n, 100 * n + 99, size_bytes=7) for n in range(3)]
+        for segment in segments:
+            finish(metadata, segment, fence)
+        metadata.update_segment(update_of(segments[0], DELETE_STARTED), expected=FINISHED, fence=fence)
+    (found,) = sizes.topic_totals()
+    states = sizes.partition_states()
+    assert (found.topic_id, found.topic, found.owner, found.partitions) == (ORDERS.topic_id, "orders", "platform", 2)
+    assert found.segments == sum(partition.finished.segments for partition in states) == 4
+    assert found.finished_bytes == sum(partition.finished.size_bytes for partition in states) == 28
+    assert found.stored_bytes == sum(partition.stored_bytes for partition in states) == 42
+
+
 def test_a_recount_reads_its_segments_page_by_page(engine, metadata, sizes, monkeypatch):
     segments = [segment_of(ORDERS, n, 100 * n, 100 * n + 99, {n % 2: 100 * n}, size_bytes=n) for n in range(7)]
     fence = fence_of(engine, ORDERS)

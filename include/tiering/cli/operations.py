@@ -3,7 +3,8 @@
 `ready` checks whether a run can start. `doctor` says why a topic is not tiered. `status` shows settings with their
 origins and the present work. `pause` and `resume` change the pause that every sender checks. `migrate` sets a
 deployment up. `take-over-store` and `relocate-store` change the
-owner and the place of the store. `metrics serve` is the endpoint that Prometheus scrapes.
+owner and the place of the store. `metrics serve` is the endpoint that Prometheus scrapes, `metrics throughput` shows
+bytes by minute.
 """
 
 from pathlib import Path
@@ -89,10 +90,10 @@ def doctor(
 def status(ctx: typer.Context, as_json: Json = False) -> None:
     """Show every setting with its value and origin, and the present work.
 
-    The present work consists of the pauses, the running batches, what all processes sent, read and deleted in the last
-    minute, hour and day, the bytes-in rate of topics, and the topics that were deleted in the cluster. Secrets are
-    masked. If the database does not answer, the settings are shown as they are without dynamic configs, and the exit
-    code is 3.
+    The present work consists of the pauses, the running batches, the alarms, what waits and why, the quotas in force
+    with their use, what all processes sent, read and deleted in the last minute, hour and day, the bytes-in rate of
+    topics, and the topics that were deleted in the cluster. Secrets are masked. If the database does not answer, the
+    settings are shown as they are without dynamic configs, and the exit code is 3.
     """
     from include.tiering.operations.status import present_status
 
@@ -111,13 +112,10 @@ def _now(session: Session) -> "tuple[TieringSettings, Activity]":
     from include.tiering.operations.status import Activity
 
     with session.opened() as app:
-        pools = app.configs.pools_status(ask_airflow=False)
         activity = Activity(
-            app.adapters.stores.work.paused_topics(),
-            pools,
+            app.operations.overview.now(),
             app.adapters.topic_quotas.report(),
             app.adapters.stores.topic_deletions.all(),
-            app.adapters.stores.work.running_batches(),
             app.operations.monitoring.traffic(),
         )
         return app.effective_configs.settings(), activity
@@ -328,3 +326,20 @@ def serve_metrics(
         typer.echo(f"metrics are at http://{server.address}/metrics")
         while not interrupt.requested:
             interrupt.wait(app.adapters.clock, _WAIT_SECONDS)
+
+
+@metrics.command("throughput", epilog="Example: `./tiering metrics throughput --hours 24`")
+def show_throughput(
+    ctx: typer.Context,
+    hours: Annotated[int, typer.Option("--hours", min=1, max=14 * 24, help="How far back.", metavar="N")] = 6,
+    as_json: Json = False,
+) -> None:
+    """Show what all processes sent, read and deleted minute by minute; minutes without traffic are left out.
+
+    The JSON also has the total copy quota over that time, and who changed quotas and sizes of pools when.
+    """
+    with session_of(ctx).opened() as app:
+        throughput = app.operations.throughput.last_hours(hours)
+    from include.tiering.operations.throughput import present_throughput
+
+    finish(present_throughput(throughput), as_json=as_json)

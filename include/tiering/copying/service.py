@@ -11,6 +11,7 @@ from include.tiering.copying.metrics import (
     COPY_ERRORS_BY_CLASS,
     COPY_REQUESTS,
     COPY_SENT_BYTES,
+    publish_held_back,
 )
 from include.tiering.copying.plan import CopyPlan, LeftPartition, left_work, record_divergences
 from include.tiering.copying.plan_copy import CopyPlanner
@@ -141,6 +142,7 @@ class CopyService:
             ForeignStoreError: the store belongs to another database.
             StateConflictError: the run has another plan already.
         """
+        is_of_all = scope == AS_CONFIGURED and limit_bytes is None
         scope = scope.or_topics(self._topics)
         report = scope.scan(self._log_dirs.scan)
         if dry_run:
@@ -159,6 +161,8 @@ class CopyService:
             record_losses(report, plan, failed, self._failed_copies)
             publish_failed_copies(self._recorder, self._failed_copies.all() if failed else ())
             self._work.save_plan(run_id, plan.partitions)
+            if is_of_all:
+                publish_held_back(self._recorder, plan.held_back)
             self._recorder.ended(RunKind.COPY)
         return plan
 

@@ -132,6 +132,20 @@ class MetricSeries(ClusterStore):
                 for row in connection.execute(statement)
             ]
 
+    def latest(self, metrics: Collection[str]) -> Mapping[str, Sequence[Series]]:
+        """Return the series of these metrics, by metric, each by labels. Raises MetadataUnavailableError."""
+        statement = (
+            select(metric_series)
+            .where(metric_series.c.cluster_id == self._cluster_id, metric_series.c.metric.in_(metrics))
+            .order_by(metric_series.c.metric, metric_series.c.labels)
+        )
+        found: dict[str, list[Series]] = {}
+        with reading(self._engine) as connection:
+            for row in connection.execute(statement):
+                series = Series(_key(row.metric, row.labels), row.value, row.updated_at_ms)
+                found.setdefault(row.metric, []).append(series)
+        return found
+
     def minutes(self, metrics: Collection[str], *, since_minute: int) -> Mapping[SeriesKey, Mapping[int, float]]:
         """Return the values of these metrics by series and minute since 1970, from `since_minute` on (inclusive).
 

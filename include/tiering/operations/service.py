@@ -41,12 +41,15 @@ from include.tiering.operations.doctor import (
 )
 from include.tiering.operations.known_names import KnownNames
 from include.tiering.operations.monitoring import MonitoringService
+from include.tiering.operations.overview import OverviewService
 from include.tiering.operations.readiness import (
     NOTHING_PLANNED,
     Readiness,
     partition_readiness,
     unread_partitions,
 )
+from include.tiering.operations.throughput import ThroughputService
+from include.tiering.operations.topic_list import TopicListService
 from include.tiering.quotas.contract import QuotaKind, QuotaLedger
 from include.tiering.quotas.topic_quotas import TopicQuotas
 from include.tiering.segments.failed_copies import by_partition
@@ -124,6 +127,32 @@ class OperationsService:
         """The values of all metrics."""
         return MonitoringService(
             series=self._series(), metrics=self._metrics, windows=self._quota_windows, clock=self._clock
+        )
+
+    @cached_property
+    def overview(self) -> OverviewService:
+        """The present state: totals, work, limits, what waits, and alarms."""
+        stores = self._stores()
+        return OverviewService(
+            sizes=stores.remote_log_sizes,
+            work=stores.work,
+            mirror=stores.pool_mirror,
+            configs=stores.configs,
+            series=self._series,
+            clock=self._clock,
+        )
+
+    @cached_property
+    def throughput(self) -> ThroughputService:
+        """What was sent, read and deleted minute by minute."""
+        return ThroughputService(series=self._series, configs=self._stores().configs, clock=self._clock)
+
+    @cached_property
+    def topic_list(self) -> TopicListService:
+        """The topics of the archive."""
+        stores = self._stores()
+        return TopicListService(
+            settings=self._settings, sizes=stores.remote_log_sizes, configs=stores.configs, series=self._series
         )
 
     def require_schema(self) -> None:

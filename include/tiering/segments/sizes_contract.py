@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from include.tiering.model.ownership import TopicOwner
 from include.tiering.model.segments import TopicIdPartition, Uuid
 from include.tiering.model.sizes import PartitionLag, PartitionStates
 
@@ -22,6 +23,22 @@ class KeyRange:
     last_key: int
 
 
+@dataclass(frozen=True, slots=True)
+class TopicTotal:
+    """A topic's FINISHED bytes and segments, and the bytes that are stored and paid for, over all its partitions.
+
+    `partitions` are those of which anything was ever copied.
+    """
+
+    topic_id: Uuid
+    topic: str
+    owner: TopicOwner
+    partitions: int
+    segments: int
+    finished_bytes: int
+    stored_bytes: int
+
+
 class RemoteLogSizes(Protocol):
     """Sizes of one cluster's remote log.
 
@@ -33,6 +50,10 @@ class RemoteLogSizes(Protocol):
 
         A partition whose segments are all deleted is included without any state: its size is known to be 0.
         """
+        ...
+
+    def topic_totals(self) -> Sequence[TopicTotal]:
+        """Return the sizes of all topics from the counters, by name and id. One statement, which reads no segment."""
         ...
 
     def recount(self, partition: TopicIdPartition) -> PartitionStates:

@@ -6,14 +6,22 @@ from itertools import groupby
 from operator import attrgetter
 from typing import Any, Final
 
-from sqlalchemy import Connection, Row, and_, bindparam, func, or_, select
+from sqlalchemy import Connection, Row, and_, bindparam, case, func, or_, select
 
-from include.tiering.database.schema import approvals, planned_deletions, runs, segments, size_counters, topics
+from include.tiering.database.schema import (
+    PARTITION_TOTAL,
+    approvals,
+    planned_deletions,
+    runs,
+    segments,
+    size_counters,
+    topics,
+)
 from include.tiering.database.transactions import ClusterStore, in_partition, key_of, partition_from, reading
-from include.tiering.model.ownership import LeaseRole
+from include.tiering.model.ownership import LeaseRole, TopicOwner
 from include.tiering.model.segments import RemoteLogSegmentState, TopicIdPartition, Uuid
 from include.tiering.model.sizes import EpochSize, PartitionLag, PartitionStates, StateSize, counted_states
-from include.tiering.segments.sizes_contract import KeyRange, SizeRow
+from include.tiering.segments.sizes_contract import KeyRange, SizeRow, TopicTotal
 from include.tiering.segments.sql_rows import PAGE_KEYS, export_segments, split_segments
 from include.tiering.segments.sql_selected import UNDER_WAY
 
@@ -41,6 +49,24 @@ _DELETE_STARTED: Final = int(RemoteLogSegmentState.DELETE_SEGMENT_STARTED)
 _COPY_FINISHED: Final = int(RemoteLogSegmentState.COPY_SEGMENT_FINISHED)
 _COPY_STARTED: Final = int(RemoteLogSegmentState.COPY_SEGMENT_STARTED)
 
+_IN_FINISHED: Final = size_counters.c.state == _COPY_FINISHED
+_IS_STORED: Final = size_counters.c.state.in_((_COPY_FINISHED, _DELETE_STARTED))
+_TOPIC_TOTALS: Final = (
+    select(
+        topics.c.topic_id,
+        topics.c.name,
+        topics.c.owner,
+        func.count(size_counters.c.partition.distinct()).label("partitions"),
+        func.sum(case((_IN_FINISHED, size_counters.c.segments), else_=0)).label("segments"),
+        func.sum(case((_IN_FINISHED, size_counters.c.size_bytes), else_=0)).label("finished_bytes"),
+        func.sum(case((_IS_STORED, size_counters.c.size_bytes), else_=0)).label("stored_bytes"),
+    )
+    .join(topics, _SAME_TOPIC_AS_COUNTER)
+    .where(size_counters.c.cluster_id == bindparam("of_cluster"), size_counters.c.leader_epoch == PARTITION_TOTAL)
+    .group_by(topics.c.topic_id, topics.c.name, topics.c.owner)
+    .order_by(topics.c.name, topics.c.topic_id)
+)
+
 
 class SqlRemoteLogSizes(ClusterStore):
     """`RemoteLogSizes` of one cluster over the platform's database."""
@@ -56,6 +82,22 @@ class SqlRemoteLogSizes(ClusterStore):
             PartitionStates(partition_from(*key), tuple(_state_sizes(counted)))
             for key, counted in groupby(rows, key=attrgetter("topic_id", "partition", "name"))
         ]
+
+    def topic_totals(self) -> Sequence[TopicTotal]:
+        """See `RemoteLogSizes`."""
+        with reading(self._engine) as connection:
+            return [
+                TopicTotal(
+                    Uuid.parse(row.topic_id),
+                    row.name,
+                    TopicOwner(row.owner),
+                    row.partitions,
+                    int(row.segments),
+                    int(row.finished_bytes),
+                    int(row.stored_bytes),
+                )
+                for row in connection.execute(_TOPIC_TOTALS, {"of_cluster": self._cluster_id})
+            ]
 
     def recount(self, partition: TopicIdPartition) -> PartitionStates:
         """See `RemoteLogSizes`."""

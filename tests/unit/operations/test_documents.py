@@ -713,7 +713,7 @@ def test_status() -> None:
     assert presented.tables()[-1].rows == (
         ("old", "AAAAAAAAAAAAAAAAAAAAAA", "2023-11-14 22:13:20 UTC", "RemoveTopicRecord in a log"),
     )
-    assert presented.summary == "paused: orders, pay; 1 batch runs"
+    assert presented.summary == "paused: orders, pay; 1 batch runs; 1 alarm"
     assert "hunter2" not in str(presented.tables())
 
 

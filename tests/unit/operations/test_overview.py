@@ -217,7 +217,7 @@ def test_the_overview_has_the_numbers_of_the_commands(tmp_path: Path) -> None:
         overview, listed = app.operations.overview.now(), app.operations.topic_list.all()
     assert overview.totals.finished_bytes == sum(size.size_bytes for size in report.sizes) > 0
     assert overview.totals.segments == sum(size.segments for size in report.sizes)
-    assert overview.totals.stored_bytes == sum(report.stored_bytes.values())
+    assert overview.totals.stored_bytes == sum(report.stored.values())
     assert overview.totals.judged_bytes.value == overview.totals.finished_bytes
     assert report.tiers is not None
     assert overview.totals.waiting_bytes.value == sum(lag.size_bytes for lag in report.tiers.copy_lags)

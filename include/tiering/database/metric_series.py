@@ -155,7 +155,9 @@ class MetricSeries(ClusterStore):
     def _forget(self, connection: Connection, now_ms: int) -> None:
         """Delete minutes and series of topics that are too old; see `write`."""
         oldest_hour = now_ms // _HOUR_MS - KEPT_HOURS
-        connection.execute(delete(metric_hours).where(metric_hours.c.hour < oldest_hour))
+        connection.execute(
+            delete(metric_hours).where(metric_hours.c.cluster_id == self._cluster_id, metric_hours.c.hour < oldest_hour)
+        )
         # A series has no minute after it was last recorded, so none of the rows below is referred to any more.
         connection.execute(
             delete(metric_series)
@@ -264,7 +266,12 @@ class _Rows:
             return
         self._connection.execute(_UPDATE, [_updated(row) for row in changed])
         hours = [
-            {"series_id": row.series_id, "hour": hour, "minutes": json.dumps(minutes, separators=(",", ":"))}
+            {
+                "cluster_id": self._cluster_id,
+                "series_id": row.series_id,
+                "hour": hour,
+                "minutes": json.dumps(minutes, separators=(",", ":")),
+            }
             for row in changed
             for hour, minutes in row.hours.items()
         ]

@@ -11,7 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.doubles.patience import PATIENCE_SECONDS
+from include.tiering.copying.metrics import COPY_BYTES
+from tests.doubles.patience import PATIENCE_SECONDS, eventually
+from tests.doubles.recorded_metrics import stored_value
 from tests.doubles.scrapes import samples_of
 from tests.doubles.source_tree import ROOT
 from tests.doubles.tiny_deployment import TinyDeployment
@@ -65,3 +67,37 @@ def test_what_it_refuses_is_a_usage_error(tmp_path: Path, arguments: tuple[str, 
     assert refused.returncode == 2
     assert said in complaints
     assert "Traceback" not in complaints
+
+
+RECORD = """
+import sys, time
+from include.tiering.app import open_app
+from include.tiering.copying.metrics import COPY_BYTES
+from include.tiering.database import metric_series
+from include.tiering.settings import load_settings
+metric_series.seconds_to_next_write = lambda *_: 0.1  # in place of a minute
+with open_app(load_settings()) as app:
+    while True:
+        app.adapters.recorder.add(COPY_BYTES, 1, "orders")
+        time.sleep(0.01)
+"""
+
+
+def test_what_a_killed_process_recorded_before_its_last_write_is_kept(tmp_path: Path) -> None:
+    deployment = TinyDeployment(tmp_path)
+
+    def counted() -> float:
+        with deployment.open() as app:
+            return stored_value(app.adapters.metrics_writer.series, "RemoteCopyBytesPerSec", {"topic": "orders"}) or 0
+
+    environment = {"PYTHONPATH": str(ROOT), "TIERING_METADATA__URL": f"sqlite:///{tmp_path / 'tiering.sqlite'}"}
+    with subprocess.Popen([sys.executable, "-c", RECORD], env=environment) as working:
+        try:
+            eventually(lambda: counted() > 0, "the first write")
+        finally:
+            working.kill()
+    kept = counted()
+    assert kept > 0
+    with deployment.open() as app:
+        app.adapters.recorder.add(COPY_BYTES, 5, "orders")
+    assert counted() == kept + 5

@@ -22,7 +22,7 @@ from sqlalchemy import Connection, bindparam, delete, insert, select, update
 
 from include.tiering.clock import Clock
 from include.tiering.database.schema import metric_hours, metric_series
-from include.tiering.database.transactions import ClusterStore, reading, serialise_writers, upsert, writing
+from include.tiering.database.transactions import ClusterStore, insert_for, reading, serialise_writers, writing
 from include.tiering.errors import TieringError
 from include.tiering.telemetry import get_logger
 from include.tiering.telemetry.metrics import MINUTE_MS, Labels, Metric, MetricKind, MetricsRecorder, Recorded
@@ -169,7 +169,9 @@ class MetricSeries(ClusterStore):
     def _forget(self, connection: Connection, now_ms: int) -> None:
         """Delete minutes and series of topics that are too old; see `write`."""
         oldest_hour = now_ms // _HOUR_MS - KEPT_HOURS
-        connection.execute(delete(metric_hours).where(metric_hours.c.hour < oldest_hour))
+        connection.execute(
+            delete(metric_hours).where(metric_hours.c.cluster_id == self._cluster_id, metric_hours.c.hour < oldest_hour)
+        )
         # A series has no minute after it was last recorded, so none of the rows below is referred to any more.
         connection.execute(
             delete(metric_series)
@@ -274,12 +276,24 @@ class _Rows:
                 row.series_id = self._connection.execute(inserted.returning(metric_series.c.series_id)).scalar_one()
                 row.is_changed = bool(row.hours)
         changed = [row for row in self._rows.values() if row.is_changed]
-        if changed:
-            self._connection.execute(_UPDATE, [_updated(row) for row in changed])
-        for row in changed:
-            for hour, minutes in row.hours.items():
-                text = json.dumps(minutes, separators=(",", ":"))
-                upsert(self._connection, metric_hours, {"series_id": row.series_id, "hour": hour, "minutes": text})
+        if not changed:
+            return
+        self._connection.execute(_UPDATE, [_updated(row) for row in changed])
+        hours = [
+            {
+                "cluster_id": self._cluster_id,
+                "series_id": row.series_id,
+                "hour": hour,
+                "minutes": json.dumps(minutes, separators=(",", ":")),
+            }
+            for row in changed
+            for hour, minutes in row.hours.items()
+        ]
+        if hours:
+            upserted = insert_for(self._connection.dialect.name, metric_hours)
+            set_minutes = {"minutes": upserted.excluded.minutes}
+            key = list(metric_hours.primary_key)
+            self._connection.execute(upserted.on_conflict_do_update(index_elements=key, set_=set_minutes), hours)
 
     def _row(self, metric: Metric, labels: Labels) -> _Row | None:
         """Return the row of a series; None if there are too many of this metric."""

@@ -210,8 +210,9 @@ metric_hours: Final = Table(
     metadata,
     Column("series_id", BigInteger, primary_key=True, autoincrement=False),
     Column("hour", Integer, primary_key=True, autoincrement=False, comment="since 1970, UTC"),
+    Column("cluster_id", Text, nullable=False),
     Column("minutes", Text, nullable=False, comment="JSON object: value of each minute (0 to 59) with a value"),
     ForeignKeyConstraint(["series_id"], ["metric_series.series_id"]),
-    Index("ix_metric_hours_hour", "hour"),
+    Index("ix_metric_hours_hour", "cluster_id", "hour"),
     comment="what a series was in the minutes of the last 14 days",
 )

@@ -32,6 +32,7 @@ def upgrade() -> None:
         "metric_hours",
         sa.Column("series_id", sa.BigInteger(), primary_key=True, autoincrement=False),
         sa.Column("hour", sa.Integer(), primary_key=True, autoincrement=False, comment="since 1970, UTC"),
+        sa.Column("cluster_id", sa.Text(), nullable=False),
         sa.Column(
             "minutes",
             sa.Text(),
@@ -41,4 +42,4 @@ def upgrade() -> None:
         sa.ForeignKeyConstraint(["series_id"], ["metric_series.series_id"]),
         comment="what a series was in the minutes of the last 14 days",
     )
-    op.create_index("ix_metric_hours_hour", "metric_hours", ["hour"])
+    op.create_index("ix_metric_hours_hour", "metric_hours", ["cluster_id", "hour"])

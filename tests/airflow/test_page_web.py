@@ -12,6 +12,7 @@ from sqlalchemy import select
 from typer.testing import CliRunner
 
 from include.tiering.cli.app import cli
+from include.tiering.configs.config_store import ALL_BROKERS
 from include.tiering.database.schema import events
 from plugins.tiering_airflow.web import page
 from plugins.tiering_airflow.web.page import ASSETS, POLICY, URL_PREFIX, Shared, TieringPagePlugin
@@ -21,7 +22,15 @@ from tests.doubles.source_tree import ROOT
 # Airflow's web application imports a test client.
 pytestmark = pytest.mark.filterwarnings("ignore:Using `httpx` with `starlette.testclient`")
 
-READS: Final = ("/", "/now", "/throughput", "/topics", "/topics.csv", *(f"/assets/{name}" for name in ASSETS))
+READS: Final = (
+    "/",
+    "/now",
+    "/throughput",
+    "/topics",
+    "/topics.csv",
+    "/limits",
+    *(f"/assets/{name}" for name in ASSETS),
+)
 PAUSE: Final = f"{URL_PREFIX}/pause"
 SAME_ORIGIN: Final = {"Origin": "http://airflow", "Sec-Fetch-Site": "same-origin"}
 ALL: Final = {"topic": None, "paused": True}
@@ -50,7 +59,7 @@ def test_who_may_read_the_logs_of_copies_sees_the_page_and_nobody_else_does(ask:
     statuses = {role: ask(URL_PREFIX + path, role).status_code for role in ("nobody", None, "viewer", "user", "op")}
     assert statuses == {"nobody": 401, None: 403, "viewer": 200, "user": 200, "op": 200}
     for method in ("POST", "PUT", "DELETE", "PATCH"):
-        assert ask(URL_PREFIX + path, "admin", method, headers=SAME_ORIGIN).status_code in (404, 405)
+        assert ask(URL_PREFIX + path, "admin", method, headers=SAME_ORIGIN).status_code in (403, 404, 405)
 
 
 def test_the_page_asks_nobody_but_its_own_server(ask: Ask) -> None:
@@ -191,7 +200,7 @@ def test_what_is_no_pause_changes_nothing(ask: Ask, made: Deployment, body: Any)
 
 def test_a_database_that_is_away_is_said(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TIERING_METADATA__URL", "sqlite:////nowhere/at/all.sqlite")
-    for path in ("/now", "/throughput", "/topics", "/topics.csv"):
+    for path in ("/now", "/throughput", "/topics", "/topics.csv", "/limits"):
         answer = ask(URL_PREFIX + path)
         assert (answer.status_code, list(answer.json())) == (503, ["detail"]), path
     assert ask(f"{URL_PREFIX}/").status_code == 200
@@ -217,3 +226,81 @@ def test_airflows_navigation_has_the_page() -> None:
     (view,) = TieringPagePlugin.external_views
     assert (view["destination"], view["nav_top_level"], view["href"]) == ("nav", True, f"{URL_PREFIX}/")
     assert {Path(view[name]).name for name in ("icon", "icon_dark_mode")} <= set(ASSETS)
+
+
+LIMITS: Final = f"{URL_PREFIX}/limits"
+TOTAL: Final = "tiering.copy.total.max.bytes.per.second"
+WANTED: Final = {"entity_type": "brokers", "entity_name": None, "name": TOTAL, "value": "50MiB"}
+
+
+def _stored(made: Deployment) -> dict[str, str]:
+    with made.open() as app:
+        return dict(app.adapters.stores.configs.of_entity(ALL_BROKERS))
+
+
+def test_limits_are_those_of_the_command_with_what_they_mean(ask: Ask, made: Deployment) -> None:
+    made.expires("orders", retention_bytes="4096")
+    shown, said = ask(LIMITS).json(), _command(made, "configs", "--describe")
+    assert shown["may"] == {"alter": False}
+    assert (shown["configs"], shown["history"], shown["notes"]) == (said["configs"], said["history"], said["notes"])
+    meant = {(each["entity_type"], each["name"]) for each in shown["meanings"]}
+    assert {(each["entity_type"], each["name"]) for each in shown["configs"]} <= meant
+
+
+@pytest.mark.parametrize(
+    ("role", "status"), [("nobody", 401), (None, 403), ("viewer", 403), ("user", 200), ("op", 200), ("admin", 200)]
+)
+def test_who_may_trigger_the_dag_changes_a_config_by_name(
+    ask: Ask, made: Deployment, role: str | None, status: int
+) -> None:
+    answer = ask(LIMITS, role, "POST", json=WANTED, headers=SAME_ORIGIN)
+    assert answer.status_code == status
+    assert _stored(made) == ({TOTAL: "52428800"} if status == 200 else {})
+    if status == 200:
+        assert "1 config changed" in answer.json()["summary"]
+        shown = ask(LIMITS, role).json()
+        assert shown["may"] == {"alter": True}
+        assert [change["author"] for change in shown["history"]] == [f"a {role} (page Tiering)"]
+        assert ask(LIMITS, role, "POST", json={**WANTED, "value": None}, headers=SAME_ORIGIN).status_code == 200
+        assert _stored(made) == {}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"name": "tiering.copy.totl.max.bytes.per.second"},
+        {"value": "fast"},
+        {"value": "<script>alert(1)</script>"},
+        {"entity_type": "planets"},
+        {"entity_type": "topics", "entity_name": "ordrs", "name": "retention.bytes", "value": "1"},
+        {"entity_type": "topics", "entity_name": "../../etc", "name": "retention.bytes", "value": "1"},
+        {"value": 7},
+        {"more": 1},
+    ],
+)
+def test_what_is_no_config_changes_nothing(ask: Ask, made: Deployment, change: dict[str, Any]) -> None:
+    answer = ask(LIMITS, "admin", "POST", json={**WANTED, **change}, headers=SAME_ORIGIN)
+    assert (answer.status_code, list(answer.json())) == (400, ["detail"])
+    assert _stored(made) == {}
+
+
+def test_other_sites_change_no_config(ask: Ask, made: Deployment) -> None:
+    headers = {"Origin": "http://evil.example", "Sec-Fetch-Site": "cross-site"}
+    assert ask(LIMITS, "admin", "POST", json=WANTED, headers=headers).status_code == 403
+    assert _stored(made) == {}
+
+
+def test_who_may_not_edit_a_pool_does_not_resize_it(ask: Ask) -> None:
+    wanted = {**WANTED, "name": "remote.log.manager.copier.thread.pool.size", "value": "3"}
+    answer = ask(LIMITS, "user", "POST", json=wanted, headers=SAME_ORIGIN)
+    assert (answer.status_code, "remote_log_copier" in answer.json()["detail"]) == (403, True)
+
+
+def test_only_approvers_loosen_a_deletion_limit(ask: Ask, made: Deployment, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AIRFLOW__TIERING__EXPIRATION_APPROVERS", "a op")
+    loosening = {**WANTED, "name": "tiering.expiration.max.share", "value": "0.9"}
+    refused = ask(LIMITS, "admin", "POST", json=loosening, headers=SAME_ORIGIN)
+    assert refused.status_code == 409, refused.json()
+    assert "may not approve deletions" in refused.json()["detail"]
+    assert _stored(made) == {}
+    assert ask(LIMITS, "op", "POST", json=loosening, headers=SAME_ORIGIN).status_code == 200

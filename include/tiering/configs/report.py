@@ -5,15 +5,17 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypedDict
 
-from include.tiering.configs.config_catalogue import COPY_LAGS, DynamicConfig, config_on, configs_of
+from include.tiering.configs.config_catalogue import COPY_LAGS, DynamicConfig, all_configs, config_on, configs_of
 from include.tiering.configs.config_store import (
     ALL_BROKERS,
     RETENTION_BYTES,
     RETENTION_MS,
     ConfigChange,
     ConfigEntity,
+    ConfigStore,
     ConfigValues,
     EntityType,
+    topic_quota_configs,
 )
 from include.tiering.configs.pools import UNLIMITED_SLOTS, PoolsStatus, PoolStatus
 from include.tiering.configs.service import AlteredConfigs
@@ -169,6 +171,76 @@ def _constant(shown: Any) -> Callable[[str], Any]:
 
 def _static_text(shown: Any) -> str:
     return shown if isinstance(shown, str) else json.dumps(shown)
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """Configs of some entities, the changes of these entities, oldest first, and which values have no effect."""
+
+    configs: tuple[DescribedConfig, ...]
+    history: tuple[ConfigChange, ...]
+    without_effect: str | None = None
+
+
+def describe_now(
+    store: ConfigStore,
+    settings: TieringSettings,
+    pools: Callable[[], PoolsStatus],
+    *,
+    entity: ConfigEntity | None = None,
+    entity_type: EntityType | None = None,
+) -> Description:
+    """Return the configs of one entity, or (None) of each default and each named entity with values of its own.
+
+    Args:
+        store: the dynamic configs.
+        settings: the settings without dynamic configs.
+        pools: returns the pools; called only if sizes of pools are among the configs.
+        entity: whose configs; None for all.
+        entity_type: only of this type, if no entity is named.
+
+    Raises:
+        MetadataUnavailableError: the database cannot be read.
+    """
+    values = store.snapshot().values
+    entities = (entity,) if entity is not None else entities_with_configs(values, entity_type)
+    known = pools() if ALL_BROKERS in entities else None
+    history = (change for change in store.history(entity) if entity_type in (None, change.entity.entity_type))
+    return Description(
+        tuple(config for owner in entities for config in describe(owner, values, settings, known)),
+        tuple(history),
+        topic_quota_configs(values, enabled=settings.topic_quotas.enable).without_effect,
+    )
+
+
+class MeaningDocument(TypedDict):
+    """What a config means, and which values it accepts; `on_default` and `on_named` say where it may be set."""
+
+    entity_type: str
+    name: str
+    sentence: str
+    accepts: str
+    unit: str | None
+    on_default: bool
+    on_named: bool
+    pool: str | None
+
+
+def meanings() -> list[MeaningDocument]:
+    """Return the meaning of each config that can be changed while jobs run."""
+    return [
+        {
+            "entity_type": str(config.entity_type),
+            "name": config.name,
+            "sentence": config.sentence,
+            "accepts": config.accepts,
+            "unit": config.unit,
+            "on_default": config.on_default,
+            "on_named": config.on_named,
+            "pool": config.pool,
+        }
+        for config in all_configs()
+    ]
 
 
 def present_configs(

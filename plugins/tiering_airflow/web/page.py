@@ -6,12 +6,16 @@
     GET  /tiering/page/throughput       what `./tiering metrics throughput --json` has
     GET  /tiering/page/topics           a page of topics: search, sort, descending, offset, limit
     GET  /tiering/page/topics.csv       all topics that are searched for
+    GET  /tiering/page/limits           what `./tiering configs --describe --json` has, and what each name means
     POST /tiering/page/pause            JSON: {"topic": name or null for all, "paused": true or false}
+    POST /tiering/page/limits           JSON: {"entity_type": ..., "entity_name": ..., "name": ..., "value": ...}
 
 | action | Airflow's permission |
 |---|---|
 | see | read the logs of the tasks of `tiering_copy` |
 | pause and resume | edit the DAG `tiering_copy` |
+| change a config | trigger the DAG `tiering_configs` |
+| change the size of a pool | trigger the DAG `tiering_configs`, and edit that pool |
 
 Every route asks Airflow's own access checks. A request that changes something must come from a page of this server, as
 for deletion plans. Viewers share what is read within a second, of the throughput within ten. Airflow loads this file in
@@ -29,11 +33,11 @@ from typing import TYPE_CHECKING, Any, Final
 from airflow.plugins_manager import AirflowPlugin
 
 from plugins.tiering_airflow.web import answer_headers, mounted
-from plugins.tiering_airflow.web.requests import body_of, refused
+from plugins.tiering_airflow.web.limits import CONFIGS_DAG, add_limits
+from plugins.tiering_airflow.web.requests import HEADERS, answer, body_of, read_app, refusal, refused
 
 if TYPE_CHECKING:
     from fastapi import APIRouter, FastAPI
-    from fastapi.responses import Response
 
     from include.tiering.app import App
 
@@ -50,11 +54,11 @@ ASSETS: Final = {
     "now.js": "text/javascript",
     "chart.js": "text/javascript",
     "topics.js": "text/javascript",
+    "limits.js": "text/javascript",
     "icon.svg": "image/svg+xml",
     "icon-dark.svg": "image/svg+xml",
 }
 _DIRECTORY: Final = Path(__file__).parent / "assets"
-_HEADERS: Final = answer_headers("private, no-store")
 _ASSET_HEADERS: Final = {**answer_headers("private, max-age=300"), "Content-Security-Policy": "default-src 'none'"}
 _NOW_SECONDS: Final = 1.0
 _THROUGHPUT_SECONDS: Final = 10.0
@@ -93,9 +97,12 @@ def make_application() -> "FastAPI":
     _add_present(reads)
     _add_topics(reads)
     _add_pause(changes)
+    alterations = APIRouter(dependencies=[Depends(requires_access_dag("POST", DagAccessEntity.RUN, CONFIGS_DAG))])
+    add_limits(reads, alterations)
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
     app.include_router(reads)
     app.include_router(changes)
+    app.include_router(alterations)
     return app
 
 
@@ -104,13 +111,13 @@ def _add_files(router: "APIRouter") -> None:
 
     @router.get("/")
     def page() -> Response:
-        headers = {**_HEADERS, "Content-Security-Policy": POLICY}
+        headers = {**HEADERS, "Content-Security-Policy": POLICY}
         return FileResponse(_DIRECTORY / "page.html", headers=headers, media_type="text/html")
 
     @router.get("/assets/{name}")
     def asset(name: str) -> Response:
         if name not in ASSETS:
-            return _refusal(HTTPStatus.NOT_FOUND, "there is no such file")
+            return refusal(HTTPStatus.NOT_FOUND, "there is no such file")
         return FileResponse(_DIRECTORY / name, headers=_ASSET_HEADERS, media_type=ASSETS[name])
 
 
@@ -125,12 +132,12 @@ def _add_present(router: "APIRouter") -> None:
     @router.get("/now")
     def now(user: GetUserDep) -> Response:
         may_pause = get_auth_manager().is_authorized_dag(method="PUT", details=DagDetails(id=COPY_DAG), user=user)
-        return _answer(lambda: {**now_read.get("now", _now), "may": {"pause": may_pause}})
+        return answer(lambda: {**now_read.get("now", _now), "may": {"pause": may_pause}})
 
     @router.get("/throughput")
     def throughput(hours: int = 6) -> Response:
         asked = max(1, min(hours, _MOST_HOURS))
-        return _answer(lambda: throughput_read.get(asked, lambda: _throughput(asked)))
+        return answer(lambda: throughput_read.get(asked, lambda: _throughput(asked)))
 
 
 def _add_topics(router: "APIRouter") -> None:
@@ -158,7 +165,7 @@ def _add_topics(router: "APIRouter") -> None:
             )
             return topic_page_document(asked)
 
-        return _answer(page)
+        return answer(page)
 
     @router.get("/topics.csv")
     def topics_csv(search: str = "") -> Response:
@@ -166,8 +173,8 @@ def _add_topics(router: "APIRouter") -> None:
             listed, _ = read.get("topics", _topics)
             return as_csv([topics_table(searched(listed, search[:_MOST_SEARCHED]))])
 
-        headers = {**_HEADERS, "Content-Disposition": 'attachment; filename="tiering-topics.csv"'}
-        return _answer(content, lambda text: Response(text, HTTPStatus.OK, headers, "text/csv"))
+        headers = {**HEADERS, "Content-Disposition": 'attachment; filename="tiering-topics.csv"'}
+        return answer(content, lambda text: Response(text, HTTPStatus.OK, headers, "text/csv"))
 
 
 def _add_pause(router: "APIRouter") -> None:
@@ -178,58 +185,30 @@ def _add_pause(router: "APIRouter") -> None:
 
     @router.post("/pause")
     async def pause(request: Request, user: GetUserDep) -> Response:
-        if refusal := refused(request.headers):
-            return _refusal(HTTPStatus.FORBIDDEN, refusal)
+        if why := refused(request.headers):
+            return refusal(HTTPStatus.FORBIDDEN, why)
         wanted = _wanted_pause(await body_of(request))
         if wanted is None:
             detail = 'send {"topic": the name of a topic or null, "paused": true or false}'
-            return _refusal(HTTPStatus.BAD_REQUEST, detail)
+            return refusal(HTTPStatus.BAD_REQUEST, detail)
         author = f"{user.get_name()} (page Tiering)"
-        return await run_in_threadpool(_answer, lambda: _pause(*wanted, author))
-
-
-def _answer(read: Callable[[], Any], made: "Callable[[Any], Response] | None" = None) -> "Response":
-    """Return what `read` returns, as JSON unless `made` makes another response of it; or the reason why it failed."""
-    from fastapi.responses import JSONResponse
-
-    from include.tiering.errors import SettingError, TieringError
-
-    try:
-        content = read()
-    except SettingError as error:
-        return _refusal(HTTPStatus.BAD_REQUEST, str(error))
-    except TieringError as error:
-        return _refusal(HTTPStatus.SERVICE_UNAVAILABLE if error.retriable else HTTPStatus.CONFLICT, str(error))
-    return JSONResponse(content, headers=_HEADERS) if made is None else made(content)
-
-
-def _refusal(status: HTTPStatus, detail: str) -> "Response":
-    from fastapi.responses import JSONResponse
-
-    return JSONResponse({"detail": detail}, status, _HEADERS)
+        return await run_in_threadpool(answer, lambda: _pause(*wanted, author))
 
 
 def _now() -> Any:
     from include.tiering.operations.overview import overview_document
 
-    return _read(lambda app: overview_document(app.operations.overview.now()))
+    return read_app(lambda app: overview_document(app.operations.overview.now()))
 
 
 def _throughput(hours: int) -> Any:
     from include.tiering.operations.throughput import throughput_document
 
-    return _read(lambda app: throughput_document(app.operations.throughput.last_hours(hours)))
+    return read_app(lambda app: throughput_document(app.operations.throughput.last_hours(hours)))
 
 
 def _topics() -> Any:
-    return _read(lambda app: (app.operations.topic_list.all(), app.operations.topic_list.currency))
-
-
-def _read(read: "Callable[[App], Any]") -> Any:
-    from plugins.tiering_airflow.hook import TieringHook
-
-    with TieringHook().open() as app:
-        return read(app)
+    return read_app(lambda app: (app.operations.topic_list.all(), app.operations.topic_list.currency))
 
 
 def _wanted_pause(body: Any) -> tuple[str | None, bool] | None:
@@ -254,7 +233,7 @@ def _pause(topic: str | None, paused: bool, author: str) -> Any:
         (work.pause if paused else work.resume)(topic, author=author)
         return present_pause(work.paused_topics(), app.ownership.claim_if_possible()).document()
 
-    return _read(change)
+    return read_app(change)
 
 
 application: Final = mounted(make_application)

@@ -1,16 +1,24 @@
-"""Requests that change something: where they may come from, and their JSON.
+"""Requests of the page *Tiering*, and those that change something: where they may come from, JSON, and answers.
 
 Airflow's session is a cookie that browsers also send with requests of other sites, so such a request must be JSON, and
 a browser's must come from a page of this server.
 """
 
 import json
-from collections.abc import Mapping
-from typing import Any, Final
+from collections.abc import Callable, Mapping
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 from plugins.tiering_airflow import configuration
+from plugins.tiering_airflow.web import answer_headers
 
+if TYPE_CHECKING:
+    from fastapi.responses import Response
+
+    from include.tiering.app import App
+
+HEADERS: Final = answer_headers("private, no-store")
 _MOST_BYTES: Final = 4_096
 
 
@@ -52,3 +60,33 @@ async def body_of(request: Any) -> Any:
         return json.loads(content)
     except (ValueError, RecursionError):
         return None
+
+
+def answer(read: Callable[[], Any], made: "Callable[[Any], Response] | None" = None) -> "Response":
+    """Return what `read` returns, as JSON unless `made` makes another response of it; or the reason why it failed."""
+    from fastapi.responses import JSONResponse
+
+    from include.tiering.errors import SettingError, TieringError
+
+    try:
+        content = read()
+    except SettingError as error:
+        return refusal(HTTPStatus.BAD_REQUEST, str(error))
+    except TieringError as error:
+        return refusal(HTTPStatus.SERVICE_UNAVAILABLE if error.retriable else HTTPStatus.CONFLICT, str(error))
+    return JSONResponse(content, headers=HEADERS) if made is None else made(content)
+
+
+def refusal(status: HTTPStatus, detail: str) -> "Response":
+    """Return a JSON document with the reason."""
+    from fastapi.responses import JSONResponse
+
+    return JSONResponse({"detail": detail}, status, HEADERS)
+
+
+def read_app(read: "Callable[[App], Any]") -> Any:
+    """Return what `read` returns of an app that is open meanwhile."""
+    from plugins.tiering_airflow.hook import TieringHook
+
+    with TieringHook().open() as app:
+        return read(app)

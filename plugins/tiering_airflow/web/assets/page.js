@@ -1,4 +1,5 @@
 // The frame of the page: its first line, the choice of the view, its state, and Airflow's colours.
+import { limits } from "./limits.js";
 import { now, setPause } from "./now.js";
 import { ago, ask, bytes, duration, element, link, whole } from "./parts.js";
 import { topics } from "./topics.js";
@@ -115,13 +116,14 @@ async function pause(topic, paused) {
 }
 
 function choose() {
-  current = location.hash === "#topics" ? "topics" : "now";
+  current = ["#topics", "#limits"].includes(location.hash) ? location.hash.slice(1) : "now";
   for (const each of document.querySelectorAll("nav a")) {
     if (each.dataset.view === current) each.setAttribute("aria-current", "page");
     else each.removeAttribute("aria-current");
   }
   shown = "";
   if (current === "topics") topics(view);
+  else if (current === "limits") limits(view);
   else if (present) draw();
   else view.replaceChildren(element("p", { class: "dim" }, "Loading…"));
 }

@@ -135,6 +135,25 @@ def test_topics_are_searched_sorted_and_cut_by_the_server(ask: Ask, made: Deploy
     assert [line.split(",")[1] for line in lines] == ["topic", "orders"]
 
 
+def test_a_topic_has_the_numbers_of_the_commands(ask: Ask, made: Deployment) -> None:
+    made.copied("orders", "audit_log")
+    made.expires("orders", retention_bytes="4096")
+    with made.open() as app:
+        app.sizes.report()
+    shown = ask(f"{URL_PREFIX}/topic?name=orders").json()
+    sizes, configs = (
+        _command(made, "sizes", "--topic", "orders"),
+        _command(made, "configs", "--describe", "--topic", "orders"),
+    )
+    assert shown["partitions"] == sizes["partitions"]
+    assert (shown["configs"]["configs"], shown["configs"]["history"]) == (configs["configs"], configs["history"])
+    assert (shown["more_partitions"], shown["failed"], shown["topics"][0]["retention_bytes"]) == (0, [], 4096)
+    assert shown["hours"][-1]["stored_bytes"] == sum(each["stored_bytes"] for each in shown["partitions"]) > 0
+    for name in ("nothing", "../../etc/passwd", "<script>", "", "x" * 3_000):
+        answer = ask(f"{URL_PREFIX}/topic", params={"name": name})
+        assert (answer.status_code, list(answer.json())) == (400, ["detail"])
+
+
 def test_an_empty_platform_has_a_page(ask: Ask) -> None:
     shown = ask(f"{URL_PREFIX}/now").json()
     assert (shown["totals"]["topics"], shown["batches"], shown["alarms"]) == (0, [], [])

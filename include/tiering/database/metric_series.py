@@ -146,10 +146,13 @@ class MetricSeries(ClusterStore):
                 found.setdefault(row.metric, []).append(series)
         return found
 
-    def minutes(self, metrics: Collection[str], *, since_minute: int) -> Mapping[SeriesKey, Mapping[int, float]]:
+    def minutes(
+        self, metrics: Collection[str], *, since_minute: int, labels: Mapping[str, str] | None = None
+    ) -> Mapping[SeriesKey, Mapping[int, float]]:
         """Return the values of these metrics by series and minute since 1970, from `since_minute` on (inclusive).
 
-        Minutes without a value are left out, and so are series without any. Raises MetadataUnavailableError.
+        Minutes without a value are left out, and so are series without any. With `labels` only series with exactly
+        these are read. Raises MetadataUnavailableError.
         """
         statement = (
             select(metric_series.c.metric, metric_series.c.labels, metric_hours.c.hour, metric_hours.c.minutes)
@@ -158,6 +161,8 @@ class MetricSeries(ClusterStore):
             .where(metric_hours.c.hour >= since_minute // _HOUR_MINUTES)
             .order_by(metric_series.c.metric, metric_series.c.labels, metric_hours.c.hour)
         )
+        if labels is not None:
+            statement = statement.where(metric_series.c.labels == _text_of(labels))
         found: dict[SeriesKey, dict[int, float]] = {}
         with reading(self._engine) as connection:
             for row in connection.execute(statement):

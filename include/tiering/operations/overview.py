@@ -266,7 +266,7 @@ def waiting(held_back: Sequence[Series]) -> tuple[Waiting, ...]:
 def _group(code: str, found: Sequence[tuple[str, Series]]) -> Waiting:
     ordered = sorted(found, key=lambda item: (-item[1].value, item[0]))
     return Waiting(
-        _reason_of(code),
+        reason_of(code),
         code,
         round(sum(series.value for _, series in found)),
         tuple(topic for topic, _ in ordered[:_MOST_TOPICS]),
@@ -275,7 +275,7 @@ def _group(code: str, found: Sequence[tuple[str, Series]]) -> Waiting:
     )
 
 
-def _reason_of(code: str) -> HeldBack | IneligibleReason | None:
+def reason_of(code: str) -> HeldBack | IneligibleReason | None:
     """Return the reason with this code; None if this version has none. Of equal codes the plan's own comes first."""
     reasons: tuple[HeldBack | IneligibleReason, ...] = (*HeldBack, *IneligibleReason)
     return next((reason for reason in reasons if reason.code == code), None)

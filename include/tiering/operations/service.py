@@ -49,6 +49,7 @@ from include.tiering.operations.readiness import (
     unread_partitions,
 )
 from include.tiering.operations.throughput import ThroughputService
+from include.tiering.operations.topic_details import TopicDetailsService
 from include.tiering.operations.topic_list import TopicListService
 from include.tiering.quotas.contract import QuotaKind, QuotaLedger
 from include.tiering.quotas.topic_quotas import TopicQuotas
@@ -153,6 +154,20 @@ class OperationsService:
         stores = self._stores()
         return TopicListService(
             settings=self._settings, sizes=stores.remote_log_sizes, configs=stores.configs, series=self._series
+        )
+
+    @cached_property
+    def topic_details(self) -> TopicDetailsService:
+        """One topic of the archive."""
+        stores = self._stores()
+        return TopicDetailsService(
+            settings=self._settings,
+            topics=self.topic_list,
+            sizes=stores.remote_log_sizes,
+            failed_copies=stores.failed_copies,
+            configs=stores.configs,
+            series=self._series,
+            clock=self._clock,
         )
 
     def require_schema(self) -> None:

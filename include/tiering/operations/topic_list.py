@@ -86,8 +86,11 @@ class TopicListService:
 
     def all(self) -> Sequence[ListedTopic]:
         """Return all topics of which anything was ever copied, by name. Raises MetadataUnavailableError."""
+        return self.with_configs(self._configs.snapshot().values)
+
+    def with_configs(self, values: ConfigValues) -> Sequence[ListedTopic]:
+        """Return what `all` does, with retentions from these dynamic configs. Two statements."""
         gauges = {metric: by_topic(series) for metric, series in self._series().latest(GAUGES).items()}
-        values = self._configs.snapshot().values
         prices = self._settings.prices.table()
         costs = (
             (total, estimate_cost(total.stored_bytes, total.segments, prices)) for total in self._sizes.topic_totals()
@@ -207,13 +210,13 @@ def topic_page_document(page: TopicPage) -> TopicPageDocument:
         "found": page.found,
         "offset": page.offset,
         "currency": page.currency,
-        "topics": [_document(listed) for listed in page.topics],
+        "topics": [listed_document(listed) for listed in page.topics],
     }
 
 
 def topics_table(topics: Sequence[ListedTopic]) -> Table:
     """Return the table of topics whose cells are exact numbers, for CSV."""
-    documents = [_document(listed) for listed in topics]
+    documents = [listed_document(listed) for listed in topics]
     heads = tuple(ListedTopicDocument.__annotations__)
     rows = tuple(tuple(_cell(document[head]) for head in heads) for document in map(dict, documents))
     return Table("topics", heads, rows)
@@ -225,7 +228,8 @@ def _cell(value: Any) -> str:
     return "" if value is None else str(value)
 
 
-def _document(listed: ListedTopic) -> ListedTopicDocument:
+def listed_document(listed: ListedTopic) -> ListedTopicDocument:
+    """Return the JSON of a topic."""
     total, retention = listed.total, listed.retention
     return {
         "topic": total.topic,

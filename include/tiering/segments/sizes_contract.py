@@ -52,6 +52,10 @@ class RemoteLogSizes(Protocol):
         """
         ...
 
+    def topic_states(self, topic: str) -> Sequence[PartitionStates]:
+        """Return what `partition_states` has of the topics with this name."""
+        ...
+
     def topic_totals(self) -> Sequence[TopicTotal]:
         """Return the sizes of all topics from the counters, by name and id. One statement, which reads no segment."""
         ...

@@ -42,6 +42,7 @@ _COUNTERS: Final = (
     )
 )
 _COUNTERS_OF_PARTITION: Final = _COUNTERS.where(in_partition(size_counters))
+_COUNTERS_OF_TOPIC: Final = _COUNTERS.where(topics.c.name == bindparam("of_name"))
 _SEGMENTS_OF_PARTITION: Final = select(segments.c.state, segments.c.size_bytes, segments.c.leader_epochs).where(
     in_partition(segments), segments.c.state != int(RemoteLogSegmentState.DELETE_SEGMENT_FINISHED)
 )
@@ -76,12 +77,11 @@ class SqlRemoteLogSizes(ClusterStore):
         query, key = _COUNTERS, {"of_cluster": self._cluster_id}
         if partition is not None:
             query, key = _COUNTERS_OF_PARTITION, key_of(self._cluster_id, partition)
-        with reading(self._engine) as connection:
-            rows = connection.execute(query, key).all()
-        return [
-            PartitionStates(partition_from(*key), tuple(_state_sizes(counted)))
-            for key, counted in groupby(rows, key=attrgetter("topic_id", "partition", "name"))
-        ]
+        return self._states(query, key)
+
+    def topic_states(self, topic: str) -> Sequence[PartitionStates]:
+        """See `RemoteLogSizes`."""
+        return self._states(_COUNTERS_OF_TOPIC, {"of_cluster": self._cluster_id, "of_name": topic})
 
     def topic_totals(self) -> Sequence[TopicTotal]:
         """See `RemoteLogSizes`."""
@@ -131,6 +131,14 @@ class SqlRemoteLogSizes(ClusterStore):
     def export(self, key_range: KeyRange) -> Iterator[Sequence[SizeRow]]:
         """See `RemoteLogSizes`."""
         return export_segments(self._engine, self._cluster_id, key_range)
+
+    def _states(self, query: Any, key: Mapping[str, Any]) -> Sequence[PartitionStates]:
+        with reading(self._engine) as connection:
+            rows = connection.execute(query, key).all()
+        return [
+            PartitionStates(partition_from(*key), tuple(_state_sizes(counted)))
+            for key, counted in groupby(rows, key=attrgetter("topic_id", "partition", "name"))
+        ]
 
     def _begun(self, connection: Connection) -> Sequence[Row[Any]]:
         """Return a row for each partition with segments in DELETE_SEGMENT_STARTED.

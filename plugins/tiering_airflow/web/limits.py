@@ -10,7 +10,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 
 from plugins.tiering_airflow import configuration
-from plugins.tiering_airflow.web.requests import answer, body_of, read_app, refusal, refused
+from plugins.tiering_airflow.web.requests import KeptApp, answer, body_of, read_app, refusal, refused
 
 if TYPE_CHECKING:
     from fastapi import APIRouter
@@ -42,7 +42,7 @@ class Wanted:
         return cls(**body) if texts and optional else None
 
 
-def add_limits(reads: "APIRouter", changes: "APIRouter") -> None:
+def add_limits(reads: "APIRouter", changes: "APIRouter", kept: KeptApp) -> None:
     """Add the routes; those of `reads` and `changes` already ask for Airflow's permission."""
     from airflow.api_fastapi.app import get_auth_manager
     from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity, DagDetails, PoolDetails
@@ -58,7 +58,7 @@ def add_limits(reads: "APIRouter", changes: "APIRouter") -> None:
 
     @reads.get("/limits")
     def limits(user: GetUserDep) -> Response:
-        return answer(lambda: {**read_app(_described), "may": {"alter": may_alter(user)}})
+        return answer(lambda: {**kept.read(_described), "may": {"alter": may_alter(user)}})
 
     @changes.post("/limits")
     async def alter(request: Request, user: GetUserDep) -> Response:

@@ -6,6 +6,7 @@
     GET  /tiering/page/throughput       what `./tiering metrics throughput --json` has
     GET  /tiering/page/topics           a page of topics: search, sort, descending, offset, limit
     GET  /tiering/page/topics.csv       all topics that are searched for
+    GET  /tiering/page/topic            one topic: name
     GET  /tiering/page/limits           what `./tiering configs --describe --json` has, and what each name means
     POST /tiering/page/pause            JSON: {"topic": name or null for all, "paused": true or false}
     POST /tiering/page/limits           JSON: {"entity_type": ..., "entity_name": ..., "name": ..., "value": ...}
@@ -34,7 +35,7 @@ from airflow.plugins_manager import AirflowPlugin
 
 from plugins.tiering_airflow.web import answer_headers, mounted
 from plugins.tiering_airflow.web.limits import CONFIGS_DAG, add_limits
-from plugins.tiering_airflow.web.requests import HEADERS, answer, body_of, read_app, refusal, refused
+from plugins.tiering_airflow.web.requests import HEADERS, KeptApp, answer, body_of, read_app, refusal, refused
 
 if TYPE_CHECKING:
     from fastapi import APIRouter, FastAPI
@@ -54,6 +55,7 @@ ASSETS: Final = {
     "now.js": "text/javascript",
     "chart.js": "text/javascript",
     "topics.js": "text/javascript",
+    "topic.js": "text/javascript",
     "limits.js": "text/javascript",
     "icon.svg": "image/svg+xml",
     "icon-dark.svg": "image/svg+xml",
@@ -93,12 +95,13 @@ def make_application() -> "FastAPI":
 
     reads = APIRouter(dependencies=[Depends(requires_access_dag("GET", DagAccessEntity.TASK_LOGS, COPY_DAG))])
     changes = APIRouter(dependencies=[Depends(requires_access_dag("PUT", None, COPY_DAG))])
+    kept = KeptApp()
     _add_files(reads)
-    _add_present(reads)
-    _add_topics(reads)
+    _add_present(reads, kept)
+    _add_topics(reads, kept)
     _add_pause(changes)
     alterations = APIRouter(dependencies=[Depends(requires_access_dag("POST", DagAccessEntity.RUN, CONFIGS_DAG))])
-    add_limits(reads, alterations)
+    add_limits(reads, alterations, kept)
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
     app.include_router(reads)
     app.include_router(changes)
@@ -121,7 +124,7 @@ def _add_files(router: "APIRouter") -> None:
         return FileResponse(_DIRECTORY / name, headers=_ASSET_HEADERS, media_type=ASSETS[name])
 
 
-def _add_present(router: "APIRouter") -> None:
+def _add_present(router: "APIRouter", kept: KeptApp) -> None:
     from airflow.api_fastapi.app import get_auth_manager
     from airflow.api_fastapi.auth.managers.models.resource_details import DagDetails
     from airflow.api_fastapi.core_api.security import GetUserDep
@@ -132,15 +135,15 @@ def _add_present(router: "APIRouter") -> None:
     @router.get("/now")
     def now(user: GetUserDep) -> Response:
         may_pause = get_auth_manager().is_authorized_dag(method="PUT", details=DagDetails(id=COPY_DAG), user=user)
-        return answer(lambda: {**now_read.get("now", _now), "may": {"pause": may_pause}})
+        return answer(lambda: {**now_read.get("now", lambda: kept.read(_now)), "may": {"pause": may_pause}})
 
     @router.get("/throughput")
     def throughput(hours: int = 6) -> Response:
         asked = max(1, min(hours, _MOST_HOURS))
-        return answer(lambda: throughput_read.get(asked, lambda: _throughput(asked)))
+        return answer(lambda: throughput_read.get(asked, lambda: kept.read(_throughput(asked))))
 
 
-def _add_topics(router: "APIRouter") -> None:
+def _add_topics(router: "APIRouter", kept: KeptApp) -> None:
     from fastapi.responses import Response
 
     from include.tiering.operations.topic_list import page_of, searched, topic_page_document, topics_table
@@ -153,7 +156,7 @@ def _add_topics(router: "APIRouter") -> None:
         search: str = "", sort: str = "topic", descending: bool = False, offset: int = 0, limit: int = 50
     ) -> Response:
         def page() -> Any:
-            listed, currency = read.get("topics", _topics)
+            listed, currency = read.get("topics", lambda: kept.read(_topics))
             asked = page_of(
                 listed,
                 search=search[:_MOST_SEARCHED],
@@ -167,10 +170,14 @@ def _add_topics(router: "APIRouter") -> None:
 
         return answer(page)
 
+    @router.get("/topic")
+    def topic(name: str) -> Response:
+        return answer(lambda: read.get(("topic", name), lambda: kept.read(_topic(name))))
+
     @router.get("/topics.csv")
     def topics_csv(search: str = "") -> Response:
         def content() -> str:
-            listed, _ = read.get("topics", _topics)
+            listed, _ = read.get("topics", lambda: kept.read(_topics))
             return as_csv([topics_table(searched(listed, search[:_MOST_SEARCHED]))])
 
         headers = {**HEADERS, "Content-Disposition": 'attachment; filename="tiering-topics.csv"'}
@@ -195,20 +202,26 @@ def _add_pause(router: "APIRouter") -> None:
         return await run_in_threadpool(answer, lambda: _pause(*wanted, author))
 
 
-def _now() -> Any:
+def _now(app: "App") -> Any:
     from include.tiering.operations.overview import overview_document
 
-    return read_app(lambda app: overview_document(app.operations.overview.now()))
+    return overview_document(app.operations.overview.now())
 
 
-def _throughput(hours: int) -> Any:
+def _throughput(hours: int) -> "Callable[[App], Any]":
     from include.tiering.operations.throughput import throughput_document
 
-    return read_app(lambda app: throughput_document(app.operations.throughput.last_hours(hours)))
+    return lambda app: throughput_document(app.operations.throughput.last_hours(hours))
 
 
-def _topics() -> Any:
-    return read_app(lambda app: (app.operations.topic_list.all(), app.operations.topic_list.currency))
+def _topic(name: str) -> "Callable[[App], Any]":
+    from include.tiering.operations.topic_details import topic_details_document
+
+    return lambda app: topic_details_document(app.operations.topic_details.of(name), app.operations.topic_list.currency)
+
+
+def _topics(app: "App") -> Any:
+    return app.operations.topic_list.all(), app.operations.topic_list.currency
 
 
 def _wanted_pause(body: Any) -> tuple[str | None, bool] | None:

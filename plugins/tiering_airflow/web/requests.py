@@ -5,7 +5,10 @@ a browser's must come from a page of this server.
 """
 
 import json
+import threading
+import time
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
@@ -20,6 +23,7 @@ if TYPE_CHECKING:
 
 HEADERS: Final = answer_headers("private, no-store")
 _MOST_BYTES: Final = 4_096
+_KEPT_SECONDS: Final = 60.0
 
 
 def refused(headers: Mapping[str, str]) -> str | None:
@@ -82,6 +86,49 @@ def refusal(status: HTTPStatus, detail: str) -> "Response":
     from fastapi.responses import JSONResponse
 
     return JSONResponse({"detail": detail}, status, HEADERS)
+
+
+class KeptApp:
+    """An app that reads share, so that a request does not open the database anew; writes open their own.
+
+    It is opened anew after `_KEPT_SECONDS`, because settings and connections of Airflow may have changed, and after an
+    error that was not about the request. Reads that are under way end with the app that they began with.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._kept: tuple[float, ExitStack, App] | None = None
+
+    def read(self, read: "Callable[[App], Any]") -> Any:
+        """Return what `read` returns of the app; pass its errors on."""
+        from include.tiering.errors import SettingError
+
+        app = self._app()
+        try:
+            return read(app)
+        except SettingError:
+            raise
+        except Exception:
+            self._forget(app)
+            raise
+
+    def _app(self) -> "App":
+        from plugins.tiering_airflow.hook import TieringHook
+
+        with self._lock:
+            if self._kept is not None and time.monotonic() - self._kept[0] >= _KEPT_SECONDS:
+                self._kept[1].close()
+                self._kept = None
+            if self._kept is None:
+                stack = ExitStack()
+                self._kept = (time.monotonic(), stack, stack.enter_context(TieringHook().open()))
+            return self._kept[2]
+
+    def _forget(self, app: "App") -> None:
+        with self._lock:
+            if self._kept is not None and self._kept[2] is app:
+                self._kept[1].close()
+                self._kept = None
 
 
 def read_app(read: "Callable[[App], Any]") -> Any:

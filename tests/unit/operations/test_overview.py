@@ -193,18 +193,25 @@ def statements_of(engine: Engine, work: Any) -> list[str]:
     return seen
 
 
-def test_each_part_of_the_page_takes_at_most_ten_statements_and_none_reads_segments(tmp_path: Path) -> None:
+def test_each_part_of_the_page_takes_at_most_ten_statements(tmp_path: Path) -> None:
     archive = Archive.of(tmp_path)
     archive.copy()
     with archive.open() as app:
         app.sizes.report()
     with archive.open() as app:
         engine, operations = app.adapters.engine, app.operations
-        parts = (operations.overview.now, lambda: operations.throughput.last_hours(6), operations.topic_list.all)
+        parts: tuple[Any, ...] = (
+            operations.overview.now,
+            lambda: operations.throughput.last_hours(6),
+            operations.topic_list.all,
+            lambda: operations.topic_details.of("orders"),
+        )
         for part in parts:
             seen = statements_of(engine, part)
             assert 0 < len(seen) <= 10, seen
-            assert not [statement for statement in seen if re.search(r"\bFROM segments\b|JOIN segments\b", statement)]
+            reads = [statement for statement in seen if re.search(r"\bFROM segments\b", statement)]
+            # Failed segments are read by the index of verdicts; no others are.
+            assert all("verdict" in statement.partition("WHERE")[2] for statement in reads)
 
 
 def test_the_overview_has_the_numbers_of_the_commands(tmp_path: Path) -> None:

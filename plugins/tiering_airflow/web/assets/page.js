@@ -2,6 +2,7 @@
 import { limits } from "./limits.js";
 import { now, setPause } from "./now.js";
 import { ago, ask, bytes, duration, element, link, whole } from "./parts.js";
+import { topic } from "./topic.js";
 import { topics } from "./topics.js";
 
 const EVERY_MS = 2000;
@@ -116,13 +117,15 @@ async function pause(topic, paused) {
 }
 
 function choose() {
-  current = ["#topics", "#limits"].includes(location.hash) ? location.hash.slice(1) : "now";
+  const [, asked, name] = /^#(topics|topic|limits)(?:\/(.*))?$/.exec(location.hash) ?? [];
+  current = asked ?? "now";
   for (const each of document.querySelectorAll("nav a")) {
-    if (each.dataset.view === current) each.setAttribute("aria-current", "page");
+    if (each.dataset.view === current.replace(/^topic$/, "topics")) each.setAttribute("aria-current", "page");
     else each.removeAttribute("aria-current");
   }
   shown = "";
   if (current === "topics") topics(view);
+  else if (current === "topic") topic(view, decodeURIComponent(name ?? ""));
   else if (current === "limits") limits(view);
   else if (present) draw();
   else view.replaceChildren(element("p", { class: "dim" }, "Loading…"));

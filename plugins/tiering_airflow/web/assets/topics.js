@@ -5,7 +5,7 @@ const SIZE = 50;
 const asked = { search: "", sort: "topic", descending: false, offset: 0 };
 const forever = (value, show) => (value === null ? "for ever" : show(value));
 const COLUMNS = [
-  ["topic", "Topic", (row) => row.topic, "name"],
+  ["topic", "Topic", (row) => element("a", { href: `#topic/${encodeURIComponent(row.topic)}` }, row.topic), "name"],
   ["owner", "Owner", (row) => row.owner],
   ["finished_bytes", "Remote bytes", (row) => bytes(row.finished_bytes), "number"],
   ["segments", "Segments", (row) => whole(row.segments), "number"],

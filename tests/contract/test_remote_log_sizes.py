@@ -60,7 +60,7 @@ def test_totals_by_topic_are_those_of_its_partitions(engine, metadata, sizes):
         metadata.update_segment(update_of(segments[0], DELETE_STARTED), expected=FINISHED, fence=fence)
     (found,) = sizes.topic_totals()
     states = sizes.partition_states()
-    assert (found.topic_id, found.topic, found.owner, found.partitions) == (ORDERS.topic_id, "orders", "platform", 2)
+    assert (found.topic_id, found.topic, found.owner, found.partitions) == (ORDERS.topic_id, "orders", "none", 2)
     assert found.segments == sum(partition.finished.segments for partition in states) == 4
     assert found.finished_bytes == sum(partition.finished.size_bytes for partition in states) == 28
     assert found.stored_bytes == sum(partition.stored_bytes for partition in states) == 42

@@ -9,9 +9,9 @@
 
 The listing is read before the rows: a row is stored before the first object of its segment, so a listed object without
 a row has no metadata at all. With `--inventory` an S3 Inventory is used as the listing; URL is that of its
-manifest.json, or a path. With `--record` the findings are checked again and stored in the database under the id RUN, as
-`./tiering audit` does. No object is removed. A second run with the same directory replaces its content. Only the driver
-writes to DIR: the executors need not see it.
+manifest.json, or a path that executors see, too. With `--record` the findings are checked again and stored in the
+database under the id RUN, as `./tiering audit` does. No object is removed. A second run with the same directory
+replaces its content. Only the driver writes to DIR: the executors need not see it.
 
 Exit codes: 0 nothing found, 1 findings or an error that a retry cannot cure, 2 a wrong setting or an unwritable DIR, 3
 retry, 4 the pool became too small: nothing was recorded.

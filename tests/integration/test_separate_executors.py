@@ -16,8 +16,8 @@ from include.tiering.cli.exit_codes import ExitCode
 from plugins.tiering_airflow.spark_files import packed_library
 from spark_jobs.audit import read_findings
 from tests.doubles.archive import RUN_ID, planned_run, settings_of
-from tests.doubles.spark import NO_JAVA, ROOT, submit_environment
 from tests.doubles.separate_hosts import SparkCluster, own_directory_or_skip, spark_cluster, submit_to_cluster
+from tests.doubles.spark import NO_JAVA, ROOT, submit_environment
 
 pytestmark = [pytest.mark.integration, NO_JAVA]
 

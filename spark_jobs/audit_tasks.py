@@ -185,7 +185,7 @@ def read_listing(
             pages = ([listed_row(listed) for listed in page] for page in listing.pages(part))
         return (batch_of(page, LISTED_SCHEMA) for page in pages)
 
-    return read_once(session, work, LISTED_SCHEMA, read, config=config, tasks=len(work))
+    return read_once(session, work, LISTED_SCHEMA, read, config=config)
 
 
 def read_segments(session: SparkSession, app: App, ranges: int, *, config: Path | None) -> DataFrame:
@@ -200,7 +200,7 @@ def read_segments(session: SparkSession, app: App, ranges: int, *, config: Path 
         return (batch_of(page, SEGMENTS_SCHEMA) for page in pages)
 
     work = app.adapters.stores.audited_metadata.split(ranges)
-    return read_once(session, work, SEGMENTS_SCHEMA, read, config=config, tasks=max(1, len(work)))
+    return read_once(session, work, SEGMENTS_SCHEMA, read, config=config)
 
 
 def manifests_of_the_store(config: Path | None) -> OpenManifests:

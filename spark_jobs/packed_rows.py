@@ -52,18 +52,16 @@ def read_once(
     read: Callable[[App, WorkT], Batches],
     *,
     config: Path | None,
-    tasks: int | None = None,
     apart: Collection[str] = (),
 ) -> DataFrame:
     """Read all pieces of `work` in tasks; return the rows as `PACKED`, which are kept until the session ends.
 
     Args:
         session: the session whose tasks read.
-        work: what `read` is called with, once for each piece; can be pickled.
+        work: what `read` is called with, in a task for each piece; can be pickled.
         schema: columns of the rows. A text that repeats is a dictionary: it is grouped in half the time.
         read: yields batches, whose columns have these names; it must be picklable.
         config: the settings file with which a task opens the library; None: the environment.
-        tasks: number of tasks that share the work; None: one for each core.
         apart: columns in the second value: a step that does not need them selects `packed` alone.
 
     Raises:
@@ -78,7 +76,7 @@ def read_once(
             for number in mine:
                 yield from packed_batches(read(app, work[number]), schema, apart)
 
-    numbers = session.range(0, len(work), 1, numPartitions=tasks)
+    numbers = session.range(0, len(work), 1, numPartitions=max(1, len(work)))
     return kept_without_errors(numbers.mapInArrow(telling(pack, _PACKED_SCHEMA), PACKED + ERROR_COLUMNS))
 
 

@@ -264,7 +264,9 @@ def partial_sizes(packed: DataFrame) -> DataFrame:
                 total = _PARTIAL.empty_table()
         yield from total.to_batches()
 
-    return packed.select("packed").mapInArrow(add_up, PARTIAL_SIZES)
+    # Few tasks give few sums: one for each core.
+    cores = packed.sparkSession.sparkContext.defaultParallelism
+    return packed.select("packed").coalesce(cores).mapInArrow(add_up, PARTIAL_SIZES)
 
 
 _FINISHED: Final = int(RemoteLogSegmentState.COPY_SEGMENT_FINISHED)

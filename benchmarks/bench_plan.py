@@ -107,7 +107,7 @@ class Scene:
     def verification(self, _changes: int) -> int:
         settings = SimpleNamespace(verdict=SimpleNamespace(max_age_ms=DAY_MS))
         given: dict[str, Any] = dict.fromkeys(
-            ("quotas", "failed_copies", "verifications", "log_dirs", "partition_evaluator", "clock")
+            ("quotas", "failed_copies", "verifications", "log_dirs", "partition_evaluator", "recorder", "clock")
         )
         given |= {
             "storage": lambda: SimpleNamespace(reading_costs=PLAIN_OBJECTS),

@@ -1,6 +1,7 @@
 """Operators that ingest metadata and count sizes."""
 
 import json
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -8,7 +9,6 @@ from typing import Any
 import pytest
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.sdk.exceptions import AirflowSkipException
-from prometheus_client import REGISTRY
 
 from include.tiering.app.adapters import Adapters
 from include.tiering.copying.run_scope import RunScope
@@ -40,6 +40,7 @@ from plugins.tiering_airflow.sizes import (
 )
 from tests.doubles.airflow_home import Deployment, TaskInstance
 from tests.doubles.present import present
+from tests.doubles.recorded_metrics import stored_value
 from tests.doubles.tiny_deployment import ObservedCluster
 
 # The tasks of `tiering_ingest` over the real library; the metadata topic is in memory.
@@ -256,14 +257,16 @@ def test_the_summary_says_what_waits_and_publishes_it(deployed: Deployment, capf
     said = capfd.readouterr().out
     assert "remote log size" in said
     assert "local and remote" in said
-    assert REGISTRY.get_sample_value("RemoteLogSizeComputationTime") == 250
-    assert REGISTRY.get_sample_value("tiering_remote_log_size_differences") == 1
-    assert REGISTRY.get_sample_value("tiering_duplicate_bytes", {"topic": "bigrecs", "held": "remote"}) == 7
-    assert REGISTRY.get_sample_value("tiering_duplicate_bytes", {"topic": "audit_log", "held": "remote"}) == 0
-    copied = {"topic": "audit_log"}
-    assert REGISTRY.get_sample_value("RemoteCopyLagSegments", copied) == 0
-    assert present(REGISTRY.get_sample_value("RemoteLogSizeBytes", copied)) > 0
-    assert present(REGISTRY.get_sample_value("RemoteLogMetadataCount", copied)) > 0
+    with deployed.open() as app:
+        value = partial(stored_value, app.adapters.metrics_writer.series)
+        assert value("RemoteLogSizeComputationTime") == 250
+        assert value("tiering_remote_log_size_differences") == 1
+        assert value("tiering_duplicate_bytes", {"topic": "bigrecs", "held": "remote"}) == 7
+        assert value("tiering_duplicate_bytes", {"topic": "audit_log", "held": "remote"}) == 0
+        copied = {"topic": "audit_log"}
+        assert value("RemoteCopyLagSegments", copied) == 0
+        assert present(value("RemoteLogSizeBytes", copied)) > 0
+        assert present(value("RemoteLogMetadataCount", copied)) > 0
 
 
 def test_the_summary_of_a_recount_that_failed_still_says_what_waits(deployed: Deployment, capfd) -> None:

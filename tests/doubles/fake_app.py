@@ -344,6 +344,7 @@ class FakeApp:
                 check_entity=lambda entity, **_: unknown_names("broker", (), [self.known]),
             ),
             diagnose=self._diagnose,
+            monitoring=SimpleNamespace(traffic=lambda: ()),
         )
         self.reading = SimpleNamespace(
             fetch_partition=self._fetch_partition,

@@ -17,6 +17,7 @@ from include.tiering.cli.handover import handover
 from include.tiering.cli.metadata_sync import ingest, publish
 from include.tiering.cli.operations import (
     doctor,
+    metrics,
     migrate,
     pause,
     ready,
@@ -111,3 +112,7 @@ COMMANDS: Final = (
 
 for function, short_help, example in COMMANDS:
     cli.command(short_help=short_help, epilog=f"Example: `./tiering {example}`")(with_output_form(function))
+
+cli.add_typer(
+    metrics, name="metrics", short_help="Serve the metrics of all processes.", help="Metrics of all processes."
+)

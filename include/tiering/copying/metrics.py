@@ -1,4 +1,4 @@
-"""The metrics of copying, by topic. `CopyService` counts them when a batch ends."""
+"""The metrics of copying, by topic. `CopyService` counts a segment when it is copied, failures when a batch ends."""
 
 from typing import Final
 
@@ -9,11 +9,24 @@ COPY_BYTES: Final = Metric(
     MetricKind.COUNTER,
     ("topic",),
     "Bytes of the `.log` of every segment that a batch sent and that became FINISHED.",
+    mbean="kafka.server:type=BrokerTopicMetrics,name=RemoteCopyBytesPerSec,topic=T (Count)",
+    by_minute=True,
 )
 COPY_REQUESTS: Final = Metric(
-    "RemoteCopyRequestsPerSec", MetricKind.COUNTER, ("topic",), "Segments whose copy ended, with success or failure."
+    "RemoteCopyRequestsPerSec",
+    MetricKind.COUNTER,
+    ("topic",),
+    "Segments whose copy ended, with success or failure.",
+    mbean="kafka.server:type=BrokerTopicMetrics,name=RemoteCopyRequestsPerSec,topic=T (Count)",
 )
-COPY_ERRORS: Final = Metric("RemoteCopyErrorsPerSec", MetricKind.COUNTER, ("topic",), "Segments whose copy failed.")
+COPY_ERRORS: Final = Metric(
+    "RemoteCopyErrorsPerSec",
+    MetricKind.COUNTER,
+    ("topic",),
+    "Segments whose copy failed.",
+    mbean="kafka.server:type=BrokerTopicMetrics,name=RemoteCopyErrorsPerSec,topic=T (Count)",
+    by_minute=True,
+)
 COPY_ERRORS_BY_CLASS: Final = Metric(
     "tiering_copy_errors", MetricKind.COUNTER, ("topic", "error"), "Segments whose copy failed, by error class."
 )

@@ -15,6 +15,7 @@ from include.tiering.configs.usage_report import (
     topic_quotas_table,
 )
 from include.tiering.model.segments import Uuid
+from include.tiering.operations.monitoring import Traffic
 from include.tiering.presentation import Presentation, Table, count
 from include.tiering.quotas.topic_quotas import TopicQuotaReport
 from include.tiering.runs.contract import ALL_TOPICS, BatchProgress
@@ -33,6 +34,7 @@ class Activity:
         topic_quotas: the rates at which topics receive bytes.
         deleted_topics: topics that were deleted in the cluster.
         batches: the last reports of the batches that run now, those of commands included.
+        traffic: what all processes did in the last minute, hour and day.
     """
 
     paused_topics: Collection[str]
@@ -40,6 +42,7 @@ class Activity:
     topic_quotas: TopicQuotaReport = field(default_factory=TopicQuotaReport)
     deleted_topics: Mapping[Uuid, TopicDeletion] = field(default_factory=dict)
     batches: Sequence[BatchProgress] = ()
+    traffic: Sequence[Traffic] = ()
 
 
 class SettingDocument(TypedDict):
@@ -78,6 +81,20 @@ class BatchDocument(TypedDict):
     seconds_left: float | None
 
 
+class TrafficDocument(TypedDict):
+    """What all processes did in the newest `minutes` whole minutes; the newest one ended 15 to 75 seconds ago.
+
+    The throttled seconds are those that grants waited for a quota, summed over all streams.
+    """
+
+    minutes: int
+    copied_bytes: int
+    copy_throttled_seconds: float
+    fetched_bytes: int
+    fetch_throttled_seconds: float
+    delete_requests: int
+
+
 class StatusDocument(TypedDict):
     """Settings and the present work. If the database does not answer, `unavailable` says why, in place of the work."""
 
@@ -86,6 +103,7 @@ class StatusDocument(TypedDict):
     paused_topics: NotRequired[list[str]]
     pools: NotRequired[list[PoolDocument]]
     batches: NotRequired[list[BatchDocument]]
+    traffic: NotRequired[list[TrafficDocument]]
     topic_quotas: NotRequired[TopicQuotasDocument]
     deleted_topics: NotRequired[list[DeletedTopicDocument]]
 
@@ -123,6 +141,7 @@ def _document(settings: TieringSettings, activity: Activity | None, unavailable:
         **document,
         "paused_topics": sorted(activity.paused_topics),
         "batches": [_batch_document(report) for report in activity.batches],
+        "traffic": [_traffic_document(traffic) for traffic in activity.traffic],
         **pools_document(activity.pools),
         **topic_quotas_document(activity.topic_quotas),
         "deleted_topics": [
@@ -145,6 +164,7 @@ def _tables(settings: TieringSettings, activity: Activity | None) -> tuple[Table
     return (
         known,
         *_batches(activity),
+        *_traffic(activity),
         pools_table(activity.pools),
         *topic_quotas_table(activity.topic_quotas),
         *_deleted_topics(activity),
@@ -167,6 +187,48 @@ def _batches(activity: Activity) -> tuple[Table, ...]:
         for report in activity.batches
     )
     return (Table("running batches", heads, rows),) if rows else ()
+
+
+def _traffic(activity: Activity) -> tuple[Table, ...]:
+    """Return a table of the traffic; no table if there was none."""
+    heads = (
+        "in the last",
+        "sent by copies>",
+        "a second>",
+        "waited>",
+        "read>",
+        "a second>",
+        "waited>",
+        "delete requests>",
+    )
+    rows = tuple(
+        (
+            format_duration(traffic.minutes * 60),
+            format_bytes(traffic.copied_bytes),
+            format_bytes(traffic.copied_bytes // (traffic.minutes * 60)),
+            format_duration(traffic.copy_throttled_seconds),
+            format_bytes(traffic.fetched_bytes),
+            format_bytes(traffic.fetched_bytes // (traffic.minutes * 60)),
+            format_duration(traffic.fetch_throttled_seconds),
+            str(traffic.delete_requests),
+        )
+        for traffic in activity.traffic
+    )
+    is_any = any(
+        traffic.copied_bytes or traffic.fetched_bytes or traffic.delete_requests for traffic in activity.traffic
+    )
+    return (Table("traffic, all processes", heads, rows),) if is_any else ()
+
+
+def _traffic_document(traffic: Traffic) -> TrafficDocument:
+    return {
+        "minutes": traffic.minutes,
+        "copied_bytes": traffic.copied_bytes,
+        "copy_throttled_seconds": round(traffic.copy_throttled_seconds, 3),
+        "fetched_bytes": traffic.fetched_bytes,
+        "fetch_throttled_seconds": round(traffic.fetch_throttled_seconds, 3),
+        "delete_requests": traffic.delete_requests,
+    }
 
 
 def _seconds_left(report: BatchProgress) -> float | None:

@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 
-from include.tiering.telemetry.metrics import Metric, MetricKind, PrometheusRecorder
+from include.tiering.telemetry.metrics import Metric, MetricKind, MetricsRecorder
 
 if TYPE_CHECKING:
     from include.tiering.model.segments import TopicIdPartition
@@ -21,6 +21,8 @@ LOG_SIZE_BYTES: Final = Metric(
     ("topic",),
     "Bytes of remote log segments that are stored and paid for, as brokers count them: FINISHED ones, and those whose"
     " objects are not deleted yet, also replaced ones that are held. A segment that spans leader epochs counts once.",
+    mbean="kafka.server:type=BrokerTopicMetrics,name=RemoteLogSizeBytes,topic=T (Value)",
+    by_minute=True,
 )
 FINISHED_BYTES: Final = Metric(
     "tiering_remote_log_finished_bytes",
@@ -39,12 +41,14 @@ METADATA_COUNT: Final = Metric(
     MetricKind.GAUGE,
     ("topic",),
     "Remote log segments in any state except DELETE_SEGMENT_FINISHED.",
+    mbean="kafka.server:type=BrokerTopicMetrics,name=RemoteLogMetadataCount,topic=T (Value)",
 )
 COMPUTATION_TIME: Final = Metric(
     "RemoteLogSizeComputationTime",
     MetricKind.GAUGE,
     (),
     "Milliseconds that the last size run took to recount all sizes.",
+    mbean="kafka.server:type=BrokerTopicMetrics,name=RemoteLogSizeComputationTime (Value)",
 )
 SIZE_DIFFERENCES: Final = Metric(
     "tiering_remote_log_size_differences",
@@ -57,18 +61,23 @@ COPY_LAG_BYTES: Final = Metric(
     MetricKind.GAUGE,
     ("topic",),
     "Bytes of rolled segments that wait for a copy, computed from the log dirs and the rows.",
+    mbean="kafka.server:type=BrokerTopicMetrics,name=RemoteCopyLagBytes,topic=T (Value)",
+    by_minute=True,
 )
 COPY_LAG_SEGMENTS: Final = Metric(
     "RemoteCopyLagSegments",
     MetricKind.GAUGE,
     ("topic",),
     "Rolled segments that wait for a copy.",
+    mbean="kafka.server:type=BrokerTopicMetrics,name=RemoteCopyLagSegments,topic=T (Value)",
+    by_minute=True,
 )
 COPY_LAG_SECONDS: Final = Metric(
     "tiering_remote_copy_lag_seconds",
     MetricKind.GAUGE,
     ("topic",),
     "Seconds since the newest record of the first rolled segment that waits for a copy; 0 if none waits or unknown.",
+    by_minute=True,
 )
 OUT_OF_SIGHT: Final = Metric(
     "tiering_remote_copy_out_of_sight_partitions",
@@ -82,12 +91,14 @@ DELETE_LAG_BYTES: Final = Metric(
     MetricKind.GAUGE,
     ("topic",),
     "Bytes of remote segments in the newest plan, if permitted, or whose deletion began (not superseded ones).",
+    mbean="kafka.server:type=BrokerTopicMetrics,name=RemoteDeleteLagBytes,topic=T (Value)",
 )
 DELETE_LAG_SEGMENTS: Final = Metric(
     "RemoteDeleteLagSegments",
     MetricKind.GAUGE,
     ("topic",),
     "Remote segments in the newest plan, if permitted, or whose deletion began (not superseded ones).",
+    mbean="kafka.server:type=BrokerTopicMetrics,name=RemoteDeleteLagSegments,topic=T (Value)",
 )
 DELETE_LAG_SECONDS: Final = Metric(
     "tiering_remote_delete_lag_seconds",
@@ -131,7 +142,7 @@ SIZE_METRICS: Final = (
 class SizeGauges:
     """Publishes the gauges through `recorder`."""
 
-    def __init__(self, recorder: PrometheusRecorder) -> None:
+    def __init__(self, recorder: MetricsRecorder) -> None:
         self._show = recorder.show
 
     def sizes(self, partitions: "Iterable[PartitionStates]") -> None:

@@ -24,7 +24,7 @@ from include.tiering.settings import TieringSettings
 from include.tiering.sizes.compare import LogDirDescription, TierComparison, compare_tiers, describe_log_dirs
 from include.tiering.sizes.metrics import SizeGauges
 from include.tiering.sizes.report import SizeReport
-from include.tiering.telemetry.metrics import process_recorder
+from include.tiering.telemetry.metrics import MetricsRecorder, RunKind
 from include.tiering.verification.metrics import publish_verdicts
 
 NO_DUPLICATES: Final[Mapping[str, int]] = MappingProxyType({})
@@ -51,6 +51,7 @@ class SizeService:
         log_dirs: ClusterLogDirs,
         names: TopicLifecycle,
         planner: CopyPlanner,
+        recorder: MetricsRecorder,
         clock: Clock,
     ) -> None:
         self._settings = settings
@@ -64,6 +65,7 @@ class SizeService:
         self._log_dirs = log_dirs
         self._names = names
         self._planner = planner
+        self._recorder = recorder
         self._clock = clock
 
     def partition_sizes(self) -> Sequence[PartitionSize]:
@@ -80,9 +82,9 @@ class SizeService:
         of_unread = {partition.topic for partition in unread}
         states = self._sizes.partition_states()
         published = [state for state in states if state.topic_id_partition.topic not in of_unread]
-        SizeGauges(process_recorder()).sizes(published)
+        SizeGauges(self._recorder).sizes(published)
         topics = {partition.topic_id_partition.topic for partition in published}
-        publish_failed_copies(process_recorder(), self._failed_copies.all(), topics)
+        publish_failed_copies(self._recorder, self._failed_copies.all(), topics)
         return [state for state in states if state.topic_id_partition not in unread]
 
     def report(self, topics: Collection[str] = (), *, scan_log_dirs: bool = True) -> SizeReport:
@@ -124,10 +126,11 @@ class SizeService:
 
         `duplicate_bytes` are bytes that two FINISHED segments hold, by topic; other topics are published as 0.
         """
-        gauges = SizeGauges(process_recorder())
+        gauges = SizeGauges(self._recorder)
         gauges.recount(milliseconds=milliseconds, differences=differences)
         topics = dict.fromkeys(self._sizes.topic_names().values(), 0)
         gauges.duplicates("remote", {**topics, **duplicate_bytes})
+        self._recorder.ended(RunKind.SIZES)
 
     def describe_log_dirs(
         self, topics: Collection[str] = ()
@@ -166,12 +169,13 @@ class SizeService:
         )
 
     def _publish(self, report: SizeReport) -> None:
-        gauges = SizeGauges(process_recorder())
+        gauges = SizeGauges(self._recorder)
         # A topic whose last segment was deleted has no size any more, and no lag either.
         topics = {*self._sizes.topic_names().values(), *(size.topic_id_partition.topic for size in report.sizes)}
         gauges.delete_lags(report.delete_lags, topics)
         gauges.cost(report.cost)
-        publish_verdicts(process_recorder(), report.verdicts)
+        publish_verdicts(self._recorder, report.verdicts)
+        self._recorder.ended(RunKind.SIZES)
         if report.tiers is not None:
             gauges.copy_lags(report.tiers.copy_lags, report.tiers.out_of_sight)
             by_topic: Counter[str] = Counter()

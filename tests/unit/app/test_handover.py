@@ -13,7 +13,6 @@ from typing import Any
 
 import google_crc32c
 import pytest
-from prometheus_client import REGISTRY
 from typer.testing import CliRunner, Result
 
 from include.tiering.app import App, open_app
@@ -51,6 +50,7 @@ from tests.doubles.model_brokers import ModelBrokers
 from tests.doubles.plain_evaluator import PlainEvaluator
 from tests.doubles.publication_world import LOG_START_OFFSET, RANGES, PublicationWorld, orders
 from tests.doubles.quotas import NoQuotas
+from tests.doubles.recorded_metrics import stored_value
 from tests.doubles.segments import CLUSTER_ID, partition_of
 from tests.doubles.stored_log import copied_partition
 from tests.doubles.tiered_topic import records_about, require_valid_prefix
@@ -335,7 +335,8 @@ def test_metrics_tell_what_is_published_and_what_waits(deployment: Deployment) -
     deployment.run("orders")
 
     def value(name: str) -> float | None:
-        return REGISTRY.get_sample_value(name, {"topic": "orders"})
+        with deployment.open() as app:
+            return stored_value(app.adapters.metrics_writer.series, name, {"topic": "orders"})
 
     assert value("tiering_published_segments") == 5
     assert value("tiering_unpublished_segments") == 1

@@ -4,7 +4,6 @@ from collections.abc import Collection, Iterator
 from typing import Any
 
 import pytest
-from prometheus_client import CollectorRegistry
 from sqlalchemy import Engine
 
 from include.tiering.database.engine import open_engine
@@ -26,9 +25,9 @@ from include.tiering.segments.ingestion_contract import (
     RecordOutcome,
 )
 from include.tiering.segments.sql import SqlRemoteLogMetadata
-from include.tiering.telemetry.metrics import PrometheusRecorder
 from tests.doubles.databases import empty
 from tests.doubles.memory_metadata_topic import MemoryMetadataTopic
+from tests.doubles.recorded_metrics import RecordedMetrics
 from tests.doubles.segments import CLUSTER_ID, FINISHED, STARTED, partition_of, segment_of, update_of
 
 # Reading the metadata topic: pages, what stops a partition, what passes, what is told.
@@ -294,11 +293,10 @@ def test_a_stale_page_is_refused(ingestion: SqlMetadataIngestion, topic: MemoryM
 
 
 def test_each_partition_and_each_outcome_has_its_number() -> None:
-    registry = CollectorRegistry()
-    recorder = PrometheusRecorder(registry)
+    recorder = RecordedMetrics()
 
     def shown(name: str, **labels: str) -> float | None:
-        return registry.get_sample_value(f"tiering_ingest_{name}", labels)
+        return recorder.get_sample_value(f"tiering_ingest_{name}", labels)
 
     positions = [
         IngestPosition(0, next_offset=40, end_offset=45, bounds_read_at_ms=1_700_000_000_250),
@@ -318,10 +316,10 @@ def test_each_partition_and_each_outcome_has_its_number() -> None:
 
 
 def test_before_the_first_look_the_time_is_0() -> None:
-    registry = CollectorRegistry()
-    publish_ingest(PrometheusRecorder(registry), [], {})
-    assert registry.get_sample_value("tiering_ingest_looked_timestamp_seconds") == 0
-    assert registry.get_sample_value("tiering_ingest_records", {"outcome": "applied"}) == 0
+    recorder = RecordedMetrics()
+    publish_ingest(recorder, [], {})
+    assert recorder.get_sample_value("tiering_ingest_looked_timestamp_seconds") == 0
+    assert recorder.get_sample_value("tiering_ingest_records", {"outcome": "applied"}) == 0
 
 
 # What a person reads of the brokers' metadata topic: the question before it is read again, and how far it is.

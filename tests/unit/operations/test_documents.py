@@ -16,6 +16,7 @@ from include.tiering.model.histories import OffsetRange
 from include.tiering.model.segments import TopicIdPartition, Uuid
 from include.tiering.model.sizes import CostEstimate, PartitionLag
 from include.tiering.operations.checks import Check
+from include.tiering.operations.monitoring import Traffic
 from include.tiering.operations.readiness import (
     NotReady,
     PartitionReadiness,
@@ -596,7 +597,10 @@ def test_status() -> None:
     settings = load_settings(environ={"TIERING_METADATA__URL": "postgresql://u:hunter2@h/db"})
     deleted = {Uuid(bytes(16)): TopicDeletion("old", 1_700_000_000_000, "RemoveTopicRecord in a log")}
     running = BatchProgress("run-1", "run-1.0", None, "host-a", 17, "orders-0", 2048, 10240, 1024.0, finished=False)
-    activity = Activity(frozenset({"pay", "orders"}), _pools(), deleted_topics=deleted, batches=(running,))
+    traffic = (Traffic(1, 600, 0.25, 0, 0.0, 2), Traffic(60, 7200, 1.5, 36, 0.0, 2))
+    activity = Activity(
+        frozenset({"pay", "orders"}), _pools(), deleted_topics=deleted, batches=(running,), traffic=traffic
+    )
     presented = present_status(settings, activity)
     document = dict(presented.document())
     by_name = {setting.pop("name"): setting for setting in document.pop("settings")}
@@ -606,6 +610,22 @@ def test_status() -> None:
         "dynamic": False,
     }
     assert by_name["tiering.copier.batch.max.seconds"] == {"value": 600, "origin": "default", "dynamic": True}
+    assert document.pop("traffic") == [
+        {
+            "minutes": minutes,
+            "copied_bytes": copied,
+            "copy_throttled_seconds": waited,
+            "fetched_bytes": fetched,
+            "fetch_throttled_seconds": 0.0,
+            "delete_requests": 2,
+        }
+        for minutes, copied, waited, fetched in ((1, 600, 0.25, 0), (60, 7200, 1.5, 36))
+    ]
+    (table,) = (table for table in presented.tables() if table.title.startswith("traffic"))
+    assert [[str(cell) for cell in row] for row in table.rows] == [
+        ["1m 00s", "600 B", "10 B", "0.2s", "0 B", "0 B", "0.0s", "2"],
+        ["1h 00m", "7.0 KiB", "2 B", "1.5s", "36 B", "0 B", "0.0s", "2"],
+    ]
     assert document == {
         "paused_topics": ["orders", "pay"],
         "batches": [

@@ -4,30 +4,24 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from prometheus_client import CollectorRegistry
 
 from include.tiering.model.segments import TopicIdPartition, Uuid
 from include.tiering.model.sizes import CostEstimate, PartitionLag, PartitionStates, partition_states
 from include.tiering.settings import TieringSettings
 from include.tiering.sizes.metrics import SizeGauges
 from include.tiering.sizes.service import SizeService
-from include.tiering.telemetry.metrics import PrometheusRecorder
 from tests.doubles.partial import Partial
+from tests.doubles.recorded_metrics import RecordedMetrics
 from tests.doubles.segments import DELETE_STARTED, FINISHED, STARTED, partition_of, segment_of
 
 
-def values(registry: CollectorRegistry) -> dict[tuple[str, ...], float]:
-    return {
-        (sample.name, *sample.labels.values()): sample.value
-        for family in registry.collect()
-        for sample in family.samples
-        if not sample.name.endswith("_created") and sample.labels
-    }
+@pytest.fixture
+def recorder() -> RecordedMetrics:
+    return RecordedMetrics()
 
 
-def test_sizes_of_a_topic_are_the_sum_of_its_partitions_and_go_back_to_nothing() -> None:
-    registry = CollectorRegistry()
-    gauges = SizeGauges(PrometheusRecorder(registry))
+def test_sizes_of_a_topic_are_the_sum_of_its_partitions_and_go_back_to_nothing(recorder: RecordedMetrics) -> None:
+    gauges = SizeGauges(recorder)
     states = [FINISHED, STARTED, DELETE_STARTED, FINISHED]
     partitions = [
         partition_states(
@@ -36,7 +30,7 @@ def test_sizes_of_a_topic_are_the_sum_of_its_partitions_and_go_back_to_nothing()
         for partition in (partition_of("orders", 0), partition_of("orders", 1), partition_of("payments"))
     ]
     gauges.sizes(partitions)
-    assert values(registry) == {
+    assert recorder.values() == {
         ("RemoteLogSizeBytes", "orders"): 6_000,
         ("RemoteLogSizeBytes", "payments"): 3_000,
         ("tiering_remote_log_finished_bytes", "orders"): 4_000,
@@ -47,18 +41,17 @@ def test_sizes_of_a_topic_are_the_sum_of_its_partitions_and_go_back_to_nothing()
         ("RemoteLogMetadataCount", "payments"): 4,
     }
     gauges.sizes([PartitionStates(partition_of("payments"), ())])
-    assert values(registry)["RemoteLogSizeBytes", "payments"] == 0
-    assert values(registry)["tiering_remote_log_finished_bytes", "payments"] == 0
-    assert values(registry)["RemoteLogMetadataCount", "payments"] == 0
+    assert recorder.values()["RemoteLogSizeBytes", "payments"] == 0
+    assert recorder.values()["tiering_remote_log_finished_bytes", "payments"] == 0
+    assert recorder.values()["RemoteLogMetadataCount", "payments"] == 0
 
 
-def test_lags_add_up_and_the_longest_wait_counts() -> None:
-    registry = CollectorRegistry()
-    gauges = SizeGauges(PrometheusRecorder(registry))
+def test_lags_add_up_and_the_longest_wait_counts(recorder: RecordedMetrics) -> None:
+    gauges = SizeGauges(recorder)
     orders = [PartitionLag(partition_of("orders", n), 100, 2, 5.0 * n) for n in range(2)]
     gauges.copy_lags(orders, [partition_of("audit", n) for n in range(3)])
     gauges.delete_lags(orders[:1], ["orders", "payments"])
-    assert values(registry) == {
+    assert recorder.values() == {
         ("RemoteCopyLagBytes", "orders"): 200,
         ("RemoteCopyLagSegments", "orders"): 4,
         ("tiering_remote_copy_lag_seconds", "orders"): 5,
@@ -73,25 +66,21 @@ def test_lags_add_up_and_the_longest_wait_counts() -> None:
     }
 
 
-def test_a_recount_duplicates_and_costs() -> None:
-    registry = CollectorRegistry()
-    gauges = SizeGauges(PrometheusRecorder(registry))
+def test_a_recount_duplicates_and_costs(recorder: RecordedMetrics) -> None:
+    gauges = SizeGauges(recorder)
     gauges.recount(milliseconds=1500, differences=2)
     gauges.duplicates("remote", {"orders": 7})
     gauges.cost(CostEstimate("EUR", Decimal("2.5"), None, None, None))
     gauges.cost(None)
-    assert registry.get_sample_value("RemoteLogSizeComputationTime") == 1500
-    assert registry.get_sample_value("tiering_remote_log_size_differences") == 2
-    assert values(registry) == {
+    assert recorder.values() == {
+        ("RemoteLogSizeComputationTime",): 1500,
+        ("tiering_remote_log_size_differences",): 2,
         ("tiering_duplicate_bytes", "orders", "remote"): 7,
         ("tiering_storage_cost_per_month", "EUR"): 2.5,
     }
 
 
-def test_a_topic_whose_last_segment_is_gone_has_no_delete_lag(monkeypatch: pytest.MonkeyPatch) -> None:
-    registry = CollectorRegistry()
-    recorder = PrometheusRecorder(registry)
-    monkeypatch.setattr("include.tiering.sizes.service.process_recorder", lambda: recorder)
+def test_a_topic_whose_last_segment_is_gone_has_no_delete_lag(recorder: RecordedMetrics) -> None:
     counters = Counters()
     nothing: Any = Partial()
     service = SizeService(
@@ -106,14 +95,15 @@ def test_a_topic_whose_last_segment_is_gone_has_no_delete_lag(monkeypatch: pytes
         log_dirs=nothing,
         names=nothing,
         planner=nothing,
+        recorder=recorder,
         clock=nothing,
     )
     service.report(scan_log_dirs=False)
-    assert values(registry)["RemoteDeleteLagBytes", "orders"] == 100
+    assert recorder.values()["RemoteDeleteLagBytes", "orders"] == 100
     counters.lags = []
     service.report(scan_log_dirs=False)
-    assert values(registry)["RemoteDeleteLagBytes", "orders"] == 0
-    assert values(registry)["tiering_remote_delete_lag_seconds", "orders"] == 0
+    assert recorder.values()["RemoteDeleteLagBytes", "orders"] == 0
+    assert recorder.values()["tiering_remote_delete_lag_seconds", "orders"] == 0
 
 
 class Counters(Partial):

@@ -1,0 +1,90 @@
+"""The writer of a process: what it writes and when, and what becomes of a write that fails."""
+
+import threading
+from typing import Any
+
+import pytest
+
+from include.tiering.database import metric_series as writer_module
+from include.tiering.database.metric_series import SETTLED_MS, MetricsWriter, seconds_to_next_write
+from include.tiering.errors import MetadataUnavailableError
+from include.tiering.telemetry.metrics import Metric, MetricKind, Recorded
+from tests.doubles.manual_clock import ManualClock
+from tests.doubles.partial import Partial
+from tests.doubles.patience import PATIENCE_SECONDS
+
+COPIES = Metric("copies", MetricKind.COUNTER, ("topic",), "Copies.")
+
+
+class Written(Partial):
+    """Stands for the store."""
+
+    def __init__(self) -> None:
+        self.amounts: list[float] = []
+        self.fails = False
+        self.is_written = threading.Event()
+
+    def write(self, recorded: Recorded, *, now_ms: int) -> None:
+        if self.fails:
+            raise MetadataUnavailableError("away")
+        assert now_ms == ManualClock().now_ms()
+        self.amounts += recorded.added.values()
+        self.is_written.set()
+
+
+@pytest.fixture
+def store() -> Written:
+    return Written()
+
+
+@pytest.fixture
+def writer(store: Written) -> MetricsWriter:
+    any_store: Any = store
+    return MetricsWriter(lambda: any_store, ManualClock())
+
+
+def test_what_is_left_is_written_at_the_end(writer: MetricsWriter, store: Written) -> None:
+    writer.recorder.add(COPIES, 2, "orders")
+    writer.close()
+    assert store.amounts == [2]
+    assert not [thread for thread in threading.enumerate() if thread.name == "metrics-writer"]
+
+
+def test_a_process_that_records_nothing_opens_no_database() -> None:
+    def no_store() -> Any:
+        raise AssertionError("not needed")
+
+    MetricsWriter(no_store, ManualClock()).close()
+
+
+def test_a_failed_write_is_made_up_for_by_the_next(
+    writer: MetricsWriter, store: Written, caplog: pytest.LogCaptureFixture
+) -> None:
+    writer.recorder.add(COPIES, 2, "orders")
+    store.fails = True
+    writer.write()
+    assert "away" in caplog.text
+    store.fails = False
+    writer.recorder.add(COPIES, 3, "orders")
+    writer.close()
+    assert store.amounts == [5]
+
+
+def test_a_thread_writes_when_a_minute_has_ended(
+    writer: MetricsWriter, store: Written, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer_module, "seconds_to_next_write", lambda *_: 0.01)
+    for amount in (2, 3):
+        store.is_written.clear()
+        writer.recorder.add(COPIES, amount, "orders")
+        assert store.is_written.wait(PATIENCE_SECONDS)
+    writer.close()
+    assert store.amounts == [2, 3]
+
+
+@pytest.mark.parametrize("process_id", [0, 1, 31, 4_321])
+def test_each_process_writes_once_in_a_minute_soon_after_it_began(process_id: int) -> None:
+    for second in range(0, 3_600, 7):
+        moment = second + seconds_to_next_write(float(second), process_id)
+        assert second < moment <= second + 60
+        assert 1 <= moment % 60 <= SETTLED_MS / 1000 - 5

@@ -17,7 +17,7 @@ _HOUR: Final = 3_600.0
 _DAY: Final = 24 * _HOUR
 
 
-class Severity(StrEnum):
+class AlarmSeverity(StrEnum):
     """As in the alert rules."""
 
     WARNING = "warning"
@@ -42,7 +42,7 @@ class AlarmRule:
     alert: str
     metric: str
     above: float
-    severity: Severity
+    severity: AlarmSeverity
     sentence: str
     runbook: str
     label: tuple[str, str] | None = None
@@ -55,7 +55,7 @@ def _no_run(alert: str, kind: RunKind, hours: int, sentence: str, runbook: str) 
         alert,
         LAST_RUN.name,
         hours * _HOUR,
-        Severity.WARNING,
+        AlarmSeverity.WARNING,
         sentence,
         runbook,
         label=("kind", kind.value),
@@ -90,7 +90,7 @@ RULES: Final = (
         "TieringIngestStopped",
         "tiering_ingest_stopped",
         0,
-        Severity.CRITICAL,
+        AlarmSeverity.CRITICAL,
         "Reading of metadata partition {subject} has stopped.",
         "the-brokers-metadata-are-not-read",
     ),
@@ -98,7 +98,7 @@ RULES: Final = (
         "TieringOutOfSight",
         "tiering_remote_copy_out_of_sight_partitions",
         0,
-        Severity.WARNING,
+        AlarmSeverity.WARNING,
         "{value} partitions of {subject} are in no readable log directory.",
         "the-copy-lag-grows",
     ),
@@ -106,7 +106,7 @@ RULES: Final = (
         "TieringCopyLagOld",
         "tiering_remote_copy_lag_seconds",
         _HOUR,
-        Severity.WARNING,
+        AlarmSeverity.WARNING,
         "The oldest uncopied segment of {subject} is {value} old.",
         "the-copy-lag-grows",
         is_duration=True,
@@ -115,7 +115,7 @@ RULES: Final = (
         "TieringFailedSegments",
         "tiering_failed_segments",
         0,
-        Severity.CRITICAL,
+        AlarmSeverity.CRITICAL,
         "{value} segments of {subject} failed their verification, and no run has copied them again.",
         "a-segment-failed-the-quality-gate",
     ),
@@ -123,7 +123,7 @@ RULES: Final = (
         "TieringLostOffsets",
         "tiering_lost_offsets",
         0,
-        Severity.CRITICAL,
+        AlarmSeverity.CRITICAL,
         "{value} offsets of {subject} failed, and no source has them.",
         "a-failed-segment-is-lost",
         label=("decided", "no"),
@@ -132,7 +132,7 @@ RULES: Final = (
         "TieringVerdictsOld",
         "tiering_verdict_age_seconds",
         91 * _DAY,
-        Severity.WARNING,
+        AlarmSeverity.WARNING,
         "The oldest verdict is {value} old.",
         "too-little-is-safe",
         label=("verdict", "passed"),
@@ -142,7 +142,7 @@ RULES: Final = (
         "TieringSizesDiffer",
         "tiering_remote_log_size_differences",
         0,
-        Severity.CRITICAL,
+        AlarmSeverity.CRITICAL,
         "The last size run had {value} findings.",
         "the-size-run-fails",
     ),
@@ -150,7 +150,7 @@ RULES: Final = (
         "TieringDanglingReferences",
         "tiering_audit_findings",
         0,
-        Severity.CRITICAL,
+        AlarmSeverity.CRITICAL,
         "{value} segments lack an object.",
         "alerts-of-audits",
         label=("kind", "dangling-reference"),
@@ -159,7 +159,7 @@ RULES: Final = (
         "TieringAuditRefuses",
         "tiering_audit_refusals",
         0,
-        Severity.CRITICAL,
+        AlarmSeverity.CRITICAL,
         "Database and store do not belong together as they are.",
         "alerts-of-audits",
     ),
@@ -167,7 +167,7 @@ RULES: Final = (
         "TieringHandoverForgotten",
         "tiering_handovers_forgotten",
         0,
-        Severity.CRITICAL,
+        AlarmSeverity.CRITICAL,
         "{value} handovers stand still, and may hold up the retention of their topics.",
         "a-handover-stands-still",
     ),
@@ -201,7 +201,7 @@ class AlarmDocument(TypedDict):
 def alarms(gauges: Mapping[str, Sequence[Series]], now_ms: int) -> tuple[Alarm, ...]:
     """Return the rules that hold, critical ones first, then in the order of `RULES` and by subject."""
     found = (alarm for rule in RULES for alarm in _of_rule(rule, gauges.get(rule.metric, ()), now_ms))
-    return tuple(sorted(found, key=lambda alarm: alarm.rule.severity is not Severity.CRITICAL))
+    return tuple(sorted(found, key=lambda alarm: alarm.rule.severity is not AlarmSeverity.CRITICAL))
 
 
 def _of_rule(rule: AlarmRule, gauges: Iterable[Series], now_ms: int) -> Iterable[Alarm]:

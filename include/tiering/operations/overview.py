@@ -1,6 +1,6 @@
 """What `status` and the page *Tiering* show of the present: totals, work, limits, what waits and why, and alarms.
 
-One `Overview` feeds both, so their numbers are the same. Totals of sizes, batches, pauses and pools are those of this
+One `Overview` feeds both, so their numbers are the same. ArchiveTotals of sizes, batches, pauses and pools are those of this
 moment. What only a run can find out, such as lags and verdicts, is as of the run that published it, and says so.
 """
 
@@ -55,7 +55,7 @@ _MOST_TOPICS: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class AsOfRun:
     """A sum over series, and when the oldest of them was recorded; None if nothing was ever recorded."""
 
     value: float
@@ -63,7 +63,7 @@ class Measured:
 
 
 @dataclass(frozen=True, slots=True)
-class Totals:
+class ArchiveTotals:
     """The whole archive in a few numbers.
 
     `safe_bytes` are the FINISHED bytes whose verdict is PASSED, of the `judged_bytes` that the last count found. The
@@ -74,13 +74,13 @@ class Totals:
     segments: int
     finished_bytes: int
     stored_bytes: int
-    judged_bytes: Measured
-    safe_bytes: Measured
-    waiting_bytes: Measured
-    waiting_segments: Measured
-    waiting_seconds: Measured
-    failed_segments: Measured
-    findings: Measured
+    judged_bytes: AsOfRun
+    safe_bytes: AsOfRun
+    waiting_bytes: AsOfRun
+    waiting_segments: AsOfRun
+    waiting_seconds: AsOfRun
+    failed_segments: AsOfRun
+    findings: AsOfRun
     cost: tuple[str, float] | None = None
 
 
@@ -126,7 +126,7 @@ class Overview:
     """
 
     as_of_ms: int
-    totals: Totals
+    totals: ArchiveTotals
     paused_topics: Collection[str]
     pools: PoolsStatus
     batches: Sequence[BatchProgress] = ()
@@ -184,11 +184,11 @@ class OverviewService:
         )
 
 
-def totals(topics: Sequence[TopicTotal], gauges: Mapping[str, Sequence[Series]]) -> Totals:
+def totals(topics: Sequence[TopicTotal], gauges: Mapping[str, Sequence[Series]]) -> ArchiveTotals:
     """Return the totals of topics, and of gauges by metric."""
     cost = next(iter(gauges.get(_COST, ())), None)
     lag = gauges.get(_LAG_SECONDS, ())
-    return Totals(
+    return ArchiveTotals(
         sum(topic.segments > 0 for topic in topics),
         sum(topic.segments for topic in topics),
         sum(topic.finished_bytes for topic in topics),
@@ -197,16 +197,16 @@ def totals(topics: Sequence[TopicTotal], gauges: Mapping[str, Sequence[Series]])
         _sum(gauges, _VERDICT_BYTES, ("verdict", "passed")),
         _sum(gauges, _LAG_BYTES),
         _sum(gauges, _LAG_SEGMENTS),
-        Measured(max((series.value for series in lag), default=0.0), _oldest(lag)),
+        AsOfRun(max((series.value for series in lag), default=0.0), _oldest(lag)),
         _sum(gauges, _FAILED),
         _sum(gauges, _FINDINGS),
         None if cost is None else (dict(cost.key.labels).get("currency", ""), cost.value),
     )
 
 
-def _sum(gauges: Mapping[str, Sequence[Series]], metric: str, label: tuple[str, str] | None = None) -> Measured:
+def _sum(gauges: Mapping[str, Sequence[Series]], metric: str, label: tuple[str, str] | None = None) -> AsOfRun:
     found = [series for series in gauges.get(metric, ()) if label is None or label in series.key.labels]
-    return Measured(sum(series.value for series in found), _oldest(found))
+    return AsOfRun(sum(series.value for series in found), _oldest(found))
 
 
 def _oldest(series: Sequence[Series]) -> int | None:
@@ -281,7 +281,7 @@ def reason_of(code: str) -> HeldBack | IneligibleReason | None:
     return next((reason for reason in reasons if reason.code == code), None)
 
 
-class MeasuredDocument(TypedDict):
+class AsOfRunDocument(TypedDict):
     """A number as of the run that found it; both members are null if no run ever did."""
 
     value: float | None
@@ -306,13 +306,13 @@ class TotalsDocument(TypedDict):
     segments: int
     finished_bytes: int
     stored_bytes: int
-    judged_bytes: MeasuredDocument
-    safe_bytes: MeasuredDocument
-    waiting_bytes: MeasuredDocument
-    waiting_segments: MeasuredDocument
-    waiting_seconds: MeasuredDocument
-    failed_segments: MeasuredDocument
-    findings: MeasuredDocument
+    judged_bytes: AsOfRunDocument
+    safe_bytes: AsOfRunDocument
+    waiting_bytes: AsOfRunDocument
+    waiting_segments: AsOfRunDocument
+    waiting_seconds: AsOfRunDocument
+    failed_segments: AsOfRunDocument
+    findings: AsOfRunDocument
     cost_per_month: CostPerMonthDocument | None
 
 
@@ -336,7 +336,7 @@ class BatchDocument(TypedDict):
     updated_at_ms: int
 
 
-class LimitDocument(TypedDict):
+class QuotaLimitDocument(TypedDict):
     """A quota in force, in bytes a second, of the kind `delete` in requests a second.
 
     `rate` is that of the newest whole minute, null if it is not known at this level; `limits` says whether senders
@@ -351,7 +351,7 @@ class LimitDocument(TypedDict):
     limits: bool
 
 
-class WaitingDocument(ReasonMembers):
+class WaitingGroupDocument(ReasonMembers):
     """Partitions that the last plan of all topics held back for one reason, and what to do about it."""
 
     partitions: int
@@ -369,8 +369,8 @@ class OverviewDocument(TypedDict):
     paused_topics: list[str]
     batches: list[BatchDocument]
     pools: list[PoolDocument]
-    limits: list[LimitDocument]
-    waiting: list[WaitingDocument]
+    limits: list[QuotaLimitDocument]
+    waiting: list[WaitingGroupDocument]
     alarms: list[AlarmDocument]
 
 
@@ -395,7 +395,7 @@ def seconds_left(report: BatchProgress) -> float | None:
     return max(0, report.planned_bytes - report.done_bytes) / report.bytes_per_second
 
 
-def _totals_document(found: Totals) -> TotalsDocument:
+def _totals_document(found: ArchiveTotals) -> TotalsDocument:
     return {
         "topics": found.topics,
         "segments": found.segments,
@@ -412,7 +412,7 @@ def _totals_document(found: Totals) -> TotalsDocument:
     }
 
 
-def _measured(measured: Measured) -> MeasuredDocument:
+def _measured(measured: AsOfRun) -> AsOfRunDocument:
     is_known = measured.as_of_ms is not None
     return {"value": measured.value if is_known else None, "as_of_ms": measured.as_of_ms}
 
@@ -435,7 +435,7 @@ def _batch_document(report: BatchProgress) -> BatchDocument:
     }
 
 
-def _limit_document(limit: Limit) -> LimitDocument:
+def _limit_document(limit: Limit) -> QuotaLimitDocument:
     return {
         "kind": limit.scope.kind.value,
         "level": limit.scope.level.value,
@@ -446,7 +446,7 @@ def _limit_document(limit: Limit) -> LimitDocument:
     }
 
 
-def _waiting_document(group: Waiting) -> WaitingDocument:
+def _waiting_document(group: Waiting) -> WaitingGroupDocument:
     reason = group.reason
     return {
         "reason": group.code,

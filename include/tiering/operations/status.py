@@ -18,10 +18,10 @@ from include.tiering.operations.monitoring import Traffic
 from include.tiering.operations.overview import (
     BatchDocument,
     Limit,
-    LimitDocument,
     Overview,
+    QuotaLimitDocument,
     TotalsDocument,
-    WaitingDocument,
+    WaitingGroupDocument,
     overview_document,
     seconds_left,
 )
@@ -93,8 +93,8 @@ class StatusDocument(TypedDict):
     paused_topics: NotRequired[list[str]]
     pools: NotRequired[list[PoolDocument]]
     batches: NotRequired[list[BatchDocument]]
-    limits: NotRequired[list[LimitDocument]]
-    waiting: NotRequired[list[WaitingDocument]]
+    limits: NotRequired[list[QuotaLimitDocument]]
+    waiting: NotRequired[list[WaitingGroupDocument]]
     alarms: NotRequired[list[AlarmDocument]]
     traffic: NotRequired[list[TrafficDocument]]
     topic_quotas: NotRequired[TopicQuotasDocument]

@@ -137,7 +137,7 @@ class HourOfTopicDocument(TypedDict):
     waiting_bytes: float | None
 
 
-class HeldBackDocument(ReasonMembers):
+class WaitReasonDocument(ReasonMembers):
     """Why partitions of the topic wait, as of the last plan of all topics, and what to do about it."""
 
     advice: str
@@ -149,7 +149,7 @@ class TopicDetailsDocument(TypedDict):
     topic: str
     currency: str | None
     topics: list[ListedTopicDocument]
-    held_back: list[HeldBackDocument]
+    held_back: list[WaitReasonDocument]
     partitions: list[PartitionOfTopicDocument]
     more_partitions: int
     hours: list[HourOfTopicDocument]
@@ -193,7 +193,7 @@ def _partition(states: PartitionStates) -> PartitionOfTopicDocument:
     }
 
 
-def _held_back(code: str, topic: str) -> HeldBackDocument:
+def _held_back(code: str, topic: str) -> WaitReasonDocument:
     reason: HeldBack | IneligibleReason | None = reason_of(code)
     if reason is None:
         return {"reason": code, "reason_message": code, "advice": ""}

@@ -4,7 +4,7 @@ import sqlalchemy as sa
 from alembic import op
 
 revision = "r0105"
-down_revision = "r0103"
+down_revision = "r0104"
 
 
 def upgrade() -> None:

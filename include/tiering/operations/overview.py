@@ -1,6 +1,6 @@
 """What `status` and the page *Tiering* show of the present: totals, work, limits, what waits and why, and alarms.
 
-One `Overview` feeds both, so their numbers are the same. ArchiveTotals of sizes, batches, pauses and pools are those of this
+One `Overview` feeds both, so their numbers are the same. Totals of sizes, batches, pauses and pools are those of this
 moment. What only a run can find out, such as lags and verdicts, is as of the run that published it, and says so.
 """
 

@@ -8,14 +8,18 @@ from typing import Any, Final
 
 import httpx
 import pytest
+from airflow.api_fastapi.core_api.datamodels.plugins import ExternalViewResponse
 from sqlalchemy import select
 from typer.testing import CliRunner
 
+from include.tiering.app import App
 from include.tiering.cli.app import cli
 from include.tiering.configs.config_store import ALL_BROKERS
 from include.tiering.database.schema import events
+from include.tiering.errors import MetadataUnavailableError, SettingError
 from plugins.tiering_airflow.web import page
 from plugins.tiering_airflow.web.page import ASSETS, POLICY, URL_PREFIX, Shared, TieringPagePlugin
+from plugins.tiering_airflow.web.requests import KeptApp
 from tests.doubles.airflow_home import Deployment, deployed_for, deployment
 from tests.doubles.source_tree import ROOT
 
@@ -244,7 +248,29 @@ def test_viewers_share_what_was_read_and_failures_are_not_kept() -> None:
 def test_airflows_navigation_has_the_page() -> None:
     (view,) = TieringPagePlugin.external_views
     assert (view["destination"], view["nav_top_level"], view["href"]) == ("nav", True, f"{URL_PREFIX}/")
-    assert {Path(view[name]).name for name in ("icon", "icon_dark_mode")} <= set(ASSETS)
+    assert {Path(str(view[name])).name for name in ("icon", "icon_dark_mode")} <= set(ASSETS)
+    assert ExternalViewResponse.model_validate(view).url_route == "tiering"
+
+
+def test_reads_share_an_app_until_it_fails(made: Deployment) -> None:
+    kept, seen = KeptApp(), []
+
+    def note(app: App) -> int:
+        seen.append(app)
+        return len(seen)
+
+    def fail(app: App, error: Exception) -> None:
+        raise error
+
+    assert [kept.read(note), kept.read(note)] == [1, 2]
+    with pytest.raises(SettingError):
+        kept.read(lambda app: fail(app, SettingError("no such topic")))
+    kept.read(note)
+    with pytest.raises(MetadataUnavailableError):
+        kept.read(lambda app: fail(app, MetadataUnavailableError("away")))
+    kept.read(note)
+    assert seen[0] is seen[1] is seen[2]
+    assert seen[3] is not seen[0]
 
 
 LIMITS: Final = f"{URL_PREFIX}/limits"

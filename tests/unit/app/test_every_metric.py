@@ -94,7 +94,9 @@ def archived(directory: Path) -> Samples:
     (logs[1] / "in the way").mkdir(parents=True)
     archive.set(retention_bytes=1)
     archive.expire()
+    archive.raise_broker_log_start(1, 716)
     with archive.open() as app:
+        app.copying.plan("the broker has deleted what was not copied")
         app.sizes.report()
     _raise(found, scraped(archive.open, began_ms))
     return found

@@ -11,6 +11,7 @@ from sqlalchemy import Engine, event
 
 from include.tiering.app.metrics import METRICS
 from include.tiering.copying.plan import HeldBack
+from include.tiering.copying.run_scope import RunScope
 from include.tiering.database.metric_series import Series, SeriesKey
 from include.tiering.kafka.log_dirs.contract import IneligibleReason
 from include.tiering.model.ownership import TopicOwner
@@ -132,6 +133,25 @@ def test_what_waits_is_counted_by_reason_with_the_words_of_doctor() -> None:
     assert first.as_of_ms == NOW_MS - 9
     assert (second.reason, second.topics) == (HeldBack.HOLE, ("audit",))
     assert (unknown.reason, unknown.code) == (None, "of-a-later-version")
+
+
+def test_a_plan_of_all_topics_says_what_waits_and_one_of_some_does_not(tmp_path: Path) -> None:
+    archive = Archive.of(tmp_path)
+    for replica in archive.brokers.rglob("orders-1/00000000000000000536.log"):
+        content = bytearray(replica.read_bytes())
+        content[len(content) // 2] ^= 1
+        replica.chmod(0o600)
+        replica.write_bytes(content)
+    archive.copy()
+    with archive.open() as app:
+        assert app.operations.overview.now().waiting == ()
+    archive.raise_broker_log_start(1, 716)
+    for scope in (RunScope(), RunScope(("nothing",))):
+        with archive.open() as app:
+            app.copying.plan(f"plan of {scope.topics}", scope=scope)
+        with archive.open() as app:
+            (found,) = app.operations.overview.now().waiting
+        assert (found.reason, found.partitions, found.topics) == (HeldBack.HOLE, 1, ("orders",))
 
 
 def test_each_metric_that_is_named_by_its_text_exists() -> None:

@@ -109,7 +109,7 @@ def test_its_numbers_are_those_of_the_commands(ask: Ask, made: Deployment) -> No
     assert shown.pop("as_of_ms") <= said.pop("as_of_ms")
     assert shown == {name: said[name] for name in shown}
     assert shown["totals"]["segments"] > 0
-    throughput, known = ask(f"{URL_PREFIX}/throughput").json(), _command(made, "metrics", "throughput")
+    throughput, known = ask(f"{URL_PREFIX}/throughput").json(), _command(made, "throughput")
     assert {**throughput, "since_ms": 0, "until_ms": 0}.keys() == known.keys()
     assert throughput["changes"] == known["changes"]
     sizes = {topic["topic"]: topic for topic in _command(made, "sizes", "--by", "topic")["topics"]}

@@ -25,6 +25,7 @@ from include.tiering.cli.operations import (
     resume,
     status,
     take_over_store,
+    throughput,
 )
 from include.tiering.cli.reading import fetch
 from include.tiering.cli.recovery import adopt, rebuild
@@ -98,6 +99,7 @@ COMMANDS: Final = (
         "configs --describe --entity-type brokers --entity-name 1",
     ),
     (status, "Show settings with their origin, and what runs.", "status --json"),
+    (throughput, "Show bytes sent and read minute by minute.", "throughput --hours 24"),
     (pools, "Show the pools that batches run in.", "pools"),
     (migrate, "Set up or upgrade the database and the store.", "migrate"),
     (handover, "Hand a topic over to its brokers.", "handover orders --dry-run"),

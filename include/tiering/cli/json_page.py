@@ -60,7 +60,7 @@ DOCUMENTS: Final[Mapping[str, Mapping[str, type]]] = {
         "--target both": TogetherDocument,
     },
     "status": {"": StatusDocument},
-    "metrics throughput": {"": ThroughputDocument},
+    "throughput": {"": ThroughputDocument},
     "pause": {"": PauseDocument},
     "resume": {"": PauseDocument},
     "migrate": {"": SetUpDocument},

@@ -3,8 +3,8 @@
 `ready` checks whether a run can start. `doctor` says why a topic is not tiered. `status` shows settings with their
 origins and the present work. `pause` and `resume` change the pause that every sender checks. `migrate` sets a
 deployment up. `take-over-store` and `relocate-store` change the
-owner and the place of the store. `metrics serve` is the endpoint that Prometheus scrapes, `metrics throughput` shows
-bytes by minute.
+owner and the place of the store. `metrics serve` is the endpoint that Prometheus scrapes, `throughput` shows bytes by
+minute.
 """
 
 from pathlib import Path
@@ -328,8 +328,7 @@ def serve_metrics(
             interrupt.wait(app.adapters.clock, _WAIT_SECONDS)
 
 
-@metrics.command("throughput", epilog="Example: `./tiering metrics throughput --hours 24`")
-def show_throughput(
+def throughput(
     ctx: typer.Context,
     hours: Annotated[int, typer.Option("--hours", min=1, max=14 * 24, help="How far back.", metavar="N")] = 6,
     as_json: Json = False,
@@ -339,7 +338,7 @@ def show_throughput(
     The JSON also has the total copy quota over that time, and who changed quotas and sizes of pools when.
     """
     with session_of(ctx).opened() as app:
-        throughput = app.operations.throughput.last_hours(hours)
+        found = app.operations.throughput.last_hours(hours)
     from include.tiering.operations.throughput import present_throughput
 
-    finish(present_throughput(throughput), as_json=as_json)
+    finish(present_throughput(found), as_json=as_json)

@@ -1,6 +1,6 @@
 """What all processes sent, read and deleted minute by minute, and the total copy quota over the same time.
 
-`./tiering metrics throughput` and the page *Tiering* show it. Minutes are whole and settled, see `monitoring`.
+`./tiering throughput` and the page *Tiering* show it. Minutes are whole and settled, see `monitoring`.
 """
 
 from collections.abc import Callable, Iterable, Sequence

@@ -3,7 +3,7 @@
     GET  /tiering/page/                 the page; its parts ask the routes below
     GET  /tiering/page/assets/{name}    style, scripts and icon of the page: files of this package, by a fixed list
     GET  /tiering/page/now              what `./tiering status --json` has of the present, and what the user may do
-    GET  /tiering/page/throughput       what `./tiering metrics throughput --json` has
+    GET  /tiering/page/throughput       what `./tiering throughput --json` has
     GET  /tiering/page/topics           a page of topics: search, sort, descending, offset, limit
     GET  /tiering/page/topics.csv       all topics that are searched for
     GET  /tiering/page/topic            one topic: name

@@ -284,10 +284,12 @@ def _stored(made: Deployment) -> dict[str, str]:
 
 
 def test_limits_are_those_of_the_command_with_what_they_mean(ask: Ask, made: Deployment) -> None:
+    made.copied("orders")
     made.expires("orders", retention_bytes="4096")
     shown, said = ask(LIMITS).json(), _command(made, "configs", "--describe")
     assert shown["may"] == {"alter": False}
     assert (shown["configs"], shown["history"], shown["notes"]) == (said["configs"], said["history"], said["notes"])
+    assert shown["events"] == _command(made, "events")["events"]
     meant = {(each["entity_type"], each["name"]) for each in shown["meanings"]}
     assert {(each["entity_type"], each["name"]) for each in shown["configs"]} <= meant
 

@@ -47,6 +47,7 @@ _STEPS: Final[tuple[tuple[tuple[str, ...], int], ...]] = (
     (("resume", "--topic", _TOPIC), 0),
     (("pools",), 0),
     (("throughput",), 0),
+    (("events",), 0),
     (("configs", "--describe"), 0),
     (("configs", "--describe", "--target", "brokers"), 2),
     (("configs", "--describe", "--target", "both"), 2),

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from include.tiering.audit.record import AuditStore
     from include.tiering.configs.config_store import ConfigStore
     from include.tiering.configs.pools import PoolMirror
+    from include.tiering.database.event_log import EventLog
     from include.tiering.database.store_identity import SeenClusterMetadata
     from include.tiering.handover.contract import HandoverStore
     from include.tiering.metadata_sync.publication_contract import PublicationStore
@@ -93,6 +94,12 @@ class Stores:
         from include.tiering.runs.store import SqlWorkStore
 
         return SqlWorkStore(self.engine, self.cluster_id)
+
+    @cached_property
+    def events(self) -> "EventLog":
+        from include.tiering.database.event_log import EventLog
+
+        return EventLog(self.engine, self.cluster_id)
 
     @cached_property
     def plan_questions(self) -> "PlanQuestions":

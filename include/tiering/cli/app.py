@@ -17,6 +17,7 @@ from include.tiering.cli.handover import handover
 from include.tiering.cli.metadata_sync import ingest, publish
 from include.tiering.cli.operations import (
     doctor,
+    events,
     metrics,
     migrate,
     pause,
@@ -99,6 +100,7 @@ COMMANDS: Final = (
         "configs --describe --entity-type brokers --entity-name 1",
     ),
     (status, "Show settings with their origin, and what runs.", "status --json"),
+    (events, "Show who decided what, and when.", "events --last 20"),
     (throughput, "Show bytes sent and read minute by minute.", "throughput --hours 24"),
     (pools, "Show the pools that batches run in.", "pools"),
     (migrate, "Set up or upgrade the database and the store.", "migrate"),

@@ -29,6 +29,7 @@ from include.tiering.operations.broker_configs import (
     TogetherDocument,
 )
 from include.tiering.operations.doctor import DoctorDocument
+from include.tiering.operations.events import EventsDocument
 from include.tiering.operations.readiness import ReadinessDocument
 from include.tiering.operations.set_up import SetUpDocument
 from include.tiering.operations.status import PauseDocument, StatusDocument
@@ -60,6 +61,7 @@ DOCUMENTS: Final[Mapping[str, Mapping[str, type]]] = {
         "--target both": TogetherDocument,
     },
     "status": {"": StatusDocument},
+    "events": {"": EventsDocument},
     "throughput": {"": ThroughputDocument},
     "pause": {"": PauseDocument},
     "resume": {"": PauseDocument},

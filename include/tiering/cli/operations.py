@@ -1,10 +1,9 @@
-"""`./tiering ready`, `doctor`, `status`, `pause`, `resume`, `migrate`, `take-over-store`, `relocate-store`, `metrics`.
+"""Commands that watch and set up: from `./tiering ready` and `status` to `take-over-store` and `metrics serve`.
 
 `ready` checks whether a run can start. `doctor` says why a topic is not tiered. `status` shows settings with their
-origins and the present work. `pause` and `resume` change the pause that every sender checks. `migrate` sets a
-deployment up. `take-over-store` and `relocate-store` change the
-owner and the place of the store. `metrics serve` is the endpoint that Prometheus scrapes, `throughput` shows bytes by
-minute.
+origins and the present work, `throughput` bytes by minute, and `events` who decided what. `pause` and `resume` change
+the pause that every sender checks. `migrate` sets a deployment up. `take-over-store` and `relocate-store` change the
+owner and the place of the store. `metrics serve` is the endpoint that Prometheus scrapes.
 """
 
 from pathlib import Path
@@ -326,6 +325,23 @@ def serve_metrics(
         typer.echo(f"metrics are at http://{server.address}/metrics")
         while not interrupt.requested:
             interrupt.wait(app.adapters.clock, _WAIT_SECONDS)
+
+
+def events(
+    ctx: typer.Context,
+    last: Annotated[int, typer.Option("--last", min=1, max=10_000, help="How many.", metavar="N")] = 50,
+    as_json: Json = False,
+) -> None:
+    """Show the last events, the newest first: what was decided and found, by whom.
+
+    Among them are pauses, sizes of pools, approvals and withdrawals of plans, owners of topics, skipped offsets and
+    accepted findings. Changes of configs have a history of their own: `./tiering configs --describe --history`.
+    """
+    with session_of(ctx).opened() as app:
+        found = app.adapters.stores.events.newest(last)
+    from include.tiering.operations.events import present_events
+
+    finish(present_events(found), as_json=as_json)
 
 
 def throughput(

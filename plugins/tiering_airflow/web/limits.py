@@ -77,12 +77,14 @@ def add_limits(reads: "APIRouter", changes: "APIRouter", kept: KeptApp) -> None:
 
 
 def _described(app: "App") -> dict[str, Any]:
-    """Return the document of `./tiering configs --describe` with the last known sizes of pools, and what names mean."""
+    """Return the documents of `configs --describe`, with the last known sizes of pools, and of `events`."""
     from include.tiering.configs.report import describe_now, meanings, present_configs
+    from include.tiering.operations.events import events_document
 
     found = describe_now(app.adapters.stores.configs, app.settings, lambda: app.configs.pools_status(ask_airflow=False))
     presented = present_configs(found.configs, found.history[-LATEST_CHANGES:], found.without_effect)
-    return {**presented.document(), "meanings": meanings()}
+    events = events_document(app.adapters.stores.events.newest(LATEST_CHANGES))
+    return {**presented.document(), **events, "meanings": meanings()}
 
 
 def _pool_of(name: str) -> str | None:

@@ -7,7 +7,7 @@
     GET  /tiering/page/topics           a page of topics: search, sort, descending, offset, limit
     GET  /tiering/page/topics.csv       all topics that are searched for
     GET  /tiering/page/topic            one topic: name
-    GET  /tiering/page/limits           what `./tiering configs --describe --json` has, and what each name means
+    GET  /tiering/page/limits           what `./tiering configs --describe` and `events` have, and meanings
     POST /tiering/page/pause            JSON: {"topic": name or null for all, "paused": true or false}
     POST /tiering/page/limits           JSON: {"entity_type": ..., "entity_name": ..., "name": ..., "value": ...}
 

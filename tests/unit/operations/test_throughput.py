@@ -1,10 +1,11 @@
-"""Traffic by minute, and the total copy quota over the same time."""
+"""Traffic by minute, the total copy quota over the same time, and events."""
 
 from pathlib import Path
 
 from include.tiering.configs.config_catalogue import TOTAL_COPY_QUOTA
 from include.tiering.configs.config_store import ALL_BROKERS, ConfigChange, ConfigEntity, EntityType
 from include.tiering.database.metric_series import SeriesKey
+from include.tiering.operations.events import present_events
 from include.tiering.operations.throughput import (
     MinuteTraffic,
     QuotaStep,
@@ -87,3 +88,20 @@ def test_it_has_the_changes_of_limits_and_no_others(tmp_path: Path) -> None:
     assert found.total_copy_quota[-1].bytes_per_second == 400_000
     assert found.total_copy_quota[0].bytes_per_second is None
     assert found.until_ms - found.since_ms == 6 * 3_600_000
+
+
+def test_events_are_listed_with_the_newest_first(tmp_path: Path) -> None:
+    archive = Archive.of(tmp_path)
+    with archive.open() as app:
+        app.adapters.stores.work.pause("orders", author="ada")
+        app.adapters.stores.work.resume("orders", author="bob")
+        found = app.adapters.stores.events.newest(2)
+        assert len(app.adapters.stores.events.newest(1)) == 1
+    shown = present_events(found)
+    assert [(event["kind"], event["subject"], event["author"]) for event in shown.document()["events"]] == [
+        ("resume", "orders", "bob"),
+        ("pause", "orders", "ada"),
+    ]
+    (table,) = shown.tables()
+    assert [row[1:4] for row in table.rows] == [("bob", "resume", "orders"), ("ada", "pause", "orders")]
+    assert present_events(()).summary == "0 events"

@@ -29,12 +29,14 @@ export function limits(view) {
   const form = element("div");
   const values = element("div");
   const changes = element("div");
+  const events = element("div");
 
   async function load() {
     try {
       found = await ask("limits");
       status.textContent = [`${found.configs.length} configs.`, ...found.notes].join(" ");
       show();
+      showEvents();
       if (!form.firstChild) offer();
     } catch (error) {
       status.textContent = `Limits cannot be read: ${error.message}`;
@@ -60,6 +62,16 @@ export function limits(view) {
       ["Before", (change) => amount(change.old_value, meaning(change)?.unit), "number"],
       ["After", (change) => amount(change.new_value, meaning(change)?.unit), "number"],
     ], found.history.slice().reverse()) : element("p", { class: "dim" }, "Nothing was changed yet."));
+  }
+
+  function showEvents() {
+    events.replaceChildren(found.events.length ? table("Events", [
+      ["When", (event) => moment(event.occurred_at_ms)],
+      ["Who", (event) => event.author, "name"],
+      ["What", (event) => event.kind],
+      ["About", (event) => event.subject, "name"],
+      ["Detail", (event) => event.detail, "name"],
+    ], found.events) : element("p", { class: "dim" }, "Nothing was decided yet."));
   }
 
   // The form; a change is made by its second button, which names it, because Airflow's frame allows no dialogs.
@@ -145,6 +157,7 @@ export function limits(view) {
       element("p", { class: "dim" }, "Amounts such as 50MiB or 7d. The rules are those of ./tiering configs; running copies use a new quota within a second."), form),
     element("section", { class: "panel wide" }, element("h2", {}, "Limits"),
       element("p", { class: "row" }, element("label", { for: "filter" }, "Filter"), filter), status, values),
-    element("section", { class: "panel wide" }, element("h2", {}, "Changes"), changes)));
+    element("section", { class: "panel wide" }, element("h2", {}, "Changes of configs and pools"), changes),
+    element("section", { class: "panel wide" }, element("h2", {}, "Other decisions: pauses, approvals, owners, skipped offsets, accepted findings"), events)));
   load();
 }

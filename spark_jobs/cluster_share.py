@@ -22,12 +22,13 @@ import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Self
-
-from pyspark import SparkContext
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from include.tiering.configs.pools import COPIER_POOL, EXPIRATION_POOL, READER_POOL, cluster_shares
 from spark_jobs.task_settings import unencrypted_words
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
 
 POOL_KEY: Final = "spark.tiering.pool"
 POOLS_KEY: Final = "spark.tiering.pools"
@@ -117,7 +118,7 @@ def parse_slots(text: str) -> dict[str, int]:
 
 
 def prepare(
-    context: SparkContext,
+    context: "SparkContext",
     *,
     read: Callable[[str], Cluster] = read_cluster,
     sleep: Callable[[float], None] = time.sleep,

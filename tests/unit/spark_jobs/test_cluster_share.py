@@ -21,7 +21,7 @@ def _shares(copier: int, expiration: int, reader: int, cores: int) -> list[int]:
         ((4, 2, 2), 8, [4, 2, 2]),
         ((4, 2, 2), 12, [4, 2, 6]),  # what no slot needs is for those that spread
         ((4, 4, 4), 4, [2, 1, 1]),
-        ((10, 2, 2), 8, [6, 1, 1]),
+        ((10, 2, 2), 8, [5, 2, 1]),
         ((UNLIMITED_SLOTS, 1, 1), 8, [6, 1, 1]),
         ((-1, 1, 1), 8, [6, 1, 1]),
         ((0, 2, 2), 4, [1, 2, 1]),

@@ -112,7 +112,8 @@ def what_is_missing(slot_pool: str, form: Mapping[str, Any]) -> tuple[dict[str, 
 
     `{"ready": bool, "messages": [one line per missing item], "summary": str, "waiting": [one line for each of the first
     20 partitions that wait, and a line with the number of the rest], "remarks": [one line per missing item that this
-    work does not need, or about the Spark cluster]}`. If nothing else prevents the run, but every partition waits, `messages` equals `waiting`.
+    work does not need, or about the Spark cluster]}`. If nothing else prevents the run, but every partition waits,
+    `messages` equals `waiting`.
     """
     from include.tiering.operations.readiness import summary_of, waiting_lines
 

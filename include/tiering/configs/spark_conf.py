@@ -30,9 +30,7 @@ SPARK_DAGS: Final = (*BATCH_DAGS, *READING_DAGS)
 _KEY: Final = re.compile(r"spark\.[A-Za-z0-9._-]{1,150}\Z")
 _MOST_SHOWN: Final = 100
 _MOST_CHARACTERS: Final = 500
-_FILE: Final = (
-    "it belongs into spark-defaults.conf (mode 0600), in the directory that SPARK_CONF_DIR of Airflow names"
-)
+_FILE: Final = "it belongs into spark-defaults.conf (mode 0600), in the directory that SPARK_CONF_DIR of Airflow names"
 _SECRET: Final = re.compile(r"secret|passw|token|credential|access\.?key|api\.?key|private\.?key", re.IGNORECASE)
 _REPETITION: Final = r"speculation.*|task\.maxFailures|stage\.max\w*Attempts|excludeOnFailure\..*"
 _SHARE: Final = r"executor\.(cores|instances)|task\.cpus|dynamicAllocation\..*|tiering\..*|scheduler\..*"

@@ -18,9 +18,16 @@ from typing import TYPE_CHECKING, Final, Self
 from airflow.sdk import Connection
 from airflow.sdk.exceptions import AirflowNotFoundException
 
-from include.tiering.configs.pools import POOLS, READER_POOL, cluster_shares
+from include.tiering.configs.pools import POOLS, READER_POOL
+from include.tiering.configs.spark_cluster import (
+    MASTER_URL_KEY,
+    POOL_KEY,
+    POOLS_KEY,
+    Cluster,
+    cluster_shares,
+    read_cluster,
+)
 from include.tiering.errors import SettingError
-from spark_jobs.cluster_share import MASTER_URL_KEY, POOL_KEY, POOLS_KEY, Cluster, read_cluster
 
 if TYPE_CHECKING:
     from include.tiering.app import App

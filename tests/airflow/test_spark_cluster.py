@@ -8,11 +8,11 @@ import pytest
 from airflow.sdk import Connection
 
 from include.tiering.configs.pools import COPIER_POOL, EXPIRATION_POOL, READER_POOL
+from include.tiering.configs.spark_cluster import Application, Cluster
 from include.tiering.errors import SettingError
 from plugins.tiering_airflow import spark_cluster
 from plugins.tiering_airflow.spark import SparkJobOperator, job_conf
 from plugins.tiering_airflow.spark_cluster import Master, cluster_conf, cluster_remarks, share_remarks
-from spark_jobs.cluster_share import Application, Cluster
 
 MASTER = Master("spark://master:7077", "http://master:8080")
 

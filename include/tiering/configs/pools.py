@@ -67,28 +67,6 @@ class PoolUsage:
     deferred: int
 
 
-def cluster_shares(slots: Mapping[str, int], cores: int) -> dict[str, int]:
-    """Return how many cores of a Spark cluster each pool may use, so that no pool starves another.
-
-    A pool may use a core for each of its slots. If the cluster has more cores, jobs that read use the rest, because
-    only they spread over several. If it has fewer, each pool has at least one, and the others are divided in proportion
-    to the slots. On a cluster with fewer cores than pools the shares exceed the cluster, and pools wait for each other.
-
-    Args:
-        slots: the slots of all pools by name; a negative number is a pool without a limit.
-        cores: the cores that the cluster gives to this platform.
-    """
-    wanted = {name: cores if each < 0 else min(each, cores) for name, each in slots.items()}
-    shares = dict.fromkeys(slots, 1)
-    for _ in range(cores - len(shares)):
-        short = [name for name in shares if shares[name] < wanted[name]]
-        if short:
-            shares[max(short, key=lambda name: wanted[name] / shares[name])] += 1
-        elif READER_POOL in shares:
-            shares[READER_POOL] += 1
-    return shares
-
-
 def pool_missing(pool: str) -> str:
     """Return the sentence about a pool that Airflow does not have, with the command that creates it."""
     return (

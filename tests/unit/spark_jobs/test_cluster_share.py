@@ -5,8 +5,17 @@ from typing import Any
 
 import pytest
 
-from include.tiering.configs.pools import COPIER_POOL, EXPIRATION_POOL, READER_POOL, UNLIMITED_SLOTS, cluster_shares
-from spark_jobs.cluster_share import MASTER_URL_KEY, POOL_KEY, POOLS_KEY, Application, Cluster, jobs_ahead, prepare
+from include.tiering.configs.pools import COPIER_POOL, EXPIRATION_POOL, READER_POOL, UNLIMITED_SLOTS
+from include.tiering.configs.spark_cluster import (
+    MASTER_URL_KEY,
+    POOL_KEY,
+    POOLS_KEY,
+    Application,
+    Cluster,
+    cluster_shares,
+    jobs_ahead,
+)
+from spark_jobs.cluster_share import prepare
 
 SLOTS = {COPIER_POOL: 4, EXPIRATION_POOL: 4, READER_POOL: 4}
 

@@ -32,7 +32,7 @@ from tests.doubles.databases import postgresql_server
 from tests.doubles.patience import eventually
 from tests.doubles.s3_server import ACCESS_KEY, SECRET_KEY, versitygw_or_skip
 from tests.doubles.spark import NO_JAVA, ROOT
-from tests.doubles.spark_cluster import SparkCluster, spark_cluster
+from tests.doubles.standalone_spark import SparkCluster, spark_cluster
 
 pytestmark = NO_JAVA
 

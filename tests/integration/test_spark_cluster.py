@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Final
@@ -38,6 +39,8 @@ pytestmark = NO_JAVA
 
 QUOTA: Final = "tiering.copy.total.max.bytes.per.second"
 SLOW: Final = "12000"
+FIRST: Final = ("orders", "audit_log", "bigrecs", "replicated", "retained", "sensor-old", "trimmed")
+"""Topics of the first test; the second one copies the others, too."""
 PATIENCE: Final = 150
 SHARES: Final = {COPIER_POOL: 2, EXPIRATION_POOL: 1}
 """Of four cores, by pools of four slots each."""
@@ -97,7 +100,7 @@ def planted(cluster: SparkCluster, tmp_path_factory: pytest.TempPathFactory) -> 
             app.copying.plan("first")
             app.copying.run_batch("first", "first/0")
             _alter(app, ConfigEntity(EntityType.TOPICS, "orders"), {"retention.bytes": "100000"})
-        patch.setenv("TIERING_TOPICS__INCLUDE", '["*"]')
+        patch.setenv("TIERING_TOPICS__INCLUDE", json.dumps(FIRST))
         yield password
 
 
@@ -163,31 +166,44 @@ def _files(*directories: Path) -> Iterator[Path]:
         yield from (path for path in directory.rglob("*") if path.is_file())
 
 
-def _submit(dag_id: str, run_id: str, number: int, pool: str) -> tuple[threading.Thread, list[BaseException]]:
-    """Run the job of a batch as Airflow's task does, in a thread."""
+@dataclass
+class Job:
+    """The job of a batch, as Airflow's task runs it, in a thread."""
+
+    operator: SparkJobOperator
+    errors: list[BaseException] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.thread = threading.Thread(target=self._run)
+        self.thread.start()
+
+    def _run(self) -> None:
+        context: Any = {"ti": SimpleNamespace(xcom_push=lambda **_: None)}
+        try:
+            self.operator.execute(context)
+        except BaseException as error:  # noqa: BLE001 - looked at by the test
+            self.errors.append(error)
+
+    def end(self) -> None:
+        self.thread.join(PATIENCE)
+        assert not self.thread.is_alive()
+        assert self.errors == []
+
+    def __enter__(self) -> "Job":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.thread.is_alive():
+            self.operator.on_kill()
+            self.thread.join(PATIENCE)
+
+
+def _submit(dag_id: str, run_id: str, number: int, pool: str) -> Job:
     job = "copying.py" if pool == COPIER_POOL else "expiration.py"
     arguments = ["--run-id", run_id, "--batch-id", f"{run_id}/{number}", "--pool", pool]
     operator = SparkJobOperator(task_id=f"batch_{number}_{run_id}", job=job, arguments=arguments, pool=pool)
     operator.dag = DAG(dag_id, schedule=None)
-    errors: list[BaseException] = []
-
-    def run() -> None:
-        try:
-            operator.execute(context)
-        except BaseException as error:  # noqa: BLE001 - looked at by the test
-            errors.append(error)
-
-    context: Any = {"ti": SimpleNamespace(xcom_push=lambda **_: None)}
-    thread = threading.Thread(target=run)
-    thread.start()
-    return thread, errors
-
-
-def _end(jobs: list[tuple[threading.Thread, list[BaseException]]]) -> None:
-    for thread, errors in jobs:
-        thread.join(PATIENCE)
-        assert not thread.is_alive()
-        assert errors == []
+    return Job(operator)
 
 
 def test_pools_keep_to_their_shares_and_no_secret_is_written(
@@ -201,22 +217,23 @@ def test_pools_keep_to_their_shares_and_no_secret_is_written(
         assert not app.expiration.apply_limits("expire").needs_approval
         assert [words for words in cluster_remarks(app) if "12" in words or "at once they use 2, 1, 1" in words]
 
-    with Watch(cluster).running() as watch:
-        copies = [_submit("tiering_copy", "copy", number, COPIER_POOL) for number in range(3)]
+    with Watch(cluster).running() as watch, ExitStack() as jobs:
+        copies = [jobs.enter_context(_submit("tiering_copy", "copy", number, COPIER_POOL)) for number in range(3)]
 
         def copying() -> list[int]:
             return [cores for name, cores in watch.now().items() if name.startswith("tiering.copy")]
 
         eventually(lambda: sorted(copying()) == [0, 1, 1], "two copies run, and a third waits", seconds=PATIENCE)
-        expiration = _submit("tiering_expiration", "expire", 0, EXPIRATION_POOL)
+        expiration = jobs.enter_context(_submit("tiering_expiration", "expire", 0, EXPIRATION_POOL))
         name = "tiering.expire expire/expire/0"
         eventually(lambda: f"{name} holds a core" in watch.began, "the expiration has a core", seconds=PATIENCE)
         assert watch.began[f"{name} holds a core"] - watch.began[name] < 30
         assert sorted(copying()) == [0, 1, 1], "the third copy still waits, though a core was free"
-        _end([expiration])
+        expiration.end()
         with TieringHook().open() as app:
             _alter(app, ALL_BROKERS, {QUOTA: None})
-        _end(copies)
+        for copy in copies:
+            copy.end()
 
     most = [max(sum(cores.values()) for cores in _by(watch, start)) for start in ("tiering.copy", "tiering.expire")]
     assert most == [SHARES[COPIER_POOL], SHARES[EXPIRATION_POOL]]
@@ -250,13 +267,14 @@ def _require_no_secret(cluster: SparkCluster, planted: str, watch: Watch, log: s
 
 
 def test_batches_over_spark_connect_get_library_and_settings_from_their_client(
-    cluster: SparkCluster, planted: str, tmp_path: Path
+    cluster: SparkCluster, planted: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("TIERING_TOPICS__INCLUDE", '["*"]')
     with TieringHook().open() as app:
-        _alter(app, ConfigEntity(EntityType.TOPICS, "trimmed"), {"retention.bytes": "100000"})
+        _alter(app, ConfigEntity(EntityType.TOPICS, "orders"), {"retention.bytes": "40000"})
         app.expiration.plan("expire-2")
         assert not app.expiration.apply_limits("expire-2").needs_approval
-        _alter(app, ConfigEntity(EntityType.TOPICS, "orders"), {"retention.bytes": None})
+        assert app.copying.plan("copy-2").segments > 0
         settings = TieringHook().job_environment()
     library = packed_library(ROOT, ("include", "spark_jobs"), tmp_path)
     environment = job_environment(os.environ, settings, tmp_path, library)
@@ -273,9 +291,11 @@ def test_batches_over_spark_connect_get_library_and_settings_from_their_client(
         )
 
     with cluster.connect_server(cores=2) as remote, Watch(cluster).running() as watch:
-        jobs = [start("expiration", "expire-2"), start("copying", "copy")]
+        jobs = [start("expiration", "expire-2"), start("copying", "copy-2")]
         outputs = [job.communicate(timeout=PATIENCE)[0] for job in jobs]
         assert [job.returncode for job in jobs] == [0, 0], outputs
-    assert json.loads(outputs[0].splitlines()[-1])["deleted"] > 0
+    outcomes = [json.loads(output.splitlines()[-1]) for output in outputs]
+    assert outcomes[0]["deleted"] > 0
+    assert outcomes[1]["copied"] > 0
     assert max(cores.get("connect", 0) for cores in watch.cores) == 2, "the share that the server was started with"
     _require_no_secret(cluster, planted, watch, "".join(outputs))

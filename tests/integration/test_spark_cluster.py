@@ -19,9 +19,11 @@ from airflow.sdk import DAG
 
 from include.tiering.app import App
 from include.tiering.configs.config_store import ALL_BROKERS, ConfigEntity, EntityType
-from include.tiering.configs.pools import COPIER_POOL, EXPIRATION_POOL, POOLS
+from include.tiering.configs.pools import COPIER_POOL, EXPIRATION_POOL, POOLS, READER_POOL
+from include.tiering.model.segments import Depth
 from include.tiering.runs.contract import SegmentOutcome
 from include.tiering.runs.deletion_run import DeletionOutcome
+from include.tiering.verification.plan import VerificationSample
 from local.class_archive import class_archive
 from local.java import java_environment
 from plugins.tiering_airflow.hook import TieringHook
@@ -264,6 +266,31 @@ def _require_no_secret(cluster: SparkCluster, planted: str, watch: Watch, log: s
     for secret in (planted, SECRET_KEY, "TIERING_"):
         assert watch.environments
         assert not [variables for variables in watch.environments if secret.encode() in variables]
+
+
+def test_a_job_that_reads_spreads_over_the_share_of_its_pool(
+    cluster: SparkCluster, planted: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its tasks are of a session of Spark SQL, whose plans Spark writes to the event log."""
+    caplog.set_level("INFO")
+    with TieringHook().open() as app:
+        for spec in POOLS:
+            app.adapters.stores.pool_mirror.record(spec.name, 1, seen=4, author="test")
+        assert cluster_remarks(app) == []
+        app.verification.plan("read", VerificationSample(everything=True), depth=Depth.DEEP)
+    arguments = ["--run-id", "read", "--batch-id", "read/0", "--pool", READER_POOL, "--tasks", "4"]
+    operator = SparkJobOperator(task_id="verify", job="verification.py", arguments=arguments, pool=READER_POOL)
+    operator.dag = DAG("tiering_quality", schedule=None)
+    with Watch(cluster).running() as watch, Job(operator) as job:
+        job.end()
+    most = max(sum(cores.values()) for cores in _by(watch, "tiering.verify"))
+    assert most == 2, "four cores, of which a slot of each of the other pools needs one"
+    with TieringHook().open() as app:
+        outcomes = {str(total.outcome) for total in app.adapters.stores.verifications.totals("read") if total.segments}
+        for spec in POOLS:
+            app.adapters.stores.pool_mirror.record(spec.name, 4, seen=1, author="test")
+    assert outcomes == {"passed"}
+    _require_no_secret(cluster, planted, watch, caplog.text)
 
 
 def test_batches_over_spark_connect_get_library_and_settings_from_their_client(

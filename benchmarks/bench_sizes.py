@@ -8,15 +8,17 @@ turns within a round; firm: at most 1.5 times slower over a million segments tha
 State changes a second beside a million segments, of one worker and of two.
 
 Recount: the whole job over SQLite (spark-submit on local[2]) with CPU and peak memory of its processes; then its
-grouping alone, on the Parquet files that the job left, beside DuckDB with two threads, in turns and without either's
-start. Firm: equal results, and ten times the segments take at most 1.5 times the memory. Goal, which fails nothing: at
-most 2 times DuckDB's time at the most segments. Shapes: partitions of equal length without an overlap; each segment
-overlapping the next; nine tenths of all segments in one partition, whose segments overlap.
+grouping alone, of rows as Spark's tasks read and keep them, beside DuckDB with two threads on Parquet files with the
+same rows, in turns and without either's start. `idle` is the same Spark job without rows. Firm: equal results, and ten
+times the segments take at most 1.5 times the memory. Goal, which fails nothing: at most 2 times DuckDB's time at the
+most segments. Shapes: partitions of equal length without an overlap; each segment overlapping the next; nine tenths of
+all segments in one partition, whose segments overlap.
 """
 
 import argparse
 import json
 import os
+import shutil
 import statistics
 import subprocess
 import sys
@@ -34,6 +36,7 @@ from benchmarks.sizes_scene import CLUSTER_ID, EPOCHS, Shape, build, partition_n
 from include.tiering.database.engine import open_engine
 from include.tiering.model.segments import RemoteLogSegmentState, TopicIdPartition, Uuid
 from include.tiering.segments.sql import SqlRemoteLogMetadata
+from spark_jobs.task_settings import TaskSettings
 from tests.doubles.databases import postgresql_server
 from tests.doubles.segments import lease_of, segment_of, update_of
 from tests.doubles.spark import submit_command, submit_environment
@@ -48,6 +51,7 @@ MOST_SLOWER: Final = 1.5
 MOST_MS: Final = 2.0
 MOST_GROWN: Final = 1.5
 GOAL_OF_DUCKDB: Final = 2.0
+CONFIG: Final = "tiering.toml"
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -61,7 +65,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument(
         "--worker", nargs=3, metavar=("URL", "NUMBER", "SECONDS"), help="change states, in this process"
     )
-    parser.add_argument("--beside-duckdb", type=Path, metavar="PARQUET", help="compare groupings, in this process")
+    parser.add_argument("--beside-duckdb", type=Path, metavar="DIRECTORY", help="compare groupings, in this process")
     options = parser.parse_args(arguments)
     if options.worker:
         url, number, seconds = options.worker
@@ -86,7 +90,7 @@ def main(arguments: Sequence[str]) -> int:
                 f"{number:,}": recounted(directory, number, options.rounds, shape) for number in numbers
             }
             held |= recount_held(list(found["recount"].values()))
-    ratios = [recount["on Parquet"]["ratio"] for recount in found.get("recount", {}).values()]
+    ratios = [recount["grouping"]["ratio"] for recount in found.get("recount", {}).values()]
     say({**found, "held": held, "goals": {"twice DuckDB": all(ratio <= GOAL_OF_DUCKDB for ratio in ratios[-1:])}})
     return int(not all(held.values()))
 
@@ -228,18 +232,17 @@ def recounted(directory: Path, segments: int, rounds: int, shape: Shape) -> dict
     note(f"{segments:,} segments built in {filled:.1f} s")
     job = run_job(directory, database)
     note(f"{segments:,} segments recounted: {job}")
-    database.unlink()
     command = [sys.executable, "-m", "benchmarks.bench_sizes", "--rounds", str(rounds)]
-    beside = [*command, "--beside-duckdb", str(directory / "out" / "segments")]
-    compared = subprocess.run(beside, stdout=subprocess.PIPE, check=True)
-    return {"filling_seconds": round(filled, 1), "job": job, "on Parquet": json.loads(compared.stdout)}
+    compared = subprocess.run([*command, "--beside-duckdb", str(directory)], stdout=subprocess.PIPE, check=True)
+    database.unlink()
+    return {"filling_seconds": round(filled, 1), "job": job, "grouping": json.loads(compared.stdout)}
 
 
 def run_job(directory: Path, database: Path) -> dict[str, Any]:
     """The job as Airflow submits it. `rows_per_second` is that of the recount: SQL to sizes, without starts."""
     scratch = directory / "scratch"
     scratch.mkdir(exist_ok=True)
-    config = directory / "tiering.toml"
+    config = directory / CONFIG
     config.write_text(f'metadata.url = "sqlite:///{database}"\nsizes.history_path = "{directory / "history"}"\n')
     arguments = ["--output", str(directory / "out"), "--config", str(config)]
     command = submit_command("sizes.py", arguments, scratch)
@@ -279,13 +282,17 @@ _DUCKDB: Final = """
     GROUP BY ALL"""
 
 
-def beside_duckdb(parquet: Path, rounds: int) -> dict[str, Any]:
+def beside_duckdb(directory: Path, rounds: int) -> dict[str, Any]:
     """Seconds of both, in turns; the first round warms both up and is told apart."""
+    begun = time.perf_counter()
     import duckdb
     from pyspark.sql import SparkSession
 
+    from include.tiering.app import open_app
+    from include.tiering.settings import load_settings
+    from spark_jobs.packed_rows import SESSION_CONF
     from spark_jobs.sizes import READ_RANGES
-    from spark_jobs.sizes_rows import partial_sizes, remote_log_sizes
+    from spark_jobs.sizes_rows import partial_sizes, read_segments, remote_log_sizes
 
     os.environ["PYSPARK_PYTHON"] = sys.executable
     session = (
@@ -293,26 +300,38 @@ def beside_duckdb(parquet: Path, rounds: int) -> dict[str, Any]:
         .config("spark.driver.memory", "1g")
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.local.dir", str(directory))
         .config("spark.log.level", "ERROR")
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.sql.shuffle.partitions", str(READ_RANGES))
+        .config(map=dict(SESSION_CONF))
         .getOrCreate()
     )
+    started = time.perf_counter() - begun
+    config = directory / CONFIG
+    begun = time.perf_counter()
+    with open_app(load_settings(config)) as app:
+        packed = read_segments(session, app, ranges=READ_RANGES, settings=TaskSettings.of_driver(config))
+    read = time.perf_counter() - begun
+    parquet = directory / "parquet"
+    write_parquet(packed, parquet)
+    without_rows = packed.limit(0).localCheckpoint()
     duck = duckdb.connect(config={"threads": 2})
     query = _DUCKDB.format(files=parquet / "*.parquet")
     states = {state.name: int(state) for state in RemoteLogSegmentState}
 
-    files = sorted(parquet.glob("*.parquet"))
-
     def by_spark() -> set[tuple[Any, ...]]:
-        rows = remote_log_sizes(partial_sizes(session, files)).collect()
+        rows = remote_log_sizes(partial_sizes(packed)).collect()
         return {(row[0], row[1], states[row[2]], *row[3:8], int(row[8])) for row in rows}
 
     def by_duckdb() -> set[tuple[Any, ...]]:
         return {tuple(row) for row in duck.execute(query).fetchall()}
 
-    seconds: dict[str, list[float]] = {"spark": [], "duckdb": []}
+    def idle() -> None:
+        remote_log_sizes(partial_sizes(without_rows)).collect()
+
+    seconds: dict[str, list[float]] = {"spark": [], "duckdb": [], "idle": []}
     equal = True
     for _ in range(rounds + 1):
         results = []
@@ -321,9 +340,15 @@ def beside_duckdb(parquet: Path, rounds: int) -> dict[str, Any]:
             results.append(compute())
             seconds[name].append(time.perf_counter() - begun)
         equal &= results[0] == results[1]
+        begun = time.perf_counter()
+        idle()
+        seconds["idle"].append(time.perf_counter() - begun)
     session.stop()
+    shutil.rmtree(parquet)
     ratios = [spark / duck_ for spark, duck_ in zip(seconds["spark"][1:], seconds["duckdb"][1:], strict=True)]
     return {
+        "start_seconds": round(started, 1),
+        "read_seconds": round(read, 1),
         "first": {name: round(taken[0], 2) for name, taken in seconds.items()},
         "seconds": {name: round(statistics.median(taken[1:]), 2) for name, taken in seconds.items()},
         "ratio": round(statistics.median(ratios), 2),
@@ -332,10 +357,24 @@ def beside_duckdb(parquet: Path, rounds: int) -> dict[str, Any]:
     }
 
 
+def write_parquet(packed: Any, target: Path) -> None:
+    """Write the rows that Spark keeps for DuckDB: a file for each value, as Arrow writes it unless told otherwise."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    from spark_jobs.packed_rows import batches_of
+
+    target.mkdir()
+    for number, row in enumerate(packed.toLocalIterator()):
+        value = pa.RecordBatch.from_arrays([pa.array([bytes(row.packed)], pa.binary())], names=["packed"])
+        (batch,) = batches_of(iter([value]))
+        pq.write_table(pa.Table.from_batches([batch]), target / f"{number:05}.parquet")
+
+
 def recount_held(found: Sequence[dict[str, Any]]) -> dict[str, bool]:
     peaks = [result["job"]["peak_bytes"] for result in found]
     return {
-        "equal to DuckDB": all(result["on Parquet"]["equal"] for result in found),
+        "equal to DuckDB": all(result["grouping"]["equal"] for result in found),
         "memory flat": max(peaks) <= MOST_GROWN * peaks[0],
     }
 

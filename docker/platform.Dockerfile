@@ -5,7 +5,7 @@ RUN apt-get update \
     && apt-get install --yes --no-install-recommends openjdk-17-jre-headless procps \
     && rm -rf /var/lib/apt/lists/* \
     && useradd --uid 50000 --create-home tiering \
-    && install -d -o tiering -g tiering /var/lib/airflow /var/lib/tiering-sizes /opt/tiering
+    && install -d -o tiering -g tiering /var/lib/airflow /opt/tiering
 
 RUN pip install --no-cache-dir uv==0.13.9
 

@@ -3,9 +3,9 @@
 The library makes the decisions, in plain Python; Spark groups and distributes rows. Rows of a task are sorted by their
 group and processed one after another, so a task holds one group at a time.
 
-The input is stored as Parquet first: the listing, then the rows of the metadata. Each task opens the library and reads
-its parts page by page; a page is converted to columns before the next page is read (see `task_files`), so memory does
-not grow with the number of pages. Stored input can be read several times, and does not change.
+The input is read first: the listing, then the rows of the metadata. Each task opens the library and reads its parts
+page by page; a page is converted to columns before the next page is read (see `packed_rows`), so memory does not grow
+with the number of pages. What was read is used several times, and does not change.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -13,7 +13,6 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
 from itertools import groupby
 from operator import itemgetter
-from pathlib import Path
 from typing import Any, Final
 
 from pyspark.sql import Column, DataFrame, SparkSession, functions
@@ -25,10 +24,8 @@ from include.tiering.audit.rules import classify_by_key
 from include.tiering.model.segments import RemoteLogSegmentState
 from include.tiering.segments.sizes_contract import KeyRange
 from spark_jobs.audit_frames import (
-    FACTS,
     FINDINGS,
     FINDINGS_SCHEMA,
-    LISTED,
     LISTED_SCHEMA,
     SEGMENTS_SCHEMA,
     Row,
@@ -42,9 +39,9 @@ from spark_jobs.audit_frames import (
     upload_of,
     upload_row,
 )
+from spark_jobs.packed_rows import read_once
 from spark_jobs.shared import Batches, ParentWatch
-from spark_jobs.task_errors import ERROR_COLUMNS, telling, without_errors
-from spark_jobs.task_files import read_files, write_files
+from spark_jobs.task_errors import ERROR_COLUMNS, telling
 from spark_jobs.task_settings import TaskSettings
 
 OpenManifests = Callable[[], AbstractContextManager[ManifestReader]]
@@ -169,14 +166,13 @@ _UPLOADS: Final = None
 """The part that stands for the listing of open uploads."""
 
 
-def write_listing(
-    session: SparkSession, parts: Sequence[Any], inventory: str | None, target: Path, *, settings: TaskSettings
+def read_listing(
+    session: SparkSession, parts: Sequence[Any], inventory: str | None, *, settings: TaskSettings
 ) -> DataFrame:
-    """Write all parts of the listing and open uploads as `LISTED`, and return what was written.
+    """List all parts of the store and its open uploads; return the rows packed, with the columns of `LISTED`.
 
     Raises:
         TaskStoppedError: a part could not be listed.
-        OSError: the directory cannot be replaced.
     """
     work = (*parts, _UPLOADS)
 
@@ -188,16 +184,14 @@ def write_listing(
             pages = ([listed_row(listed) for listed in page] for page in listing.pages(part))
         return (batch_of(page, LISTED_SCHEMA) for page in pages)
 
-    files = write_files(session, work, target, LISTED_SCHEMA, read, settings=settings, tasks=len(work))
-    return read_files(session, files, LISTED)
+    return read_once(session, work, LISTED_SCHEMA, read, settings=settings, tasks=len(work))
 
 
-def write_segments(session: SparkSession, app: App, ranges: int, target: Path, *, settings: TaskSettings) -> DataFrame:
-    """Write every segment in the metadata, tombstones included, as `FACTS`, and return what was written.
+def read_segments(session: SparkSession, app: App, ranges: int, *, settings: TaskSettings) -> DataFrame:
+    """Read every segment in the metadata, tombstones included; return the rows packed, with the columns of `FACTS`.
 
     Raises:
         TaskStoppedError: a range could not be read.
-        OSError: the directory cannot be replaced.
     """
 
     def read(reader: App, key_range: KeyRange) -> Batches:
@@ -205,8 +199,7 @@ def write_segments(session: SparkSession, app: App, ranges: int, target: Path, *
         return (batch_of(page, SEGMENTS_SCHEMA) for page in pages)
 
     work = app.adapters.stores.audited_metadata.split(ranges)
-    files = write_files(session, work, target, SEGMENTS_SCHEMA, read, settings=settings, tasks=max(1, len(work)))
-    return read_files(session, files, FACTS)
+    return read_once(session, work, SEGMENTS_SCHEMA, read, settings=settings, tasks=max(1, len(work)))
 
 
 def manifests_of_the_store(settings: TaskSettings) -> OpenManifests:
@@ -225,13 +218,3 @@ def manifests_of_the_store(settings: TaskSettings) -> OpenManifests:
             yield read
 
     return opened
-
-
-def written(rows: DataFrame, target: Path) -> DataFrame:
-    """Write rows with `ERROR_COLUMNS`, and read them back without these columns.
-
-    Raises:
-        TaskStoppedError: a task returned an error.
-    """
-    rows.write.mode("overwrite").parquet(str(target))
-    return without_errors(rows.sparkSession.read.schema(rows.schema).parquet(str(target)))

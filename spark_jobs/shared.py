@@ -11,9 +11,9 @@ import json
 import math
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from pyspark.errors import PySparkException, PythonException
@@ -217,14 +217,19 @@ def add_pool_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--batch-id", help="the job's id among the batches of its pool")
 
 
-def run_in_session(name: str, job: "Callable[[SparkSession], dict[str, Any]]") -> dict[str, Any]:
-    """Run the job in a session, which is stopped afterwards; return its outcome. If a parent dies, the process ends."""
+def run_in_session(
+    name: str, job: "Callable[[SparkSession], dict[str, Any]]", conf: Mapping[str, str] = MappingProxyType({})
+) -> dict[str, Any]:
+    """Run the job in a session, which is stopped afterwards; return its outcome. If a parent dies, the process ends.
+
+    `conf` is the job's own configuration of Spark, in place of the user's.
+    """
     from pyspark.sql import SparkSession
 
     from spark_jobs.cluster_share import prepare
 
     with ParentWatch():
-        session = SparkSession.builder.appName(name).getOrCreate()
+        session = SparkSession.builder.appName(name).config(map=dict(conf)).getOrCreate()
         try:
             prepare(session.sparkContext)
             return job(session)

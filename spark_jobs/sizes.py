@@ -3,15 +3,16 @@
     spark-submit spark_jobs/sizes.py --output DIR [--ranges N] [--config F]
                  [--from-storage listing|manifests] [--pool P --batch-id B]
 
-    DIR/segments       Parquet: the segment rows, read from the database once; all that follows is computed from them
-    DIR/listing        Parquet, with --from-storage: objects of segments in the store, listed before the rows are read
     DIR/sizes          Parquet: rows per partition, state and leader epoch; a row whose epoch is null has all epochs
     DIR/summary.json   totals, every difference, bytes that are stored twice, each rule with its numbers
     DIR/results        results of the rules as Great Expectations stores them, of the last `data_docs.keep_runs` runs
     history            the same rows, kept after the next run (see `sizes_history`)
 
 Each task reads some ranges of segments through the library, page by page: memory does not grow with the number of
-segments. With `--from-storage listing` the rows are also compared with the store's listing, segment by segment; with
+segments. Rows are read from the database once, and all that follows is computed from them (see `packed_rows`). Only the
+driver writes to DIR: the executors need not see it.
+
+With `--from-storage listing` the rows are also compared with the store's listing, segment by segment; with
 `--from-storage manifests` also with the content of the manifests. A second run with the same directory replaces its
 content, but not the results. Exit codes: 0 equal, 1 differences that break a critical rule or an error that a retry
 cannot cure, 2 a wrong setting, a wrong suite file or an unwritable DIR, 3 retry, 4 the pool became too small: nothing
@@ -31,6 +32,8 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, Final
 
+import pyarrow.dataset as ds
+from pyspark import StorageLevel
 from pyspark.sql import DataFrame, Row, SparkSession, functions
 
 from include.tiering.app import App
@@ -47,11 +50,21 @@ from include.tiering.verification.quality_run import read_results
 from include.tiering.verification.rules import BrokenRule
 from include.tiering.verification.suites import explain_size
 from spark_jobs import sizes_listing
+from spark_jobs.packed_rows import SESSION_CONF, kept, store, unpacked
 from spark_jobs.shared import PoolSlot, add_pool_arguments, at_least_one, failed_outcome, refusal, run_in_session
 from spark_jobs.sizes_history import append_run
-from spark_jobs.sizes_rows import SEGMENTS, overlaps, partial_sizes, remote_log_sizes, write_segments
+from spark_jobs.sizes_rows import (
+    FINISHED_SPANS,
+    SEGMENTS,
+    STORED_SIZES,
+    finished_of,
+    not_contiguous,
+    overlaps,
+    partial_sizes,
+    read_segments,
+    remote_log_sizes,
+)
 from spark_jobs.task_errors import require_no_error
-from spark_jobs.task_files import read_files
 from spark_jobs.task_settings import TaskSettings
 
 Document = dict[str, Any]
@@ -207,32 +220,21 @@ def recount(
     # A copy writes its row before its first object: what is listed before the rows are read is of no running copy.
     listing = list_store(session, app, options) if options.from_storage else None
     began = time.monotonic()
-    files = write_segments(
-        session,
-        app,
-        options.output / "segments",
-        ranges=options.ranges,
-        settings=TaskSettings.of_driver(options.config),
-    )
+    segments = read_segments(session, app, ranges=options.ranges, settings=TaskSettings.of_driver(options.config))
     names = app.adapters.stores.remote_log_sizes.topic_names()
     target = options.output / "sizes"
-    sizes = named(remote_log_sizes(partial_sizes(session, files)), names)
-    sizes.write.mode("overwrite").parquet(str(target))
+    sizes = kept(remote_log_sizes(partial_sizes(segments)))
+    store(named(sizes, names).orderBy("topic_id", "partition", "state", "leader_epoch"), STORED_SIZES, target)
     computation_ms = round((time.monotonic() - began) * 1000)
-    written = session.read.parquet(str(target)).orderBy("topic_id", "partition", "state", "leader_epoch")
     totals = Totals()
-    recounted = totals.counting(recounted_partitions(written.toLocalIterator(), names))
+    recounted = totals.counting(recounted_partitions(stored_sizes(target), names))
     comparison = compare_sizes(
         recounted,
         app.adapters.stores.remote_log_sizes,
         great_expectations(suites.sizes, unfinished),
     )
-    segments = read_files(session, files, SEGMENTS)
     stored = None if listing is None else compare_with_store(listing, segments, app, options, names, unfinished)
-    overlapping = [
-        {**labels(_partition_of(row, names)), "bytes": int(row.bytes)}
-        for row in named(overlaps(segments), names).orderBy("topic", "topic_id", "partition").toLocalIterator()
-    ]
+    overlapping = overlaps_document(segments, sizes, names)
     keep()
     results = keep_results(unfinished, now_ms, keep_runs=app.settings.data_docs.keep_runs)
     history = append_run(
@@ -250,6 +252,25 @@ def recount(
     return {"exit_code": exit_code(summary), **summary, **rules}
 
 
+def stored_sizes(target: Path) -> Iterator[Row]:
+    """Yield the rows that `store` wrote, in their order; memory holds a batch of them."""
+    for batch in ds.dataset(target, format="parquet").to_batches():
+        yield from (Row(**row) for row in batch.to_pylist())
+
+
+def overlaps_document(segments: DataFrame, sizes: DataFrame, names: Mapping[Uuid, str]) -> list[Document]:
+    """Return the bytes that are stored twice, for each partition that has such.
+
+    Of the packed segments only those become rows of Spark whose partition has a hole or an overlap.
+    """
+    suspected = [(row.topic_id, row.partition) for row in not_contiguous(sizes).toLocalIterator()]
+    if not suspected:
+        return []
+    found = overlaps(unpacked(segments, FINISHED_SPANS, finished_of(suspected)))
+    in_order = named(found, names).orderBy("topic", "topic_id", "partition")
+    return [{**labels(_partition_of(row, names)), "bytes": int(row.bytes)} for row in in_order.toLocalIterator()]
+
+
 def named(sizes: DataFrame, names: Mapping[Uuid, str]) -> DataFrame:
     """Add the topic's name as the first column."""
     rows = [(str(topic_id), name) for topic_id, name in names.items()]
@@ -259,17 +280,14 @@ def named(sizes: DataFrame, names: Mapping[Uuid, str]) -> DataFrame:
 
 
 def list_store(session: SparkSession, app: App, options: argparse.Namespace) -> DataFrame:
-    """List the objects of segments; tasks list a part of the keys each.
+    """List the objects of segments, packed; tasks list a part of the keys each.
 
     Raises:
         TaskStoppedError: a part could not be listed.
         RemoteStorageError: the store cannot be read.
     """
     parts = app.adapters.object_listing.parts(options.ranges)
-    files = sizes_listing.write_listing(
-        session, parts, options.output / "listing", settings=TaskSettings.of_driver(options.config)
-    )
-    return read_files(session, files, sizes_listing.OBJECTS)
+    return sizes_listing.read_listing(session, parts, settings=TaskSettings.of_driver(options.config))
 
 
 def compare_with_store(
@@ -282,12 +300,16 @@ def compare_with_store(
 ) -> dict[str, Any]:
     """Compare the listing with the rows, which were read after it, and check the first differences again.
 
+    Both are packed.
+
     Raises:
         TaskStoppedError: a task could not read a manifest.
         RemoteStorageError: the store cannot be read.
     """
-    stored = sizes_listing.stored_segments(listing, app.adapters.storage.required_kinds)
-    compared = sizes_listing.beside_rows(stored, segments)
+    objects = unpacked(listing, sizes_listing.OBJECTS)
+    # Computed once, for the comparison and for the totals.
+    stored = sizes_listing.stored_segments(objects, app.adapters.storage.required_kinds).persist(StorageLevel.DISK_ONLY)
+    compared = sizes_listing.beside_rows(stored, unpacked(segments, SEGMENTS))
     with_manifests = options.from_storage == MANIFESTS
     suspects = sizes_listing.suspects(
         compared, names, TaskSettings.of_driver(options.config), with_manifests=with_manifests
@@ -306,7 +328,9 @@ def compare_with_store(
         functions.count(functions.lit(1)).alias("segments"),
         functions.sum("stored_bytes").alias("stored_bytes"),
     )
-    return stored_document(differences, counted.collect()[0], unsettled=max(0, len(found) - most))
+    document = stored_document(differences, counted.collect()[0], unsettled=max(0, len(found) - most))
+    stored.unpersist()
+    return document
 
 
 def _partition_of(row: Any, names: Mapping[Uuid, str]) -> TopicIdPartition:
@@ -335,7 +359,7 @@ def attempt(session: SparkSession, options: argparse.Namespace) -> dict[str, Any
 
 def main(arguments: Sequence[str]) -> int:
     options = parse_arguments(arguments)
-    summary = run_in_session("tiering.remote_log_sizes", lambda session: attempt(session, options))
+    summary = run_in_session("tiering.remote_log_sizes", lambda session: attempt(session, options), SESSION_CONF)
     print(json.dumps(summary))
     return int(summary["exit_code"])
 

@@ -1,6 +1,6 @@
 """Compare the store's listing with the rows, segment by segment, and find suspects: segments that differ.
 
-The listing is read first, in parts, and stored as Parquet; the rows are read after it. Only suspects are sent to the
+The listing is read first, in parts, and kept by Spark; the rows are read after it. Only suspects are sent to the
 driver.
 """
 
@@ -8,7 +8,6 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack
 from functools import reduce
 from operator import add
-from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
@@ -27,9 +26,9 @@ from include.tiering.model.segments import (
 from include.tiering.remote_storage.contract import ObjectKind, RemoteStorage
 from include.tiering.remote_storage.object_store import ListedObject
 from include.tiering.segments.stored_copies import Suspicion, explains_length, manifest_suspicion
+from spark_jobs.packed_rows import read_once
 from spark_jobs.shared import Batches, ParentWatch
 from spark_jobs.task_errors import ERROR_COLUMNS, telling
-from spark_jobs.task_files import write_files
 from spark_jobs.task_settings import TaskSettings
 
 MOST_SUSPECTS: Final = 10_000
@@ -58,18 +57,16 @@ _SUSPECT: Final = pa.schema(
 SUSPECT_COLUMNS: Final = tuple(_SUSPECT.names)
 
 
-def write_listing(session: SparkSession, parts: Sequence[Any], target: Path, *, settings: TaskSettings) -> list[Path]:
-    """Write one row for every object of every segment to files with the columns of `OBJECTS`; return the files.
+def read_listing(session: SparkSession, parts: Sequence[Any], *, settings: TaskSettings) -> DataFrame:
+    """Return every object of every segment as a packed row with the columns of `OBJECTS`.
 
     Args:
         session: the session whose tasks list the store.
         parts: parts of the store's listing; each is listed by a task of its own, as their lengths are not known.
-        target: the directory of the files, which is replaced.
         settings: with which a task opens the library.
 
     Raises:
         TaskStoppedError: a part could not be listed.
-        OSError: the directory cannot be replaced.
     """
 
     def read(app: App, part: Any) -> Batches:
@@ -77,7 +74,7 @@ def write_listing(session: SparkSession, parts: Sequence[Any], target: Path, *, 
             found = (_listed(app.adapters.storage, listed) for listed in page if listed.is_current)
             yield pa.RecordBatch.from_pylist([row for row in found if row is not None], schema=_OBJECTS)
 
-    return write_files(session, parts, target, _OBJECTS, read, settings=settings, tasks=max(1, len(parts)))
+    return read_once(session, parts, _OBJECTS, read, settings=settings, tasks=max(1, len(parts)))
 
 
 def stored_segments(listing: DataFrame, required: Collection[ObjectKind]) -> DataFrame:

@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, functions
 
 from include.tiering.cli.exit_codes import ExitCode, code_of
 from include.tiering.errors import TieringError
@@ -37,16 +36,6 @@ def require_no_error(rows: Sequence[Any]) -> None:
     for row in rows:
         if row.error is not None:
             raise TaskStoppedError(row.error, ExitCode(row.exit_code))
-
-
-def without_errors(rows: DataFrame) -> DataFrame:
-    """Return `rows` without the error columns.
-
-    Raises:
-        TaskStoppedError: a task returned an error.
-    """
-    require_no_error(rows.where(functions.col("error").isNotNull()).select("error", "exit_code").head(1))
-    return rows.drop("error", "exit_code")
 
 
 def _nulls(schema: pa.Schema) -> pa.RecordBatch:

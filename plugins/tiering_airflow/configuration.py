@@ -15,8 +15,8 @@ These options concern Airflow only; everything about Kafka and remote storage is
 | sizes_schedule | `0 * * * *` | when `tiering_remote_log_sizes` runs besides updates of its asset |
 | api_login_file | `$AIRFLOW_HOME/tiering-api-login.json` | login that reads pool sizes, readable by its owner only |
 | work_dir | `$AIRFLOW_HOME/tiering` | scratch space of Spark jobs and the packed library |
-| audit_dir | `audit` in work_dir | listing and findings of the last audit; Spark's executors need access to it |
-| sizes_dir | `sizes` in work_dir | result of the last size run; Spark's executors need access to it |
+| audit_dir | `audit` in work_dir | findings of the last audit; only the host of the task needs access to it |
+| sizes_dir | `sizes` in work_dir | result of the last size run; only the host of the task needs access to it |
 | audit_ranges | `8` | ranges of segments, and groups of findings, of `tiering_audit`: as many tasks of Spark |
 | audit_parts | `16` | parts of the store's listing of `tiering_audit`: as many tasks of Spark |
 | sizes_ranges | `8` | ranges of segments, and parts of the listing, of `tiering_remote_log_sizes` |

@@ -176,7 +176,7 @@ _ALLOWED: Final[dict[str, frozenset[str]]] = {
     "include/tiering/recovery": frozenset({"sqlalchemy"}),
     "plugins": frozenset({"airflow", "fastapi", "httpx", "psutil", "pydantic", "starlette"}),
     "dags": frozenset({"airflow"}),
-    "spark_jobs": frozenset({"pyspark", "pandas", "pyarrow"}),
+    "spark_jobs": frozenset({"numpy", "pyspark", "pandas", "pyarrow"}),
 }
 
 

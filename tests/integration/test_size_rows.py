@@ -2,27 +2,33 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 import duckdb
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from include.tiering.model.segments import RemoteLogSegmentMetadata as Segment
 from include.tiering.model.segments import RemoteLogSegmentState, TopicIdPartition
 from include.tiering.model.sizes import partition_states
 from include.tiering.remote_storage.contract import ObjectKind
 from include.tiering.segments.sizes_contract import SizeRow
+from spark_jobs.packed_rows import PACKED, packed_batches, unpacked
 from spark_jobs.sizes import recounted_partitions
 from spark_jobs.sizes_listing import OBJECTS, beside_rows, stored_segments
-from spark_jobs.sizes_rows import SEGMENTS, batch_of, overlaps, partial_sizes, remote_log_sizes
-from spark_jobs.task_files import read_files
+from spark_jobs.sizes_rows import (
+    FINISHED_SPANS,
+    ROWS,
+    SEGMENTS,
+    batch_of,
+    finished_of,
+    not_contiguous,
+    overlaps,
+    partial_sizes,
+    remote_log_sizes,
+)
 from tests.doubles.segments import segment_of
 from tests.doubles.spark import NO_JAVA
 from tests.doubles.stored_log import some_uuid
@@ -79,16 +85,15 @@ def size_row(segment: Segment) -> SizeRow:
     )
 
 
-def files_of(directory: Path, segments: Sequence[Segment]) -> list[Path]:
-    """Three files, among which the segments of each partition are spread; in pages of seven rows."""
-    files = []
+def packed_rows(spark: SparkSession, rows: Sequence[SizeRow]) -> DataFrame:
+    """Three values, among which the rows of each partition are spread; each was read in pages of seven rows."""
+    values: list[tuple[bytes, int]] = []
     for number in range(3):
-        rows = [size_row(segment) for segment in segments[number::3]]
-        if rows:
-            pages = [batch_of(rows[at : at + 7]) for at in range(0, len(rows), 7)]
-            files.append(directory / f"{number}.parquet")
-            pq.write_table(pa.Table.from_batches(pages), files[-1], row_group_size=11)
-    return files
+        mine = rows[number::3]
+        pages = (batch_of(mine[at : at + 7]) for at in range(0, len(mine), 7))
+        for value in packed_batches(pages, ROWS):
+            values += zip(*(value.column(name).to_pylist() for name in ("packed", "rows")), strict=True)
+    return spark.createDataFrame(values, PACKED)
 
 
 def by_partition(segments: Iterable[Segment]) -> dict[TopicIdPartition, list[Segment]]:
@@ -109,12 +114,14 @@ def overlapping_bytes(segments: Iterable[Segment]) -> int:
     return duplicate_bytes
 
 
-def found_overlaps(spark: SparkSession, segments: Sequence[Segment]) -> dict[tuple[str, int], int]:
-    with TemporaryDirectory() as directory:
-        rows = overlaps(read_files(spark, files_of(Path(directory), segments), SEGMENTS)).collect()
-    found = {(row.topic_id, row.partition): int(row.bytes) for row in rows}
-    assert len(found) == len(rows)
-    return found
+def found_overlaps(spark: SparkSession, rows: Sequence[SizeRow]) -> dict[tuple[str, int], int]:
+    """As a run finds them: only segments of partitions that are not contiguous are sorted."""
+    packed = packed_rows(spark, rows)
+    suspected = [tuple(row) for row in not_contiguous(remote_log_sizes(partial_sizes(packed))).collect()]
+    found = overlaps(unpacked(packed, FINISHED_SPANS, finished_of(suspected))).collect()
+    by_partition = {(row.topic_id, row.partition): int(row.bytes) for row in found}
+    assert len(by_partition) == len(found)
+    return by_partition
 
 
 @settings(max_examples=6)
@@ -122,15 +129,15 @@ def found_overlaps(spark: SparkSession, segments: Sequence[Segment]) -> dict[tup
 def test_sums_and_overlaps_equal_plain_ones(spark: SparkSession, drawn: list[Any]) -> None:
     segments = [generated(*numbered) for numbered in enumerate(drawn)]
     held = by_partition(segments)
-    with TemporaryDirectory() as directory:
-        sizes = remote_log_sizes(partial_sizes(spark, files_of(Path(directory), segments)))
-        rows = sizes.orderBy("topic_id", "partition", "state", "leader_epoch").collect()
+    sizes = remote_log_sizes(partial_sizes(packed_rows(spark, list(map(size_row, segments)))))
+    rows = sizes.orderBy("topic_id", "partition", "state", "leader_epoch").collect()
     found = list(recounted_partitions(rows, {partition.topic_id: partition.topic for partition in held}))
     expected = {partition: partition_states(partition, those) for partition, those in held.items()}
     assert {size.topic_id_partition: size for size in found} == expected
     assert len(found) == len(held)
     plain = {(str(p.topic_id), p.partition): overlapping_bytes(those) for p, those in held.items()}
-    assert found_overlaps(spark, segments) == {partition: size for partition, size in plain.items() if size}
+    expected_bytes = {partition: size for partition, size in plain.items() if size}
+    assert found_overlaps(spark, list(map(size_row, segments))) == expected_bytes
 
 
 @pytest.mark.parametrize("order", [list, lambda rows: list(reversed(rows))], ids=["in order", "reversed"])
@@ -158,16 +165,15 @@ def test_offsets_that_are_held_twice_count_by_their_share(
             for n, (start, end) in enumerate(spans)
         ]
         segments.append(segment_of(partition, 100 * number + 99, 0, 9_999, size_bytes=1_000, state=STARTED))
-    found = found_overlaps(spark, order(segments))
+    found = found_overlaps(spark, list(map(size_row, order(segments))))
     assert [found.get((str(some_uuid("t")), number), 0) for number in range(len(cases))] == [size for _, size in cases]
 
 
 @pytest.mark.parametrize("end_offset", [48, 49, -(2**63)])
 def test_a_damaged_row_that_ends_before_it_begins_overlaps_nothing(spark: SparkSession, end_offset: int) -> None:
     offsets = [(0, 99), (50, end_offset), (90, 99)]
-    rows = [("id", 0, int(FINISHED), 100, *span, "0:0", str(n), "0") for n, span in enumerate(offsets)]
-    found = overlaps(spark.createDataFrame(rows, SEGMENTS)).collect()
-    assert [(row.topic_id, row.partition, row.bytes) for row in found] == [("id", 0, 100)]
+    rows: list[SizeRow] = [("id", 0, int(FINISHED), 100, *span, "0:0", str(n)) for n, span in enumerate(offsets)]
+    assert found_overlaps(spark, rows) == {("id", 0): 100}
 
 
 _KINDS: Final = (ObjectKind.LOG, ObjectKind.INDEXES, ObjectKind.MANIFEST)

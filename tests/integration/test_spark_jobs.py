@@ -29,7 +29,7 @@ from spark_jobs import sizes
 from spark_jobs.batch import attempt, run_once
 from spark_jobs.copying import batch_task
 from spark_jobs.sizes import parse_arguments, recount
-from spark_jobs.sizes_rows import write_segments
+from spark_jobs.sizes_rows import read_segments
 from spark_jobs.task_settings import TaskSettings
 from tests.doubles.aiven_files import write_segment
 from tests.doubles.archive import RUN_ID, planned_run, settings_of
@@ -235,7 +235,7 @@ def test_what_changes_after_the_listing_is_no_difference(
 
         def and_then_copied(*scene: Any) -> Any:
             found = listed_first(*scene)
-            assert found.count() == 0
+            assert found.agg({"rows": "sum"}).collect()[0][0] is None
             app.copying.run_batch(RUN_ID, "inline")
             return found
 
@@ -249,13 +249,12 @@ def test_what_changes_after_the_listing_is_no_difference(
 def test_rows_are_read_from_the_database_once_and_no_partition_is_read_whole(
     tmp_path: Path, config: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Once the rows are written, no task finds the settings any more, so none can open the database."""
-    written_once = write_segments
+    """Once the rows are read, no task finds the settings any more, so none can open the database."""
 
     def and_then_alone(*arguments: Any, **named: Any) -> Any:
-        files = written_once(*arguments, **named)
+        packed = read_segments(*arguments, **named)
         config.unlink()
-        return files
+        return packed
 
     def refused(*_: Any) -> Any:
         raise AssertionError("all rows of a partition are on the driver")
@@ -263,12 +262,11 @@ def test_rows_are_read_from_the_database_once_and_no_partition_is_read_whole(
     arguments = ["--output", str(tmp_path / "out"), "--config", str(config), "--from-storage", "listing"]
     with open_app(settings_of(config)) as app:
         app.copying.run_batch(RUN_ID, "inline")
-        monkeypatch.setattr(sizes, "write_segments", and_then_alone)
+        monkeypatch.setattr(sizes, "read_segments", and_then_alone)
         monkeypatch.setattr(SqlRemoteLogMetadata, "list_segments", refused)
         summary = recount(spark, app, parse_arguments([*arguments, "--ranges", "2"]))
     assert (summary["exit_code"], summary["stored"]["segments"]) == (ExitCode.DONE, summary["segments"])
-    files = sorted(path.name for path in (tmp_path / "out" / "segments").iterdir())
-    assert [name.partition("-")[0] for name in files] == ["00000", "00001"]
+    assert summary["segments"] > 0
 
 
 def test_an_object_store_is_compared_too(tmp_path: Path, config: Path, spark: SparkSession) -> None:

@@ -14,14 +14,19 @@ import pytest
 from pyspark.sql import functions
 
 from include.tiering.cli.exit_codes import ExitCode
-from include.tiering.errors import RemoteResourceNotFoundError, RemoteStorageError, RemoteStorageUnavailableError
+from include.tiering.errors import (
+    RemoteMetadataError,
+    RemoteResourceNotFoundError,
+    RemoteStorageError,
+    RemoteStorageUnavailableError,
+)
 from include.tiering.model.segments import Uuid
 from include.tiering.segments.stored_copies import Suspicion
 from spark_jobs import sizes_listing
 from spark_jobs.shared import Batches, TaskStoppedError
 from spark_jobs.sizes import READ_RANGES, attempt, exit_code, keep_results, parse_arguments, unfinished_results
 from spark_jobs.sizes_history import append_run
-from spark_jobs.sizes_rows import MOST_OFFSETS, added_up
+from spark_jobs.sizes_rows import MOST_OFFSETS, added_up, batch_of
 from spark_jobs.task_errors import require_no_error
 
 # A file for each run, one for each day that is over, none that is too old; whatever a crash left is cleaned up.
@@ -206,6 +211,13 @@ def test_a_warning_is_reported_and_fails_no_run(severities: list[str], stored: l
         "stored": None if stored is None else {"differences": differences(stored), "unsettled": 0},
     }
     assert exit_code(summary) == code
+
+
+@pytest.mark.parametrize("epochs", ["", "x:0", "0:x", "0:0,", "0:0;1:5", "-1:0"])
+def test_a_damaged_list_of_leader_epochs_is_refused_with_its_segment(epochs: str) -> None:
+    rows = [("topic", 0, 1, 5, 0, 9, "0:0", "first"), ("topic", 0, 1, 5, 10, 19, epochs, "second")]
+    with pytest.raises(RemoteMetadataError, match=rf"segment second has the leader epochs '{epochs}'"):
+        batch_of(rows)
 
 
 # A manifest that cannot be read makes its segment a suspect; a store that does not answer ends the job, for a retry.

@@ -37,6 +37,8 @@ def test_masters_that_work() -> None:
         ("sc://connect", {}, "submitted by spark-submit"),
         ("spark://master", {"deploy-mode": "cluster"}, "remove deploy-mode"),
         ("mesos://master", {}, "mesos://master is no master"),
+        ("spark://master:7077", {"web-url": "http://user:s3cret@master:8080"}, "have no login"),
+        ("spark://master:7077", {"web-url": "file:///etc"}, "must begin with http"),
         (None, {}, "nothing is no master"),
     ],
 )
@@ -44,7 +46,8 @@ def test_other_masters_are_refused_with_what_works(host: str | None, extra: dict
     with pytest.raises(SettingError, match=why) as refused:
         Master.of(_connection(host, **extra))
     assert "\n" not in str(refused.value)
-    assert "deploy-mode" in str(refused.value) or "spark://HOST" in str(refused.value)
+    assert "s3cret" not in str(refused.value)
+    assert any(way in str(refused.value) for way in ("remove deploy-mode", "spark://HOST", "http://"))
 
 
 @pytest.mark.parametrize("host", ["yarn", "k8s://https://cluster"])

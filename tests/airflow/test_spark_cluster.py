@@ -26,7 +26,7 @@ def test_masters_that_work() -> None:
     assert Master.of(_connection("spark://master", 7077)) == MASTER
     assert Master.of(_connection("spark://a:7077,b:7077")).web_url == "http://a:8080"
     proxied = {"web-url": "http://proxy/spark", "deploy-mode": "client"}
-    assert Master.of(_connection("spark://master", 7077, **proxied)).web_url == "http://proxy/spark"
+    assert Master.of(_connection("spark://master:7077", None, **proxied)).web_url == "http://proxy/spark"
 
 
 @pytest.mark.parametrize(

@@ -65,13 +65,23 @@ class Master:
             return cls(url, None)
         if url.startswith("spark://"):
             first = url.removeprefix("spark://").split(",")[0].rpartition(":")[0] or host.removeprefix("spark://")
-            return cls(url, str(extra.get(WEB_URL) or f"http://{first}:8080"))
+            return cls(url, _checked_web_url(str(extra.get(WEB_URL) or f"http://{first}:8080")))
         why = next((words for start, words in _WHY if url.startswith(start)), f"{url or 'nothing'} is no master")
         raise SettingError(f"{why}: {_WORKS}")
 
     @property
     def is_local(self) -> bool:
         return self.web_url is None
+
+
+def _checked_web_url(url: str) -> str:
+    """Return the URL. Raises SettingError, without the value, if it is not of a page, or has a login."""
+    if "@" in url or not url.startswith(("http://", "https://")):
+        raise SettingError(
+            f"the extra {WEB_URL} of {SPARK_CONNECTION} must begin with http:// or https:// and have no login, as Spark"
+            " shows it"
+        )
+    return url
 
 
 def pool_slots(app: "App") -> dict[str, int]:

@@ -99,6 +99,7 @@ def spark_cluster(directory: Path, *, workers: int, cores: int) -> Iterator[Spar
         "spark.network.crypto.enabled true\n"
         "spark.io.encryption.enabled true\n"
         "spark.eventLog.enabled true\n"
+        "spark.eventLog.compress false\n"
         f"spark.eventLog.dir {(directory / 'events').as_uri()}\n"
         "spark.master.rest.enabled false\n"
         f"spark.executor.extraJavaOptions {FAST_START}\n"

@@ -213,7 +213,7 @@ def test_pools_keep_to_their_shares_and_no_secret_is_written(
 ) -> None:
     caplog.set_level("INFO")
     with TieringHook().open() as app:
-        _alter(app, ALL_BROKERS, {QUOTA: SLOW, "tiering.spark.conf.spark.log.level": "INFO"})
+        _alter(app, ALL_BROKERS, {QUOTA: SLOW, "tiering.spark.conf.tiering_copy.spark.network.timeout": "131s"})
         assert app.copying.plan("copy").segments > 0
         deletions = app.expiration.plan("expire")
         assert not app.expiration.apply_limits("expire").needs_approval
@@ -245,8 +245,14 @@ def test_pools_keep_to_their_shares_and_no_secret_is_written(
         deleted = app.adapters.stores.deletions.items("expire")
         assert len(deleted) == deletions.segments > 0
         assert {item.outcome for item in deleted} == {DeletionOutcome.DELETED}
-        _alter(app, ALL_BROKERS, {"tiering.spark.conf.spark.log.level": None})
+        _alter(app, ALL_BROKERS, {"tiering.spark.conf.tiering_copy.spark.network.timeout": None})
+    configured = [path.read_text().count('"spark.network.timeout":"131s"') for path in _event_logs(cluster)]
+    assert sorted(map(bool, configured)) == [False, True, True, True], "a config of one DAG"
     _require_no_secret(cluster, planted, watch, caplog.text)
+
+
+def _event_logs(cluster: SparkCluster) -> list[Path]:
+    return [path for path in _files(cluster.directory / "events") if path.name.startswith("events_")]
 
 
 def _by(watch: Watch, start: str) -> list[dict[str, int]]:
@@ -256,7 +262,8 @@ def _by(watch: Watch, start: str) -> list[dict[str, int]]:
 def _require_no_secret(cluster: SparkCluster, planted: str, watch: Watch, log: str) -> None:
     """Neither in process arguments, nor in anything that the cluster wrote, nor in what Airflow's task logs."""
     written = [path for path in _files(cluster.directory) if path.parent != cluster.conf_dir]
-    assert [path for path in written if path.parent.name == "events" or "events" in path.parts]
+    event_logs = b"".join(path.read_bytes() for path in written if "events" in path.parts)
+    assert b"spark.authenticate.secret" in event_logs, "event logs can be read, and show the configuration"
     assert [path for path in written if path.name == "stderr" and path.stat().st_size], "executors have written logs"
     logs = Path(os.environ["AIRFLOW__TIERING__WORK_DIR"])
     for secret in (planted, SECRET_KEY, cluster.auth_secret):

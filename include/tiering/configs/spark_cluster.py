@@ -91,14 +91,15 @@ class Cluster:
 
 def read_cluster(url: str) -> Cluster:
     """Ask the master at the address of its web page. Raises OSError or ValueError if it gives no answer of a master."""
-    import urllib.request  # most jobs have a local master, and never ask
+    import http.client  # most jobs have a local master, and never ask
+    import urllib.request
 
     direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    with direct.open(f"{url.rstrip('/')}/json/", timeout=_TIMEOUT_SECONDS) as answer:
-        try:
+    try:
+        with direct.open(f"{url.rstrip('/')}/json/", timeout=_TIMEOUT_SECONDS) as answer:
             return Cluster.of_json(json.loads(answer.read(_MOST_BYTES)))
-        except (KeyError, TypeError, RecursionError) as error:
-            raise ValueError(f"{url} is not the web page of a standalone master") from error
+    except (KeyError, TypeError, ValueError, RecursionError, http.client.HTTPException) as error:
+        raise ValueError(f"{url} is not the web page of a standalone master") from error
 
 
 def jobs_ahead(cluster: Cluster, app_id: str, pool: str, slots: Mapping[str, int], cores: int) -> int:

@@ -1,5 +1,7 @@
 """When a job of a standalone cluster may begin."""
 
+import socket
+import threading
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,6 +16,7 @@ from include.tiering.configs.spark_cluster import (
     Cluster,
     cluster_shares,
     jobs_ahead,
+    read_cluster,
 )
 from spark_jobs.cluster_share import prepare
 
@@ -88,6 +91,25 @@ def test_what_a_master_answers() -> None:
     cluster = Cluster.of_json(document)
     assert (cluster.cores, cluster.free_for_us) == (2, 1)
     assert [(app.app_id, app.pool) for app in cluster.applications] == [("app-1", None), ("app-2", COPIER_POOL)]
+
+
+@pytest.mark.parametrize(
+    "answer", [b"HTTP/1.1 200 OK\r\n\r\n<html>", b"HTTP/1.1 200 OK\r\n\r\n[1]", b"nonsense\r\n\r\n", b""]
+)
+def test_an_answer_of_something_else_is_no_figure(answer: bytes) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve() -> None:
+            connection, _ = server.accept()
+            with connection:
+                connection.recv(65536)
+                connection.sendall(answer)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        with pytest.raises((OSError, ValueError)):
+            read_cluster(f"http://127.0.0.1:{server.getsockname()[1]}/")
+        thread.join()
 
 
 def _context(**conf: str) -> Any:

@@ -321,15 +321,18 @@ def beside_duckdb(directory: Path, rounds: int) -> dict[str, Any]:
     query = _DUCKDB.format(files=parquet / "*.parquet")
     states = {state.name: int(state) for state in RemoteLogSegmentState}
 
-    def by_spark() -> set[tuple[Any, ...]]:
-        rows = remote_log_sizes(partial_sizes(packed)).collect()
-        return {(row[0], row[1], states[row[2]], *row[3:8], int(row[8])) for row in rows}
+    def by_spark() -> Any:
+        return remote_log_sizes(partial_sizes(packed)).drop("marks").toArrow()
 
-    def by_duckdb() -> set[tuple[Any, ...]]:
-        return {tuple(row) for row in duck.execute(query).fetchall()}
+    def by_duckdb() -> Any:
+        return duck.sql(query).to_arrow_table()
+
+    def rows_of(table: Any) -> set[tuple[Any, ...]]:
+        columns = [column.to_pylist() for column in table.columns]
+        return {(*row[:2], states.get(row[2], row[2]), *row[3:8], int(row[8])) for row in zip(*columns, strict=True)}
 
     def idle() -> None:
-        remote_log_sizes(partial_sizes(without_rows)).collect()
+        remote_log_sizes(partial_sizes(without_rows)).toArrow()
 
     seconds: dict[str, list[float]] = {"spark": [], "duckdb": [], "idle": []}
     equal = True
@@ -339,7 +342,7 @@ def beside_duckdb(directory: Path, rounds: int) -> dict[str, Any]:
             begun = time.perf_counter()
             results.append(compute())
             seconds[name].append(time.perf_counter() - begun)
-        equal &= results[0] == results[1]
+        equal &= rows_of(results[0]) == rows_of(results[1])
         begun = time.perf_counter()
         idle()
         seconds["idle"].append(time.perf_counter() - begun)
@@ -366,7 +369,7 @@ def write_parquet(packed: Any, target: Path) -> None:
 
     target.mkdir()
     for number, row in enumerate(packed.toLocalIterator()):
-        value = pa.RecordBatch.from_arrays([pa.array([bytes(row.packed)], pa.binary())], names=["packed"])
+        value = pa.RecordBatch.from_pylist([row.asDict()])
         (batch,) = batches_of(iter([value]))
         pq.write_table(pa.Table.from_batches([batch]), target / f"{number:05}.parquet")
 

@@ -184,7 +184,7 @@ def read_listing(
             pages = ([listed_row(listed) for listed in page] for page in listing.pages(part))
         return (batch_of(page, LISTED_SCHEMA) for page in pages)
 
-    return read_once(session, work, LISTED_SCHEMA, read, settings=settings, tasks=len(work))
+    return read_once(session, work, LISTED_SCHEMA, read, settings=settings)
 
 
 def read_segments(session: SparkSession, app: App, ranges: int, *, settings: TaskSettings) -> DataFrame:
@@ -199,7 +199,7 @@ def read_segments(session: SparkSession, app: App, ranges: int, *, settings: Tas
         return (batch_of(page, SEGMENTS_SCHEMA) for page in pages)
 
     work = app.adapters.stores.audited_metadata.split(ranges)
-    return read_once(session, work, SEGMENTS_SCHEMA, read, settings=settings, tasks=max(1, len(work)))
+    return read_once(session, work, SEGMENTS_SCHEMA, read, settings=settings)
 
 
 def manifests_of_the_store(settings: TaskSettings) -> OpenManifests:

@@ -10,7 +10,7 @@ two. If both are lost, the job fails, and has to begin anew.
 """
 
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -26,8 +26,8 @@ from spark_jobs.task_settings import TaskSettings
 
 WorkT = TypeVar("WorkT")
 
-PACKED: Final = "packed binary, rows bigint"
-"""Many rows as one value (Arrow's stream format), and their number."""
+PACKED: Final = "packed binary, apart binary, rows bigint"
+"""Many rows: their columns as one or two values (Arrow's stream format), and their number."""
 
 SESSION_CONF: Final[Mapping[str, str]] = {
     # Else the JVM holds the last hundred values that it wrote to a disk, or read from there.
@@ -39,7 +39,8 @@ SESSION_CONF: Final[Mapping[str, str]] = {
 }
 """What a session of a job needs so that memory does not grow with the number of values."""
 
-_PACKED_SCHEMA: Final = pa.schema([("packed", pa.binary()), ("rows", pa.int64())])
+_VALUES: Final = ("packed", "apart")
+_PACKED_SCHEMA: Final = pa.schema([*((name, pa.binary()) for name in _VALUES), ("rows", pa.int64())])
 _GROUP_ROWS: Final = 200_000
 _COMPRESSED: Final = pa.ipc.IpcWriteOptions(compression="lz4")
 
@@ -51,17 +52,17 @@ def read_once(
     read: Callable[[App, WorkT], Batches],
     *,
     settings: TaskSettings,
-    tasks: int | None = None,
+    apart: Collection[str] = (),
 ) -> DataFrame:
     """Read all pieces of `work` in tasks; return the rows as `PACKED`, which are kept until the session ends.
 
     Args:
         session: the session whose tasks read.
-        work: what `read` is called with, once for each piece; can be pickled.
+        work: what `read` is called with, in a task for each piece; can be pickled.
         schema: columns of the rows. A text that repeats is a dictionary: it is grouped in half the time.
         read: yields batches, whose columns have these names; it must be picklable.
         settings: with which a task opens the library.
-        tasks: number of tasks that share the work; None: one for each core.
+        apart: columns in the second value: a step that does not need them selects `packed` alone.
 
     Raises:
         TaskStoppedError: a task stopped with an error of the library.
@@ -73,9 +74,9 @@ def read_once(
             return
         with ParentWatch(), settings.open_app() as app:
             for number in mine:
-                yield from packed_batches(read(app, work[number]), schema)
+                yield from packed_batches(read(app, work[number]), schema, apart)
 
-    numbers = session.range(0, len(work), 1, numPartitions=tasks)
+    numbers = session.range(0, len(work), 1, numPartitions=max(1, len(work)))
     return kept_without_errors(numbers.mapInArrow(telling(pack, _PACKED_SCHEMA), PACKED + ERROR_COLUMNS))
 
 
@@ -111,7 +112,7 @@ def unpacked(
     """Return the rows of `packed` as rows of Spark.
 
     Args:
-        packed: rows as `PACKED`.
+        packed: rows as `PACKED`, or its columns with the wanted ones.
         columns: names and types of Spark; all of them are columns of the packed rows.
         wanted: selects rows of a batch, in a task.
     """
@@ -126,34 +127,45 @@ def unpacked(
             ]
             yield pa.RecordBatch.from_arrays(plain, names=names)
 
-    return packed.select("packed").mapInArrow(unpack, columns)
+    return packed.mapInArrow(unpack, columns)
 
 
 def batches_of(values: Batches, names: Sequence[str] | None = None) -> Batches:
     """Yield the rows of packed `values`, in a task or on the driver; only the columns `names`, in the packed order."""
     for value in values:
-        for packed in value.column("packed"):
-            buffer = pa.BufferReader(packed.as_buffer())
-            fields = None
-            if names is not None:
-                schema = pa.ipc.read_schema(buffer)
-                fields = sorted(schema.get_field_index(name) for name in names)
-                buffer.seek(0)
-            options = pa.ipc.IpcReadOptions(included_fields=fields, use_threads=False)
-            with pa.ipc.open_stream(buffer, options=options) as stream:
-                yield from stream
+        held = [value.column(name).drop_null() for name in _VALUES if name in value.schema.names]
+        for packed in zip(*(column for column in held if len(column)), strict=True):
+            parts = [_part(pa.BufferReader(each.as_buffer()), names) for each in packed]
+            columns = {name: part.column(name) for part in parts for name in part.schema.names}
+            yield pa.RecordBatch.from_pydict(columns)
 
 
-def packed_batches(batches: Batches, schema: pa.Schema) -> Batches:
+def _part(packed: pa.BufferReader, names: Sequence[str] | None) -> pa.RecordBatch:
+    schema = pa.ipc.read_schema(packed)
+    packed.seek(0)
+    fields = [place for place, name in enumerate(schema.names) if names is None or name in names]
+    # An empty list would stand for all columns.
+    options = pa.ipc.IpcReadOptions(included_fields=fields or [0], use_threads=False)
+    with pa.ipc.open_stream(packed, options=options) as stream:
+        return stream.read_next_batch().select([schema.names[place] for place in fields])
+
+
+def packed_batches(batches: Batches, schema: pa.Schema, apart: Collection[str] = ()) -> Batches:
     """Pack batches to `PACKED`, some 200,000 rows in each value; no value is without a row."""
+    parts = [[field for field in schema if (field.name in apart) == is_apart] for is_apart in (False, True)]
     for group in _groups(batches):
         table = pa.Table.from_batches(group).combine_chunks()
-        columns = [_column(table.column(field.name).combine_chunks(), field) for field in schema]
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, schema, options=_COMPRESSED) as stream:
-            stream.write_batch(pa.RecordBatch.from_arrays(columns, schema=schema))
-        packed = pa.array([sink.getvalue().to_pybytes()], pa.binary())
-        yield pa.RecordBatch.from_arrays([packed, pa.array([table.num_rows], pa.int64())], schema=_PACKED_SCHEMA)
+        values = [pa.array([_packed(table, fields) if fields else None], pa.binary()) for fields in parts]
+        yield pa.RecordBatch.from_arrays([*values, pa.array([table.num_rows], pa.int64())], schema=_PACKED_SCHEMA)
+
+
+def _packed(table: pa.Table, fields: Sequence[pa.Field]) -> bytes:
+    columns = [_column(table.column(field.name).combine_chunks(), field) for field in fields]
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, pa.schema(fields), options=_COMPRESSED) as stream:
+        stream.write_batch(pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields)))
+    packed: bytes = sink.getvalue().to_pybytes()
+    return packed
 
 
 def _column(column: pa.Array, field: pa.Field) -> pa.Array:
@@ -192,8 +204,7 @@ def store(rows: DataFrame, schema: pa.Schema, target: Path) -> None:
     begun.mkdir(parents=True)
     with pq.ParquetWriter(begun / "rows.parquet", schema, compression="zstd") as writer:
         for row in rows.mapInArrow(pack, PACKED).toLocalIterator():
-            value = pa.RecordBatch.from_arrays([pa.array([bytes(row.packed)], pa.binary())], names=["packed"])
-            for batch in batches_of(iter([value])):
+            for batch in batches_of(iter([pa.RecordBatch.from_pylist([row.asDict()], _PACKED_SCHEMA)])):
                 writer.write_batch(batch)
     _remove(target)
     begun.rename(target)

@@ -266,7 +266,7 @@ def overlaps_document(segments: DataFrame, sizes: DataFrame, names: Mapping[Uuid
     suspected = [(row.topic_id, row.partition) for row in not_contiguous(sizes).toLocalIterator()]
     if not suspected:
         return []
-    found = overlaps(unpacked(segments, FINISHED_SPANS, finished_of(suspected)))
+    found = overlaps(unpacked(segments.select("packed"), FINISHED_SPANS, finished_of(suspected)))
     in_order = named(found, names).orderBy("topic", "topic_id", "partition")
     return [{**labels(_partition_of(row, names)), "bytes": int(row.bytes)} for row in in_order.toLocalIterator()]
 

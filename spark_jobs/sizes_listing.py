@@ -74,7 +74,7 @@ def read_listing(session: SparkSession, parts: Sequence[Any], *, settings: TaskS
             found = (_listed(app.adapters.storage, listed) for listed in page if listed.is_current)
             yield pa.RecordBatch.from_pylist([row for row in found if row is not None], schema=_OBJECTS)
 
-    return read_once(session, parts, _OBJECTS, read, settings=settings, tasks=max(1, len(parts)))
+    return read_once(session, parts, _OBJECTS, read, settings=settings)
 
 
 def stored_segments(listing: DataFrame, required: Collection[ObjectKind]) -> DataFrame:

@@ -146,9 +146,12 @@ def remote_log_sizes(partial_sizes: DataFrame) -> DataFrame:
             functions.sum("segments").alias("segments"),
             functions.min("first_offset").alias("first_offset"),
             functions.max("last_offset").alias("last_offset"),
-            functions.sum(functions.col("offsets").cast("decimal(28,0)")).alias("offsets"),
+            # As two numbers that cannot overflow: to add up decimals takes several times as long.
+            functions.sum(functions.expr("offsets DIV 4294967296")).alias("high"),
+            functions.sum(functions.expr("offsets % 4294967296")).alias("low"),
             functions.sum("marks").alias("marks"),
         )
+        .withColumn("offsets", functions.expr("CAST(high AS decimal(20,0)) * 4294967296 + low").cast("decimal(38,0)"))
         .withColumn("state", _state_name())
         .select("topic_id", "partition", "state", "leader_epoch", *_MEASURES)
     )
@@ -205,8 +208,11 @@ ROWS: Final = pa.schema(
     for field in _ROW.append(pa.field("leader_epochs", pa.string()))
 )
 """The columns of `SEGMENTS` as they are packed."""
+_APART: Final = ("epoch_starts", "segment_id")
 _ADDED_UP_TOGETHER: Final = 5
-"""Values whose sums are added up once more: more of them give fewer sums to Spark."""
+"""Values whose sums are added up once more."""
+_MOST_SUMS: Final = 200_000
+"""A task gives Spark its sums when it has more of them, and at its end."""
 _SUMMED: Final = (*_KEYS, "size_bytes", "start_offset", "end_offset")
 
 
@@ -220,7 +226,8 @@ def read_segments(session: SparkSession, app: App, *, ranges: int, settings: Tas
     def read(reader: App, key_range: KeyRange) -> Batches:
         return map(batch_of, reader.adapters.stores.remote_log_sizes.export(key_range))
 
-    return read_once(session, app.adapters.stores.remote_log_sizes.split(ranges), ROWS, read, settings=settings)
+    key_ranges = app.adapters.stores.remote_log_sizes.split(ranges)
+    return read_once(session, key_ranges, ROWS, read, settings=settings, apart=_APART)
 
 
 def batch_of(page: Sequence[SizeRow]) -> pa.RecordBatch:
@@ -249,10 +256,17 @@ def partial_sizes(packed: DataFrame) -> DataFrame:
 
     def add_up(values: Batches) -> Batches:
         rows = batches_of(values, _SUMMED)
+        total = _PARTIAL.empty_table()
         while sums := [added_up(pa.Table.from_batches([batch])) for batch in islice(rows, _ADDED_UP_TOGETHER)]:
-            yield from _summed(pa.concat_tables(sums)).to_batches()
+            total = _summed(pa.concat_tables([total, *sums]))
+            if total.num_rows > _MOST_SUMS:
+                yield from total.to_batches()
+                total = _PARTIAL.empty_table()
+        yield from total.to_batches()
 
-    return packed.select("packed").mapInArrow(add_up, PARTIAL_SIZES)
+    # Few tasks give few sums: one for each core.
+    cores = packed.sparkSession.sparkContext.defaultParallelism
+    return packed.select("packed").coalesce(cores).mapInArrow(add_up, PARTIAL_SIZES)
 
 
 _FINISHED: Final = int(RemoteLogSegmentState.COPY_SEGMENT_FINISHED)

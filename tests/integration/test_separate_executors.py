@@ -101,7 +101,7 @@ def read(app, number):
     yield pa.record_batch({"number": [number], "executor": [ancestors()[1]]})
 
 schema = pa.schema([("number", pa.int64()), ("executor", pa.int64())])
-packed = read_once(session, list(range(8)), schema, read, settings=TaskSettings.of_driver(config), tasks=8)
+packed = read_once(session, list(range(8)), schema, read, settings=TaskSettings.of_driver(config))
 before = unpacked(packed, "number bigint, executor bigint").collect()
 config.unlink()
 executors = sorted({row.executor for row in before})

@@ -87,12 +87,12 @@ def size_row(segment: Segment) -> SizeRow:
 
 def packed_rows(spark: SparkSession, rows: Sequence[SizeRow]) -> DataFrame:
     """Three values, among which the rows of each partition are spread; each was read in pages of seven rows."""
-    values: list[tuple[bytes, int]] = []
+    values: list[tuple[Any, ...]] = []
     for number in range(3):
         mine = rows[number::3]
         pages = (batch_of(mine[at : at + 7]) for at in range(0, len(mine), 7))
-        for value in packed_batches(pages, ROWS):
-            values += zip(*(value.column(name).to_pylist() for name in ("packed", "rows")), strict=True)
+        for value in packed_batches(pages, ROWS, apart=("segment_id",)):
+            values += [tuple(column[0].as_py() for column in value.columns)]
     return spark.createDataFrame(values, PACKED)
 
 
@@ -118,7 +118,7 @@ def found_overlaps(spark: SparkSession, rows: Sequence[SizeRow]) -> dict[tuple[s
     """As a run finds them: only segments of partitions that are not contiguous are sorted."""
     packed = packed_rows(spark, rows)
     suspected = [tuple(row) for row in not_contiguous(remote_log_sizes(partial_sizes(packed))).collect()]
-    found = overlaps(unpacked(packed, FINISHED_SPANS, finished_of(suspected))).collect()
+    found = overlaps(unpacked(packed.select("packed"), FINISHED_SPANS, finished_of(suspected))).collect()
     by_partition = {(row.topic_id, row.partition): int(row.bytes) for row in found}
     assert len(by_partition) == len(found)
     return by_partition

@@ -142,7 +142,6 @@ def connect_server(scratch: Path) -> Iterator[tuple[str, float]]:
         "spark.log.level": "ERROR",
         "spark.speculation": "false",
         "spark.task.maxFailures": "1",
-        "spark.log.level": "WARN",
         "spark.ui.enabled": "false",
     }
     command = [

@@ -203,7 +203,7 @@ def audit(
     properties_of_listing, began_at_ms = listing.properties(), app.adapters.stores.audited_metadata.now_ms()
     moment = app.audit.moment(properties_of_listing, began_at_ms)
     parts = listing.parts(options.parts)
-    settings = TaskSettings.of_driver(options.config)
+    settings = TaskSettings.of_app(app)
     listed = write_listing(session, parts, options.inventory, options.output / "listing", settings=settings)
     objects, object_bytes, has_marker = totals_of(listed)
     require_marker(has_marker)

@@ -212,7 +212,7 @@ def recount(
         app,
         options.output / "segments",
         ranges=options.ranges,
-        settings=TaskSettings.of_driver(options.config),
+        settings=TaskSettings.of_app(app),
     )
     names = app.adapters.stores.remote_log_sizes.topic_names()
     target = options.output / "sizes"
@@ -266,9 +266,7 @@ def list_store(session: SparkSession, app: App, options: argparse.Namespace) -> 
         RemoteStorageError: the store cannot be read.
     """
     parts = app.adapters.object_listing.parts(options.ranges)
-    files = sizes_listing.write_listing(
-        session, parts, options.output / "listing", settings=TaskSettings.of_driver(options.config)
-    )
+    files = sizes_listing.write_listing(session, parts, options.output / "listing", settings=TaskSettings.of_app(app))
     return read_files(session, files, sizes_listing.OBJECTS)
 
 
@@ -289,9 +287,7 @@ def compare_with_store(
     stored = sizes_listing.stored_segments(listing, app.adapters.storage.required_kinds)
     compared = sizes_listing.beside_rows(stored, segments)
     with_manifests = options.from_storage == MANIFESTS
-    suspects = sizes_listing.suspects(
-        compared, names, TaskSettings.of_driver(options.config), with_manifests=with_manifests
-    )
+    suspects = sizes_listing.suspects(compared, names, TaskSettings.of_app(app), with_manifests=with_manifests)
     most = sizes_listing.MOST_SUSPECTS
     found = suspects.limit(most + 1).collect()
     require_no_error(found)

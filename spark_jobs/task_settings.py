@@ -52,6 +52,13 @@ class TaskSettings:
             return cls(to_environment(load_settings(config)))
         return cls({name: text for name, text in os.environ.items() if name.startswith(_PREFIX) or name in _HOMES})
 
+    @classmethod
+    def of_app(cls, app: "App") -> Self:
+        """Return the settings with which the driver has opened the library."""
+        from include.tiering.settings import to_environment
+
+        return cls(to_environment(app.settings))
+
     def open_app(self) -> "AbstractContextManager[App]":
         """Open the library with these settings; it is closed when the context ends. Raises TieringError."""
         from include.tiering.app import open_app

@@ -227,7 +227,7 @@ def audit(
     properties_of_listing, began_at_ms = listing.properties(), app.adapters.stores.audited_metadata.now_ms()
     moment = app.audit.moment(properties_of_listing, began_at_ms)
     parts = listing.parts(options.parts)
-    settings = TaskSettings.of_driver(options.config)
+    settings = TaskSettings.of_app(app)
     listing_rows = read_listing(session, parts, options.inventory, settings=settings)
     objects, object_bytes, has_marker = totals_of(listing_rows)
     require_marker(has_marker)

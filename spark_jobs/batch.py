@@ -26,7 +26,7 @@ from include.tiering.clock import SystemClock
 from include.tiering.errors import SettingError, TieringError
 from spark_jobs.cluster_share import prepare
 from spark_jobs.shared import ParentWatch, failed_outcome, refusal
-from spark_jobs.task_settings import ReadConf, TaskSettings
+from spark_jobs.task_settings import ReadConf, TaskSettings, require_silent_server
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -112,13 +112,14 @@ def run_once(spark: Spark, task: Task) -> Mapping[str, Any]:
     """Run the task as one Spark job with one partition; return its outcome.
 
     Raises:
-        SettingError: Spark may run the task more than once.
+        SettingError: Spark may run the task more than once, or a Spark Connect server may log what it is sent.
     """
     if isinstance(spark, SparkContext):
         require_single_attempt(dict(spark.getConf().getAll()).get)
         (outcome,) = spark.parallelize([None], numSlices=1).map(lambda _: task()).collect()
     else:
         require_single_attempt(spark.conf.get)
+        require_silent_server(spark.conf.get)
         frame = spark.range(0, 1, 1, numPartitions=1)
         ((outcome,),) = frame.mapInArrow(_in_arrow(task), "outcome string").collect()
     return dict(json.loads(outcome))

@@ -220,7 +220,7 @@ def recount(
     # A copy writes its row before its first object: what is listed before the rows are read is of no running copy.
     listing = list_store(session, app, options) if options.from_storage else None
     began = time.monotonic()
-    segments = read_segments(session, app, ranges=options.ranges, settings=TaskSettings.of_driver(options.config))
+    segments = read_segments(session, app, ranges=options.ranges, settings=TaskSettings.of_app(app))
     names = app.adapters.stores.remote_log_sizes.topic_names()
     target = options.output / "sizes"
     sizes = kept(remote_log_sizes(partial_sizes(segments)))
@@ -287,7 +287,7 @@ def list_store(session: SparkSession, app: App, options: argparse.Namespace) -> 
         RemoteStorageError: the store cannot be read.
     """
     parts = app.adapters.object_listing.parts(options.ranges)
-    return sizes_listing.read_listing(session, parts, settings=TaskSettings.of_driver(options.config))
+    return sizes_listing.read_listing(session, parts, settings=TaskSettings.of_app(app))
 
 
 def compare_with_store(
@@ -311,9 +311,7 @@ def compare_with_store(
     stored = sizes_listing.stored_segments(objects, app.adapters.storage.required_kinds).persist(StorageLevel.DISK_ONLY)
     compared = sizes_listing.beside_rows(stored, unpacked(segments, SEGMENTS))
     with_manifests = options.from_storage == MANIFESTS
-    suspects = sizes_listing.suspects(
-        compared, names, TaskSettings.of_driver(options.config), with_manifests=with_manifests
-    )
+    suspects = sizes_listing.suspects(compared, names, TaskSettings.of_app(app), with_manifests=with_manifests)
     most = sizes_listing.MOST_SUSPECTS
     found = suspects.limit(most + 1).collect()
     require_no_error(found)

@@ -7,7 +7,8 @@ passes the settings to the library, and never puts them into the environment of 
 tasks of others. So all tasks of a job use the settings of its driver, whatever their own host has.
 
 Spark encrypts what it sends between hosts only if `spark.authenticate` and `spark.network.crypto.enabled` are on, and
-what it may write to a disk only with `spark.io.encryption.enabled`.
+what it may write to a disk only with `spark.io.encryption.enabled`. A Spark Connect server is another matter: at the
+log level INFO it writes whole requests to its log, with the functions in them (`require_silent_server`).
 """
 
 import os
@@ -15,6 +16,8 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
+
+from include.tiering.errors import SettingError
 
 if TYPE_CHECKING:
     from include.tiering.app import App
@@ -49,6 +52,13 @@ class TaskSettings:
             return cls(to_environment(load_settings(config)))
         return cls({name: text for name, text in os.environ.items() if name.startswith(_PREFIX) or name in _HOMES})
 
+    @classmethod
+    def of_app(cls, app: "App") -> Self:
+        """Return the settings with which the driver has opened the library."""
+        from include.tiering.settings import to_environment
+
+        return cls(to_environment(app.settings))
+
     def open_app(self) -> "AbstractContextManager[App]":
         """Open the library with these settings; it is closed when the context ends. Raises TieringError."""
         from include.tiering.app import open_app
@@ -62,6 +72,23 @@ class TaskSettings:
 
 ReadConf = Callable[[str, str | None], str | None]
 """Returns the value of a key of Spark's configuration; without a value, the second argument."""
+
+
+_SILENT: Final = frozenset({"WARN", "ERROR", "FATAL", "OFF"})
+
+
+def require_silent_server(conf: ReadConf) -> None:
+    """Check that a Spark Connect server does not log what it is sent. `conf` reads the configuration of its session.
+
+    Raises:
+        SettingError: its `spark.log.level` is not set, or is one at which it logs requests.
+    """
+    level = conf("spark.log.level", None)
+    if str(level).upper() not in _SILENT:
+        raise SettingError(
+            f"spark.log.level of the Spark Connect server is {level or 'not set'}: at INFO it writes requests to its"
+            " log, and with them the settings of this job; start the server with spark.log.level=WARN"
+        )
 
 
 def unencrypted_words(conf: ReadConf) -> str | None:

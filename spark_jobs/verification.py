@@ -90,7 +90,7 @@ def verify(session: SparkSession, app: App, options: argparse.Namespace) -> dict
         # Of a part of the plan the bytes are known only about, which is enough for the progress that people see.
         slot.heartbeat.add_planned(planned_bytes // parts)
         slot.heartbeat.add_done(done_bytes // parts)
-        settings = TaskSettings.of_driver(options.config)
+        settings = TaskSettings.of_app(app)
         report = app.verification.run_planned(
             run_id,
             measure_all=measured_by_tasks(session, tasks=options.tasks, settings=settings),

@@ -20,8 +20,10 @@ from typing import Any, Final
 import pyspark
 
 from local.java import java_environment
+from local.ports import free_port
 from tests.doubles.leftovers import MARK
 from tests.doubles.patience import eventually
+from tests.doubles.s3_server import await_listener
 from tests.doubles.spark import FAST_START
 
 SPARK_HOME: Final = Path(pyspark.__file__).parent
@@ -64,14 +66,16 @@ class SparkCluster:
     @contextmanager
     def connect_server(self, cores: int) -> Iterator[str]:
         """Start a Connect server with this many cores; yield the URL for SPARK_REMOTE."""
+        port = free_port()
         options = {
             "spark.cores.max": cores,
             "spark.executor.cores": 1,
             "spark.executor.memory": "512m",
             "spark.task.maxFailures": 1,
             "spark.app.name": "connect",
+            "spark.log.level": "WARN",
             "spark.connect.grpc.binding.address": "127.0.0.1",
-            "spark.connect.grpc.binding.port": 0,
+            "spark.connect.grpc.binding.port": port,
             "spark.driver.host": "127.0.0.1",
         }
         command = [
@@ -80,8 +84,8 @@ class SparkCluster:
             *(part for key, value in options.items() for part in ("--conf", f"{key}={value}")),
             "spark-internal",
         ]
-        with _process(command, self.directory, "connect") as (_, log):
-            port = _found(log, r"Spark Connect server started at: .*:(\d+)")
+        with _process(command, self.directory, "connect") as (process, log):
+            await_listener(port, process, log)
             yield f"sc://127.0.0.1:{port}"
 
 

@@ -74,6 +74,7 @@ def test_a_batch_copies_its_run_over_spark_connect(tmp_path: Path, config: Path)
     """SPARK_REMOTE=local[1] brings a Connect server up beside its client."""
     (tmp_path / "spark-defaults.conf").write_text(
         "spark.task.maxFailures 1\n"
+        "spark.log.level WARN\n"
         "spark.ui.enabled false\n"
         "spark.driver.memory 512m\n"
         "spark.driver.host 127.0.0.1\n"

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from include.tiering.errors import SettingError
-from spark_jobs.task_settings import TaskSettings, unencrypted_words
+from spark_jobs.task_settings import TaskSettings, require_silent_server, unencrypted_words
 
 SECRET = "planted-s3cret"
 
@@ -83,3 +83,10 @@ def test_a_job_says_what_is_sent_in_clear_text() -> None:
     words = unencrypted_words({**cluster, **ENCRYPTED, "spark.network.crypto.enabled": "false"}.get)
     assert words is not None
     assert "spark.network.crypto.enabled is not true" in words
+
+
+@pytest.mark.parametrize("conf", [{}, {"spark.log.level": "INFO"}, {"spark.log.level": "debug"}])
+def test_nothing_is_sent_to_a_server_that_logs_requests(conf: dict[str, str]) -> None:
+    with pytest.raises(SettingError, match=r"start the server with spark\.log\.level=WARN"):
+        require_silent_server(conf.get)
+    require_silent_server({"spark.log.level": "WARN"}.get)

@@ -100,7 +100,7 @@ def kept(rows: DataFrame) -> DataFrame:
 
 
 def _checkpoint(rows: DataFrame) -> DataFrame:
-    master = rows.sparkSession.sparkContext.master
+    master = rows.sparkSession.sparkContext.master or ""
     is_local = master == "local" or master.startswith("local[")
     level = StorageLevel.DISK_ONLY if is_local else StorageLevel.DISK_ONLY_2
     return rows.localCheckpoint(eager=False, storageLevel=level)

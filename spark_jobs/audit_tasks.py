@@ -18,13 +18,12 @@ from typing import Any, Final
 
 from pyspark.sql import Column, DataFrame, SparkSession, functions
 
-from include.tiering.app import App, open_app
+from include.tiering.app import App
 from include.tiering.audit.compare import classify_same_range, classify_segment, classify_uploads
 from include.tiering.audit.finding import AuditContext, AuditOutcome, FindingKind, ManifestReader
 from include.tiering.audit.rules import classify_by_key
 from include.tiering.model.segments import RemoteLogSegmentState
 from include.tiering.segments.sizes_contract import KeyRange
-from include.tiering.settings import load_settings
 from spark_jobs.audit_frames import (
     FACTS,
     FINDINGS,
@@ -46,6 +45,7 @@ from spark_jobs.audit_frames import (
 from spark_jobs.shared import Batches, ParentWatch
 from spark_jobs.task_errors import ERROR_COLUMNS, telling, without_errors
 from spark_jobs.task_files import read_files, write_files
+from spark_jobs.task_settings import TaskSettings
 
 OpenManifests = Callable[[], AbstractContextManager[ManifestReader]]
 """Opens a task's reader of manifests. Must be picklable, as Spark sends it to the tasks."""
@@ -170,7 +170,7 @@ _UPLOADS: Final = None
 
 
 def write_listing(
-    session: SparkSession, parts: Sequence[Any], inventory: str | None, target: Path, *, config: Path | None
+    session: SparkSession, parts: Sequence[Any], inventory: str | None, target: Path, *, settings: TaskSettings
 ) -> DataFrame:
     """Write all parts of the listing and open uploads as `LISTED`, and return what was written.
 
@@ -188,11 +188,11 @@ def write_listing(
             pages = ([listed_row(listed) for listed in page] for page in listing.pages(part))
         return (batch_of(page, LISTED_SCHEMA) for page in pages)
 
-    files = write_files(session, work, target, LISTED_SCHEMA, read, config=config, tasks=len(work))
+    files = write_files(session, work, target, LISTED_SCHEMA, read, settings=settings, tasks=len(work))
     return read_files(session, files, LISTED)
 
 
-def write_segments(session: SparkSession, app: App, ranges: int, target: Path, *, config: Path | None) -> DataFrame:
+def write_segments(session: SparkSession, app: App, ranges: int, target: Path, *, settings: TaskSettings) -> DataFrame:
     """Write every segment in the metadata, tombstones included, as `FACTS`, and return what was written.
 
     Raises:
@@ -205,11 +205,11 @@ def write_segments(session: SparkSession, app: App, ranges: int, target: Path, *
         return (batch_of(page, SEGMENTS_SCHEMA) for page in pages)
 
     work = app.adapters.stores.audited_metadata.split(ranges)
-    files = write_files(session, work, target, SEGMENTS_SCHEMA, read, config=config, tasks=max(1, len(work)))
+    files = write_files(session, work, target, SEGMENTS_SCHEMA, read, settings=settings, tasks=max(1, len(work)))
     return read_files(session, files, FACTS)
 
 
-def manifests_of_the_store(config: Path | None) -> OpenManifests:
+def manifests_of_the_store(settings: TaskSettings) -> OpenManifests:
     """Return an opener of manifests in the store. A task that reads no manifest does not open the library."""
 
     @contextmanager
@@ -219,7 +219,7 @@ def manifests_of_the_store(config: Path | None) -> OpenManifests:
 
             def read(key: str) -> bytes | None:
                 if not found:
-                    found.append(stack.enter_context(open_app(load_settings(config))))
+                    found.append(stack.enter_context(settings.open_app()))
                 return found[0].adapters.orphans.manifest(key)
 
             yield read

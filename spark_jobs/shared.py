@@ -221,9 +221,12 @@ def run_in_session(name: str, job: "Callable[[SparkSession], dict[str, Any]]") -
     """Run the job in a session, which is stopped afterwards; return its outcome. If a parent dies, the process ends."""
     from pyspark.sql import SparkSession
 
+    from spark_jobs.cluster_share import prepare
+
     with ParentWatch():
         session = SparkSession.builder.appName(name).getOrCreate()
         try:
+            prepare(session.sparkContext)
             return job(session)
         finally:
             session.stop()

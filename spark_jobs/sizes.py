@@ -33,7 +33,7 @@ from typing import Any, Final
 
 from pyspark.sql import DataFrame, Row, SparkSession, functions
 
-from include.tiering.app import App, open_app
+from include.tiering.app import App
 from include.tiering.app.adapters import great_expectations
 from include.tiering.cli.exit_codes import ExitCode
 from include.tiering.clock import SystemClock
@@ -41,7 +41,6 @@ from include.tiering.model.segments import RemoteLogSegmentId, RemoteLogSegmentS
 from include.tiering.model.sizes import EpochSize, PartitionStates, StateSize
 from include.tiering.presentation import labels
 from include.tiering.segments.stored_copies import Suspicion
-from include.tiering.settings import load_settings
 from include.tiering.sizes.compare import SizeComparison, StoredDifference, compare_sizes, settle_stored
 from include.tiering.sizes.report import breaks_critical_rule
 from include.tiering.verification.quality_run import read_results
@@ -53,6 +52,7 @@ from spark_jobs.sizes_history import append_run
 from spark_jobs.sizes_rows import SEGMENTS, overlaps, partial_sizes, remote_log_sizes, write_segments
 from spark_jobs.task_errors import require_no_error
 from spark_jobs.task_files import read_files
+from spark_jobs.task_settings import TaskSettings
 
 Document = dict[str, Any]
 _FINISHED = RemoteLogSegmentState.COPY_SEGMENT_FINISHED
@@ -185,7 +185,7 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
         "--ranges", type=at_least_one, default=READ_RANGES, help="ranges of segments, and parts of the listing"
     )
     parser.add_argument("--from-storage", choices=(LISTING, MANIFESTS), help="compare the rows with the store as well")
-    parser.add_argument("--config", type=Path, help="settings file (TOML), readable where the tasks run")
+    parser.add_argument("--config", type=Path, help="settings file (TOML)")
     add_pool_arguments(parser)
     return parser.parse_args(arguments)
 
@@ -207,7 +207,13 @@ def recount(
     # A copy writes its row before its first object: what is listed before the rows are read is of no running copy.
     listing = list_store(session, app, options) if options.from_storage else None
     began = time.monotonic()
-    files = write_segments(session, app, options.output / "segments", ranges=options.ranges, config=options.config)
+    files = write_segments(
+        session,
+        app,
+        options.output / "segments",
+        ranges=options.ranges,
+        settings=TaskSettings.of_driver(options.config),
+    )
     names = app.adapters.stores.remote_log_sizes.topic_names()
     target = options.output / "sizes"
     sizes = named(remote_log_sizes(partial_sizes(session, files)), names)
@@ -260,7 +266,9 @@ def list_store(session: SparkSession, app: App, options: argparse.Namespace) -> 
         RemoteStorageError: the store cannot be read.
     """
     parts = app.adapters.object_listing.parts(options.ranges)
-    files = sizes_listing.write_listing(session, parts, options.output / "listing", config=options.config)
+    files = sizes_listing.write_listing(
+        session, parts, options.output / "listing", settings=TaskSettings.of_driver(options.config)
+    )
     return read_files(session, files, sizes_listing.OBJECTS)
 
 
@@ -281,7 +289,9 @@ def compare_with_store(
     stored = sizes_listing.stored_segments(listing, app.adapters.storage.required_kinds)
     compared = sizes_listing.beside_rows(stored, segments)
     with_manifests = options.from_storage == MANIFESTS
-    suspects = sizes_listing.suspects(compared, names, options.config, with_manifests=with_manifests)
+    suspects = sizes_listing.suspects(
+        compared, names, TaskSettings.of_driver(options.config), with_manifests=with_manifests
+    )
     most = sizes_listing.MOST_SUSPECTS
     found = suspects.limit(most + 1).collect()
     require_no_error(found)
@@ -309,7 +319,7 @@ def attempt(session: SparkSession, options: argparse.Namespace) -> dict[str, Any
     """Recount and store the summary; a wrong setting, a lost task or an unwritable output become an outcome, too."""
     try:
         options.output.mkdir(parents=True, exist_ok=True)
-        with open_app(load_settings(options.config)) as app:
+        with TaskSettings.of_driver(options.config).open_app() as app:
             batch_id = options.batch_id or "sizes"
             with PoolSlot(app, batch_id, batch_id, options.pool, leaves=os._exit) as slot:
                 summary = recount(session, app, options, slot.keep)

@@ -25,6 +25,7 @@ from include.tiering.model.segments import RemoteLogSegmentState
 from include.tiering.segments.sizes_contract import KeyRange, SizeRow
 from spark_jobs.shared import Batches, ParentWatch
 from spark_jobs.task_files import write_files
+from spark_jobs.task_settings import TaskSettings
 
 PARTIAL_SIZES: Final = (
     "topic_id string, partition int, state int, leader_epochs string, size_bytes bigint, segments bigint,"
@@ -141,7 +142,7 @@ _SUMMED: Final = (*_KEYS, "size_bytes", "start_offset", "end_offset")
 _REPEATED: Final = ("topic_id", "leader_epochs")
 
 
-def write_segments(session: SparkSession, app: App, target: Path, *, ranges: int, config: Path | None) -> list[Path]:
+def write_segments(session: SparkSession, app: App, target: Path, *, ranges: int, settings: TaskSettings) -> list[Path]:
     """Write all segments that are not tombstones to files with the columns of `SEGMENTS`; return the files.
 
     Raises:
@@ -153,7 +154,7 @@ def write_segments(session: SparkSession, app: App, target: Path, *, ranges: int
         return map(batch_of, reader.adapters.stores.remote_log_sizes.export(key_range))
 
     key_ranges = app.adapters.stores.remote_log_sizes.split(ranges)
-    return write_files(session, key_ranges, target, _ROWS, read, config=config)
+    return write_files(session, key_ranges, target, _ROWS, read, settings=settings)
 
 
 def batch_of(page: Sequence[SizeRow]) -> pa.RecordBatch:

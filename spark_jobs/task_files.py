@@ -19,11 +19,11 @@ import pyarrow.parquet as pq
 from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
 
-from include.tiering.app import App, open_app
+from include.tiering.app import App
 from include.tiering.cli.exit_codes import ExitCode
-from include.tiering.settings import load_settings
 from spark_jobs.shared import Batches, ParentWatch, TaskStoppedError
 from spark_jobs.task_errors import ERROR_COLUMNS, require_no_error, telling
+from spark_jobs.task_settings import TaskSettings
 
 WorkT = TypeVar("WorkT")
 
@@ -40,7 +40,7 @@ def write_files(
     schema: pa.Schema,
     read: Callable[[App, WorkT], Batches],
     *,
-    config: Path | None,
+    settings: TaskSettings,
     tasks: int | None = None,
 ) -> list[Path]:
     """Replace the directory `target` by one Parquet file for each piece of `work` that has rows; return the files.
@@ -51,7 +51,7 @@ def write_files(
         target: the directory, which executors must see.
         schema: columns of the batches.
         read: yields batches; it must be picklable.
-        config: the settings file with which a task opens the library; None: the environment.
+        settings: with which a task opens the library.
         tasks: number of tasks that share the work; None: one for each core.
 
     Raises:
@@ -67,7 +67,7 @@ def write_files(
         mine = [number for batch in numbers for number in batch.column("id").to_pylist()]
         if not mine:
             return
-        with ParentWatch(), open_app(load_settings(config)) as app:
+        with ParentWatch(), settings.open_app() as app:
             for number in mine:
                 file = target / f"{number:05}-{job}-{_attempt()}.parquet"
                 if _write(file, schema, read(app, work[number])):

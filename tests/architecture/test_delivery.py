@@ -83,12 +83,12 @@ def test_what_settings_name_is_mounted() -> None:
 
 
 def test_spark_workers_see_nothing_of_airflow() -> None:
-    """Code of jobs runs there: of the library's settings it may have what the mark names, and nothing of Airflow's."""
+    """Code of jobs runs there: it has no settings but those that travel with its tasks, and nothing of Airflow's."""
     for name in ("spark-worker-1", "spark-worker-2"):
         service = _SERVICES[name]
-        assert not [variable for variable in service["environment"] if variable.startswith("AIRFLOW")]
+        assert not [variable for variable in service["environment"] if variable.startswith(("AIRFLOW", "TIERING"))]
         assert not [volume for volume in service["volumes"] if volume.startswith("airflow")]
-        assert _secret_names(name) == {"authority", "spark_defaults", "tiering"}
+        assert _secret_names(name) == {"authority", "spark_defaults"}
 
 
 @pytest.mark.parametrize("name", sorted(_SERVICES))

@@ -18,6 +18,7 @@ from include.tiering.cli.exit_codes import ExitCode
 from include.tiering.errors import MetadataUnavailableError
 from spark_jobs.shared import Batches, TaskStoppedError
 from spark_jobs.task_files import read_files, write_files
+from spark_jobs.task_settings import TaskSettings
 from tests.doubles.archive import planned_run
 from tests.doubles.spark import NO_JAVA, ROOT, submit_environment
 
@@ -49,14 +50,16 @@ def test_each_piece_with_rows_is_a_file_and_an_earlier_run_is_gone(
     target = tmp_path / "numbers"
     target.mkdir()
     pq.write_table(pa.table({"number": [999]}), target / "00000-7.parquet")
-    files = write_files(spark, [3, 0, 2], target, _SCHEMA, numbers_up_to(), config=config)
+    files = write_files(spark, [3, 0, 2], target, _SCHEMA, numbers_up_to(), settings=TaskSettings.of_driver(config))
     assert sorted(target.iterdir()) == files
     assert [file.name[:5] for file in files] == ["00000", "00002"]
     assert sorted(row.number for row in read_files(spark, files, _COLUMNS).collect()) == [0, 0, 1, 1, 2]
 
 
 def test_without_work_there_is_no_file_and_no_row(spark: SparkSession, tmp_path: Path, config: Path) -> None:
-    files = write_files(spark, [], tmp_path / "numbers", _SCHEMA, numbers_up_to(), config=config)
+    files = write_files(
+        spark, [], tmp_path / "numbers", _SCHEMA, numbers_up_to(), settings=TaskSettings.of_driver(config)
+    )
     assert files == []
     assert read_files(spark, files, _COLUMNS).count() == 0
 
@@ -74,10 +77,10 @@ def test_an_error_of_the_library_and_a_disk_that_refuses_end_the_job_with_their_
         return batch(app, most)
 
     with pytest.raises(TaskStoppedError, match="the database does not answer") as stopped:
-        write_files(spark, [1], tmp_path / "numbers", _SCHEMA, unreachable, config=config)
+        write_files(spark, [1], tmp_path / "numbers", _SCHEMA, unreachable, settings=TaskSettings.of_driver(config))
     assert stopped.value.exit_code is ExitCode.RETRY
     with pytest.raises(TaskStoppedError, match=r"parquet cannot be written by a task of Spark: .*No such") as stopped:
-        write_files(spark, [1], target, _SCHEMA, without_its_directory, config=config)
+        write_files(spark, [1], target, _SCHEMA, without_its_directory, settings=TaskSettings.of_driver(config))
     assert stopped.value.exit_code is ExitCode.USAGE
 
 
@@ -87,6 +90,7 @@ from pathlib import Path
 import pyarrow as pa
 from pyspark.sql import SparkSession
 from spark_jobs.task_files import read_files, write_files
+from spark_jobs.task_settings import TaskSettings
 
 out, config = Path(sys.argv[1]), Path(sys.argv[2])
 schema = pa.schema([("number", pa.int64())])
@@ -101,7 +105,7 @@ def read(app, most):
         os._exit(1)
 
 session = SparkSession.builder.master("local[2,4]").config("spark.ui.enabled", "false").getOrCreate()
-files = write_files(session, [2, 3], out / "numbers", schema, read, config=config)
+files = write_files(session, [2, 3], out / "numbers", schema, read, settings=TaskSettings.of_driver(config))
 rows = read_files(session, files, "number bigint").collect()
 print(json.dumps({"numbers": sorted(row.number for row in rows), "left": len(list((out / "numbers").iterdir()))}))
 session.stop()

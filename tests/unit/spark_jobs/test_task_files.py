@@ -16,6 +16,7 @@ from include.tiering.cli.exit_codes import ExitCode
 from include.tiering.errors import MetadataUnavailableError
 from spark_jobs.shared import Batches, TaskStoppedError
 from spark_jobs.task_files import write_files
+from spark_jobs.task_settings import TaskSettings
 
 _SCHEMA: Final = pa.schema([("number", pa.int64())])
 
@@ -58,7 +59,7 @@ def written(
 ) -> list[Path]:
     config = tmp_path / "tiering.toml"
     session: Any = Session(application)
-    return write_files(session, work, tmp_path / "numbers", _SCHEMA, read, config=config)
+    return write_files(session, work, tmp_path / "numbers", _SCHEMA, read, settings=TaskSettings.of_driver(config))
 
 
 @pytest.fixture(autouse=True)

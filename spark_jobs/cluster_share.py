@@ -15,7 +15,7 @@ from include.tiering.configs.spark_cluster import (
     MASTER_URL_KEY,
     POOL_KEY,
     POOLS_KEY,
-    Cluster,
+    SparkCluster,
     cluster_shares,
     jobs_ahead,
     parse_slots,
@@ -34,7 +34,7 @@ _log = logging.getLogger(__name__)
 def prepare(
     context: "SparkContext",
     *,
-    read: Callable[[str], Cluster] = read_cluster,
+    read: Callable[[str], SparkCluster] = read_cluster,
     sleep: Callable[[float], None] = time.sleep,
 ) -> None:
     """Warn if this job's settings travel in clear text, then wait until its pool has a core left for it."""
@@ -53,7 +53,7 @@ def _wait(
     pool: str,
     slots: Mapping[str, int],
     cores: int,
-    read: Callable[[], Cluster],
+    read: Callable[[], SparkCluster],
     sleep: Callable[[float], None],
 ) -> None:
     said, failures = math.inf, 0

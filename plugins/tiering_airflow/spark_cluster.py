@@ -23,7 +23,7 @@ from include.tiering.configs.spark_cluster import (
     MASTER_URL_KEY,
     POOL_KEY,
     POOLS_KEY,
-    Cluster,
+    SparkCluster,
     cluster_shares,
     read_cluster,
 )
@@ -91,7 +91,7 @@ def pool_slots(app: "App") -> dict[str, int]:
 
 
 def cluster_conf(
-    master: Master, pool: str, slots: Mapping[str, int], cluster: Cluster | None, wanted_cores: str | None = None
+    master: Master, pool: str, slots: Mapping[str, int], cluster: SparkCluster | None, wanted_cores: str | None = None
 ) -> dict[str, str]:
     """Return the configuration with which a job keeps to the share of its pool on a standalone cluster.
 
@@ -120,7 +120,7 @@ def cluster_conf(
     }
 
 
-def seen_cluster(master: Master) -> Cluster | None:
+def seen_cluster(master: Master) -> SparkCluster | None:
     """Return the master's figures; None if it does not answer, or is local."""
     try:
         return None if master.web_url is None else read_cluster(master.web_url)
@@ -148,7 +148,7 @@ def cluster_remarks(app: "App") -> list[str]:
     return share_remarks(pool_slots(app), cluster)
 
 
-def share_remarks(slots: Mapping[str, int], cluster: Cluster) -> list[str]:
+def share_remarks(slots: Mapping[str, int], cluster: SparkCluster) -> list[str]:
     """Return a line if the pools have more slots than the cluster has cores, and what runs at once then."""
     cores = cluster.free_for_us
     if all(each >= 0 for each in slots.values()) and sum(slots.values()) <= cores:

@@ -9,7 +9,7 @@ import pytest
 from airflow.sdk import Connection
 
 from include.tiering.configs.pools import COPIER_POOL, EXPIRATION_POOL, READER_POOL
-from include.tiering.configs.spark_cluster import Application, Cluster
+from include.tiering.configs.spark_cluster import Application, SparkCluster
 from include.tiering.errors import SettingError
 from plugins.tiering_airflow import spark_cluster
 from plugins.tiering_airflow.spark import SparkJobOperator, job_conf
@@ -64,7 +64,7 @@ SLOTS = {COPIER_POOL: 4, EXPIRATION_POOL: 2, READER_POOL: 2}
 
 
 def test_a_batch_takes_one_core_and_what_reads_takes_the_part_of_its_slot() -> None:
-    cluster = Cluster(12, ())
+    cluster = SparkCluster(12, ())
     for pool, cores in ((COPIER_POOL, "1"), (EXPIRATION_POOL, "1"), (READER_POOL, "3")):
         conf = cluster_conf(MASTER, pool, SLOTS, cluster)
         assert (conf["spark.cores.max"], conf["spark.executor.cores"]) == (cores, "1")
@@ -73,10 +73,10 @@ def test_a_batch_takes_one_core_and_what_reads_takes_the_part_of_its_slot() -> N
 
 
 def test_what_reads_may_ask_for_more_cores_up_to_the_share_of_its_pool() -> None:
-    def cores(wanted: str, cluster: Cluster | None) -> str:
+    def cores(wanted: str, cluster: SparkCluster | None) -> str:
         return cluster_conf(MASTER, READER_POOL, SLOTS, cluster, wanted)["spark.cores.max"]
 
-    assert [cores("5", Cluster(12, ())), cores("50", Cluster(12, ())), cores("5", None)] == ["5", "6", "5"]
+    assert [cores("5", SparkCluster(12, ())), cores("50", SparkCluster(12, ())), cores("5", None)] == ["5", "6", "5"]
     assert cluster_conf(MASTER, COPIER_POOL, SLOTS, None, "5")["spark.cores.max"] == "1"
     assert cluster_conf(MASTER, READER_POOL, {**SLOTS, READER_POOL: 0}, None)["spark.cores.max"] == "1"
 
@@ -92,11 +92,11 @@ def test_what_is_configured_replaces_defaults_and_no_rule(tmp_path: Any) -> None
 
 
 def test_pools_that_fit_into_the_cluster_need_no_remark() -> None:
-    assert share_remarks(SLOTS, Cluster(8, ())) == []
-    (line,) = share_remarks(SLOTS, Cluster(8, (Application("app-1", "someone's", 2),)))
+    assert share_remarks(SLOTS, SparkCluster(8, ())) == []
+    (line,) = share_remarks(SLOTS, SparkCluster(8, (Application("app-1", "someone's", 2),)))
     assert "more slots (remote_log_copier 4, remote_log_expiration 2, remote_log_reader 2) than" in line
     assert "cores for them (6), so that at once they use 3, 2, 1, and other jobs wait" in line
-    (line,) = share_remarks({**SLOTS, COPIER_POOL: -1}, Cluster(2, ()))
+    (line,) = share_remarks({**SLOTS, COPIER_POOL: -1}, SparkCluster(2, ()))
     assert "remote_log_copier without a limit" in line
     assert "fewer than pools, so that they wait for each other: start workers" in line
 
@@ -121,7 +121,7 @@ def test_ready_says_what_is_known_of_the_cluster(monkeypatch: pytest.MonkeyPatch
     }
     monkeypatch.setenv("AIRFLOW_CONN_TIERING_SPARK", json.dumps(cluster))
     assert "gives is not known" in cluster_remarks(_app())[0]
-    monkeypatch.setattr(spark_cluster, "read_cluster", lambda _: Cluster(4, ()))
+    monkeypatch.setattr(spark_cluster, "read_cluster", lambda _: SparkCluster(4, ()))
     assert "cores for them (4)" in cluster_remarks(_app())[0]
     monkeypatch.setenv("AIRFLOW_CONN_TIERING_SPARK", json.dumps({"conn_type": "spark", "host": "yarn"}))
     with pytest.raises(SettingError, match="YARN"):

@@ -67,7 +67,7 @@ class Application:
 
 
 @dataclass(frozen=True, slots=True)
-class Cluster:
+class SparkCluster:
     """The cores of the living workers, and the applications in the order in which the master registered them."""
 
     cores: int
@@ -89,7 +89,7 @@ class Cluster:
         return max(0, self.cores - sum(app.cores for app in self.applications if app.pool is None))
 
 
-def read_cluster(url: str) -> Cluster:
+def read_cluster(url: str) -> SparkCluster:
     """Ask the master at the address of its web page. Raises OSError or ValueError if it gives no answer of a master."""
     import http.client  # most jobs have a local master, and never ask
     import urllib.request
@@ -97,12 +97,12 @@ def read_cluster(url: str) -> Cluster:
     direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
         with direct.open(f"{url.rstrip('/')}/json/", timeout=_TIMEOUT_SECONDS) as answer:
-            return Cluster.of_json(json.loads(answer.read(_MOST_BYTES)))
+            return SparkCluster.of_json(json.loads(answer.read(_MOST_BYTES)))
     except (KeyError, TypeError, ValueError, RecursionError, http.client.HTTPException) as error:
         raise ValueError(f"{url} is not the web page of a standalone master") from error
 
 
-def jobs_ahead(cluster: Cluster, app_id: str, pool: str, slots: Mapping[str, int], cores: int) -> int:
+def jobs_ahead(cluster: SparkCluster, app_id: str, pool: str, slots: Mapping[str, int], cores: int) -> int:
     """Return how many earlier applications of the pool must end before this one may begin; 0 if it may now.
 
     Args:

@@ -13,7 +13,7 @@ from include.tiering.configs.spark_cluster import (
     POOL_KEY,
     POOLS_KEY,
     Application,
-    Cluster,
+    SparkCluster,
     cluster_shares,
     jobs_ahead,
     read_cluster,
@@ -53,9 +53,9 @@ def test_shares_never_exceed_a_cluster_that_has_a_core_for_each_pool(cores: int)
         assert sum(shares) <= cores
 
 
-def _cluster(*names: str, cores: int = 4, foreign_cores: int = 0) -> Cluster:
+def _cluster(*names: str, cores: int = 4, foreign_cores: int = 0) -> SparkCluster:
     apps = [Application(f"app-{number}", name, 1) for number, name in enumerate(names)]
-    return Cluster(cores, (*apps, *([Application("app-x", "someone's", foreign_cores)] if foreign_cores else ())))
+    return SparkCluster(cores, (*apps, *([Application("app-x", "someone's", foreign_cores)] if foreign_cores else ())))
 
 
 def test_a_job_waits_for_earlier_jobs_of_its_own_pool_only() -> None:
@@ -88,7 +88,7 @@ def test_what_a_master_answers() -> None:
             {"id": "app-1", "starttime": 4, "name": "theirs", "cores": 1, "state": "WAITING"},
         ],
     }
-    cluster = Cluster.of_json(document)
+    cluster = SparkCluster.of_json(document)
     assert (cluster.cores, cluster.free_for_us) == (2, 1)
     assert [(app.app_id, app.pool) for app in cluster.applications] == [("app-1", None), ("app-2", COPIER_POOL)]
 
@@ -127,7 +127,7 @@ def _context(**conf: str) -> Any:
 
 def test_a_job_begins_when_an_earlier_one_has_ended(caplog: pytest.LogCaptureFixture) -> None:
     full = _cluster("tiering.copy a", "tiering.copy b", "tiering.copy c")
-    answers = [full, full, Cluster(4, full.applications[1:])]
+    answers = [full, full, SparkCluster(4, full.applications[1:])]
     waits: list[float] = []
     prepare(_context(), read=lambda _: answers.pop(0), sleep=waits.append)
     assert not answers
@@ -137,7 +137,7 @@ def test_a_job_begins_when_an_earlier_one_has_ended(caplog: pytest.LogCaptureFix
 
 
 def test_a_master_that_does_not_answer_holds_no_job_back(caplog: pytest.LogCaptureFixture) -> None:
-    def refused(_: str) -> Cluster:
+    def refused(_: str) -> SparkCluster:
         raise OSError("connection refused")
 
     waits: list[float] = []

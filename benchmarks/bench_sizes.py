@@ -36,6 +36,7 @@ from benchmarks.sizes_scene import CLUSTER_ID, EPOCHS, Shape, build, partition_n
 from include.tiering.database.engine import open_engine
 from include.tiering.model.segments import RemoteLogSegmentState, TopicIdPartition, Uuid
 from include.tiering.segments.sql import SqlRemoteLogMetadata
+from spark_jobs.task_settings import TaskSettings
 from tests.doubles.databases import postgresql_server
 from tests.doubles.segments import lease_of, segment_of, update_of
 from tests.doubles.spark import submit_command, submit_environment
@@ -311,7 +312,7 @@ def beside_duckdb(directory: Path, rounds: int) -> dict[str, Any]:
     config = directory / CONFIG
     begun = time.perf_counter()
     with open_app(load_settings(config)) as app:
-        packed = read_segments(session, app, ranges=READ_RANGES, config=config)
+        packed = read_segments(session, app, ranges=READ_RANGES, settings=TaskSettings.of_driver(config))
     read = time.perf_counter() - begun
     parquet = directory / "parquet"
     write_parquet(packed, parquet)

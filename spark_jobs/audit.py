@@ -33,7 +33,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 from pyspark.sql import DataFrame, SparkSession, functions
 
-from include.tiering.app import App, open_app
+from include.tiering.app import App
 from include.tiering.audit.compare import require_marker
 from include.tiering.audit.conclude_audit import SeenByAudit
 from include.tiering.audit.finding import AuditFinding, FindingKind, PassedOver, no_manifest
@@ -42,7 +42,6 @@ from include.tiering.audit.service import covered_kinds, seen_at_ms
 from include.tiering.cli.exit_codes import ExitCode
 from include.tiering.remote_storage.object_store import ListingProperties
 from include.tiering.remote_storage.store_ownership import MARKER_KEY
-from include.tiering.settings import load_settings
 from spark_jobs.audit_frames import FACTS, FINDINGS_SCHEMA, LISTED, finding_of
 from spark_jobs.audit_tasks import (
     classified_alone,
@@ -62,6 +61,7 @@ from spark_jobs.shared import (
     refusal,
     run_in_session,
 )
+from spark_jobs.task_settings import TaskSettings
 
 _BATCH_ROWS: Final = 10_000
 
@@ -189,7 +189,7 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--ranges", type=at_least_one, default=RANGES, help="ranges of segments, and groups of findings"
     )
-    parser.add_argument("--config", type=Path, help="settings file (TOML), readable where the tasks run")
+    parser.add_argument("--config", type=Path, help="settings file (TOML)")
     add_pool_arguments(parser)
     return parser.parse_args(arguments)
 
@@ -227,18 +227,19 @@ def audit(
     properties_of_listing, began_at_ms = listing.properties(), app.adapters.stores.audited_metadata.now_ms()
     moment = app.audit.moment(properties_of_listing, began_at_ms)
     parts = listing.parts(options.parts)
-    listing_rows = read_listing(session, parts, options.inventory, config=options.config)
+    settings = TaskSettings.of_app(app)
+    listing_rows = read_listing(session, parts, options.inventory, settings=settings)
     objects, object_bytes, has_marker = totals_of(listing_rows)
     require_marker(has_marker)
     listing_ended_ms = int(time.monotonic() * 1000)
     steps.done("listing")
     rows_began_ms = int(time.monotonic() * 1000)
-    segment_rows = read_segments(session, app, options.ranges, config=options.config)
+    segment_rows = read_segments(session, app, options.ranges, settings=settings)
     context = replace(app.audit.context(moment), read_manifest=no_manifest)
     rows = segment_rows.agg(functions.sum("rows")).collect()[0][0] or 0
     steps.done("rows")
     listed, segments = unpacked(listing_rows, LISTED), unpacked(segment_rows, FACTS)
-    manifests = manifests_of_the_store(options.config)
+    manifests = manifests_of_the_store(settings)
     provisional = kept_without_errors(
         classified_alone(listed, context).unionByName(
             classified_segments(listed, segments, context, manifests, tasks=options.ranges)
@@ -285,7 +286,7 @@ def attempt(session: SparkSession, options: argparse.Namespace) -> dict[str, Any
     """Audit and store the summary; a wrong setting, a lost task or an unwritable output become an outcome, too."""
     try:
         options.output.mkdir(parents=True, exist_ok=True)
-        with open_app(load_settings(options.config)) as app:
+        with TaskSettings.of_driver(options.config).open_app() as app:
             batch_id = options.batch_id or options.record or "audit"
             with PoolSlot(app, batch_id, batch_id, options.pool, leaves=os._exit) as slot:
                 summary = audit(session, app, options, slot.keep)

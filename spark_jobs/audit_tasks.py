@@ -13,18 +13,16 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
 from itertools import groupby
 from operator import itemgetter
-from pathlib import Path
 from typing import Any, Final
 
 from pyspark.sql import Column, DataFrame, SparkSession, functions
 
-from include.tiering.app import App, open_app
+from include.tiering.app import App
 from include.tiering.audit.compare import classify_same_range, classify_segment, classify_uploads
 from include.tiering.audit.finding import AuditContext, AuditOutcome, FindingKind, ManifestReader
 from include.tiering.audit.rules import classify_by_key
 from include.tiering.model.segments import RemoteLogSegmentState
 from include.tiering.segments.sizes_contract import KeyRange
-from include.tiering.settings import load_settings
 from spark_jobs.audit_frames import (
     FINDINGS,
     FINDINGS_SCHEMA,
@@ -44,6 +42,7 @@ from spark_jobs.audit_frames import (
 from spark_jobs.packed_rows import read_once
 from spark_jobs.shared import Batches, ParentWatch
 from spark_jobs.task_errors import ERROR_COLUMNS, telling
+from spark_jobs.task_settings import TaskSettings
 
 OpenManifests = Callable[[], AbstractContextManager[ManifestReader]]
 """Opens a task's reader of manifests. Must be picklable, as Spark sends it to the tasks."""
@@ -168,7 +167,7 @@ _UPLOADS: Final = None
 
 
 def read_listing(
-    session: SparkSession, parts: Sequence[Any], inventory: str | None, *, config: Path | None
+    session: SparkSession, parts: Sequence[Any], inventory: str | None, *, settings: TaskSettings
 ) -> DataFrame:
     """List all parts of the store and its open uploads; return the rows packed, with the columns of `LISTED`.
 
@@ -185,10 +184,10 @@ def read_listing(
             pages = ([listed_row(listed) for listed in page] for page in listing.pages(part))
         return (batch_of(page, LISTED_SCHEMA) for page in pages)
 
-    return read_once(session, work, LISTED_SCHEMA, read, config=config)
+    return read_once(session, work, LISTED_SCHEMA, read, settings=settings)
 
 
-def read_segments(session: SparkSession, app: App, ranges: int, *, config: Path | None) -> DataFrame:
+def read_segments(session: SparkSession, app: App, ranges: int, *, settings: TaskSettings) -> DataFrame:
     """Read every segment in the metadata, tombstones included; return the rows packed, with the columns of `FACTS`.
 
     Raises:
@@ -200,10 +199,10 @@ def read_segments(session: SparkSession, app: App, ranges: int, *, config: Path 
         return (batch_of(page, SEGMENTS_SCHEMA) for page in pages)
 
     work = app.adapters.stores.audited_metadata.split(ranges)
-    return read_once(session, work, SEGMENTS_SCHEMA, read, config=config)
+    return read_once(session, work, SEGMENTS_SCHEMA, read, settings=settings)
 
 
-def manifests_of_the_store(config: Path | None) -> OpenManifests:
+def manifests_of_the_store(settings: TaskSettings) -> OpenManifests:
     """Return an opener of manifests in the store. A task that reads no manifest does not open the library."""
 
     @contextmanager
@@ -213,7 +212,7 @@ def manifests_of_the_store(config: Path | None) -> OpenManifests:
 
             def read(key: str) -> bytes | None:
                 if not found:
-                    found.append(stack.enter_context(open_app(load_settings(config))))
+                    found.append(stack.enter_context(settings.open_app()))
                 return found[0].adapters.orphans.manifest(key)
 
             yield read

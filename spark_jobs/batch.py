@@ -2,11 +2,11 @@
 
 Only Airflow repeats a batch. Spark must not start a slow task a second time (speculation), nor retry a failed task.
 
-Settings come from the environment (TIERING_...) and a file, which are read where the task runs. The task stores
-progress and outcomes in the platform's database. The driver prints one line of JSON on standard output: the outcome,
-and when each stage began (UTC milliseconds). If SPARK_REMOTE is set, the same task runs in a Spark Connect server,
-whose Python must find the library; after its client was killed the task ends there only when the server abandons the
-operation.
+Settings come from the environment (TIERING_...) and a file of the driver, which sends them with the task (see
+`task_settings`). The task stores progress and outcomes in the platform's database. The driver prints one line of JSON
+on standard output: the outcome, and when each stage began (UTC milliseconds). If SPARK_REMOTE is set, the same task
+runs in a Spark Connect server, to which the driver sends the library, too, if it was imported from a zip file; after
+its client was killed the task ends there only when the server abandons the operation.
 
 Exit codes: 0 nothing failed; 1 an error that a retry cannot cure, also of one segment; 2 a wrong setting; 3 retry.
 """
@@ -24,7 +24,9 @@ from pyspark import SparkConf, SparkContext, TaskContext
 from include.tiering.cli.exit_codes import ExitCode, code_of
 from include.tiering.clock import SystemClock
 from include.tiering.errors import SettingError, TieringError
+from spark_jobs.cluster_share import prepare
 from spark_jobs.shared import ParentWatch, failed_outcome, refusal
+from spark_jobs.task_settings import ReadConf, TaskSettings, require_silent_server
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -34,8 +36,6 @@ if TYPE_CHECKING:
 
 
 _LOCAL_WITH_FAILURES: Final = re.compile(r"local\[[^,\]]+,\s*(\d+)\s*\]\Z")
-
-ReadConf = Callable[[str, str | None], str | None]
 
 
 def require_single_attempt(conf: ReadConf) -> None:
@@ -70,31 +70,27 @@ def batch_parser(name: str, description: str) -> argparse.ArgumentParser:
     parser.add_argument("--run-id", required=True)
     parser.add_argument("--batch-id", required=True)
     parser.add_argument("--pool", help="Airflow pool whose slot this batch holds")
-    parser.add_argument("--config", type=Path, help="settings file (TOML), readable where the task runs")
+    parser.add_argument("--config", type=Path, help="settings file (TOML)")
     return parser
 
 
-def as_task(run_batch: RunBatch, config: Path | None) -> Task:
+def as_task(run_batch: RunBatch, settings: TaskSettings) -> Task:
     """Return the function of the Spark task."""
 
     def run() -> str:
         began_ms = now_ms()
         with ParentWatch(grace_seconds=_GRACE_SECONDS) as watch:
-            return json.dumps({**_run_where_the_task_is(run_batch, config, watch), "task_began_ms": began_ms})
+            return json.dumps({**_run_where_the_task_is(run_batch, settings, watch), "task_began_ms": began_ms})
 
     return run
 
 
-def _run_where_the_task_is(run_batch: RunBatch, config: Path | None, watch: ParentWatch) -> dict[str, Any]:
-    # Only the task needs these modules; the driver does not.
-    from include.tiering.app import open_app
-    from include.tiering.settings import load_settings
-
+def _run_where_the_task_is(run_batch: RunBatch, settings: TaskSettings, watch: ParentWatch) -> dict[str, Any]:
     context = TaskContext.get()
     if context is not None and context.attemptNumber() > 0:
         return refusal("Spark started the task again, but a batch runs once", ExitCode.RETRY)
     try:
-        with open_app(load_settings(config)) as app:
+        with settings.open_app() as app:
             began_ms = now_ms()
             outcome = run_batch(app, watch.parents_alive)
     except TieringError as error:
@@ -116,13 +112,14 @@ def run_once(spark: Spark, task: Task) -> Mapping[str, Any]:
     """Run the task as one Spark job with one partition; return its outcome.
 
     Raises:
-        SettingError: Spark may run the task more than once.
+        SettingError: Spark may run the task more than once, or a Spark Connect server may log what it is sent.
     """
     if isinstance(spark, SparkContext):
         require_single_attempt(dict(spark.getConf().getAll()).get)
         (outcome,) = spark.parallelize([None], numSlices=1).map(lambda _: task()).collect()
     else:
         require_single_attempt(spark.conf.get)
+        require_silent_server(spark.conf.get)
         frame = spark.range(0, 1, 1, numPartitions=1)
         ((outcome,),) = frame.mapInArrow(_in_arrow(task), "outcome string").collect()
     return dict(json.loads(outcome))
@@ -146,7 +143,11 @@ def _begin(name: str) -> Spark:
         return SparkContext.getOrCreate(SparkConf().setAppName(name))
     from pyspark.sql import SparkSession
 
-    return SparkSession.builder.appName(name).getOrCreate()
+    session = SparkSession.builder.appName(name).getOrCreate()
+    # The module's loader is a zipimporter, which knows its archive, if Python found the module in a zip file.
+    if (archive := getattr(__spec__.loader if __spec__ else None, "archive", None)) is not None:
+        session.addArtifacts(archive, pyfile=True)
+    return session
 
 
 def attempt(spark: Spark, task: Task) -> Mapping[str, Any]:
@@ -159,16 +160,28 @@ def attempt(spark: Spark, task: Task) -> Mapping[str, Any]:
         return outcome
 
 
-def run_job(job: str, options: argparse.Namespace, task: Task) -> int:
-    """Start Spark, run the task, print the outcome as one line; return the exit code."""
-    driver_began_ms = now_ms()
+def run_job(job: str, options: argparse.Namespace, task_with: Callable[[TaskSettings], Task]) -> int:
+    """Start Spark, run the task, print the outcome as one line; return the exit code.
+
+    A settings file that cannot be used ends the job before Spark is started.
+    """
+    began = {"driver_began_ms": now_ms()}
+    try:
+        task = task_with(TaskSettings.of_driver(options.config))
+    except TieringError as error:
+        return _print_outcome(options, refusal(f"{type(error).__name__}: {error}", code_of(error)), began)
     with ParentWatch():
         spark = _begin(f"tiering.{job} {options.run_id}/{options.batch_id}")
-        session_began_ms = now_ms()
+        began["session_began_ms"] = now_ms()
         try:
+            if isinstance(spark, SparkContext):
+                prepare(spark)
             outcome = attempt(spark, task)
         finally:
             spark.stop()
-    began = {"driver_began_ms": driver_began_ms, "session_began_ms": session_began_ms}
+    return _print_outcome(options, outcome, began)
+
+
+def _print_outcome(options: argparse.Namespace, outcome: Mapping[str, Any], began: Mapping[str, int]) -> int:
     print(json.dumps({"run_id": options.run_id, "batch_id": options.batch_id, **outcome, **began}))
     return int(outcome["exit_code"])

@@ -19,10 +19,10 @@ import pyarrow.parquet as pq
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 
-from include.tiering.app import App, open_app
-from include.tiering.settings import load_settings
+from include.tiering.app import App
 from spark_jobs.shared import Batches, ParentWatch
 from spark_jobs.task_errors import ERROR_COLUMNS, require_no_error, telling
+from spark_jobs.task_settings import TaskSettings
 
 WorkT = TypeVar("WorkT")
 
@@ -51,7 +51,7 @@ def read_once(
     schema: pa.Schema,
     read: Callable[[App, WorkT], Batches],
     *,
-    config: Path | None,
+    settings: TaskSettings,
     apart: Collection[str] = (),
 ) -> DataFrame:
     """Read all pieces of `work` in tasks; return the rows as `PACKED`, which are kept until the session ends.
@@ -61,7 +61,7 @@ def read_once(
         work: what `read` is called with, in a task for each piece; can be pickled.
         schema: columns of the rows. A text that repeats is a dictionary: it is grouped in half the time.
         read: yields batches, whose columns have these names; it must be picklable.
-        config: the settings file with which a task opens the library; None: the environment.
+        settings: with which a task opens the library.
         apart: columns in the second value: a step that does not need them selects `packed` alone.
 
     Raises:
@@ -72,7 +72,7 @@ def read_once(
         mine = [number for batch in numbers for number in batch.column("id").to_pylist()]
         if not mine:
             return
-        with ParentWatch(), open_app(load_settings(config)) as app:
+        with ParentWatch(), settings.open_app() as app:
             for number in mine:
                 yield from packed_batches(read(app, work[number]), schema, apart)
 
@@ -100,7 +100,7 @@ def kept(rows: DataFrame) -> DataFrame:
 
 
 def _checkpoint(rows: DataFrame) -> DataFrame:
-    master = rows.sparkSession.sparkContext.master
+    master = rows.sparkSession.sparkContext.master or ""
     is_local = master == "local" or master.startswith("local[")
     level = StorageLevel.DISK_ONLY if is_local else StorageLevel.DISK_ONLY_2
     return rows.localCheckpoint(eager=False, storageLevel=level)

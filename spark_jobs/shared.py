@@ -226,9 +226,12 @@ def run_in_session(
     """
     from pyspark.sql import SparkSession
 
+    from spark_jobs.cluster_share import prepare
+
     with ParentWatch():
         session = SparkSession.builder.appName(name).config(map=dict(conf)).getOrCreate()
         try:
+            prepare(session.sparkContext)
             return job(session)
         finally:
             session.stop()

@@ -36,7 +36,7 @@ import pyarrow.dataset as ds
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame, Row, SparkSession, functions
 
-from include.tiering.app import App, open_app
+from include.tiering.app import App
 from include.tiering.app.adapters import great_expectations
 from include.tiering.cli.exit_codes import ExitCode
 from include.tiering.clock import SystemClock
@@ -44,7 +44,6 @@ from include.tiering.model.segments import RemoteLogSegmentId, RemoteLogSegmentS
 from include.tiering.model.sizes import EpochSize, PartitionStates, StateSize
 from include.tiering.presentation import labels
 from include.tiering.segments.stored_copies import Suspicion
-from include.tiering.settings import load_settings
 from include.tiering.sizes.compare import SizeComparison, StoredDifference, compare_sizes, settle_stored
 from include.tiering.sizes.report import breaks_critical_rule
 from include.tiering.verification.quality_run import read_results
@@ -66,6 +65,7 @@ from spark_jobs.sizes_rows import (
     remote_log_sizes,
 )
 from spark_jobs.task_errors import require_no_error
+from spark_jobs.task_settings import TaskSettings
 
 Document = dict[str, Any]
 _FINISHED = RemoteLogSegmentState.COPY_SEGMENT_FINISHED
@@ -198,7 +198,7 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
         "--ranges", type=at_least_one, default=READ_RANGES, help="ranges of segments, and parts of the listing"
     )
     parser.add_argument("--from-storage", choices=(LISTING, MANIFESTS), help="compare the rows with the store as well")
-    parser.add_argument("--config", type=Path, help="settings file (TOML), readable where the tasks run")
+    parser.add_argument("--config", type=Path, help="settings file (TOML)")
     add_pool_arguments(parser)
     return parser.parse_args(arguments)
 
@@ -220,7 +220,7 @@ def recount(
     # A copy writes its row before its first object: what is listed before the rows are read is of no running copy.
     listing = list_store(session, app, options) if options.from_storage else None
     began = time.monotonic()
-    segments = read_segments(session, app, ranges=options.ranges, config=options.config)
+    segments = read_segments(session, app, ranges=options.ranges, settings=TaskSettings.of_app(app))
     names = app.adapters.stores.remote_log_sizes.topic_names()
     target = options.output / "sizes"
     sizes = kept(remote_log_sizes(partial_sizes(segments)))
@@ -287,7 +287,7 @@ def list_store(session: SparkSession, app: App, options: argparse.Namespace) -> 
         RemoteStorageError: the store cannot be read.
     """
     parts = app.adapters.object_listing.parts(options.ranges)
-    return sizes_listing.read_listing(session, parts, config=options.config)
+    return sizes_listing.read_listing(session, parts, settings=TaskSettings.of_app(app))
 
 
 def compare_with_store(
@@ -311,7 +311,7 @@ def compare_with_store(
     stored = sizes_listing.stored_segments(objects, app.adapters.storage.required_kinds).persist(StorageLevel.DISK_ONLY)
     compared = sizes_listing.beside_rows(stored, unpacked(segments, SEGMENTS))
     with_manifests = options.from_storage == MANIFESTS
-    suspects = sizes_listing.suspects(compared, names, options.config, with_manifests=with_manifests)
+    suspects = sizes_listing.suspects(compared, names, TaskSettings.of_app(app), with_manifests=with_manifests)
     most = sizes_listing.MOST_SUSPECTS
     found = suspects.limit(most + 1).collect()
     require_no_error(found)
@@ -341,7 +341,7 @@ def attempt(session: SparkSession, options: argparse.Namespace) -> dict[str, Any
     """Recount and store the summary; a wrong setting, a lost task or an unwritable output become an outcome, too."""
     try:
         options.output.mkdir(parents=True, exist_ok=True)
-        with open_app(load_settings(options.config)) as app:
+        with TaskSettings.of_driver(options.config).open_app() as app:
             batch_id = options.batch_id or "sizes"
             with PoolSlot(app, batch_id, batch_id, options.pool, leaves=os._exit) as slot:
                 summary = recount(session, app, options, slot.keep)

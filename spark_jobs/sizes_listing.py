@@ -8,13 +8,12 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack
 from functools import reduce
 from operator import add
-from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession, functions
 
-from include.tiering.app import App, open_app
+from include.tiering.app import App
 from include.tiering.errors import RemoteResourceNotFoundError, RemoteStorageError
 from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.segments import (
@@ -27,10 +26,10 @@ from include.tiering.model.segments import (
 from include.tiering.remote_storage.contract import ObjectKind, RemoteStorage
 from include.tiering.remote_storage.object_store import ListedObject
 from include.tiering.segments.stored_copies import Suspicion, explains_length, manifest_suspicion
-from include.tiering.settings import load_settings
 from spark_jobs.packed_rows import read_once
 from spark_jobs.shared import Batches, ParentWatch
 from spark_jobs.task_errors import ERROR_COLUMNS, telling
+from spark_jobs.task_settings import TaskSettings
 
 MOST_SUSPECTS: Final = 10_000
 SUSPECTS: Final = "topic string, topic_id string, partition int, segment_id string, suspicion string"
@@ -58,13 +57,13 @@ _SUSPECT: Final = pa.schema(
 SUSPECT_COLUMNS: Final = tuple(_SUSPECT.names)
 
 
-def read_listing(session: SparkSession, parts: Sequence[Any], *, config: Path | None) -> DataFrame:
+def read_listing(session: SparkSession, parts: Sequence[Any], *, settings: TaskSettings) -> DataFrame:
     """Return every object of every segment as a packed row with the columns of `OBJECTS`.
 
     Args:
         session: the session whose tasks list the store.
         parts: parts of the store's listing; each is listed by a task of its own, as their lengths are not known.
-        config: the settings file, readable where the tasks run.
+        settings: with which a task opens the library.
 
     Raises:
         TaskStoppedError: a part could not be listed.
@@ -75,7 +74,7 @@ def read_listing(session: SparkSession, parts: Sequence[Any], *, config: Path | 
             found = (_listed(app.adapters.storage, listed) for listed in page if listed.is_current)
             yield pa.RecordBatch.from_pylist([row for row in found if row is not None], schema=_OBJECTS)
 
-    return read_once(session, parts, _OBJECTS, read, config=config)
+    return read_once(session, parts, _OBJECTS, read, settings=settings)
 
 
 def stored_segments(listing: DataFrame, required: Collection[ObjectKind]) -> DataFrame:
@@ -114,7 +113,9 @@ def beside_rows(stored: DataFrame, rows: DataFrame) -> DataFrame:
     )
 
 
-def suspects(compared: DataFrame, names: Mapping[Uuid, str], config: Path | None, *, with_manifests: bool) -> DataFrame:
+def suspects(
+    compared: DataFrame, names: Mapping[Uuid, str], settings: TaskSettings, *, with_manifests: bool
+) -> DataFrame:
     """Return the suspects among the segments of `beside_rows`, with the columns of `SUSPECTS` and `ERROR_COLUMNS`.
 
     If the stored log is longer or shorter than the segment, a task reads the manifest: the log may be compressed or
@@ -132,7 +133,7 @@ def suspects(compared: DataFrame, names: Mapping[Uuid, str], config: Path | None
                     if suspicion in _BY_MANIFEST:
                         # A task that reads no manifest does not open the library.
                         if not storage:
-                            storage.append(stack.enter_context(open_app(load_settings(config))).adapters.storage)
+                            storage.append(stack.enter_context(settings.open_app()).adapters.storage)
                         suspicion = _suspicion_of_manifest(row, names, storage[0])
                     if suspicion is not None:
                         found.append({name: row[name] for name in ("topic", *_KEY)} | {"suspicion": suspicion})

@@ -17,7 +17,6 @@ only their segments are sorted. Holes and overlaps of equal length do not cancel
 import re
 from collections.abc import Callable, Collection, Sequence
 from itertools import islice
-from pathlib import Path
 from typing import Final
 
 import numpy as np
@@ -32,6 +31,7 @@ from include.tiering.model.segments import RemoteLogSegmentState
 from include.tiering.segments.sizes_contract import KeyRange, SizeRow
 from spark_jobs.packed_rows import batches_of, read_once
 from spark_jobs.shared import Batches
+from spark_jobs.task_settings import TaskSettings
 
 PARTIAL_SIZES: Final = (
     "topic_id string, partition int, state int, leader_epochs string, size_bytes bigint, segments bigint,"
@@ -216,7 +216,7 @@ _MOST_SUMS: Final = 200_000
 _SUMMED: Final = (*_KEYS, "size_bytes", "start_offset", "end_offset")
 
 
-def read_segments(session: SparkSession, app: App, *, ranges: int, config: Path | None) -> DataFrame:
+def read_segments(session: SparkSession, app: App, *, ranges: int, settings: TaskSettings) -> DataFrame:
     """Read all segments that are not tombstones, once; return them packed, with the columns of `ROWS`.
 
     Raises:
@@ -227,7 +227,7 @@ def read_segments(session: SparkSession, app: App, *, ranges: int, config: Path 
         return map(batch_of, reader.adapters.stores.remote_log_sizes.export(key_range))
 
     key_ranges = app.adapters.stores.remote_log_sizes.split(ranges)
-    return read_once(session, key_ranges, ROWS, read, config=config, apart=_APART)
+    return read_once(session, key_ranges, ROWS, read, settings=settings, apart=_APART)
 
 
 def batch_of(page: Sequence[SizeRow]) -> pa.RecordBatch:

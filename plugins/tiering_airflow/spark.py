@@ -22,27 +22,36 @@ from airflow.providers.standard.triggers.temporal import TimeDeltaTrigger
 from airflow.sdk import Connection
 from airflow.sdk.exceptions import AirflowException
 
-from include.tiering.configs.pools import BATCH_SLOTS
+from include.tiering.configs.config_store import ALL_BROKERS
+from include.tiering.configs.pools import BATCH_SLOTS, POOLS
+from include.tiering.configs.spark_conf import spark_conf_of
 from include.tiering.errors import SettingError
 from plugins.tiering_airflow import configuration
 from plugins.tiering_airflow.errors import SparkJobError, SparkJobRetriableError, SparkJobSurplusError
 from plugins.tiering_airflow.hook import TieringHook
 from plugins.tiering_airflow.pools import READER_POOL, mirrored_pools
+from plugins.tiering_airflow.spark_cluster import (
+    EXECUTOR_MEMORY,
+    SPARK_CONNECTION,
+    Master,
+    cluster_conf,
+    pool_slots,
+    seen_cluster,
+)
 from plugins.tiering_airflow.spark_files import packed_library, scratch_directory
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-SPARK_CONNECTION: Final = "tiering_spark"
 ROOT: Final = Path(__file__).resolve().parents[2]
 DRIVER_MEMORY: Final = "512m"
 FIXED_CONF: Final[Mapping[str, str]] = {
     "spark.speculation": "false",
     "spark.task.maxFailures": "1",
     "spark.stage.maxConsecutiveAttempts": "1",
-    "spark.ui.enabled": "false",
-    "spark.log.level": "WARN",
 }
+_DEFAULTS: Final[Mapping[str, str]] = {"spark.ui.enabled": "false", "spark.log.level": "WARN"}
+_DRIVER_MEMORY_KEY: Final = "spark.driver.memory"
 _REPEATED: Final[Mapping[str, str]] = {"spark.task.maxFailures": "4", "spark.stage.maxConsecutiveAttempts": "4"}
 """Of jobs that only read, in place of `FIXED_CONF`: what a lost executor did is done again, not the whole job."""
 _LOCAL_CONF: Final[Mapping[str, str]] = {
@@ -73,7 +82,7 @@ _PASSED_ON: Final = frozenset(
         "PATH",
         "PYSPARK_PYTHON",
     }
-    | {"SPARK_LOCAL_IP", "SSL_CERT_FILE", "TZ", "USER", "https_proxy", "http_proxy", "no_proxy"}
+    | {"SPARK_CONF_DIR", "SPARK_LOCAL_IP", "SSL_CERT_FILE", "TZ", "USER", "https_proxy", "http_proxy", "no_proxy"}
 )
 _PASSED_ON_PREFIXES: Final = ("AWS_", "LC_")
 """Not `TIERING_`: `TieringHook.job_environment` gives a job the settings that it needs, without other logins."""
@@ -103,6 +112,8 @@ def job_conf(
     spark_resource: str | None = None,
     *,
     repeats_tasks: bool = False,
+    configured: Mapping[str, str] | None = None,
+    share: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
     """Return Spark's configuration of a job; `class_archive` makes its JVM start faster.
 
@@ -113,13 +124,18 @@ def job_conf(
     master has no executors, and a task that requires a resource would wait for ever: there the option is left out.
 
     With `repeats_tasks` Spark may run a task again that failed. A local master never does.
+
+    `configured` is what the dynamic configs say (`spark_conf_of`), and `share` what keeps the job to the share of its
+    pool (`cluster_conf`), which wins.
     """
     java_options = [*_JAVA_OPTIONS, f"-Djava.io.tmpdir={scratch}"]
     if class_archive is not None:
         java_options.append(f"-XX:SharedArchiveFile={class_archive}")
-    conf = {**FIXED_CONF, "spark.local.dir": str(scratch), "spark.driver.extraJavaOptions": " ".join(java_options)}
+    own = {"spark.local.dir": str(scratch), "spark.driver.extraJavaOptions": " ".join(java_options)}
+    conf = {**_DEFAULTS, **(configured or {}), **FIXED_CONF, **own}
     if master.startswith("local"):
         return {**conf, **_LOCAL_CONF}
+    conf = {"spark.executor.memory": EXECUTOR_MEMORY, **conf, **(share or {})}
     if repeats_tasks:
         conf |= _REPEATED
     if spark_resource is not None:
@@ -233,30 +249,43 @@ class SparkJobOperator(SparkSubmitOperator):
 
     def _hook_for(self, scratch: Path) -> SparkJobHook:
         require_whole_pyspark()
-        # The master is read here because the provider silently uses `yarn` if the connection does not exist.
-        master = str(Connection.get(SPARK_CONNECTION).host)
+        # Checked here because the provider silently uses `yarn` if the connection does not exist.
+        master = Master.of(Connection.get(SPARK_CONNECTION))
         settings = TieringHook().job_environment()
-        require_shared_database(master, settings["TIERING_METADATA__URL"])
-        if self.spark_resource is not None and master.startswith("local"):
+        require_shared_database(master.url, settings["TIERING_METADATA__URL"])
+        if self.spark_resource is not None and master.is_local:
             self.log.warning(
-                "Spark resource %s is ignored: the master %s runs the job on this host", self.spark_resource, master
+                "Spark resource %s is ignored: the master %s runs the job on this host", self.spark_resource, master.url
             )
+        configured, share = self._configured(master)
         library = packed_library(ROOT, ("include", "spark_jobs"), configuration.work_dir())
         return SparkJobHook(
             environment=job_environment(os.environ, settings, scratch, library),
+            driver_memory=configured.pop(_DRIVER_MEMORY_KEY, DRIVER_MEMORY),
             conf=job_conf(
-                master,
+                master.url,
                 scratch,
                 configuration.spark_class_archive(),
                 self.spark_resource,
                 repeats_tasks=self.repeats_tasks,
+                configured=configured,
+                share=share,
             ),
             conn_id=SPARK_CONNECTION,
             py_files=str(library),
-            driver_memory=DRIVER_MEMORY,
             name=f"tiering.{self.task_id}",
             application_args=self.application_args,
         )
+
+    def _configured(self, master: Master) -> tuple[dict[str, str], dict[str, str]]:
+        """Return what dynamic configs say about this DAG's jobs, and what keeps a job to its share of a cluster."""
+        with TieringHook().open() as app:
+            configured = spark_conf_of(self.dag_id, app.adapters.stores.configs.of_entity(ALL_BROKERS))
+            slots = pool_slots(app)
+        if master.is_local or self.pool not in {spec.name for spec in POOLS}:
+            return configured, {}
+        cores = configured.get("spark.cores.max")
+        return configured, cluster_conf(master, self.pool, slots, seen_cluster(master), cores)
 
 
 class ReaderJobOperator(SparkJobOperator):

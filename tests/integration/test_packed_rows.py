@@ -17,6 +17,7 @@ from include.tiering.cli.exit_codes import ExitCode
 from include.tiering.errors import MetadataUnavailableError
 from spark_jobs.packed_rows import batches_of, packed_batches, read_once, store, unpacked
 from spark_jobs.shared import Batches, TaskStoppedError
+from spark_jobs.task_settings import TaskSettings
 from tests.doubles.archive import planned_run
 from tests.doubles.spark import NO_JAVA, ROOT, submit_environment
 
@@ -48,7 +49,7 @@ def sorted_rows(packed: DataFrame) -> list[tuple[int, str | None]]:
 
 def test_rows_are_read_once_and_unpacked_as_often_as_wanted(spark: SparkSession, tmp_path: Path, config: Path) -> None:
     """Once they are read, no task finds the settings any more."""
-    packed = read_once(spark, [3, 0, 2], _SCHEMA, numbers_up_to(), config=config)
+    packed = read_once(spark, [3, 0, 2], _SCHEMA, numbers_up_to(), settings=TaskSettings.of_driver(config))
     config.unlink()
     expected = [(0, "t0"), (0, "t0"), (1, None), (1, None), (2, "t0")]
     assert sorted_rows(packed) == sorted_rows(packed) == expected
@@ -59,7 +60,7 @@ def test_rows_are_read_once_and_unpacked_as_often_as_wanted(spark: SparkSession,
 
 def test_without_work_there_is_no_row(spark: SparkSession, tmp_path: Path, config: Path) -> None:
     for work in ([], [0, 0]):
-        packed = read_once(spark, work, _SCHEMA, numbers_up_to(), config=config)
+        packed = read_once(spark, work, _SCHEMA, numbers_up_to(), settings=TaskSettings.of_driver(config))
         assert (packed.count(), sorted_rows(packed)) == (0, [])
         store(unpacked(packed, _COLUMNS), _SCHEMA, tmp_path / "numbers")
         assert pq.read_table(tmp_path / "numbers").num_rows == 0
@@ -98,7 +99,7 @@ def test_an_error_of_the_library_keeps_its_kind_and_its_exit_code(spark: SparkSe
             raise MetadataUnavailableError("the database does not answer")
 
     with pytest.raises(TaskStoppedError, match="MetadataUnavailableError: the database does not answer") as stopped:
-        read_once(spark, [1, 2, 3], _SCHEMA, stopping, config=config)
+        read_once(spark, [1, 2, 3], _SCHEMA, stopping, settings=TaskSettings.of_driver(config))
     assert stopped.value.exit_code is ExitCode.RETRY
 
 
@@ -135,6 +136,7 @@ import json, os, sys
 from pathlib import Path
 import pyarrow as pa
 from pyspark.sql import SparkSession
+from spark_jobs.task_settings import TaskSettings
 from spark_jobs.packed_rows import SESSION_CONF, read_once, unpacked
 
 out, config = Path(sys.argv[1]), Path(sys.argv[2])
@@ -148,7 +150,7 @@ def read(app, most):
 
 builder = SparkSession.builder.master("local[2,4]").config("spark.ui.enabled", "false").config(map=dict(SESSION_CONF))
 session = builder.getOrCreate()
-packed = read_once(session, [2, 3], pa.schema([("number", pa.int64())]), read, config=config)
+packed = read_once(session, [2, 3], pa.schema([("number", pa.int64())]), read, settings=TaskSettings.of_driver(config))
 rows = unpacked(packed, "number bigint").collect()
 print(json.dumps(sorted(row.number for row in rows)))
 session.stop()

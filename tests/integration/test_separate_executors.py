@@ -89,6 +89,7 @@ import json, os, signal, sys
 from pathlib import Path
 import pyarrow as pa
 from pyspark.sql import SparkSession
+from spark_jobs.task_settings import TaskSettings
 from spark_jobs.packed_rows import SESSION_CONF, read_once, unpacked
 from spark_jobs.shared import ancestors
 
@@ -100,7 +101,7 @@ def read(app, number):
     yield pa.record_batch({"number": [number], "executor": [ancestors()[1]]})
 
 schema = pa.schema([("number", pa.int64()), ("executor", pa.int64())])
-packed = read_once(session, list(range(8)), schema, read, config=config)
+packed = read_once(session, list(range(8)), schema, read, settings=TaskSettings.of_driver(config))
 before = unpacked(packed, "number bigint, executor bigint").collect()
 config.unlink()
 executors = sorted({row.executor for row in before})

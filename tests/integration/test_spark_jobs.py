@@ -30,6 +30,7 @@ from spark_jobs.batch import attempt, run_once
 from spark_jobs.copying import batch_task
 from spark_jobs.sizes import parse_arguments, recount
 from spark_jobs.sizes_rows import read_segments
+from spark_jobs.task_settings import TaskSettings
 from tests.doubles.aiven_files import write_segment
 from tests.doubles.archive import RUN_ID, planned_run, settings_of
 from tests.doubles.patience import eventually
@@ -73,6 +74,7 @@ def test_a_batch_copies_its_run_over_spark_connect(tmp_path: Path, config: Path)
     """SPARK_REMOTE=local[1] brings a Connect server up beside its client."""
     (tmp_path / "spark-defaults.conf").write_text(
         "spark.task.maxFailures 1\n"
+        "spark.log.level WARN\n"
         "spark.ui.enabled false\n"
         "spark.driver.memory 512m\n"
         "spark.driver.host 127.0.0.1\n"
@@ -97,7 +99,7 @@ def test_a_batch_copies_its_run_over_spark_connect(tmp_path: Path, config: Path)
 def test_a_batch_reports_what_it_cannot_read(tmp_path: Path, spark: SparkSession) -> None:
     empty = tmp_path / "empty.toml"
     empty.write_text(f'[metadata]\nurl = "sqlite:///{tmp_path}/nothing.sqlite"')
-    outcome = run_once(spark.sparkContext, batch_task(RUN_ID, "0.1", None, empty))
+    outcome = run_once(spark.sparkContext, batch_task(RUN_ID, "0.1", None, TaskSettings.of_driver(empty)))
     assert outcome["exit_code"] == ExitCode.RETRY
     assert outcome["error"].startswith("MetadataUnavailableError")
 

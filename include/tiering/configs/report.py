@@ -20,6 +20,7 @@ from include.tiering.configs.config_store import (
 from include.tiering.configs.pools import UNLIMITED_SLOTS, PoolsStatus, PoolStatus
 from include.tiering.configs.service import AlteredConfigs
 from include.tiering.configs.usage_report import slots_words, source_of
+from include.tiering.errors import SettingError
 from include.tiering.presentation import Presentation, Table, count
 from include.tiering.quotas.contract import QuotaWorker
 from include.tiering.remote_storage.store_ownership import unclaimed_words
@@ -136,7 +137,7 @@ def entities_with_configs(values: ConfigValues, entity_type: EntityType | None =
 def describe(
     entity: ConfigEntity, values: ConfigValues, settings: TieringSettings, pools: PoolsStatus | None = None
 ) -> tuple[DescribedConfig, ...]:
-    """Return all configs that may be set on the entity, then configs set on it that this version does not know.
+    """Return all configs that may be set on the entity, then configs set on it that are in no list.
 
     Sizes of pools come from `pools`: they are left out if it is None.
     """
@@ -145,8 +146,17 @@ def describe(
     return (
         *(_described(entity, config, values, settings) for config in configs if config.pool is None),
         *(_pool_size(entity, config, pool) for config in configs for pool in _pools_of(config, pools)),
-        *(DescribedConfig(entity, name, values[entity][name], "dynamic, unknown here") for name in unknown),
+        *(DescribedConfig(entity, name, values[entity][name], _source_of_unlisted(entity, name)) for name in unknown),
     )
+
+
+def _source_of_unlisted(entity: ConfigEntity, name: str) -> str:
+    """Return where a value comes from whose name is in no list: a key of Spark's, or one that is unknown here."""
+    try:
+        config_on(entity, name)
+    except SettingError:
+        return "dynamic, unknown here"
+    return _DYNAMIC_DEFAULT
 
 
 def describe_static(settings: TieringSettings) -> tuple[DescribedConfig, ...]:

@@ -14,6 +14,7 @@ from include.tiering.runs.batch import BatchEnd
 from include.tiering.runs.contract import PlannedSegment, SegmentOutcome, WorkItem
 from spark_jobs.batch import run_once
 from spark_jobs.copying import batch_task, outcome_of, parse_arguments
+from spark_jobs.task_settings import TaskSettings
 from tests.doubles.stored_log import some_metadata
 
 _PARTITION = some_metadata(1).topic_id_partition
@@ -71,7 +72,7 @@ def test_an_empty_batch_is_done() -> None:
 def test_a_session_that_may_repeat_the_task_never_gets_it() -> None:
     session: Any = SimpleNamespace(conf=SimpleNamespace(get={"spark.speculation": "true"}.get))
     with pytest.raises(SettingError, match=r"spark\.speculation"):
-        run_once(session, batch_task("run", "0.1", None, None))
+        run_once(session, batch_task("run", "0.1", None, TaskSettings({})))
 
 
 def test_run_and_batch_must_be_named(capsys: pytest.CaptureFixture[str]) -> None:

@@ -257,12 +257,11 @@ def _suspects(
         raise error
 
     app = SimpleNamespace(adapters=SimpleNamespace(storage=SimpleNamespace(fetch_manifest=fail)))
-    monkeypatch.setattr(sizes_listing, "load_settings", lambda _: None)
-    monkeypatch.setattr(sizes_listing, "open_app", lambda _: nullcontext(app))
+    settings: Any = SimpleNamespace(open_app=lambda: nullcontext(app))
     # Spark makes columns only in a session.
     monkeypatch.setattr(functions, "col", lambda _: SimpleNamespace(isNotNull=lambda: None))
     compared: Any = _Compared(listed)
-    found: Any = sizes_listing.suspects(compared, {TOPIC_ID: "orders"}, None, with_manifests=True)
+    found: Any = sizes_listing.suspects(compared, {TOPIC_ID: "orders"}, settings, with_manifests=True)
     rows: list[dict[str, Any]] = found
     return rows
 

@@ -52,7 +52,7 @@ export function limits(view) {
       ["Config", (row) => [element("code", {}, row.name), element("br"), element("span", { class: "dim" }, meaning(row)?.sentence ?? "")], "name"],
       ["In force", (row) => amount(row.value, row.unit), "number"],
       ["From", (row) => row.source],
-      ["", (row) => (found.may.alter ? element("button", { class: "action", type: "button", "aria-label": `Change ${row.name} of ${entity(row)}`, onclick: () => offer(row) }, "Change") : null)],
+      ["Action", (row) => (found.may.alter ? element("button", { class: "action", type: "button", "aria-label": `Change ${row.name} of ${entity(row)}`, onclick: () => offer(row) }, "Change") : null)],
     ], rows));
     changes.replaceChildren(found.history.length ? table("Changes", [
       ["When", (change) => moment(change.changed_at_ms)],

@@ -30,9 +30,9 @@ function running(found, pause) {
     : [element("span", { class: "dim" }, "To pause or resume takes the permission to edit the DAG tiering_copy.")];
   const state = all ? "All topics are paused." : named.length ? `Paused: ${named.join(", ")}.` : "Nothing is paused.";
   const columns = [
-    ["Partition", (batch) => batch.partition, "name"],
-    ["Done", (batch) => [bar(batch), ` ${bytes(batch.done_bytes)} of ${bytes(batch.planned_bytes)}`]],
-    ["Rate", (batch) => perSecond(batch.bytes_per_second), "number"],
+    ["Partition", (batch) => batch.partition || "–", "name"],
+    ["Done", (batch) => (batch.planned_bytes ? [bar(batch), ` ${bytes(batch.done_bytes)} of ${bytes(batch.planned_bytes)}`] : "–")],
+    ["Rate", (batch) => (batch.planned_bytes ? perSecond(batch.bytes_per_second) : "–"), "number"],
     ["Time left", (batch) => duration(batch.seconds_left), "number"],
     ["Where", (batch) => `${batch.host}, process ${batch.pid}${batch.pool ? "" : " (command)"}`],
     ["Run", run, "name"],
@@ -45,7 +45,7 @@ function running(found, pause) {
 }
 
 function bar(batch) {
-  const share = batch.planned_bytes ? Math.min(1, batch.done_bytes / batch.planned_bytes) : 0;
+  const share = Math.min(1, batch.done_bytes / batch.planned_bytes);
   return element("progress", { max: 1, value: share, "aria-label": `${batch.partition}: ${Math.round(share * 100)} % done` });
 }
 
@@ -56,9 +56,12 @@ function runs(batches) {
   const sum = (group, member) => group.reduce((total, batch) => total + batch[member], 0);
   return element("ul", { class: "plain" }, [...byRun.values()].map((group) => {
     const rate = sum(group, "bytes_per_second");
-    const left = Math.max(0, sum(group, "planned_bytes") - sum(group, "done_bytes"));
-    return element("li", {}, run(group[0]), `: ${group.length} running ${group.length === 1 ? "batch" : "batches"}, ${bytes(sum(group, "done_bytes"))} of ` +
-      `${bytes(sum(group, "planned_bytes"))} of their plans done, ${perSecond(rate)}, ${rate > 0 ? `${duration(left / rate)} left at this rate` : "nothing is sent now"}`);
+    const planned = sum(group, "planned_bytes");
+    const left = Math.max(0, planned - sum(group, "done_bytes"));
+    const said = `: ${group.length} running ${group.length === 1 ? "batch" : "batches"}`;
+    // A batch that copies and deletes nothing, such as that of an audit, has no plan of bytes.
+    if (!planned) return element("li", {}, run(group[0]), `${said}.`);
+    return element("li", {}, run(group[0]), `${said}, ${bytes(sum(group, "done_bytes"))} of ${bytes(planned)} of their plans done, ${perSecond(rate)}, ${rate > 0 ? `${duration(left / rate)} left at this rate` : "nothing is sent now"}`);
   }));
 }
 
@@ -103,7 +106,7 @@ function pools(found) {
   const columns = [
     ["Pool", (pool) => link("/pools", pool.name), "name"],
     ["Batches of slots", (pool) => `${pool.live_batches.length} of ${slots(pool)}`, "number"],
-    ["", (pool) => (pool.slots === 0 ? element("b", { class: "odd" }, "paused by a size of 0") : pool.slots !== null && pool.slots > 0 && pool.live_batches.length >= pool.slots ? "full" : "")],
+    ["State", (pool) => (pool.slots === 0 ? element("b", { class: "odd" }, "paused by a size of 0") : pool.slots !== null && pool.slots > 0 && pool.live_batches.length >= pool.slots ? "full" : "")],
     ["Size seen", (pool) => (pool.seen_at_ms === null ? "never" : `${duration((found.as_of_ms - pool.seen_at_ms) / 1000)} ago`), "number"],
   ];
   return panel("Pools", table("Pools", columns, found.pools));

@@ -29,22 +29,21 @@ function theme() {
   document.documentElement.dataset.theme = dark ? "dark" : "light";
 }
 
-function measured(number, show) {
-  return number.as_of_ms === null ? "not measured yet" : show(number.value);
-}
-
 function firstLine(found) {
   const { totals } = found;
   const fact = (value, text, title, kind) => element("li", { title, class: kind }, element("b", {}, value), ` ${text}`);
-  const safe = totals.judged_bytes.value ? `${Math.floor((1000 * (totals.safe_bytes.value ?? 0)) / totals.judged_bytes.value) / 10} %` : "–";
+  const judged = totals.judged_bytes.value;
+  const safe = judged ? fact(`${Math.floor((1000 * (totals.safe_bytes.value ?? 0)) / judged) / 10} %`, "safe", `verified, ${ago(totals.judged_bytes.as_of_ms, found.as_of_ms)}`)
+    : fact("nothing", "verified yet", "a verification of the archive says what is safe");
   const paused = found.paused_topics.includes("*") ? "all topics" : found.paused_topics.length ? whole(found.paused_topics.length) : "nothing";
   const findings = (totals.findings.value ?? 0) + (totals.failed_segments.value ?? 0);
   const waits = totals.waiting_seconds;
   facts.replaceChildren(
     fact(whole(totals.topics), totals.topics === 1 ? "topic" : "topics"),
     fact(bytes(totals.finished_bytes), "remote", `${bytes(totals.stored_bytes)} are stored and paid for`),
-    fact(safe, "safe", `verified, ${ago(totals.judged_bytes.as_of_ms, found.as_of_ms)}`),
-    fact(measured(totals.waiting_bytes, bytes), "wait", ago(totals.waiting_bytes.as_of_ms, found.as_of_ms)),
+    safe,
+    totals.waiting_bytes.as_of_ms === null ? fact("unknown", "how much waits", "a size run measures it")
+      : fact(bytes(totals.waiting_bytes.value), totals.waiting_bytes.value === 1 ? "waits" : "wait", ago(totals.waiting_bytes.as_of_ms, found.as_of_ms)),
     ...(waits.value > 0 ? [fact(duration(waits.value), "is the age of the oldest that waits", ago(waits.as_of_ms, found.as_of_ms))] : []),
     fact(paused, "paused", "", found.paused_topics.length ? "odd" : ""),
     fact(whole(findings), findings === 1 ? "finding" : "findings", "failed segments, and open findings of audits", findings ? "bad" : ""),
@@ -67,14 +66,14 @@ function empty() {
 
 function draw() {
   if (current !== "now" || !present) return;
-  // Drawn anew only if a number changed, or an age in minutes may have.
-  const key = JSON.stringify([{ ...present, as_of_ms: Math.floor(present.as_of_ms / 60000) }, throughput.content, throughput.error]);
+  // Drawn anew only if a number or the width changed, or an age in minutes may have.
+  const key = JSON.stringify([window.innerWidth, { ...present, as_of_ms: Math.floor(present.as_of_ms / 60000) }, throughput.content, throughput.error]);
   if (key === shown) return;
   shown = key;
   const focused = document.activeElement?.id;
   const open = view.querySelector("details")?.open;
   const made = now(present, throughput, pause);
-  const isEmpty = present.totals.segments === 0 && present.batches.length === 0;
+  const isEmpty = present.totals.segments === 0 && !present.batches.some((batch) => batch.planned_bytes > 0);
   view.replaceChildren(...(isEmpty ? [empty(), made] : [made]));
   if (open && view.querySelector("details")) view.querySelector("details").open = true;
   if (focused && focused !== "view") document.getElementById(focused)?.focus();

@@ -43,6 +43,9 @@ export async function ask(path, body) {
   }
 }
 
+// The width of a chart in pixels of the window, so that its words keep their size on every screen.
+export const chartWidth = () => Math.max(260, Math.min(document.documentElement.clientWidth, 1920) - 84);
+
 const UNITS = ["KiB", "MiB", "GiB", "TiB", "PiB"];
 export function bytes(number) {
   if (number === null || number === undefined) return "–";
@@ -65,7 +68,8 @@ export function duration(seconds) {
   const minutes = Math.round(seconds / 60);
   if (minutes < 60) return `${minutes} min`;
   if (minutes < 48 * 60) return `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
-  return `${Math.floor(minutes / 1440)} d ${Math.floor((minutes % 1440) / 60)} h`;
+  const hours = Math.floor((minutes % 1440) / 60);
+  return `${Math.floor(minutes / 1440)} d${hours ? ` ${hours} h` : ""}`;
 }
 
 export const clock = (milliseconds) => `${new Date(milliseconds).toISOString().slice(11, 16)} UTC`;

@@ -1,8 +1,7 @@
 // One topic: what it is, how it grew, why it waits, its partitions, failed segments, configs and who changed them.
 import { amount } from "./limits.js";
-import { ask, bytes, clock, drawn, duration, element, moment, panel, table, whole } from "./parts.js";
+import { ask, bytes, chartWidth, clock, drawn, duration, element, moment, panel, table, whole } from "./parts.js";
 
-const WIDTH = 960;
 const HEIGHT = 160;
 const LEFT = 84;
 
@@ -23,7 +22,7 @@ function details(found) {
   const about = panel(found.topic, several, found.topics.map((row) => element("ul", { class: "plain" },
     fact("Topic id", row.topic_id), fact("Owner", row.owner),
     fact("Remote", `${bytes(row.finished_bytes)} in ${whole(row.segments)} segments of ${whole(row.partitions)} partitions; ${bytes(row.stored_bytes)} are paid for`),
-    fact("Waits", row.waiting_bytes === null ? "not measured yet" : `${bytes(row.waiting_bytes)} in ${whole(row.waiting_segments)} segments, the oldest for ${duration(row.waiting_seconds)}, as of the last size run`),
+    fact("Waits", row.waiting_bytes === null ? "not measured yet" : !row.waiting_segments ? "nothing, as of the last size run" : `${bytes(row.waiting_bytes)} in ${whole(row.waiting_segments)} segments, the oldest for ${duration(row.waiting_seconds)}, as of the last size run`),
     fact("Retention", `${row.retention_ms === null ? "for ever" : duration(row.retention_ms / 1000)} by time, ${row.retention_bytes === null ? "unlimited" : bytes(row.retention_bytes)} a partition`),
     row.cost_per_month === null ? null : fact("A month", `${Number(row.cost_per_month).toFixed(2)} ${found.currency}`))));
   const why = panel("Why it waits",
@@ -39,7 +38,7 @@ function details(found) {
   ], found.failed), more(found.more_failed), element("p", {}, "What to do: ", element("code", {}, "docs/runbook.md#a-segment-failed-the-quality-gate"))]
     : element("p", { class: "dim" }, "No segment of it failed its verification.");
   const partitions = table("Partitions", [
-    ["Partition", (each) => each.partition, "number"],
+    ["Partition", (each) => each.partition],
     ["Remote bytes", (each) => bytes(each.bytes), "number"],
     ["Paid for", (each) => bytes(each.stored_bytes), "number"],
     ["Segments", (each) => whole(each.segments), "number"],
@@ -70,19 +69,20 @@ function wide(title, ...content) {
 }
 
 function history(hours) {
+  const width = chartWidth();
   const known = hours.filter((hour) => hour.stored_bytes !== null);
   if (known.length < 2) return element("p", { class: "dim" }, "Fewer than two hours are known: size runs and expirations record the size.");
   const [first, last] = [known[0], known.at(-1)];
   const highest = Math.max(1, ...known.map((hour) => hour.stored_bytes)) * 1.05;
-  const x = (at) => LEFT + ((at - first.began_ms) / (last.began_ms - first.began_ms)) * (WIDTH - LEFT - 4);
+  const x = (at) => LEFT + ((at - first.began_ms) / (last.began_ms - first.began_ms)) * (width - LEFT - 4);
   const y = (number) => 8 + (1 - number / highest) * (HEIGHT - 32);
   const line = known.map((hour, number) => `${number ? "L" : "M"}${x(hour.began_ms)} ${y(hour.stored_bytes)}`).join("");
   const words = `${bytes(first.stored_bytes)} at ${moment(first.began_ms)}, ${bytes(last.stored_bytes)} at ${moment(last.began_ms)}.`;
-  return element("div", {}, drawn("svg", { class: "chart", viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "aria-label": words },
-    drawn("path", { class: "axis", d: `M${LEFT} ${y(0)}H${WIDTH}` }), drawn("path", { class: "stored", d: line }),
+  return element("div", {}, drawn("svg", { class: "chart", viewBox: `0 0 ${width} ${HEIGHT}`, role: "img", "aria-label": words },
+    drawn("path", { class: "axis", d: `M${LEFT} ${y(0)}H${width}` }), drawn("path", { class: "stored", d: line }),
     drawn("text", { x: LEFT - 6, y: y(highest / 1.05) + 4, "text-anchor": "end" }, bytes(highest / 1.05)),
     drawn("text", { x: LEFT - 6, y: y(0) + 4, "text-anchor": "end" }, "0 B"),
     drawn("text", { x: LEFT, y: HEIGHT - 4 }, moment(first.began_ms)),
-    drawn("text", { x: WIDTH, y: HEIGHT - 4, "text-anchor": "end" }, `${moment(last.began_ms).slice(0, 11)}${clock(last.began_ms)}`)),
+    drawn("text", { x: width, y: HEIGHT - 4, "text-anchor": "end" }, `${moment(last.began_ms).slice(0, 11)}${clock(last.began_ms)}`)),
     element("p", { class: "dim" }, words));
 }

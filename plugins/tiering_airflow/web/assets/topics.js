@@ -3,7 +3,8 @@ import { ask, bytes, duration, element, whole } from "./parts.js";
 
 const SIZE = 50;
 const asked = { search: "", sort: "topic", descending: false, offset: 0 };
-const forever = (value, show) => (value === null ? "for ever" : show(value));
+const retention = (row) => (row.retention_ms === null && row.retention_bytes === null ? "for ever"
+  : `${row.retention_ms === null ? "for ever" : duration(row.retention_ms / 1000)} / ${row.retention_bytes === null ? "unlimited" : bytes(row.retention_bytes)}`);
 const COLUMNS = [
   ["topic", "Topic", (row) => element("a", { href: `#topic/${encodeURIComponent(row.topic)}` }, row.topic), "name"],
   ["owner", "Owner", (row) => row.owner],
@@ -14,7 +15,7 @@ const COLUMNS = [
   ["waiting_seconds", "Oldest waits", (row) => duration(row.waiting_seconds), "number"],
   ["failed_segments", "Failed", (row) => whole(row.failed_segments), "number"],
   [null, "Held back", (row) => row.held_back.join(", ")],
-  [null, "Retention", (row) => `${forever(row.retention_ms, (ms) => duration(ms / 1000))} / ${forever(row.retention_bytes, bytes)}`],
+  [null, "Retention", retention],
   ["cost_per_month", "A month", (row, currency) => (row.cost_per_month === null ? "–" : `${Number(row.cost_per_month).toFixed(2)} ${currency}`), "number"],
 ];
 

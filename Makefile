@@ -117,7 +117,7 @@ coverage: setup s3-server ## the fast tests under coverage.py: fails below fail_
 test-kafka: setup ## the long suite against real Kafka brokers from Maven (Java 17, mvn; skipped where they are missing)
 	@$(PYTEST) tests/kafka
 
-test-browser: setup ## log in, copy from the form, pause and resume in headless Chromium (Debian: chromium, chromium-driver)
+test-browser: setup ## log in, copy from the form, use the page Tiering, pause and resume in headless Chromium (Debian: chromium, chromium-driver)
 	@eval "$$($(PYTHON) -m local.java)" && $(PYTEST) tests/browser
 
 life: setup ## real brokers through kills, elections, lost disks, ... while two platforms archive: MINUTES=30 SEED=7

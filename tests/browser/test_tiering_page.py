@@ -81,6 +81,11 @@ def _set(browser: webdriver.Chrome, kind: str, name: str, config: str, value: st
     steps.button(browser, "main", f"Set {config} to {value} for {for_what}").click()
 
 
+def _quota(said: dict[str, str], value: str) -> None:
+    brokers = ("--entity-type", "brokers", "--entity-default")
+    steps.app(said, "configs", "--alter", *brokers, "--add-config", f"{QUOTA}={value}")
+
+
 def _post(browser: webdriver.Chrome, path: str, body: Any) -> Any:
     return browser.execute_async_script(POST, path, body)
 
@@ -92,9 +97,7 @@ def _picture(browser: webdriver.Chrome, name: str) -> None:
 
 
 def test_a_copy_is_watched_and_its_topics_are_looked_up(browser: webdriver.Chrome, said: dict[str, str]) -> None:
-    steps.app(
-        said, "configs", "--alter", "--entity-type", "brokers", "--entity-default", "--add-config", f"{QUOTA}=60KiB"
-    )
+    _quota(said, "60KiB")
     _open(browser, said)
     _sees(browser, "Nothing is tiered yet", "Nothing is paused")
     _sees(browser, "0 topics", "nothing verified yet", "unknown how much waits", css="#facts")
@@ -107,6 +110,7 @@ def test_a_copy_is_watched_and_its_topics_are_looked_up(browser: webdriver.Chrom
         browser.execute_script(dark, True)
         _picture(browser, "dark")
         browser.execute_script(dark, False)
+    _quota(said, "20MiB")
     _sees(browser, "Nothing is running")
     totals = json.loads(steps.app(said, "status", "--json"))["totals"]
     assert totals["topics"] > 5

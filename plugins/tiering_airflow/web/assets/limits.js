@@ -11,8 +11,11 @@ const SHOWN = {
   days: (number) => duration(number * 86400),
 };
 
-export function amount(value, unit) {
+// `accepts` may have a word for the lowest number, such as "0 (unlimited)".
+export function amount(value, unit, accepts = "") {
   if (value === null) return "not set";
+  const [, lowest, word] = /(-?\d+) \(([^)]+)\)/.exec(accepts) ?? [];
+  if (String(value) === lowest) return `${word} (${value})`;
   if (typeof value !== "number") return String(value);
   if (value >= UNLIMITED) return "unlimited";
   if (value === -1) return "-1";
@@ -20,6 +23,8 @@ export function amount(value, unit) {
   return SHOWN[unit] && value >= 60 ? `${SHOWN[unit](value)} (${exact})` : exact;
 }
 
+// Sentences have names of configs and commands between backticks.
+const prose = (text) => text.split("`").map((part, number) => (number % 2 ? element("code", {}, part) : part));
 const entity = (row) => (row.entity_name === null ? `${row.entity_type}, default` : `${row.entity_type.replace(/s$/, "")} ${row.entity_name}`);
 
 export function limits(view) {
@@ -49,8 +54,8 @@ export function limits(view) {
     const rows = found.configs.filter((row) => `${row.name} ${entity(row)} ${meaning(row)?.sentence ?? ""}`.toLowerCase().includes(search));
     values.replaceChildren(table("Configs", [
       ["For", entity],
-      ["Config", (row) => [element("code", {}, row.name), element("br"), element("span", { class: "dim" }, meaning(row)?.sentence ?? "")], "name"],
-      ["In force", (row) => amount(row.value, row.unit), "number"],
+      ["Config", (row) => [element("code", {}, row.name), element("br"), element("span", { class: "dim" }, prose(meaning(row)?.sentence ?? ""))], "name"],
+      ["In force", (row) => amount(row.value, row.unit, meaning(row)?.accepts), "number"],
       ["From", (row) => row.source],
       ["Action", (row) => (found.may.alter ? element("button", { class: "action", type: "button", "aria-label": `Change ${row.name} of ${entity(row)}`, onclick: () => offer(row) }, "Change") : null)],
     ], rows));
@@ -59,8 +64,8 @@ export function limits(view) {
       ["Who", (change) => change.author, "name"],
       ["For", entity],
       ["Config", (change) => element("code", {}, change.name), "name"],
-      ["Before", (change) => amount(change.old_value, meaning(change)?.unit), "number"],
-      ["After", (change) => amount(change.new_value, meaning(change)?.unit), "number"],
+      ["Before", (change) => amount(change.old_value, meaning(change)?.unit, meaning(change)?.accepts), "number"],
+      ["After", (change) => amount(change.new_value, meaning(change)?.unit, meaning(change)?.accepts), "number"],
     ], found.history.slice().reverse()) : element("p", { class: "dim" }, "Nothing was changed yet."));
   }
 
@@ -98,7 +103,7 @@ export function limits(view) {
     }
     function explain() {
       const each = found.meanings.find((one) => one.entity_type === type.value && one.name === config.value);
-      about.textContent = each ? `${each.sentence} Accepted: ${each.accepts}${each.unit ? `, in ${each.unit}` : ""}.` : "";
+      about.replaceChildren(...(each ? prose(`${each.sentence} Accepted: ${each.accepts}${each.unit ? `, in ${each.unit}` : ""}.`) : []));
       sure.replaceChildren();
     }
     function confirm(removes) {

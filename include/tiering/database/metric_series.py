@@ -362,7 +362,9 @@ class MetricsWriter:
         self._store = store
         self._clock = clock
         self._lock = threading.Lock()
+        self._starting = threading.Lock()
         self._thread: threading.Thread | None = None
+        self._is_warned = False
         self._ended = threading.Event()
 
     @property
@@ -390,11 +392,26 @@ class MetricsWriter:
         self.write()
 
     def _start(self) -> None:
-        """Start the thread unless it runs in this process: a forked child gets a thread of its own."""
+        """Start the thread unless it runs in this process: a forked child gets a thread of its own.
+
+        A host at its limit of processes refuses one. The next value that is recorded tries again, and `close` writes
+        what is left: what is measured must not fail by it.
+        """
         if self._ended.is_set() or (self._thread is not None and self._thread.is_alive()):
             return
-        self._thread = threading.Thread(target=self._run, name="metrics-writer", daemon=True)
-        self._thread.start()
+        if not self._starting.acquire(blocking=False):
+            return
+        try:
+            thread = threading.Thread(target=self._run, name="metrics-writer", daemon=True)
+            thread.start()
+            self._thread = thread
+        except Exception as error:  # noqa: BLE001
+            self._thread = None
+            if not self._is_warned:
+                _log.warning("metrics are written at the end only, because no thread could be started: %s", error)
+            self._is_warned = True
+        finally:
+            self._starting.release()
 
     def _run(self) -> None:
         while not self._ended.wait(seconds_to_next_write(time.time(), os.getpid())):

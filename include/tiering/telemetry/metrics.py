@@ -114,7 +114,7 @@ class Recorded:
 class MetricsRecorder:
     """Collects metrics of this process. Thread-safe, and cheap enough to be called some hundred times a second.
 
-    `wake` is called when a value is recorded and nothing was since the last `drain`.
+    `wake` is called after each value: it must be cheap, and must not raise.
     """
 
     def __init__(self, clock: Clock, wake: Callable[[], None] | None = None) -> None:
@@ -128,20 +128,16 @@ class MetricsRecorder:
         _require_labels(counter, labels)
         key = (counter, labels, self._clock.now_ms() // MINUTE_MS)
         with self._lock:
-            is_first = not self._recorded
             self._recorded.added[key] = self._recorded.added.get(key, 0.0) + amount
-        if is_first:
-            self._wake()
+        self._wake()
 
     def raise_to(self, peak: Metric, value: float, *labels: str) -> None:
         """Record a value of a peak, of which the highest of a minute counts."""
         _require_labels(peak, labels)
         key = (peak, labels, self._clock.now_ms() // MINUTE_MS)
         with self._lock:
-            is_first = not self._recorded
             self._recorded.highest[key] = max(self._recorded.highest.get(key, value), value)
-        if is_first:
-            self._wake()
+        self._wake()
 
     def set(self, gauge: Metric, value: float, *labels: str) -> None:
         """Set the gauge's value for these label values."""
@@ -182,10 +178,8 @@ class MetricsRecorder:
         if not recorded:
             return
         with self._lock:
-            is_first = not self._recorded
             self._recorded.merge(recorded)
-        if is_first:
-            self._wake()
+        self._wake()
 
 
 def _require_labels(metric: Metric, labels: Labels) -> None:

@@ -88,3 +88,22 @@ def test_each_process_writes_once_in_a_minute_soon_after_it_began(process_id: in
         moment = second + seconds_to_next_write(float(second), process_id)
         assert second < moment <= second + 60
         assert 1 <= moment % 60 <= SETTLED_MS / 1000 - 5
+
+
+def test_a_host_that_refuses_threads_fails_no_work_and_a_later_value_tries_again(
+    writer: MetricsWriter, store: Written, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(writer_module, "seconds_to_next_write", lambda *_: 0.01)
+    with monkeypatch.context() as at_the_limit:
+        at_the_limit.setattr(threading.Thread, "start", _refused)
+        for _ in range(3):
+            writer.recorder.add(COPIES, 1, "orders")
+    assert caplog.text.count("can't start new thread") == 1
+    writer.recorder.add(COPIES, 1, "orders")
+    assert store.is_written.wait(PATIENCE_SECONDS)
+    writer.close()
+    assert store.amounts == [4]
+
+
+def _refused(_: threading.Thread) -> None:
+    raise RuntimeError("can't start new thread")

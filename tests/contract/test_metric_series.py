@@ -34,8 +34,9 @@ def clock() -> ManualClock:
 
 
 @pytest.fixture
-def series(engine: Engine) -> MetricSeries:
-    return MetricSeries(engine, CLUSTER_ID)
+def series(engine: Engine, clock: ManualClock) -> MetricSeries:
+    """The database's time is that of `clock`."""
+    return MetricSeries(engine, CLUSTER_ID, now_ms=lambda _: clock.now_ms())
 
 
 class Process:
@@ -44,10 +45,9 @@ class Process:
     def __init__(self, series: MetricSeries, clock: ManualClock) -> None:
         self.recorder = MetricsRecorder(clock)
         self._series = series
-        self._clock = clock
 
     def write(self) -> None:
-        self._series.write(self.recorder.drain(), now_ms=self._clock.now_ms())
+        self._series.write(self.recorder.drain())
 
 
 @pytest.fixture
@@ -203,7 +203,7 @@ def test_of_too_many_topics_counters_are_added_up_and_gauges_left_out(
 
 
 def test_clusters_are_apart(engine: Engine, series: MetricSeries, process: Process, clock: ManualClock) -> None:
-    other = Process(MetricSeries(engine, "cluster-2"), clock)
+    other = Process(MetricSeries(engine, "cluster-2", now_ms=lambda _: clock.now_ms()), clock)
     other.recorder.add(ERRORS, 5, "orders")
     process.recorder.add(ERRORS, 1, "orders")
     other.write()
@@ -236,3 +236,39 @@ def test_the_latest_values_of_some_metrics(series: MetricSeries, process: Proces
     found = series.latest(["lag", "nothing"])
     assert [(metric, [one.value for one in each]) for metric, each in found.items()] == [("lag", [5, 6])]
     assert found["lag"][0].updated_at_ms == BEGIN_MS
+
+
+def test_a_host_whose_clock_is_days_ahead_deletes_nothing_and_dates_nothing(
+    series: MetricSeries, process: Process, clock: ManualClock
+) -> None:
+    process.recorder.add(COPIED, 5, "copy", "orders")
+    process.recorder.set(LAG, 1, "orders")
+    process.write()
+    ahead = Process(series, ManualClock(BEGIN_MS + 15 * 24 * HOUR_MS))
+    ahead.recorder.add(COPIED, 7, "copy", "orders")
+    ahead.recorder.raise_to(LONGEST, 9)
+    ahead.recorder.set(LAG, 2, "orders")
+    ahead.recorder.replace(STEPS, {("fence",): 1})
+    ahead.write()
+    assert minutes(series, COPIED) == {("copy", "orders"): {0: 12}}
+    assert minutes(series, LONGEST) == {(): {0: 9}}
+    clock.advance(60)
+    process.recorder.set(LAG, 3, "orders")
+    process.recorder.replace(STEPS, {("publish",): 1})
+    process.write()
+    assert values(series)["lag", "orders"] == 3
+    assert [key for key in values(series) if key[0] == "steps"] == [("steps", "publish")]
+
+
+def test_a_gauge_with_a_time_to_come_loses_it_to_any_other_value(
+    engine: Engine, series: MetricSeries, process: Process, clock: ManualClock
+) -> None:
+    later = Process(
+        MetricSeries(engine, CLUSTER_ID, now_ms=lambda _: BEGIN_MS + HOUR_MS), ManualClock(BEGIN_MS + HOUR_MS)
+    )
+    later.recorder.set(LAG, 2, "orders")
+    later.write()
+    process.recorder.set(LAG, 3, "orders")
+    clock.advance(5)
+    process.write()
+    assert values(series) == {("lag", "orders"): 3}

@@ -6,7 +6,8 @@ never wait for each other's rows. A transaction takes a few milliseconds, once a
 
 `MetricsWriter` writes what a process recorded: just after each minute, and when the app closes. A process that is
 killed loses what it recorded since the last write, about a minute. If a write fails, what it held is written with the
-next one; a process that ends without the database loses it. No work waits for a write or fails by it.
+next one; a process that ends without the database loses it. No work fails by a write, and none waits for it, except for
+at most a few seconds at its end.
 """
 
 import json
@@ -22,7 +23,7 @@ from sqlalchemy import Connection, bindparam, delete, insert, select, update
 
 from include.tiering.clock import Clock
 from include.tiering.database.schema import metric_hours, metric_series
-from include.tiering.database.transactions import ClusterStore, insert_for, reading, serialise_writers, writing
+from include.tiering.database.transactions import ClusterStore, insert_for, reading, serialise_writers
 from include.tiering.errors import TieringError
 from include.tiering.telemetry import get_logger
 from include.tiering.telemetry.metrics import MINUTE_MS, Labels, Metric, MetricKind, MetricsRecorder, Recorded
@@ -92,24 +93,24 @@ class Series:
 class MetricSeries(ClusterStore):
     """Store of one cluster's series. Every process of the platform writes to it."""
 
-    def write(self, recorded: Recorded, *, now_ms: int) -> None:
+    def write(self, recorded: Recorded) -> None:
         """Add what a process recorded, in one transaction. Not idempotent: what it raised for was not written.
 
         A gauge keeps the value with the latest time, whatever the order in which processes write. Counters of a new
         series beyond `MOST_SERIES` of their metric are added up under `OTHER_TOPICS`; other new series beyond that are
         left out. Minutes older than `KEPT_HOURS` are deleted, and series with a topic that were last recorded before.
 
-        Args:
-            recorded: what was recorded since the last call.
-            now_ms: UTC milliseconds, by the clock that dated what was recorded.
+        The database's time decides what is old. What was recorded by a clock that is ahead of it counts as recorded
+        now, and a gauge with a later time gives way to any other value.
 
         Raises:
             MetadataUnavailableError: the database is locked, unreachable, or without the tables.
         """
-        with writing(self._engine) as connection:
+        with self._writing(durable=False) as (connection, now_ms):
             serialise_writers(connection, f"metrics of {self._cluster_id}")
             self._forget(connection, now_ms)
-            rows = _Rows(connection, self._cluster_id, recorded)
+            recorded = recorded.until(now_ms)
+            rows = _Rows(connection, self._cluster_id, recorded, now_ms)
             rows.remove_replaced(recorded.replaced)
             for (metric, labels, minute), amount in recorded.added.items():
                 rows.add(metric, labels, minute, amount)
@@ -209,7 +210,7 @@ class _Row:
 class _Rows:
     """The rows of the recorded metrics: read at once, changed in memory, stored at once."""
 
-    def __init__(self, connection: Connection, cluster_id: str, recorded: Recorded) -> None:
+    def __init__(self, connection: Connection, cluster_id: str, recorded: Recorded, now_ms: int) -> None:
         self._connection = connection
         self._cluster_id = cluster_id
         of_counters = {metric.name for metric, _, _ in (*recorded.added, *recorded.highest)}
@@ -219,7 +220,8 @@ class _Rows:
         by_id: dict[int, _Row] = {}
         parameters: dict[str, Any] = {"of_cluster": cluster_id, "metrics": metrics}
         for known in connection.execute(_KNOWN, parameters):
-            row = _Row(known.series_id, known.value, known.updated_at_ms)
+            is_ahead = known.updated_at_ms > now_ms
+            row = _Row(known.series_id, known.value, 0 if is_ahead else known.updated_at_ms)
             self._rows[known.metric, known.labels] = by_id[known.series_id] = row
         self._number = Counter(metric for metric, _ in self._rows)
         self._set = {(metric.name, _text_of(_named(metric, labels))) for metric, labels in recorded.latest}
@@ -346,6 +348,10 @@ def _minutes_of(hour: int, minutes: str) -> Iterator[tuple[int, float]]:
         yield hour * _HOUR_MINUTES + int(of_hour), value
 
 
+WRITER_PATIENCE_MS: Final = 2_000
+"""The longest wait of the writer for a lock and, on PostgreSQL, for each statement: a command must not end late."""
+
+_MOST_CLOSE_SECONDS: Final = 5.0
 _PHASES: Final = 32
 _LONGEST_PHASE_SECONDS: Final = 8.0
 
@@ -360,11 +366,11 @@ class MetricsWriter:
     def __init__(self, store: Callable[[], MetricSeries], clock: Clock) -> None:
         self.recorder = MetricsRecorder(clock, self._start)
         self._store = store
-        self._clock = clock
         self._lock = threading.Lock()
         self._starting = threading.Lock()
         self._thread: threading.Thread | None = None
         self._is_warned = False
+        self._gives_up = False
         self._ended = threading.Event()
 
     @property
@@ -379,17 +385,25 @@ class MetricsWriter:
             if not recorded:
                 return
             try:
-                self.series.write(recorded, now_ms=self._clock.now_ms())
-            except TieringError as error:
+                self.series.write(recorded)
+            except Exception as error:  # noqa: BLE001
                 self.recorder.put_back(recorded)
-                _log.warning("metrics are not written: %s", error)
+                self._gives_up = self._ended.is_set()
+                if isinstance(error, TieringError):
+                    _log.warning("metrics are not written: %s", error)
+                else:
+                    _log.exception("metrics are not written")
 
     def close(self) -> None:
-        """End the thread, and write what is left."""
+        """End the thread, and write what is left, unless the thread cannot write at this moment. Raises nothing."""
         self._ended.set()
         if self._thread is not None and self._thread.is_alive():
-            self._thread.join()
-        self.write()
+            self._thread.join(_MOST_CLOSE_SECONDS)
+            if self._thread.is_alive():
+                _log.warning("metrics of the last minute are lost: the database has not taken them in time")
+                return
+        if not self._gives_up:
+            self.write()
 
     def _start(self) -> None:
         """Start the thread unless it runs in this process: a forked child gets a thread of its own.

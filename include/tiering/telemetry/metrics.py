@@ -110,6 +110,19 @@ class Recorded:
         self.latest |= later.latest
         self.replaced |= later.replaced
 
+    def until(self, now_ms: int) -> "Recorded":
+        """Return this with `now_ms`, UTC, in place of each later time: a clock that is ahead must not date anything."""
+        found = Recorded()
+        for (metric, labels, minute), amount in self.added.items():
+            key = (metric, labels, min(minute, now_ms // MINUTE_MS))
+            found.added[key] = found.added.get(key, 0.0) + amount
+        for (metric, labels, minute), value in self.highest.items():
+            key = (metric, labels, min(minute, now_ms // MINUTE_MS))
+            found.highest[key] = max(found.highest.get(key, value), value)
+        found.latest = {key: (value, min(at_ms, now_ms)) for key, (value, at_ms) in self.latest.items()}
+        found.replaced = {metric: min(at_ms, now_ms) for metric, at_ms in self.replaced.items()}
+        return found
+
 
 class MetricsRecorder:
     """Collects metrics of this process. Thread-safe, and cheap enough to be called some hundred times a second.

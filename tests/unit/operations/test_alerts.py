@@ -67,7 +67,7 @@ class World:
     scrapes: list[Samples | None] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.series = MetricSeries(self.engine, "cluster-1")
+        self.series = MetricSeries(self.engine, "cluster-1", now_ms=lambda _: self.clock.now_ms())
         self.recorder = MetricsRecorder(self.clock)
         self.quotas = QuotaMetrics(self.recorder)
         self.is_database_down = False
@@ -88,7 +88,7 @@ class World:
         with serving(self.values) as server:
             for _ in range(intervals):
                 work(self)
-                self.series.write(self.recorder.drain(), now_ms=self.clock.now_ms())
+                self.series.write(self.recorder.drain())
                 status, text = get(server)
                 self.scrapes.append(samples_of(text) if status == 200 else None)
                 self.clock.advance(INTERVAL)
@@ -111,7 +111,7 @@ def healthy(world: World) -> None:
     recorder.set(AUDIT_REFUSALS, 0)
     publish_handovers(recorder, [(HandoverState.ACTIVE, HandoverStep.PUBLISH)] * 2, 0)
     publish_ingest(recorder, [IngestPosition(0, next_offset=9, end_offset=9, bounds_read_at_ms=1)], {})
-    world.quotas.in_force(Scope(QuotaKind.COPY, QuotaLevel.TOTAL), 1_000_000)
+    world.quotas.in_force({Scope(QuotaKind.COPY, QuotaLevel.TOTAL): 1_000_000})
     world.quotas.granted(QuotaKind.COPY, "orders", 9_000_000)
     world.quotas.throttled(QuotaKind.COPY, "orders", 100, 0.5)
     recorder.add(DELETE_REQUESTS, 1, "orders")
@@ -143,7 +143,7 @@ def sick(world: World) -> None:
     publish_ingest(recorder, [stopped], {})
     # The whole minute that the next scrape shows is the one before.
     world.clock.advance(-120)
-    world.quotas.in_force(Scope(QuotaKind.COPY, QuotaLevel.TOTAL), 1_000)
+    world.quotas.in_force({Scope(QuotaKind.COPY, QuotaLevel.TOTAL): 1_000})
     world.quotas.granted(QuotaKind.COPY, "orders", 60_000)
     world.clock.advance(120)
     world.quotas.throttled(QuotaKind.FETCH, "orders", 100, 5.0)

@@ -43,7 +43,7 @@ class Platform:
 
     def __init__(self, engine: Engine, windows: dict[QuotaKind, tuple[int, int]]) -> None:
         self.clock = ManualClock(now_ms=1_700_000_040_000 // 60_000 * 60_000)
-        self.series = MetricSeries(engine, "cluster-1")
+        self.series = MetricSeries(engine, "cluster-1", now_ms=lambda _: self.clock.now_ms())
         self.service = MonitoringService(series=self.series, metrics=METRICS, windows=lambda: windows, clock=self.clock)
 
     def process(self) -> tuple[QuotaMetrics, MetricsRecorder]:
@@ -51,7 +51,7 @@ class Platform:
         return QuotaMetrics(recorder), recorder
 
     def write(self, recorder: MetricsRecorder) -> None:
-        self.series.write(recorder.drain(), now_ms=self.clock.now_ms())
+        self.series.write(recorder.drain())
 
     def shown(self) -> dict[str, float]:
         self.clock.advance(FRESH_SECONDS)

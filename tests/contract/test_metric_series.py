@@ -1,9 +1,10 @@
 """Series of metrics, on every database."""
 
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
-from sqlalchemy import Engine, func, select
+from sqlalchemy import Engine, event, func, select
 
 from include.tiering.database import metric_series as module
 from include.tiering.database.metric_series import KEPT_HOURS, OTHER_TOPICS, MetricSeries, SeriesKey
@@ -195,11 +196,50 @@ def test_of_too_many_topics_counters_are_added_up_and_gauges_left_out(
         ("errors", "topic-1"): 101,
         ("errors", "topic-2"): 2,
         ("errors", OTHER_TOPICS): 3 + 4 + 5 + 100,
-        ("lag", "topic-0"): 0,
         ("lag", "topic-1"): 1,
         ("lag", "topic-2"): 2,
+        ("lag", "topic-3"): 3,
     }
-    assert "3 series" in caplog.text
+    assert caplog.text.count("metric errors has 4 series") == 2, "once in each write"
+    assert caplog.text.count("metric lag has 3 series: 3 further") == 1
+
+
+def test_of_too_many_gauges_those_that_are_not_0_come_first(
+    series: MetricSeries, process: Process, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "MOST_SERIES", 2)
+    process.recorder.show(LAG, {("a",): 0, ("b",): 0, ("c",): 5, ("d",): 7})
+    process.write()
+    assert values(series) == {("lag", "c"): 5, ("lag", "d"): 7}
+
+
+def test_a_write_reads_what_it_changes_and_inserts_many_rows_at_once(
+    engine: Engine, series: MetricSeries, process: Process
+) -> None:
+    topics = [f"topic-{number}" for number in range(1_200)]
+    process.recorder.show(LAG, {(topic,): 1 for topic in topics})
+    statements: list[str] = []
+
+    def note(_1: object, _2: object, statement: str, *_: object) -> None:
+        statements.append(statement)
+
+    event.listen(engine, "before_cursor_execute", note)
+    process.write()
+    event.remove(engine, "before_cursor_execute", note)
+    assert len(statements) < 20
+    process.recorder.add(ERRORS, 1, topics[0])
+    process.recorder.set(LAG, 2, topics[1])
+    original = module._Row.__init__
+    made: list[int] = []
+
+    def counted(self: Any, *values: Any) -> None:
+        made.append(1)
+        original(self, *values)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module._Row, "__init__", counted)
+        process.write()
+    assert len(made) < 5
 
 
 def test_clusters_are_apart(engine: Engine, series: MetricSeries, process: Process, clock: ManualClock) -> None:

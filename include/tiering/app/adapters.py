@@ -39,7 +39,8 @@ if TYPE_CHECKING:
     from sqlalchemy import Engine
 
     from include.tiering.configs.pools import Pools
-    from include.tiering.database.metric_series import MetricSeries, MetricsWriter
+    from include.tiering.database.metric_series import MetricSeries
+    from include.tiering.database.metrics_writer import MetricsWriter
     from include.tiering.kafka.cluster.contract import Brokers, ClusterMetadata
     from include.tiering.kafka.log_dirs.contract import LogSource
     from include.tiering.kafka.metadata_topic.contract import MetadataTopic
@@ -337,7 +338,7 @@ class Adapters:
     @cached_property
     def metrics_writer(self) -> "MetricsWriter":
         """Writes the metrics of this process into the database, where `series` has those of all processes."""
-        from include.tiering.database.metric_series import MetricsWriter
+        from include.tiering.database.metrics_writer import MetricsWriter
 
         return MetricsWriter(lambda: self.metric_series, self.clock)
 
@@ -410,7 +411,7 @@ class Adapters:
 
     @cached_property
     def _metrics_engine(self) -> "Engine":
-        from include.tiering.database.metric_series import WRITER_PATIENCE_MS
+        from include.tiering.database.metrics_writer import WRITER_PATIENCE_MS
 
         return open_engine(self._database_url, clock=self.clock, patience_ms=WRITER_PATIENCE_MS)
 

@@ -111,8 +111,8 @@ QUOTA: Final = Metric(
     MetricKind.GAUGE,
     ("kind", "level", "entity"),
     "Quota in force of a scope: absent if it has none, +Inf if it sets no limit (2^63 - 1). The kind is `copy` or "
-    "`fetch`, the level `total`, `broker`, `topic` or `client`; the entity `<default>` stands for each broker, topic or "
-    "client without a quota of its own.",
+    "`fetch`, the level `total`, `broker`, `topic` or `client`; the entity `<default>` stands for each broker, topic "
+    "or client without a quota of its own.",
 )
 GRANTED_BYTES: Final = Metric(
     "tiering_quota_granted_bytes",

@@ -1,6 +1,6 @@
 """What a metric is, and the recorder in which this process collects values until they are written into the database.
 
-Batches, tasks and commands end soon, so no value stays in a process: `database.metric_series` writes what was recorded
+Batches, tasks and commands end soon, so no value stays in a process: `database.metrics_writer` writes what was recorded
 once a minute and when the app closes, and `./tiering metrics serve` shows the values of all processes.
 """
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from include.tiering.database.metric_series import WRITER_PATIENCE_MS
+from include.tiering.database.metrics_writer import WRITER_PATIENCE_MS
 from include.tiering.telemetry.metrics import RunKind
 from tests.doubles.tiny_deployment import TinyDeployment
 

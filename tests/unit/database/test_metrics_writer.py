@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
-from include.tiering.database import metric_series as writer_module
-from include.tiering.database.metric_series import SETTLED_MS, MetricsWriter, seconds_to_next_write
+from include.tiering.database import metrics_writer as writer_module
+from include.tiering.database.metric_series import SETTLED_MS
+from include.tiering.database.metrics_writer import MetricsWriter, seconds_to_next_write
 from include.tiering.errors import MetadataUnavailableError
 from include.tiering.telemetry.metrics import Metric, MetricKind, Recorded
 from tests.doubles.manual_clock import ManualClock

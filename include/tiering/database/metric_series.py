@@ -271,12 +271,12 @@ class _Rows:
             self._number.update({row.metric: row.number for row in found})
 
     def add(self, metric: Metric, labels: Labels, minute: int, amount: float) -> None:
-        """Add to a counter."""
+        """Add to a counter. An amount of 0 makes sure that the series is there, and has no minute."""
         row = self._row(metric, labels)
         if row is None:
             return
         row.change(row.value + amount, minute * MINUTE_MS)
-        if metric.by_minute:
+        if metric.by_minute and amount:
             minutes, of_hour = row.minute(minute)
             minutes[of_hour] = minutes.get(of_hour, 0.0) + amount
 

@@ -20,6 +20,7 @@ from sqlalchemy import Engine
 from include.tiering.app.metrics import METRICS
 from include.tiering.audit.finding import FindingKind
 from include.tiering.audit.metrics import AUDIT_FINDING_BYTES, AUDIT_FINDINGS, AUDIT_REFUSALS
+from include.tiering.copying.metrics import COPY_ERRORS
 from include.tiering.copying.service import count_failed
 from include.tiering.database.engine import open_engine
 from include.tiering.database.metric_series import MetricSeries
@@ -148,6 +149,8 @@ def sick(world: World) -> None:
     world.clock.advance(120)
     world.quotas.throttled(QuotaKind.FETCH, "orders", 100, 5.0)
     recorder.add(DELETE_REQUESTS, 1, "orders")
+    recorder.add(COPY_ERRORS, 0, "payments")
+    recorder.add(DELETE_ERRORS, 0, "orders")
     if age == _LAST_HOUR:
         count_failed(recorder, "payments", "CorruptFileError")
         recorder.add(DELETE_ERRORS, 1, "orders")
@@ -228,6 +231,22 @@ def test_a_database_that_does_not_answer_is_an_alert_of_its_own(new_world: Calla
     world.is_database_down = True
     world.live(healthy, 3)
     assert firing(world, tmp_path) == {"TieringMetricsMissing"}
+
+
+@needs_promtool
+def test_errors_of_long_ago_fire_no_alert_after_a_gap(new_world: Callable[[], World], tmp_path: Path) -> None:
+    def failing(world: World) -> None:
+        healthy(world)
+        count_failed(world.recorder, "payments", "CorruptFileError")
+        world.recorder.add(DELETE_ERRORS, 1, "orders")
+
+    world = new_world()
+    world.live(failing, 12)
+    world.is_database_down = True
+    world.live(healthy, 3 * HOUR // INTERVAL)
+    world.is_database_down = False
+    world.live(healthy, 3)
+    assert firing(world, tmp_path) & {"TieringCopyErrors", "TieringDeleteErrors"} == set()
 
 
 @needs_promtool

@@ -1,9 +1,9 @@
 """How metrics leave the platform: the endpoint that Prometheus scrapes, and exports to an OpenTelemetry collector.
 
 The endpoint has `/metrics`, and `/-/healthy`, which answers without the database.
-Without a token it listens on loopback only, because the metrics name topics and say how large they are, and answers only
-requests for a name of loopback, as no page of another name may read them in a browser. With a token, `/metrics` demands
-it as a bearer token on every address. An error of the database is status 503, so that a scrape fails
+Without a token it listens on loopback only, because the metrics name topics and say how large they are, and answers
+only requests for a name of loopback, so that no page of another name can read them in a browser. With a token,
+`/metrics` demands it as a bearer token on every address. An error of the database is status 503, so that a scrape fails
 and Prometheus sets `up` to 0.
 
 A collector gets the metrics if OpenTelemetry's own variables of the environment name one. Its packages are imported

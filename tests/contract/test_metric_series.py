@@ -1,9 +1,10 @@
 """Series of metrics, on every database."""
 
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
-from sqlalchemy import Engine, func, select
+from sqlalchemy import Engine, event, func, select
 
 from include.tiering.database import metric_series as module
 from include.tiering.database.metric_series import KEPT_HOURS, OTHER_TOPICS, MetricSeries, SeriesKey
@@ -34,8 +35,9 @@ def clock() -> ManualClock:
 
 
 @pytest.fixture
-def series(engine: Engine) -> MetricSeries:
-    return MetricSeries(engine, CLUSTER_ID)
+def series(engine: Engine, clock: ManualClock) -> MetricSeries:
+    """The database's time is that of `clock`."""
+    return MetricSeries(engine, CLUSTER_ID, now_ms=lambda _: clock.now_ms())
 
 
 class Process:
@@ -44,10 +46,9 @@ class Process:
     def __init__(self, series: MetricSeries, clock: ManualClock) -> None:
         self.recorder = MetricsRecorder(clock)
         self._series = series
-        self._clock = clock
 
     def write(self) -> None:
-        self._series.write(self.recorder.drain(), now_ms=self._clock.now_ms())
+        self._series.write(self.recorder.drain())
 
 
 @pytest.fixture
@@ -195,15 +196,54 @@ def test_of_too_many_topics_counters_are_added_up_and_gauges_left_out(
         ("errors", "topic-1"): 101,
         ("errors", "topic-2"): 2,
         ("errors", OTHER_TOPICS): 3 + 4 + 5 + 100,
-        ("lag", "topic-0"): 0,
         ("lag", "topic-1"): 1,
         ("lag", "topic-2"): 2,
+        ("lag", "topic-3"): 3,
     }
-    assert "3 series" in caplog.text
+    assert caplog.text.count("metric errors has 4 series") == 2, "once in each write"
+    assert caplog.text.count("metric lag has 3 series: 3 further") == 1
+
+
+def test_of_too_many_gauges_those_that_are_not_0_come_first(
+    series: MetricSeries, process: Process, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "MOST_SERIES", 2)
+    process.recorder.show(LAG, {("a",): 0, ("b",): 0, ("c",): 5, ("d",): 7})
+    process.write()
+    assert values(series) == {("lag", "c"): 5, ("lag", "d"): 7}
+
+
+def test_a_write_reads_what_it_changes_and_inserts_many_rows_at_once(
+    engine: Engine, series: MetricSeries, process: Process
+) -> None:
+    topics = [f"topic-{number}" for number in range(1_200)]
+    process.recorder.show(LAG, {(topic,): 1 for topic in topics})
+    statements: list[str] = []
+
+    def note(_1: object, _2: object, statement: str, *_: object) -> None:
+        statements.append(statement)
+
+    event.listen(engine, "before_cursor_execute", note)
+    process.write()
+    event.remove(engine, "before_cursor_execute", note)
+    assert len(statements) < 20
+    process.recorder.add(ERRORS, 1, topics[0])
+    process.recorder.set(LAG, 2, topics[1])
+    original = module._Row.__init__
+    made: list[int] = []
+
+    def counted(self: Any, *values: Any) -> None:
+        made.append(1)
+        original(self, *values)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module._Row, "__init__", counted)
+        process.write()
+    assert len(made) < 5
 
 
 def test_clusters_are_apart(engine: Engine, series: MetricSeries, process: Process, clock: ManualClock) -> None:
-    other = Process(MetricSeries(engine, "cluster-2"), clock)
+    other = Process(MetricSeries(engine, "cluster-2", now_ms=lambda _: clock.now_ms()), clock)
     other.recorder.add(ERRORS, 5, "orders")
     process.recorder.add(ERRORS, 1, "orders")
     other.write()
@@ -236,3 +276,39 @@ def test_the_latest_values_of_some_metrics(series: MetricSeries, process: Proces
     found = series.latest(["lag", "nothing"])
     assert [(metric, [one.value for one in each]) for metric, each in found.items()] == [("lag", [5, 6])]
     assert found["lag"][0].updated_at_ms == BEGIN_MS
+
+
+def test_a_host_whose_clock_is_days_ahead_deletes_nothing_and_dates_nothing(
+    series: MetricSeries, process: Process, clock: ManualClock
+) -> None:
+    process.recorder.add(COPIED, 5, "copy", "orders")
+    process.recorder.set(LAG, 1, "orders")
+    process.write()
+    ahead = Process(series, ManualClock(BEGIN_MS + 15 * 24 * HOUR_MS))
+    ahead.recorder.add(COPIED, 7, "copy", "orders")
+    ahead.recorder.raise_to(LONGEST, 9)
+    ahead.recorder.set(LAG, 2, "orders")
+    ahead.recorder.replace(STEPS, {("fence",): 1})
+    ahead.write()
+    assert minutes(series, COPIED) == {("copy", "orders"): {0: 12}}
+    assert minutes(series, LONGEST) == {(): {0: 9}}
+    clock.advance(60)
+    process.recorder.set(LAG, 3, "orders")
+    process.recorder.replace(STEPS, {("publish",): 1})
+    process.write()
+    assert values(series)["lag", "orders"] == 3
+    assert [key for key in values(series) if key[0] == "steps"] == [("steps", "publish")]
+
+
+def test_a_gauge_with_a_time_to_come_loses_it_to_any_other_value(
+    engine: Engine, series: MetricSeries, process: Process, clock: ManualClock
+) -> None:
+    later = Process(
+        MetricSeries(engine, CLUSTER_ID, now_ms=lambda _: BEGIN_MS + HOUR_MS), ManualClock(BEGIN_MS + HOUR_MS)
+    )
+    later.recorder.set(LAG, 2, "orders")
+    later.write()
+    process.recorder.set(LAG, 3, "orders")
+    clock.advance(5)
+    process.write()
+    assert values(series) == {("lag", "orders"): 3}

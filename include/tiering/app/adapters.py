@@ -9,7 +9,7 @@ import logging
 import secrets
 import socket
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -39,7 +39,8 @@ if TYPE_CHECKING:
     from sqlalchemy import Engine
 
     from include.tiering.configs.pools import Pools
-    from include.tiering.database.metric_series import MetricsWriter
+    from include.tiering.database.metric_series import MetricSeries
+    from include.tiering.database.metrics_writer import MetricsWriter
     from include.tiering.kafka.cluster.contract import Brokers, ClusterMetadata
     from include.tiering.kafka.log_dirs.contract import LogSource
     from include.tiering.kafka.metadata_topic.contract import MetadataTopic
@@ -84,26 +85,26 @@ class Adapters:
             self.quotas = quotas
 
     def close(self) -> None:
-        """Write the metrics that are left, and close what was opened.
+        """Write the metrics that are left, and close what was opened, also if something of it cannot be closed.
 
         That is: quotas, Airflow's pools, Kafka's clients, database engines and directories.
         """
         opened = self.__dict__
-        if "quotas" in opened:
-            self._close_quotas()
-        if (brokers := opened.get("brokers")) is not None:
-            from include.tiering.kafka.cluster.kafka_admin import KafkaBrokers
-
-            if isinstance(brokers, KafkaBrokers):
-                brokers.close()
-        if "metrics_writer" in opened:
-            self.metrics_writer.close()
-        for client in opened.keys() & {"pools", "metadata_topic_reader", "metadata_topic_writer"}:
-            opened[client].close()
-        for engine in opened.keys() & {"_ledger_engine", "_patient_ledger_engine", "engine"}:
-            opened[engine].dispose()
-        for storage in ("storage", "unguarded_storage", "object_listing", "orphans"):
-            opened.pop(storage, None)  # Otherwise a store's directory stays open, and its disk cannot be unmounted.
+        with ExitStack() as last_to_first:
+            for storage in ("storage", "unguarded_storage", "object_listing", "orphans"):
+                # Otherwise a store's directory stays open, and its disk cannot be unmounted.
+                last_to_first.callback(opened.pop, storage, None)
+            for engine in opened.keys() & {"_ledger_engine", "_patient_ledger_engine", "engine"}:
+                last_to_first.callback(opened[engine].dispose)
+            last_to_first.callback(self._dispose_metrics_engine)
+            for client in opened.keys() & {"pools", "metadata_topic_reader", "metadata_topic_writer"}:
+                last_to_first.callback(opened[client].close)
+            if "metrics_writer" in opened:
+                last_to_first.callback(self.metrics_writer.close)
+            if "brokers" in opened:
+                last_to_first.callback(self._close_brokers)
+            if "quotas" in opened:
+                last_to_first.callback(self._close_quotas)
 
     # The database.
 
@@ -337,9 +338,17 @@ class Adapters:
     @cached_property
     def metrics_writer(self) -> "MetricsWriter":
         """Writes the metrics of this process into the database, where `series` has those of all processes."""
-        from include.tiering.database.metric_series import MetricSeries, MetricsWriter
+        from include.tiering.database.metrics_writer import MetricsWriter
 
-        return MetricsWriter(lambda: MetricSeries(self.engine, self.cluster_id), self.clock)
+        return MetricsWriter(lambda: self.metric_series, self.clock)
+
+    @cached_property
+    def metric_series(self) -> "MetricSeries":
+        """The metrics of all processes, over an engine of their own, with which no work waits long for them."""
+        from include.tiering.database.metric_series import MetricSeries
+
+        cluster_id = self.cluster_id  # First: it raises without a database, where the engine below would create one.
+        return MetricSeries(self._metrics_engine, cluster_id)
 
     # Rules, evaluated by Great Expectations. It takes seconds to import: only processes that need it wait.
 
@@ -373,6 +382,17 @@ class Adapters:
         if isinstance(self.quotas, SharedQuotas):
             self.quotas.close()
 
+    def _close_brokers(self) -> None:
+        from include.tiering.kafka.cluster.kafka_admin import KafkaBrokers
+
+        if isinstance(self.brokers, KafkaBrokers):
+            self.brokers.close()
+
+    def _dispose_metrics_engine(self) -> None:
+        """Close the connections of the writer of metrics, which may have opened its engine only when it was closed."""
+        if (engine := self.__dict__.get("_metrics_engine")) is not None:
+            engine.dispose()
+
     @property
     def _database_url(self) -> str:
         return self.settings.metadata.url.get_secret_value()
@@ -388,6 +408,12 @@ class Adapters:
         from include.tiering.quotas.shared_quotas import open_ledger_engine
 
         return open_ledger_engine(self._database_url, self.clock, patience_ms=LOCK_WAIT_MS)
+
+    @cached_property
+    def _metrics_engine(self) -> "Engine":
+        from include.tiering.database.metrics_writer import WRITER_PATIENCE_MS
+
+        return open_engine(self._database_url, clock=self.clock, patience_ms=WRITER_PATIENCE_MS)
 
     @cached_property
     def _were_known(self) -> bool:

@@ -331,6 +331,7 @@ def count_copied(recorder: MetricsRecorder, segment: "CopiedSegment") -> None:
     """Count a segment that was sent and became FINISHED."""
     topic = segment.segment_id.topic_id_partition.topic
     recorder.add(COPY_REQUESTS, 1, topic)
+    recorder.add(COPY_ERRORS, 0, topic)  # So that the counter is there, and the first error is an increase.
     recorder.add(COPY_BYTES, segment.size_bytes, topic)
     recorder.add(COPY_SENT_BYTES, segment.sent_bytes, topic)
 

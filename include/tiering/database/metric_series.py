@@ -3,29 +3,21 @@
 `MetricSeries` is their store. A writer first takes a lock of the cluster's series, then reads what it changes: counters
 can be added up and minutes can be merged in this process, by the same statements on both databases, and two writers
 never wait for each other's rows. A transaction takes a few milliseconds, once a minute in each process.
-
-`MetricsWriter` writes what a process recorded: just after each minute, and when the app closes. A process that is
-killed loses what it recorded since the last write, about a minute. If a write fails, what it held is written with the
-next one; a process that ends without the database loses it. No work waits for a write or fails by it.
 """
 
 import json
-import os
-import threading
-import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from itertools import islice
+from typing import Any, Final, TypeVar
 
-from sqlalchemy import Connection, bindparam, delete, insert, select, update
+from sqlalchemy import Connection, bindparam, delete, func, insert, select, update
 
-from include.tiering.clock import Clock
 from include.tiering.database.schema import metric_hours, metric_series
-from include.tiering.database.transactions import ClusterStore, insert_for, reading, serialise_writers, writing
-from include.tiering.errors import TieringError
+from include.tiering.database.transactions import ClusterStore, insert_for, reading, serialise_writers
 from include.tiering.telemetry import get_logger
-from include.tiering.telemetry.metrics import MINUTE_MS, Labels, Metric, MetricKind, MetricsRecorder, Recorded
+from include.tiering.telemetry.metrics import MINUTE_MS, Labels, Metric, MetricKind, Recorded
 
 _log: Final = get_logger(__name__)
 KEPT_HOURS: Final = 14 * 24
@@ -56,20 +48,26 @@ _KNOWN: Final = select(
     metric_series.c.cluster_id == bindparam("of_cluster"),
     metric_series.c.metric.in_(bindparam("metrics", expanding=True)),
 )
+_KNOWN_WITH_LABELS: Final = _KNOWN.where(metric_series.c.labels.in_(bindparam("texts", expanding=True)))
+_NUMBERS: Final = (
+    select(metric_series.c.metric, func.count().label("number"))
+    .where(
+        metric_series.c.cluster_id == bindparam("of_cluster"),
+        metric_series.c.metric.in_(bindparam("metrics", expanding=True)),
+    )
+    .group_by(metric_series.c.metric)
+)
 _UPDATE: Final = (
     update(metric_series)
     .where(metric_series.c.series_id == bindparam("of_series"))
     .values(value=bindparam("new_value"), updated_at_ms=bindparam("at_ms"))
 )
-_HOURS: Final = (
-    select(metric_hours.c.series_id, metric_hours.c.hour, metric_hours.c.minutes)
-    .join(metric_series, metric_series.c.series_id == metric_hours.c.series_id)
-    .where(
-        metric_series.c.cluster_id == bindparam("of_cluster"),
-        metric_series.c.metric.in_(bindparam("metrics", expanding=True)),
-        metric_hours.c.hour.in_(bindparam("hours", expanding=True)),
-    )
+_HOURS: Final = select(metric_hours.c.series_id, metric_hours.c.hour, metric_hours.c.minutes).where(
+    metric_hours.c.series_id.in_(bindparam("ids", expanding=True)),
+    metric_hours.c.hour.in_(bindparam("hours", expanding=True)),
 )
+_AT_ONCE: Final = 500
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,30 +90,38 @@ class Series:
 class MetricSeries(ClusterStore):
     """Store of one cluster's series. Every process of the platform writes to it."""
 
-    def write(self, recorded: Recorded, *, now_ms: int) -> None:
-        """Add what a process recorded, in one transaction. Not idempotent: what it raised for was not written.
+    _forgot_at_ms: int | None = None
+
+    def write(self, recorded: Recorded) -> None:
+        """Add what a process recorded, in one transaction. Not idempotent. What it raised for was not written,
+        except after a commit whose answer was lost: then the next try adds to counters twice.
 
         A gauge keeps the value with the latest time, whatever the order in which processes write. Counters of a new
         series beyond `MOST_SERIES` of their metric are added up under `OTHER_TOPICS`; other new series beyond that are
-        left out. Minutes older than `KEPT_HOURS` are deleted, and series with a topic that were last recorded before.
+        left out. Minutes older than `KEPT_HOURS` are deleted once an hour, and series with a topic that were last
+        recorded before.
 
-        Args:
-            recorded: what was recorded since the last call.
-            now_ms: UTC milliseconds, by the clock that dated what was recorded.
+        The database's time decides what is old. What was recorded by a clock that is ahead of it counts as recorded
+        now, and a gauge with a later time gives way to any other value.
 
         Raises:
             MetadataUnavailableError: the database is locked, unreachable, or without the tables.
         """
-        with writing(self._engine) as connection:
+        with self._writing(durable=False) as (connection, now_ms):
             serialise_writers(connection, f"metrics of {self._cluster_id}")
-            self._forget(connection, now_ms)
-            rows = _Rows(connection, self._cluster_id, recorded)
+            if self._forgot_at_ms is None or abs(now_ms - self._forgot_at_ms) >= _HOUR_MS:
+                self._forget(connection, now_ms)
+                self._forgot_at_ms = now_ms
+            recorded = recorded.until(now_ms)
+            rows = _Rows(connection, self._cluster_id, recorded, now_ms)
             rows.remove_replaced(recorded.replaced)
+            rows.count_new()
             for (metric, labels, minute), amount in recorded.added.items():
                 rows.add(metric, labels, minute, amount)
             for (metric, labels, minute), value in recorded.highest.items():
                 rows.raise_to(metric, labels, minute, value)
-            for (metric, labels), (value, at_ms) in recorded.latest.items():
+            # Those that say something first: there may be too many.
+            for (metric, labels), (value, at_ms) in sorted(recorded.latest.items(), key=lambda item: not item[1][0]):
                 rows.set(metric, labels, value, at_ms)
             rows.store()
 
@@ -209,24 +215,42 @@ class _Row:
 class _Rows:
     """The rows of the recorded metrics: read at once, changed in memory, stored at once."""
 
-    def __init__(self, connection: Connection, cluster_id: str, recorded: Recorded) -> None:
+    def __init__(self, connection: Connection, cluster_id: str, recorded: Recorded, now_ms: int) -> None:
         self._connection = connection
         self._cluster_id = cluster_id
-        of_counters = {metric.name for metric, _, _ in (*recorded.added, *recorded.highest)}
-        of_gauges = {metric.name for metric in (*recorded.replaced, *(metric for metric, _ in recorded.latest))}
-        metrics = sorted(of_counters | of_gauges)
         self._rows: dict[tuple[str, str], _Row] = {}
-        by_id: dict[int, _Row] = {}
-        parameters: dict[str, Any] = {"of_cluster": cluster_id, "metrics": metrics}
-        for known in connection.execute(_KNOWN, parameters):
-            row = _Row(known.series_id, known.value, known.updated_at_ms)
-            self._rows[known.metric, known.labels] = by_id[known.series_id] = row
-        self._number = Counter(metric for metric, _ in self._rows)
-        self._set = {(metric.name, _text_of(_named(metric, labels))) for metric, labels in recorded.latest}
+        self._number: Counter[str] = Counter()
+        self._beyond: Counter[str] = Counter()
+        self._set = {_key_of(metric, labels) for metric, labels in recorded.latest}
+        counted = [(metric, labels) for metric, labels, _ in (*recorded.added, *recorded.highest)]
+        self._wanted = self._set | {_key_of(*one) for one in counted}
+        of_others = {_key_of_others(metric, labels) for metric, labels in counted if TOPIC_LABEL in metric.labels}
+        by_minute = {metric.name for metric, _ in (*counted, *recorded.latest) if metric.by_minute}
         hours = {minute // _HOUR_MINUTES for _, _, minute in (*recorded.added, *recorded.highest)}
         hours |= {at_ms // _HOUR_MS for _, at_ms in recorded.latest.values()}
-        for known_hour in connection.execute(_HOURS, parameters | {"hours": sorted(hours)}):
-            by_id[known_hour.series_id].hours[known_hour.hour] = json.loads(known_hour.minutes)
+        self._read(self._wanted | of_others, [metric.name for metric in recorded.replaced], now_ms)
+        self._read_hours(by_minute, sorted(hours))
+
+    def _read(self, keys: set[tuple[str, str]], whole: Sequence[str], now_ms: int) -> None:
+        """Read the rows with these keys, and all of the metrics in `whole`."""
+        of_cluster: dict[str, Any] = {"of_cluster": self._cluster_id}
+        metrics, texts = sorted({metric for metric, _ in keys}), sorted({text for _, text in keys})
+        statements = [
+            (_KNOWN_WITH_LABELS, of_cluster | {"metrics": metrics, "texts": chunk}) for chunk in _chunks(texts)
+        ]
+        if whole:
+            statements.append((_KNOWN, of_cluster | {"metrics": whole}))
+        for statement, parameters in statements:
+            for known in self._connection.execute(statement, parameters):
+                is_ahead = known.updated_at_ms > now_ms
+                row = _Row(known.series_id, known.value, 0 if is_ahead else known.updated_at_ms)
+                self._rows[known.metric, known.labels] = row
+
+    def _read_hours(self, by_minute: Collection[str], hours: Sequence[int]) -> None:
+        by_id = {row.series_id: row for key, row in self._rows.items() if key in self._wanted and key[0] in by_minute}
+        for ids in _chunks(by_id):
+            for known in self._connection.execute(_HOURS, {"ids": ids, "hours": hours}):
+                by_id[known.series_id].hours[known.hour] = json.loads(known.minutes)
 
     def remove_replaced(self, replaced: Mapping[Metric, int]) -> None:
         """Delete the values of these gauges that are older than the time at which all of them were set."""
@@ -236,18 +260,24 @@ class _Rows:
                 for key, row in self._rows.items()
                 if key[0] == metric.name and key not in self._set and row.updated_at_ms < at_ms
             ]
-            ids = [self._rows.pop(key).series_id for key in gone]
-            self._connection.execute(delete(metric_hours).where(metric_hours.c.series_id.in_(ids)))
-            self._connection.execute(delete(metric_series).where(metric_series.c.series_id.in_(ids)))
-            self._number[metric.name] -= len(gone)
+            for ids in _chunks([self._rows.pop(key).series_id for key in gone]):
+                self._connection.execute(delete(metric_hours).where(metric_hours.c.series_id.in_(ids)))
+                self._connection.execute(delete(metric_series).where(metric_series.c.series_id.in_(ids)))
+
+    def count_new(self) -> None:
+        """Count the series of the metrics that get new ones."""
+        metrics = sorted({metric for metric, text in self._wanted if (metric, text) not in self._rows})
+        if metrics:
+            found = self._connection.execute(_NUMBERS, {"of_cluster": self._cluster_id, "metrics": metrics})
+            self._number.update({row.metric: row.number for row in found})
 
     def add(self, metric: Metric, labels: Labels, minute: int, amount: float) -> None:
-        """Add to a counter."""
+        """Add to a counter. An amount of 0 makes sure that the series is there, and has no minute."""
         row = self._row(metric, labels)
         if row is None:
             return
         row.change(row.value + amount, minute * MINUTE_MS)
-        if metric.by_minute:
+        if metric.by_minute and amount:
             minutes, of_hour = row.minute(minute)
             minutes[of_hour] = minutes.get(of_hour, 0.0) + amount
 
@@ -272,18 +302,23 @@ class _Rows:
 
     def store(self) -> None:
         """Write the rows that were changed."""
-        for (metric, labels), row in self._rows.items():
-            if row.series_id is None:
-                values = {"value": row.value, "updated_at_ms": row.updated_at_ms}
-                inserted = insert(metric_series).values(
-                    cluster_id=self._cluster_id, metric=metric, labels=labels, **values
-                )
-                row.series_id = self._connection.execute(inserted.returning(metric_series.c.series_id)).scalar_one()
-                row.is_changed = bool(row.hours)
-        changed = [row for row in self._rows.values() if row.is_changed]
-        if not changed:
-            return
-        self._connection.execute(_UPDATE, [_updated(row) for row in changed])
+        for metric, number in self._beyond.items():
+            _log.warning(
+                "metric %s has %d series: %d further ones are not kept apart", metric, self._number[metric], number
+            )
+        changed = {key: row for key, row in self._rows.items() if row.is_changed}
+        if updated := [_updated(row) for row in changed.values() if row.series_id is not None]:
+            self._connection.execute(_UPDATE, updated)
+        inserted = [
+            {"cluster_id": self._cluster_id, "metric": metric, "labels": labels}
+            | {"value": row.value, "updated_at_ms": row.updated_at_ms}
+            for (metric, labels), row in changed.items()
+            if row.series_id is None
+        ]
+        if inserted:
+            columns = (metric_series.c.series_id, metric_series.c.metric, metric_series.c.labels)
+            for new in self._connection.execute(insert(metric_series).returning(*columns), inserted):
+                changed[new.metric, new.labels].series_id = new.series_id
         hours = [
             {
                 "cluster_id": self._cluster_id,
@@ -291,7 +326,7 @@ class _Rows:
                 "hour": hour,
                 "minutes": json.dumps(minutes, separators=(",", ":")),
             }
-            for row in changed
+            for row in changed.values()
             for hour, minutes in row.hours.items()
         ]
         if hours:
@@ -302,20 +337,15 @@ class _Rows:
 
     def _row(self, metric: Metric, labels: Labels) -> _Row | None:
         """Return the row of a series; None if there are too many of this metric."""
-        named = _named(metric, labels)
-        key = (metric.name, _text_of(named))
+        key = _key_of(metric, labels)
         if key in self._rows:
             return self._rows[key]
-        if self._number[metric.name] >= MOST_SERIES:
-            if self._number[metric.name] == MOST_SERIES:
-                _log.warning("metric %s has %d series: further topics are not kept apart", metric.name, MOST_SERIES)
-            if TOPIC_LABEL not in named or metric.kind is not MetricKind.COUNTER:
-                return None
-            return self._row_of_others(metric, named)
-        return self._new(key)
-
-    def _row_of_others(self, metric: Metric, named: Mapping[str, str]) -> _Row:
-        key = (metric.name, _text_of({**named, TOPIC_LABEL: OTHER_TOPICS}))
+        if self._number[metric.name] < MOST_SERIES:
+            return self._new(key)
+        self._beyond[metric.name] += 1
+        if TOPIC_LABEL not in metric.labels or metric.kind is not MetricKind.COUNTER:
+            return None
+        key = _key_of_others(metric, labels)
         return self._rows.get(key) or self._new(key)
 
     def _new(self, key: tuple[str, str]) -> _Row:
@@ -324,12 +354,27 @@ class _Rows:
         return row
 
 
+def _chunks(values: Iterable[_T]) -> Iterator[list[_T]]:
+    """Return the values in lists that fit into a statement."""
+    rest = iter(values)
+    while chunk := list(islice(rest, _AT_ONCE)):
+        yield chunk
+
+
 def _updated(row: _Row) -> dict[str, Any]:
     return {"of_series": row.series_id, "new_value": row.value, "at_ms": row.updated_at_ms}
 
 
 def _named(metric: Metric, labels: Labels) -> dict[str, str]:
     return dict(zip(metric.labels, labels, strict=True))
+
+
+def _key_of(metric: Metric, labels: Labels) -> tuple[str, str]:
+    return metric.name, _text_of(_named(metric, labels))
+
+
+def _key_of_others(metric: Metric, labels: Labels) -> tuple[str, str]:
+    return metric.name, _text_of({**_named(metric, labels), TOPIC_LABEL: OTHER_TOPICS})
 
 
 def _text_of(labels: Mapping[str, str]) -> str:
@@ -344,68 +389,3 @@ def _minutes_of(hour: int, minutes: str) -> Iterator[tuple[int, float]]:
     values: Iterable[tuple[str, float]] = json.loads(minutes).items()
     for of_hour, value in values:
         yield hour * _HOUR_MINUTES + int(of_hour), value
-
-
-_PHASES: Final = 32
-_LONGEST_PHASE_SECONDS: Final = 8.0
-
-
-class MetricsWriter:
-    """Writes what `recorder` collects.
-
-    Attributes:
-        recorder: collects the metrics of this process.
-    """
-
-    def __init__(self, store: Callable[[], MetricSeries], clock: Clock) -> None:
-        self.recorder = MetricsRecorder(clock, self._start)
-        self._store = store
-        self._clock = clock
-        self._lock = threading.Lock()
-        self._thread: threading.Thread | None = None
-        self._ended = threading.Event()
-
-    @property
-    def series(self) -> MetricSeries:
-        """The metrics of all processes."""
-        return self._store()
-
-    def write(self) -> None:
-        """Write what was recorded since the last write. A failure is logged, and tried again by the next write."""
-        with self._lock:
-            recorded = self.recorder.drain()
-            if not recorded:
-                return
-            try:
-                self.series.write(recorded, now_ms=self._clock.now_ms())
-            except TieringError as error:
-                self.recorder.put_back(recorded)
-                _log.warning("metrics are not written: %s", error)
-
-    def close(self) -> None:
-        """End the thread, and write what is left."""
-        self._ended.set()
-        if self._thread is not None and self._thread.is_alive():
-            self._thread.join()
-        self.write()
-
-    def _start(self) -> None:
-        """Start the thread unless it runs in this process: a forked child gets a thread of its own."""
-        if self._ended.is_set() or (self._thread is not None and self._thread.is_alive()):
-            return
-        self._thread = threading.Thread(target=self._run, name="metrics-writer", daemon=True)
-        self._thread.start()
-
-    def _run(self) -> None:
-        while not self._ended.wait(seconds_to_next_write(time.time(), os.getpid())):
-            self.write()
-
-
-def seconds_to_next_write(now_seconds: float, process_id: int) -> float:
-    """Return how long to wait until the next minute has ended and it is this process's moment to write.
-
-    The moments of processes differ, so that not all write at once; all are well within `SETTLED_MS`.
-    """
-    phase = 1.0 + process_id % _PHASES / _PHASES * _LONGEST_PHASE_SECONDS
-    minute_seconds = MINUTE_MS / 1000
-    return minute_seconds - (now_seconds - phase) % minute_seconds

@@ -51,6 +51,7 @@ def count_deleted(recorder: MetricsRecorder, deleted: "Iterable[PlannedDeletion]
     for deletion in deleted:
         topic = deletion.segment_id.topic_id_partition.topic
         recorder.add(DELETE_REQUESTS, 1, topic)
+        recorder.add(DELETE_ERRORS, 0, topic)  # So that the counter is there, and the first error is an increase.
         recorder.add(EXPIRED_BYTES, deletion.size_bytes, topic)
 
 

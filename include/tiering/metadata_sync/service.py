@@ -80,10 +80,11 @@ class IngestionService:
         self._log_dirs.require_cluster()
         ingester = Ingester(self._topic(), self._ingestion, author, observe=observe, on_progress=on_progress)
         try:
-            return ingester.run()
+            report = ingester.run()
         finally:
             publish_ingest(self._recorder, self._ingestion.positions(), self._ingestion.outcomes())
-            self._recorder.ended(RunKind.INGEST)
+        self._recorder.ended(RunKind.INGEST)  # Not after an error: the alert is there for topics that cannot be read.
+        return report
 
     def topic_bounds(self) -> dict[int, OffsetBounds]:
         """Return the first offset and the end (exclusive) of each partition of the metadata topic, read now."""

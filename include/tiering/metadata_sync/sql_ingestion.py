@@ -57,6 +57,7 @@ from include.tiering.segments.ingestion_contract import (
     RecordOutcome,
     UnusableRecord,
 )
+from include.tiering.segments.sql_topics import give_to_brokers
 from include.tiering.segments.values import SegmentRow
 
 _PARTITIONS_OF_BROKERS: Final = (
@@ -139,11 +140,17 @@ class SqlMetadataIngestion(ClusterStore):
         """Implement `MetadataIngestion.take_over`."""
         with writing(self._engine) as connection:
             now_ms = self._now_ms(connection)
-            return [
-                *sql_metadata_topic.give_to_brokers(connection, self._cluster_id, now_ms, author),
-                *sql_metadata_topic.follow_brokers(connection, self._cluster_id, self._now_ms, author),
-                *self._clear_guard(connection, author),
-            ]
+            findings = list(give_to_brokers(connection, self._cluster_id, now_ms, author))
+        after_key: int | None = 0
+        while after_key is not None:
+            with writing(self._engine) as connection:
+                said, after_key = sql_metadata_topic.follow_brokers(
+                    connection, self._cluster_id, self._now_ms, author, after_key
+                )
+            findings += said
+        # Last, since it says that all was taken over.
+        with writing(self._engine) as connection:
+            return [*findings, *self._clear_guard(connection, author)]
 
     def _clear_guard(self, connection: Connection, author: str) -> Iterator[str]:
         """Clear the guard `unread-records` if everything was read that the topic ever had, until it was raised."""

@@ -1,7 +1,8 @@
 """How metrics leave the platform: the endpoint that Prometheus scrapes, and exports to an OpenTelemetry collector.
 
 The endpoint has `/metrics`, and `/-/healthy`, which answers without the database.
-Without a token it listens on loopback only, because the metrics name topics and say how large they are. With a token,
+Without a token it listens on loopback only, because the metrics name topics and say how large they are, and answers
+only requests for a name of loopback, so that no page of another name can read them in a browser. With a token,
 `/metrics` demands it as a bearer token on every address. An error of the database is status 503, so that a scrape fails
 and Prometheus sets `up` to 0.
 
@@ -15,9 +16,10 @@ import hmac
 import ipaddress
 import os
 import socket
+import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from socketserver import ThreadingMixIn
 from types import TracebackType
@@ -41,6 +43,7 @@ DEFAULT_ADDRESS: Final = "127.0.0.1:9464"
 _MOST_TOKEN_BYTES: Final = 4096
 _LEAST_TOKEN_CHARACTERS: Final = 16
 _REQUEST_SECONDS: Final = 10
+_MOST_CLIENTS: Final = 16
 _POLL_SECONDS: Final = 0.1
 _MOST_PORT: Final = 65_535
 ENDPOINTS: Final = ("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
@@ -115,6 +118,9 @@ def application(values: Values, token: str | None) -> Callable[..., Iterable[byt
 
     def answer(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
         path = environ.get("PATH_INFO", "")
+        if token is None and not _names_loopback(environ.get("HTTP_HOST", "localhost")):
+            # A browser on this host, whose page's name was made to point here: the page must not read the answer.
+            return _plain(start_response, "403 Forbidden", f"Without a token, ask for {DEFAULT_ADDRESS} or localhost.")
         if path == "/-/healthy":
             return _plain(start_response, "200 OK", "The endpoint answers.")
         if path != "/metrics":
@@ -141,6 +147,14 @@ def _plain(start_response: Callable[..., Any], status: str, text: str, *headers:
     return [f"{text}\n".encode()]
 
 
+def _names_loopback(host_header: str) -> bool:
+    """Return whether the header `Host`, with or without a port, names this host alone."""
+    name = host_header.strip()
+    if name.startswith("["):
+        return _is_loopback(name[1:].partition("]")[0])
+    return _is_loopback(name.partition(":")[0].lower())
+
+
 def _has_token(authorization: str, token: str) -> bool:
     scheme, _, given = authorization.partition(" ")
     is_equal = hmac.compare_digest(given.strip().encode("utf-8", "surrogateescape"), token.encode())
@@ -165,7 +179,43 @@ class _Read(Collector):
 
 
 class _Server(ThreadingMixIn, WSGIServer):
+    """Answers each client in a thread, and closes the connections of those beyond `_MOST_CLIENTS` at once."""
+
     daemon_threads = True
+
+    def __init__(self, address: tuple[str, int], handler: type[WSGIRequestHandler]) -> None:
+        self._places = threading.BoundedSemaphore(_MOST_CLIENTS)
+        super().__init__(address, handler)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        if not self._places.acquire(blocking=False):
+            self.shutdown_request(request)
+            return
+        try:
+            super().process_request(request, client_address)
+        except BaseException:
+            self._places.release()
+            raise
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        # The handler's own limit is one of each read, so a client that sends a byte now and then would stay for ever.
+        deadline = threading.Timer(_REQUEST_SECONDS, _hang_up, [request])
+        deadline.daemon = True
+        try:
+            deadline.start()
+            super().process_request_thread(request, client_address)
+        finally:
+            deadline.cancel()
+            self._places.release()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Log no stack: most of these clients sent nothing, or went away."""
+        _log.debug("a client of the metrics got no answer: %s", sys.exc_info()[1])
+
+
+def _hang_up(request: socket.socket) -> None:
+    with suppress(OSError):  # It was closed meanwhile.
+        request.shutdown(socket.SHUT_RDWR)
 
 
 class _Server6(_Server):
@@ -211,28 +261,42 @@ def exporting(monitoring: MonitoringService, environ: Mapping[str, str] = os.env
     resource = Resource.create({"service.name": "tiering"}).merge(OTELResourceDetector().detect())
     provider = MeterProvider([PeriodicExportingMetricReader(OTLPMetricExporter())], resource, shutdown_on_exit=False)
     meter = provider.get_meter("tiering")
+    reads = _Reads(monitoring)
     for metric in monitoring.metrics:
-        _observe(meter, metric, monitoring)
+        _observe(meter, metric, reads)
     try:
         yield
     finally:
         provider.shutdown()
 
 
-def _observe(meter: Any, metric: Metric, monitoring: MonitoringService) -> None:
+class _Reads:
+    """The values for an export. OpenTelemetry asks for each metric; the service keeps what it read, or its error."""
+
+    def __init__(self, monitoring: MonitoringService) -> None:
+        self._monitoring = monitoring
+        self._logged: TieringError | None = None
+
+    def values(self) -> Sequence[MetricValues]:
+        """Return the values, or none if they cannot be read, with a warning for each error."""
+        try:
+            return self._monitoring.values()
+        except TieringError as error:
+            if error is not self._logged:
+                _log.warning("no metrics for OpenTelemetry: %s", error)
+            self._logged = error
+            return ()
+
+
+def _observe(meter: Any, metric: Metric, reads: _Reads) -> None:
     create = meter.create_observable_counter if metric.kind is MetricKind.COUNTER else meter.create_observable_gauge
-    create(metric.shown_name, [lambda _: _observations(metric, monitoring)], description=metric.sentence)
+    create(metric.shown_name, [lambda _: _observations(metric, reads)], description=metric.sentence)
 
 
-def _observations(metric: Metric, monitoring: MonitoringService) -> "Iterator[Observation]":
+def _observations(metric: Metric, reads: _Reads) -> "Iterator[Observation]":
     from opentelemetry.metrics import Observation
 
-    try:
-        read = monitoring.values()
-    except TieringError as error:
-        _log.warning("no metrics for OpenTelemetry: %s", error)
-        return
-    for metric_values in read:
+    for metric_values in reads.values():
         if metric_values.metric == metric:
             for labels, value in metric_values.values:
                 yield Observation(value, dict(zip(metric.labels, labels, strict=True)))

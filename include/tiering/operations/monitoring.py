@@ -11,6 +11,7 @@ from typing import Final
 
 from include.tiering.clock import Clock
 from include.tiering.database.metric_series import SETTLED_MS, MetricSeries, Series, SeriesKey
+from include.tiering.errors import TieringError
 from include.tiering.quotas.contract import QuotaKind
 from include.tiering.quotas.metrics import (
     COPY_BYTE_RATE,
@@ -175,20 +176,27 @@ class MonitoringService:
         self._clock = clock
         self._lock = threading.Lock()
         self._read: tuple[MetricValues, ...] = ()
+        self._error: TieringError | None = None
         self._read_at: float | None = None
 
     def values(self) -> Sequence[MetricValues]:
         """Return the values of every metric, in the order of docs/metrics.md; at most `FRESH_SECONDS` old.
 
-        Callers that come at the same time wait for one read.
+        Callers that come at the same time wait for one read. An error is raised again for as long, too.
 
         Raises:
             MetadataUnavailableError: the database is locked, unreachable, or without the tables.
         """
         with self._lock:
             if self._read_at is None or self._clock.monotonic() - self._read_at >= FRESH_SECONDS:
-                self._read = tuple(self._all_values())
+                self._error = None
+                try:
+                    self._read = tuple(self._all_values())
+                except TieringError as error:
+                    self._error = error
                 self._read_at = self._clock.monotonic()
+            if self._error is not None:
+                raise self._error.with_traceback(None)
             return self._read
 
     def traffic(self) -> Sequence[Traffic]:
@@ -198,13 +206,13 @@ class MonitoringService:
         return [traffic(minutes, newest, of_minutes) for of_minutes in _TRAFFIC_MINUTES]
 
     def _all_values(self) -> list[MetricValues]:
+        by_metric: dict[str, list[Series]] = {}
+        for series in self._series.all():  # First: it waits least for a database that does not answer.
+            by_metric.setdefault(series.key.metric, []).append(series)
         windows = {kind: window_minutes(*length) for kind, length in self._windows().items()}
         newest = newest_minute(self._clock.now_ms())
         longest = max(windows.values())
         shown = computed(self._series.minutes(COMPUTED_FROM, since_minute=newest - longest + 1), newest, windows)
-        by_metric: dict[str, list[Series]] = {}
-        for series in self._series.all():
-            by_metric.setdefault(series.key.metric, []).append(series)
         return [
             MetricValues(metric, (((), shown[metric]),) if metric in shown else _values(metric, by_metric))
             for metric in self.metrics

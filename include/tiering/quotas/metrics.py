@@ -5,6 +5,7 @@ copy (`CountedTopicQuotas`). Rates and throttle times are computed from minutes 
 see `operations.monitoring`.
 """
 
+from collections.abc import Mapping
 from typing import Final
 
 from include.tiering.errors import QuotaExceededError
@@ -109,9 +110,9 @@ QUOTA: Final = Metric(
     "tiering_quota_bytes_per_second",
     MetricKind.GAUGE,
     ("kind", "level", "entity"),
-    "Quota in force of a scope: +Inf if it was removed or sets no limit (2^63 - 1). The kind is `copy` or `fetch`, "
-    "the level `total`, `broker`, `topic` or `client`; the entity `<default>` stands for each broker, topic or client "
-    "without a quota of its own.",
+    "Quota in force of a scope: absent if it has none, +Inf if it sets no limit (2^63 - 1). The kind is `copy` or "
+    "`fetch`, the level `total`, `broker`, `topic` or `client`; the entity `<default>` stands for each broker, topic "
+    "or client without a quota of its own.",
 )
 GRANTED_BYTES: Final = Metric(
     "tiering_quota_granted_bytes",
@@ -213,6 +214,7 @@ DELETE_RATE_METRICS: Final = (DELETE_CALLS, DELETE_THROTTLED_SECONDS, DELETE_RAT
 
 _HELD_MAX: Final = {QuotaKind.COPY: COPY_THROTTLE_MAX, QuotaKind.FETCH: FETCH_PACING_MAX}
 _DEFAULT_ENTITY: Final = "<default>"
+_INF: Final = float("inf")
 
 
 class QuotaMetrics:
@@ -251,15 +253,18 @@ class QuotaMetrics:
         self._recorder.add(REFUSALS, 1, topic)
         self._recorder.raise_to(FETCH_THROTTLE_MAX, seconds * 1000)
 
-    def in_force(self, scope: Scope, bytes_per_second: int | None) -> None:
+    def in_force(self, quotas: Mapping[Scope, int]) -> None:
         """See `QuotaObserver`."""
-        if scope.kind is QuotaKind.DELETE:
-            most = float("inf") if bytes_per_second in (None, UNLIMITED) else bytes_per_second / UNITS_PER_REQUEST
-            self._recorder.set(DELETE_MAX_RATE, most)
-            return
-        entity = scope.name or ("" if scope.level is QuotaLevel.TOTAL else _DEFAULT_ENTITY)
-        limit = float("inf") if bytes_per_second in (None, UNLIMITED) else bytes_per_second
-        self._recorder.set(QUOTA, limit, scope.kind.value, scope.level.value, entity)
+        most_units = UNLIMITED
+        limits: dict[tuple[str, ...], float] = {}
+        for scope, quota in quotas.items():
+            if scope.kind is QuotaKind.DELETE:
+                most_units = quota
+            else:
+                entity = scope.name or ("" if scope.level is QuotaLevel.TOTAL else _DEFAULT_ENTITY)
+                limits[scope.kind.value, scope.level.value, entity] = _INF if quota == UNLIMITED else quota
+        self._recorder.replace(QUOTA, limits)
+        self._recorder.set(DELETE_MAX_RATE, _INF if most_units == UNLIMITED else most_units / UNITS_PER_REQUEST)
 
 
 class CountedTopicQuotas:

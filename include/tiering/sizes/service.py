@@ -176,9 +176,11 @@ class SizeService:
         gauges.cost(report.cost)
         publish_verdicts(self._recorder, report.verdicts)
         self._recorder.ended(RunKind.SIZES)
-        if report.tiers is not None:
-            gauges.copy_lags(report.tiers.copy_lags, report.tiers.out_of_sight)
-            by_topic: Counter[str] = Counter()
-            for duplicate in report.tiers.duplicates:
+        if (tiers := report.tiers) is not None:
+            # A log directory that cannot be read may hold any topic, so the values of others stay after an error.
+            gauges.copy_lags(tiers.copy_lags, tiers.out_of_sight, are_all=not tiers.errors)
+            read = {lag.topic_id_partition.topic for lag in tiers.copy_lags}
+            by_topic = Counter(dict.fromkeys(read if tiers.errors else read | topics, 0))
+            for duplicate in tiers.duplicates:
                 by_topic[duplicate.topic_id_partition.topic] += duplicate.size_bytes
             gauges.duplicates("local", by_topic)

@@ -1,6 +1,6 @@
 """What a metric is, and the recorder in which this process collects values until they are written into the database.
 
-Batches, tasks and commands end soon, so no value stays in a process: `database.metric_series` writes what was recorded
+Batches, tasks and commands end soon, so no value stays in a process: `database.metrics_writer` writes what was recorded
 once a minute and when the app closes, and `./tiering metrics serve` shows the values of all processes.
 """
 
@@ -110,11 +110,24 @@ class Recorded:
         self.latest |= later.latest
         self.replaced |= later.replaced
 
+    def until(self, now_ms: int) -> "Recorded":
+        """Return this with `now_ms`, UTC, in place of each later time: a clock that is ahead must not date anything."""
+        found = Recorded()
+        for (metric, labels, minute), amount in self.added.items():
+            key = (metric, labels, min(minute, now_ms // MINUTE_MS))
+            found.added[key] = found.added.get(key, 0.0) + amount
+        for (metric, labels, minute), value in self.highest.items():
+            key = (metric, labels, min(minute, now_ms // MINUTE_MS))
+            found.highest[key] = max(found.highest.get(key, value), value)
+        found.latest = {key: (value, min(at_ms, now_ms)) for key, (value, at_ms) in self.latest.items()}
+        found.replaced = {metric: min(at_ms, now_ms) for metric, at_ms in self.replaced.items()}
+        return found
+
 
 class MetricsRecorder:
     """Collects metrics of this process. Thread-safe, and cheap enough to be called some hundred times a second.
 
-    `wake` is called when a value is recorded and nothing was since the last `drain`.
+    `wake` is called after each value: it must be cheap, and must not raise.
     """
 
     def __init__(self, clock: Clock, wake: Callable[[], None] | None = None) -> None:
@@ -128,20 +141,16 @@ class MetricsRecorder:
         _require_labels(counter, labels)
         key = (counter, labels, self._clock.now_ms() // MINUTE_MS)
         with self._lock:
-            is_first = not self._recorded
             self._recorded.added[key] = self._recorded.added.get(key, 0.0) + amount
-        if is_first:
-            self._wake()
+        self._wake()
 
     def raise_to(self, peak: Metric, value: float, *labels: str) -> None:
         """Record a value of a peak, of which the highest of a minute counts."""
         _require_labels(peak, labels)
         key = (peak, labels, self._clock.now_ms() // MINUTE_MS)
         with self._lock:
-            is_first = not self._recorded
             self._recorded.highest[key] = max(self._recorded.highest.get(key, value), value)
-        if is_first:
-            self._wake()
+        self._wake()
 
     def set(self, gauge: Metric, value: float, *labels: str) -> None:
         """Set the gauge's value for these label values."""
@@ -182,10 +191,8 @@ class MetricsRecorder:
         if not recorded:
             return
         with self._lock:
-            is_first = not self._recorded
             self._recorded.merge(recorded)
-        if is_first:
-            self._wake()
+        self._wake()
 
 
 def _require_labels(metric: Metric, labels: Labels) -> None:

@@ -132,7 +132,7 @@ def handed_over(directory: Path) -> Samples:
     handovers.begin(Uuid(bytes(16)), _FIRST.topic_id, "orders", LocalRetention(), author="ada")
     with deployment.open() as app:
         app.handover.forgotten()
-    samples = scraped(deployment.open, ManualClock().now_ms())
+    samples = scraped(deployment.open, deployment.began_ms)
     deployment.engine.dispose()
     return samples
 

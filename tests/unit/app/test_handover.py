@@ -18,6 +18,7 @@ from typer.testing import CliRunner, Result
 from include.tiering.app import App, open_app
 from include.tiering.cli.app import cli
 from include.tiering.cli.command import Session
+from include.tiering.clock import SystemClock
 from include.tiering.copying.plan import CopyPlan, HeldBack, HeldBackPartition
 from include.tiering.database.engine import open_engine
 from include.tiering.database.migrations import upgrade
@@ -194,6 +195,7 @@ class Deployment:
     """Two partitions of `orders` that are being handed over, in a database; a cluster and its metadata topic."""
 
     def __init__(self, directory: Path) -> None:
+        self.began_ms = SystemClock().now_ms()
         self.url = f"sqlite:///{directory / 'tiering.sqlite'}"
         self.engine = open_engine(self.url)
         upgrade(self.engine)
@@ -218,7 +220,7 @@ class Deployment:
 
     @contextmanager
     def open(self, _settings: Any = None) -> Iterator[App]:
-        with open_app(load_settings(environ=self.environ), clock=ManualClock()) as app:
+        with open_app(load_settings(environ=self.environ), clock=ManualClock(self.began_ms)) as app:
             app.adapters.brokers = self.brokers
             app.adapters.metadata_topic_writer = self.topic
             yield app

@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
-from include.tiering.database import metric_series as writer_module
-from include.tiering.database.metric_series import SETTLED_MS, MetricsWriter, seconds_to_next_write
+from include.tiering.database import metrics_writer as writer_module
+from include.tiering.database.metric_series import SETTLED_MS
+from include.tiering.database.metrics_writer import MetricsWriter, seconds_to_next_write
 from include.tiering.errors import MetadataUnavailableError
 from include.tiering.telemetry.metrics import Metric, MetricKind, Recorded
 from tests.doubles.manual_clock import ManualClock
@@ -21,13 +22,14 @@ class Written(Partial):
 
     def __init__(self) -> None:
         self.amounts: list[float] = []
-        self.fails = False
+        self.error: Exception | None = None
+        self.tries = 0
         self.is_written = threading.Event()
 
-    def write(self, recorded: Recorded, *, now_ms: int) -> None:
-        if self.fails:
-            raise MetadataUnavailableError("away")
-        assert now_ms == ManualClock().now_ms()
+    def write(self, recorded: Recorded) -> None:
+        self.tries += 1
+        if self.error is not None:
+            raise self.error
         self.amounts += recorded.added.values()
         self.is_written.set()
 
@@ -57,14 +59,15 @@ def test_a_process_that_records_nothing_opens_no_database() -> None:
     MetricsWriter(no_store, ManualClock()).close()
 
 
+@pytest.mark.parametrize("error", [MetadataUnavailableError("away"), AttributeError("away")])
 def test_a_failed_write_is_made_up_for_by_the_next(
-    writer: MetricsWriter, store: Written, caplog: pytest.LogCaptureFixture
+    writer: MetricsWriter, store: Written, caplog: pytest.LogCaptureFixture, error: Exception
 ) -> None:
     writer.recorder.add(COPIES, 2, "orders")
-    store.fails = True
+    store.error = error
     writer.write()
     assert "away" in caplog.text
-    store.fails = False
+    store.error = None
     writer.recorder.add(COPIES, 3, "orders")
     writer.close()
     assert store.amounts == [5]
@@ -88,3 +91,63 @@ def test_each_process_writes_once_in_a_minute_soon_after_it_began(process_id: in
         moment = second + seconds_to_next_write(float(second), process_id)
         assert second < moment <= second + 60
         assert 1 <= moment % 60 <= SETTLED_MS / 1000 - 5
+
+
+def test_a_host_that_refuses_threads_fails_no_work_and_a_later_value_tries_again(
+    writer: MetricsWriter, store: Written, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(writer_module, "seconds_to_next_write", lambda *_: 0.01)
+    with monkeypatch.context() as at_the_limit:
+        at_the_limit.setattr(threading.Thread, "start", _refused)
+        for _ in range(3):
+            writer.recorder.add(COPIES, 1, "orders")
+    assert caplog.text.count("can't start new thread") == 1
+    writer.recorder.add(COPIES, 1, "orders")
+    assert store.is_written.wait(PATIENCE_SECONDS)
+    writer.close()
+    assert store.amounts == [4]
+
+
+def _refused(_: threading.Thread) -> None:
+    raise RuntimeError("can't start new thread")
+
+
+def test_a_write_that_fails_while_the_process_ends_is_not_tried_twice(store: Written) -> None:
+    begun, goes_on = threading.Event(), threading.Event()
+
+    def slow_store() -> Any:
+        begun.set()
+        assert goes_on.wait(PATIENCE_SECONDS)
+        return store
+
+    store.error = MetadataUnavailableError("away")
+    writer = MetricsWriter(slow_store, ManualClock())
+    writing = threading.Thread(target=writer.write)
+    writer.recorder.add(COPIES, 2, "orders")
+    writing.start()
+    assert begun.wait(PATIENCE_SECONDS)
+    writer._thread = writing
+    threading.Timer(0.05, goes_on.set).start()
+    writer.close()
+    assert store.tries == 1
+
+
+def test_the_end_does_not_wait_for_a_write_that_hangs(
+    store: Written, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(writer_module, "_MOST_CLOSE_SECONDS", 0.05)
+    monkeypatch.setattr(writer_module, "seconds_to_next_write", lambda *_: 0.01)
+    begun, goes_on = threading.Event(), threading.Event()
+
+    def slow_store() -> Any:
+        begun.set()
+        assert goes_on.wait(PATIENCE_SECONDS)
+        return store
+
+    writer = MetricsWriter(slow_store, ManualClock())
+    writer.recorder.add(COPIES, 2, "orders")
+    assert begun.wait(PATIENCE_SECONDS)
+    writer.close()
+    assert "lost" in caplog.text
+    goes_on.set()
+    assert store.is_written.wait(PATIENCE_SECONDS)

@@ -20,6 +20,7 @@ from sqlalchemy import Engine
 from include.tiering.app.metrics import METRICS
 from include.tiering.audit.finding import FindingKind
 from include.tiering.audit.metrics import AUDIT_FINDING_BYTES, AUDIT_FINDINGS, AUDIT_REFUSALS
+from include.tiering.copying.metrics import COPY_ERRORS
 from include.tiering.copying.service import count_failed
 from include.tiering.database.engine import open_engine
 from include.tiering.database.metric_series import MetricSeries
@@ -67,7 +68,7 @@ class World:
     scrapes: list[Samples | None] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.series = MetricSeries(self.engine, "cluster-1")
+        self.series = MetricSeries(self.engine, "cluster-1", now_ms=lambda _: self.clock.now_ms())
         self.recorder = MetricsRecorder(self.clock)
         self.quotas = QuotaMetrics(self.recorder)
         self.is_database_down = False
@@ -88,7 +89,7 @@ class World:
         with serving(self.values) as server:
             for _ in range(intervals):
                 work(self)
-                self.series.write(self.recorder.drain(), now_ms=self.clock.now_ms())
+                self.series.write(self.recorder.drain())
                 status, text = get(server)
                 self.scrapes.append(samples_of(text) if status == 200 else None)
                 self.clock.advance(INTERVAL)
@@ -111,7 +112,7 @@ def healthy(world: World) -> None:
     recorder.set(AUDIT_REFUSALS, 0)
     publish_handovers(recorder, [(HandoverState.ACTIVE, HandoverStep.PUBLISH)] * 2, 0)
     publish_ingest(recorder, [IngestPosition(0, next_offset=9, end_offset=9, bounds_read_at_ms=1)], {})
-    world.quotas.in_force(Scope(QuotaKind.COPY, QuotaLevel.TOTAL), 1_000_000)
+    world.quotas.in_force({Scope(QuotaKind.COPY, QuotaLevel.TOTAL): 1_000_000})
     world.quotas.granted(QuotaKind.COPY, "orders", 9_000_000)
     world.quotas.throttled(QuotaKind.COPY, "orders", 100, 0.5)
     recorder.add(DELETE_REQUESTS, 1, "orders")
@@ -143,11 +144,13 @@ def sick(world: World) -> None:
     publish_ingest(recorder, [stopped], {})
     # The whole minute that the next scrape shows is the one before.
     world.clock.advance(-120)
-    world.quotas.in_force(Scope(QuotaKind.COPY, QuotaLevel.TOTAL), 1_000)
+    world.quotas.in_force({Scope(QuotaKind.COPY, QuotaLevel.TOTAL): 1_000})
     world.quotas.granted(QuotaKind.COPY, "orders", 60_000)
     world.clock.advance(120)
     world.quotas.throttled(QuotaKind.FETCH, "orders", 100, 5.0)
     recorder.add(DELETE_REQUESTS, 1, "orders")
+    recorder.add(COPY_ERRORS, 0, "payments")
+    recorder.add(DELETE_ERRORS, 0, "orders")
     if age == _LAST_HOUR:
         count_failed(recorder, "payments", "CorruptFileError")
         recorder.add(DELETE_ERRORS, 1, "orders")
@@ -228,6 +231,22 @@ def test_a_database_that_does_not_answer_is_an_alert_of_its_own(new_world: Calla
     world.is_database_down = True
     world.live(healthy, 3)
     assert firing(world, tmp_path) == {"TieringMetricsMissing"}
+
+
+@needs_promtool
+def test_errors_of_long_ago_fire_no_alert_after_a_gap(new_world: Callable[[], World], tmp_path: Path) -> None:
+    def failing(world: World) -> None:
+        healthy(world)
+        count_failed(world.recorder, "payments", "CorruptFileError")
+        world.recorder.add(DELETE_ERRORS, 1, "orders")
+
+    world = new_world()
+    world.live(failing, 12)
+    world.is_database_down = True
+    world.live(healthy, 3 * HOUR // INTERVAL)
+    world.is_database_down = False
+    world.live(healthy, 3)
+    assert firing(world, tmp_path) & {"TieringCopyErrors", "TieringDeleteErrors"} == set()
 
 
 @needs_promtool

@@ -2,15 +2,19 @@
 
 import socket
 import stat
+import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from include.tiering.errors import MetadataUnavailableError, SettingError
+from include.tiering.operations import exporters
 from include.tiering.operations.exporters import MetricsServer, read_token
 from include.tiering.operations.monitoring import MetricValues
 from include.tiering.telemetry.metrics import Metric, MetricKind
+from tests.doubles.patience import PATIENCE_SECONDS, eventually
 from tests.doubles.scrapes import get, samples_of, serving
 
 COPIED = Metric("copied_bytes", MetricKind.COUNTER, ("topic",), 'Bytes of "x".')
@@ -40,6 +44,41 @@ def test_openmetrics_is_answered_to_who_asks_for_it() -> None:
     with serving(values) as server:
         status, text = get(server, headers={"Accept": "application/openmetrics-text; version=1.0.0"})
     assert (status, text.splitlines()[-1]) == (200, "# EOF")
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [("evil.example", 403), ("127.0.0.1.evil.example:9464", 403), ("", 403)]
+    + [(name, 200) for name in ("localhost:9464", "LOCALHOST", "127.0.0.1", "[::1]:9464")],
+)
+def test_a_name_that_points_to_loopback_is_refused_without_a_token(host: str, status: int) -> None:
+    with serving(values) as server:
+        found, text = get(server, headers={"Host": host})
+    assert found == status
+    assert ("copied_bytes" in text) == (status == 200)
+    with serving(values, TOKEN) as server:
+        assert get(server, headers={"Host": host, "Authorization": f"Bearer {TOKEN}"})[0] == 200
+
+
+def test_clients_that_send_nothing_are_limited_in_number_and_time_and_fill_no_log(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(exporters, "_MOST_CLIENTS", 2)
+    monkeypatch.setattr(exporters, "_REQUEST_SECONDS", 1.0)
+    with serving(values) as server:
+        host, _, port = server.address.partition(":")
+        silent = [socket.create_connection((host, int(port)), timeout=PATIENCE_SECONDS) for _ in range(3)]
+        assert silent[2].recv(1) == b"", "one too many"
+        for _ in range(4):
+            with suppress(OSError):
+                silent[0].sendall(b"G")
+            time.sleep(0.3)
+        assert silent[0].recv(1) == b"", "its time is over, though it went on sending"
+        assert silent[1].recv(1) == b""
+        for one in silent:
+            one.close()
+        eventually(lambda: get(server)[0] == 200, "there is a place again")
+    assert "Traceback" not in capfd.readouterr().err
 
 
 def test_other_paths_are_not_there_and_health_needs_no_database() -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sqlalchemy import Engine, event
@@ -10,6 +11,7 @@ from include.tiering.app.metrics import METRICS
 from include.tiering.database.engine import open_engine
 from include.tiering.database.metric_series import SETTLED_MS, MetricSeries
 from include.tiering.database.migrations import upgrade
+from include.tiering.errors import MetadataUnavailableError
 from include.tiering.operations.monitoring import FRESH_SECONDS, MonitoringService
 from include.tiering.quotas.contract import UNITS_PER_REQUEST, QuotaKind
 from include.tiering.quotas.metrics import QuotaMetrics
@@ -43,7 +45,7 @@ class Platform:
 
     def __init__(self, engine: Engine, windows: dict[QuotaKind, tuple[int, int]]) -> None:
         self.clock = ManualClock(now_ms=1_700_000_040_000 // 60_000 * 60_000)
-        self.series = MetricSeries(engine, "cluster-1")
+        self.series = MetricSeries(engine, "cluster-1", now_ms=lambda _: self.clock.now_ms())
         self.service = MonitoringService(series=self.series, metrics=METRICS, windows=lambda: windows, clock=self.clock)
 
     def process(self) -> tuple[QuotaMetrics, MetricsRecorder]:
@@ -51,7 +53,7 @@ class Platform:
         return QuotaMetrics(recorder), recorder
 
     def write(self, recorder: MetricsRecorder) -> None:
-        self.series.write(recorder.drain(), now_ms=self.clock.now_ms())
+        self.series.write(recorder.drain())
 
     def shown(self) -> dict[str, float]:
         self.clock.advance(FRESH_SECONDS)
@@ -127,6 +129,29 @@ def test_scrapes_within_five_seconds_are_one_read_of_two_statements(platform: Pl
     platform.clock.advance(FRESH_SECONDS)
     platform.service.values()
     assert len([statement for statement in statements if statement.startswith("SELECT")]) == 4
+
+
+def test_an_error_is_kept_as_long_as_values_are(platform: Platform, monkeypatch: pytest.MonkeyPatch) -> None:
+    reads = 0
+
+    def fails() -> Any:
+        nonlocal reads
+        reads += 1
+        platform.clock.advance(30)
+        raise MetadataUnavailableError("away")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(platform.series, "all", fails)
+        for _ in range(3):
+            with pytest.raises(MetadataUnavailableError):
+                platform.service.values()
+        assert reads == 1
+        platform.clock.advance(FRESH_SECONDS)
+        with pytest.raises(MetadataUnavailableError):
+            platform.service.values()
+        assert reads == 2
+    platform.clock.advance(FRESH_SECONDS)
+    assert platform.service.values()
 
 
 def test_what_another_version_recorded_is_not_shown(platform: Platform) -> None:

@@ -65,18 +65,21 @@ def test_slices_say_nothing_about_throttle_times_and_refusals_are_apart(
 
 
 def test_quotas_in_force_by_scope(metrics: QuotaObserver, recorder: RecordedMetrics) -> None:
-    metrics.in_force(Scope(COPY, QuotaLevel.TOTAL), 1_000)
-    metrics.in_force(Scope(COPY, QuotaLevel.BROKER), 500)
-    metrics.in_force(Scope(COPY, QuotaLevel.BROKER, "2"), 50)
-    metrics.in_force(Scope(FETCH, QuotaLevel.CLIENT, "default"), 5)
-    metrics.in_force(Scope(COPY, QuotaLevel.BROKER, "2"), None)
-    metrics.in_force(Scope(FETCH, QuotaLevel.CLIENT, "free"), UNLIMITED)
+    total, of_brokers, of_2 = (
+        Scope(COPY, QuotaLevel.TOTAL),
+        Scope(COPY, QuotaLevel.BROKER),
+        Scope(COPY, QuotaLevel.BROKER, "2"),
+    )
+    clients = {Scope(FETCH, QuotaLevel.CLIENT, "default"): 5, Scope(FETCH, QuotaLevel.CLIENT, "free"): UNLIMITED}
+    metrics.in_force({total: 1_000, of_brokers: 500, of_2: 50, **clients})
+    assert recorder.values()["tiering_quota_bytes_per_second", "copy", "broker", "2"] == 50
+    metrics.in_force({total: 1_000, of_brokers: 500, **clients})
     assert recorder.values() == {
         ("tiering_quota_bytes_per_second", "copy", "total", ""): 1_000,
         ("tiering_quota_bytes_per_second", "copy", "broker", "<default>"): 500,
-        ("tiering_quota_bytes_per_second", "copy", "broker", "2"): float("inf"),
         ("tiering_quota_bytes_per_second", "fetch", "client", "default"): 5,
         ("tiering_quota_bytes_per_second", "fetch", "client", "free"): float("inf"),
+        ("tiering_delete_max_requests_per_second",): float("inf"),
     }
 
 
@@ -95,5 +98,5 @@ def test_requests_are_counted_as_requests(metrics: QuotaObserver, recorder: Reco
     ("units", "shown"), [(5 * UNITS_PER_REQUEST, 5.0), (None, float("inf")), (UNLIMITED, float("inf"))]
 )
 def test_the_rate_in_force(metrics: QuotaObserver, recorder: RecordedMetrics, units: int | None, shown: float) -> None:
-    metrics.in_force(TOTAL, units)
+    metrics.in_force({} if units is None else {TOTAL: units})
     assert recorder.values() == {("tiering_delete_max_requests_per_second",): shown}

@@ -8,7 +8,9 @@ import pytest
 from include.tiering.model.segments import TopicIdPartition, Uuid
 from include.tiering.model.sizes import CostEstimate, PartitionLag, PartitionStates, partition_states
 from include.tiering.settings import TieringSettings
+from include.tiering.sizes.compare import DuplicateBytes, TierComparison
 from include.tiering.sizes.metrics import SizeGauges
+from include.tiering.sizes.report import SizeReport
 from include.tiering.sizes.service import SizeService
 from tests.doubles.partial import Partial
 from tests.doubles.recorded_metrics import RecordedMetrics
@@ -71,19 +73,52 @@ def test_a_recount_duplicates_and_costs(recorder: RecordedMetrics) -> None:
     gauges.recount(milliseconds=1500, differences=2)
     gauges.duplicates("remote", {"orders": 7})
     gauges.cost(CostEstimate("EUR", Decimal("2.5"), None, None, None))
-    gauges.cost(None)
     assert recorder.values() == {
         ("RemoteLogSizeComputationTime",): 1500,
         ("tiering_remote_log_size_differences",): 2,
         ("tiering_duplicate_bytes", "orders", "remote"): 7,
         ("tiering_storage_cost_per_month", "EUR"): 2.5,
     }
+    gauges.cost(None)
+    assert ("tiering_storage_cost_per_month", "EUR") not in recorder.values()
+
+
+@pytest.mark.parametrize("are_all", [True, False])
+def test_a_topic_that_is_no_longer_copied_has_no_lag_unless_it_may_have_been_out_of_reach(
+    recorder: RecordedMetrics, are_all: bool
+) -> None:
+    gauges = SizeGauges(recorder)
+    gauges.copy_lags([PartitionLag(partition_of(topic), 100, 2, 5.0) for topic in ("orders", "gone")])
+    gauges.copy_lags([PartitionLag(partition_of("orders"), 100, 2, 5.0)], are_all=are_all)
+    assert (("tiering_remote_copy_lag_seconds", "gone") in recorder.values()) is not are_all
+    assert (("RemoteCopyLagBytes", "gone") in recorder.values()) is not are_all
+
+
+@pytest.mark.parametrize("errors", [(), (Partial(),)], ids=["all of it", "with an error"])
+def test_what_is_no_longer_in_both_tiers_is_0_bytes(recorder: RecordedMetrics, errors: tuple[Any, ...]) -> None:
+    key = ("tiering_duplicate_bytes", "orders", "local")
+    service, nothing = service_with(Counters(), recorder), dict[TopicIdPartition, str]()
+    both = TierComparison((), (DuplicateBytes(partition_of("orders"), 9),), (), nothing)
+    service._publish(SizeReport([], [], both, None, (), {}, {}))
+    assert recorder.values()[key] == 9
+    service._publish(SizeReport([], [], TierComparison((), (), errors, nothing), None, (), {}, {}))
+    assert recorder.values()[key] == (9 if errors else 0)
 
 
 def test_a_topic_whose_last_segment_is_gone_has_no_delete_lag(recorder: RecordedMetrics) -> None:
     counters = Counters()
+    service = service_with(counters, recorder)
+    service.report(scan_log_dirs=False)
+    assert recorder.values()["RemoteDeleteLagBytes", "orders"] == 100
+    counters.lags = []
+    service.report(scan_log_dirs=False)
+    assert recorder.values()["RemoteDeleteLagBytes", "orders"] == 0
+    assert recorder.values()["tiering_remote_delete_lag_seconds", "orders"] == 0
+
+
+def service_with(counters: "Counters", recorder: RecordedMetrics) -> SizeService:
     nothing: Any = Partial()
-    service = SizeService(
+    return SizeService(
         settings=TieringSettings(),
         source=nothing,
         sizes=counters,
@@ -98,12 +133,6 @@ def test_a_topic_whose_last_segment_is_gone_has_no_delete_lag(recorder: Recorded
         recorder=recorder,
         clock=nothing,
     )
-    service.report(scan_log_dirs=False)
-    assert recorder.values()["RemoteDeleteLagBytes", "orders"] == 100
-    counters.lags = []
-    service.report(scan_log_dirs=False)
-    assert recorder.values()["RemoteDeleteLagBytes", "orders"] == 0
-    assert recorder.values()["tiering_remote_delete_lag_seconds", "orders"] == 0
 
 
 class Counters(Partial):

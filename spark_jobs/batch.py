@@ -16,6 +16,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Union
 
@@ -23,8 +24,9 @@ from pyspark import SparkConf, SparkContext, TaskContext
 
 from include.tiering.cli.exit_codes import ExitCode, code_of
 from include.tiering.clock import SystemClock
+from include.tiering.configs.spark_cluster import PLATFORM_KEY, application_name
 from include.tiering.errors import SettingError, TieringError
-from spark_jobs.cluster_share import prepare
+from spark_jobs.cluster_share import NoCoreError, place_in_cluster
 from spark_jobs.shared import ParentWatch, failed_outcome, refusal
 from spark_jobs.task_settings import ReadConf, TaskSettings, require_silent_server
 
@@ -137,13 +139,14 @@ def _in_arrow(task: Task) -> "Callable[[Iterator[pa.RecordBatch]], Iterator[pa.R
     return run
 
 
-def _begin(name: str) -> Spark:
+def _begin(kind: str, details: str) -> Spark:
     """Start a SparkContext, in half of the time of a session; connect to a server if SPARK_REMOTE names one."""
     if "SPARK_REMOTE" not in os.environ:
-        return SparkContext.getOrCreate(SparkConf().setAppName(name))
+        conf = SparkConf()
+        return SparkContext.getOrCreate(conf.setAppName(f"{application_name(kind, conf.get(PLATFORM_KEY))} {details}"))
     from pyspark.sql import SparkSession
 
-    session = SparkSession.builder.appName(name).getOrCreate()
+    session = SparkSession.builder.appName(f"{application_name(kind, None)} {details}").getOrCreate()
     # The module's loader is a zipimporter, which knows its archive, if Python found the module in a zip file.
     if (archive := getattr(__spec__.loader if __spec__ else None, "archive", None)) is not None:
         session.addArtifacts(archive, pyfile=True)
@@ -171,12 +174,13 @@ def run_job(job: str, options: argparse.Namespace, task_with: Callable[[TaskSett
     except TieringError as error:
         return _print_outcome(options, refusal(f"{type(error).__name__}: {error}", code_of(error)), began)
     with ParentWatch():
-        spark = _begin(f"tiering.{job} {options.run_id}/{options.batch_id}")
+        spark = _begin(job, f"{options.run_id}/{options.batch_id}")
         began["session_began_ms"] = now_ms()
         try:
-            if isinstance(spark, SparkContext):
-                prepare(spark)
-            outcome = attempt(spark, task)
+            with place_in_cluster(spark) if isinstance(spark, SparkContext) else nullcontext():
+                outcome = attempt(spark, task)
+        except NoCoreError as error:
+            outcome = refusal(f"{type(error).__name__}: {error}", code_of(error))
         finally:
             spark.stop()
     return _print_outcome(options, outcome, began)

@@ -7,7 +7,7 @@
 | all others | refused by `Master.of`, with what works instead |
 
 The extra `web-url` of the connection is the address of the standalone master's web page, from which a job learns what
-runs on the cluster; without it, port 8080 of the master's host.
+runs on the cluster; without it, port 8080 of the master's host. Several masters are asked in turn.
 """
 
 import re
@@ -21,6 +21,7 @@ from airflow.sdk.exceptions import AirflowNotFoundException
 from include.tiering.configs.pools import POOLS, READER_POOL
 from include.tiering.configs.spark_cluster import (
     MASTER_URL_KEY,
+    PLATFORM_KEY,
     POOL_KEY,
     POOLS_KEY,
     SparkCluster,
@@ -46,7 +47,10 @@ _UNLIMITED: Final = -1
 
 @dataclass(frozen=True, slots=True)
 class Master:
-    """A master that jobs can use: its URL, and the address of its web page, None for a local one."""
+    """A master that jobs can use: its URL, and the address of its web page, None for a local one.
+
+    If the URL names several masters, the address is those of all of them, with commas between.
+    """
 
     url: str
     web_url: str | None
@@ -64,8 +68,9 @@ class Master:
         if re.fullmatch(r"local(\[[^\]]+\])?", url):
             return cls(url, None)
         if url.startswith("spark://"):
-            first = url.removeprefix("spark://").split(",")[0].rpartition(":")[0] or host.removeprefix("spark://")
-            return cls(url, _checked_web_url(str(extra.get(WEB_URL) or f"http://{first}:8080")))
+            hosts = [re.sub(r":\d+\Z", "", each) for each in url.removeprefix("spark://").split(",")]
+            pages = str(extra.get(WEB_URL) or ",".join(f"http://{each}:8080" for each in hosts))
+            return cls(url, ",".join(_checked_web_url(page) for page in pages.split(",")))
         why = next((words for start, words in _WHY if url.startswith(start)), f"{url or 'nothing'} is no master")
         raise SettingError(f"{why}: {_WORKS}")
 
@@ -75,11 +80,11 @@ class Master:
 
 
 def _checked_web_url(url: str) -> str:
-    """Return the URL. Raises SettingError, without the value, if it is not of a page, or has a login."""
-    if "@" in url or not url.startswith(("http://", "https://")):
+    """Return the URL. Raises SettingError, without the value, if it is not of a page, or has a login or a query."""
+    if not re.fullmatch(r"https?://[^@?#\s]+", url):
         raise SettingError(
-            f"the extra {WEB_URL} of {SPARK_CONNECTION} must begin with http:// or https:// and have no login, as Spark"
-            " shows it"
+            f"the extra {WEB_URL} of {SPARK_CONNECTION} must begin with http:// or https://, have no login, as Spark "
+            "shows it, and no ? or #, as /json/ is appended"
         )
     return url
 
@@ -91,7 +96,12 @@ def pool_slots(app: "App") -> dict[str, int]:
 
 
 def cluster_conf(
-    master: Master, pool: str, slots: Mapping[str, int], cluster: SparkCluster | None, wanted_cores: str | None = None
+    master: Master,
+    platform: str,
+    pool: str,
+    slots: Mapping[str, int],
+    cluster: SparkCluster | None,
+    wanted_cores: str | None = None,
 ) -> dict[str, str]:
     """Return the configuration with which a job keeps to the share of its pool on a standalone cluster.
 
@@ -117,13 +127,14 @@ def cluster_conf(
         POOL_KEY: pool,
         POOLS_KEY: ",".join(f"{name}={number}" for name, number in slots.items()),
         MASTER_URL_KEY: str(master.web_url),
+        PLATFORM_KEY: platform,
     }
 
 
-def seen_cluster(master: Master) -> SparkCluster | None:
+def seen_cluster(master: Master, platform: str) -> SparkCluster | None:
     """Return the master's figures; None if it does not answer, or is local."""
     try:
-        return None if master.web_url is None else read_cluster(master.web_url)
+        return None if master.web_url is None else read_cluster(master.web_url, platform)
     except (OSError, ValueError):
         return None
 
@@ -141,7 +152,7 @@ def cluster_remarks(app: "App") -> list[str]:
     if master.web_url is None:
         return []
     try:
-        cluster = read_cluster(master.web_url)
+        cluster = read_cluster(master.web_url, app.adapters.cluster_id)
     except (OSError, ValueError) as error:
         unknown = f"how many cores {master.url} gives is not known, so pools may starve each other: {error}"
         return [f"{unknown}; set the extra {WEB_URL} of {SPARK_CONNECTION} to the address of the master's web page"]

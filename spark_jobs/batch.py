@@ -13,6 +13,7 @@ Exit codes: 0 nothing failed; 1 an error that a retry cannot cure, also of one s
 
 import argparse
 import json
+import logging
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -28,7 +29,13 @@ from include.tiering.configs.spark_cluster import PLATFORM_KEY, application_name
 from include.tiering.errors import SettingError, TieringError
 from spark_jobs.cluster_share import NoCoreError, place_in_cluster
 from spark_jobs.shared import ParentWatch, failed_outcome, refusal
-from spark_jobs.task_settings import ReadConf, TaskSettings, require_silent_server
+from spark_jobs.task_settings import (
+    ReadConf,
+    TaskSettings,
+    require_encrypted_connection,
+    require_silent_server,
+    unencrypted_words,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -37,6 +44,7 @@ if TYPE_CHECKING:
     from include.tiering.app import App
 
 
+_log = logging.getLogger(__name__)
 _LOCAL_WITH_FAILURES: Final = re.compile(r"local\[[^,\]]+,\s*(\d+)\s*\]\Z")
 
 
@@ -122,6 +130,8 @@ def run_once(spark: Spark, task: Task) -> Mapping[str, Any]:
     else:
         require_single_attempt(spark.conf.get)
         require_silent_server(spark.conf.get)
+        if (words := unencrypted_words(spark.conf.get)) is not None:
+            _log.warning("%s", words)
         frame = spark.range(0, 1, 1, numPartitions=1)
         ((outcome,),) = frame.mapInArrow(_in_arrow(task), "outcome string").collect()
     return dict(json.loads(outcome))
@@ -166,10 +176,11 @@ def attempt(spark: Spark, task: Task) -> Mapping[str, Any]:
 def run_job(job: str, options: argparse.Namespace, task_with: Callable[[TaskSettings], Task]) -> int:
     """Start Spark, run the task, print the outcome as one line; return the exit code.
 
-    A settings file that cannot be used ends the job before Spark is started.
+    A settings file that cannot be used, and a server without TLS, end the job before Spark is started.
     """
     began = {"driver_began_ms": now_ms()}
     try:
+        require_encrypted_connection(os.environ.get("SPARK_REMOTE", "local"))
         task = task_with(TaskSettings.of_driver(options.config))
     except TieringError as error:
         return _print_outcome(options, refusal(f"{type(error).__name__}: {error}", code_of(error)), began)

@@ -14,8 +14,10 @@ log level INFO it writes whole requests to its log, with the functions in them (
 import os
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
+from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
+from urllib.parse import urlsplit
 
 from include.tiering.errors import SettingError
 
@@ -89,6 +91,30 @@ def require_silent_server(conf: ReadConf) -> None:
             f"spark.log.level of the Spark Connect server is {level or 'not set'}: at INFO it writes requests to its"
             " log, and with them the settings of this job; start the server with spark.log.level=WARN"
         )
+
+
+def require_encrypted_connection(remote: str) -> None:
+    """Check that settings reach a Spark Connect server by TLS, or stay on this host. `remote` is SPARK_REMOTE.
+
+    Raises:
+        SettingError: its host is not a loopback address, and `use_ssl=true` is missing. The text has no value, as a
+            token may be in it.
+    """
+    address, *options = remote.split(";")
+    if remote.startswith("local") or _is_loopback(address) or "use_ssl=true" in (each.lower() for each in options):
+        return
+    raise SettingError(
+        "SPARK_REMOTE names another host without TLS, and this job would send its settings with their secrets in clear "
+        "text: add /;use_ssl=true, or use a tunnel from a loopback address"
+    )
+
+
+def _is_loopback(address: str) -> bool:
+    try:
+        host = urlsplit(address).hostname or ""
+        return host == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def unencrypted_words(conf: ReadConf) -> str | None:

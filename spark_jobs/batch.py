@@ -25,10 +25,10 @@ from pyspark import SparkConf, SparkContext, TaskContext
 
 from include.tiering.cli.exit_codes import ExitCode, code_of
 from include.tiering.clock import SystemClock
-from include.tiering.configs.spark_cluster import PLATFORM_KEY, application_name
+from include.tiering.configs.spark_cluster import application_name
 from include.tiering.errors import SettingError, TieringError
 from spark_jobs.cluster_share import NoCoreError, place_in_cluster
-from spark_jobs.shared import ParentWatch, failed_outcome, refusal
+from spark_jobs.shared import ParentWatch, failed_outcome, platform_of_job, refusal
 from spark_jobs.task_settings import (
     ReadConf,
     TaskSettings,
@@ -152,8 +152,8 @@ def _in_arrow(task: Task) -> "Callable[[Iterator[pa.RecordBatch]], Iterator[pa.R
 def _begin(kind: str, details: str) -> Spark:
     """Start a SparkContext, in half of the time of a session; connect to a server if SPARK_REMOTE names one."""
     if "SPARK_REMOTE" not in os.environ:
-        conf = SparkConf()
-        return SparkContext.getOrCreate(conf.setAppName(f"{application_name(kind, conf.get(PLATFORM_KEY))} {details}"))
+        name = f"{application_name(kind, platform_of_job())} {details}"
+        return SparkContext.getOrCreate(SparkConf().setAppName(name))
     from pyspark.sql import SparkSession
 
     session = SparkSession.builder.appName(f"{application_name(kind, None)} {details}").getOrCreate()

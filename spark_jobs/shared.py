@@ -218,6 +218,20 @@ def add_pool_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--batch-id", help="the job's id among the batches of its pool")
 
 
+def platform_of_job() -> str | None:
+    """Return the platform whose Airflow submitted this job; None for a job that was started by hand.
+
+    The name of an application is fixed before there is a SparkContext, and without the JVM of spark-submit PySpark
+    knows none of the values that were submitted.
+    """
+    from pyspark import SparkConf, SparkContext
+
+    if "PYSPARK_GATEWAY_PORT" not in os.environ:
+        return None
+    SparkContext._ensure_initialized()  # noqa: SLF001 - connects to that JVM, as the constructor does
+    return SparkConf().get(PLATFORM_KEY)
+
+
 def run_in_session(
     kind: str,
     job: "Callable[[SparkSession], dict[str, Any]]",
@@ -233,13 +247,12 @@ def run_in_session(
         conf: the job's own configuration of Spark, in place of the user's.
         details: the rest of the application's name.
     """
-    from pyspark import SparkConf
     from pyspark.sql import SparkSession
 
     from spark_jobs.cluster_share import NoCoreError, place_in_cluster
 
     with ParentWatch():
-        name = f"{application_name(kind, SparkConf().get(PLATFORM_KEY))} {details}".strip()
+        name = f"{application_name(kind, platform_of_job())} {details}".strip()
         session = SparkSession.builder.appName(name).config(map=dict(conf)).getOrCreate()
         try:
             with place_in_cluster(session.sparkContext):

@@ -57,6 +57,8 @@ _REPEATED: Final[Mapping[str, str]] = {"spark.task.maxFailures": "4", "spark.sta
 _LOCAL_CONF: Final[Mapping[str, str]] = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
+    # Spark writes a function of more than 1 MiB to a file, with the settings in it.
+    "spark.io.encryption.enabled": "true",
     "spark.python.daemon.module": "spark_jobs.daemon",
 }
 

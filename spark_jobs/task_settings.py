@@ -7,8 +7,9 @@ passes the settings to the library, and never puts them into the environment of 
 tasks of others. So all tasks of a job use the settings of its driver, whatever their own host has.
 
 Spark encrypts what it sends between hosts only if `spark.authenticate` and `spark.network.crypto.enabled` are on, and
-what it may write to a disk only with `spark.io.encryption.enabled`, which jobs of a local master have. A Spark Connect server is another matter: at the
-log level INFO it writes whole requests to its log, with the functions in them (`require_silent_server`).
+what it may write to a disk only with `spark.io.encryption.enabled`, which jobs of a local master have. A Spark Connect
+server is another matter: at the log level INFO it writes whole requests to its log, with the functions in them
+(`require_silent_server`).
 """
 
 import os

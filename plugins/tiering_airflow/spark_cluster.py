@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final, Self
 from airflow.sdk import Connection
 from airflow.sdk.exceptions import AirflowNotFoundException
 
+from include.tiering.configs.config_store import ALL_BROKERS
 from include.tiering.configs.pools import POOLS, READER_POOL
 from include.tiering.configs.spark_cluster import (
     MASTER_URL_KEY,
@@ -28,6 +29,7 @@ from include.tiering.configs.spark_cluster import (
     cluster_shares,
     read_cluster,
 )
+from include.tiering.configs.spark_conf import SPARK_DAGS, spark_conf_of
 from include.tiering.errors import SettingError
 
 if TYPE_CHECKING:
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
 SPARK_CONNECTION: Final = "tiering_spark"
 WEB_URL: Final = "web-url"
 EXECUTOR_MEMORY: Final = "512m"
+_MEMORY_KEY: Final = "spark.executor.memory"
 _WORKS: Final = "give the connection tiering_spark the host local[1], or spark://HOST with port 7077"
 _WHY: Final = (
     ("yarn", "YARN is no master for these jobs, which get no Hadoop configuration and have no image for its executors"),
@@ -140,7 +143,7 @@ def seen_cluster(master: Master, platform: str) -> SparkCluster | None:
 
 
 def cluster_remarks(app: "App") -> list[str]:
-    """Return what the task `ready` says about the cluster: pools that are too large for it, figures that are missing.
+    """Return what the task `ready` says: pools or executors that are too large for the cluster, missing figures.
 
     Raises:
         SettingError: the connection names a master that cannot work.
@@ -156,7 +159,25 @@ def cluster_remarks(app: "App") -> list[str]:
     except (OSError, ValueError) as error:
         unknown = f"how many cores {master.url} gives is not known, so pools may starve each other: {error}"
         return [f"{unknown}; set the extra {WEB_URL} of {SPARK_CONNECTION} to the address of the master's web page"]
-    return share_remarks(pool_slots(app), cluster)
+    configs = app.adapters.stores.configs.of_entity(ALL_BROKERS)
+    memories = {dag_id: spark_conf_of(dag_id, configs).get(_MEMORY_KEY, EXECUTOR_MEMORY) for dag_id in SPARK_DAGS}
+    return share_remarks(pool_slots(app), cluster) + memory_remarks(memories, cluster)
+
+
+def memory_remarks(memories: Mapping[str, str], cluster: SparkCluster) -> list[str]:
+    """Return a line for each DAG whose executors fit on no worker; `memories` are theirs, as Spark writes them."""
+    return [
+        f"{_MEMORY_KEY} of {dag_id} is {memory}, and the largest Spark worker has {cluster.worker_mib} MiB: its jobs "
+        "get no executor"
+        for dag_id, memory in memories.items()
+        if cluster.worker_mib and (_mib(memory) or 0) > cluster.worker_mib
+    ]
+
+
+def _mib(memory: str) -> float | None:
+    """Return a size of Spark in MiB, its unit for a number alone; None for what Spark itself refuses."""
+    found = re.fullmatch(r"(\d{1,12})\s*([kmgt]?)b?", memory.strip().lower())
+    return None if found is None else int(found[1]) * {"k": 1 / 1024, "": 1, "m": 1, "g": 1024, "t": 1024**2}[found[2]]
 
 
 def share_remarks(slots: Mapping[str, int], cluster: SparkCluster) -> list[str]:

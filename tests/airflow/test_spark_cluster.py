@@ -13,7 +13,7 @@ from include.tiering.configs.spark_cluster import Application, SparkCluster
 from include.tiering.errors import SettingError
 from plugins.tiering_airflow import spark_cluster
 from plugins.tiering_airflow.spark import SparkJobOperator, job_conf
-from plugins.tiering_airflow.spark_cluster import Master, cluster_conf, cluster_remarks, share_remarks
+from plugins.tiering_airflow.spark_cluster import Master, cluster_conf, cluster_remarks, memory_remarks, share_remarks
 
 MASTER = Master("spark://master:7077", "http://master:8080")
 
@@ -104,11 +104,26 @@ def test_pools_that_fit_into_the_cluster_need_no_remark() -> None:
     assert "fewer than pools, so that they wait for each other: start workers" in line
 
 
+@pytest.mark.parametrize(
+    ("memory", "fits"), [("900m", True), ("901m", False), ("1G", False), ("901", False), ("?", True)]
+)
+def test_executors_that_fit_on_no_worker_are_remarked(memory: str, fits: bool) -> None:
+    remarks = memory_remarks({"tiering_copy": memory, "tiering_audit": "512m"}, SparkCluster(4, (), 900))
+    assert [remark.split(",")[0] for remark in remarks] == (
+        [] if fits else [f"spark.executor.memory of tiering_copy is {memory}"]
+    )
+    assert memory_remarks({"tiering_copy": memory}, SparkCluster(0, ())) == []
+
+
 def _app() -> Any:
     seen = {name: SimpleNamespace(slots=slots) for name, slots in SLOTS.items()}
     return SimpleNamespace(
         adapters=SimpleNamespace(
-            cluster_id="platform", stores=SimpleNamespace(pool_mirror=SimpleNamespace(seen=lambda: seen))
+            cluster_id="platform",
+            stores=SimpleNamespace(
+                pool_mirror=SimpleNamespace(seen=lambda: seen),
+                configs=SimpleNamespace(of_entity=lambda _: {"tiering.spark.conf.spark.executor.memory": "9g"}),
+            ),
         )
     )
 
@@ -128,6 +143,8 @@ def test_ready_says_what_is_known_of_the_cluster(monkeypatch: pytest.MonkeyPatch
     assert "gives is not known" in cluster_remarks(_app())[0]
     monkeypatch.setattr(spark_cluster, "read_cluster", lambda *_: SparkCluster(4, ()))
     assert "cores for them (4)" in cluster_remarks(_app())[0]
+    monkeypatch.setattr(spark_cluster, "read_cluster", lambda *_: SparkCluster(9, (), 4096))
+    assert len(cluster_remarks(_app())) == 5, "each DAG with Spark jobs"
     monkeypatch.setenv("AIRFLOW_CONN_TIERING_SPARK", json.dumps({"conn_type": "spark", "host": "yarn"}))
     with pytest.raises(SettingError, match="YARN"):
         cluster_remarks(_app())

@@ -99,10 +99,17 @@ class Application:
 
 @dataclass(frozen=True, slots=True)
 class SparkCluster:
-    """The cores of the living workers, and the applications in the order in which the master registered them."""
+    """What a master knows.
+
+    Attributes:
+        cores: those of the living workers.
+        applications: in the order in which the master registered them.
+        worker_mib: the memory of the largest living worker, in MiB; 0 if there is none.
+    """
 
     cores: int
     applications: tuple[Application, ...]
+    worker_mib: int = 0
 
     @classmethod
     def of_json(cls, document: Mapping[str, Any], platform: str) -> Self:
@@ -127,6 +134,7 @@ class SparkCluster:
                 )
                 for app in active
             ),
+            max((_whole(worker["memory"], _MOST_MS) for worker in alive), default=0),
         )
 
     @property

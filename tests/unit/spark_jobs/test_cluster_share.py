@@ -111,14 +111,14 @@ def _document(*names: str, **changed: Any) -> dict[str, Any]:
     apps = [
         {"id": f"app-{n}", "starttime": n, "name": name, "cores": 1, "duration": 90_000} for n, name in enumerate(names)
     ]
-    workers = [{"state": "ALIVE", "cores": 2}, {"state": "DEAD", "cores": 2}]
+    workers = [{"state": "ALIVE", "cores": 2, "memory": 900}, {"state": "DEAD", "cores": 2, "memory": 9000}]
     return {"status": "ALIVE", "workers": workers, "activeapps": apps[::-1], **changed}
 
 
 def test_what_a_master_answers() -> None:
     names = [f"{application_name(kind, PLATFORM)} r/1" for kind in ("copy", "expire", "verify", "audit")]
     cluster = SparkCluster.of_json(_document("theirs", *names), PLATFORM)
-    assert cluster.free_for_us == 1
+    assert (cluster.free_for_us, cluster.worker_mib) == (1, 900)
     assert cluster.applications[1] == Application("app-1", COPIER_POOL, 1, 90.0)
     pools = [app.pool for app in cluster.applications]
     assert pools == [None, COPIER_POOL, EXPIRATION_POOL, READER_POOL, READER_POOL]
@@ -153,7 +153,7 @@ def test_a_number_out_of_range_is_no_figure(number: str, field: str) -> None:
 
 def test_a_cluster_has_at_most_a_million_cores() -> None:
     for cores in ([1_000_001], [600_000, 600_000]):
-        workers = [{"state": "ALIVE", "cores": each} for each in cores]
+        workers = [{"state": "ALIVE", "cores": each, "memory": 1} for each in cores]
         with pytest.raises(ValueError, match="1000000"):
             SparkCluster.of_json(_document(workers=workers), PLATFORM)
 

@@ -248,14 +248,14 @@ class Clock:
         return Surroundings(self.read, self.waits.append, lambda: sum(self.waits))
 
 
-def _context(*, stopped: bool = False, **conf: str) -> Any:
+def _context(*, stopped: bool = False, executor_memory: str = "512m") -> Any:
     values = {
         "spark.master": "spark://master:7077",
         POOL_KEY: COPIER_POOL,
         MASTER_URL_KEY: "http://master:8080",
         PLATFORM_KEY: PLATFORM,
         POOLS_KEY: ",".join(f"{name}={slots}" for name, slots in SLOTS.items()),
-        **conf,
+        "spark.executor.memory": executor_memory,
     }
     return SimpleNamespace(
         applicationId="app-2",
@@ -306,7 +306,7 @@ def test_a_job_whose_application_has_ended_waits_no_longer() -> None:
 
 def _watch(cores: int, *, has_tasks: bool = True) -> tuple[_ExecutorWatch, list[float]]:
     now = [0.0]
-    context = _context(**{"spark.executor.memory": "90g"})
+    context = _context(executor_memory="90g")
     context.statusTracker = lambda: SimpleNamespace(getActiveJobsIds=lambda: [0] if has_tasks else [])
     cluster = SparkCluster(4, (Application("app-2", COPIER_POOL, cores),))
     return _ExecutorWatch(context, lambda: cluster, lambda: now[0]), now

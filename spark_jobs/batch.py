@@ -13,9 +13,11 @@ Exit codes: 0 nothing failed; 1 an error that a retry cannot cure, also of one s
 
 import argparse
 import json
+import logging
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Union
 
@@ -23,10 +25,17 @@ from pyspark import SparkConf, SparkContext, TaskContext
 
 from include.tiering.cli.exit_codes import ExitCode, code_of
 from include.tiering.clock import SystemClock
+from include.tiering.configs.spark_cluster import application_name
 from include.tiering.errors import SettingError, TieringError
-from spark_jobs.cluster_share import prepare
-from spark_jobs.shared import ParentWatch, failed_outcome, refusal
-from spark_jobs.task_settings import ReadConf, TaskSettings, require_silent_server
+from spark_jobs.cluster_share import NoCoreError, place_in_cluster
+from spark_jobs.shared import ParentWatch, failed_outcome, platform_of_job, refusal
+from spark_jobs.task_settings import (
+    ReadConf,
+    TaskSettings,
+    require_encrypted_connection,
+    require_silent_server,
+    unencrypted_words,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -35,6 +44,7 @@ if TYPE_CHECKING:
     from include.tiering.app import App
 
 
+_log = logging.getLogger(__name__)
 _LOCAL_WITH_FAILURES: Final = re.compile(r"local\[[^,\]]+,\s*(\d+)\s*\]\Z")
 
 
@@ -120,6 +130,8 @@ def run_once(spark: Spark, task: Task) -> Mapping[str, Any]:
     else:
         require_single_attempt(spark.conf.get)
         require_silent_server(spark.conf.get)
+        if (words := unencrypted_words(spark.conf.get)) is not None:
+            _log.warning("%s", words)
         frame = spark.range(0, 1, 1, numPartitions=1)
         ((outcome,),) = frame.mapInArrow(_in_arrow(task), "outcome string").collect()
     return dict(json.loads(outcome))
@@ -137,13 +149,14 @@ def _in_arrow(task: Task) -> "Callable[[Iterator[pa.RecordBatch]], Iterator[pa.R
     return run
 
 
-def _begin(name: str) -> Spark:
+def _begin(kind: str, details: str) -> Spark:
     """Start a SparkContext, in half of the time of a session; connect to a server if SPARK_REMOTE names one."""
     if "SPARK_REMOTE" not in os.environ:
+        name = f"{application_name(kind, platform_of_job())} {details}"
         return SparkContext.getOrCreate(SparkConf().setAppName(name))
     from pyspark.sql import SparkSession
 
-    session = SparkSession.builder.appName(name).getOrCreate()
+    session = SparkSession.builder.appName(f"{application_name(kind, None)} {details}").getOrCreate()
     # The module's loader is a zipimporter, which knows its archive, if Python found the module in a zip file.
     if (archive := getattr(__spec__.loader if __spec__ else None, "archive", None)) is not None:
         session.addArtifacts(archive, pyfile=True)
@@ -163,20 +176,22 @@ def attempt(spark: Spark, task: Task) -> Mapping[str, Any]:
 def run_job(job: str, options: argparse.Namespace, task_with: Callable[[TaskSettings], Task]) -> int:
     """Start Spark, run the task, print the outcome as one line; return the exit code.
 
-    A settings file that cannot be used ends the job before Spark is started.
+    A settings file that cannot be used, and a server without TLS, end the job before Spark is started.
     """
     began = {"driver_began_ms": now_ms()}
     try:
+        require_encrypted_connection(os.environ.get("SPARK_REMOTE", "local"))
         task = task_with(TaskSettings.of_driver(options.config))
     except TieringError as error:
         return _print_outcome(options, refusal(f"{type(error).__name__}: {error}", code_of(error)), began)
     with ParentWatch():
-        spark = _begin(f"tiering.{job} {options.run_id}/{options.batch_id}")
+        spark = _begin(job, f"{options.run_id}/{options.batch_id}")
         began["session_began_ms"] = now_ms()
         try:
-            if isinstance(spark, SparkContext):
-                prepare(spark)
-            outcome = attempt(spark, task)
+            with place_in_cluster(spark) if isinstance(spark, SparkContext) else nullcontext():
+                outcome = attempt(spark, task)
+        except NoCoreError as error:
+            outcome = refusal(f"{type(error).__name__}: {error}", code_of(error))
         finally:
             spark.stop()
     return _print_outcome(options, outcome, began)

@@ -36,8 +36,11 @@ SESSION_CONF: Final[Mapping[str, str]] = {
     "spark.rdd.compress": "false",
     # A task gets a few values at once; by their number alone it would be ten thousand.
     "spark.sql.execution.arrow.maxBytesPerBatch": str(32 * 1024 * 1024),
+    # A sum that overflows must fail, and not come out wrong, whatever spark-defaults.conf says.
+    "spark.sql.ansi.enabled": "true",
 }
-"""What a session of a job needs so that memory does not grow with the number of values."""
+"""What a session of a job needs so that memory does not grow with the number of values, and results do not depend on
+the administrator's file."""
 
 _VALUES: Final = ("packed", "apart")
 _PACKED_SCHEMA: Final = pa.schema([*((name, pa.binary()) for name in _VALUES), ("rows", pa.int64())])

@@ -7,15 +7,18 @@ passes the settings to the library, and never puts them into the environment of 
 tasks of others. So all tasks of a job use the settings of its driver, whatever their own host has.
 
 Spark encrypts what it sends between hosts only if `spark.authenticate` and `spark.network.crypto.enabled` are on, and
-what it may write to a disk only with `spark.io.encryption.enabled`. A Spark Connect server is another matter: at the
-log level INFO it writes whole requests to its log, with the functions in them (`require_silent_server`).
+what it may write to a disk only with `spark.io.encryption.enabled`, which jobs of a local master have. A Spark Connect
+server is another matter: at the log level INFO it writes whole requests to its log, with the functions in them
+(`require_silent_server`).
 """
 
 import os
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
+from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
+from urllib.parse import urlsplit
 
 from include.tiering.errors import SettingError
 
@@ -89,6 +92,30 @@ def require_silent_server(conf: ReadConf) -> None:
             f"spark.log.level of the Spark Connect server is {level or 'not set'}: at INFO it writes requests to its"
             " log, and with them the settings of this job; start the server with spark.log.level=WARN"
         )
+
+
+def require_encrypted_connection(remote: str) -> None:
+    """Check that settings reach a Spark Connect server by TLS, or stay on this host. `remote` is SPARK_REMOTE.
+
+    Raises:
+        SettingError: its host is not a loopback address, and `use_ssl=true` is missing. The text has no value, as a
+            token may be in it.
+    """
+    address, *options = remote.split(";")
+    if remote.startswith("local") or _is_loopback(address) or "use_ssl=true" in (each.lower() for each in options):
+        return
+    raise SettingError(
+        "SPARK_REMOTE names another host without TLS, and this job would send its settings with their secrets in clear "
+        "text: add /;use_ssl=true, or use a tunnel from a loopback address"
+    )
+
+
+def _is_loopback(address: str) -> bool:
+    try:
+        host = urlsplit(address).hostname or ""
+        return host == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def unencrypted_words(conf: ReadConf) -> str | None:

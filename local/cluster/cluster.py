@@ -68,7 +68,7 @@ class Cluster:
     def _launch(self, service: Service) -> psutil.Process:
         for mount in service.mounts:
             if not mount.is_secret:
-                self.host.volume(mount.source).mkdir(parents=True, exist_ok=True)
+                self.host.make_volume(mount.source)
         return processes.start(
             service.name,
             self.host.command(service, service.command, as_user=_user(service)),

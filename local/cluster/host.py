@@ -12,6 +12,7 @@ import os
 import pwd
 import random
 import shlex
+import shutil
 import socket
 import subprocess
 from collections.abc import Iterable, Mapping, Sequence
@@ -30,6 +31,10 @@ _MOVED: Final = {IMAGE_ROOT: str(ROOT), "/docker-entrypoint-initdb.d": "/srv/doc
 """Paths of images that are elsewhere here. A directory at the root of this machine's file system cannot be made."""
 _HOSTS: Final = "/etc/hosts"
 _UNSHARE: Final = "/usr/bin/unshare"
+
+
+class ForeignDirectoryError(RuntimeError):
+    """A directory is not one that a cluster was started in."""
 
 
 class NamespaceError(RuntimeError):
@@ -72,11 +77,37 @@ class State:
         """`secrets/tiering.toml` with addresses and paths of this machine, for commands outside of the namespaces."""
         return self.root / "tiering.toml"
 
+    @property
+    def marker(self) -> Path:
+        """A file that says that everything beside it is a cluster's."""
+        return self.root / ".tiering-cluster"
+
+    def clear(self) -> None:
+        """Remove what the last cluster left.
+
+        Raises:
+            ForeignDirectoryError: `root` is something else; nothing was removed.
+        """
+        found = sorted(self.root.iterdir()) if self.root.is_dir() else []
+        if (found and not self.marker.is_file()) or (self.root.exists() and not self.root.is_dir()):
+            raise ForeignDirectoryError(
+                f"{self.root} is not empty, and no cluster was started there (it has no file {self.marker.name}): "
+                "give another --home, or remove it yourself"
+            )
+        for path in found:
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path, ignore_errors=True)
+            elif path != self.marker:
+                path.unlink()
+
     def create(self) -> None:
-        for directory in (self.root, self.volumes, self.logs, self.scripts, self.root / "layers"):
+        self.root.mkdir(parents=True, exist_ok=True)
+        self.marker.touch()
+        for directory in (self.volumes, self.logs, self.scripts, self.root / "layers"):
             directory.mkdir(parents=True, exist_ok=True)
         # PostgreSQL runs as a user of its own, who has to get to its volume.
-        self.root.chmod(0o711)
+        for directory in (self.root, self.volumes):
+            directory.chmod(0o711)
         self.secrets.mkdir(mode=0o700, exist_ok=True)
 
 
@@ -139,6 +170,11 @@ class Host:
 
     def volume(self, name: str) -> Path:
         return self.state.volumes / name
+
+    def make_volume(self, name: str) -> None:
+        """Make a volume, unless it exists, and let only its owner in."""
+        self.volume(name).mkdir(parents=True, exist_ok=True)
+        self.volume(name).chmod(0o700)
 
     def write_hosts(self) -> None:
         lines = (f"{address} {name}\n" for name, address in {"localhost": "127.0.0.1", **self.addresses}.items())

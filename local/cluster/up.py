@@ -1,12 +1,12 @@
 """Start the production shape of docker-compose.yaml as processes on this machine, and print its addresses.
 
-A cluster begins empty: what the last one left below `.run/cluster` is removed. Nothing is copied or deleted before you
+A cluster begins empty: what the last one left below `.run/cluster` is removed. Another directory is used only if it is
+empty or had a cluster before. Nothing is copied or deleted before you
 trigger a DAG.
 """
 
 import argparse
 import os
-import shutil
 import sys
 from functools import partial
 from pathlib import Path
@@ -19,7 +19,7 @@ from include.tiering.units import GIB
 from local import processes
 from local.cluster.assembly import CA_VARIABLE, Assembled, assemble
 from local.cluster.cluster import stop
-from local.cluster.host import State
+from local.cluster.host import ForeignDirectoryError, State
 from local.cluster.secret_files import AUTHORITY
 from local.layout import ROOT
 
@@ -50,7 +50,11 @@ def main() -> int:
         console.print(f"a cluster is running already: make cluster-down stops it; its logs are in {state.logs}")
         return 0
     console.print(needs_sentence(), soft_wrap=True)
-    shutil.rmtree(home, ignore_errors=True)
+    try:
+        state.clear()
+    except ForeignDirectoryError as error:
+        console.print(str(error), style="red", markup=False, soft_wrap=True)
+        return 1
     try:
         assembled = assemble(home, say=say)
         assembled.cluster.start()

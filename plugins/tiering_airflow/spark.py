@@ -57,6 +57,8 @@ _REPEATED: Final[Mapping[str, str]] = {"spark.task.maxFailures": "4", "spark.sta
 _LOCAL_CONF: Final[Mapping[str, str]] = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
+    # Spark writes a function of more than 1 MiB to a file, with the settings in it.
+    "spark.io.encryption.enabled": "true",
     "spark.python.daemon.module": "spark_jobs.daemon",
 }
 
@@ -281,11 +283,11 @@ class SparkJobOperator(SparkSubmitOperator):
         """Return what dynamic configs say about this DAG's jobs, and what keeps a job to its share of a cluster."""
         with TieringHook().open() as app:
             configured = spark_conf_of(self.dag_id, app.adapters.stores.configs.of_entity(ALL_BROKERS))
-            slots = pool_slots(app)
+            slots, platform = pool_slots(app), app.adapters.cluster_id
         if master.is_local or self.pool not in {spec.name for spec in POOLS}:
             return configured, {}
         cores = configured.get("spark.cores.max")
-        return configured, cluster_conf(master, self.pool, slots, seen_cluster(master), cores)
+        return configured, cluster_conf(master, platform, self.pool, slots, seen_cluster(master, platform), cores)
 
 
 class ReaderJobOperator(SparkJobOperator):

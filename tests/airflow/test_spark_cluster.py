@@ -13,7 +13,7 @@ from include.tiering.configs.spark_cluster import Application, SparkCluster
 from include.tiering.errors import SettingError
 from plugins.tiering_airflow import spark_cluster
 from plugins.tiering_airflow.spark import SparkJobOperator, job_conf
-from plugins.tiering_airflow.spark_cluster import Master, cluster_conf, cluster_remarks, share_remarks
+from plugins.tiering_airflow.spark_cluster import Master, cluster_conf, cluster_remarks, memory_remarks, share_remarks
 
 MASTER = Master("spark://master:7077", "http://master:8080")
 
@@ -25,7 +25,8 @@ def _connection(host: str | None, port: int | None = None, extra: Mapping[str, s
 def test_masters_that_work() -> None:
     assert Master.of(_connection("local[1]")) == Master("local[1]", None)
     assert Master.of(_connection("spark://master", 7077)) == MASTER
-    assert Master.of(_connection("spark://a:7077,b:7077")).web_url == "http://a:8080"
+    assert Master.of(_connection("spark://a:7077,b:7077")).web_url == "http://a:8080,http://b:8080"
+    assert Master.of(_connection("spark://a,b", 7077)).web_url == "http://a:8080,http://b:8080"
     proxied = {"web-url": "http://proxy/spark", "deploy-mode": "client"}
     assert Master.of(_connection("spark://master:7077", extra=proxied)).web_url == "http://proxy/spark"
 
@@ -39,6 +40,8 @@ def test_masters_that_work() -> None:
         ("spark://master", {"deploy-mode": "cluster"}, "remove deploy-mode"),
         ("mesos://master", {}, "mesos://master is no master"),
         ("spark://master:7077", {"web-url": "http://user:s3cret@master:8080"}, "have no login"),
+        ("spark://master:7077", {"web-url": "http://master:8080/?x=s3cret"}, "no \\? or #"),
+        ("spark://master:7077", {"web-url": "http://master:8080,http://b:8080/#s3cret"}, "no \\? or #"),
         ("spark://master:7077", {"web-url": "file:///etc"}, "must begin with http"),
         (None, {}, "nothing is no master"),
     ],
@@ -66,7 +69,7 @@ SLOTS = {COPIER_POOL: 4, EXPIRATION_POOL: 2, READER_POOL: 2}
 def test_a_batch_takes_one_core_and_what_reads_takes_the_part_of_its_slot() -> None:
     cluster = SparkCluster(12, ())
     for pool, cores in ((COPIER_POOL, "1"), (EXPIRATION_POOL, "1"), (READER_POOL, "3")):
-        conf = cluster_conf(MASTER, pool, SLOTS, cluster)
+        conf = cluster_conf(MASTER, "platform", pool, SLOTS, cluster)
         assert (conf["spark.cores.max"], conf["spark.executor.cores"]) == (cores, "1")
         assert conf["spark.dynamicAllocation.initialExecutors"] == "0"
         assert conf["spark.dynamicAllocation.maxExecutors"] == cores
@@ -74,15 +77,15 @@ def test_a_batch_takes_one_core_and_what_reads_takes_the_part_of_its_slot() -> N
 
 def test_what_reads_may_ask_for_more_cores_up_to_the_share_of_its_pool() -> None:
     def cores(wanted: str, cluster: SparkCluster | None) -> str:
-        return cluster_conf(MASTER, READER_POOL, SLOTS, cluster, wanted)["spark.cores.max"]
+        return cluster_conf(MASTER, "platform", READER_POOL, SLOTS, cluster, wanted)["spark.cores.max"]
 
     assert [cores("5", SparkCluster(12, ())), cores("50", SparkCluster(12, ())), cores("5", None)] == ["5", "6", "5"]
-    assert cluster_conf(MASTER, COPIER_POOL, SLOTS, None, "5")["spark.cores.max"] == "1"
-    assert cluster_conf(MASTER, READER_POOL, {**SLOTS, READER_POOL: 0}, None)["spark.cores.max"] == "1"
+    assert cluster_conf(MASTER, "platform", COPIER_POOL, SLOTS, None, "5")["spark.cores.max"] == "1"
+    assert cluster_conf(MASTER, "platform", READER_POOL, {**SLOTS, READER_POOL: 0}, None)["spark.cores.max"] == "1"
 
 
 def test_what_is_configured_replaces_defaults_and_no_rule(tmp_path: Any) -> None:
-    share = cluster_conf(MASTER, COPIER_POOL, SLOTS, None)
+    share = cluster_conf(MASTER, "platform", COPIER_POOL, SLOTS, None)
     configured = {"spark.executor.memory": "2g", "spark.ui.enabled": "true", "spark.task.maxFailures": "9"}
     conf = job_conf(MASTER.url, tmp_path, None, configured={**configured, "spark.cores.max": "9"}, share=share)
     assert (conf["spark.executor.memory"], conf["spark.ui.enabled"]) == ("2g", "true")
@@ -93,7 +96,7 @@ def test_what_is_configured_replaces_defaults_and_no_rule(tmp_path: Any) -> None
 
 def test_pools_that_fit_into_the_cluster_need_no_remark() -> None:
     assert share_remarks(SLOTS, SparkCluster(8, ())) == []
-    (line,) = share_remarks(SLOTS, SparkCluster(8, (Application("app-1", "someone's", 2),)))
+    (line,) = share_remarks(SLOTS, SparkCluster(8, (Application("app-1", None, 2),)))
     assert "more slots (remote_log_copier 4, remote_log_expiration 2, remote_log_reader 2) than" in line
     assert "cores for them (6), so that at once they use 3, 2, 1, and other jobs wait" in line
     (line,) = share_remarks({**SLOTS, COPIER_POOL: -1}, SparkCluster(2, ()))
@@ -101,10 +104,27 @@ def test_pools_that_fit_into_the_cluster_need_no_remark() -> None:
     assert "fewer than pools, so that they wait for each other: start workers" in line
 
 
+@pytest.mark.parametrize(
+    ("memory", "fits"), [("900m", True), ("901m", False), ("1G", False), ("901", False), ("?", True)]
+)
+def test_executors_that_fit_on_no_worker_are_remarked(memory: str, fits: bool) -> None:
+    remarks = memory_remarks({"tiering_copy": memory, "tiering_audit": "512m"}, SparkCluster(4, (), 900))
+    assert [remark.split(",")[0] for remark in remarks] == (
+        [] if fits else [f"spark.executor.memory of tiering_copy is {memory}"]
+    )
+    assert memory_remarks({"tiering_copy": memory}, SparkCluster(0, ())) == []
+
+
 def _app() -> Any:
     seen = {name: SimpleNamespace(slots=slots) for name, slots in SLOTS.items()}
     return SimpleNamespace(
-        adapters=SimpleNamespace(stores=SimpleNamespace(pool_mirror=SimpleNamespace(seen=lambda: seen)))
+        adapters=SimpleNamespace(
+            cluster_id="platform",
+            stores=SimpleNamespace(
+                pool_mirror=SimpleNamespace(seen=lambda: seen),
+                configs=SimpleNamespace(of_entity=lambda _: {"tiering.spark.conf.spark.executor.memory": "9g"}),
+            ),
+        )
     )
 
 
@@ -121,8 +141,10 @@ def test_ready_says_what_is_known_of_the_cluster(monkeypatch: pytest.MonkeyPatch
     }
     monkeypatch.setenv("AIRFLOW_CONN_TIERING_SPARK", json.dumps(cluster))
     assert "gives is not known" in cluster_remarks(_app())[0]
-    monkeypatch.setattr(spark_cluster, "read_cluster", lambda _: SparkCluster(4, ()))
+    monkeypatch.setattr(spark_cluster, "read_cluster", lambda *_: SparkCluster(4, ()))
     assert "cores for them (4)" in cluster_remarks(_app())[0]
+    monkeypatch.setattr(spark_cluster, "read_cluster", lambda *_: SparkCluster(9, (), 4096))
+    assert len(cluster_remarks(_app())) == 5, "each DAG with Spark jobs"
     monkeypatch.setenv("AIRFLOW_CONN_TIERING_SPARK", json.dumps({"conn_type": "spark", "host": "yarn"}))
     with pytest.raises(SettingError, match="YARN"):
         cluster_remarks(_app())

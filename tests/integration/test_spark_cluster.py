@@ -20,6 +20,7 @@ from airflow.sdk import DAG
 from include.tiering.app import App
 from include.tiering.configs.config_store import ALL_BROKERS, ConfigEntity, EntityType
 from include.tiering.configs.pools import COPIER_POOL, EXPIRATION_POOL, POOLS, READER_POOL
+from include.tiering.configs.spark_cluster import application_name
 from include.tiering.model.segments import Depth
 from include.tiering.runs.contract import SegmentOutcome
 from include.tiering.runs.deletion_run import DeletionOutcome
@@ -216,6 +217,7 @@ def test_pools_keep_to_their_shares_and_no_secret_is_written(
         _alter(app, ALL_BROKERS, {QUOTA: SLOW, "tiering.spark.conf.tiering_copy.spark.network.timeout": "131s"})
         assert app.copying.plan("copy").segments > 0
         deletions = app.expiration.plan("expire")
+        copy, expire = (application_name(kind, app.adapters.cluster_id) for kind in ("copy", "expire"))
         assert not app.expiration.apply_limits("expire").needs_approval
         assert [words for words in cluster_remarks(app) if "12" in words or "at once they use 2, 1, 1" in words]
 
@@ -223,21 +225,21 @@ def test_pools_keep_to_their_shares_and_no_secret_is_written(
         copies = [jobs.enter_context(_submit("tiering_copy", "copy", number, COPIER_POOL)) for number in range(3)]
 
         def copying() -> list[int]:
-            return [cores for name, cores in watch.now().items() if name.startswith("tiering.copy")]
+            return [cores for name, cores in watch.now().items() if name.startswith(copy)]
 
         eventually(lambda: sorted(copying()) == [0, 1, 1], "two copies run, and a third waits", seconds=PATIENCE)
         expiration = jobs.enter_context(_submit("tiering_expiration", "expire", 0, EXPIRATION_POOL))
-        name = "tiering.expire expire/expire/0"
+        name = f"{expire} expire/expire/0"
         eventually(lambda: f"{name} holds a core" in watch.began, "the expiration has a core", seconds=PATIENCE)
         assert watch.began[f"{name} holds a core"] - watch.began[name] < 30
         assert sorted(copying()) == [0, 1, 1], "the third copy still waits, though a core was free"
         expiration.end()
         with TieringHook().open() as app:
             _alter(app, ALL_BROKERS, {QUOTA: None})
-        for copy in copies:
-            copy.end()
+        for each in copies:
+            each.end()
 
-    most = [max(sum(cores.values()) for cores in _by(watch, start)) for start in ("tiering.copy", "tiering.expire")]
+    most = [max(sum(cores.values()) for cores in _by(watch, start)) for start in (copy, expire)]
     assert most == [SHARES[COPIER_POOL], SHARES[EXPIRATION_POOL]]
     with TieringHook().open() as app:
         copied = app.adapters.stores.work.items("copy")
@@ -284,13 +286,14 @@ def test_a_job_that_reads_spreads_over_the_share_of_its_pool(
         for spec in POOLS:
             app.adapters.stores.pool_mirror.record(spec.name, 1, seen=4, author="test")
         assert cluster_remarks(app) == []
+        verify = application_name("verify", app.adapters.cluster_id)
         app.verification.plan("read", VerificationSample(everything=True), depth=Depth.DEEP)
     arguments = ["--run-id", "read", "--batch-id", "read/0", "--pool", READER_POOL, "--tasks", "4"]
     operator = SparkJobOperator(task_id="verify", job="verification.py", arguments=arguments, pool=READER_POOL)
     operator.dag = DAG("tiering_quality", schedule=None)
     with Watch(cluster).running() as watch, Job(operator) as job:
         job.end()
-    most = max(sum(cores.values()) for cores in _by(watch, "tiering.verify"))
+    most = max(sum(cores.values()) for cores in _by(watch, verify))
     assert most == 2, "four cores, of which a slot of each of the other pools needs one"
     with TieringHook().open() as app:
         outcomes = {str(total.outcome) for total in app.adapters.stores.verifications.totals("read") if total.segments}

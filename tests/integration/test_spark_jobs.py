@@ -24,7 +24,7 @@ from include.tiering.runs.contract import SegmentOutcome
 from include.tiering.segments.sql import SqlRemoteLogMetadata
 from include.tiering.verification.quality_run import read_results
 from include.tiering.verification.suites import SIZE_RULES
-from plugins.tiering_airflow.spark import SparkJobOperator
+from plugins.tiering_airflow.spark import SparkJobOperator, job_conf
 from spark_jobs import sizes
 from spark_jobs.batch import attempt, run_once
 from spark_jobs.copying import batch_task
@@ -94,6 +94,39 @@ def test_a_batch_copies_its_run_over_spark_connect(tmp_path: Path, config: Path)
     with open_app(settings_of(config)) as app:
         items = app.adapters.stores.work.items(RUN_ID)
     assert json.loads(done.stdout.splitlines()[-1])["copied"] == len(items) > 0
+
+
+_LARGE = """
+import random, sys
+from pathlib import Path
+from pyspark import SparkConf, SparkContext
+conf = SparkConf().setMaster("local[1]")
+for pair in sys.argv[2:]:
+    conf.set(*pair.split("=", 1))
+context = SparkContext(conf=conf)
+sent = b"planted-secret" + random.Random(1).randbytes(2 << 20)
+assert context.parallelize([None], 1).map(lambda _: len(sent)).collect() == [len(sent)]
+files = [path.read_bytes() for path in Path(sys.argv[1]).rglob("*") if path.is_file()]
+print(len([file for file in files if len(file) > 1 << 20]), len([file for file in files if b"planted" in file]))
+context.stop()
+"""
+
+
+def test_a_large_function_is_not_written_in_clear_text_on_a_local_master(tmp_path: Path) -> None:
+    script, scratch = tmp_path / "large.py", tmp_path / "scratch"
+    script.write_text(_LARGE)
+    scratch.mkdir()
+    conf = job_conf("local[1]", scratch, None)
+    variables = {"PYTHONPATH": str(ROOT), "SPARK_LOCAL_DIRS": str(scratch)}
+    done = subprocess.run(
+        [sys.executable, str(script), str(scratch), *(f"{key}={value}" for key, value in conf.items())],
+        env=submit_environment(tmp_path, **variables),
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["1", "0"]
 
 
 def test_a_batch_reports_what_it_cannot_read(tmp_path: Path, spark: SparkSession) -> None:

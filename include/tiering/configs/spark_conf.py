@@ -9,8 +9,9 @@ The value that a job gets for a key comes from the first of these that has one:
 5. the administrator's `spark-defaults.conf`, in the directory that `SPARK_CONF_DIR` names
 
 Spark shows its configuration in the arguments of processes, on its pages and in event logs, so no secret may be in it.
-What Spark loads or starts, and what protects its traffic, is not set by a config that anybody may set who may trigger
-`tiering_configs`: it belongs into the administrator's file.
+What Spark loads or starts, what protects its traffic, and what changes results is not set by a config that anybody may
+set who may trigger `tiering_configs`: it belongs into the administrator's file. So only the keys of `_ALLOWED` can be
+set: Spark has too many keys, and each release more, for a list of all that are dangerous.
 """
 
 import re
@@ -32,18 +33,27 @@ _MOST_SHOWN: Final = 100
 _MOST_CHARACTERS: Final = 500
 _FILE: Final = "it belongs into spark-defaults.conf (mode 0600), in the directory that SPARK_CONF_DIR of Airflow names"
 _SECRET: Final = re.compile(r"secret|passw|token|credential|access\.?key|api\.?key|private\.?key", re.IGNORECASE)
-_REPETITION: Final = r"speculation.*|task\.maxFailures|stage\.max\w*Attempts|excludeOnFailure\..*"
+_ALLOWED: Final = re.compile(
+    r"spark\.("
+    r"(driver|executor)\.memory(Overhead(Factor)?)?|executor\.pyspark\.memory|memory\.(fraction|storageFraction)"
+    r"|cores\.max|default\.parallelism|sql\.shuffle\.partitions|locality\.wait(\.(process|node|rack))?"
+    r"|scheduler\.(maxRegisteredResourcesWaitingTime|minRegisteredResourcesRatio)"
+    r"|network\.timeout|executor\.heartbeatInterval|rpc\.askTimeout"
+    r"|shuffle\.compress|shuffle\.io\.(maxRetries|retryWait)|reducer\.max\w+|kryoserializer\.buffer(\.max)?"
+    r"|eventLog\.(enabled|dir|compress|rolling\.(enabled|maxFileSize))|ui\.(enabled|port|retained\w+)|log\.level"
+    r"|executor\.logs\.rolling\.(strategy|maxSize|maxRetainedFiles|enableCompression|time\.interval)"
+    r")\Z"
+)
+"""Keys that say how much memory and time a job gets, and what it shows; none loads code or changes a result."""
+_LOG_LEVEL: Final = "spark.log.level"
+_LOG_LEVELS: Final = ("WARN", "ERROR", "FATAL", "OFF")
+_REPETITION: Final = r"speculation.*|task\.maxFailures|stage\.max\w*Attempts|(excludeOnFailure|blacklist)\..*"
 _SHARE: Final = r"executor\.(cores|instances)|task\.cpus|dynamicAllocation\..*|tiering\..*|scheduler\..*"
 _PLACE: Final = r"master|remote|api\.mode|submit\..*|app\.name|kubernetes\..*|yarn\..*|connect\..*"
 _OWN: Final = r"local\.dir|(driver|executor)\.(extra|default)JavaOptions|log4j.*|worker\..*"
 _PROTECTION: Final = (
     r"authenticate.*|network\.(crypto|sasl)\..*|io\.(encryption|crypto)\..*|ssl\..*|redaction\..*|sql\.redaction.*"
-    r"|acls\..*|ui\.filters|ui\.reverseProxy.*"
-)
-_CODE: Final = (
-    r"plugins.*|extraListeners|jars.*|files|archives|.*\.extra(Class|Library)Path|.*ClassPathFirst|pyspark\..*|python\..*"
-    r"|executorEnv\..*|hadoop\..*|hive\..*|sql\.(extensions|catalog\..*|queryExecutionListeners|warehouse\.dir)"
-    r"|.*discovery.*|.*\.resource\..*|.*\.vendor|serializer|kryo.*|closure.*|metrics\..*|.*[cC]lass(Name)?"
+    r"|(.*\.)?acls(\..*)?|user\.groups\..*|ui\.filters|ui\.reverseProxy.*"
 )
 _REFUSED: Final = (
     (_REPETITION, "a copy and a deletion run once and only Airflow repeats them; jobs that read repeat tasks anyway"),
@@ -51,7 +61,10 @@ _REFUSED: Final = (
     (_PLACE, "the connection tiering_spark names the master, and jobs are submitted in client mode"),
     (_OWN, "the platform or the administrator of the cluster sets it"),
     (_PROTECTION, f"it protects secrets: {_FILE}"),
-    (_CODE, f"it makes Spark load or start something: {_FILE}"),
+)
+_OTHER: Final = (
+    "it is not among the keys for memory, time-outs, partitions, event log, pages and logs; others may load or start "
+    f"something, open a port or change a result, and if it is needed {_FILE}"
 )
 
 
@@ -94,8 +107,10 @@ def why_refused(conf: SparkConf) -> str | None:
         return f"Spark shows its configuration in process arguments, on its pages and in event logs: {_FILE}"
     if conf.key == "spark.cores.max" and conf.dag_id not in READING_DAGS:
         return f"a batch takes one core; it can be set for one of {', '.join(READING_DAGS)}"
+    if _ALLOWED.match(conf.key) is not None:
+        return None
     key = conf.key.removeprefix("spark.")
-    return next((why for pattern, why in _REFUSED if re.fullmatch(pattern, key)), None)
+    return next((why for pattern, why in _REFUSED if re.fullmatch(pattern, key)), _OTHER)
 
 
 def checked_value(conf: SparkConf, text: str) -> str:
@@ -107,21 +122,27 @@ def checked_value(conf: SparkConf, text: str) -> str:
         raise SettingError(f"{conf.key} needs a value of 1 to {_MOST_CHARACTERS} printable characters")
     if conf.key == "spark.cores.max" and not (value.isascii() and value.isdecimal() and int(value) >= 1):
         raise SettingError(f"{conf.key} is {printable(value[:_MOST_SHOWN])!r}: give a whole number of 1 or more")
+    if conf.key == _LOG_LEVEL and value.upper() not in _LOG_LEVELS:
+        raise SettingError(
+            f"{conf.key} is {printable(value[:_MOST_SHOWN])!r}: give one of {', '.join(_LOG_LEVELS)}, as Spark writes "
+            "plans and requests at the others"
+        )
     return value
 
 
 def spark_conf_of(dag_id: str, configs: Mapping[str, str]) -> dict[str, str]:
     """Return what the dynamic configs of the default of brokers say about the jobs of this DAG.
 
-    The configs of the DAG win over those for all DAGs. Configs that this version refuses are ignored.
+    The configs of the DAG win over those for all DAGs. Keys and values that this version refuses are ignored.
     """
     found: dict[str | None, dict[str, str]] = {None: {}, dag_id: {}}
     for name, value in configs.items():
         if name.startswith(SPARK_CONF_PREFIX):
             try:
                 conf = parse_name(name)
+                checked = checked_value(conf, value)
             except SettingError:
                 continue
             if conf.dag_id in found:
-                found[conf.dag_id][conf.key] = value
+                found[conf.dag_id][conf.key] = checked
     return found[None] | found[dag_id]

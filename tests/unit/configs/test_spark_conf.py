@@ -26,6 +26,15 @@ def test_a_name_says_which_key_of_which_dag() -> None:
         "spark.driver.memory",
         "spark.eventLog.dir",
         "spark.eventLog.enabled",
+        "spark.eventLog.rolling.maxFileSize",
+        "spark.executor.logs.rolling.maxRetainedFiles",
+        "spark.kryoserializer.buffer.max",
+        "spark.locality.wait.node",
+        "spark.memory.storageFraction",
+        "spark.reducer.maxSizeInFlight",
+        "spark.rpc.askTimeout",
+        "spark.scheduler.minRegisteredResourcesRatio",
+        "spark.shuffle.io.maxRetries",
         "spark.executor.memoryOverhead",
         "spark.executor.pyspark.memory",
         "spark.network.timeout",
@@ -56,6 +65,25 @@ def test_what_an_operator_tunes_can_be_set(key: str) -> None:
         ("spark.submit.deployMode", "client mode"),
         ("spark.master", "tiering_spark names the master"),
         ("spark.executor.extraJavaOptions", "the administrator of the cluster"),
+        ("spark.blacklist.enabled", "run once"),
+        ("spark.ui.view.acls", "it protects secrets"),
+        ("spark.admin.acls", "it protects secrets"),
+        ("spark.admin.acls.groups", "it protects secrets"),
+        ("spark.modify.acls", "it protects secrets"),
+        ("spark.user.groups.mapping", "it protects secrets"),
+        ("spark.driver.defaultExtraClassPath", "load or start something"),
+        ("spark.sql.execution.pyspark.python", "load or start something"),
+        ("spark.sql.hive.metastore.jars", "load or start something"),
+        ("spark.shuffle.manager", "load or start something"),
+        ("spark.eventLog.compression.codec", "load or start something"),
+        ("spark.driver.host", "open a port"),
+        ("spark.driver.port", "open a port"),
+        ("spark.blockManager.port", "open a port"),
+        ("spark.sql.ansi.enabled", "change a result"),
+        ("spark.sql.legacy.timeParserPolicy", "change a result"),
+        ("spark.sql.optimizer.excludedRules", "change a result"),
+        ("spark.kryoserializer.buffer.maximal", "load or start something"),
+        ("spark.memory.fraction.x", "load or start something"),
         ("spark.plugins", "load or start something"),
         ("spark.jars.packages", "load or start something"),
         ("spark.pyspark.python", "load or start something"),
@@ -83,6 +111,14 @@ def test_values_are_one_line_without_a_password() -> None:
         config_on(ALL_BROKERS, "tiering.spark.conf.tiering_audit.spark.cores.max").canonical("many")
 
 
+def test_jobs_log_no_more_than_warnings() -> None:
+    config = config_on(ALL_BROKERS, "tiering.spark.conf.spark.log.level")
+    assert config.canonical(" ERROR ") == "ERROR"
+    for level in ("INFO", "debug", "ALL"):
+        with pytest.raises(SettingError, match="WARN, ERROR, FATAL, OFF"):
+            config.canonical(level)
+
+
 def test_they_are_set_on_the_default_of_brokers() -> None:
     with pytest.raises(SettingError, match="belongs to brokers: default"):
         config_on(ConfigEntity(EntityType.BROKERS, "1"), MEMORY)
@@ -94,6 +130,7 @@ def test_the_config_of_a_dag_wins_over_that_of_all() -> None:
         OF_COPIES: "2g",
         "tiering.spark.conf.spark.ui.enabled": "true",
         "tiering.spark.conf.spark.task.maxFailures": "9",  # refused by now
+        "tiering.spark.conf.spark.log.level": "INFO",  # this, too
         "tiering.copier.max.batches": "4",
     }
     assert spark_conf_of("tiering_copy", configs) == {"spark.executor.memory": "2g", "spark.ui.enabled": "true"}

@@ -18,10 +18,10 @@ import pytest
 
 from include.tiering.broker_process.kafka_home import KafkaHome
 from include.tiering.errors import KafkaMissingError
-from local.cluster import parts, watch
+from local.cluster import parts, up, watch
 from local.cluster.assembly import _outside, _settings_template
 from local.cluster.compose import ComposeError, HealthCheck, Mount, image_environment, read_services
-from local.cluster.host import Host, NamespaceError, State, addresses, require_namespaces
+from local.cluster.host import ForeignDirectoryError, Host, NamespaceError, State, addresses, require_namespaces
 from local.cluster.secret_files import AUTHORITY, contents, write
 from local.layout import ROOT
 from tests.doubles.patience import eventually
@@ -145,6 +145,50 @@ def test_every_service_has_an_address_at_which_its_ports_are_free() -> None:
         port = everywhere.getsockname()[1]
         with pytest.raises(RuntimeError, match=f"something else uses the ports {port}"):
             addresses(["a"], [port])
+
+
+def test_a_cluster_removes_only_what_a_cluster_left(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    State(home).clear()
+    home.mkdir()
+    State(home).clear()
+    (home / "precious").write_text("mine")
+    with pytest.raises(ForeignDirectoryError, match=str(home)):
+        State(home).clear()
+    with pytest.raises(ForeignDirectoryError):
+        State(home / "precious").clear()
+    assert (home / "precious").read_text() == "mine"
+
+    state, outside = State(tmp_path / "cluster"), home / "precious"
+    state.create()
+    (state.volumes / "left").write_text("by the last cluster")
+    (state.root / "link").symlink_to(home)
+    state.clear()
+    assert list(state.root.iterdir()) == [state.marker]
+    assert outside.exists()
+    state.clear()
+
+
+def test_up_refuses_a_directory_of_something_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "precious").write_text("mine")
+    monkeypatch.setattr(sys, "argv", ["up", "--home", str(tmp_path)])
+    monkeypatch.setattr(up, "assemble", lambda *_, **__: pytest.fail("it went on"))
+    assert up.main() == 1
+    assert str(tmp_path) in capsys.readouterr().out
+    assert (tmp_path / "precious").read_text() == "mine"
+
+
+def test_only_its_owner_enters_a_volume(tmp_path: Path) -> None:
+    state = State(tmp_path / "cluster")
+    state.create()
+    made = Host(state, {}, {}, {"PATH": "/usr/bin"})
+    (state.volumes / "old").mkdir(mode=0o755)
+    for name in ("old", "new"):
+        made.make_volume(name)
+    modes = [path.stat().st_mode & 0o777 for path in (state.volumes, made.volume("old"), made.volume("new"))]
+    assert modes == [0o711, 0o700, 0o700]
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from include.tiering.copying.copy_segment import CopiedSegment
 from include.tiering.errors import SettingError
 from include.tiering.runs.batch import BatchEnd
 from include.tiering.runs.contract import PlannedSegment, SegmentOutcome, WorkItem
-from spark_jobs.batch import run_once
+from spark_jobs.batch import run_job, run_once
 from spark_jobs.copying import batch_task, outcome_of, parse_arguments
 from spark_jobs.task_settings import TaskSettings
 from tests.doubles.stored_log import some_metadata
@@ -80,3 +80,15 @@ def test_run_and_batch_must_be_named(capsys: pytest.CaptureFixture[str]) -> None
         parse_arguments(["--run-id", "run"])
     assert refused.value.code == ExitCode.USAGE
     assert "--batch-id" in capsys.readouterr().err
+
+
+def test_a_batch_ends_before_it_sends_its_settings_in_clear_text(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("SPARK_REMOTE", "sc://spark.example:15002/;token=s3cret")
+    options = parse_arguments(["--run-id", "r", "--batch-id", "r/0"])
+    unread: Any = lambda _: pytest.fail("it read its settings")  # noqa: E731
+    assert run_job("copy", options, unread) == ExitCode.USAGE
+    printed = capsys.readouterr().out
+    assert "use_ssl=true" in printed
+    assert "s3cret" not in printed

@@ -7,7 +7,12 @@ from pathlib import Path
 import pytest
 
 from include.tiering.errors import SettingError
-from spark_jobs.task_settings import TaskSettings, require_silent_server, unencrypted_words
+from spark_jobs.task_settings import (
+    TaskSettings,
+    require_encrypted_connection,
+    require_silent_server,
+    unencrypted_words,
+)
 
 SECRET = "planted-s3cret"
 
@@ -90,3 +95,36 @@ def test_nothing_is_sent_to_a_server_that_logs_requests(conf: dict[str, str]) ->
     with pytest.raises(SettingError, match=r"start the server with spark\.log\.level=WARN"):
         require_silent_server(conf.get)
     require_silent_server({"spark.log.level": "WARN"}.get)
+
+
+@pytest.mark.parametrize(
+    "remote",
+    [
+        "sc://localhost",
+        "sc://127.0.0.1:15002",
+        "sc://[::1]:15002/;user_id=a",
+        "sc://spark.example:15002/;user_id=a;use_ssl=true",
+        "local[2]",
+    ],
+)
+def test_settings_travel_to_a_server_on_this_host_or_by_tls(remote: str) -> None:
+    require_encrypted_connection(remote)
+
+
+@pytest.mark.parametrize(
+    "remote",
+    [
+        "sc://spark.example",
+        "sc://spark.example:15002/;token=s3cret",
+        "sc://spark.example:15002/;use_ssl=false",
+        "sc://use_ssl=true:15002",
+        "sc://127.0.0.1.example:15002",
+        "sc://localhost@spark.example:15002",
+        "sc://[:15002",
+        "",
+    ],
+)
+def test_settings_do_not_travel_to_another_host_in_clear_text(remote: str) -> None:
+    with pytest.raises(SettingError, match="use_ssl=true") as refused:
+        require_encrypted_connection(remote)
+    assert "s3cret" not in str(refused.value)

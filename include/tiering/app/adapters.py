@@ -340,10 +340,10 @@ class Adapters:
         """Writes the metrics of this process into the database, where `series` has those of all processes."""
         from include.tiering.database.metrics_writer import MetricsWriter
 
-        return MetricsWriter(lambda: self.metric_series, self.clock)
+        return MetricsWriter(lambda: self._metric_series, self.clock)
 
     @cached_property
-    def metric_series(self) -> "MetricSeries":
+    def _metric_series(self) -> "MetricSeries":
         """The metrics of all processes, over an engine of their own, with which no work waits long for them."""
         from include.tiering.database.metric_series import MetricSeries
 

@@ -93,8 +93,10 @@ class MetricSeries(ClusterStore):
     _forgot_at_ms: int | None = None
 
     def write(self, recorded: Recorded) -> None:
-        """Add what a process recorded, in one transaction. Not idempotent. What it raised for was not written,
-        except after a commit whose answer was lost: then the next try adds to counters twice.
+        """Add what a process recorded, in one transaction. Not idempotent.
+
+        What it raised for was not written, except after a commit whose answer was lost: then another try adds to
+        counters twice.
 
         A gauge keeps the value with the latest time, whatever the order in which processes write. Counters of a new
         series beyond `MOST_SERIES` of their metric are added up under `OTHER_TOPICS`; other new series beyond that are

@@ -1,6 +1,6 @@
 """Positions in the metadata topic in SQL, and the changes that follow from having read it.
 
-Once every metadata partition is read or stopped, `sql_topics.give_to_brokers` changes owners, and `follow_brokers`
+Once every metadata partition is read or stopped, the ingestion changes owners, and `follow_brokers`
 advances the platform's segments that brokers delete. Once a metadata partition is read again, `forget_unread` removes
 brokers' segments that no record named.
 """

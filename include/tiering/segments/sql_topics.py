@@ -1,16 +1,16 @@
 """Topics in SQL: their owners, their names, and their deletions."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Final
 
-from sqlalchemy import Connection, and_, bindparam, exists, or_, select, text, update
+from sqlalchemy import Connection, and_, bindparam, exists, or_, select, update
 
 from include.tiering.database.event_log import EventKind, record_event, topic_subject
-from include.tiering.database.schema import PARTITION_TOTAL, segments, size_counters, topics
+from include.tiering.database.schema import PARTITION_TOTAL, size_counters, topics
 from include.tiering.database.transactions import ClusterStore, ensure_topic, reading, stored_text, writing
 from include.tiering.errors import StateConflictError
 from include.tiering.model.ownership import TopicOwner
-from include.tiering.model.segments import RemoteLogSegmentState, Uuid
+from include.tiering.model.segments import Uuid
 from include.tiering.segments.topics import TopicDeletion
 
 _IS_TOPIC: Final = and_(topics.c.cluster_id == bindparam("of_cluster"), topics.c.topic_id == bindparam("of_topic"))
@@ -124,34 +124,3 @@ class SqlTopicDeletions(ClusterStore):
 
     def _key_of(self, topic_id: Uuid) -> dict[str, str]:
         return {"of_cluster": self._cluster_id, "of_topic": str(topic_id)}
-
-
-def give_to_brokers(connection: Connection, cluster_id: str, now_ms: int, author: str) -> Iterator[str]:
-    """Set the owner BROKER for topics that have a live segment of a broker and the owner NONE or PLATFORM.
-
-    Yield a sentence for each of these topics.
-    """
-    # The condition of the partial index word for word, so that SQLite uses this index.
-    live = exists(
-        select(segments.c.segment_key)
-        .where(
-            text("origin = 'broker'"),
-            segments.c.cluster_id == topics.c.cluster_id,
-            segments.c.topic_id == topics.c.topic_id,
-        )
-        .where(segments.c.state < int(RemoteLogSegmentState.DELETE_SEGMENT_FINISHED))
-        .correlate(topics)
-    )
-    query = (
-        select(topics.c.topic_id, topics.c.name, topics.c.owner)
-        .where(topics.c.cluster_id == cluster_id, live)
-        .where(topics.c.owner.in_((TopicOwner.NONE, TopicOwner.PLATFORM)))
-        .order_by(topics.c.name, topics.c.topic_id)
-        .with_for_update(of=topics)
-    )
-    for topic_id, name, owner in connection.execute(query).all():
-        change = update(topics).where(topics.c.cluster_id == cluster_id, topics.c.topic_id == topic_id)
-        connection.execute(change.values(owner=TopicOwner.BROKER))
-        detail = f"{owner} -> {TopicOwner.BROKER}: a broker tiers it, by its metadata topic"
-        record_event(connection, cluster_id, EventKind.OWNER, topic_subject(name, topic_id), detail, author, now_ms)
-        yield f"topic {name}: owner {detail}"

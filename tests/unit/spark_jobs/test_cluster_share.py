@@ -337,7 +337,7 @@ def test_work_that_was_given_up_ends_with_a_retry(monkeypatch: pytest.MonkeyPatc
     def work() -> None:
         with place_in_cluster(context, clock.surroundings()):
             clock.waits.append(LONGEST_WAIT_SECONDS)
-            assert cancelled.wait(30)
+            assert cancelled.wait(60)
             raise RuntimeError("as Spark does when its jobs are cancelled")
 
     with pytest.raises(NoCoreError, match="had no executor for 15 minutes"):

@@ -71,10 +71,11 @@ def batch(number: str) -> None:
     with open_app(load_settings()) as app:
         app.adapters.storage.check_writable()
         app.adapters.stores.work.paused_topics()
+        copying = app.copying
         tell({"ready": number})
         sys.stdin.readline()
         begun, before = time.monotonic(), cpu_seconds()
-        result = app.copying.run_batch("bench", f"bench/{number}")
+        result = copying.run_batch("bench", f"bench/{number}")
         after, ended = cpu_seconds(), time.monotonic()
     if result.failed:
         raise RuntimeError(f"not all was copied: {result.failed}")

@@ -1,4 +1,4 @@
-"""A digest of what schedules do, line by line: equal on every machine, in every process, whatever the hash seed."""
+"""A digest of what schedules do, line by line: equal in every process of a machine, whatever the hash seed."""
 
 import hashlib
 import sys

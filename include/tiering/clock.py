@@ -81,7 +81,10 @@ class CoreUse:
         self._began_at, self._used_seconds = self._clock.monotonic(), self._clock.process_seconds()
 
     def is_free(self, window_seconds: float = WINDOW_SECONDS) -> bool | None:
-        """Return whether the process used less than `BUSY_CORES`, and begin anew; None if the window is not over."""
+        """Return whether the process used less than `BUSY_CORES`; None if the window is not over.
+
+        When a window is over, the next one begins with this call.
+        """
         seconds = self._clock.monotonic() - self._began_at
         if seconds < window_seconds:
             return None

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from benchmarks.bench_sizes import watched_memory
+from benchmarks.job_usage import watched_usage
 from include.tiering.audit.finding import AuditedSegment
 from include.tiering.remote_storage.object_store import ListedObject
 from spark_jobs.audit import read_findings
@@ -74,7 +74,7 @@ def run_job(directory: Path, database: str, endpoint_url: str, *arguments: str) 
     begun = time.monotonic()
     with (
         subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process,
-        watched_memory(process.pid) as peak,
+        watched_usage(process.pid) as usage,
     ):
         output = process.communicate()[0]
     seconds = time.monotonic() - begun
@@ -88,7 +88,7 @@ def run_job(directory: Path, database: str, endpoint_url: str, *arguments: str) 
         "steps": summary["seconds"],
         "seconds": round(sum(summary["seconds"].values()), 1),
         "with_start_seconds": round(seconds, 1),
-        "peak_bytes": peak[0],
+        **usage.document(),
     }
 
 

@@ -37,7 +37,7 @@ from typing import Any, Final
 
 import psutil
 
-from benchmarks.bench_sizes import watched_memory
+from benchmarks.job_usage import watched_usage
 from include.tiering.units import MIB
 from local.class_archive import class_archive
 from local.java import java_environment
@@ -95,7 +95,7 @@ def measure(command: Sequence[str], environment: Mapping[str, str], store: Path)
         subprocess.Popen(
             command, env=environment, cwd=store.parent, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
         ) as process,
-        watched_memory(process.pid) as peak,
+        watched_usage(process.pid) as usage,
     ):
         output = process.communicate()[0]
     exited = time.time()
@@ -109,7 +109,7 @@ def measure(command: Sequence[str], environment: Mapping[str, str], store: Path)
     }
     first_byte = min(path.stat().st_mtime for path in store.rglob("*.log"))
     cpu = _cpu_seconds() - cpu_before
-    whole = {"to_exit": exited - triggered, "cpu": cpu, "peak_mib": peak[0] / MIB}
+    whole = {"to_exit": exited - triggered, "cpu": cpu, "peak_mib": usage.peak_bytes / MIB}
     return {**seconds, "to_first_byte": first_byte - triggered, **whole}
 
 

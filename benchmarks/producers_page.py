@@ -1,83 +1,93 @@
 """The page and the plot of what producers notice of a copy, from the figures of `bench_producers`."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from benchmarks.producers_rounds import Ratio, Round, ratios, summary
 from tests.doubles.source_tree import ROOT
 
 PAGE: Final = ROOT / "docs" / "producers.md"
 PLOT: Final = ROOT / "docs" / "images" / "producers.svg"
-NAMES: Final = {"none": "no copy", "broker": "Kafka's own copy", "platform": "this platform"}
-NOISE: Final = 0.05
-"""Share by which rounds without any copy may differ before nothing of this size can be told apart."""
+NAMES: Final = {
+    "none": "no copy",
+    "broker": "Kafka's own copy",
+    "platform": "this platform",
+    "none apart": "no copy, cores apart",
+    "platform apart": "this platform, cores apart",
+}
+GOAL: Final = 1.05
+"""How many times the p99 of no copy a copy on cores of its own is to keep within."""
 _COLUMNS: Final = (
     "p50, ms",
     "p99, ms (least to most)",
-    "against no copy",
+    "broker waits for a core, ms/s",
     "broker reads, MiB/s",
     "copier reads, MiB/s",
     "copied, MiB/s",
     "cores idle",
+    "load",
 )
 _BEGIN: Final = "<!-- figures: make bench-producers -->\n"
 _END: Final = "<!-- end of figures -->\n"
-_WIDTH, _HEIGHT, _BAR, _LEFT, _GROUND, _TALL = 720, 300, 44, 60, 240, 180
-_COLOURS: Final = {"none": "#9aa5b1", "broker": "#c0392b", "platform": "#1f5f99"}
+_WIDTH, _HEIGHT, _BAR, _LEFT, _GROUND, _TALL = 880, 300, 36, 60, 240, 180
+_COLOURS: Final = {
+    "none": "#9aa5b1",
+    "broker": "#c0392b",
+    "platform": "#1f5f99",
+    "none apart": "#d3d9de",
+    "platform apart": "#7fb0dc",
+}
 
 
-def write(result: Mapping[str, Any], machine: Mapping[str, Any]) -> None:
+def write(rounds: Sequence[Round], conditions: Mapping[str, Any]) -> None:
     """Between the page's two marks, and the plot."""
     page = PAGE.read_text()
     head, _, rest = page.partition(_BEGIN)
     _, _, tail = rest.partition(_END)
-    PAGE.write_text(head + _BEGIN + figures(result, machine) + _END + tail)
-    PLOT.write_text(plot(result["cases"]))
+    PAGE.write_text(head + _BEGIN + figures(rounds, conditions) + _END + tail)
+    PLOT.write_text(plot(summary(rounds)))
 
 
-def figures(result: Mapping[str, Any], machine: Mapping[str, Any]) -> str:
-    """A table and what it can tell."""
-    cases = result["cases"]
-    rounds = len(result["rounds"]) // len(cases)
-    conditions = (
-        f"Medians of {rounds} rounds of {result['seconds']:g} s, both quotas {result['rate_mib_per_second']} MiB/s; "
-        f"{machine['cores']} cores, {machine['cpu']}, Linux {machine['kernel']}."
+def figures(rounds: Sequence[Round], conditions: Mapping[str, Any]) -> str:
+    """A table of the cases, and one of their ratios with what they can tell."""
+    cases = summary(rounds)
+    said = (
+        f"Medians of {len(rounds)} rounds of {conditions['seconds']:g} s, both quotas "
+        f"{conditions['rate_mib_per_second']} MiB/s; {conditions['cores']} cores, {conditions['cpu']}, "
+        f"Linux {conditions['kernel']}."
     )
     lines = [
         "",
-        conditions,
+        said,
         "",
         f"| | {' | '.join(_COLUMNS)} |",
-        "|---|---|---|---|---|---|---|---|",
-        *(_row(case, cases) for case in NAMES),
+        f"|---|{'---|' * len(_COLUMNS)}",
+        *(_row(NAMES[case], measured) for case, measured in cases.items()),
         "",
-        f"{_conclusion(cases)}",
+        "| p99 of | against | median of the rounds' ratios (95 % interval) | slower? | more than 5 % slower? |",
+        "|---|---|---|---|---|",
+        *(_ratio_row(pair, found) for pair, found in ratios(rounds).items()),
         "",
     ]
     return "\n".join(lines)
 
 
-def _row(case: str, cases: Mapping[str, Mapping[str, float]]) -> str:
-    figures = cases[case]
-    against = figures["p99_ms"] / cases["none"]["p99_ms"] - 1
+def _row(name: str, figures: Mapping[str, float]) -> str:
     return (
-        f"| {NAMES[case]} | {figures['p50_ms']:.2f} "
-        f"| {figures['p99_ms']:.2f} ({figures['p99_least_ms']:.2f} to {figures['p99_most_ms']:.2f}) | {against:+.0%} "
+        f"| {name} | {figures['p50_ms']:.2f} "
+        f"| {figures['p99_ms']:.2f} ({figures['p99_least_ms']:.2f} to {figures['p99_most_ms']:.2f}) "
+        f"| {figures['broker_waited_ms_per_second']:.1f} "
         f"| {figures['broker_read_mib_per_second']:.2f} | {figures['copier_read_mib_per_second']:.2f} "
-        f"| {figures['copied_mib_per_second']:.1f} | {figures['idle']:.0%} |"
+        f"| {figures['copied_mib_per_second']:.1f} | {figures['idle']:.0%} | {figures['machine_load']:.1f} |"
     )
 
 
-def _conclusion(cases: Mapping[str, Mapping[str, float]]) -> str:
-    alone = cases["none"]
-    spread = (alone["p99_most_ms"] - alone["p99_least_ms"]) / alone["p99_ms"]
-    if spread > NOISE:
-        return (
-            f"The machine was too noisy to measure {NOISE:.0%}: rounds without any copy differ by {spread:.0%} of "
-            "their median. What differs by less than that says nothing."
-        )
-    within = cases["platform"]["p99_ms"] <= alone["p99_ms"] * (1 + NOISE)
-    verdict = "within" if within else "not within"
-    return f"Ours is {verdict} {NOISE:.0%} of no copy; rounds without a copy differ by {spread:.0%}."
+def _ratio_row(pair: str, found: Ratio) -> str:
+    case, _, base = pair.partition(" / ")
+    return (
+        f"| {NAMES[case]} | {NAMES[base]} | {found.median:.2f} ({found.low:.2f} to {found.high:.2f}) "
+        f"| {found.verdict()} | {found.verdict(GOAL)} |"
+    )
 
 
 def plot(cases: Mapping[str, Mapping[str, float]]) -> str:
@@ -98,7 +108,7 @@ def _latency_bars(cases: Mapping[str, Mapping[str, float]]) -> Iterator[str]:
     highest = max(figures["p99_most_ms"] for figures in cases.values()) or 1.0
     yield f'<text x="{_LEFT}" y="24" font-size="14">p99 of acknowledgements, ms</text>'
     for place, (case, figures) in enumerate(cases.items()):
-        x = _LEFT + place * (_BAR + 36)
+        x = _LEFT + place * (_BAR + 24)
         yield from _bar(x, figures["p99_ms"] / highest, f"{figures['p99_ms']:.1f}", _COLOURS[case])
         least, most = (_GROUND - _TALL * figures[name] / highest for name in ("p99_least_ms", "p99_most_ms"))
         middle = x + _BAR / 2
@@ -108,11 +118,11 @@ def _latency_bars(cases: Mapping[str, Mapping[str, float]]) -> Iterator[str]:
 def _read_bars(cases: Mapping[str, Mapping[str, float]]) -> Iterator[str]:
     names = {"broker_read_mib_per_second": "broker", "copier_read_mib_per_second": "copier"}
     highest = max(figures[name] for figures in cases.values() for name in names) or 1.0
-    left = _WIDTH / 2 + 20
+    left = _WIDTH / 2 - 20
     yield f'<text x="{left}" y="24" font-size="14">read from storage, MiB/s: broker, copier</text>'
     for place, (case, figures) in enumerate(cases.items()):
         for offset, (name, who) in enumerate(names.items()):
-            x = left + place * 108 + offset * (_BAR + 4)
+            x = left + place * 90 + offset * (_BAR + 4)
             yield from _bar(x, figures[name] / highest, f"{figures[name]:.1f}", _COLOURS[case])
             yield f'<text x="{x + _BAR / 2}" y="{_GROUND + 14}" text-anchor="middle" fill="#555">{who}</text>'
 
@@ -125,6 +135,6 @@ def _bar(x: float, share: float, words: str, colour: str) -> Iterator[str]:
 
 def _legend() -> Iterator[str]:
     for number, (case, name) in enumerate(NAMES.items()):
-        x = _LEFT + number * 150
+        x = _LEFT + number * 156
         yield f'<rect x="{x}" y="{_HEIGHT - 26}" width="14" height="10" fill="{_COLOURS[case]}"/>'
         yield f'<text x="{x + 18}" y="{_HEIGHT - 17}">{name}</text>'

@@ -5,9 +5,10 @@ has five leader epochs; the segment in which one ends and the next begins lists 
 the states beside FINISHED.
 """
 
+from enum import StrEnum
 from typing import Any, Final
 
-from sqlalchemy import Column, Engine, MetaData, Table, text
+from sqlalchemy import Column, Connection, Engine, MetaData, Table, text
 from sqlalchemy.schema import CreateTable, DropTable
 
 from include.tiering.database.engine import open_engine
@@ -21,6 +22,14 @@ PARTITIONS_PER_TOPIC: Final = 10
 EPOCHS: Final = 5
 
 
+class Shape(StrEnum):
+    """How segments lie: partitions of equal length, the same with overlaps, or nine tenths in one partition."""
+
+    EVEN = "even"
+    OVERLAPPING = "overlapping"
+    SKEWED = "skewed"
+
+
 def topic_id(number: int) -> Uuid:
     return Uuid.parse(f"{number + 1:021d}A")
 
@@ -31,11 +40,19 @@ def partition_number(number: int) -> TopicIdPartition:
     return TopicIdPartition(topic_id(topic), number % PARTITIONS_PER_TOPIC, f"topic-{topic}")
 
 
-def build(url: str, segments: int, partitions: int, *, for_scans: bool = False, all_finished: bool = False) -> None:
+def build(
+    url: str,
+    segments: int,
+    partitions: int,
+    *,
+    for_scans: bool = False,
+    shape: Shape = Shape.EVEN,
+    all_finished: bool = False,
+) -> None:
     """Segments, their epochs and counters.
 
     `for_scans` (SQLite) leaves out what a scan of all rows does not need. With `all_finished` no segment is in another
-    state, all have the same size, and the partitions have their leader epochs.
+    state, all have the same size, and the partitions have their leader epochs, as long as the shape is even.
     """
     engine = open_engine(url)
     upgrade(engine)
@@ -48,13 +65,17 @@ def build(url: str, segments: int, partitions: int, *, for_scans: bool = False, 
             driver.execute("PRAGMA synchronous = OFF")
         else:
             connection.exec_driver_sql("SET statement_timeout = 0")
+            connection.exec_driver_sql("SET maintenance_work_mem = '1GB'")
             connection.exec_driver_sql("SET session_replication_role = replica")  # no look at foreign keys, row by row
             connection.commit()
         if for_scans:
             connection.execute(DropTable(segments_table))
             connection.execute(CreateTable(_without_indexes(segments_table)))
             connection.commit()
-        for statement in _statements(sqlite, segments, partitions, for_scans, all_finished):
+            later: list[str] = []
+        else:
+            later = _taken_away(connection)
+        for statement in [*_statements(sqlite, segments, partitions, for_scans, shape, all_finished), *later]:
             connection.execute(text(statement))
             connection.commit()
     _settle(engine)
@@ -70,26 +91,58 @@ def _without_indexes(table: Table) -> Table:
     return Table(table.name, MetaData(), *columns)
 
 
+_INDEXES_AND_TRIGGERS: Final = {
+    "sqlite": """
+        SELECT type, name, sql FROM sqlite_master
+        WHERE type IN ('index', 'trigger') AND sql IS NOT NULL AND tbl_name IN ('segments', 'segment_epochs')
+        ORDER BY rowid""",
+    "postgresql": """
+        SELECT 'index', indexname, indexdef FROM pg_indexes
+        WHERE indexname LIKE 'ix%%' AND tablename IN ('segments', 'segment_epochs')""",
+}
+"""On PostgreSQL without the triggers: the role of the session switches them off."""
+
+
+def _taken_away(connection: Connection) -> list[str]:
+    """Drop what would be kept up row by row; return the statements that create it again, in the order of the migrations
+    (of two indexes that look as good to it, SQLite takes the newer one)."""
+    found = connection.exec_driver_sql(_INDEXES_AND_TRIGGERS[connection.dialect.name]).all()
+    for kind, name, _ in found:
+        connection.exec_driver_sql(f"DROP {kind} {name}")
+    connection.commit()
+    return [created for _, _, created in found]
+
+
 def _settle(engine: Engine) -> None:
-    """Statistics, and on PostgreSQL clean pages: a question should not pay for what building left."""
-    with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
-        connection.exec_driver_sql("ANALYZE" if engine.dialect.name == "sqlite" else "VACUUM ANALYZE")
+    """On PostgreSQL statistics and clean pages: a question should not pay for what building left.
+
+    SQLite gets no statistics, because the platform makes none.
+    """
+    if engine.dialect.name == "postgresql":
+        with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+            connection.exec_driver_sql("VACUUM ANALYZE")
 
 
-def _statements(sqlite: bool, segments: int, partitions: int, for_scans: bool, all_finished: bool) -> list[str]:
+def _statements(
+    sqlite: bool, segments: int, partitions: int, for_scans: bool, shape: Shape, all_finished: bool
+) -> list[str]:
     topics = -(-partitions // PARTITIONS_PER_TOPIC)
     size_bytes = "500000" if all_finished else "500000 + i % 500000"
     state = "1" if all_finished else "CASE i % 100 WHEN 7 THEN 0 WHEN 8 THEN 2 WHEN 9 THEN 3 ELSE 1 END"
     per_partition = max(1, segments // partitions)
     # Segment j of a partition: its epoch, and whether the next one begins in it.
-    epoch = f"(j * {EPOCHS} / {per_partition})"
+    in_one = segments * 9 // 10 if shape is Shape.SKEWED else 0
+    partition_of = f"CASE WHEN i < {in_one} THEN 0 ELSE i % {partitions} END"
+    place = f"CASE WHEN i < {in_one} THEN i ELSE i / {partitions} END"
+    held = 1000 if shape is Shape.EVEN else 1200
+    epoch = f"(CASE WHEN j >= {per_partition} THEN {EPOCHS - 1} ELSE j * {EPOCHS} / {per_partition} END)"
     spans = f"(((j + 1) * {EPOCHS}) / {per_partition} > {epoch} AND {epoch} < {EPOCHS - 1})"
     generated = f"""
         SELECT i + 1 AS segment_key, {_id("p / 10 + 1", sqlite)} AS topic_id, p % 10 AS partition, i, j,
                {state} AS state,
-               {size_bytes} AS size_bytes, j * 1000 AS start_offset, j * 1000 + 999 AS end_offset,
+               {size_bytes} AS size_bytes, j * 1000 AS start_offset, j * 1000 + {held - 1} AS end_offset,
                {epoch} AS epoch, {spans} AS spans
-        FROM (SELECT i, i % {partitions} AS p, i / {partitions} AS j FROM ({_numbers(segments, sqlite)}) AS numbers)
+        FROM (SELECT i, {partition_of} AS p, {place} AS j FROM ({_numbers(segments, sqlite)}) AS numbers)
              AS placed"""
     epochs = f"""
         SELECT segment_key, topic_id, partition, state, size_bytes, epoch AS leader_epoch, start_offset,
@@ -124,6 +177,10 @@ def _statements(sqlite: bool, segments: int, partitions: int, for_scans: bool, a
         f"""{into_counters} SELECT '{CLUSTER_ID}', topic_id, partition, leader_epoch, state, {counted}
             FROM ({epochs}) AS e WHERE state <> 3 GROUP BY topic_id, partition, leader_epoch, state""",
     ]
+    is_total = "leader_epoch = -1 AND state = 1"
+    of_partition = "c.topic_id = partitions.topic_id AND c.partition = partitions.partition"
+    total = f"SELECT sum(size_bytes) FROM size_counters AS c WHERE {is_total} AND {of_partition}"
+    statements.append(f"UPDATE partitions SET finished_bytes = coalesce(({total}), 0)")
     if not for_scans:
         statements.append(
             f"""INSERT INTO segment_epochs (segment_key, leader_epoch, cluster_id, topic_id, partition, start_offset,

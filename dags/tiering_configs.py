@@ -11,7 +11,8 @@ the run: all of them or none. Running copies apply new quotas within a second.
 * **Name**: quotas are in bytes per second. `remote.log.manager.copy.max.bytes.per.second` on the default of `brokers`
   limits each broker separately; `tiering.copy.total.max.bytes.per.second` limits all of them together.
 * **Value**: the new value. To remove a value, leave this field empty and switch on **Remove**.
-* **Set several** and **Remove several**: for example to raise two quotas in one step.
+* **Set several** and **Remove several**: for example to raise two quotas in one step, or for Spark's configuration,
+  as `tiering.spark.conf.tiering_copy.spark.executor.memory=1g`.
 
 If a rule refuses the change, the task **alter** fails with the numbers and nothing is changed. If a running worker has
 not applied the change within 5 seconds, the task is retried; to repeat a change is harmless. If the Airflow option

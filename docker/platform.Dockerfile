@@ -5,7 +5,7 @@ RUN apt-get update \
     && apt-get install --yes --no-install-recommends openjdk-17-jre-headless procps \
     && rm -rf /var/lib/apt/lists/* \
     && useradd --uid 50000 --create-home tiering \
-    && install -d -o tiering -g tiering /var/lib/airflow /var/lib/tiering-sizes /opt/tiering
+    && install -d -o tiering -g tiering /opt/tiering /srv/airflow /srv/airflow/logs /srv/airflow/tiering /srv/audit /srv/sizes /srv/spark
 
 RUN pip install --no-cache-dir uv==0.13.9
 
@@ -16,11 +16,10 @@ RUN uv sync --frozen --no-default-groups --compile-bytecode --no-cache
 COPY --chown=tiering . .
 RUN .venv/bin/python -m compileall -q include plugins spark_jobs dags
 
-ENV AIRFLOW_HOME=/var/lib/airflow \
+ENV AIRFLOW_HOME=/srv/airflow \
     AIRFLOW__CORE__DAGS_FOLDER=/opt/tiering/dags \
     AIRFLOW__CORE__LOAD_EXAMPLES=False \
     AIRFLOW__CORE__PLUGINS_FOLDER=/opt/tiering/plugins \
     PATH=/opt/tiering/.venv/bin:$PATH \
     PYSPARK_PYTHON=/opt/tiering/.venv/bin/python \
     PYTHONPATH=/opt/tiering
-VOLUME /var/lib/airflow

@@ -4,8 +4,8 @@ RUN CGO_ENABLED=0 go install github.com/versity/versitygw/cmd/versitygw@v1.8.0
 
 FROM alpine:3.22
 COPY --from=build /go/bin/versitygw /usr/local/bin/
-RUN install -d -o nobody -g nobody /objects /objects/data /objects/data/tiering /objects/versions
+COPY versitygw.sh /etc/versitygw.sh
+RUN install -d -o nobody -g nobody /srv/objects /srv/objects/data /srv/objects/data/tiering /srv/objects/versions
 USER nobody
-VOLUME /objects
+VOLUME /srv/objects
 EXPOSE 7070
-ENTRYPOINT ["versitygw", "--port", ":7070", "--keep-alive", "--quiet", "--health", "/health", "posix", "--versioning-dir", "/objects/versions", "/objects/data"]

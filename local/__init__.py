@@ -1,4 +1,4 @@
-"""The platform on one machine, without other services: Airflow's four components on loopback, local Spark, SQLite.
+"""The platform on one machine, without other services: local Spark, SQLite, and on loopback Airflow and the metrics.
 
 python -m local.up       start it and print its addresses
 python -m local.down     stop all of it

@@ -9,11 +9,12 @@ from rich.table import Table
 from include.tiering.configs.config_store import ConfigEntity, EntityType
 from include.tiering.model.segments import TopicIdPartition
 from include.tiering.model.sizes import PartitionSize
-from include.tiering.remote_storage.store_ownership import MARKER_KEY
 
 if TYPE_CHECKING:
     from include.tiering.app import App
 
+_OF_THE_STORE: Final = "_tiering-"
+"""The marker of the store, and what `ready` of another run writes and removes."""
 OBJECTS_OF_A_SEGMENT: Final = 3
 """Objects of a segment in the layout `aiven`: log, indexes, manifest."""
 
@@ -29,7 +30,7 @@ class Stored:
 
 @dataclass(frozen=True, slots=True)
 class Holdings:
-    """Content of the platform at one time. `objects` counts the objects in the store's listing without the marker."""
+    """Content of the platform at one time. `objects` counts the objects of segments in the store's listing."""
 
     partitions: Mapping[TopicIdPartition, Stored]
     objects: int
@@ -42,7 +43,9 @@ class Holdings:
 def holdings(app: "App") -> Holdings:
     """Read the present content. Raises TieringError."""
     stored = {size.topic_id_partition: _stored(app, size) for size in app.sizes.partition_sizes()}
-    return Holdings(stored, sum(1 for key, _ in app.adapters.storage.list_objects() if key != MARKER_KEY))
+    return Holdings(
+        stored, sum(1 for key, _ in app.adapters.storage.list_objects() if not key.startswith(_OF_THE_STORE))
+    )
 
 
 def limit_retention(app: "App", topic: str, retention_bytes: int) -> None:

@@ -57,6 +57,11 @@ class Layout:
         return self.airflow_home / "logs" / "components"
 
     @property
+    def metrics_address(self) -> Path:
+        """File with HOST:PORT of the endpoint of the metrics."""
+        return self.airflow_home / "metrics-address"
+
+    @property
     def work_dir(self) -> Path:
         """Scratch space of Spark jobs."""
         return self.airflow_home / "tiering"

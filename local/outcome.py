@@ -81,7 +81,7 @@ def _differences(app: "App", partition: TopicIdPartition, source: Path, into: Pa
 
 def table(found: Sequence[PartitionOutcome]) -> Table:
     """Show per partition the segments (found, eligible, copied), bytes, verdicts, sizes by epoch, and the read-back."""
-    shown = Table(title="tiering_copy on the bundled log dirs", title_justify="left")
+    shown = Table(title="tiering_copy", title_justify="left")
     shown.add_column("partition")
     for numbers in ("segments\nfound", "eligible", "copied", "bytes"):
         shown.add_column(numbers, justify="right")

@@ -12,6 +12,7 @@ import psutil
 
 from local import processes
 from local.layout import VIRTUAL_ENVIRONMENT, Layout
+from local.ports import LOOPBACK, free_port
 
 COMPONENTS: Final[Mapping[str, Sequence[str]]] = {
     "api-server": ("api-server",),
@@ -20,6 +21,9 @@ COMPONENTS: Final[Mapping[str, Sequence[str]]] = {
     "dag-processor": ("dag-processor",),
     "triggerer": ("triggerer", "--skip-serve-logs"),
 }
+METRICS: Final = "metrics"
+"""The component that serves the metrics; it is no part of Airflow."""
+_METRICS_PORT: Final = 9464
 _HEALTH_PARTS: Final = ("metadatabase", "scheduler", "triggerer", "dag_processor")
 _START_SECONDS: Final = 300.0
 _TASKS_END_SECONDS: Final = 5.0
@@ -65,8 +69,22 @@ class Platform:
                     log=self._log(name),
                     pid_files=self.layout.components,
                 )
+        if METRICS not in running:
+            running[METRICS] = self._start_metrics()
         self.say(f"waiting for Airflow's {', '.join(COMPONENTS)} to be healthy at {self.base_url} (about 20 s)")
         self._wait_healthy(running)
+
+    def _start_metrics(self) -> psutil.Process:
+        address = f"{LOOPBACK}:{free_port(_METRICS_PORT)}"
+        self.layout.metrics_address.write_text(address)
+        python = str(VIRTUAL_ENVIRONMENT / "bin" / "python")
+        return processes.start(
+            METRICS,
+            [python, "-m", "include.tiering.cli", "metrics", "serve", "--listen", address],
+            environment=self.environment,
+            log=self._log(METRICS),
+            pid_files=self.layout.components,
+        )
 
     def _wait_healthy(self, running: Mapping[str, psutil.Process]) -> None:
         deadline = time.monotonic() + _START_SECONDS
@@ -78,10 +96,17 @@ class Platform:
                         f"{name} ended, its last lines ({self._log(name)}):\n{last_lines(self._log(name))}"
                     )
             time.sleep(_POLL_SECONDS)
-            missing = unhealthy_parts(self.base_url)
+            missing = [*unhealthy_parts(self.base_url), *self._unhealthy_metrics()]
         if missing:
             logs = self.layout.component_logs
             raise PlatformError(f"not healthy after {_START_SECONDS:.0f} s: {', '.join(missing)}; see {logs}")
+
+    def _unhealthy_metrics(self) -> list[str]:
+        try:
+            answer = httpx.get(f"http://{self.layout.metrics_address.read_text()}/-/healthy", timeout=30.0)
+        except httpx.HTTPError:
+            return [METRICS]
+        return [] if answer.is_success else [METRICS]
 
     def _log(self, name: str) -> Path:
         return self.layout.component_logs / f"{name}.log"

@@ -60,6 +60,9 @@ def main() -> int:
 
 def _say_where(console: Console, layout: Layout, base_url: str) -> int:
     shown = {"address": base_url, "user": ADMIN, "password": f"in {layout.passwords}"}
+    shown["page"] = f"{base_url}/plugin/tiering   (Tiering in the navigation)"
+    if layout.metrics_address.exists():
+        shown["metrics"] = f"http://{layout.metrics_address.read_text()}/metrics"
     if layout.tiering_toml.exists():
         shown["settings"] = f"export {CONFIG_VARIABLE}={layout.tiering_toml}   (for ./tiering)"
     shown["stop"] = "make down"

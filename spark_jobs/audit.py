@@ -3,17 +3,15 @@
     spark-submit spark_jobs/audit.py --output DIR [--inventory URL] [--record RUN] [--parts N] [--ranges N]
                  [--pool P --batch-id B] [--config F]
 
-    DIR/listing        Parquet: every object, version and open upload (`audit_frames.LISTED`)
-    DIR/segments       Parquet: every segment of the metadata, in every state (`FACTS`), read after the listing
-    DIR/judged         Parquet: findings for each segment id, before segments with equal offsets are compared
     DIR/findings       Parquet: the differences (`FINDINGS`)
     DIR/summary.json   how much was compared, findings by kind, numbers of objects that were passed over and why, and
                        whether the listing shows versions and open uploads
 
 The listing is read before the rows: a row is stored before the first object of its segment, so a listed object without
 a row has no metadata at all. With `--inventory` an S3 Inventory is used as the listing; URL is that of its
-manifest.json, or a path. With `--record` the findings are checked again and stored in the database under the id RUN, as
-`./tiering audit` does. No object is removed. A second run with the same directory replaces its content.
+manifest.json, or a path that executors see, too. With `--record` the findings are checked again and stored in the
+database under the id RUN, as `./tiering audit` does. No object is removed. A second run with the same directory
+replaces its content. Only the driver writes to DIR: the executors need not see it.
 
 Exit codes: 0 nothing found, 1 findings or an error that a retry cannot cure, 2 a wrong setting or an unwritable DIR, 3
 retry, 4 the pool became too small: nothing was recorded.
@@ -30,10 +28,12 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
+import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.dataset as ds
 from pyspark.sql import DataFrame, SparkSession, functions
 
-from include.tiering.app import App, open_app
+from include.tiering.app import App
 from include.tiering.audit.compare import require_marker
 from include.tiering.audit.conclude_audit import SeenByAudit
 from include.tiering.audit.finding import AuditFinding, FindingKind, PassedOver, no_manifest
@@ -42,18 +42,26 @@ from include.tiering.audit.service import covered_kinds, seen_at_ms
 from include.tiering.cli.exit_codes import ExitCode
 from include.tiering.remote_storage.object_store import ListingProperties
 from include.tiering.remote_storage.store_ownership import MARKER_KEY
-from include.tiering.settings import load_settings
-from spark_jobs.audit_frames import finding_of
+from spark_jobs.audit_frames import FACTS, FINDINGS_SCHEMA, LISTED, finding_of
 from spark_jobs.audit_tasks import (
     classified_alone,
     classified_ranges,
     classified_segments,
     manifests_of_the_store,
-    write_listing,
-    write_segments,
-    written,
+    read_listing,
+    read_segments,
 )
-from spark_jobs.shared import PoolSlot, add_pool_arguments, at_least_one, failed_outcome, refusal, run_in_session
+from spark_jobs.packed_rows import SESSION_CONF, batches_of, kept, kept_without_errors, store, unpacked
+from spark_jobs.shared import (
+    Batches,
+    PoolSlot,
+    add_pool_arguments,
+    at_least_one,
+    failed_outcome,
+    refusal,
+    run_in_session,
+)
+from spark_jobs.task_settings import TaskSettings
 
 _BATCH_ROWS: Final = 10_000
 
@@ -68,18 +76,34 @@ def read_findings(directory: Path) -> Iterator[AuditFinding]:
 
 
 def totals_of(listed: DataFrame) -> tuple[int, int, bool]:
-    """Count current objects and their bytes; return also whether the store's marker is among them."""
-    current = listed.where(functions.col("is_latest") & ~functions.col("is_delete_marker"))
+    """Count current objects and their bytes in packed rows; return also whether the store's marker is among them."""
     counted = (
-        current.where(functions.col("upload_id").isNull())
+        listed.select("packed")
+        .mapInArrow(_totals, _TOTALS)
         .agg(
-            functions.count(functions.lit(1)).alias("objects"),
+            functions.sum("objects").alias("objects"),
             functions.sum("size_bytes").alias("size_bytes"),
-            functions.max(functions.col("key") == MARKER_KEY).alias("has_marker"),
+            functions.max("has_marker").alias("has_marker"),
         )
-        .collect()[0]
     )
-    return counted.objects, counted.size_bytes or 0, bool(counted.has_marker)
+    (found,) = counted.collect()
+    return found.objects or 0, found.size_bytes or 0, bool(found.has_marker)
+
+
+_TOTALS: Final = "objects bigint, size_bytes bigint, has_marker boolean"
+_COUNTED: Final = ("key", "size_bytes", "is_latest", "is_delete_marker", "upload_id")
+
+
+def _totals(values: Batches) -> Batches:
+    for batch in batches_of(values, _COUNTED):
+        is_object = pc.and_(batch.column("is_latest"), pc.invert(batch.column("is_delete_marker")))
+        current = batch.filter(pc.and_(is_object, batch.column("upload_id").is_null()))
+        sizes = {
+            "objects": current.num_rows,
+            "size_bytes": pc.sum(current.column("size_bytes")).as_py() or 0,
+            "has_marker": pc.any(pc.equal(current.column("key"), MARKER_KEY)).as_py() or False,
+        }
+        yield pa.RecordBatch.from_pylist([sizes])
 
 
 def passed_over_of(findings: DataFrame) -> Mapping[PassedOver, int]:
@@ -165,7 +189,7 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--ranges", type=at_least_one, default=RANGES, help="ranges of segments, and groups of findings"
     )
-    parser.add_argument("--config", type=Path, help="settings file (TOML), readable where the tasks run")
+    parser.add_argument("--config", type=Path, help="settings file (TOML)")
     add_pool_arguments(parser)
     return parser.parse_args(arguments)
 
@@ -203,24 +227,26 @@ def audit(
     properties_of_listing, began_at_ms = listing.properties(), app.adapters.stores.audited_metadata.now_ms()
     moment = app.audit.moment(properties_of_listing, began_at_ms)
     parts = listing.parts(options.parts)
-    listed = write_listing(session, parts, options.inventory, options.output / "listing", config=options.config)
-    objects, object_bytes, has_marker = totals_of(listed)
+    settings = TaskSettings.of_app(app)
+    listing_rows = read_listing(session, parts, options.inventory, settings=settings)
+    objects, object_bytes, has_marker = totals_of(listing_rows)
     require_marker(has_marker)
     listing_ended_ms = int(time.monotonic() * 1000)
     steps.done("listing")
     rows_began_ms = int(time.monotonic() * 1000)
-    segments = write_segments(session, app, options.ranges, options.output / "segments", config=options.config)
+    segment_rows = read_segments(session, app, options.ranges, settings=settings)
     context = replace(app.audit.context(moment), read_manifest=no_manifest)
-    rows = segments.count()
+    rows = segment_rows.agg(functions.sum("rows")).collect()[0][0] or 0
     steps.done("rows")
-    manifests = manifests_of_the_store(options.config)
-    classified = classified_alone(listed, context).unionByName(
-        classified_segments(listed, segments, context, manifests, tasks=options.ranges)
+    listed, segments = unpacked(listing_rows, LISTED), unpacked(segment_rows, FACTS)
+    manifests = manifests_of_the_store(settings)
+    provisional = kept_without_errors(
+        classified_alone(listed, context).unionByName(
+            classified_segments(listed, segments, context, manifests, tasks=options.ranges)
+        )
     )
-    provisional = written(classified, options.output / "judged")
-    target = options.output / "findings"
-    classified_ranges(segments, provisional, context, tasks=options.ranges).write.mode("overwrite").parquet(str(target))
-    findings = session.read.parquet(str(target))
+    findings = kept(classified_ranges(segments, provisional, context, tasks=options.ranges))
+    store(findings, FINDINGS_SCHEMA, options.output / "findings")
     kinds, passed_over = kinds_of(findings), passed_over_of(findings)
     steps.done("judging")
     summary: dict[str, Any] = {
@@ -260,7 +286,7 @@ def attempt(session: SparkSession, options: argparse.Namespace) -> dict[str, Any
     """Audit and store the summary; a wrong setting, a lost task or an unwritable output become an outcome, too."""
     try:
         options.output.mkdir(parents=True, exist_ok=True)
-        with open_app(load_settings(options.config)) as app:
+        with TaskSettings.of_driver(options.config).open_app() as app:
             batch_id = options.batch_id or options.record or "audit"
             with PoolSlot(app, batch_id, batch_id, options.pool, leaves=os._exit) as slot:
                 summary = audit(session, app, options, slot.keep)
@@ -276,7 +302,7 @@ def attempt(session: SparkSession, options: argparse.Namespace) -> dict[str, Any
 
 def main(arguments: Sequence[str]) -> int:
     options = parse_arguments(arguments)
-    summary = run_in_session("tiering.audit", lambda session: attempt(session, options))
+    summary = run_in_session("audit", lambda session: attempt(session, options), SESSION_CONF)
     print(json.dumps(summary))
     return int(summary["exit_code"])
 

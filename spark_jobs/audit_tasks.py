@@ -3,9 +3,9 @@
 The library makes the decisions, in plain Python; Spark groups and distributes rows. Rows of a task are sorted by their
 group and processed one after another, so a task holds one group at a time.
 
-The input is stored as Parquet first: the listing, then the rows of the metadata. Each task opens the library and reads
-its parts page by page; a page is converted to columns before the next page is read, so memory does not grow with the
-number of pages. Stored input can be read several times, and does not change.
+The input is read first: the listing, then the rows of the metadata. Each task opens the library and reads its parts
+page by page; a page is converted to columns before the next page is read (see `packed_rows`), so memory does not grow
+with the number of pages. What was read is used several times, and does not change.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -13,24 +13,19 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
 from itertools import groupby
 from operator import itemgetter
-from pathlib import Path
 from typing import Any, Final
 
-import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession, functions
 
-from include.tiering.app import App, open_app
+from include.tiering.app import App
 from include.tiering.audit.compare import classify_same_range, classify_segment, classify_uploads
 from include.tiering.audit.finding import AuditContext, AuditOutcome, FindingKind, ManifestReader
 from include.tiering.audit.rules import classify_by_key
 from include.tiering.model.segments import RemoteLogSegmentState
-from include.tiering.settings import load_settings
+from include.tiering.segments.sizes_contract import KeyRange
 from spark_jobs.audit_frames import (
-    ERROR_COLUMNS,
-    FACTS,
     FINDINGS,
     FINDINGS_SCHEMA,
-    LISTED,
     LISTED_SCHEMA,
     SEGMENTS_SCHEMA,
     Row,
@@ -41,12 +36,13 @@ from spark_jobs.audit_frames import (
     object_of,
     rows_of,
     segment_of_row,
-    telling,
     upload_of,
     upload_row,
-    without_errors,
 )
+from spark_jobs.packed_rows import read_once
 from spark_jobs.shared import Batches, ParentWatch
+from spark_jobs.task_errors import ERROR_COLUMNS, telling
+from spark_jobs.task_settings import TaskSettings
 
 OpenManifests = Callable[[], AbstractContextManager[ManifestReader]]
 """Opens a task's reader of manifests. Must be picklable, as Spark sends it to the tasks."""
@@ -170,44 +166,43 @@ _UPLOADS: Final = None
 """The part that stands for the listing of open uploads."""
 
 
-def write_listing(
-    session: SparkSession, parts: Sequence[Any], inventory: str | None, target: Path, *, config: Path | None
+def read_listing(
+    session: SparkSession, parts: Sequence[Any], inventory: str | None, *, settings: TaskSettings
 ) -> DataFrame:
-    """Write all parts of the listing and open uploads as `LISTED`, and return what was written.
+    """List all parts of the store and its open uploads; return the rows packed, with the columns of `LISTED`.
 
     Raises:
         TaskStoppedError: a part could not be listed.
     """
     work = (*parts, _UPLOADS)
 
-    def read(mine: Sequence[Any], app: App) -> Batches:
+    def read(app: App, part: Any) -> Batches:
         listing = app.audit.listing_of(inventory)
-        for part in mine:
-            if part is _UPLOADS:
-                pages = ([upload_row(upload) for upload in page] for page in listing.open_uploads())
-            else:
-                pages = ([listed_row(listed) for listed in page] for page in listing.pages(part))
-            yield from (batch_of(page, LISTED_SCHEMA) for page in pages)
+        if part is _UPLOADS:
+            pages = ([upload_row(upload) for upload in page] for page in listing.open_uploads())
+        else:
+            pages = ([listed_row(listed) for listed in page] for page in listing.pages(part))
+        return (batch_of(page, LISTED_SCHEMA) for page in pages)
 
-    return written(_spread(session, work, LISTED, LISTED_SCHEMA, read, config), target)
+    return read_once(session, work, LISTED_SCHEMA, read, settings=settings)
 
 
-def write_segments(session: SparkSession, app: App, ranges: int, target: Path, *, config: Path | None) -> DataFrame:
-    """Write every segment in the metadata, tombstones included, as `FACTS`, and return what was written.
+def read_segments(session: SparkSession, app: App, ranges: int, *, settings: TaskSettings) -> DataFrame:
+    """Read every segment in the metadata, tombstones included; return the rows packed, with the columns of `FACTS`.
 
     Raises:
         TaskStoppedError: a range could not be read.
     """
 
-    def read(mine: Sequence[Any], reader: App) -> Batches:
-        pages = (page for key_range in mine for page in reader.adapters.stores.audited_metadata.export(key_range))
-        yield from (batch_of(page, SEGMENTS_SCHEMA) for page in pages)
+    def read(reader: App, key_range: KeyRange) -> Batches:
+        pages = reader.adapters.stores.audited_metadata.export(key_range)
+        return (batch_of(page, SEGMENTS_SCHEMA) for page in pages)
 
     work = app.adapters.stores.audited_metadata.split(ranges)
-    return written(_spread(session, work, FACTS, SEGMENTS_SCHEMA, read, config), target)
+    return read_once(session, work, SEGMENTS_SCHEMA, read, settings=settings)
 
 
-def manifests_of_the_store(config: Path | None) -> OpenManifests:
+def manifests_of_the_store(settings: TaskSettings) -> OpenManifests:
     """Return an opener of manifests in the store. A task that reads no manifest does not open the library."""
 
     @contextmanager
@@ -217,38 +212,9 @@ def manifests_of_the_store(config: Path | None) -> OpenManifests:
 
             def read(key: str) -> bytes | None:
                 if not found:
-                    found.append(stack.enter_context(open_app(load_settings(config))))
+                    found.append(stack.enter_context(settings.open_app()))
                 return found[0].adapters.orphans.manifest(key)
 
             yield read
 
     return opened
-
-
-def _spread(
-    session: SparkSession,
-    work: Sequence[Any],
-    columns: str,
-    schema: pa.Schema,
-    read: Callable[[Sequence[Any], App], Batches],
-    config: Path | None,
-) -> DataFrame:
-    def of_task(numbers: Batches) -> Batches:
-        mine = [work[number] for batch in numbers for number in batch.column("id").to_pylist()]
-        if mine:
-            with ParentWatch(), open_app(load_settings(config)) as app:
-                yield from read(mine, app)
-
-    tasks = max(1, len(work))
-    numbers = session.range(0, len(work), 1, numPartitions=tasks)
-    return numbers.mapInArrow(telling(of_task, schema), columns + ERROR_COLUMNS)
-
-
-def written(rows: DataFrame, target: Path) -> DataFrame:
-    """Write rows with `ERROR_COLUMNS`, and read them back without these columns.
-
-    Raises:
-        TaskStoppedError: a task returned an error.
-    """
-    rows.write.mode("overwrite").parquet(str(target))
-    return without_errors(rows.sparkSession.read.schema(rows.schema).parquet(str(target)))

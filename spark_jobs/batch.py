@@ -2,20 +2,22 @@
 
 Only Airflow repeats a batch. Spark must not start a slow task a second time (speculation), nor retry a failed task.
 
-Settings come from the environment (TIERING_...) and a file, which are read where the task runs. The task stores
-progress and outcomes in the platform's database. The driver prints one line of JSON on standard output: the outcome,
-and when each stage began (UTC milliseconds). If SPARK_REMOTE is set, the same task runs in a Spark Connect server,
-whose Python must find the library; after its client was killed the task ends there only when the server abandons the
-operation.
+Settings come from the environment (TIERING_...) and a file of the driver, which sends them with the task (see
+`task_settings`). The task stores progress and outcomes in the platform's database. The driver prints one line of JSON
+on standard output: the outcome, and when each stage began (UTC milliseconds). If SPARK_REMOTE is set, the same task
+runs in a Spark Connect server, to which the driver sends the library, too, if it was imported from a zip file; after
+its client was killed the task ends there only when the server abandons the operation.
 
 Exit codes: 0 nothing failed; 1 an error that a retry cannot cure, also of one segment; 2 a wrong setting; 3 retry.
 """
 
 import argparse
 import json
+import logging
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Union
 
@@ -23,8 +25,17 @@ from pyspark import SparkConf, SparkContext, TaskContext
 
 from include.tiering.cli.exit_codes import ExitCode, code_of
 from include.tiering.clock import SystemClock
+from include.tiering.configs.spark_cluster import application_name
 from include.tiering.errors import SettingError, TieringError
-from spark_jobs.shared import ParentWatch, failed_outcome, refusal
+from spark_jobs.cluster_share import NoCoreError, place_in_cluster
+from spark_jobs.shared import ParentWatch, failed_outcome, platform_of_job, refusal
+from spark_jobs.task_settings import (
+    ReadConf,
+    TaskSettings,
+    require_encrypted_connection,
+    require_silent_server,
+    unencrypted_words,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -33,9 +44,8 @@ if TYPE_CHECKING:
     from include.tiering.app import App
 
 
+_log = logging.getLogger(__name__)
 _LOCAL_WITH_FAILURES: Final = re.compile(r"local\[[^,\]]+,\s*(\d+)\s*\]\Z")
-
-ReadConf = Callable[[str, str | None], str | None]
 
 
 def require_single_attempt(conf: ReadConf) -> None:
@@ -70,31 +80,27 @@ def batch_parser(name: str, description: str) -> argparse.ArgumentParser:
     parser.add_argument("--run-id", required=True)
     parser.add_argument("--batch-id", required=True)
     parser.add_argument("--pool", help="Airflow pool whose slot this batch holds")
-    parser.add_argument("--config", type=Path, help="settings file (TOML), readable where the task runs")
+    parser.add_argument("--config", type=Path, help="settings file (TOML)")
     return parser
 
 
-def as_task(run_batch: RunBatch, config: Path | None) -> Task:
+def as_task(run_batch: RunBatch, settings: TaskSettings) -> Task:
     """Return the function of the Spark task."""
 
     def run() -> str:
         began_ms = now_ms()
         with ParentWatch(grace_seconds=_GRACE_SECONDS) as watch:
-            return json.dumps({**_run_where_the_task_is(run_batch, config, watch), "task_began_ms": began_ms})
+            return json.dumps({**_run_where_the_task_is(run_batch, settings, watch), "task_began_ms": began_ms})
 
     return run
 
 
-def _run_where_the_task_is(run_batch: RunBatch, config: Path | None, watch: ParentWatch) -> dict[str, Any]:
-    # Only the task needs these modules; the driver does not.
-    from include.tiering.app import open_app
-    from include.tiering.settings import load_settings
-
+def _run_where_the_task_is(run_batch: RunBatch, settings: TaskSettings, watch: ParentWatch) -> dict[str, Any]:
     context = TaskContext.get()
     if context is not None and context.attemptNumber() > 0:
         return refusal("Spark started the task again, but a batch runs once", ExitCode.RETRY)
     try:
-        with open_app(load_settings(config)) as app:
+        with settings.open_app() as app:
             began_ms = now_ms()
             outcome = run_batch(app, watch.parents_alive)
     except TieringError as error:
@@ -116,13 +122,16 @@ def run_once(spark: Spark, task: Task) -> Mapping[str, Any]:
     """Run the task as one Spark job with one partition; return its outcome.
 
     Raises:
-        SettingError: Spark may run the task more than once.
+        SettingError: Spark may run the task more than once, or a Spark Connect server may log what it is sent.
     """
     if isinstance(spark, SparkContext):
         require_single_attempt(dict(spark.getConf().getAll()).get)
         (outcome,) = spark.parallelize([None], numSlices=1).map(lambda _: task()).collect()
     else:
         require_single_attempt(spark.conf.get)
+        require_silent_server(spark.conf.get)
+        if (words := unencrypted_words(spark.conf.get)) is not None:
+            _log.warning("%s", words)
         frame = spark.range(0, 1, 1, numPartitions=1)
         ((outcome,),) = frame.mapInArrow(_in_arrow(task), "outcome string").collect()
     return dict(json.loads(outcome))
@@ -140,13 +149,18 @@ def _in_arrow(task: Task) -> "Callable[[Iterator[pa.RecordBatch]], Iterator[pa.R
     return run
 
 
-def _begin(name: str) -> Spark:
+def _begin(kind: str, details: str) -> Spark:
     """Start a SparkContext, in half of the time of a session; connect to a server if SPARK_REMOTE names one."""
     if "SPARK_REMOTE" not in os.environ:
+        name = f"{application_name(kind, platform_of_job())} {details}"
         return SparkContext.getOrCreate(SparkConf().setAppName(name))
     from pyspark.sql import SparkSession
 
-    return SparkSession.builder.appName(name).getOrCreate()
+    session = SparkSession.builder.appName(f"{application_name(kind, None)} {details}").getOrCreate()
+    # The module's loader is a zipimporter, which knows its archive, if Python found the module in a zip file.
+    if (archive := getattr(__spec__.loader if __spec__ else None, "archive", None)) is not None:
+        session.addArtifacts(archive, pyfile=True)
+    return session
 
 
 def attempt(spark: Spark, task: Task) -> Mapping[str, Any]:
@@ -159,16 +173,30 @@ def attempt(spark: Spark, task: Task) -> Mapping[str, Any]:
         return outcome
 
 
-def run_job(job: str, options: argparse.Namespace, task: Task) -> int:
-    """Start Spark, run the task, print the outcome as one line; return the exit code."""
-    driver_began_ms = now_ms()
+def run_job(job: str, options: argparse.Namespace, task_with: Callable[[TaskSettings], Task]) -> int:
+    """Start Spark, run the task, print the outcome as one line; return the exit code.
+
+    A settings file that cannot be used, and a server without TLS, end the job before Spark is started.
+    """
+    began = {"driver_began_ms": now_ms()}
+    try:
+        require_encrypted_connection(os.environ.get("SPARK_REMOTE", "local"))
+        task = task_with(TaskSettings.of_driver(options.config))
+    except TieringError as error:
+        return _print_outcome(options, refusal(f"{type(error).__name__}: {error}", code_of(error)), began)
     with ParentWatch():
-        spark = _begin(f"tiering.{job} {options.run_id}/{options.batch_id}")
-        session_began_ms = now_ms()
+        spark = _begin(job, f"{options.run_id}/{options.batch_id}")
+        began["session_began_ms"] = now_ms()
         try:
-            outcome = attempt(spark, task)
+            with place_in_cluster(spark) if isinstance(spark, SparkContext) else nullcontext():
+                outcome = attempt(spark, task)
+        except NoCoreError as error:
+            outcome = refusal(f"{type(error).__name__}: {error}", code_of(error))
         finally:
             spark.stop()
-    began = {"driver_began_ms": driver_began_ms, "session_began_ms": session_began_ms}
+    return _print_outcome(options, outcome, began)
+
+
+def _print_outcome(options: argparse.Namespace, outcome: Mapping[str, Any], began: Mapping[str, int]) -> int:
     print(json.dumps({"run_id": options.run_id, "batch_id": options.batch_id, **outcome, **began}))
     return int(outcome["exit_code"])

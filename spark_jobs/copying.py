@@ -11,11 +11,11 @@ partitions whose placement has no Spark resource. Partitions that have neither c
 import argparse
 import sys
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from include.tiering.runs.contract import ANYWHERE, Placement
 from spark_jobs.batch import Task, as_task, batch_parser, exit_code_of, run_job
+from spark_jobs.task_settings import TaskSettings
 
 if TYPE_CHECKING:
     from include.tiering.app import App
@@ -30,7 +30,7 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def batch_task(
-    run_id: str, batch_id: str, pool: str | None, config: Path | None, placement: Placement = ANYWHERE
+    run_id: str, batch_id: str, pool: str | None, settings: TaskSettings, placement: Placement = ANYWHERE
 ) -> Task:
     """Return the function of the Spark task."""
 
@@ -39,7 +39,7 @@ def batch_task(
             app.copying.run_batch(run_id, batch_id, pool=pool, placement=placement, parent_alive=parent_alive)
         )
 
-    return as_task(run_batch, config)
+    return as_task(run_batch, settings)
 
 
 def outcome_of(result: "BatchResult") -> dict[str, Any]:
@@ -63,7 +63,9 @@ def main(arguments: Sequence[str]) -> int:
     options = parse_arguments(arguments)
     placement = Placement(options.queue, options.spark_resource)
     return run_job(
-        "copy", options, batch_task(options.run_id, options.batch_id, options.pool, options.config, placement)
+        "copy",
+        options,
+        lambda settings: batch_task(options.run_id, options.batch_id, options.pool, settings, placement),
     )
 
 

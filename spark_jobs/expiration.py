@@ -9,10 +9,10 @@ The run must have been released: its plan is within the deletion limits, or was 
 import argparse
 import sys
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from spark_jobs.batch import Task, as_task, batch_parser, exit_code_of, run_job
+from spark_jobs.task_settings import TaskSettings
 
 if TYPE_CHECKING:
     from include.tiering.app import App
@@ -23,13 +23,13 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
     return batch_parser("expiration", "Run one batch of an expiration run.").parse_args(arguments)
 
 
-def batch_task(run_id: str, batch_id: str, pool: str | None, config: Path | None) -> Task:
+def batch_task(run_id: str, batch_id: str, pool: str | None, settings: TaskSettings) -> Task:
     """Return the function of the Spark task."""
 
     def run_batch(app: "App", parent_alive: Callable[[], bool]) -> dict[str, Any]:
         return outcome_of(app.expiration.run_batch(run_id, batch_id, pool=pool, parent_alive=parent_alive))
 
-    return as_task(run_batch, config)
+    return as_task(run_batch, settings)
 
 
 def outcome_of(result: "DeleteResult") -> dict[str, Any]:
@@ -49,7 +49,9 @@ def outcome_of(result: "DeleteResult") -> dict[str, Any]:
 
 def main(arguments: Sequence[str]) -> int:
     options = parse_arguments(arguments)
-    return run_job("expire", options, batch_task(options.run_id, options.batch_id, options.pool, options.config))
+    return run_job(
+        "expire", options, lambda settings: batch_task(options.run_id, options.batch_id, options.pool, settings)
+    )
 
 
 if __name__ == "__main__":

@@ -11,14 +11,15 @@ import json
 import math
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from pyspark.errors import PySparkException, PythonException
 
 from include.tiering.cli.exit_codes import ExitCode, code_of
+from include.tiering.configs.spark_cluster import PLATFORM_KEY, application_name
 from include.tiering.errors import MetadataUnavailableError, TieringError
 
 if TYPE_CHECKING:
@@ -217,13 +218,46 @@ def add_pool_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--batch-id", help="the job's id among the batches of its pool")
 
 
-def run_in_session(name: str, job: "Callable[[SparkSession], dict[str, Any]]") -> dict[str, Any]:
-    """Run the job in a session, which is stopped afterwards; return its outcome. If a parent dies, the process ends."""
+def platform_of_job() -> str | None:
+    """Return the platform whose Airflow submitted this job; None for a job that was started by hand.
+
+    The name of an application is fixed before there is a SparkContext, and without the JVM of spark-submit PySpark
+    knows none of the values that were submitted.
+    """
+    from pyspark import SparkConf, SparkContext
+
+    if "PYSPARK_GATEWAY_PORT" not in os.environ:
+        return None
+    SparkContext._ensure_initialized()  # noqa: SLF001 - connects to that JVM, as the constructor does
+    return SparkConf().get(PLATFORM_KEY)
+
+
+def run_in_session(
+    kind: str,
+    job: "Callable[[SparkSession], dict[str, Any]]",
+    conf: Mapping[str, str] = MappingProxyType({}),
+    *,
+    details: str = "",
+) -> dict[str, Any]:
+    """Run the job in a session, which is stopped afterwards; return its outcome. If a parent dies, the process ends.
+
+    Args:
+        kind: the first word of the application's name is made of it.
+        job: is called with the session.
+        conf: the job's own configuration of Spark, in place of the user's.
+        details: the rest of the application's name.
+    """
     from pyspark.sql import SparkSession
 
+    from spark_jobs.cluster_share import NoCoreError, place_in_cluster
+
     with ParentWatch():
-        session = SparkSession.builder.appName(name).getOrCreate()
+        name = f"{application_name(kind, platform_of_job())} {details}".strip()
+        session = SparkSession.builder.appName(name).config(map=dict(conf)).getOrCreate()
         try:
-            return job(session)
+            with place_in_cluster(session.sparkContext):
+                return job(session)
+        except NoCoreError as error:
+            return refusal(f"{type(error).__name__}: {error}", code_of(error))
         finally:
             session.stop()

@@ -9,7 +9,10 @@
     history            the same rows, kept after the next run (see `sizes_history`)
 
 Each task reads some ranges of segments through the library, page by page: memory does not grow with the number of
-segments. With `--from-storage listing` the rows are also compared with the store's listing, segment by segment; with
+segments. Rows are read from the database once, and all that follows is computed from them (see `packed_rows`). Only the
+driver writes to DIR: the executors need not see it.
+
+With `--from-storage listing` the rows are also compared with the store's listing, segment by segment; with
 `--from-storage manifests` also with the content of the manifests. A second run with the same directory replaces its
 content, but not the results. Exit codes: 0 equal, 1 differences that break a critical rule or an error that a retry
 cannot cure, 2 a wrong setting, a wrong suite file or an unwritable DIR, 3 retry, 4 the pool became too small: nothing
@@ -25,46 +28,47 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from decimal import Decimal
 from itertools import groupby
 from pathlib import Path
 from typing import Any, Final
 
+import pyarrow.dataset as ds
+from pyspark import StorageLevel
 from pyspark.sql import DataFrame, Row, SparkSession, functions
 
-from include.tiering.app import App, open_app
+from include.tiering.app import App
 from include.tiering.app.adapters import great_expectations
 from include.tiering.cli.exit_codes import ExitCode
 from include.tiering.clock import SystemClock
 from include.tiering.model.segments import RemoteLogSegmentId, RemoteLogSegmentState, TopicIdPartition, Uuid
-from include.tiering.model.sizes import EpochSize, PartitionStates, StateSize, overlapping_bytes
+from include.tiering.model.sizes import EpochSize, PartitionStates, StateSize
 from include.tiering.presentation import labels
 from include.tiering.segments.stored_copies import Suspicion
-from include.tiering.settings import load_settings
 from include.tiering.sizes.compare import SizeComparison, StoredDifference, compare_sizes, settle_stored
 from include.tiering.sizes.report import breaks_critical_rule
 from include.tiering.verification.quality_run import read_results
 from include.tiering.verification.rules import BrokenRule
 from include.tiering.verification.suites import explain_size
 from spark_jobs import sizes_listing
+from spark_jobs.packed_rows import SESSION_CONF, kept, store, unpacked
 from spark_jobs.shared import PoolSlot, add_pool_arguments, at_least_one, failed_outcome, refusal, run_in_session
 from spark_jobs.sizes_history import append_run
-from spark_jobs.sizes_rows import read_partial_sizes, read_segments, remote_log_sizes
+from spark_jobs.sizes_rows import (
+    FINISHED_SPANS,
+    SEGMENTS,
+    STORED_SIZES,
+    finished_of,
+    not_contiguous,
+    overlaps,
+    partial_sizes,
+    read_segments,
+    remote_log_sizes,
+)
+from spark_jobs.task_errors import require_no_error
+from spark_jobs.task_settings import TaskSettings
 
 Document = dict[str, Any]
 _FINISHED = RemoteLogSegmentState.COPY_SEGMENT_FINISHED
-
-
-@dataclass(frozen=True, slots=True)
-class Recounted:
-    """One partition of the recount.
-
-    `is_contiguous`: the FINISHED segments hold as many offsets as they span: there is neither a hole nor an overlap, or
-    there are holes and overlaps of equal length.
-    """
-
-    sizes: PartitionStates
-    is_contiguous: bool
 
 
 @dataclass(slots=True)
@@ -72,17 +76,14 @@ class Totals:
     """Totals, which are added up while partitions are read."""
 
     by_state: dict[str, list[int]] = field(default_factory=lambda: defaultdict(lambda: [0, 0]))
-    not_contiguous: list[TopicIdPartition] = field(default_factory=list)
 
-    def counting(self, partitions: Iterable[Recounted]) -> Iterator[PartitionStates]:
+    def counting(self, partitions: Iterable[PartitionStates]) -> Iterator[PartitionStates]:
         for partition in partitions:
-            for size in partition.sizes.states:
+            for size in partition.states:
                 total = self.by_state[size.state.name]
                 total[0] += size.size_bytes
                 total[1] += size.segments
-            if not partition.is_contiguous:
-                self.not_contiguous.append(partition.sizes.topic_id_partition)
-            yield partition.sizes
+            yield partition
 
     def document(self) -> Document:
         """Return the bytes and the number of FINISHED segments, then both numbers for each state."""
@@ -91,21 +92,18 @@ class Totals:
         return {"segments": segments, "bytes": size_bytes, "states": states}
 
 
-def recounted_partitions(rows: Iterable[Row], names: Mapping[Uuid, str]) -> Iterator[Recounted]:
+def recounted_partitions(rows: Iterable[Row], names: Mapping[Uuid, str]) -> Iterator[PartitionStates]:
     """Convert rows of `SIZES`, which are ordered by topic id, partition, state and leader epoch with nulls first."""
     for (topic_id, number), grouped in groupby(rows, key=lambda row: (row.topic_id, row.partition)):
         partition = TopicIdPartition(Uuid.parse(topic_id), number, names[Uuid.parse(topic_id)])
         states = []
-        is_contiguous = True
         for name, sized in groupby(grouped, key=lambda row: row.state):
             total, *epochs = sized
             state = RemoteLogSegmentState[name]
             by_epoch = tuple(EpochSize(row.leader_epoch, row.size_bytes, row.segments) for row in epochs)
             states.append(StateSize(state, total.size_bytes, total.segments, by_epoch))
-            if state is _FINISHED:
-                is_contiguous = total.offsets == Decimal(total.last_offset - total.first_offset + 1)
         states.sort(key=lambda size: size.state)
-        yield Recounted(PartitionStates(partition, tuple(states)), is_contiguous)
+        yield PartitionStates(partition, tuple(states))
 
 
 def differences_document(comparison: SizeComparison) -> Document:
@@ -196,9 +194,11 @@ MANIFESTS: Final = "manifests"
 def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="sizes", description="Recount remote log sizes.")
     parser.add_argument("--output", required=True, type=Path, help="directory of the results")
-    parser.add_argument("--ranges", type=at_least_one, default=READ_RANGES, help="key ranges, shared among the tasks")
+    parser.add_argument(
+        "--ranges", type=at_least_one, default=READ_RANGES, help="ranges of segments, and parts of the listing"
+    )
     parser.add_argument("--from-storage", choices=(LISTING, MANIFESTS), help="compare the rows with the store as well")
-    parser.add_argument("--config", type=Path, help="settings file (TOML), readable where the tasks run")
+    parser.add_argument("--config", type=Path, help="settings file (TOML)")
     add_pool_arguments(parser)
     return parser.parse_args(arguments)
 
@@ -216,25 +216,25 @@ def recount(
     now_ms = SystemClock().now_ms()
     suites = app.adapters.suites
     unfinished = unfinished_results(options.output)
-    began = time.monotonic()
     session.conf.set("spark.sql.shuffle.partitions", str(options.ranges))
+    # A copy writes its row before its first object: what is listed before the rows are read is of no running copy.
+    listing = list_store(session, app, options) if options.from_storage else None
+    began = time.monotonic()
+    segments = read_segments(session, app, ranges=options.ranges, settings=TaskSettings.of_app(app))
     names = app.adapters.stores.remote_log_sizes.topic_names()
     target = options.output / "sizes"
-    partial = read_partial_sizes(session, app, ranges=options.ranges, config=options.config)
-    sizes = named(remote_log_sizes(partial), names)
-    sizes.write.mode("overwrite").parquet(str(target))
+    sizes = kept(remote_log_sizes(partial_sizes(segments)))
+    store(named(sizes, names).orderBy("topic_id", "partition", "state", "leader_epoch"), STORED_SIZES, target)
     computation_ms = round((time.monotonic() - began) * 1000)
-    written = session.read.parquet(str(target)).orderBy("topic_id", "partition", "state", "leader_epoch")
     totals = Totals()
-    recounted = totals.counting(recounted_partitions(written.toLocalIterator(), names))
+    recounted = totals.counting(recounted_partitions(stored_sizes(target), names))
     comparison = compare_sizes(
         recounted,
         app.adapters.stores.remote_log_sizes,
-        app.adapters.stores.metadata,
         great_expectations(suites.sizes, unfinished),
     )
-    stored = compare_with_store(session, app, options, names, unfinished) if options.from_storage else None
-    overlaps = [overlap_document(app, partition) for partition in totals.not_contiguous]
+    stored = None if listing is None else compare_with_store(listing, segments, app, options, names, unfinished)
+    overlapping = overlaps_document(segments, sizes, names)
     keep()
     results = keep_results(unfinished, now_ms, keep_runs=app.settings.data_docs.keep_runs)
     history = append_run(
@@ -243,13 +243,32 @@ def recount(
     summary = {
         **totals.document(),
         **differences_document(comparison),
-        "overlaps": overlaps,
+        "overlaps": overlapping,
         "stored": stored,
         "computation_ms": computation_ms,
         "history": str(history),
     }
     rules = {"suites": suites_document(results), "results": str(results)}
     return {"exit_code": exit_code(summary), **summary, **rules}
+
+
+def stored_sizes(target: Path) -> Iterator[Row]:
+    """Yield the rows that `store` wrote, in their order; memory holds a batch of them."""
+    for batch in ds.dataset(target, format="parquet").to_batches():
+        yield from (Row(**row) for row in batch.to_pylist())
+
+
+def overlaps_document(segments: DataFrame, sizes: DataFrame, names: Mapping[Uuid, str]) -> list[Document]:
+    """Return the bytes that are stored twice, for each partition that has such.
+
+    Of the packed segments only those become rows of Spark whose partition has a hole or an overlap.
+    """
+    suspected = [(row.topic_id, row.partition) for row in not_contiguous(sizes).toLocalIterator()]
+    if not suspected:
+        return []
+    found = overlaps(unpacked(segments.select("packed"), FINISHED_SPANS, finished_of(suspected)))
+    in_order = named(found, names).orderBy("topic", "topic_id", "partition")
+    return [{**labels(_partition_of(row, names)), "bytes": int(row.bytes)} for row in in_order.toLocalIterator()]
 
 
 def named(sizes: DataFrame, names: Mapping[Uuid, str]) -> DataFrame:
@@ -260,30 +279,42 @@ def named(sizes: DataFrame, names: Mapping[Uuid, str]) -> DataFrame:
     return with_name.select("topic", *sizes.columns)
 
 
-def overlap_document(app: App, partition: TopicIdPartition) -> dict[str, Any]:
-    """Return the bytes of a partition that are stored more than once. Called only for partitions that may have some."""
-    rows = app.adapters.stores.metadata.list_segments(partition)
-    return {**labels(partition), "bytes": overlapping_bytes(row.metadata for row in rows)}
+def list_store(session: SparkSession, app: App, options: argparse.Namespace) -> DataFrame:
+    """List the objects of segments, packed; tasks list a part of the keys each.
+
+    Raises:
+        TaskStoppedError: a part could not be listed.
+        RemoteStorageError: the store cannot be read.
+    """
+    parts = app.adapters.object_listing.parts(options.ranges)
+    return sizes_listing.read_listing(session, parts, settings=TaskSettings.of_app(app))
 
 
 def compare_with_store(
-    session: SparkSession, app: App, options: argparse.Namespace, names: Mapping[Uuid, str], results: Path
+    listing: DataFrame,
+    segments: DataFrame,
+    app: App,
+    options: argparse.Namespace,
+    names: Mapping[Uuid, str],
+    results: Path,
 ) -> dict[str, Any]:
-    """Compare the listing, which is read first, with the rows, and check the first differences again.
+    """Compare the listing with the rows, which were read after it, and check the first differences again.
+
+    Both are packed.
 
     Raises:
+        TaskStoppedError: a task could not read a manifest.
         RemoteStorageError: the store cannot be read.
     """
-    target = options.output / "listing.parquet"
-    sizes_listing.write_listing(app.adapters.storage, target)
-    stored = sizes_listing.stored_segments(session.read.parquet(str(target)), app.adapters.storage.required_kinds)
-    rows = read_segments(session, app, ranges=options.ranges, config=options.config)
-    compared = sizes_listing.beside_rows(stored, rows)
-    suspects = sizes_listing.listed_suspects(compared, names, options.config)
-    if options.from_storage == MANIFESTS:
-        suspects = suspects.unionByName(sizes_listing.manifest_suspects(compared, names, options.config))
+    objects = unpacked(listing, sizes_listing.OBJECTS)
+    # Computed once, for the comparison and for the totals.
+    stored = sizes_listing.stored_segments(objects, app.adapters.storage.required_kinds).persist(StorageLevel.DISK_ONLY)
+    compared = sizes_listing.beside_rows(stored, unpacked(segments, SEGMENTS))
+    with_manifests = options.from_storage == MANIFESTS
+    suspects = sizes_listing.suspects(compared, names, TaskSettings.of_app(app), with_manifests=with_manifests)
     most = sizes_listing.MOST_SUSPECTS
     found = suspects.limit(most + 1).collect()
+    require_no_error(found)
     asked = [
         (RemoteLogSegmentId(_partition_of(row, names), Uuid.parse(row.segment_id)), Suspicion(row.suspicion))
         for row in found[:most]
@@ -295,7 +326,9 @@ def compare_with_store(
         functions.count(functions.lit(1)).alias("segments"),
         functions.sum("stored_bytes").alias("stored_bytes"),
     )
-    return stored_document(differences, counted.collect()[0], unsettled=max(0, len(found) - most))
+    document = stored_document(differences, counted.collect()[0], unsettled=max(0, len(found) - most))
+    stored.unpersist()
+    return document
 
 
 def _partition_of(row: Any, names: Mapping[Uuid, str]) -> TopicIdPartition:
@@ -308,7 +341,7 @@ def attempt(session: SparkSession, options: argparse.Namespace) -> dict[str, Any
     """Recount and store the summary; a wrong setting, a lost task or an unwritable output become an outcome, too."""
     try:
         options.output.mkdir(parents=True, exist_ok=True)
-        with open_app(load_settings(options.config)) as app:
+        with TaskSettings.of_driver(options.config).open_app() as app:
             batch_id = options.batch_id or "sizes"
             with PoolSlot(app, batch_id, batch_id, options.pool, leaves=os._exit) as slot:
                 summary = recount(session, app, options, slot.keep)
@@ -324,7 +357,7 @@ def attempt(session: SparkSession, options: argparse.Namespace) -> dict[str, Any
 
 def main(arguments: Sequence[str]) -> int:
     options = parse_arguments(arguments)
-    summary = run_in_session("tiering.remote_log_sizes", lambda session: attempt(session, options))
+    summary = run_in_session("remote_log_sizes", lambda session: attempt(session, options), SESSION_CONF)
     print(json.dumps(summary))
     return int(summary["exit_code"])
 

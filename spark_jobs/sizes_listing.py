@@ -1,19 +1,20 @@
 """Compare the store's listing with the rows, segment by segment, and find suspects: segments that differ.
 
-The listing is read first and stored as Parquet; the rows are read after it. Only suspects are sent to the driver.
+The listing is read first, in parts, and kept by Spark; the rows are read after it. Only suspects are sent to the
+driver.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping
-from itertools import islice
-from pathlib import Path
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import ExitStack
+from functools import reduce
+from operator import add
 from typing import Any, Final
 
 import pyarrow as pa
-import pyarrow.parquet as pq
-from pyspark.sql import Column, DataFrame, functions
+from pyspark.sql import Column, DataFrame, SparkSession, functions
 
-from include.tiering.app import App, open_app
-from include.tiering.errors import RemoteResourceNotFoundError
+from include.tiering.app import App
+from include.tiering.errors import RemoteResourceNotFoundError, RemoteStorageError
 from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.segments import (
     RemoteLogSegmentId,
@@ -22,14 +23,17 @@ from include.tiering.model.segments import (
     TopicIdPartition,
     Uuid,
 )
-from include.tiering.remote_storage.contract import ObjectKind, RemoteStorage, SegmentObject
+from include.tiering.remote_storage.contract import ObjectKind, RemoteStorage
+from include.tiering.remote_storage.object_store import ListedObject
 from include.tiering.segments.stored_copies import Suspicion, explains_length, manifest_suspicion
-from include.tiering.settings import load_settings
-from spark_jobs.shared import ParentWatch
+from spark_jobs.packed_rows import read_once
+from spark_jobs.shared import Batches, ParentWatch
+from spark_jobs.task_errors import ERROR_COLUMNS, telling
+from spark_jobs.task_settings import TaskSettings
 
 MOST_SUSPECTS: Final = 10_000
 SUSPECTS: Final = "topic string, topic_id string, partition int, segment_id string, suspicion string"
-_PAGE_OBJECTS: Final = 20_000
+OBJECTS: Final = "topic string, topic_id string, partition int, segment_id string, kind string, size_bytes bigint"
 _KEY: Final = ("topic_id", "partition", "segment_id")
 _OBJECTS: Final = pa.schema(
     [
@@ -50,33 +54,49 @@ _SUSPECT: Final = pa.schema(
         ("suspicion", pa.string()),
     ]
 )
-SuspicionOf = Callable[[Mapping[str, Any], RemoteLogSegmentMetadata, bytes | None], Suspicion | None]
-"""Arguments: joined row, metadata and manifest of a segment. Returns its suspicion, None if there is none."""
-
 SUSPECT_COLUMNS: Final = tuple(_SUSPECT.names)
 
 
-def write_listing(storage: RemoteStorage, target: Path) -> None:
-    """Write one row for every object of every segment; memory holds 20,000 rows."""
-    objects = storage.list_segment_objects()
-    with pq.ParquetWriter(target, _OBJECTS) as writer:
-        while page := [_listed(found) for found in islice(objects, _PAGE_OBJECTS)]:
-            writer.write_batch(pa.RecordBatch.from_pylist(page, schema=_OBJECTS))
+def read_listing(session: SparkSession, parts: Sequence[Any], *, settings: TaskSettings) -> DataFrame:
+    """Return every object of every segment as a packed row with the columns of `OBJECTS`.
+
+    Args:
+        session: the session whose tasks list the store.
+        parts: parts of the store's listing; each is listed by a task of its own, as their lengths are not known.
+        settings: with which a task opens the library.
+
+    Raises:
+        TaskStoppedError: a part could not be listed.
+    """
+
+    def read(app: App, part: Any) -> Batches:
+        for page in app.adapters.object_listing.pages(part):
+            found = (_listed(app.adapters.storage, listed) for listed in page if listed.is_current)
+            yield pa.RecordBatch.from_pylist([row for row in found if row is not None], schema=_OBJECTS)
+
+    return read_once(session, parts, _OBJECTS, read, settings=settings)
 
 
 def stored_segments(listing: DataFrame, required: Collection[ObjectKind]) -> DataFrame:
     """Return one row per segment in the store, with the numbers of its objects and of its `missing` required objects.
 
-    `log_bytes` is the size of the log object, null if it is missing.
+    An object that the listing has twice counts once. `log_bytes` is the size of the log object, null if it is missing.
     """
-    is_log = functions.col("kind") == ObjectKind.LOG.value
-    is_required = functions.col("kind").isin([kind.value for kind in required])
+    sizes = {
+        kind: functions.max(functions.when(functions.col("kind") == kind.value, functions.col("size_bytes")))
+        for kind in ObjectKind
+    }
+    nothing = functions.lit(0)
     return listing.groupBy(*_KEY).agg(
         functions.max("topic").alias("topic"),
-        functions.count(functions.lit(1)).alias("objects"),
-        (functions.lit(len(required)) - functions.count(functions.when(is_required, 1))).alias("missing"),
-        functions.max(functions.when(is_log, functions.col("size_bytes"))).alias("log_bytes"),
-        functions.sum("size_bytes").alias("stored_bytes"),
+        reduce(add, (functions.when(size.isNotNull(), 1).otherwise(nothing) for size in sizes.values())).alias(
+            "objects"
+        ),
+        reduce(add, (functions.when(sizes[kind].isNull(), 1).otherwise(nothing) for kind in required), nothing).alias(
+            "missing"
+        ),
+        sizes[ObjectKind.LOG].alias("log_bytes"),
+        reduce(add, (functions.coalesce(size, nothing) for size in sizes.values())).alias("stored_bytes"),
     )
 
 
@@ -93,42 +113,44 @@ def beside_rows(stored: DataFrame, rows: DataFrame) -> DataFrame:
     )
 
 
-def listed_suspects(compared: DataFrame, names: Mapping[Uuid, str], config: Path | None) -> DataFrame:
-    """Return the suspects that the listing shows, with the columns of `SUSPECTS`.
+def suspects(
+    compared: DataFrame, names: Mapping[Uuid, str], settings: TaskSettings, *, with_manifests: bool
+) -> DataFrame:
+    """Return the suspects among the segments of `beside_rows`, with the columns of `SUSPECTS` and `ERROR_COLUMNS`.
 
     If the stored log is longer or shorter than the segment, a task reads the manifest: the log may be compressed or
-    encrypted. The segment is a suspect unless the manifest explains the stored length.
+    encrypted. The segment is a suspect unless the manifest explains the stored length. With `with_manifests` tasks also
+    read the manifests of all segments that the listing does not make suspects.
     """
-    is_other_size = functions.col("suspicion") == Suspicion.OTHER_SIZE.value
-    others = compared.where(functions.col("suspicion").isNotNull() & ~is_other_size).select(*SUSPECT_COLUMNS)
-    return others.unionByName(_with_manifests(compared.where(is_other_size), names, config, _length_suspicion))
 
-
-def manifest_suspects(compared: DataFrame, names: Mapping[Uuid, str], config: Path | None) -> DataFrame:
-    """Return the suspects among segments with all objects, with the columns of `SUSPECTS`; tasks read each manifest."""
-    unsuspected = compared.where(functions.col("suspicion").isNull())
-    return _with_manifests(unsuspected, names, config, _manifest_suspicion)
-
-
-def _with_manifests(
-    rows: DataFrame,
-    names: Mapping[Uuid, str],
-    config: Path | None,
-    suspicion_of: SuspicionOf,
-) -> DataFrame:
-    """Return segments that `suspicion_of` suspects or whose manifest is missing, with the columns of `SUSPECTS`."""
-
-    def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        with ParentWatch(), open_app(load_settings(config)) as app:
+    def check(batches: Batches) -> Batches:
+        with ParentWatch(), ExitStack() as stack:
+            storage: list[RemoteStorage] = []
             for batch in batches:
-                found = [_suspect(row, names, app, suspicion_of) for row in batch.to_pylist()]
-                yield pa.RecordBatch.from_pylist([row for row in found if row is not None], schema=_SUSPECT)
+                found = []
+                for row in batch.to_pylist():
+                    suspicion = row["suspicion"]
+                    if suspicion in _BY_MANIFEST:
+                        # A task that reads no manifest does not open the library.
+                        if not storage:
+                            storage.append(stack.enter_context(settings.open_app()).adapters.storage)
+                        suspicion = _suspicion_of_manifest(row, names, storage[0])
+                    if suspicion is not None:
+                        found.append({name: row[name] for name in ("topic", *_KEY)} | {"suspicion": suspicion})
+                yield pa.RecordBatch.from_pylist(found, schema=_SUSPECT)
 
-    names_of_columns = ("topic", *_KEY, "start_offset", "end_offset", "size_bytes", "log_bytes", "epoch_starts")
-    return rows.select(*names_of_columns).mapInArrow(read, SUSPECTS)
+    rows = compared if with_manifests else compared.where(functions.col("suspicion").isNotNull())
+    return rows.select(*_CHECKED).mapInArrow(telling(check, _SUSPECT), SUSPECTS + ERROR_COLUMNS)
 
 
-def _listed(found: SegmentObject) -> dict[str, Any]:
+_BY_MANIFEST: Final = (None, Suspicion.OTHER_SIZE.value)
+_CHECKED: Final = (*SUSPECT_COLUMNS, "start_offset", "end_offset", "size_bytes", "log_bytes", "epoch_starts")
+
+
+def _listed(storage: RemoteStorage, listed: ListedObject) -> dict[str, Any] | None:
+    found = storage.segment_object(listed.key, listed.size_bytes)
+    if found is None:
+        return None
     partition = found.segment_id.topic_id_partition
     return {
         "topic": partition.topic,
@@ -149,35 +171,26 @@ def _suspicion() -> Column:
     )
 
 
-def _length_suspicion(
-    row: Mapping[str, Any], metadata: RemoteLogSegmentMetadata, manifest: bytes | None
-) -> Suspicion | None:
-    is_explained = explains_length(manifest, metadata.segment_size_bytes, row["log_bytes"])
-    return None if is_explained else Suspicion.OTHER_SIZE
+def _suspicion_of_manifest(row: Mapping[str, Any], names: Mapping[Uuid, str], storage: RemoteStorage) -> str | None:
+    """Read the manifest of a segment whose objects are listed; None if it agrees with the row.
 
-
-def _manifest_suspicion(
-    row: Mapping[str, Any], metadata: RemoteLogSegmentMetadata, manifest: bytes | None
-) -> Suspicion | None:
-    return None if manifest is None else manifest_suspicion(metadata, manifest)
-
-
-def _suspect(
-    row: Mapping[str, Any],
-    names: Mapping[Uuid, str],
-    app: App,
-    suspicion_of: SuspicionOf,
-) -> dict[str, Any] | None:
+    Raises:
+        RemoteStorageUnavailableError: the store does not answer (retriable).
+    """
     metadata = _metadata_of(row, names)
     try:
-        manifest = app.adapters.storage.fetch_manifest(metadata)
+        manifest = storage.fetch_manifest(metadata)
     except RemoteResourceNotFoundError:
-        suspicion: Suspicion | None = Suspicion.MISSING
-    else:
-        suspicion = suspicion_of(row, metadata, manifest)
-    return (
-        None if suspicion is None else {name: row[name] for name in ("topic", *_KEY)} | {"suspicion": suspicion.value}
-    )
+        return Suspicion.MISSING.value
+    except RemoteStorageError as error:
+        if error.retriable:
+            raise
+        return row["suspicion"] or Suspicion.UNREADABLE.value
+    if row["suspicion"] is not None:
+        is_explained = explains_length(manifest, metadata.segment_size_bytes, row["log_bytes"])
+        return None if is_explained else Suspicion.OTHER_SIZE.value
+    found = None if manifest is None else manifest_suspicion(metadata, manifest)
+    return None if found is None else found.value
 
 
 def _metadata_of(row: Mapping[str, Any], names: Mapping[Uuid, str]) -> RemoteLogSegmentMetadata:

@@ -25,10 +25,9 @@ from typing import Any, Final
 
 from pyspark.sql import SparkSession
 
-from include.tiering.app import App, open_app
+from include.tiering.app import App
 from include.tiering.cli.exit_codes import ExitCode
 from include.tiering.runs.batch import BatchEnd
-from include.tiering.settings import load_settings
 from include.tiering.verification.plan import PlanShare, VerificationOutcome
 from include.tiering.verification.verify_segments import VerifyReport
 from spark_jobs.shared import (
@@ -39,6 +38,7 @@ from spark_jobs.shared import (
     failed_outcome,
     run_in_session,
 )
+from spark_jobs.task_settings import TaskSettings
 from spark_jobs.verification_measures import measured_by_tasks
 
 DEFAULT_TASKS: Final = 8
@@ -53,7 +53,7 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--share", type=_share, metavar="NUMBER/OF", help="the part of the plan that is verified")
     add_pool_arguments(parser)
     parser.add_argument("--results-dir", type=Path, help="directory for the results of Great Expectations")
-    parser.add_argument("--config", type=Path, help="settings file (TOML), readable where the tasks run")
+    parser.add_argument("--config", type=Path, help="settings file (TOML)")
     return parser.parse_args(arguments)
 
 
@@ -90,9 +90,10 @@ def verify(session: SparkSession, app: App, options: argparse.Namespace) -> dict
         # Of a part of the plan the bytes are known only about, which is enough for the progress that people see.
         slot.heartbeat.add_planned(planned_bytes // parts)
         slot.heartbeat.add_done(done_bytes // parts)
+        settings = TaskSettings.of_app(app)
         report = app.verification.run_planned(
             run_id,
-            measure_all=measured_by_tasks(session, tasks=options.tasks, config=options.config),
+            measure_all=measured_by_tasks(session, tasks=options.tasks, settings=settings),
             streams=options.tasks,
             results_dir=options.results_dir,
             on_group=on_group,
@@ -128,7 +129,7 @@ def _done_bytes(app: App, run_id: str) -> tuple[int, int]:
 def attempt(session: SparkSession, options: argparse.Namespace) -> dict[str, Any]:
     """Return the outcome, also for a wrong setting, an unavailable store or a lost task; other errors are raised."""
     try:
-        with open_app(load_settings(options.config)) as app:
+        with TaskSettings.of_driver(options.config).open_app() as app:
             return verify(session, app, options)
     except Exception as error:
         if (outcome := failed_outcome(error)) is None:
@@ -138,7 +139,7 @@ def attempt(session: SparkSession, options: argparse.Namespace) -> dict[str, Any
 
 def main(arguments: Sequence[str]) -> int:
     options = parse_arguments(arguments)
-    outcome = run_in_session(f"tiering.verify {options.run_id}", lambda session: attempt(session, options))
+    outcome = run_in_session("verify", lambda session: attempt(session, options), details=options.run_id)
     print(json.dumps({"run_id": options.run_id, **outcome}))
     return int(outcome["exit_code"])
 

@@ -10,21 +10,19 @@ import heapq
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from include.tiering.app import open_app
 from include.tiering.cli.exit_codes import ExitCode, code_of
 from include.tiering.errors import TieringError
 from include.tiering.model.segments import Depth
-from include.tiering.settings import load_settings
 from include.tiering.verification.measures import SegmentMeasure
 from include.tiering.verification.verify_planned import MeasureAll, ToMeasure
 from include.tiering.verification.verify_segments import LockedSegment
 from spark_jobs.shared import ParentWatch, TaskStoppedError
+from spark_jobs.task_settings import TaskSettings
 
 ROWS: Final = "measure string, locked string, error string, exit_code int"
 _ROW: Final = pa.schema(
@@ -32,7 +30,7 @@ _ROW: Final = pa.schema(
 )
 
 
-def measured_by_tasks(session: SparkSession, *, tasks: int, config: Path | None) -> MeasureAll:
+def measured_by_tasks(session: SparkSession, *, tasks: int, settings: TaskSettings) -> MeasureAll:
     """Return a function that measures a group of segments in at most `tasks` tasks with about equal bytes.
 
     The returned function raises TaskStoppedError if a task stops with a TieringError; any other exception of a task
@@ -50,7 +48,7 @@ def measured_by_tasks(session: SparkSession, *, tasks: int, config: Path | None)
             ]
             if mine:
                 with ParentWatch():
-                    yield from _measured(mine, config)
+                    yield from _measured(mine, settings)
 
         found = session.range(0, len(shares), 1, numPartitions=len(shares)).mapInArrow(read, ROWS).collect()
         for row in found:
@@ -64,9 +62,9 @@ def measured_by_tasks(session: SparkSession, *, tasks: int, config: Path | None)
     return measure_all
 
 
-def _measured(mine: Sequence[ToMeasure], config: Path | None) -> Iterator[pa.RecordBatch]:
+def _measured(mine: Sequence[ToMeasure], settings: TaskSettings) -> Iterator[pa.RecordBatch]:
     try:
-        with open_app(load_settings(config)) as app:
+        with settings.open_app() as app:
             for measure in app.verification.measure_all(mine):
                 if isinstance(measure, LockedSegment):
                     yield _row(locked=json.dumps(asdict(measure)))

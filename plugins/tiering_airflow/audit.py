@@ -54,6 +54,8 @@ class AuditOperator(ReaderJobOperator):
     Findings are stored in the database under an audit id of this try, and do not fail this task.
     """
 
+    repeats_tasks = True
+
     def __init__(self, **kwargs: Any) -> None:
         audit_run_id = "{{ task.audit_run_id(run_id, ti.try_number) }}"
         arguments = ["--output", "{{ task.output_dir }}", "--record", audit_run_id]
@@ -67,11 +69,13 @@ class AuditOperator(ReaderJobOperator):
         return PREFIX + planned_run_id(dag_run_id, try_number)
 
     def execute(self, context: "Context") -> None:
-        """Raise SparkJobError or SparkJobRetriableError."""
+        """Raise SparkJobError, SparkJobRetriableError or SettingError."""
         run_id = self.audit_run_id(context["run_id"], context["ti"].try_number)
         inventory = context["params"][INVENTORY]
+        shares = ["--parts", str(configuration.audit_parts()), "--ranges", str(configuration.audit_ranges())]
+        self.application_args = [*(self.application_args or ()), *shares]
         if inventory:
-            self.application_args = [*(self.application_args or ()), "--inventory", inventory]
+            self.application_args += ["--inventory", inventory]
         try:
             super().execute(context)
         except SparkJobError as error:

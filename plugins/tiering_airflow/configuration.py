@@ -15,8 +15,11 @@ These options concern Airflow only; everything about Kafka and remote storage is
 | sizes_schedule | `0 * * * *` | when `tiering_remote_log_sizes` runs besides updates of its asset |
 | api_login_file | `$AIRFLOW_HOME/tiering-api-login.json` | login that reads pool sizes, readable by its owner only |
 | work_dir | `$AIRFLOW_HOME/tiering` | scratch space of Spark jobs and the packed library |
-| audit_dir | `audit` in work_dir | listing and findings of the last audit; Spark's executors need access to it |
-| sizes_dir | `sizes` in work_dir | result of the last size run; Spark's executors need access to it |
+| audit_dir | `audit` in work_dir | findings of the last audit; only the host of the task needs access to it |
+| sizes_dir | `sizes` in work_dir | result of the last size run; only the host of the task needs access to it |
+| audit_ranges | `8` | ranges of segments, and groups of findings, of `tiering_audit`: as many tasks of Spark |
+| audit_parts | `16` | parts of the store's listing of `tiering_audit`: as many tasks of Spark |
+| sizes_ranges | `8` | ranges of segments, and parts of the listing, of `tiering_remote_log_sizes` |
 | timezone | `UTC` | the time zone of all schedules, such as `Europe/Berlin` |
 | task_timeout | `24h` | a task that runs longer fails and ends its Spark job; `copy` and `gate` of a handover have 7x |
 | deadlines | unset | `DAG=DURATION` by commas, in place of the defaults of `alerts.DEADLINES` |
@@ -202,6 +205,18 @@ def sizes_dir() -> Path:
     return Path(_option("sizes_dir") or work_dir() / "sizes")
 
 
+def audit_ranges() -> int:
+    return _number("audit_ranges", 8)
+
+
+def audit_parts() -> int:
+    return _number("audit_parts", 16)
+
+
+def sizes_ranges() -> int:
+    return _number("sizes_ranges", 8)
+
+
 def spark_class_archive() -> Path | None:
     """Return the class archive; None if none is configured, or its file is missing: then jobs only start slower."""
     archive = _option("spark_class_archive")
@@ -226,6 +241,14 @@ def _duration(name: str, text: str) -> timedelta:
     if found <= timedelta():
         raise SettingError(f"{name} is {text!r}: give a duration above 0 with its unit, such as 90m, 6h or 2d")
     return found
+
+
+def _number(name: str, default: int) -> int:
+    """Return an option that is a number of 1 or more. Raises SettingError."""
+    text = _option(name, str(default)) or str(default)
+    if not (text.isascii() and text.isdigit() and int(text) >= 1):
+        raise SettingError(f"[tiering] {name} is {text!r}: give a number of 1 or more")
+    return int(text)
 
 
 def _where_there_are_brokers(name: str, default: str) -> str | None:

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
 REMOTE_STORAGE_CONNECTION: Final = "tiering_remote_storage"
 METADATA_CONNECTION: Final = "tiering_metadata"
-_NOT_FOR_JOBS: Final = ("TIERING_AIRFLOW__", "TIERING_METADATA_TOPIC__")
 
 
 class TieringHook(BaseHook):
@@ -47,14 +46,16 @@ class TieringHook(BaseHook):
         return open_app(self.settings())
 
     def job_environment(self) -> dict[str, str]:
-        """Return `TIERING_...` variables that give a job on another host the same settings. They contain secrets.
+        """Return `TIERING_...` variables that give the driver of a job the same settings. They contain secrets.
 
-        The settings of Airflow's API and of the publisher of metadata records are left out, as no job needs them.
+        The driver passes them on to its tasks, see `spark_jobs/task_settings.py`. The
+        settings of Airflow's API and of the publisher of metadata records are left out, as no job needs them.
         """
         from include.tiering.settings import to_environment
+        from spark_jobs.task_settings import NOT_FOR_JOBS
 
         variables = to_environment(self.settings())
-        return {name: value for name, value in variables.items() if not name.startswith(_NOT_FOR_JOBS)}
+        return {name: value for name, value in variables.items() if not name.startswith(NOT_FOR_JOBS)}
 
 
 def connection_settings() -> dict[str, Any]:

@@ -19,6 +19,7 @@ from plugins.tiering_airflow import alerts
 from plugins.tiering_airflow.errors import NotReadyError
 from plugins.tiering_airflow.hook import TieringHook
 from plugins.tiering_airflow.pools import COPIER_POOL
+from plugins.tiering_airflow.spark_cluster import cluster_remarks
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -111,7 +112,8 @@ def what_is_missing(slot_pool: str, form: Mapping[str, Any]) -> tuple[dict[str, 
 
     `{"ready": bool, "messages": [one line per missing item], "summary": str, "waiting": [one line for each of the first
     20 partitions that wait, and a line with the number of the rest], "remarks": [one line per missing item that this
-    work does not need]}`. If nothing else prevents the run, but every partition waits, `messages` equals `waiting`.
+    work does not need, or about the Spark cluster]}`. If nothing else prevents the run, but every partition waits,
+    `messages` equals `waiting`.
     """
     from include.tiering.operations.readiness import summary_of, waiting_lines
 
@@ -119,6 +121,7 @@ def what_is_missing(slot_pool: str, form: Mapping[str, Any]) -> tuple[dict[str, 
         with TieringHook().open() as app:
             unsure = app.operations.names.check_topics(form.get("topics"))
             readiness = app.operations.ready(pool=slot_pool, scope=scope_of(form))
+            unsure = (*unsure, *cluster_remarks(app))
     except TieringError as error:
         return _event([str(error)], "", [], []), error.retriable
     waiting = waiting_lines(readiness)

@@ -32,6 +32,8 @@ class RemoteLogSizesOperator(ReaderJobOperator):
     Pushes numbers for the next tasks, such as findings, duration of the recount and duplicate bytes by topic.
     """
 
+    repeats_tasks = True
+
     def __init__(self, **kwargs: Any) -> None:
         arguments = ["--output", "{{ task.output_dir }}"]
         super().__init__(job="sizes.py", arguments=arguments, batch_id="sizes-{{ run_id }}", **kwargs)
@@ -41,12 +43,13 @@ class RemoteLogSizesOperator(ReaderJobOperator):
         return configuration.sizes_dir()
 
     def execute(self, context: "Context") -> None:
-        """Raise SparkJobError or SparkJobRetriableError; findings do not fail this task."""
+        """Raise SparkJobError, SparkJobRetriableError or SettingError; findings do not fail this task."""
         summary = self.output_dir / "summary.json"
         summary.unlink(missing_ok=True)
         from_storage = context["params"][FROM_STORAGE]
+        self.application_args = [*(self.application_args or ()), "--ranges", str(configuration.sizes_ranges())]
         if from_storage:
-            self.application_args = [*(self.application_args or ()), "--from-storage", from_storage]
+            self.application_args += ["--from-storage", from_storage]
         try:
             super().execute(context)
         except SparkJobError as error:

@@ -1,9 +1,10 @@
 """A Spark job of this platform as an Airflow task.
 
-Every job has in common: Spark runs its work once (no speculation, one task failure fails the job), and only Airflow
-retries; the library is sent as a zip file; environment variables are whitelisted, so no secret of Airflow reaches the
-job; temporary files are in a directory of the job's own. Exit codes: 0 done, 1 findings, 2 a wrong setting, 3 retry, 4
-the pool became too small. A killed job is retried, too.
+Every job has in common: Spark does not speculate; the library is sent as a zip file; environment variables are
+whitelisted, so no secret of Airflow reaches the job; temporary files are in a directory of the job's own. Spark runs
+work once (one task failure fails the job) and only Airflow retries, except that a job which only reads may repeat the
+tasks of a lost executor. Exit codes: 0 done, 1 findings, 2 a wrong setting, 3 retry, 4 the pool became too small. A
+killed job is retried, too.
 """
 
 import os
@@ -21,30 +22,43 @@ from airflow.providers.standard.triggers.temporal import TimeDeltaTrigger
 from airflow.sdk import Connection
 from airflow.sdk.exceptions import AirflowException
 
-from include.tiering.configs.pools import BATCH_SLOTS
+from include.tiering.configs.config_store import ALL_BROKERS
+from include.tiering.configs.pools import BATCH_SLOTS, POOLS
+from include.tiering.configs.spark_conf import spark_conf_of
 from include.tiering.errors import SettingError
 from plugins.tiering_airflow import configuration
 from plugins.tiering_airflow.errors import SparkJobError, SparkJobRetriableError, SparkJobSurplusError
 from plugins.tiering_airflow.hook import TieringHook
 from plugins.tiering_airflow.pools import READER_POOL, mirrored_pools
+from plugins.tiering_airflow.spark_cluster import (
+    EXECUTOR_MEMORY,
+    SPARK_CONNECTION,
+    Master,
+    cluster_conf,
+    pool_slots,
+    seen_cluster,
+)
 from plugins.tiering_airflow.spark_files import packed_library, scratch_directory
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-SPARK_CONNECTION: Final = "tiering_spark"
 ROOT: Final = Path(__file__).resolve().parents[2]
 DRIVER_MEMORY: Final = "512m"
 FIXED_CONF: Final[Mapping[str, str]] = {
     "spark.speculation": "false",
     "spark.task.maxFailures": "1",
     "spark.stage.maxConsecutiveAttempts": "1",
-    "spark.ui.enabled": "false",
-    "spark.log.level": "WARN",
 }
+_DEFAULTS: Final[Mapping[str, str]] = {"spark.ui.enabled": "false", "spark.log.level": "WARN"}
+_DRIVER_MEMORY_KEY: Final = "spark.driver.memory"
+_REPEATED: Final[Mapping[str, str]] = {"spark.task.maxFailures": "4", "spark.stage.maxConsecutiveAttempts": "4"}
+"""Of jobs that only read, in place of `FIXED_CONF`: what a lost executor did is done again, not the whole job."""
 _LOCAL_CONF: Final[Mapping[str, str]] = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
+    # Spark writes a function of more than 1 MiB to a file, with the settings in it.
+    "spark.io.encryption.enabled": "true",
     "spark.python.daemon.module": "spark_jobs.daemon",
 }
 
@@ -70,7 +84,7 @@ _PASSED_ON: Final = frozenset(
         "PATH",
         "PYSPARK_PYTHON",
     }
-    | {"SPARK_LOCAL_IP", "SSL_CERT_FILE", "TZ", "USER", "https_proxy", "http_proxy", "no_proxy"}
+    | {"SPARK_CONF_DIR", "SPARK_LOCAL_IP", "SSL_CERT_FILE", "TZ", "USER", "https_proxy", "http_proxy", "no_proxy"}
 )
 _PASSED_ON_PREFIXES: Final = ("AWS_", "LC_")
 """Not `TIERING_`: `TieringHook.job_environment` gives a job the settings that it needs, without other logins."""
@@ -94,7 +108,14 @@ def job_environment(
 
 
 def job_conf(
-    master: str, scratch: Path, class_archive: Path | None, spark_resource: str | None = None
+    master: str,
+    scratch: Path,
+    class_archive: Path | None,
+    spark_resource: str | None = None,
+    *,
+    repeats_tasks: bool = False,
+    configured: Mapping[str, str] | None = None,
+    share: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
     """Return Spark's configuration of a job; `class_archive` makes its JVM start faster.
 
@@ -103,13 +124,22 @@ def job_conf(
 
     With a `spark_resource` the task of a job requires one unit of it, so it runs on an executor that has one. A local
     master has no executors, and a task that requires a resource would wait for ever: there the option is left out.
+
+    With `repeats_tasks` Spark may run a task again that failed. A local master never does.
+
+    `configured` is what the dynamic configs say (`spark_conf_of`), and `share` what keeps the job to the share of its
+    pool (`cluster_conf`), which wins.
     """
     java_options = [*_JAVA_OPTIONS, f"-Djava.io.tmpdir={scratch}"]
     if class_archive is not None:
         java_options.append(f"-XX:SharedArchiveFile={class_archive}")
-    conf = {**FIXED_CONF, "spark.local.dir": str(scratch), "spark.driver.extraJavaOptions": " ".join(java_options)}
+    own = {"spark.local.dir": str(scratch), "spark.driver.extraJavaOptions": " ".join(java_options)}
+    conf = {**_DEFAULTS, **(configured or {}), **FIXED_CONF, **own}
     if master.startswith("local"):
         return {**conf, **_LOCAL_CONF}
+    conf = {"spark.executor.memory": EXECUTOR_MEMORY, **conf, **(share or {})}
+    if repeats_tasks:
+        conf |= _REPEATED
     if spark_resource is not None:
         conf |= {f"spark.{part}.resource.{spark_resource}.amount": "1" for part in ("executor", "task")}
     return conf
@@ -196,6 +226,9 @@ class SparkJobOperator(SparkSubmitOperator):
     With a `spark_resource` its task runs on an executor that has a unit of it; a local master ignores the resource.
     """
 
+    repeats_tasks = False
+    """Whether a task of the job may run more than once: only of a job that changes nothing but its own files."""
+
     def __init__(self, *, job: str, arguments: Sequence[str], spark_resource: str | None = None, **kwargs: Any) -> None:
         super().__init__(
             application=str(ROOT / "spark_jobs" / job),
@@ -218,24 +251,43 @@ class SparkJobOperator(SparkSubmitOperator):
 
     def _hook_for(self, scratch: Path) -> SparkJobHook:
         require_whole_pyspark()
-        # The master is read here because the provider silently uses `yarn` if the connection does not exist.
-        master = str(Connection.get(SPARK_CONNECTION).host)
+        # Checked here because the provider silently uses `yarn` if the connection does not exist.
+        master = Master.of(Connection.get(SPARK_CONNECTION))
         settings = TieringHook().job_environment()
-        require_shared_database(master, settings["TIERING_METADATA__URL"])
-        if self.spark_resource is not None and master.startswith("local"):
+        require_shared_database(master.url, settings["TIERING_METADATA__URL"])
+        if self.spark_resource is not None and master.is_local:
             self.log.warning(
-                "Spark resource %s is ignored: the master %s runs the job on this host", self.spark_resource, master
+                "Spark resource %s is ignored: the master %s runs the job on this host", self.spark_resource, master.url
             )
+        configured, share = self._configured(master)
         library = packed_library(ROOT, ("include", "spark_jobs"), configuration.work_dir())
         return SparkJobHook(
             environment=job_environment(os.environ, settings, scratch, library),
-            conf=job_conf(master, scratch, configuration.spark_class_archive(), self.spark_resource),
+            driver_memory=configured.pop(_DRIVER_MEMORY_KEY, DRIVER_MEMORY),
+            conf=job_conf(
+                master.url,
+                scratch,
+                configuration.spark_class_archive(),
+                self.spark_resource,
+                repeats_tasks=self.repeats_tasks,
+                configured=configured,
+                share=share,
+            ),
             conn_id=SPARK_CONNECTION,
             py_files=str(library),
-            driver_memory=DRIVER_MEMORY,
             name=f"tiering.{self.task_id}",
             application_args=self.application_args,
         )
+
+    def _configured(self, master: Master) -> tuple[dict[str, str], dict[str, str]]:
+        """Return what dynamic configs say about this DAG's jobs, and what keeps a job to its share of a cluster."""
+        with TieringHook().open() as app:
+            configured = spark_conf_of(self.dag_id, app.adapters.stores.configs.of_entity(ALL_BROKERS))
+            slots, platform = pool_slots(app), app.adapters.cluster_id
+        if master.is_local or self.pool not in {spec.name for spec in POOLS}:
+            return configured, {}
+        cores = configured.get("spark.cores.max")
+        return configured, cluster_conf(master, platform, self.pool, slots, seen_cluster(master, platform), cores)
 
 
 class ReaderJobOperator(SparkJobOperator):

@@ -157,6 +157,7 @@ class VerifyBatchOperator(ReaderJobOperator):
     `ConcludeMissingOperator`.
     """
 
+    repeats_tasks = True  # They return measures, which the driver records.
     template_fields: Sequence[str] = (*ReaderJobOperator.template_fields, "planned_run_id")
 
     def __init__(self, *, batch: int, batches: int, planned_run_id: str = PLANNED_RUN, **kwargs: Any) -> None:

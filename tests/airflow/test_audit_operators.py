@@ -290,3 +290,18 @@ def test_a_store_that_is_away_is_worth_another_try(asked: Run, monkeypatch: pyte
     monkeypatch.setattr(StoredOrphans, "attempt", away)
     with pytest.raises(RemovalIncompleteError):
         asked.of_plan(RemoveOrphansOperator)
+
+
+def test_an_audit_job_has_the_parts_and_ranges_of_the_airflow_options(
+    asked: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert AuditOperator.repeats_tasks
+    asked.audit()
+    monkeypatch.setenv("AIRFLOW__TIERING__AUDIT_PARTS", "200")
+    monkeypatch.setenv("AIRFLOW__TIERING__AUDIT_RANGES", "100")
+    asked.audit()
+    shares: dict[str, list[str]] = {option: [] for option in ("--parts", "--ranges")}
+    for option, value in zip(asked.arguments, asked.arguments[1:], strict=False):
+        if option in shares:
+            shares[option].append(value)
+    assert shares == {"--parts": ["16", "200"], "--ranges": ["8", "100"]}

@@ -14,7 +14,8 @@ from include.tiering.runs.deletion_run import DeletionOutcome, DeletionRun
 from plugins.tiering_airflow.errors import PlanWithdrawnError
 from plugins.tiering_airflow.expiration import ExpirationOutcomeOperator, ReleaseOperator
 from plugins.tiering_airflow.web import expiration
-from plugins.tiering_airflow.web.expiration import DAG_ID, DeletionPlanPlugin, refused
+from plugins.tiering_airflow.web.expiration import DAG_ID, DeletionPlanPlugin
+from plugins.tiering_airflow.web.requests import refused
 from tests.doubles.airflow_answers import answers
 from tests.doubles.airflow_home import Deployment, deployed_for, deployment
 from tests.doubles.self_contained import parsed

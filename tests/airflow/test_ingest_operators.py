@@ -1,6 +1,7 @@
 """Operators that ingest metadata and count sizes."""
 
 import json
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -8,11 +9,10 @@ from typing import Any
 import pytest
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.sdk.exceptions import AirflowSkipException
-from prometheus_client import REGISTRY
 
 from include.tiering.app.adapters import Adapters
 from include.tiering.copying.run_scope import RunScope
-from include.tiering.errors import MetadataTopicUnavailableError
+from include.tiering.errors import MetadataTopicUnavailableError, SettingError
 from include.tiering.runs.cluster_log_dirs import ClusterLogDirs
 from plugins.tiering_airflow.errors import (
     IngestFindingsError,
@@ -40,6 +40,7 @@ from plugins.tiering_airflow.sizes import (
 )
 from tests.doubles.airflow_home import Deployment, TaskInstance
 from tests.doubles.present import present
+from tests.doubles.recorded_metrics import stored_value
 from tests.doubles.tiny_deployment import ObservedCluster
 
 # The tasks of `tiering_ingest` over the real library; the metadata topic is in memory.
@@ -195,6 +196,20 @@ def test_a_recount_without_findings_leaves_numbers(monkeypatch, tmp_path) -> Non
 
 
 @pytest.mark.usefixtures("observed")
+def test_a_size_job_has_the_ranges_of_the_airflow_option(monkeypatch, tmp_path) -> None:
+    assert RemoteLogSizesOperator.repeats_tasks
+    job = _Job(NOTHING_FOUND)
+    for ranges in ("8", "64"):
+        _run(job, monkeypatch, tmp_path)
+        assert job.arguments[job.arguments.index("--ranges") + 1] == ranges
+        monkeypatch.setenv("AIRFLOW__TIERING__SIZES_RANGES", "64")
+    for wrong in ("0", "-1", "many", "1.5"):
+        monkeypatch.setenv("AIRFLOW__TIERING__SIZES_RANGES", wrong)
+        with pytest.raises(SettingError, match=r"sizes_ranges is '.*': give a number of 1 or more"):
+            _run(job, monkeypatch, tmp_path)
+
+
+@pytest.mark.usefixtures("observed")
 def test_findings_are_logged_and_counted_and_fail_the_last_task(monkeypatch, tmp_path, capfd) -> None:
     summary = {**NOTHING_FOUND, "differences": [DIFFERENCE], "stored": {"differences": [STORED], "unsettled": 0}}
     job = _Job(summary, SparkJobError("exit code 1"))
@@ -242,14 +257,16 @@ def test_the_summary_says_what_waits_and_publishes_it(deployed: Deployment, capf
     said = capfd.readouterr().out
     assert "remote log size" in said
     assert "local and remote" in said
-    assert REGISTRY.get_sample_value("RemoteLogSizeComputationTime") == 250
-    assert REGISTRY.get_sample_value("tiering_remote_log_size_differences") == 1
-    assert REGISTRY.get_sample_value("tiering_duplicate_bytes", {"topic": "bigrecs", "held": "remote"}) == 7
-    assert REGISTRY.get_sample_value("tiering_duplicate_bytes", {"topic": "audit_log", "held": "remote"}) == 0
-    copied = {"topic": "audit_log"}
-    assert REGISTRY.get_sample_value("RemoteCopyLagSegments", copied) == 0
-    assert present(REGISTRY.get_sample_value("RemoteLogSizeBytes", copied)) > 0
-    assert present(REGISTRY.get_sample_value("RemoteLogMetadataCount", copied)) > 0
+    with deployed.open() as app:
+        value = partial(stored_value, app.adapters.metrics_writer.series)
+        assert value("RemoteLogSizeComputationTime") == 250
+        assert value("tiering_remote_log_size_differences") == 1
+        assert value("tiering_duplicate_bytes", {"topic": "bigrecs", "held": "remote"}) == 7
+        assert value("tiering_duplicate_bytes", {"topic": "audit_log", "held": "remote"}) == 0
+        copied = {"topic": "audit_log"}
+        assert value("RemoteCopyLagSegments", copied) == 0
+        assert present(value("RemoteLogSizeBytes", copied)) > 0
+        assert present(value("RemoteLogMetadataCount", copied)) > 0
 
 
 def test_the_summary_of_a_recount_that_failed_still_says_what_waits(deployed: Deployment, capfd) -> None:

@@ -9,7 +9,6 @@ import pytest
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.sdk.exceptions import AirflowSkipException, TaskDeferred
 from airflow.sdk.timezone import utcnow
-from prometheus_client import REGISTRY
 
 from include.tiering.app import App
 from include.tiering.configs.pools import READER_POOL
@@ -44,6 +43,7 @@ from plugins.tiering_airflow.verification import (
 )
 from tests.doubles.airflow_home import Deployment, TaskInstance, deployed_for, deployment
 from tests.doubles.present import present
+from tests.doubles.recorded_metrics import stored_value
 from tests.unit.verification.data_docs.test_pages import FINDING
 
 RUN_ID = "manual__2026-01-01"
@@ -140,7 +140,9 @@ def test_the_plan_says_what_it_costs_and_how_old_verdicts_are(deployed: Deployme
     assert counts["seconds"] is None
     assert run.planned_run == f"verify-{RUN_ID}"
     assert Path(run.instance.pushed[RESULTS_KEY]).is_dir()
-    assert REGISTRY.get_sample_value("tiering_verdict_segments", {"verdict": "none"}) == counts["segments"]
+    with deployed.open() as app:
+        none = stored_value(app.adapters.metrics_writer.series, "tiering_verdict_segments", {"verdict": "none"})
+    assert none == counts["segments"]
 
 
 def test_a_dry_run_plans_nothing_and_the_form_narrows_what_is_chosen(deployed: Deployment, capfd) -> None:

@@ -84,6 +84,15 @@ def test_a_job_asks_for_one_of_its_spark_resource(tmp_path: Path) -> None:
     assert not any(".resource." in name for name in job_conf("spark://spark-master", tmp_path, None))
 
 
+def test_only_a_job_that_reads_repeats_its_tasks(tmp_path: Path) -> None:
+    names = ("spark.task.maxFailures", "spark.stage.maxConsecutiveAttempts")
+    for repeats_tasks, attempts in ((False, "1"), (True, "4")):
+        conf = job_conf("spark://spark-master", tmp_path, None, repeats_tasks=repeats_tasks)
+        assert [conf[name] for name in names] == [attempts, attempts]
+    assert conf["spark.speculation"] == "false"
+    assert not SparkJobOperator.repeats_tasks
+
+
 def test_a_local_master_is_asked_for_no_resource(tmp_path: Path) -> None:
     assert not any(".resource." in name for name in job_conf("local[1]", tmp_path, None, "local_disk"))
 

@@ -10,50 +10,106 @@ from typing import Any, Final
 import pytest
 import yaml
 
+from local.cluster.secret_files import AUTHORITY, OWNERS, contents
 from local.empty_wheel import empty_wheel, pyspark_version
 from tests.doubles.source_tree import ROOT
 
 _LIST_NAMES: Final = ("requirements.txt", "requirements-production.txt")
-_ALSO_OF_PRODUCTION: Final = {"greenlet", "pyyaml", "zstandard"}
+_ALSO_OF_PRODUCTION: Final = {"greenlet", "kombu", "pyyaml", "zstandard"}
 
-# The compose file: no secret of its own, nothing published beyond this host, every part checked and pinned.
+# The compose file: no secret of its own, nothing published beyond this host, every part checked, pinned and limited.
 
 _TEXT: Final = (ROOT / "docker-compose.yaml").read_text()
-_SERVICES: Final[dict[str, Any]] = yaml.safe_load(_TEXT)["services"]
+_COMPOSE: Final[dict[str, Any]] = yaml.safe_load(_TEXT)
+_SERVICES: Final[dict[str, Any]] = _COMPOSE["services"]
 _ENDS_BY_ITSELF: Final = {"airflow-init"}
-_NOT_SECRET: Final = {"TIERING_TOPICS"}
+_SECRET: Final = re.compile(r"PASSWORD|SECRET|KEY|TOKEN|BROKER_URL|RESULT_BACKEND|SQL_ALCHEMY_CONN")
 
 
-def _variables() -> list[tuple[str, str]]:
-    """(name, what follows it) for every `${NAME...}`."""
-    return re.findall(r"\$\{([A-Z0-9_]+)([^}]*)\}", _TEXT)
+def test_every_variable_is_harmless_and_has_a_default() -> None:
+    assert re.findall(r"\$\{(\w+)(:-)?", _TEXT) == [("AIRFLOW_BASE_URL", ":-")]
 
 
-def test_every_variable_but_the_harmless_ones_must_be_given() -> None:
-    for name, rest in _variables():
-        assert name in _NOT_SECRET or rest.startswith(":?"), f"{name} has a default or may be absent"
-
-
-def test_no_secret_stands_in_the_file() -> None:
+def test_a_secret_is_a_file() -> None:
     for service, definition in _SERVICES.items():
         for name, value in definition.get("environment", {}).items():
-            if re.search(r"PASSWORD(?!S_FILE)|SECRET|KEY|TOKEN", name):
-                assert str(value).startswith("${"), f"{service}: {name}"
+            if _SECRET.search(name):
+                assert name.endswith(("_FILE", "_CMD")), f"{service}: {name} is no file"
+                path = str(value).removeprefix("cat ")
+                assert path in _secrets_of(service), f"{service}: {path} is not mounted"
 
 
-def test_the_example_names_exactly_the_variables() -> None:
-    example = re.findall(r"^([A-Z0-9_]+)=", (ROOT / "docker/example.env").read_text(), re.MULTILINE)
-    assert sorted(example) == sorted({name for name, _ in _variables()})
+def test_the_files_of_secrets_are_those_that_are_written() -> None:
+    named = {Path(entry["file"]).name for entry in _COMPOSE["secrets"].values()}
+    assert named == contents().keys()
+    assert set(OWNERS) < named
+
+
+def test_secrets_get_into_no_image_and_no_commit() -> None:
+    assert {Path(entry["file"]).parent.name for entry in _COMPOSE["secrets"].values()} == {"secrets"}
+    assert "secrets" in (ROOT / ".dockerignore").read_text().splitlines()
+    assert "/secrets/" in (ROOT / ".gitignore").read_text().splitlines()
+
+
+def test_a_secret_has_one_owner_among_its_readers() -> None:
+    """A file belongs to one user id: who reads it must run under that id."""
+    users = {"postgres": "postgres", "redis": "redis", "versitygw": "versitygw"}
+    secret = {name: entry for name, entry in _COMPOSE["secrets"].items() if Path(entry["file"]).name != AUTHORITY}
+    for name, entry in secret.items():
+        readers = {users.get(service, "platform") for service in _SERVICES if name in _secret_names(service)}
+        assert len(readers) == 1, f"{entry['file']}: {readers}"
+
+
+def _secret_names(service: str) -> set[str]:
+    return {entry if isinstance(entry, str) else entry["source"] for entry in _SERVICES[service].get("secrets", [])}
+
+
+def _secrets_of(service: str) -> set[str]:
+    """Paths at which a service finds its secrets."""
+    return {
+        f"/run/secrets/{entry}" if isinstance(entry, str) else entry["target"]
+        for entry in _SERVICES[service].get("secrets", [])
+    }
+
+
+def test_what_settings_name_is_mounted() -> None:
+    for service in (name for name, text in _SERVICES.items() if "TIERING_CONFIG" in text.get("environment", {})):
+        environment = _SERVICES[service]["environment"]
+        assert environment["TIERING_CONFIG"] in _secrets_of(service)
+        if service.startswith("airflow"):
+            assert "/srv/kafka/broker-1" in {volume.split(":")[1] for volume in _SERVICES[service]["volumes"]}
+            assert environment["AIRFLOW__TIERING__API_LOGIN_FILE"] in _secrets_of(service)
+            assert tomllib.loads(contents()["tiering.toml"])["airflow"]["login_file"] in _secrets_of(service)
+
+
+def test_spark_workers_see_nothing_of_airflow() -> None:
+    """Code of jobs runs there: it has no settings but those that travel with its tasks, and nothing of Airflow's."""
+    for name in ("spark-worker-1", "spark-worker-2"):
+        service = _SERVICES[name]
+        assert not [variable for variable in service["environment"] if variable.startswith(("AIRFLOW", "TIERING"))]
+        assert not [volume for volume in service["volumes"] if volume.startswith("airflow")]
+        assert _secret_names(name) == {"authority", "spark_defaults"}
 
 
 @pytest.mark.parametrize("name", sorted(_SERVICES))
-def test_a_service_is_checked_pinned_and_private(name: str) -> None:
+def test_a_service_is_checked_pinned_limited_and_private(name: str) -> None:
     service = _SERVICES[name]
     assert "healthcheck" in service or name in _ENDS_BY_ITSELF
     assert "build" in service or re.search(r":\d", service["image"]), "an image without a version"
     assert service["cap_drop"] == ["ALL"]
+    assert re.fullmatch(r"\d+[mg]", service["mem_limit"])
     for port in service.get("ports", []):
         assert port.startswith("127.0.0.1:"), port
+
+
+def test_volumes_of_the_platform_are_directories_of_its_image() -> None:
+    """A named volume takes its owner from the image; without the directory it would be root's."""
+    dockerfile = (ROOT / "docker" / "platform.Dockerfile").read_text()
+    made = set(re.findall(r"(?<= )/srv/\S+", dockerfile))
+    for name, service in _SERVICES.items():
+        for volume in service.get("volumes", []) if service.get("image") == "tiering-platform" else []:
+            _, target, *mode = volume.split(":")
+            assert target in made or mode == ["ro"], f"{name}: {target}"
 
 
 # The hosted workflows call targets of the Makefile, may read and nothing else, and come to an end.

@@ -168,15 +168,16 @@ _ALLOWED: Final[dict[str, frozenset[str]]] = {
     "include/tiering/configs/airflow_api.py": frozenset({"httpx"}),
     "include/tiering/database": frozenset({"sqlalchemy", "alembic"}),
     "include/tiering/settings": frozenset({"annotated_types", "pydantic"}),
-    "include/tiering/telemetry": frozenset({"prometheus_client"}),
+    "include/tiering/telemetry": frozenset(),
     "include/tiering/verification/great_expectations_evaluator.py": frozenset({"great_expectations", "pandas"}),
     "include/tiering/cli": frozenset({"typer", "rich"}),
     "include/tiering/app": frozenset({"sqlalchemy"}),
     "include/tiering/operations": frozenset({"sqlalchemy"}),
+    "include/tiering/operations/exporters.py": frozenset({"opentelemetry", "prometheus_client"}),
     "include/tiering/recovery": frozenset({"sqlalchemy"}),
     "plugins": frozenset({"airflow", "fastapi", "httpx", "psutil", "pydantic", "starlette"}),
     "dags": frozenset({"airflow"}),
-    "spark_jobs": frozenset({"pyspark", "pandas", "pyarrow"}),
+    "spark_jobs": frozenset({"numpy", "pyspark", "pandas", "pyarrow"}),
 }
 
 

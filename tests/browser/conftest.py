@@ -1,6 +1,7 @@
 """Headless Chromium for the tests of this folder, which are skipped where it is missing."""
 
 import os
+import re
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -11,6 +12,8 @@ from typing import Final
 import pytest
 from selenium import webdriver
 from selenium.webdriver.chrome.service import Service
+
+from tests.browser import steps
 
 _CHROMIUM: Final = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 _DRIVER: Final = shutil.which("chromedriver")
@@ -47,3 +50,17 @@ def open_browser() -> Iterator[OpenBrowser]:
             return driver
 
         yield opens
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("up")
+
+
+@pytest.fixture(scope="module")
+def said(home: Path) -> Iterator[dict[str, str]]:
+    """What `make up` prints: address, user, where the password is, settings."""
+    try:
+        yield dict(re.findall(r"^(\w+) +(\S.*?) *$", steps.local("up", home), re.MULTILINE))
+    finally:
+        steps.local("down", home)

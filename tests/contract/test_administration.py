@@ -1,17 +1,17 @@
 """Administration: identity of the store, owners and deletions of topics, configs, over each database."""
 
 import pytest
-from sqlalchemy import Engine, select
+from sqlalchemy import Engine, func, select, update
 
 from include.tiering.configs.config_store import ConfigChange, ConfigEntity, ConfigSnapshot, ConfigValues, EntityType
 from include.tiering.configs.sql_configs import SqlConfigStore
-from include.tiering.database.schema import events
+from include.tiering.database.schema import events, segments
 from include.tiering.database.store_identity import StoreIdentities, known_clusters
-from include.tiering.errors import ConfigRefusedError, StateConflictError
+from include.tiering.errors import ConfigRefusedError, RemoteMetadataError, StateConflictError
 from include.tiering.model.ownership import StoreMarker, TopicOwner
-from include.tiering.segments.contract import KeyRange
+from include.tiering.segments.sizes_contract import KeyRange
 from include.tiering.segments.sql import SqlRemoteLogMetadata
-from include.tiering.segments.sql_rows import export_segments, split_segments
+from include.tiering.segments.sql_rows import export_segments, pages_of, split_segments
 from include.tiering.segments.sql_topics import SqlTopicDeletions, SqlTopicRegistry
 from include.tiering.segments.topics import TopicDeletion, TopicDeletions, gone_topics
 from tests.doubles.databases import AdjustableNow
@@ -238,6 +238,16 @@ class TestExport:
     def test_no_segments(self, engine):
         assert split_segments(engine, CLUSTER_ID, 4) == []
         assert list(export_segments(engine, CLUSTER_ID, KeyRange(1, 100))) == []
+
+    def test_an_error_of_the_driver_between_two_rows_is_one_of_the_database(self, engine, exported):
+        """The database cannot compute the absolute number of the last row: SQLite finds that out after the others."""
+        (key_range,) = split_segments(engine, CLUSTER_ID, 1)
+        with engine.begin() as connection:
+            last = segments.c.segment_id == exported[-1]
+            connection.execute(update(segments).where(last).values(start_offset=-(2**63)))
+        pages = pages_of(engine, select(func.abs(segments.c.start_offset)), CLUSTER_ID, key_range)
+        with pytest.raises(RemoteMetadataError, match=r"^database .*(overflow|out of range)"):
+            list(pages)
 
     def test_at_least_one_range(self, engine):
         with pytest.raises(ValueError, match="at least one"):

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from sqlalchemy import Connection, Engine, select, update
@@ -76,6 +77,12 @@ def ingestion(engine: Engine, now: AdjustableNow) -> SqlMetadataIngestion:
 @pytest.fixture
 def registry(engine: Engine) -> SqlTopicRegistry:
     return SqlTopicRegistry(engine, CLUSTER_ID)
+
+
+def state_of(metadata: RemoteLogMetadata, told: RemoteLogSegmentMetadata) -> RemoteLogSegmentState:
+    row = metadata.segment(told.remote_log_segment_id)
+    assert row is not None
+    return row.metadata.state
 
 
 def feed(ingestion: SqlMetadataIngestion, *told: MetadataEvent, at_most: int = 100) -> list[str]:
@@ -352,6 +359,51 @@ class TestOurOwn:
         metadata.add_segment(B, fence=fence_of(engine, PARTITION))
         (finding,) = feed(ingestion, B, update_of(B, FINISHED))
         assert "COPY_SEGMENT_STARTED here and COPY_SEGMENT_FINISHED on brokers" in finding
+
+    def test_many_deletions_follow_in_pages_and_the_next_reading_goes_on_after_a_crash(
+        self,
+        engine: Engine,
+        ingestion: SqlMetadataIngestion,
+        metadata: RemoteLogMetadata,
+        ours: object,
+        registry: SqlTopicRegistry,
+        monkeypatch: pytest.MonkeyPatch,
+    ):
+        finish(metadata, B, fence_of(engine, PARTITION))
+        for one in (A, B):
+            feed(
+                ingestion,
+                one,
+                update_of(one, FINISHED),
+                update_of(one, DELETE_STARTED),
+                update_of(one, DELETE_FINISHED),
+            )
+        for owner, before in (
+            (TopicOwner.HANDING_OVER, TopicOwner.PLATFORM),
+            (TopicOwner.BROKER, TopicOwner.HANDING_OVER),
+        ):
+            registry.set_owner(PARTITION.topic_id, "orders", owner, expected=before, author="test")
+        monkeypatch.setattr(sql_metadata_topic, "FOLLOWED_AT_ONCE", 1)
+        told = sql_metadata_topic.record_ingestion
+        pages = 0
+
+        def crash_in_the_second(*arguments: Any) -> None:
+            nonlocal pages
+            pages += 1
+            if pages > 1:
+                raise ZeroDivisionError
+            told(*arguments)
+
+        monkeypatch.setattr(sql_metadata_topic, "record_ingestion", crash_in_the_second)
+        with pytest.raises(ZeroDivisionError):
+            ingestion.take_over(author="test")
+        monkeypatch.setattr(sql_metadata_topic, "record_ingestion", told)
+        assert [state_of(metadata, one) for one in (A, B)] == [DELETE_FINISHED, FINISHED]
+        assert [size.size_bytes for size in metadata.partition_sizes(PARTITION)] != []
+        assert ingestion.take_over(author="test") == ["orders-0: brokers delete 1 of our segments"]
+        assert [state_of(metadata, one) for one in (A, B)] == [DELETE_FINISHED, DELETE_FINISHED]
+        assert metadata.partition_sizes(PARTITION) == []
+        assert ingestion.take_over(author="test") == []
 
     def test_a_deletion_by_a_broker_is_ours_once_the_topic_is_the_brokers(
         self,

@@ -11,6 +11,7 @@ from include.tiering.database.schema import approvals, planned_deletions, planne
 from include.tiering.model.segments import RemoteLogSegmentMetadata, TopicIdPartition, Verdict
 from include.tiering.model.sizes import EpochSize, PartitionStates, StateSize, partition_states
 from include.tiering.segments.sql_rows import split_segments
+from include.tiering.sizes import store
 from include.tiering.sizes.store import SqlRemoteLogSizes
 from tests.doubles.databases import EVERY, AdjustableNow
 from tests.doubles.segments import (
@@ -45,7 +46,34 @@ def test_counters_say_what_the_segments_of_every_state_add_up_to(engine, metadat
     expected = partition_states(ORDERS, (row.metadata for row in metadata.list_segments(ORDERS)))
     assert [size.state for size in expected.states] == [STARTED, FINISHED, DELETE_STARTED]
     assert sizes.partition_states() == sizes.partition_states(ORDERS) == [expected]
+    assert sizes.recount(ORDERS) == expected
     assert sizes.topic_names() == {ORDERS.topic_id: "orders"}
+
+
+def test_totals_by_topic_are_those_of_its_partitions(engine, metadata, sizes):
+    for number in range(2):
+        partition = partition_of("orders", number)
+        fence = fence_of(engine, partition)
+        segments = [segment_of(partition, 10 * number + n, 100 * n, 100 * n + 99, size_bytes=7) for n in range(3)]
+        for segment in segments:
+            finish(metadata, segment, fence)
+        metadata.update_segment(update_of(segments[0], DELETE_STARTED), expected=FINISHED, fence=fence)
+    (found,) = sizes.topic_totals()
+    states = sizes.partition_states()
+    assert (found.topic_id, found.topic, found.owner, found.partitions) == (ORDERS.topic_id, "orders", "none", 2)
+    assert found.segments == sum(partition.finished.segments for partition in states) == 4
+    assert found.finished_bytes == sum(partition.finished.size_bytes for partition in states) == 28
+    assert found.stored_bytes == sum(partition.stored_bytes for partition in states) == 42
+
+
+def test_a_recount_reads_its_segments_page_by_page(engine, metadata, sizes, monkeypatch):
+    segments = [segment_of(ORDERS, n, 100 * n, 100 * n + 99, {n % 2: 100 * n}, size_bytes=n) for n in range(7)]
+    fence = fence_of(engine, ORDERS)
+    for segment in segments:
+        finish(metadata, segment, fence)
+    monkeypatch.setattr(store, "PAGE_KEYS", 3)
+    expected = partition_states(ORDERS, (replace(segment, state=FINISHED) for segment in segments))
+    assert sizes.recount(ORDERS) == expected
 
 
 def test_a_partition_that_has_nothing_left_is_known_to_hold_nothing(engine, metadata, sizes):
@@ -54,6 +82,7 @@ def test_a_partition_that_has_nothing_left_is_known_to_hold_nothing(engine, meta
     finish(metadata, segment, fence)
     delete(metadata, segment, fence)
     assert sizes.partition_states() == [PartitionStates(ORDERS, ())]
+    assert sizes.recount(ORDERS) == PartitionStates(ORDERS, ())
     assert sizes.partition_states(partition_of("payments")) == []
 
 

@@ -27,6 +27,7 @@ from include.tiering.operations.broker_configs import AlteredBrokerConfigs, Brok
 from include.tiering.operations.checks import Check
 from include.tiering.operations.doctor import Diagnosis
 from include.tiering.operations.known_names import Place, unknown_names
+from include.tiering.operations.overview import Overview, totals
 from include.tiering.operations.readiness import PartitionReadiness, Readiness
 from include.tiering.quotas.topic_quotas import NO_TOPIC_QUOTAS
 from include.tiering.reading.fetch import FetchedRecords, PartitionFetch
@@ -267,6 +268,12 @@ class FakeApp:
             return compare_pools(self.adapters.pools, self.adapters.stores.pool_mirror, self.adapters.stores.work)
         return mirrored_pools(self.adapters.stores.pool_mirror, self.adapters.stores.work)
 
+    def _overview(self) -> Overview:
+        self._called("overview", {})
+        stores = self.adapters.stores
+        pools = mirrored_pools(stores.pool_mirror, stores.work)
+        return Overview(0, totals((), {}), stores.work.paused_topics(), pools, stores.work.running_batches())
+
     def _alter_configs(
         self, entity: ConfigEntity, changes: Mapping[str, str | None], *, author: str, check: ConfigCheck = accept_all
     ) -> AlteredConfigs:
@@ -344,6 +351,8 @@ class FakeApp:
                 check_entity=lambda entity, **_: unknown_names("broker", (), [self.known]),
             ),
             diagnose=self._diagnose,
+            monitoring=SimpleNamespace(traffic=lambda: ()),
+            overview=SimpleNamespace(now=self._overview),
         )
         self.reading = SimpleNamespace(
             fetch_partition=self._fetch_partition,

@@ -175,6 +175,9 @@ class MemoryMetadata(Partial):
         wanted = self.partitions() if partition is None else [partition]
         return [partition_states(each, (row.metadata for row in self._live(each))) for each in wanted]
 
+    def recount(self, partition: TopicIdPartition) -> PartitionStates:
+        return partition_states(partition, (row.metadata for row in self.list_segments(partition)))
+
     def _live(self, partition: TopicIdPartition) -> list[SegmentRow]:
         hidden = RemoteLogSegmentState.DELETE_SEGMENT_FINISHED
         found = (row for row in self.rows.values() if row.metadata.topic_id_partition == partition)

@@ -5,7 +5,6 @@ Each server object gives an `endpoint_url`, makes buckets, and opens a back door
 
 import itertools
 import os
-import shutil
 import socket
 import subprocess
 import time
@@ -18,6 +17,8 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 import boto3
 from botocore.config import Config
 
+from local.cluster.programs import NO_VERSITYGW as NO_VERSITYGW
+from local.cluster.programs import find_versitygw as find_versitygw
 from local.ports import free_port
 from tests.doubles.storage_backdoor import Backdoor, DirectoryBackdoor
 
@@ -27,9 +28,7 @@ if TYPE_CHECKING:
 ACCESS_KEY: Final = "test-access-key"
 SECRET_KEY: Final = "test-secret-key"
 CREDENTIALS: Final = {"AWS_ACCESS_KEY_ID": ACCESS_KEY, "AWS_SECRET_ACCESS_KEY": SECRET_KEY}
-NO_VERSITYGW: Final = "versitygw is not here: `make s3-server` builds it where Go is installed"
 _BUCKETS: Final = itertools.count(1)
-_ROOT: Final = Path(__file__).resolve().parents[2]
 
 
 class S3Server(Protocol):
@@ -123,15 +122,6 @@ class VersityGateway:
 
     def backdoor(self, bucket: str, prefix: str) -> Backdoor:
         return DirectoryBackdoor(self.data / bucket / prefix, ignored=frozenset({".sgwtmp"}))
-
-
-def find_versitygw() -> Path | None:
-    """The newest one that `make s3-server` built, or one on the PATH, or where `go install` puts it."""
-    built = sorted((_ROOT / ".cache" / "bin").glob("versitygw*"))
-    on_path = shutil.which("versitygw")
-    gopath = os.environ.get("GOPATH") or str(Path.home() / "go")
-    candidates = [*reversed(built), *([Path(on_path)] if on_path else []), Path(gopath) / "bin" / "versitygw"]
-    return next((path for path in candidates if os.access(path, os.X_OK) and path.stat().st_size), None)
 
 
 @contextmanager

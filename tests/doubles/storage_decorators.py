@@ -124,6 +124,9 @@ class StorageDecorator:
         self.before("list_segment_objects", "" if partition is None else str(partition))
         yield from self.inner.list_segment_objects(partition)
 
+    def segment_object(self, key: str, size_bytes: int) -> SegmentObject | None:
+        return self.inner.segment_object(key, size_bytes)
+
     def check_marker(self) -> None:
         self.before("check_marker", "")
         self.inner.check_marker()

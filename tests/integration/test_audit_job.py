@@ -29,9 +29,9 @@ from spark_jobs.audit_frames import (
     finding_of,
     listed_row,
     upload_row,
-    without_errors,
 )
 from spark_jobs.audit_tasks import classified_alone, classified_ranges, classified_segments
+from spark_jobs.packed_rows import kept_without_errors
 from tests.doubles.audit_plants import PLANTS, QUIET, UPLOAD_PLANTS, VERSION_PLANTS
 from tests.doubles.audit_stores import write_database
 from tests.doubles.audit_worlds import LISTED_AT_MS, MARKER, World
@@ -65,7 +65,7 @@ def test_spark_finds_what_one_process_finds(spark: SparkSession) -> None:
     classified = classified_alone(listed, context).unionByName(
         classified_segments(listed, cluster_metadata, context, manifests, tasks=3)
     )
-    found = classified_ranges(cluster_metadata, without_errors(classified.cache()), context, tasks=3).cache()
+    found = classified_ranges(cluster_metadata, kept_without_errors(classified), context, tasks=3).cache()
     expected = classify(
         gather([world.objects], [world.uploads], context),
         world.segments,

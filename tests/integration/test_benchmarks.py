@@ -13,13 +13,14 @@ from sqlalchemy import func, select
 
 from benchmarks import bench_scan
 from benchmarks.quota_stores import Cell, measured
-from benchmarks.run_all import last_json
+from benchmarks.run_all import NAMES, last_json
 from benchmarks.sizes_scene import CLUSTER_ID, build, partition_number
 from include.tiering.database.engine import open_engine
 from include.tiering.database.schema.segments import segments as segments_table
 from include.tiering.segments.sql import SqlRemoteLogMetadata
 from include.tiering.sizes.store import SqlRemoteLogSizes
 from include.tiering.units import KIB
+from tests.doubles.kafka_lab.requests import require_kafka
 from tests.doubles.s3_server import find_versitygw
 from tests.doubles.spark import NO_JAVA
 
@@ -30,12 +31,26 @@ SMALL: Final = {
     "plan": ("--segments=1000,2000", "--databases=sqlite", "--rounds=1"),
     "forms": ("--size-mib=2", "--rounds=1"),
     "upload": ("--quick", "--rounds=1"),
+    "queue": ("--rounds=1", "--items=300"),
+    "copy": ("--quick", "--rounds=1"),
 }
 SMALL_WITH_SERVER: Final = {
     "delete": ("--segments=20",),
     "generation": ("--times=2",),
     "far": ("--quick", "--rounds=1", "--delay-ms=1"),
 }
+SMALL_WITH_SPARK: Final = {
+    "start": ("--repeats=1", "--ways", "inline", "airflow"),
+    "sizes": ("--only=recount", "--segments=3000", "--rounds=1", "--shape=skewed"),
+}
+SMALL_WITH_SERVER_AND_SPARK: Final = {"audit": ("--only=live", "--live-keys=600")}
+SMALL_WITH_BROKER: Final = {"producers": ("--rounds=1", "--seconds=1", "--rate-mib=4")}
+BY_TESTS_OF_THEIR_OWN: Final = {"quota", "scan"}
+
+
+def test_every_benchmark_has_a_small_form() -> None:
+    small = (SMALL, SMALL_WITH_SERVER, SMALL_WITH_SPARK, SMALL_WITH_SERVER_AND_SPARK, SMALL_WITH_BROKER)
+    assert {name for forms in small for name in forms} | BY_TESTS_OF_THEIR_OWN == set(NAMES)
 
 
 def run_small(name: str, arguments: tuple[str, ...]) -> None:
@@ -57,8 +72,27 @@ def test_a_benchmark_with_a_server(name: str) -> None:
 
 
 @NO_JAVA
-def test_the_start() -> None:
-    run_small("start", ("--repeats=1", "--ways", "inline", "airflow"))
+@pytest.mark.parametrize("name", SMALL_WITH_SPARK)
+def test_a_benchmark_with_spark(name: str) -> None:
+    run_small(name, SMALL_WITH_SPARK[name])
+
+
+@NO_JAVA
+@pytest.mark.skipif(find_versitygw() is None, reason="versitygw is not built: make s3-server")
+@pytest.mark.parametrize("name", SMALL_WITH_SERVER_AND_SPARK)
+def test_a_benchmark_with_a_server_and_spark(name: str) -> None:
+    run_small(name, SMALL_WITH_SERVER_AND_SPARK[name])
+
+
+def test_counters_of_the_size_benchmark() -> None:
+    run_small("sizes", ("--only=counters", "--counted=200,400", "--rounds=1", "--work-seconds=0.2"))
+
+
+@NO_JAVA
+@pytest.mark.parametrize("name", SMALL_WITH_BROKER)
+def test_a_benchmark_with_a_broker(name: str) -> None:
+    require_kafka()
+    run_small(name, SMALL_WITH_BROKER[name])
 
 
 @pytest.mark.skipif(find_versitygw() is None, reason="versitygw is not built: make s3-server")

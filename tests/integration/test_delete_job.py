@@ -10,6 +10,7 @@ from include.tiering.cli.exit_codes import ExitCode
 from include.tiering.runs.deletion_run import DeletionOutcome
 from spark_jobs.batch import run_once
 from spark_jobs.expiration import batch_task
+from spark_jobs.task_settings import TaskSettings
 from tests.doubles.archive import Archive, settings_of
 from tests.doubles.spark import NO_JAVA
 
@@ -28,7 +29,7 @@ def test_a_released_run_is_deleted_by_one_task(archive: Archive, spark: SparkSes
     with archive.open() as app:
         plan = app.expiration.plan("run")
         app.expiration.apply_limits("run")
-    outcome = run_once(spark.sparkContext, batch_task("run", "run/0", None, archive.config))
+    outcome = run_once(spark.sparkContext, batch_task("run", "run/0", None, TaskSettings.of_driver(archive.config)))
     assert (outcome["exit_code"], outcome["deleted"]) == (ExitCode.DONE, plan.segments)
     with open_app(settings_of(archive.config)) as app:
         assert {item.outcome for item in app.adapters.stores.deletions.items("run")} == {DeletionOutcome.DELETED}
@@ -39,7 +40,7 @@ def test_a_run_that_is_not_released_is_refused(archive: Archive, spark: SparkSes
     with archive.open() as app:
         app.expiration.plan("run")
     before = archive.remote()
-    outcome = run_once(spark.sparkContext, batch_task("run", "run/0", None, archive.config))
+    outcome = run_once(spark.sparkContext, batch_task("run", "run/0", None, TaskSettings.of_driver(archive.config)))
     assert outcome["exit_code"] == ExitCode.FINDINGS
     assert outcome["error"].startswith("ApprovalRequiredError")
     assert archive.remote() == before

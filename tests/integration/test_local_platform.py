@@ -24,6 +24,7 @@ from tests.doubles.airflow_home import COPY, SIZES, WAIT_SECONDS, RunningPlatfor
 from tests.doubles.broker_data import copy_of
 from tests.doubles.listed_segments import listed_segments
 from tests.doubles.patience import eventually
+from tests.doubles.scrapes import samples_of
 
 pytestmark = pytest.mark.timeout(7_200)
 
@@ -72,7 +73,7 @@ def _finished(api: AirflowApi, form: dict[str, Any]) -> tuple[DagRun, dict[str, 
 def test_all_parts_are_healthy_and_listen_on_loopback_only(platform: Platform, layout: Layout) -> None:
     eventually(lambda: not unhealthy_parts(platform.base_url), "all parts are healthy")
     components = recorded(layout.components)
-    assert sorted(components) == ["api-server", "dag-processor", "scheduler", "triggerer"]
+    assert sorted(components) == ["api-server", "dag-processor", "metrics", "scheduler", "triggerer"]
     everyone = set(components.values()) | family(components.values(), str(layout.airflow_home))
     listening = {
         connection.laddr.ip
@@ -109,6 +110,10 @@ def test_a_run_copies_the_topics_of_the_form_and_wakes_the_size_run(
     assert {one.partition for one in listed_segments(layout.remote_storage)} == {("audit_log", 0), ("audit_log", 1)}
     with running.library() as app:
         assert app.adapters.stores.work.pool_size("remote_log_copier") == api.get("/pools/remote_log_copier")["slots"]
+    copied_bytes = sum(log.stat().st_size for log in layout.remote_storage.rglob("audit_log-*/*/*.log"))
+    shown = samples_of(httpx.get(f"http://{layout.metrics_address.read_text()}/metrics").text)
+    topic = (("topic", "audit_log"),)
+    assert shown["RemoteCopyBytesPerSec_total", topic] == shown["RemoteLogSizeBytes", topic] == copied_bytes > 0
     summary = json.loads((layout.work_dir / "sizes" / "summary.json").read_text())
     assert (summary["partitions"], summary["segments"], summary["differences"]) == (2, 3, [])
 

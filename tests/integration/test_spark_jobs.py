@@ -8,33 +8,29 @@ import sqlite3
 import subprocess
 import sys
 import threading
-from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from airflow.sdk.exceptions import AirflowTaskTimeout
 from airflow.sdk.execution_time.timeout import timeout
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from pyspark.errors import PythonException
 from pyspark.sql import SparkSession
 
 from include.tiering.app import open_app
 from include.tiering.cli.exit_codes import ExitCode
-from include.tiering.model.segments import RemoteLogSegmentMetadata as Segment
-from include.tiering.model.segments import RemoteLogSegmentState, TopicIdPartition
-from include.tiering.model.sizes import PartitionSize, partition_states
+from include.tiering.model.sizes import PartitionSize
 from include.tiering.runs.contract import SegmentOutcome
-from include.tiering.segments.contract import SizeRow
+from include.tiering.segments.sql import SqlRemoteLogMetadata
 from include.tiering.verification.quality_run import read_results
 from include.tiering.verification.suites import SIZE_RULES
-from plugins.tiering_airflow.spark import SparkJobOperator
+from plugins.tiering_airflow.spark import SparkJobOperator, job_conf
+from spark_jobs import sizes
 from spark_jobs.batch import attempt, run_once
 from spark_jobs.copying import batch_task
-from spark_jobs.sizes import parse_arguments, recount, recounted_partitions
-from spark_jobs.sizes_rows import PARTIAL_SIZES, added_up, batch_of, partial_sizes, remote_log_sizes
+from spark_jobs.sizes import parse_arguments, recount
+from spark_jobs.sizes_rows import read_segments
+from spark_jobs.task_settings import TaskSettings
 from tests.doubles.aiven_files import write_segment
 from tests.doubles.archive import RUN_ID, planned_run, settings_of
 from tests.doubles.patience import eventually
@@ -44,82 +40,10 @@ from tests.doubles.s3_server import (
     raw_client,
     versitygw_or_skip,
 )
-from tests.doubles.segments import segment_of
 from tests.doubles.spark import NO_JAVA, ROOT, fastest_start, submit_command, submit_environment
 from tests.doubles.stored_log import some_uuid
 
 pytestmark = NO_JAVA
-
-_STATES = [state for state in RemoteLogSegmentState if state is not RemoteLogSegmentState.DELETE_SEGMENT_FINISHED]
-_SEGMENTS = st.lists(
-    st.tuples(
-        st.sampled_from(["orders", "payments.v1-eu", "t"]),
-        st.integers(0, 3),
-        st.sampled_from(_STATES),
-        st.integers(0, 2**31 - 1),
-        st.integers(0, 2**40),
-        st.lists(st.integers(0, 5), min_size=1, max_size=4, unique=True).map(sorted),
-    ),
-    max_size=120,
-)
-
-
-def generated(number: int, drawn: tuple[str, int, RemoteLogSegmentState, int, int, list[int]]) -> Segment:
-    """Its leader epochs begin one offset after another."""
-    topic, partition, state, size_bytes, start_offset, epochs = drawn
-    return segment_of(
-        TopicIdPartition(some_uuid(topic), partition, topic),
-        number,
-        start_offset,
-        start_offset + 10,
-        {epoch: start_offset + place for place, epoch in enumerate(epochs)},
-        size_bytes=size_bytes,
-        state=state,
-    )
-
-
-def size_row(segment: Segment) -> SizeRow:
-    """As the export has it."""
-    partition = segment.topic_id_partition
-    return (
-        str(partition.topic_id),
-        partition.partition,
-        int(segment.state),
-        segment.segment_size_bytes,
-        segment.start_offset,
-        segment.end_offset,
-        ",".join(f"{epoch}:{start}" for epoch, start in segment.segment_leader_epochs),
-        str(segment.remote_log_segment_id.id),
-    )
-
-
-@settings(max_examples=4)
-@given(drawn=_SEGMENTS)
-def test_the_recount_equals_a_plain_one(spark: SparkSession, drawn: list[Any]) -> None:
-    segments = [generated(*numbered) for numbered in enumerate(drawn)]
-    by_partition: dict[TopicIdPartition, list[Segment]] = defaultdict(list)
-    for segment in segments:
-        by_partition[segment.topic_id_partition].append(segment)
-    batches = [batch_of([size_row(segment) for segment in segments[at : at + 3]]) for at in range(0, len(segments), 3)]
-    partial = list(partial_sizes(iter(batches)))
-    schema = added_up(pa.Table.from_batches([batch_of([size_row(generated(0, _ONE))])])).schema
-    table = pa.Table.from_batches(partial, schema=schema)
-    sizes = remote_log_sizes(spark.createDataFrame(table, PARTIAL_SIZES))
-    rows = sizes.orderBy("topic_id", "partition", "state", "leader_epoch").collect()
-    found = list(recounted_partitions(rows, {p.topic_id: p.topic for p in by_partition}))
-    assert {one.sizes.topic_id_partition: one.sizes for one in found} == {
-        partition: partition_states(partition, held) for partition, held in by_partition.items()
-    }
-    assert len(found) == len(by_partition)
-    suspected = {one.sizes.topic_id_partition for one in found if not one.is_contiguous}
-    for partition, held in by_partition.items():
-        finished = [each for each in held if each.is_finished]
-        offsets = sum(each.end_offset - each.start_offset + 1 for each in finished)
-        reach = max(e.end_offset for e in finished) - min(e.start_offset for e in finished) + 1 if finished else offsets
-        assert (partition in suspected) == (offsets != reach)
-
-
-_ONE = ("t", 0, RemoteLogSegmentState.COPY_SEGMENT_FINISHED, 1, 0, [0])
 
 
 @pytest.fixture
@@ -150,6 +74,7 @@ def test_a_batch_copies_its_run_over_spark_connect(tmp_path: Path, config: Path)
     """SPARK_REMOTE=local[1] brings a Connect server up beside its client."""
     (tmp_path / "spark-defaults.conf").write_text(
         "spark.task.maxFailures 1\n"
+        "spark.log.level WARN\n"
         "spark.ui.enabled false\n"
         "spark.driver.memory 512m\n"
         "spark.driver.host 127.0.0.1\n"
@@ -171,10 +96,43 @@ def test_a_batch_copies_its_run_over_spark_connect(tmp_path: Path, config: Path)
     assert json.loads(done.stdout.splitlines()[-1])["copied"] == len(items) > 0
 
 
+_LARGE = """
+import random, sys
+from pathlib import Path
+from pyspark import SparkConf, SparkContext
+conf = SparkConf().setMaster("local[1]")
+for pair in sys.argv[2:]:
+    conf.set(*pair.split("=", 1))
+context = SparkContext(conf=conf)
+sent = b"planted-secret" + random.Random(1).randbytes(2 << 20)
+assert context.parallelize([None], 1).map(lambda _: len(sent)).collect() == [len(sent)]
+files = [path.read_bytes() for path in Path(sys.argv[1]).rglob("*") if path.is_file()]
+print(len([file for file in files if len(file) > 1 << 20]), len([file for file in files if b"planted" in file]))
+context.stop()
+"""
+
+
+def test_a_large_function_is_not_written_in_clear_text_on_a_local_master(tmp_path: Path) -> None:
+    script, scratch = tmp_path / "large.py", tmp_path / "scratch"
+    script.write_text(_LARGE)
+    scratch.mkdir()
+    conf = job_conf("local[1]", scratch, None)
+    variables = {"PYTHONPATH": str(ROOT), "SPARK_LOCAL_DIRS": str(scratch)}
+    done = subprocess.run(
+        [sys.executable, str(script), str(scratch), *(f"{key}={value}" for key, value in conf.items())],
+        env=submit_environment(tmp_path, **variables),
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["1", "0"]
+
+
 def test_a_batch_reports_what_it_cannot_read(tmp_path: Path, spark: SparkSession) -> None:
     empty = tmp_path / "empty.toml"
     empty.write_text(f'[metadata]\nurl = "sqlite:///{tmp_path}/nothing.sqlite"')
-    outcome = run_once(spark.sparkContext, batch_task(RUN_ID, "0.1", None, empty))
+    outcome = run_once(spark.sparkContext, batch_task(RUN_ID, "0.1", None, TaskSettings.of_driver(empty)))
     assert outcome["exit_code"] == ExitCode.RETRY
     assert outcome["error"].startswith("MetadataUnavailableError")
 
@@ -295,6 +253,54 @@ def as_a_broker_compresses(log: Path) -> None:
     for suffix, content in written.items():
         log.with_suffix(f".{suffix}").write_bytes(content)
     assert log.stat().st_size != size_bytes
+
+
+def test_what_changes_after_the_listing_is_no_difference(
+    tmp_path: Path, config: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every segment is copied between the listing and the rows, and objects that are nobody's have odd names."""
+    arguments = ["--output", str(tmp_path / "out"), "--config", str(config), "--from-storage", "listing"]
+    listed_first = sizes.list_store
+    odd = tmp_path / "store" / "odd \u00fc%2F'\"\n\u202e"
+    odd.mkdir(parents=True)
+    for name in ("a b.log", "%", "\\x", "\u00e9" * 60):
+        (odd / name).write_bytes(b"odd")
+    with open_app(settings_of(config)) as app:
+
+        def and_then_copied(*scene: Any) -> Any:
+            found = listed_first(*scene)
+            assert found.agg({"rows": "sum"}).collect()[0][0] is None
+            app.copying.run_batch(RUN_ID, "inline")
+            return found
+
+        monkeypatch.setattr(sizes, "list_store", and_then_copied)
+        summary = recount(spark, app, parse_arguments(arguments))
+    assert summary["segments"] > 0
+    assert (summary["exit_code"], summary["stored"]["differences"]) == (ExitCode.DONE, [])
+    assert (summary["stored"]["segments"], summary["stored"]["unsettled"]) == (0, 0)
+
+
+def test_rows_are_read_from_the_database_once_and_no_partition_is_read_whole(
+    tmp_path: Path, config: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once the rows are read, no task finds the settings any more, so none can open the database."""
+
+    def and_then_alone(*arguments: Any, **named: Any) -> Any:
+        packed = read_segments(*arguments, **named)
+        config.unlink()
+        return packed
+
+    def refused(*_: Any) -> Any:
+        raise AssertionError("all rows of a partition are on the driver")
+
+    arguments = ["--output", str(tmp_path / "out"), "--config", str(config), "--from-storage", "listing"]
+    with open_app(settings_of(config)) as app:
+        app.copying.run_batch(RUN_ID, "inline")
+        monkeypatch.setattr(sizes, "read_segments", and_then_alone)
+        monkeypatch.setattr(SqlRemoteLogMetadata, "list_segments", refused)
+        summary = recount(spark, app, parse_arguments([*arguments, "--ranges", "2"]))
+    assert (summary["exit_code"], summary["stored"]["segments"]) == (ExitCode.DONE, summary["segments"])
+    assert summary["segments"] > 0
 
 
 def test_an_object_store_is_compared_too(tmp_path: Path, config: Path, spark: SparkSession) -> None:

@@ -24,6 +24,7 @@ from include.tiering.verification.sql_verifications import SqlVerificationStore
 from include.tiering.verification.verify_planned import ToMeasure
 from spark_jobs import verification
 from spark_jobs.shared import SURPLUS_EXIT_CODE, TaskStoppedError
+from spark_jobs.task_settings import TaskSettings
 from spark_jobs.verification import attempt, parse_arguments
 from tests.doubles.archive import RUN_ID, planned_run, settings_of
 from tests.doubles.spark import NO_JAVA
@@ -144,12 +145,14 @@ def test_a_damaged_byte_is_found_where_the_store_knows_nothing_of_it(copied: Cop
         assert (again["exit_code"], again["segments"], again["bytes_read"]) == (ExitCode.DONE, 0, 0)
 
 
-def test_a_task_that_cannot_go_on_leaves_the_plan_as_it_was(copied: Copied) -> None:
+def test_a_task_that_cannot_go_on_leaves_the_plan_as_it_was(copied: Copied, monkeypatch: pytest.MonkeyPatch) -> None:
     elsewhere = copied.directory / "elsewhere.toml"
     elsewhere.write_text(f'[metadata]\nurl = "sqlite:///{copied.directory}/nothing.sqlite"')
     with copied.open() as app:
         planned = copied.plan(app, Depth.SHALLOW)
-        options = parse_arguments(["--run-id", RUN, "--config", str(elsewhere)])
+        options = parse_arguments(["--run-id", RUN])
+        of_elsewhere = TaskSettings.of_driver(elsewhere)
+        monkeypatch.setattr(TaskSettings, "of_app", lambda _: of_elsewhere)
         with pytest.raises(TaskStoppedError, match="MetadataUnavailableError") as stopped:
             verification.verify(copied.spark, app, options)
         assert stopped.value.exit_code == ExitCode.RETRY

@@ -6,7 +6,9 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, precondition, rule
+from sqlalchemy import func, select
 
+from include.tiering.database.schema import partitions
 from include.tiering.errors import IllegalTransitionError, LeaseLostError, StateConflictError, TieringError
 from include.tiering.model.histories import not_skipped
 from include.tiering.model.ownership import Fence, TopicOwner
@@ -261,6 +263,9 @@ class SegmentLifeCycle(RuleBasedStateMachine):
         assert [(row.metadata, row.verdict) for row in rows] == [(one.metadata, one.verdict) for one in listed]
         recounted = partition_size(PARTITION, [one.metadata for one in listed])
         assert list(self.metadata.partition_sizes()) == ([recounted] if recounted.segments else [])
+        with memory_engine().connect() as connection:
+            by_triggers = connection.execute(select(func.sum(partitions.c.finished_bytes))).scalar_one()
+        assert (by_triggers or 0) == recounted.size_bytes
         assert self.metadata.highest_copied_offset(PARTITION) == self.model.highest
         assert (self.metadata.stopped_reason(PARTITION) is not None) is self.model.is_stopped
         given_up = {one.segment_id: one.given_up for one in self.failed_copies.all()}

@@ -46,6 +46,8 @@ _STEPS: Final[tuple[tuple[tuple[str, ...], int], ...]] = (
     (("status",), 0),
     (("resume", "--topic", _TOPIC), 0),
     (("pools",), 0),
+    (("throughput",), 0),
+    (("events",), 0),
     (("configs", "--describe"), 0),
     (("configs", "--describe", "--target", "brokers"), 2),
     (("configs", "--describe", "--target", "both"), 2),

@@ -1,4 +1,4 @@
-"""The size counters of a database that somebody wrote to beside the platform."""
+"""A database that somebody wrote to beside the platform, so that its size counters are wrong."""
 
 import sqlite3
 from contextlib import closing
@@ -46,3 +46,18 @@ def test_a_counter_that_is_too_high_deletes_no_more_than_the_rows_do(
     assert deleted_by(planned(archive, "right")) == set()
     add_to_counters(archive, wrong_by)
     assert deleted_by(planned(archive, "wrong")) == set()
+
+
+def test_a_row_that_somebody_deleted_counts_no_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The oldest segment would go by size, if the newest one were still there."""
+    monkeypatch.setattr(planning, "_FIRST_READ", 4)
+    archive = Archive.of(tmp_path)
+    archive.copy()
+    segments = next(found for partition, found in archive.remote().items() if partition.partition == 0)
+    oldest, *_, newest = segments
+    archive.set(retention_bytes=sum(one.segment_size_bytes for one in segments) - oldest.segment_size_bytes)
+    assert oldest.remote_log_segment_id.id in deleted_by(planned(archive, "all"))
+    with closing(sqlite3.connect(archive.directory / "metadata.sqlite")) as database, database:
+        database.execute("pragma foreign_keys = on")
+        database.execute("delete from segments where segment_id = ?", (str(newest.remote_log_segment_id.id),))
+    assert deleted_by(planned(archive, "one is missing")) == set()

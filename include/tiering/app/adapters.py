@@ -8,8 +8,8 @@ all of it takes longer than planning a copy.
 import logging
 import secrets
 import socket
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, suppress
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -33,12 +33,14 @@ from include.tiering.remote_storage.location import (
 from include.tiering.settings import TieringSettings
 from include.tiering.settings.connections import check_connection, librdkafka_config, publisher_connection
 from include.tiering.settings.load import database_words
-from include.tiering.telemetry.metrics import StepObserver, declare, ignore
+from include.tiering.telemetry.metrics import StepObserver, ignore
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
 
     from include.tiering.configs.pools import Pools
+    from include.tiering.database.metric_series import MetricSeries
+    from include.tiering.database.metrics_writer import MetricsWriter
     from include.tiering.kafka.cluster.contract import Brokers, ClusterMetadata
     from include.tiering.kafka.log_dirs.contract import LogSource
     from include.tiering.kafka.metadata_topic.contract import MetadataTopic
@@ -50,7 +52,7 @@ if TYPE_CHECKING:
     from include.tiering.remote_storage.object_store import ObjectListing
     from include.tiering.remote_storage.orphan_objects import StoredOrphans
     from include.tiering.remote_storage.segment_storage import GuardedStorage, SegmentStorage
-    from include.tiering.telemetry.metrics import Metric
+    from include.tiering.telemetry.metrics import MetricsRecorder
     from include.tiering.verification.measures import PartitionMeasure, SegmentMeasure
     from include.tiering.verification.rules import RuleEvaluator
     from include.tiering.verification.suite_files import SuitesInForce
@@ -79,26 +81,30 @@ class Adapters:
         self.random_bytes = random_bytes
         self.observe = observe
         self.observe_claim: Callable[[ClaimStep], None] = ignore
-        declare(_all_metrics)
         if quotas is not None:
             self.quotas = quotas
 
     def close(self) -> None:
-        """Close what was opened: quotas, Airflow's pools, Kafka's clients, database engines and directories."""
-        opened = self.__dict__
-        if "quotas" in opened:
-            self._close_quotas()
-        if (brokers := opened.get("brokers")) is not None:
-            from include.tiering.kafka.cluster.kafka_admin import KafkaBrokers
+        """Write the metrics that are left, and close what was opened, also if something of it cannot be closed.
 
-            if isinstance(brokers, KafkaBrokers):
-                brokers.close()
-        for client in opened.keys() & {"pools", "metadata_topic_reader", "metadata_topic_writer"}:
-            opened[client].close()
-        for engine in opened.keys() & {"_ledger_engine", "_patient_ledger_engine", "engine"}:
-            opened[engine].dispose()
-        for storage in ("storage", "unguarded_storage", "object_listing", "orphans"):
-            opened.pop(storage, None)  # Otherwise a store's directory stays open, and its disk cannot be unmounted.
+        That is: quotas, Airflow's pools, Kafka's clients, database engines and directories.
+        """
+        opened = self.__dict__
+        with ExitStack() as last_to_first:
+            for storage in ("storage", "unguarded_storage", "object_listing", "orphans"):
+                # Otherwise a store's directory stays open, and its disk cannot be unmounted.
+                last_to_first.callback(opened.pop, storage, None)
+            for engine in opened.keys() & {"_ledger_engine", "_patient_ledger_engine", "engine"}:
+                last_to_first.callback(opened[engine].dispose)
+            last_to_first.callback(self._dispose_metrics_engine)
+            for client in opened.keys() & {"pools", "metadata_topic_reader", "metadata_topic_writer"}:
+                last_to_first.callback(opened[client].close)
+            if "metrics_writer" in opened:
+                last_to_first.callback(self.metrics_writer.close)
+            if "brokers" in opened:
+                last_to_first.callback(self._close_brokers)
+            if "quotas" in opened:
+                last_to_first.callback(self._close_quotas)
 
     # The database.
 
@@ -287,21 +293,18 @@ class Adapters:
     @cached_property
     def quotas(self) -> "Quotas":
         """The quotas, which all processes that send or read for this cluster share through the ledger."""
-        from include.tiering.configs.config_store import EffectiveConfigs
         from include.tiering.configs.rules import quotas_in_force
-        from include.tiering.quotas.metrics import process_quota_metrics
+        from include.tiering.quotas.metrics import QuotaMetrics
         from include.tiering.quotas.shared_quotas import SharedQuotas, SqlLedgerStore
 
         # In this order: without a database there must be no ledger beside it.
         ledger = SqlLedgerStore(cluster_id=self.cluster_id, engine=self._ledger_engine)
-        metrics = process_quota_metrics()
-        metrics.tally.measure_over(EffectiveConfigs(settings=self.settings, store=self.stores.configs).quota_windows())
         return SharedQuotas(
             ledger,
             self.clock,
             random_bytes=secrets.token_bytes,
             stored_quotas=lambda: quotas_in_force(self.stores.configs.snapshot()),
-            observer=metrics,
+            observer=QuotaMetrics(self.recorder),
         )
 
     @cached_property
@@ -319,12 +322,33 @@ class Adapters:
         from include.tiering.quotas.metrics import CountedTopicQuotas
         from include.tiering.quotas.sql_topic_quotas import SqlTopicQuotas
         from include.tiering.segments.topics import gone_topics
-        from include.tiering.telemetry.metrics import process_recorder
 
         stores, enabled = self.stores, self.settings.topic_quotas.enable
         gone = partial(gone_topics, stores.registry, stores.topic_deletions)
         configs = FreshTopicQuotaConfigs(stores.configs, self.clock, enabled=enabled, gone=gone)
-        return CountedTopicQuotas(SqlTopicQuotas(self.engine, self.cluster_id, configs), process_recorder())
+        return CountedTopicQuotas(SqlTopicQuotas(self.engine, self.cluster_id, configs), self.recorder)
+
+    # Metrics.
+
+    @property
+    def recorder(self) -> "MetricsRecorder":
+        """Collects the metrics of this process; they are written each minute, and when the adapters are closed."""
+        return self.metrics_writer.recorder
+
+    @cached_property
+    def metrics_writer(self) -> "MetricsWriter":
+        """Writes the metrics of this process into the database, where `series` has those of all processes."""
+        from include.tiering.database.metrics_writer import MetricsWriter
+
+        return MetricsWriter(lambda: self._metric_series, self.clock)
+
+    @cached_property
+    def _metric_series(self) -> "MetricSeries":
+        """The metrics of all processes, over an engine of their own, with which no work waits long for them."""
+        from include.tiering.database.metric_series import MetricSeries
+
+        cluster_id = self.cluster_id  # First: it raises without a database, where the engine below would create one.
+        return MetricSeries(self._metrics_engine, cluster_id)
 
     # Rules, evaluated by Great Expectations. It takes seconds to import: only processes that need it wait.
 
@@ -353,12 +377,21 @@ class Adapters:
 
     def _close_quotas(self) -> None:
         """Close the quotas, unless a caller passed other quotas."""
-        from include.tiering.quotas.metrics import process_quota_metrics
         from include.tiering.quotas.shared_quotas import SharedQuotas
 
         if isinstance(self.quotas, SharedQuotas):
             self.quotas.close()
-            process_quota_metrics().settle()
+
+    def _close_brokers(self) -> None:
+        from include.tiering.kafka.cluster.kafka_admin import KafkaBrokers
+
+        if isinstance(self.brokers, KafkaBrokers):
+            self.brokers.close()
+
+    def _dispose_metrics_engine(self) -> None:
+        """Close the connections of the writer of metrics, which may have opened its engine only when it was closed."""
+        if (engine := self.__dict__.get("_metrics_engine")) is not None:
+            engine.dispose()
 
     @property
     def _database_url(self) -> str:
@@ -377,6 +410,12 @@ class Adapters:
         return open_ledger_engine(self._database_url, self.clock, patience_ms=LOCK_WAIT_MS)
 
     @cached_property
+    def _metrics_engine(self) -> "Engine":
+        from include.tiering.database.metrics_writer import WRITER_PATIENCE_MS
+
+        return open_engine(self._database_url, clock=self.clock, patience_ms=WRITER_PATIENCE_MS)
+
+    @cached_property
     def _were_known(self) -> bool:
         return self.stores.seen_cluster_metadata.were_known()
 
@@ -385,12 +424,6 @@ class Adapters:
         with suppress(MetadataUnavailableError):
             return self._were_known
         return False
-
-
-def _all_metrics() -> "Iterable[Metric]":
-    from include.tiering.app.metrics import METRICS
-
-    return METRICS
 
 
 def great_expectations(suites: "Sequence[Suite]", results_dir: Path | None = None) -> "RuleEvaluator[Any]":

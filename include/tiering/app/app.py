@@ -69,6 +69,7 @@ class App:
             names=self.topic_lifecycle,
             planner=self.copy_planner,
             effective=self.effective_configs.settings,
+            recorder=adapters.recorder,
             clock=adapters.clock,
             random_bytes=adapters.random_bytes,
             observe=adapters.observe,
@@ -96,6 +97,7 @@ class App:
             ownership=self.ownership,
             held=lambda partition: stores.publications.held_segments(partition),
             publish_sizes=lambda: self.sizes.partition_sizes(),
+            recorder=adapters.recorder,
             clock=adapters.clock,
             observe=adapters.observe,
         )
@@ -120,6 +122,7 @@ class App:
             partition_evaluator=adapters.partition_evaluator,
             effective=self.effective_configs.settings,
             now_ms=stores.now_ms,
+            recorder=adapters.recorder,
             clock=adapters.clock,
         )
 
@@ -148,6 +151,7 @@ class App:
             guards=self.guards,
             effective=self.effective_configs.settings,
             clocks=self._clock_guard,
+            recorder=adapters.recorder,
             clock=adapters.clock,
             observe=adapters.observe,
         )
@@ -169,11 +173,13 @@ class App:
             log_dirs=self.log_dirs,
             names=self.topic_lifecycle,
             planner=self.copy_planner,
+            recorder=adapters.recorder,
             clock=adapters.clock,
         )
 
     @cached_property
     def reading(self) -> "ReadService":
+        from include.tiering.quotas.metrics import QuotaMetrics
         from include.tiering.reading.service import ReadService
 
         adapters = self.adapters
@@ -183,6 +189,7 @@ class App:
             quotas=adapters.quotas,
             effective=self.effective_configs.settings,
             threads=lambda: self.configs.reader_threads(),
+            on_throttled=QuotaMetrics(adapters.recorder).refused,
         )
 
     @cached_property
@@ -195,6 +202,7 @@ class App:
             ingestion=adapters.stores.ingestion,
             metadata=adapters.stores.metadata,
             log_dirs=self.log_dirs,
+            recorder=adapters.recorder,
         )
 
     @cached_property
@@ -256,6 +264,7 @@ class App:
 
     @cached_property
     def operations(self) -> "OperationsService":
+        from include.tiering.app.metrics import METRICS
         from include.tiering.operations.service import OperationsService
 
         adapters = self.adapters
@@ -272,6 +281,9 @@ class App:
             topic_quotas=lambda: adapters.topic_quotas,
             effective=lambda: self.effective_configs.settings(),
             mirror_pools=lambda: self.configs.mirror_pools(),
+            series=lambda: adapters.metrics_writer.series,
+            metrics=METRICS,
+            quota_windows=lambda: self.effective_configs.quota_windows(),
             clock=adapters.clock,
         )
 

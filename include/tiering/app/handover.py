@@ -32,6 +32,7 @@ def publication_service(app: "App") -> PublicationService:
         registry=stores.registry,
         log_dirs=app.log_dirs,
         ownership=app.ownership,
+        recorder=adapters.recorder,
     )
 
 
@@ -44,6 +45,7 @@ def handover_service(app: "App") -> HandoverService:
         brokers=lambda: adapters.brokers,
         require_free_broker_id=lambda: app.publication.require_free_broker_id(),
         ownership=app.ownership,
+        recorder=adapters.recorder,
         random_bytes=adapters.random_bytes,
     )
 

@@ -14,6 +14,7 @@ from include.tiering.metadata_sync.metrics import INGEST_METRICS, PUBLICATION_ME
 from include.tiering.quotas.metrics import DELETE_RATE_METRICS, QUOTA_METRICS, TOPIC_QUOTA_METRICS
 from include.tiering.segments.failed_copies import FAILED_COPY_METRICS
 from include.tiering.sizes.metrics import SIZE_METRICS
+from include.tiering.telemetry.metrics import LAST_RUN
 from include.tiering.verification.metrics import VERDICT_METRICS
 
 METRICS: Final = (
@@ -29,4 +30,5 @@ METRICS: Final = (
     *QUOTA_METRICS,
     *EXPIRATION_METRICS,
     *DELETE_RATE_METRICS,
+    LAST_RUN,
 )

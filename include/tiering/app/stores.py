@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from include.tiering.audit.record import AuditStore
     from include.tiering.configs.config_store import ConfigStore
     from include.tiering.configs.pools import PoolMirror
+    from include.tiering.database.event_log import EventLog
     from include.tiering.database.store_identity import SeenClusterMetadata
     from include.tiering.handover.contract import HandoverStore
     from include.tiering.metadata_sync.publication_contract import PublicationStore
@@ -19,9 +20,10 @@ if TYPE_CHECKING:
     from include.tiering.runs.approval import PlanQuestions
     from include.tiering.runs.contract import WorkStore
     from include.tiering.runs.deletion_run import DeletionStore
-    from include.tiering.segments.contract import RemoteLogMetadata, RemoteLogSizes, TopicRegistry
+    from include.tiering.segments.contract import RemoteLogMetadata, TopicRegistry
     from include.tiering.segments.failed_copies import FailedCopies
     from include.tiering.segments.ingestion_contract import MetadataIngestion
+    from include.tiering.segments.sizes_contract import RemoteLogSizes
     from include.tiering.segments.topics import TopicDeletions
     from include.tiering.verification.plan import VerificationStore
 
@@ -92,6 +94,12 @@ class Stores:
         from include.tiering.runs.store import SqlWorkStore
 
         return SqlWorkStore(self.engine, self.cluster_id)
+
+    @cached_property
+    def events(self) -> "EventLog":
+        from include.tiering.database.event_log import EventLog
+
+        return EventLog(self.engine, self.cluster_id)
 
     @cached_property
     def plan_questions(self) -> "PlanQuestions":

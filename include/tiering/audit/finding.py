@@ -14,7 +14,7 @@ from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.ownership import TopicOwner
 from include.tiering.model.segments import Uuid
 from include.tiering.remote_storage.layouts.contract import SegmentLayout
-from include.tiering.segments.contract import KeyRange
+from include.tiering.segments.sizes_contract import KeyRange
 
 FindingIdentity = tuple[str, str, str, str]
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
-from include.tiering.telemetry.metrics import Metric, MetricKind, PrometheusRecorder
+from include.tiering.telemetry.metrics import Metric, MetricKind, MetricsRecorder
 
 if TYPE_CHECKING:
     from include.tiering.audit.record import RecordedFinding
@@ -44,7 +44,7 @@ AUDIT_METRICS: Final = (AUDIT_FINDINGS, AUDIT_FINDING_BYTES, AUDIT_ENDED, AUDIT_
 
 
 def publish_audit(
-    recorder: PrometheusRecorder, findings: "Iterable[RecordedFinding]", *, ended_seconds: float, refusals: int
+    recorder: MetricsRecorder, findings: "Iterable[RecordedFinding]", *, ended_seconds: float, refusals: int
 ) -> None:
     """Publish the open findings after an audit; kinds without open findings are published as 0."""
     from include.tiering.audit.finding import FindingKind
@@ -60,6 +60,6 @@ def publish_audit(
     recorder.show(AUDIT_REFUSALS, {(): refusals})
 
 
-def count_removed(recorder: PrometheusRecorder, topic: str, objects: int) -> None:
+def count_removed(recorder: MetricsRecorder, topic: str, objects: int) -> None:
     """Count removed objects, open uploads, old versions and delete markers without metadata."""
     recorder.add(AUDIT_REMOVED_OBJECTS, objects, topic)

@@ -53,7 +53,7 @@ from include.tiering.segments.contract import RemoteLogMetadata, TopicRegistry
 from include.tiering.segments.ingestion_contract import MetadataIngestion
 from include.tiering.segments.topics import SeenOwners
 from include.tiering.settings import TieringSettings
-from include.tiering.telemetry.metrics import StepObserver, ignore, process_recorder
+from include.tiering.telemetry.metrics import MetricsRecorder, RunKind, StepObserver, ignore
 
 _log: Final = logging.getLogger(__name__)
 _AUTHOR: Final = "audit"
@@ -93,6 +93,7 @@ class AuditService:
         guards: ActiveGuards,
         effective: Callable[[], TieringSettings],
         clocks: Callable[[], ClockGuard],
+        recorder: MetricsRecorder,
         clock: Clock,
         observe: StepObserver,
     ) -> None:
@@ -114,6 +115,7 @@ class AuditService:
         self._guards = guards
         self._effective = effective
         self._clocks = clocks
+        self._recorder = recorder
         self._clock = clock
         self._observe = observe
 
@@ -214,7 +216,8 @@ class AuditService:
         if not any(refusal.guard is Guard.CLOCK_DISAGREES for refusal in report.record.refusals):
             self._audits.forget(keep_ms)
             self._removals.forget(keep_ms)
-        publish_audit(process_recorder(), self._audits.findings(), ended_seconds=ended_seconds, refusals=refusals)
+        publish_audit(self._recorder, self._audits.findings(), ended_seconds=ended_seconds, refusals=refusals)
+        self._recorder.ended(RunKind.AUDIT)
         return report
 
     def _believed_of_brokers(self, seen: SeenByAudit) -> SeenByAudit:
@@ -348,7 +351,7 @@ class AuditService:
             item.planned.segment_id.topic_id_partition.topic for item in result.of(RemovalOutcome.REMOVED)
         )
         for topic, objects in removed.items():
-            count_removed(process_recorder(), topic, objects)
+            count_removed(self._recorder, topic, objects)
         return result
 
     @property

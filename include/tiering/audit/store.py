@@ -64,8 +64,8 @@ from include.tiering.database.unread_records import clear_unread, raised_unread_
 from include.tiering.errors import StateConflictError
 from include.tiering.model.ownership import TopicOwner
 from include.tiering.model.segments import Uuid
-from include.tiering.segments.contract import KeyRange
 from include.tiering.segments.ingestion_contract import UnreadRecords
+from include.tiering.segments.sizes_contract import KeyRange
 from include.tiering.segments.sql_metadata_topic import unread_records
 from include.tiering.segments.sql_rows import pages_of, split_segments
 

@@ -17,6 +17,8 @@ from include.tiering.cli.handover import handover
 from include.tiering.cli.metadata_sync import ingest, publish
 from include.tiering.cli.operations import (
     doctor,
+    events,
+    metrics,
     migrate,
     pause,
     ready,
@@ -24,6 +26,7 @@ from include.tiering.cli.operations import (
     resume,
     status,
     take_over_store,
+    throughput,
 )
 from include.tiering.cli.reading import fetch
 from include.tiering.cli.recovery import adopt, rebuild
@@ -97,6 +100,8 @@ COMMANDS: Final = (
         "configs --describe --entity-type brokers --entity-name 1",
     ),
     (status, "Show settings with their origin, and what runs.", "status --json"),
+    (events, "Show who decided what, and when.", "events --last 20"),
+    (throughput, "Show bytes sent and read minute by minute.", "throughput --hours 24"),
     (pools, "Show the pools that batches run in.", "pools"),
     (migrate, "Set up or upgrade the database and the store.", "migrate"),
     (handover, "Hand a topic over to its brokers.", "handover orders --dry-run"),
@@ -111,3 +116,7 @@ COMMANDS: Final = (
 
 for function, short_help, example in COMMANDS:
     cli.command(short_help=short_help, epilog=f"Example: `./tiering {example}`")(with_output_form(function))
+
+cli.add_typer(
+    metrics, name="metrics", short_help="Serve the metrics of all processes.", help="Metrics of all processes."
+)

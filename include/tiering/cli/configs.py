@@ -208,24 +208,19 @@ def _shown(
 def _described(
     app: "App", entity_type: str | None, entity: "ConfigEntity | None", *, whole_history: bool, static: bool
 ) -> "Presentation":
-    from include.tiering.configs.config_store import ALL_BROKERS, topic_quota_configs
-    from include.tiering.configs.report import describe, describe_static, entities_with_configs, present_configs
+    from include.tiering.configs.config_store import ALL_BROKERS
+    from include.tiering.configs.report import describe_now, describe_static, present_configs
     from include.tiering.configs.rules import checked_entity
 
-    values = app.adapters.stores.configs.snapshot().values
     kind = None if entity_type is None else checked_entity(entity_type, None).entity_type
-    entities = (entity,) if entity is not None else entities_with_configs(values, kind)
     # A request to Airflow may take seconds, so it is sent only if sizes of pools are shown.
-    pools = app.configs.pools_status() if ALL_BROKERS in entities else None
-    described = [config for described in entities for config in describe(described, values, app.settings, pools)]
-    if static and ALL_BROKERS in entities:
-        described += describe_static(app.settings)
-    history = app.adapters.stores.configs.history(entity)
-    changes = [change for change in history if kind in (None, change.entity.entity_type)]
-    topic_quotas = topic_quota_configs(values, enabled=app.settings.topic_quotas.enable)
-    return present_configs(
-        described, changes if whole_history else changes[-LATEST_CHANGES:], topic_quotas.without_effect
+    found = describe_now(
+        app.adapters.stores.configs, app.settings, app.configs.pools_status, entity=entity, entity_type=kind
     )
+    is_of_brokers = any(config.entity == ALL_BROKERS for config in found.configs)
+    static_configs = describe_static(app.settings) if static and is_of_brokers else ()
+    history = found.history if whole_history else found.history[-LATEST_CHANGES:]
+    return present_configs((*found.configs, *static_configs), history, found.without_effect)
 
 
 def _refuse_connection(bootstrap: str | None, command_config: str | None) -> None:

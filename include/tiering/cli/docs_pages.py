@@ -24,7 +24,7 @@ from include.tiering.quotas.contract import UNLIMITED
 from include.tiering.settings import LogDir
 from include.tiering.settings.catalogue import Setting, all_settings
 from include.tiering.settings.fields import Loosens
-from include.tiering.telemetry.metrics import MetricKind
+from include.tiering.telemetry.metrics import Metric
 
 DOCS: Final = Path(__file__).resolve().parents[3] / "docs"
 _COMMAND: Final = "python -m include.tiering.cli.docs_pages"
@@ -128,6 +128,13 @@ def settings_page() -> str:
             "|---|---|---|",
             *map(_limit_row, POOL_SIZES),
             "",
+            "## Spark's configuration",
+            "",
+            "`tiering.spark.conf.KEY` on `brokers: default` sets a key of Spark's configuration for the jobs that",
+            "begin from then on, and `tiering.spark.conf.DAG.KEY` for the jobs of one DAG, which wins. Only keys of a",
+            "list can be set: for memory, time-outs, partitions, event log, pages and logs. All others are refused,",
+            "with the reason ([a Spark cluster](airflow.md#5-a-spark-cluster)).",
+            "",
             "## Copy lag",
             "",
             "A topic may delay its copies, by Kafka's own configs (KIP-1241). A segment is copied once one of the two",
@@ -164,17 +171,32 @@ def metrics_page() -> str:
             "",
             _GENERATED,
             "",
-            "A metric with the meaning of a Kafka metric has Kafka's name; the others start with `tiering_`. Names are",
-            "those in Prometheus. Batches are short-lived processes: set `PROMETHEUS_MULTIPROC_DIR` to a directory",
-            "that outlives them, and serve that directory with prometheus-client's multi-process collector.",
+            "`./tiering metrics serve` serves these metrics to Prometheus, at `http://127.0.0.1:9464/metrics`. All",
+            "processes (batches in executors, Airflow's tasks, commands) write their metrics into the database about",
+            "once a minute and when they end, and this process reads them there, so one of it is enough, wherever it",
+            "runs ([ADR 68](adr/0068-metrics-are-kept-in-sql.md)). On another address than loopback it demands a",
+            "bearer token (`--token-file`). If `OTEL_EXPORTER_OTLP_ENDPOINT` is set, it also sends the metrics to that",
+            "OpenTelemetry collector. [monitoring.md](monitoring.md) has alert rules and a dashboard.",
+            "",
+            "A metric with the meaning of a Kafka metric has Kafka's name, with underscores in place of dashes; the",
+            "others start with `tiering_`. A counter only increases. A gauge has the value that was set last. A peak",
+            "is the highest value of the newest whole minute, which ended 15 to 75 seconds ago, and a computed gauge",
+            "is calculated from such minutes. Metrics that are marked *by minute* are also kept in the database for 14",
+            "days, minute by minute.",
             "",
             "| metric | kind | labels | what it counts |",
             "|---|---|---|---|",
-            *(
-                f"| `{m.name}{'_total' if m.kind is MetricKind.COUNTER else ''}` | {m.kind} | "
-                f"{', '.join(f'`{label}`' for label in m.labels)} | {m.sentence} |"
-                for m in METRICS
-            ),
+            *map(_metric_row, METRICS),
+            "",
+            "## The same in Kafka",
+            "",
+            "Kafka's MBeans with these meanings, as brokers that tier by themselves have them. Brokers count what one",
+            "broker did; the metrics above count what the whole platform did. What a JMX exporter calls an MBean",
+            "depends on its rules.",
+            "",
+            "| metric | MBean (attribute) |",
+            "|---|---|",
+            *(f"| `{m.shown_name}` | `{m.mbean}` |" for m in METRICS if m.mbean),
             "",
         ]
     )
@@ -185,6 +207,13 @@ def _pages(docs: Path) -> Iterator[tuple[Path, str]]:
     yield docs / "metrics.md", metrics_page()
     yield docs / "handover-checks.md", checks_page(_GENERATED)
     yield docs / "json.md", json_page(_GENERATED)
+
+
+def _metric_row(metric: Metric) -> str:
+    kind = f"{metric.kind}, by minute" if metric.by_minute else metric.kind
+    return (
+        f"| `{metric.shown_name}` | {kind} | {', '.join(f'`{label}`' for label in metric.labels)} | {metric.sentence} |"
+    )
 
 
 def _setting_row(setting: Setting) -> str:

@@ -29,10 +29,12 @@ from include.tiering.operations.broker_configs import (
     TogetherDocument,
 )
 from include.tiering.operations.doctor import DoctorDocument
+from include.tiering.operations.events import EventsDocument
 from include.tiering.operations.readiness import ReadinessDocument
 from include.tiering.operations.set_up import SetUpDocument
 from include.tiering.operations.status import PauseDocument, StatusDocument
 from include.tiering.operations.store_owner import RelocationDocument, TakeOverDocument
+from include.tiering.operations.throughput import ThroughputDocument
 from include.tiering.reading.report import FetchDocument, RecordsDocument
 from include.tiering.recovery.documents import AdoptionDocument, RebuildDocument
 from include.tiering.sizes.documents import LogDirsDocument, SizesDocument
@@ -59,6 +61,8 @@ DOCUMENTS: Final[Mapping[str, Mapping[str, type]]] = {
         "--target both": TogetherDocument,
     },
     "status": {"": StatusDocument},
+    "events": {"": EventsDocument},
+    "throughput": {"": ThroughputDocument},
     "pause": {"": PauseDocument},
     "resume": {"": PauseDocument},
     "migrate": {"": SetUpDocument},

@@ -1,17 +1,20 @@
-"""`./tiering ready`, `doctor`, `status`, `pause`, `resume`, `migrate`, `take-over-store` and `relocate-store`.
+"""Commands that watch and set up: from `./tiering ready` and `status` to `take-over-store` and `metrics serve`.
 
 `ready` checks whether a run can start. `doctor` says why a topic is not tiered. `status` shows settings with their
-origins and the present work. `pause` and `resume` change the pause that every sender checks. `migrate` sets a
-deployment up. The last two commands change the owner and the place of the store.
+origins and the present work, `throughput` bytes by minute, and `events` who decided what. `pause` and `resume` change
+the pause that every sender checks. `migrate` sets a deployment up. `take-over-store` and `relocate-store` change the
+owner and the place of the store. `metrics serve` is the endpoint that Prometheus scrapes.
 """
 
-from typing import TYPE_CHECKING, Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from include.tiering.cli.command import (
     AllowUnknown,
     Approve,
+    Interrupt,
     Json,
     Session,
     Topics,
@@ -86,9 +89,10 @@ def doctor(
 def status(ctx: typer.Context, as_json: Json = False) -> None:
     """Show every setting with its value and origin, and the present work.
 
-    The present work consists of the pauses, the running batches, the bytes-in rate of topics, and the topics that were
-    deleted in the cluster. Secrets are masked. If the database does not answer, the settings are shown as they are
-    without dynamic configs, and the exit code is 3.
+    The present work consists of the pauses, the running batches, the alarms, what waits and why, the quotas in force
+    with their use, what all processes sent, read and deleted in the last minute, hour and day, the bytes-in rate of
+    topics, and the topics that were deleted in the cluster. Secrets are masked. If the database does not answer, the
+    settings are shown as they are without dynamic configs, and the exit code is 3.
     """
     from include.tiering.operations.status import present_status
 
@@ -107,13 +111,11 @@ def _now(session: Session) -> "tuple[TieringSettings, Activity]":
     from include.tiering.operations.status import Activity
 
     with session.opened() as app:
-        pools = app.configs.pools_status(ask_airflow=False)
         activity = Activity(
-            app.adapters.stores.work.paused_topics(),
-            pools,
+            app.operations.overview.now(),
             app.adapters.topic_quotas.report(),
             app.adapters.stores.topic_deletions.all(),
-            app.adapters.stores.work.running_batches(),
+            app.operations.monitoring.traffic(),
         )
         return app.effective_configs.settings(), activity
 
@@ -281,3 +283,78 @@ def _refusal_to_relocate(planned: "Relocation", *, approve: bool) -> str | None:
     if approve or planned.stored == planned.place:
         return None
     return refusal_of(relocation_question(planned))
+
+
+metrics: Final = typer.Typer(no_args_is_help=True, rich_markup_mode="markdown")
+_WAIT_SECONDS: Final = 3600.0
+
+
+@metrics.command(
+    "serve", epilog="Example: `./tiering metrics serve --listen 0.0.0.0:9464 --token-file /run/secrets/metrics`"
+)
+def serve_metrics(
+    ctx: typer.Context,
+    listen: Annotated[
+        str, typer.Option("--listen", help="Address and port; port 0 takes a free one.", metavar="HOST:PORT")
+    ] = "127.0.0.1:9464",
+    token_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--token-file",
+            help="File with the bearer token that scrapes must send; only its owner may read it.",
+            metavar="FILE",
+        ),
+    ] = None,
+) -> None:
+    """Serve the metrics of all processes to Prometheus, at `/metrics`, until it is interrupted.
+
+    Batches, tasks and commands write their metrics into the database about once a minute and when they end; this
+    command reads them there. One such process is enough. On another address than loopback it needs --token-file.
+
+    With `OTEL_EXPORTER_OTLP_ENDPOINT` in the environment, it also sends the metrics to that OpenTelemetry collector.
+    """
+    from include.tiering.operations.exporters import MetricsServer, exporting, read_token
+
+    token = None if token_file is None else read_token(token_file)
+    with (
+        session_of(ctx).opened() as app,
+        MetricsServer(app.operations.monitoring.values, address=listen, token=token) as server,
+        exporting(app.operations.monitoring),
+        Interrupt() as interrupt,
+    ):
+        typer.echo(f"metrics are at http://{server.address}/metrics")
+        while not interrupt.requested:
+            interrupt.wait(app.adapters.clock, _WAIT_SECONDS)
+
+
+def events(
+    ctx: typer.Context,
+    last: Annotated[int, typer.Option("--last", min=1, max=10_000, help="How many.", metavar="N")] = 50,
+    as_json: Json = False,
+) -> None:
+    """Show the last events, the newest first: what was decided and found, by whom.
+
+    Among them are pauses, sizes of pools, approvals and withdrawals of plans, owners of topics, skipped offsets and
+    accepted findings. Changes of configs have a history of their own: `./tiering configs --describe --history`.
+    """
+    with session_of(ctx).opened() as app:
+        found = app.adapters.stores.events.newest(last)
+    from include.tiering.operations.events import present_events
+
+    finish(present_events(found), as_json=as_json)
+
+
+def throughput(
+    ctx: typer.Context,
+    hours: Annotated[int, typer.Option("--hours", min=1, max=14 * 24, help="How far back.", metavar="N")] = 6,
+    as_json: Json = False,
+) -> None:
+    """Show what all processes sent, read and deleted minute by minute; minutes without traffic are left out.
+
+    The JSON also has the total copy quota over that time, and who changed quotas and sizes of pools when.
+    """
+    with session_of(ctx).opened() as app:
+        found = app.operations.throughput.last_hours(hours)
+    from include.tiering.operations.throughput import present_throughput
+
+    finish(present_throughput(found), as_json=as_json)

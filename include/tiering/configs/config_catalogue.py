@@ -23,6 +23,7 @@ from include.tiering.configs.config_store import (
     EntityType,
 )
 from include.tiering.configs.pools import POOLS, UNLIMITED_SLOTS, PoolSpec
+from include.tiering.configs.spark_conf import SPARK_CONF_PREFIX, SparkConf, checked_value, parse_name
 from include.tiering.errors import SettingError, printable
 from include.tiering.quotas.contract import UNLIMITED, QuotaKind, QuotaLevel, Scope
 from include.tiering.quotas.topic_quotas import GIVES_WAY, TOPIC_THRESHOLD, TOTAL_THRESHOLD
@@ -52,8 +53,9 @@ class DynamicConfig:
 
     `on_default` says whether the config may be set on the default of the type, `on_named` whether on named entities. A
     quota has the kind and level that it limits as `quota`, a dynamic setting has its declaration as `setting`, and the
-    size of a pool has the pool's name as `pool`; other configs have None there. Without a `setting` the value is an
-    integer from `at_least` to `at_most`, inclusive. `unset` is the number for which the word `default` stands, if any.
+    size of a pool has the pool's name as `pool`, and a key of Spark's configuration is `spark`; other configs have None
+    there. Without `setting` and `spark` the value is an integer from `at_least` to `at_most`, inclusive. `unset` is the
+    number for which the word `default` stands, if any.
     """
 
     name: str
@@ -70,6 +72,7 @@ class DynamicConfig:
     at_most: int = UNLIMITED
     pool: str | None = None
     unset: int | None = None
+    spark: SparkConf | None = None
 
     def is_legal_on(self, entity: ConfigEntity) -> bool:
         return entity.entity_type == self.entity_type and (self.on_default if entity.is_default else self.on_named)
@@ -82,6 +85,8 @@ class DynamicConfig:
         """Return the value as it is stored. Raises SettingError, with the accepted values, if `text` is not legal."""
         if self.setting is not None:
             return canonical_value(self.setting, text)
+        if self.spark is not None:
+            return checked_value(self.spark, text)
         digits = without_suffix(text, self.unit).strip()
         if _INTEGER.match(digits) is None or not self.at_least <= int(digits) <= self.at_most:
             raise SettingError(
@@ -94,6 +99,8 @@ class DynamicConfig:
         """Return a value as a JSON document has it: numbers and switches as such, other values as text."""
         if text == self.default and self.unset is not None:
             return self.unset
+        if self.spark is not None:
+            return text
         if _INTEGER.match(text):
             return int(text)
         if self.setting is not None and text in ("true", "false"):
@@ -145,9 +152,12 @@ def config_on(entity: ConfigEntity, name: str) -> DynamicConfig:
     Raises:
         SettingError: the name is unknown (the message contains the most similar name that may be set on this entity, or
             all of them if none is similar), or the config may not be set on this entity (the message contains where it
-            may be set).
+            may be set). A name that begins with `SPARK_CONF_PREFIX` is refused if `parse_name` refuses it.
     """
-    called = [config for config in all_configs() if name in _names(config)]
+    if name.startswith(SPARK_CONF_PREFIX):
+        called = [_of_spark(name)]
+    else:
+        called = [config for config in all_configs() if name in _names(config)]
     for config in called:
         if config.is_legal_on(entity):
             return config
@@ -227,6 +237,23 @@ def _of_pool(pool: PoolSpec) -> DynamicConfig:
         at_least=0,
         at_most=UNLIMITED_SLOTS,
         pool=pool.name,
+    )
+
+
+def _of_spark(name: str) -> DynamicConfig:
+    """Return the config of a key of Spark's configuration. Raises SettingError if the key cannot be set."""
+    spark = parse_name(name)
+    whose = "every DAG" if spark.dag_id is None else f"the DAG {spark.dag_id}"
+    return DynamicConfig(
+        name,
+        EntityType.BROKERS,
+        True,
+        False,
+        "a value of Spark's configuration",
+        None,
+        "Spark's",
+        f"`{spark.key}` of the Spark jobs of {whose}.",
+        spark=spark,
     )
 
 

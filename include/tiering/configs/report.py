@@ -5,19 +5,22 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypedDict
 
-from include.tiering.configs.config_catalogue import COPY_LAGS, DynamicConfig, config_on, configs_of
+from include.tiering.configs.config_catalogue import COPY_LAGS, DynamicConfig, all_configs, config_on, configs_of
 from include.tiering.configs.config_store import (
     ALL_BROKERS,
     RETENTION_BYTES,
     RETENTION_MS,
     ConfigChange,
     ConfigEntity,
+    ConfigStore,
     ConfigValues,
     EntityType,
+    topic_quota_configs,
 )
 from include.tiering.configs.pools import UNLIMITED_SLOTS, PoolsStatus, PoolStatus
 from include.tiering.configs.service import AlteredConfigs
 from include.tiering.configs.usage_report import slots_words, source_of
+from include.tiering.errors import SettingError
 from include.tiering.presentation import Presentation, Table, count
 from include.tiering.quotas.contract import QuotaWorker
 from include.tiering.remote_storage.store_ownership import unclaimed_words
@@ -134,7 +137,7 @@ def entities_with_configs(values: ConfigValues, entity_type: EntityType | None =
 def describe(
     entity: ConfigEntity, values: ConfigValues, settings: TieringSettings, pools: PoolsStatus | None = None
 ) -> tuple[DescribedConfig, ...]:
-    """Return all configs that may be set on the entity, then configs set on it that this version does not know.
+    """Return all configs that may be set on the entity, then configs set on it that are in no list.
 
     Sizes of pools come from `pools`: they are left out if it is None.
     """
@@ -143,8 +146,17 @@ def describe(
     return (
         *(_described(entity, config, values, settings) for config in configs if config.pool is None),
         *(_pool_size(entity, config, pool) for config in configs for pool in _pools_of(config, pools)),
-        *(DescribedConfig(entity, name, values[entity][name], "dynamic, unknown here") for name in unknown),
+        *(DescribedConfig(entity, name, values[entity][name], _source_of_unlisted(entity, name)) for name in unknown),
     )
+
+
+def _source_of_unlisted(entity: ConfigEntity, name: str) -> str:
+    """Return where a value comes from whose name is in no list: a key of Spark's, or one that is unknown here."""
+    try:
+        config_on(entity, name)
+    except SettingError:
+        return "dynamic, unknown here"
+    return _DYNAMIC_DEFAULT
 
 
 def describe_static(settings: TieringSettings) -> tuple[DescribedConfig, ...]:
@@ -169,6 +181,76 @@ def _constant(shown: Any) -> Callable[[str], Any]:
 
 def _static_text(shown: Any) -> str:
     return shown if isinstance(shown, str) else json.dumps(shown)
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """Configs of some entities, the changes of these entities, oldest first, and which values have no effect."""
+
+    configs: tuple[DescribedConfig, ...]
+    history: tuple[ConfigChange, ...]
+    without_effect: str | None = None
+
+
+def describe_now(
+    store: ConfigStore,
+    settings: TieringSettings,
+    pools: Callable[[], PoolsStatus],
+    *,
+    entity: ConfigEntity | None = None,
+    entity_type: EntityType | None = None,
+) -> Description:
+    """Return the configs of one entity, or (None) of each default and each named entity with values of its own.
+
+    Args:
+        store: the dynamic configs.
+        settings: the settings without dynamic configs.
+        pools: returns the pools; called only if sizes of pools are among the configs.
+        entity: whose configs; None for all.
+        entity_type: only of this type, if no entity is named.
+
+    Raises:
+        MetadataUnavailableError: the database cannot be read.
+    """
+    values = store.snapshot().values
+    entities = (entity,) if entity is not None else entities_with_configs(values, entity_type)
+    known = pools() if ALL_BROKERS in entities else None
+    history = (change for change in store.history(entity) if entity_type in (None, change.entity.entity_type))
+    return Description(
+        tuple(config for owner in entities for config in describe(owner, values, settings, known)),
+        tuple(history),
+        topic_quota_configs(values, enabled=settings.topic_quotas.enable).without_effect,
+    )
+
+
+class MeaningDocument(TypedDict):
+    """What a config means, and which values it accepts; `on_default` and `on_named` say where it may be set."""
+
+    entity_type: str
+    name: str
+    sentence: str
+    accepts: str
+    unit: str | None
+    on_default: bool
+    on_named: bool
+    pool: str | None
+
+
+def meanings() -> list[MeaningDocument]:
+    """Return the meaning of each config that can be changed while jobs run."""
+    return [
+        {
+            "entity_type": str(config.entity_type),
+            "name": config.name,
+            "sentence": config.sentence,
+            "accepts": config.accepts,
+            "unit": config.unit,
+            "on_default": config.on_default,
+            "on_named": config.on_named,
+            "pool": config.pool,
+        }
+        for config in all_configs()
+    ]
 
 
 def present_configs(

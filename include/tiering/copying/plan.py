@@ -87,6 +87,16 @@ class HeldBackPartition:
         """Whether its topic is internal or compacted, which is never tiered: waiting does not change that."""
         return self.ineligible in NEVER_TIERED
 
+    @property
+    def waits_for_a_copy(self) -> bool:
+        """Whether this platform will copy the offsets once the reason is gone."""
+        return not self.is_never_copied and self.reason not in (HeldBack.NOT_OURS, HeldBack.PAST_RETENTION)
+
+    @property
+    def words(self) -> "HeldBack | IneligibleReason":
+        """The reason that says most: that of the next segment, if it is not eligible."""
+        return self.ineligible or self.reason
+
 
 @dataclass(frozen=True, slots=True)
 class CopyPlan:

@@ -11,6 +11,7 @@ from include.tiering.copying.metrics import (
     COPY_ERRORS_BY_CLASS,
     COPY_REQUESTS,
     COPY_SENT_BYTES,
+    publish_held_back,
 )
 from include.tiering.copying.plan import CopyPlan, LeftPartition, left_work, record_divergences
 from include.tiering.copying.plan_copy import CopyPlanner
@@ -33,7 +34,7 @@ from include.tiering.segments.stored_copies import WholeCopy
 from include.tiering.segments.topics import TopicLifecycle, register_owners
 from include.tiering.settings import TieringSettings
 from include.tiering.telemetry import for_partition, get_logger
-from include.tiering.telemetry.metrics import PrometheusRecorder, StepObserver, ignore, process_recorder
+from include.tiering.telemetry.metrics import MetricsRecorder, RunKind, StepObserver, ignore
 
 if TYPE_CHECKING:
     from include.tiering.copying.copy_batch import BatchLimits, BatchResult
@@ -88,6 +89,7 @@ class CopyService:
         names: TopicLifecycle,
         planner: CopyPlanner,
         effective: Callable[[], TieringSettings],
+        recorder: MetricsRecorder,
         clock: Clock,
         random_bytes: Callable[[int], bytes],
         observe: StepObserver,
@@ -108,6 +110,7 @@ class CopyService:
         self._names = names
         self._planner = planner
         self._effective = effective
+        self._recorder = recorder
         self._clock = clock
         self._random_bytes = random_bytes
         self._observe = observe
@@ -139,6 +142,7 @@ class CopyService:
             ForeignStoreError: the store belongs to another database.
             StateConflictError: the run has another plan already.
         """
+        is_of_all = scope == AS_CONFIGURED and limit_bytes is None
         scope = scope.or_topics(self._topics)
         report = scope.scan(self._log_dirs.scan)
         if dry_run:
@@ -155,8 +159,11 @@ class CopyService:
         record_divergences(plan, self._metadata)
         if not dry_run:
             record_losses(report, plan, failed, self._failed_copies)
-            publish_failed_copies(process_recorder(), self._failed_copies.all() if failed else ())
+            publish_failed_copies(self._recorder, self._failed_copies.all() if failed else ())
             self._work.save_plan(run_id, plan.partitions)
+            if is_of_all:
+                publish_held_back(self._recorder, plan.held_back)
+            self._recorder.ended(RunKind.COPY)
         return plan
 
     def run_batch(
@@ -190,6 +197,10 @@ class CopyService:
                 limits = self._limits(pool, placement)
             return limits
 
+        def copied(segment: "CopiedSegment") -> None:
+            count_copied(self._recorder, segment)
+            on_copied(segment)
+
         cancellation, heartbeat = cancellation_and_heartbeat(
             self._work,
             self._clock,
@@ -209,11 +220,13 @@ class CopyService:
             run_id=run_id,
             batch_id=batch_id,
             limits_now=limits_now,
-            on_copied=on_copied,
+            on_copied=copied,
             topic_quotas=self._topic_quotas(),
             claim=self._ownership.claim,
         ).run()
-        _count(result)
+        for failure in result.failed:
+            count_failed(self._recorder, failure.item.topic_id_partition.topic, str(failure.item.error))
+        self._recorder.ended(RunKind.COPY)
         return result
 
     def _limits(self, pool: str | None, placement: Placement | None) -> "BatchLimits":
@@ -314,24 +327,17 @@ class CopyService:
         )
 
 
-def count_copied(recorder: PrometheusRecorder, topic: str, *, log_bytes: int, sent_bytes: int) -> None:
-    """Count one segment that was sent and became FINISHED; `sent_bytes` counts all of its objects."""
+def count_copied(recorder: MetricsRecorder, segment: "CopiedSegment") -> None:
+    """Count a segment that was sent and became FINISHED."""
+    topic = segment.segment_id.topic_id_partition.topic
     recorder.add(COPY_REQUESTS, 1, topic)
-    recorder.add(COPY_BYTES, log_bytes, topic)
-    recorder.add(COPY_SENT_BYTES, sent_bytes, topic)
+    recorder.add(COPY_ERRORS, 0, topic)  # So that the counter is there, and the first error is an increase.
+    recorder.add(COPY_BYTES, segment.size_bytes, topic)
+    recorder.add(COPY_SENT_BYTES, segment.sent_bytes, topic)
 
 
-def count_failed(recorder: PrometheusRecorder, topic: str, error: str) -> None:
+def count_failed(recorder: MetricsRecorder, topic: str, error: str) -> None:
     """Count one segment that could not be copied; `error` is the class name of a TieringError."""
     recorder.add(COPY_REQUESTS, 1, topic)
     recorder.add(COPY_ERRORS, 1, topic)
     recorder.add(COPY_ERRORS_BY_CLASS, 1, topic, error)
-
-
-def _count(result: "BatchResult") -> None:
-    recorder = process_recorder()
-    for copied in result.copied:
-        topic = copied.segment_id.topic_id_partition.topic
-        count_copied(recorder, topic, log_bytes=copied.size_bytes, sent_bytes=copied.sent_bytes)
-    for failure in result.failed:
-        count_failed(recorder, failure.item.topic_id_partition.topic, str(failure.item.error))

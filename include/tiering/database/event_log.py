@@ -10,18 +10,20 @@ committed or neither is. Events are only appended, never changed or deleted. The
 Airflow or Airflow's log. If the platform decided by itself, the author is the name of the deciding part, such as
 `plan`, or the id of a batch.
 
-**Readers** are people: no command lists events, so they select from the table. The platform itself reads only the time
-of the newest event (`newest_event_ms`), to compare the clock with it before deletions and to show it at a take-over,
-and whether cluster metadata was ever read with this database (`SeenClusterMetadata` in `store_identity`).
+**Readers** are people: `./tiering events` and the page *Tiering* list them (`EventLog`). The platform itself reads only
+the time of the newest event (`newest_event_ms`), to compare the clock with it before deletions and to show it at a
+take-over, and whether cluster metadata was ever read with this database (`SeenClusterMetadata` in `store_identity`).
 """
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
 from sqlalchemy import Connection, func, insert, select
 
 from include.tiering.database.schema import events
-from include.tiering.database.transactions import stored_text
+from include.tiering.database.transactions import ClusterStore, reading, stored_text
 from include.tiering.model.segments import TopicIdPartition, Uuid
 
 
@@ -115,3 +117,32 @@ def newest_event_ms(connection: Connection, cluster_id: str, after_ms: int) -> i
     query = select(func.max(events.c.occurred_at_ms)).where(events.c.cluster_id == cluster_id, is_after)
     newest: int | None = connection.execute(query).scalar_one()
     return newest
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """An event. `kind` is a member of `EventKind` or, if another version wrote it, another text."""
+
+    occurred_at_ms: int
+    kind: str
+    subject: str
+    detail: str
+    author: str
+
+
+class EventLog(ClusterStore):
+    """Reads the events of one cluster."""
+
+    def newest(self, most: int) -> Sequence[Event]:
+        """Return the last `most` events, the newest first. Raises MetadataUnavailableError."""
+        query = (
+            select(events)
+            .where(events.c.cluster_id == self._cluster_id)
+            .order_by(events.c.occurred_at_ms.desc(), events.c.event_id.desc())
+            .limit(most)
+        )
+        with reading(self._engine) as connection:
+            return [
+                Event(row.occurred_at_ms, row.kind, row.subject, row.detail, row.author)
+                for row in connection.execute(query)
+            ]

@@ -10,7 +10,8 @@ this is the server's clock, with SQLite the clock of the host on which all proce
 long as executing it.
 
 **Locks** are taken in this order: leases, partitions, segments, size_counters. A partition's row is locked before a
-segment of the partition changes its state. Rows of topics and partitions are created when first needed.
+segment of the partition changes its state, and triggers on segments change it. Rows of topics and partitions are
+created when first needed.
 
 **Ids to be removed**: no segment may begin under an id whose objects are removed as orphans. The removal that marks an
 id and the copy that begins a segment under that id both lock the partition's row first, so the second of them sees the

@@ -67,6 +67,7 @@ from include.tiering.runs.deletion_run import (
 from include.tiering.segments.contract import RemoteLogMetadata, SegmentRow, TopicRegistry
 from include.tiering.segments.stored_copies import WholeCopy
 from include.tiering.telemetry import for_partition, get_logger
+from include.tiering.telemetry.metrics import ignore
 
 SEGMENTS_PER_GROUP: Final = 333
 """Three objects each (layout aiven) make 999 keys; S3 takes 1000 in a request."""
@@ -278,7 +279,8 @@ class DeleteBatch:
     """One batch of a released run, to be run once.
 
     `check` compares the plan of a partition with the current state. `require_allowed` is called before each group and
-    raises DatabaseSetBackError once an audit has found that the database was set back.
+    raises DatabaseSetBackError once an audit has found that the database was set back. `on_deleted` gets the segments
+    of each group that were deleted.
     """
 
     def __init__(
@@ -293,6 +295,7 @@ class DeleteBatch:
         batch_id: str,
         lease_ms: int,
         segments_per_group: int = SEGMENTS_PER_GROUP,
+        on_deleted: Callable[[Sequence[PlannedDeletion]], None] = ignore,
     ) -> None:
         self._deleter = deleter
         self._quotas = quotas
@@ -303,6 +306,7 @@ class DeleteBatch:
         self._batch_id = batch_id
         self._lease_ms = lease_ms
         self._segments_per_group = segments_per_group
+        self._on_deleted = on_deleted
         self._deleted: list[PlannedDeletion] = []
         self._failed: list[FailedDeletion] = []
         self._held: list[DeletionItem] = []
@@ -427,6 +431,7 @@ class DeleteBatch:
 
     def _count(self, deleted: Sequence[PlannedDeletion]) -> None:
         self._deleted.extend(deleted)
+        self._on_deleted(deleted)
         self._loop.heartbeat.add_done(sum(deletion.size_bytes for deletion in deleted))
 
     def _give_up(self, lease: PartitionLease, planned: Sequence[PlannedDeletion], error: TieringError) -> None:

@@ -278,7 +278,7 @@ class ExpirationPlanner:
         while True:
             given = self._input(partition, retention, now_ms, local_bytes, finished)
             if given is not None and (outcome := decide_deletions(given)).is_conclusive:
-                # Counters that are too high would delete too much: the rows are added up before anything goes by size.
+                # Counters that are too high would delete too much: nothing goes by size before they were checked.
                 if given.rest is None or not outcome.by_size or self.metadata.selected.counters_agree(partition):
                     return given, outcome
                 finished = None

@@ -10,7 +10,7 @@ from include.tiering.configs.config_store import EffectiveConfigs, TopicRetentio
 from include.tiering.errors import ClockDisagreesError, SourceError
 from include.tiering.expiration.checks import StillPlanned, still_planned, withdrawn
 from include.tiering.expiration.delete_segments import DeleteBatch, DeleteResult, SegmentDeleter
-from include.tiering.expiration.metrics import count_batch
+from include.tiering.expiration.metrics import count_batch, count_deleted
 from include.tiering.expiration.plan import (
     ExpirationPlan,
     ExpirationPlanner,
@@ -38,7 +38,7 @@ from include.tiering.runs.deletion_run import (
 from include.tiering.segments.contract import RemoteLogMetadata, TopicRegistry
 from include.tiering.segments.topics import TopicDeletions, TopicLifecycle, TopicLifecycleState
 from include.tiering.telemetry import get_logger
-from include.tiering.telemetry.metrics import StepObserver
+from include.tiering.telemetry.metrics import MetricsRecorder, RunKind, StepObserver
 
 _log: Final = get_logger(__name__)
 _AUTHOR: Final = "expiration"
@@ -73,6 +73,7 @@ class ExpirationService:
         ownership: StoreOwnership,
         held: Held,
         publish_sizes: Callable[[], object],
+        recorder: MetricsRecorder,
         clock: Clock,
         observe: StepObserver,
     ) -> None:
@@ -92,6 +93,7 @@ class ExpirationService:
         self._ownership = ownership
         self._held = held
         self._publish_sizes = publish_sizes
+        self._recorder = recorder
         self._clock = clock
         self._observe = observe
 
@@ -136,6 +138,8 @@ class ExpirationService:
         plan = self._decide(planner, run_id, partitions, clocks)
         self._deletions.save_plan(run_id, plan.expirations)
         self._publish_sizes()
+        if not dry_run:
+            self._recorder.ended(RunKind.EXPIRATION)
         return plan
 
     def withdrawn(self, run_id: str) -> Sequence[PlannedDeletion]:
@@ -249,8 +253,10 @@ class ExpirationService:
             run_id=run_id,
             batch_id=batch_id,
             lease_ms=settings.copier.lease_ms,
+            on_deleted=partial(count_deleted, self._recorder),
         ).run()
-        count_batch(result)
+        count_batch(self._recorder, result)
+        self._recorder.ended(RunKind.EXPIRATION)
         self._publish_sizes()
         return result
 

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
-from include.tiering.telemetry.metrics import Metric, MetricKind, PrometheusRecorder
+from include.tiering.telemetry.metrics import Metric, MetricKind, MetricsRecorder
 
 if TYPE_CHECKING:
     from include.tiering.handover.rules import HandoverState, HandoverStep
@@ -27,10 +27,10 @@ HANDOVER_METRICS: Final = (HANDOVERS, HANDOVERS_FORGOTTEN)
 
 
 def publish_handovers(
-    recorder: PrometheusRecorder, open_steps: "Iterable[tuple[HandoverState, HandoverStep]]", forgotten: int
+    recorder: MetricsRecorder, open_steps: "Iterable[tuple[HandoverState, HandoverStep]]", forgotten: int
 ) -> None:
     """Set the metrics of handovers; combinations of state and step that no handover has any more are removed."""
     counted = Counter((str(state), str(step)) for state, step in open_steps)
     values: dict[tuple[str, ...], float] = {labels: float(number) for labels, number in counted.items()}
-    recorder.show(HANDOVERS, values)
+    recorder.replace(HANDOVERS, values)
     recorder.show(HANDOVERS_FORGOTTEN, {(): float(forgotten)})

@@ -41,10 +41,10 @@ from include.tiering.kafka.cluster.contract import (
     BrokerConfig,
     BrokerNode,
     OffsetsAnswer,
+    PartitionMetadata,
     PartitionOffsets,
     TopicMetadata,
 )
-from include.tiering.kafka.cluster.contract import PartitionMetadata as ClusterPartition
 from include.tiering.kafka.log_dirs.contract import LogSegment, Replica
 from include.tiering.kafka.metadata_topic.contract import METADATA_TOPIC
 from include.tiering.model.histories import newest_history, open_divergence
@@ -277,7 +277,7 @@ def _replicas(ports: HandoverPorts, topic: str, topic_id: Uuid) -> tuple[dict[in
 def _partition(
     metadata: RemoteLogMetadata,
     partition: TopicIdPartition,
-    known: ClusterPartition,
+    known: PartitionMetadata,
     answer: OffsetsAnswer,
     replicas: Mapping[int, Replica],
     problems: Sequence[str],

@@ -23,7 +23,7 @@ from include.tiering.handover.run_checks import gather
 from include.tiering.kafka.cluster.contract import Brokers, TopicMetadata, known_topic
 from include.tiering.model.segments import Uuid
 from include.tiering.remote_storage.store_ownership import StoreOwnership
-from include.tiering.telemetry.metrics import ignore, process_recorder
+from include.tiering.telemetry.metrics import MetricsRecorder, RunKind, ignore
 
 _PROCESS: Final = secrets.token_hex(4)
 
@@ -48,6 +48,7 @@ class HandoverService:
         brokers: Callable[[], Brokers],
         require_free_broker_id: Callable[[], None],
         ownership: StoreOwnership,
+        recorder: MetricsRecorder,
         random_bytes: Callable[[int], bytes],
     ) -> None:
         self._handovers = handovers
@@ -55,6 +56,7 @@ class HandoverService:
         self._brokers = brokers
         self._require_free_broker_id = require_free_broker_id
         self._ownership = ownership
+        self._recorder = recorder
         self._random_bytes = random_bytes
 
     def topic_to_hand_over(self, topic: str) -> Uuid:
@@ -189,7 +191,8 @@ class HandoverService:
         under_way = self._handovers.open_handovers()
         forgotten = forgotten_handovers(under_way, self._handovers.now_ms())
         steps = [(handover.state, handover.step) for handover in under_way]
-        publish_handovers(process_recorder(), steps, len(forgotten))
+        publish_handovers(self._recorder, steps, len(forgotten))
+        self._recorder.ended(RunKind.HANDOVER_WATCH)
         return forgotten
 
 

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 
-from include.tiering.telemetry.metrics import Metric, MetricKind, PrometheusRecorder
+from include.tiering.telemetry.metrics import Metric, MetricKind, MetricsRecorder
 
 if TYPE_CHECKING:
     from include.tiering.metadata_sync.publication_contract import PublicationTotal
@@ -62,7 +62,7 @@ PUBLICATION_METRICS: Final = (PUBLISHED_SEGMENTS, UNPUBLISHED_SEGMENTS, UNPUBLIS
 
 
 def publish_ingest(
-    recorder: PrometheusRecorder,
+    recorder: MetricsRecorder,
     positions: "Iterable[IngestPosition]",
     outcomes: "Mapping[int, Mapping[RecordOutcome, int]]",
 ) -> None:
@@ -87,7 +87,7 @@ def publish_ingest(
 
 
 def show_publication(
-    recorder: PrometheusRecorder, totals: "Iterable[PublicationTotal]", waiting: Iterable[tuple[str, int, int]]
+    recorder: MetricsRecorder, totals: "Iterable[PublicationTotal]", waiting: Iterable[tuple[str, int, int]]
 ) -> None:
     """Set the metrics of publication. `waiting` has topic, unpublished segments and their bytes of each partition."""
     published: Counter[str] = Counter()

@@ -27,7 +27,7 @@ from include.tiering.runs.cluster_log_dirs import ClusterLogDirs
 from include.tiering.segments.contract import RemoteLogMetadata, TopicRegistry
 from include.tiering.segments.ingestion_contract import BrokerSize, MetadataIngestion
 from include.tiering.settings import TieringSettings
-from include.tiering.telemetry.metrics import ignore, process_recorder
+from include.tiering.telemetry.metrics import MetricsRecorder, RunKind, ignore
 
 INGEST_AUTHOR: Final = "ingest"
 
@@ -40,6 +40,7 @@ class IngestionService:
         ingestion: stores the positions and the content of the records.
         metadata: segment metadata.
         log_dirs: checks that the brokers belong to the cluster of the database.
+        recorder: gets the metrics.
     """
 
     def __init__(
@@ -49,11 +50,13 @@ class IngestionService:
         ingestion: MetadataIngestion,
         metadata: RemoteLogMetadata,
         log_dirs: ClusterLogDirs,
+        recorder: MetricsRecorder,
     ) -> None:
         self._topic = topic
         self._ingestion = ingestion
         self._metadata = metadata
         self._log_dirs = log_dirs
+        self._recorder = recorder
 
     def run(
         self,
@@ -77,9 +80,11 @@ class IngestionService:
         self._log_dirs.require_cluster()
         ingester = Ingester(self._topic(), self._ingestion, author, observe=observe, on_progress=on_progress)
         try:
-            return ingester.run()
+            report = ingester.run()
         finally:
-            publish_ingest(process_recorder(), self._ingestion.positions(), self._ingestion.outcomes())
+            publish_ingest(self._recorder, self._ingestion.positions(), self._ingestion.outcomes())
+        self._recorder.ended(RunKind.INGEST)  # Not after an error: the alert is there for topics that cannot be read.
+        return report
 
     def topic_bounds(self) -> dict[int, OffsetBounds]:
         """Return the first offset and the end (exclusive) of each partition of the metadata topic, read now."""
@@ -221,6 +226,7 @@ class PublicationService:
         registry: topics and their owners.
         log_dirs: checks that the brokers belong to the cluster of the database.
         ownership: which database writes to the store.
+        recorder: gets the metrics.
     """
 
     def __init__(
@@ -235,6 +241,7 @@ class PublicationService:
         registry: TopicRegistry,
         log_dirs: ClusterLogDirs,
         ownership: StoreOwnership,
+        recorder: MetricsRecorder,
     ) -> None:
         self._settings = settings
         self._publisher = publisher
@@ -245,6 +252,7 @@ class PublicationService:
         self._registry = registry
         self._log_dirs = log_dirs
         self._ownership = ownership
+        self._recorder = recorder
 
     def plan(self, topic: str, partitions: Collection[int] | None = None) -> tuple[PublishedPartition, ...]:
         """Return which records `publish` would send, about each partition of the topic that has segments."""
@@ -285,7 +293,7 @@ class PublicationService:
         totals = self._publications.totals()
         waiting = unpublished_segments(self._metadata, self._registry, totals)
         show_publication(
-            process_recorder(),
+            self._recorder,
             totals,
             [(partition.topic_id_partition.topic, partition.segments, partition.size_bytes) for partition in waiting],
         )

@@ -21,9 +21,10 @@ Order of locks: position, partitions by topic id and number, segments, size_coun
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from sqlalchemy import Connection, and_, bindparam, select
+from sqlalchemy import Connection, and_, bindparam, exists, select, text, update
 
-from include.tiering.database.schema import PARTITION_TOTAL, ingested_records, size_counters, topics
+from include.tiering.database.event_log import EventKind, record_event, topic_subject
+from include.tiering.database.schema import PARTITION_TOTAL, ingested_records, segments, size_counters, topics
 from include.tiering.database.transactions import (
     ClusterStore,
     lock_or_create_partition,
@@ -139,11 +140,17 @@ class SqlMetadataIngestion(ClusterStore):
         """Implement `MetadataIngestion.take_over`."""
         with writing(self._engine) as connection:
             now_ms = self._now_ms(connection)
-            return [
-                *sql_metadata_topic.give_to_brokers(connection, self._cluster_id, now_ms, author),
-                *sql_metadata_topic.follow_brokers(connection, self._cluster_id, self._now_ms, author),
-                *self._clear_guard(connection, author),
-            ]
+            findings = list(_give_to_brokers(connection, self._cluster_id, now_ms, author))
+        after_key: int | None = 0
+        while after_key is not None:
+            with writing(self._engine) as connection:
+                said, after_key = sql_metadata_topic.follow_brokers(
+                    connection, self._cluster_id, self._now_ms, author, after_key
+                )
+            findings += said
+        # Last, since it says that all was taken over.
+        with writing(self._engine) as connection:
+            return [*findings, *self._clear_guard(connection, author)]
 
     def _clear_guard(self, connection: Connection, author: str) -> Iterator[str]:
         """Clear the guard `unread-records` if everything was read that the topic ever had, until it was raised."""
@@ -293,3 +300,34 @@ class SqlMetadataIngestion(ClusterStore):
 def _is_reached(row: SegmentRow | None, state: RemoteLogSegmentState) -> bool:
     """Return whether brokers have the segment in this state or a later one already."""
     return row is not None and row.broker_state is not None and row.broker_state >= state
+
+
+def _give_to_brokers(connection: Connection, cluster_id: str, now_ms: int, author: str) -> Iterator[str]:
+    """Set the owner BROKER for topics that have a live segment of a broker and the owner NONE or PLATFORM.
+
+    Yield a sentence for each of these topics.
+    """
+    # The condition of the partial index word for word, so that SQLite uses this index.
+    live = exists(
+        select(segments.c.segment_key)
+        .where(
+            text("origin = 'broker'"),
+            segments.c.cluster_id == topics.c.cluster_id,
+            segments.c.topic_id == topics.c.topic_id,
+        )
+        .where(segments.c.state < int(RemoteLogSegmentState.DELETE_SEGMENT_FINISHED))
+        .correlate(topics)
+    )
+    query = (
+        select(topics.c.topic_id, topics.c.name, topics.c.owner)
+        .where(topics.c.cluster_id == cluster_id, live)
+        .where(topics.c.owner.in_((TopicOwner.NONE, TopicOwner.PLATFORM)))
+        .order_by(topics.c.name, topics.c.topic_id)
+        .with_for_update(of=topics)
+    )
+    for topic_id, name, owner in connection.execute(query).all():
+        change = update(topics).where(topics.c.cluster_id == cluster_id, topics.c.topic_id == topic_id)
+        connection.execute(change.values(owner=TopicOwner.BROKER))
+        detail = f"{owner} -> {TopicOwner.BROKER}: a broker tiers it, by its metadata topic"
+        record_event(connection, cluster_id, EventKind.OWNER, topic_subject(name, topic_id), detail, author, now_ms)
+        yield f"topic {name}: owner {detail}"

@@ -1,7 +1,7 @@
 """Sizes of a partition's remote log by state and leader epoch, lags, and estimated costs."""
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Final
@@ -76,44 +76,45 @@ def partition_states(
     topic_id_partition: TopicIdPartition, segments: Iterable[RemoteLogSegmentMetadata]
 ) -> PartitionStates:
     """Count the sizes of one partition from its segments; tombstones do not count."""
-    by_state: dict[RemoteLogSegmentState, list[RemoteLogSegmentMetadata]] = defaultdict(list)
-    for segment in segments:
-        if segment.state is not RemoteLogSegmentState.DELETE_SEGMENT_FINISHED:
-            by_state[segment.state].append(segment)
-    return PartitionStates(topic_id_partition, tuple(_state_size(*item) for item in sorted(by_state.items())))
+    return counted_states(
+        topic_id_partition,
+        (
+            (segment.state, segment.segment_size_bytes, [entry.epoch for entry in segment.segment_leader_epochs])
+            for segment in segments
+            if segment.state is not RemoteLogSegmentState.DELETE_SEGMENT_FINISHED
+        ),
+    )
+
+
+def counted_states(
+    topic_id_partition: TopicIdPartition,
+    segments: Iterable[tuple[RemoteLogSegmentState, int, Sequence[int]]],
+) -> PartitionStates:
+    """Count the sizes of one partition; memory does not grow with the number of segments.
+
+    Args:
+        topic_id_partition: the partition.
+        segments: state, bytes and leader epochs of each of its segments.
+    """
+    totals: dict[RemoteLogSegmentState, tuple[int, int]] = {}
+    epochs: dict[RemoteLogSegmentState, dict[int, tuple[int, int]]] = defaultdict(dict)
+    for state, size_bytes, leader_epochs in segments:
+        held_bytes, held = totals.get(state, (0, 0))
+        totals[state] = (held_bytes + size_bytes, held + 1)
+        of_state = epochs[state]
+        for epoch in leader_epochs:
+            epoch_bytes, epoch_segments = of_state.get(epoch, (0, 0))
+            of_state[epoch] = (epoch_bytes + size_bytes, epoch_segments + 1)
+    sizes = (
+        StateSize(state, *total, tuple(EpochSize(epoch, *counted) for epoch, counted in sorted(epochs[state].items())))
+        for state, total in sorted(totals.items())
+    )
+    return PartitionStates(topic_id_partition, tuple(sizes))
 
 
 def partition_size(topic_id_partition: TopicIdPartition, segments: Iterable[RemoteLogSegmentMetadata]) -> PartitionSize:
     """Count the FINISHED size of one partition from its segments."""
     return partition_states(topic_id_partition, (each for each in segments if each.is_finished)).finished
-
-
-def overlapping_bytes(segments: Iterable[RemoteLogSegmentMetadata]) -> int:
-    """Estimate the FINISHED bytes of one partition that are stored more than once.
-
-    If a segment begins at or below the end of an earlier one, the share of its offsets that earlier segments hold, too,
-    is applied to its bytes, rounded down. The exact bytes could only be found by reading the records.
-    """
-    duplicate_bytes = 0
-    covered_to = -1
-    finished = (segment for segment in segments if segment.is_finished)
-    for segment in sorted(finished, key=lambda each: (each.start_offset, each.end_offset)):
-        overlap = min(covered_to, segment.end_offset) - segment.start_offset + 1
-        if overlap > 0:
-            offsets = segment.end_offset - segment.start_offset + 1
-            duplicate_bytes += segment.segment_size_bytes * overlap // offsets
-        covered_to = max(covered_to, segment.end_offset)
-    return duplicate_bytes
-
-
-def _state_size(state: RemoteLogSegmentState, segments: list[RemoteLogSegmentMetadata]) -> StateSize:
-    by_epoch: dict[int, tuple[int, int]] = defaultdict(lambda: (0, 0))
-    for segment in segments:
-        for entry in segment.segment_leader_epochs:
-            epoch_bytes, epoch_segments = by_epoch[entry.epoch]
-            by_epoch[entry.epoch] = (epoch_bytes + segment.segment_size_bytes, epoch_segments + 1)
-    epochs = tuple(EpochSize(epoch, *counted) for epoch, counted in sorted(by_epoch.items()))
-    return StateSize(state, sum(segment.segment_size_bytes for segment in segments), len(segments), epochs)
 
 
 @dataclass(frozen=True, slots=True)

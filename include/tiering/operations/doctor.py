@@ -291,6 +291,11 @@ def _nothing_left(replica: Replica) -> Line:
     return Cause.UP_TO_DATE, f"all that has rolled is remote; {finding}", advice
 
 
+def advice_about(reason: IneligibleReason | HeldBack, topic: str) -> str:
+    """Return what to do about partitions of a topic that wait for this reason, without evidence about one of them."""
+    return _advice(reason) if isinstance(reason, IneligibleReason) else f"./tiering doctor {topic}"
+
+
 def _advice(reason: IneligibleReason) -> str:
     return _ADVICE.get(reason, "docs/runbook.md, A segment is not eligible")
 

@@ -19,7 +19,8 @@ from include.tiering.errors import ClusterMetadataError, MetadataUnavailableErro
 from include.tiering.kafka.cluster.contract import Brokers, ClusterMetadata
 from include.tiering.kafka.log_dirs.contract import matches
 from include.tiering.kafka.log_dirs.dirs import LogDirLocation, identify, live_partitions, open_root
-from include.tiering.segments.contract import RemoteLogSizes, TopicRegistry
+from include.tiering.segments.contract import TopicRegistry
+from include.tiering.segments.sizes_contract import RemoteLogSizes
 from include.tiering.settings import TieringSettings
 
 _WILDCARDS: Final = frozenset("*?[")

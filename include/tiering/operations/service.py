@@ -1,7 +1,8 @@
 """Whether a run can start, which partitions are ready, and why a topic is not tiered."""
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
+from functools import cached_property
 
 from sqlalchemy import Engine
 
@@ -14,6 +15,7 @@ from include.tiering.configs.pools import (
 from include.tiering.copying.plan import CopyPlan
 from include.tiering.copying.plan_copy import CopyPlanner
 from include.tiering.copying.run_scope import AS_CONFIGURED, RunScope
+from include.tiering.database.metric_series import MetricSeries
 from include.tiering.database.migrations import require_head
 from include.tiering.errors import (
     AirflowApiError,
@@ -38,16 +40,22 @@ from include.tiering.operations.doctor import (
     with_left_damage,
 )
 from include.tiering.operations.known_names import KnownNames
+from include.tiering.operations.monitoring import MonitoringService
+from include.tiering.operations.overview import OverviewService
 from include.tiering.operations.readiness import (
     NOTHING_PLANNED,
     Readiness,
     partition_readiness,
     unread_partitions,
 )
-from include.tiering.quotas.contract import QuotaLedger
+from include.tiering.operations.throughput import ThroughputService
+from include.tiering.operations.topic_details import TopicDetailsService
+from include.tiering.operations.topic_list import TopicListService
+from include.tiering.quotas.contract import QuotaKind, QuotaLedger
 from include.tiering.quotas.topic_quotas import TopicQuotas
 from include.tiering.segments.failed_copies import by_partition
 from include.tiering.settings import TieringSettings
+from include.tiering.telemetry.metrics import Metric
 
 
 class OperationsService:
@@ -72,6 +80,9 @@ class OperationsService:
         topic_quotas: opens the topic quotas.
         effective: returns the settings with the present dynamic configs over them.
         mirror_pools: reads the sizes of Airflow's pools, stores them, and returns the pools by name.
+        series: opens the metrics of all processes.
+        metrics: all metrics, in the order of docs/metrics.md.
+        quota_windows: returns samples, and milliseconds of a sample, of the windows of byte rates.
     """
 
     def __init__(
@@ -89,6 +100,9 @@ class OperationsService:
         topic_quotas: Callable[[], TopicQuotas],
         effective: Callable[[], TieringSettings],
         mirror_pools: Callable[[], Collection[str]],
+        series: Callable[[], MetricSeries],
+        metrics: Sequence[Metric],
+        quota_windows: Callable[[], Mapping[QuotaKind, tuple[int, int]]],
         clock: Clock,
     ) -> None:
         self._settings = settings
@@ -103,8 +117,58 @@ class OperationsService:
         self._topic_quotas = topic_quotas
         self._effective = effective
         self._mirror_pools = mirror_pools
+        self._series = series
+        self._metrics = metrics
+        self._quota_windows = quota_windows
         self._clock = clock
         self.names = KnownNames(settings=settings, stores=stores, cluster_metadata=cluster_metadata, brokers=brokers)
+
+    @cached_property
+    def monitoring(self) -> MonitoringService:
+        """The values of all metrics."""
+        return MonitoringService(
+            series=self._series(), metrics=self._metrics, windows=self._quota_windows, clock=self._clock
+        )
+
+    @cached_property
+    def overview(self) -> OverviewService:
+        """The present state: totals, work, limits, what waits, and alarms."""
+        stores = self._stores()
+        return OverviewService(
+            sizes=stores.remote_log_sizes,
+            work=stores.work,
+            mirror=stores.pool_mirror,
+            configs=stores.configs,
+            series=self._series,
+            clock=self._clock,
+        )
+
+    @cached_property
+    def throughput(self) -> ThroughputService:
+        """What was sent, read and deleted minute by minute."""
+        return ThroughputService(series=self._series, configs=self._stores().configs, clock=self._clock)
+
+    @cached_property
+    def topic_list(self) -> TopicListService:
+        """The topics of the archive."""
+        stores = self._stores()
+        return TopicListService(
+            settings=self._settings, sizes=stores.remote_log_sizes, configs=stores.configs, series=self._series
+        )
+
+    @cached_property
+    def topic_details(self) -> TopicDetailsService:
+        """One topic of the archive."""
+        stores = self._stores()
+        return TopicDetailsService(
+            settings=self._settings,
+            topics=self.topic_list,
+            sizes=stores.remote_log_sizes,
+            failed_copies=stores.failed_copies,
+            configs=stores.configs,
+            series=self._series,
+            clock=self._clock,
+        )
 
     def require_schema(self) -> None:
         """Require that the database is at the revision of this version.

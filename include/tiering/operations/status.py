@@ -5,22 +5,33 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NotRequired, TypedDict
 
-from include.tiering.configs.pools import PoolsStatus
 from include.tiering.configs.usage_report import (
     PoolDocument,
     TopicQuotasDocument,
-    pools_document,
     pools_table,
     topic_quotas_document,
     topic_quotas_table,
 )
 from include.tiering.model.segments import Uuid
-from include.tiering.presentation import Presentation, Table, count
+from include.tiering.operations.alarms import Alarm, AlarmDocument
+from include.tiering.operations.monitoring import Traffic
+from include.tiering.operations.overview import (
+    BatchDocument,
+    Limit,
+    Overview,
+    QuotaLimitDocument,
+    TotalsDocument,
+    WaitingGroupDocument,
+    overview_document,
+    seconds_left,
+)
+from include.tiering.presentation import Presentation, Table, count, listed
+from include.tiering.quotas.contract import QuotaKind
 from include.tiering.quotas.topic_quotas import TopicQuotaReport
 from include.tiering.runs.contract import ALL_TOPICS, BatchProgress
 from include.tiering.segments.topics import TopicDeletion
 from include.tiering.settings.catalogue import TieringSettings, all_settings
-from include.tiering.units import format_bytes, format_duration, format_utc
+from include.tiering.units import Quantity, format_bytes, format_duration, format_utc
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,18 +39,16 @@ class Activity:
     """The present work according to the database.
 
     Attributes:
-        paused_topics: names of paused topics; `*` for all.
-        pools: the pools with their running batches.
+        overview: totals, pauses, batches, pools, limits, what waits, and alarms.
         topic_quotas: the rates at which topics receive bytes.
         deleted_topics: topics that were deleted in the cluster.
-        batches: the last reports of the batches that run now, those of commands included.
+        traffic: what all processes did in the last minute, hour and day.
     """
 
-    paused_topics: Collection[str]
-    pools: PoolsStatus
+    overview: Overview
     topic_quotas: TopicQuotaReport = field(default_factory=TopicQuotaReport)
     deleted_topics: Mapping[Uuid, TopicDeletion] = field(default_factory=dict)
-    batches: Sequence[BatchProgress] = ()
+    traffic: Sequence[Traffic] = ()
 
 
 class SettingDocument(TypedDict):
@@ -60,22 +69,18 @@ class DeletedTopicDocument(TypedDict):
     evidence: str
 
 
-class BatchDocument(TypedDict):
-    """The last report of a batch that runs; `seconds_left` is at the present rate, and null while nothing is sent.
+class TrafficDocument(TypedDict):
+    """What all processes did in the newest `minutes` whole minutes; the newest one ended 15 to 75 seconds ago.
 
-    `partition` is a label: the partition that the batch works on, of several the first, and how many more.
+    The throttled seconds are those that grants waited for a quota, summed over all streams.
     """
 
-    run_id: str
-    batch_id: str
-    pool: str | None
-    host: str
-    pid: int
-    partition: str
-    done_bytes: int
-    planned_bytes: int
-    bytes_per_second: float
-    seconds_left: float | None
+    minutes: int
+    copied_bytes: int
+    copy_throttled_seconds: float
+    fetched_bytes: int
+    fetch_throttled_seconds: float
+    delete_requests: int
 
 
 class StatusDocument(TypedDict):
@@ -83,9 +88,15 @@ class StatusDocument(TypedDict):
 
     settings: list[SettingDocument]
     unavailable: NotRequired[str]
+    as_of_ms: NotRequired[int]
+    totals: NotRequired[TotalsDocument]
     paused_topics: NotRequired[list[str]]
     pools: NotRequired[list[PoolDocument]]
     batches: NotRequired[list[BatchDocument]]
+    limits: NotRequired[list[QuotaLimitDocument]]
+    waiting: NotRequired[list[WaitingGroupDocument]]
+    alarms: NotRequired[list[AlarmDocument]]
+    traffic: NotRequired[list[TrafficDocument]]
     topic_quotas: NotRequired[TopicQuotasDocument]
     deleted_topics: NotRequired[list[DeletedTopicDocument]]
 
@@ -95,8 +106,9 @@ def present_status(settings: TieringSettings, activity: Activity | None, unavail
     if activity is None:
         summary = f"activity is unknown: {unavailable}"
     else:
-        running = len(activity.batches)
-        summary = f"{paused_words(activity.paused_topics)}; {count(running, 'batch runs', 'batches run')}"
+        running, alarms = len(activity.overview.batches), len(activity.overview.alarms)
+        summary = f"{paused_words(activity.overview.paused_topics)}; {count(running, 'batch runs', 'batches run')}"
+        summary += f"; {count(alarms, 'alarm')}" if alarms else ""
     return Presentation(
         lambda: _document(settings, activity, unavailable),
         lambda: _tables(settings, activity),
@@ -121,9 +133,8 @@ def _document(settings: TieringSettings, activity: Activity | None, unavailable:
         return {**document, "unavailable": unavailable}
     return {
         **document,
-        "paused_topics": sorted(activity.paused_topics),
-        "batches": [_batch_document(report) for report in activity.batches],
-        **pools_document(activity.pools),
+        **overview_document(activity.overview),
+        "traffic": [_traffic_document(traffic) for traffic in activity.traffic],
         **topic_quotas_document(activity.topic_quotas),
         "deleted_topics": [
             {
@@ -144,14 +155,18 @@ def _tables(settings: TieringSettings, activity: Activity | None) -> tuple[Table
         return (known,)
     return (
         known,
-        *_batches(activity),
-        pools_table(activity.pools),
+        *_batches(activity.overview.batches),
+        *_alarms(activity.overview.alarms),
+        *_waiting(activity.overview),
+        *_limits(activity.overview.limits),
+        *_traffic(activity),
+        pools_table(activity.overview.pools),
         *topic_quotas_table(activity.topic_quotas),
         *_deleted_topics(activity),
     )
 
 
-def _batches(activity: Activity) -> tuple[Table, ...]:
+def _batches(batches: Sequence[BatchProgress]) -> tuple[Table, ...]:
     """Return a table of the running batches with their rate and the time left; no table if none runs."""
     heads = ("batch", "in", "partition", "done>", "of>", "a second>", "time left>")
     rows = tuple(
@@ -162,34 +177,92 @@ def _batches(activity: Activity) -> tuple[Table, ...]:
             format_bytes(report.done_bytes),
             format_bytes(report.planned_bytes),
             format_bytes(int(report.bytes_per_second)),
-            "" if (left := _seconds_left(report)) is None else format_duration(left),
+            "" if (left := seconds_left(report)) is None else format_duration(left),
         )
-        for report in activity.batches
+        for report in batches
     )
     return (Table("running batches", heads, rows),) if rows else ()
 
 
-def _seconds_left(report: BatchProgress) -> float | None:
-    """Return the time left at the present rate; None while nothing is sent."""
-    if report.bytes_per_second <= 0:
-        return None
-    return max(0, report.planned_bytes - report.done_bytes) / report.bytes_per_second
+def _traffic(activity: Activity) -> tuple[Table, ...]:
+    """Return a table of the traffic; no table if there was none."""
+    heads = (
+        "in the last",
+        "sent by copies>",
+        "a second>",
+        "waited>",
+        "read>",
+        "a second>",
+        "waited>",
+        "delete requests>",
+    )
+    rows = tuple(
+        (
+            format_duration(traffic.minutes * 60),
+            format_bytes(traffic.copied_bytes),
+            format_bytes(traffic.copied_bytes // (traffic.minutes * 60)),
+            format_duration(traffic.copy_throttled_seconds),
+            format_bytes(traffic.fetched_bytes),
+            format_bytes(traffic.fetched_bytes // (traffic.minutes * 60)),
+            format_duration(traffic.fetch_throttled_seconds),
+            str(traffic.delete_requests),
+        )
+        for traffic in activity.traffic
+    )
+    is_any = any(
+        traffic.copied_bytes or traffic.fetched_bytes or traffic.delete_requests for traffic in activity.traffic
+    )
+    return (Table("traffic, all processes", heads, rows),) if is_any else ()
 
 
-def _batch_document(report: BatchProgress) -> BatchDocument:
-    left = _seconds_left(report)
+def _traffic_document(traffic: Traffic) -> TrafficDocument:
     return {
-        "run_id": report.run_id,
-        "batch_id": report.batch_id,
-        "pool": report.pool,
-        "host": report.host,
-        "pid": report.pid,
-        "partition": report.partition,
-        "done_bytes": report.done_bytes,
-        "planned_bytes": report.planned_bytes,
-        "bytes_per_second": round(report.bytes_per_second, 3),
-        "seconds_left": None if left is None else round(left, 1),
+        "minutes": traffic.minutes,
+        "copied_bytes": traffic.copied_bytes,
+        "copy_throttled_seconds": round(traffic.copy_throttled_seconds, 3),
+        "fetched_bytes": traffic.fetched_bytes,
+        "fetch_throttled_seconds": round(traffic.fetch_throttled_seconds, 3),
+        "delete_requests": traffic.delete_requests,
     }
+
+
+def _alarms(alarms: Sequence[Alarm]) -> tuple[Table, ...]:
+    """Return a table of the alert rules that hold; no table without any."""
+    rows = tuple(
+        (str(alarm.rule.severity), alarm.sentence, f"docs/runbook.md#{alarm.rule.runbook}") for alarm in alarms
+    )
+    return (Table("alarms", ("severity", "what", "what to do"), rows),) if rows else ()
+
+
+def _waiting(overview: Overview) -> tuple[Table, ...]:
+    """Return a table of what the last plan held back; no table without anything."""
+    rows = tuple(
+        (str(found["partitions"]), found["reason_message"] or "", listed(found["topics"], 3), found["advice"])
+        for found in overview_document(overview)["waiting"]
+    )
+    heads = ("partitions>", "why", "topics", "what to do")
+    return (Table("waiting, as of the last plan", heads, rows),) if rows else ()
+
+
+def _limits(limits: Sequence[Limit]) -> tuple[Table, ...]:
+    """Return a table of the quotas in force with their use; no table without quotas."""
+    rows = tuple(
+        (
+            f"{limit.scope.kind} {limit.scope.level} {limit.scope.name}".rstrip(),
+            _amount(limit, limit.per_second),
+            "" if limit.rate is None else _amount(limit, limit.rate),
+            "yes" if limit.limits else "",
+        )
+        for limit in limits
+    )
+    heads = ("quota", "a second>", "last minute>", "senders wait for it")
+    return (Table("quotas in force", heads, rows),) if rows else ()
+
+
+def _amount(limit: Limit, number: float) -> str:
+    if limit.scope.kind is QuotaKind.DELETE:
+        return Quantity(f"{number:g} requests", number)
+    return format_bytes(int(number))
 
 
 def _deleted_topics(activity: Activity) -> tuple[Table, ...]:

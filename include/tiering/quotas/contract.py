@@ -197,8 +197,8 @@ class QuotaObserver(Protocol):
         """Record a read whose answer was a throttle time: the bytes that it requested, and this time."""
         ...
 
-    def in_force(self, scope: Scope, bytes_per_second: int | None) -> None:
-        """Record the quota that a scope, or the default of a level, has from now on; None if it has none any more."""
+    def in_force(self, quotas: Mapping[Scope, int]) -> None:
+        """Record all quotas that are in force from now on, in bytes a second; other scopes and levels have none."""
         ...
 
 

@@ -289,7 +289,7 @@ class SharedQuotas:
         self._ledger = ledger
         self._stored_quotas = stored_quotas
         self._observer = observer
-        self._reported = NO_QUOTAS
+        self._reported: Mapping[Scope, int] | None = None
         self._pacing = ProcessPacing(clock)
         self._renewer = AllocationRenewer(
             ledger,
@@ -344,11 +344,10 @@ class SharedQuotas:
         return ScopedLimiter(self._pacing, scopes, topic, go_on, self._observer)
 
     def _report(self, row: LedgerRow) -> None:
-        before, now = self._reported.bytes_per_second, row.quotas.bytes_per_second
-        if before != now:
-            for scope in {*before, *now}:
-                self._observer.in_force(scope, now.get(scope))
-            self._reported = row.quotas
+        now = row.quotas.bytes_per_second
+        if now != self._reported:
+            self._observer.in_force(now)
+            self._reported = now
 
     def _start(self) -> None:
         with self._lock:

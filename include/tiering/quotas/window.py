@@ -1,4 +1,4 @@
-"""Kafka's sampled statistic, the rate of a quota window and its throttle time, and recent throttle times. No clock.
+"""Kafka's sampled statistic, and the rate of a quota window and its throttle time. No clock.
 
 Results equal those of Kafka's brokers to the millisecond, apart from `INACTIVE_MS`.
 
@@ -24,8 +24,6 @@ throttle time the rate need not be within the quota:
 * for a window younger than one sample, the throttle time is computed as if the window were one sample old, so that the
   rate is still above the quota when the throttle time has passed;
 * when an old sample is reset, the rest is divided by less time: the rate may rise although no byte was sent.
-
-**`ThrottleTimes`** are the average and the maximum of throttle times as Kafka's `Avg` and `Max` measure them.
 """
 
 import math
@@ -36,19 +34,16 @@ from typing import Final, Self
 
 @dataclass(slots=True)
 class Sample:
-    """Events recorded from `started_ms` on. `largest` is 0 without an event."""
+    """What was recorded from `started_ms` on."""
 
     started_ms: int
     last_event_ms: int
-    events: int = 0
     total: float = 0
-    largest: float = 0
 
     def begin(self, now_ms: int) -> None:
         """Reset the sample."""
         self.started_ms = self.last_event_ms = now_ms
-        self.events = 0
-        self.total = self.largest = 0
+        self.total = 0
 
 
 class SampledStat:
@@ -70,9 +65,7 @@ class SampledStat:
         if now_ms - self._ring[self._current].started_ms >= self.sample_ms:
             self._advance(now_ms)
         sample = self._ring[self._current]
-        sample.events += 1
         sample.total += value
-        sample.largest = max(sample.largest, value)
         sample.last_event_ms = now_ms
 
     def measured(self, now_ms: int) -> Sequence[Sample]:
@@ -93,7 +86,7 @@ class SampledStat:
 
     @property
     def state(self) -> tuple[int, tuple[tuple[int, int, float], ...]]:
-        """The place of the current sample, and begin, last event and total of each sample; without events in number."""
+        """The place of the current sample, and begin, last event and total of each sample."""
         return self._current, tuple((one.started_ms, one.last_event_ms, one.total) for one in self._ring)
 
     def restore(self, current: int, samples: Sequence[tuple[int, int, float]]) -> None:
@@ -199,30 +192,3 @@ def _rounded(value: float) -> int:
     """Round half up, exactly at the half, like Java's `Math.round`."""
     whole = math.floor(value)
     return whole + (value - whole >= 0.5)
-
-
-THROTTLE_SAMPLES: Final = 2
-THROTTLE_SAMPLE_MS: Final = 30_000
-"""Kafka's defaults of `metrics.num.samples` and `metrics.sample.window.ms`."""
-
-
-class ThrottleTimes(SampledStat):
-    """Throttle times of one kind of traffic, recorded after a wait or for a refused read.
-
-    Times are milliseconds of any one clock. If there was none for `samples` x `sample_ms`, the average and the
-    maximum are None; Kafka reports NaN.
-    """
-
-    def __init__(self, samples: int = THROTTLE_SAMPLES, sample_ms: int = THROTTLE_SAMPLE_MS) -> None:
-        super().__init__(samples, sample_ms)
-
-    def average_ms(self, now_ms: int) -> float | None:
-        """The mean of the throttle times in the window."""
-        samples = self.measured(now_ms)
-        events = sum(sample.events for sample in samples)
-        return sum(sample.total for sample in samples) / events if events else None
-
-    def max_ms(self, now_ms: int) -> float | None:
-        """The longest throttle time in the window."""
-        samples = self.measured(now_ms)
-        return max(sample.largest for sample in samples) if any(sample.events for sample in samples) else None

@@ -20,7 +20,6 @@ from include.tiering.errors import QueueClosedError, QueueFullError, TieringErro
 from include.tiering.model.segments import RemoteLogSegmentMetadata, TopicIdPartition
 from include.tiering.quotas.byte_bounded_queue import ByteBoundedQueue, Taken
 from include.tiering.quotas.contract import NAMELESS_CLIENT, Quotas
-from include.tiering.quotas.metrics import process_quota_metrics
 from include.tiering.reading.fetch import FetchedRecords, PartitionFetch, RecordReader
 from include.tiering.reading.files import FetchedSegment, fetch_partition
 from include.tiering.remote_storage.contract import RemoteStorage
@@ -193,12 +192,14 @@ class ReadService:
         quotas: Quotas,
         effective: Callable[[], TieringSettings],
         threads: Callable[[], int],
+        on_throttled: OnThrottled,
     ) -> None:
         self._metadata = metadata
         self._storage = storage
         self._quotas = quotas
         self._effective = effective
         self._threads = threads
+        self._on_throttled = on_throttled
 
     def fetch_partition(
         self, partition: TopicIdPartition, output_dir: Path, client: str = NAMELESS_CLIENT
@@ -225,7 +226,7 @@ class ReadService:
             threads=self._threads(),
             max_requests=settings.queue.max_requests,
             max_bytes=settings.queue.max_bytes,
-            on_throttled=process_quota_metrics().refused,
+            on_throttled=self._on_throttled,
         ) as readers:
             yield readers
 

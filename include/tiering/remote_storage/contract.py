@@ -329,6 +329,15 @@ class RemoteStorage(Protocol):
         """
         ...
 
+    def segment_object(self, key: str, size_bytes: int) -> SegmentObject | None:
+        """Return what a listed object is; None if no segment of this layout could have its key. Nothing is read.
+
+        Args:
+            key: relative to the prefix, as in `list_objects`.
+            size_bytes: the object's length.
+        """
+        ...
+
     def check_marker(self) -> None:
         """Read the store's marker now, and check that it is one of the expected markers.
 

@@ -306,12 +306,16 @@ class SegmentStorage:
 
     def list_segment_objects(self, partition: TopicIdPartition | None = None) -> Iterator[SegmentObject]:
         prefix = "" if partition is None else self._layout.partition_prefix(partition)
-        for found in self._store.list_objects(prefix):
-            try:
-                key = self._layout.parse_key(found.key)
-            except ObjectKeyError:
-                continue
-            yield SegmentObject(key.segment_id, key.start_offset, key.kind, found.size_bytes)
+        for listed in self._store.list_objects(prefix):
+            if (found := self.segment_object(listed.key, listed.size_bytes)) is not None:
+                yield found
+
+    def segment_object(self, key: str, size_bytes: int) -> SegmentObject | None:
+        try:
+            parsed = self._layout.parse_key(key)
+        except ObjectKeyError:
+            return None
+        return SegmentObject(parsed.segment_id, parsed.start_offset, parsed.kind, size_bytes)
 
     def check_marker(self) -> None:
         return None

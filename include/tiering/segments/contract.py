@@ -1,13 +1,12 @@
 """Contract of the remote log segment metadata: KIP-405's RemoteLogMetadataManager, with fencing.
 
-This module also has the contracts of the owners of topics (`TopicRegistry`) and of sizes (`RemoteLogSizes`, read only).
-Queries follow the rules of Kafka's `storage` module: a lookup by offset returns FINISHED segments only. Segments in
+This module also has the contract of the owners of topics (`TopicRegistry`); `sizes_contract` has that of sizes. Queries
+follow the rules of Kafka's `storage` module: a lookup by offset returns FINISHED segments only. Segments in
 DELETE_SEGMENT_FINISHED (tombstones) are returned by `segment` and `segments_of_run` only. Every change of a segment and
 the change of the counters that follows from it are one transaction.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from include.tiering.model.histories import Divergence, OffsetRange, SeenDivergence, SkippedOffsets
@@ -23,7 +22,7 @@ from include.tiering.model.segments import (
     Verdict,
     VerdictTotal,
 )
-from include.tiering.model.sizes import PartitionLag, PartitionSize, PartitionStates
+from include.tiering.model.sizes import PartitionSize
 from include.tiering.segments.selected_segments import SelectedSegments
 from include.tiering.segments.values import (
     PartitionRetentionState,
@@ -35,14 +34,11 @@ from include.tiering.segments.values import (
 
 __all__ = [
     "Divergences",
-    "KeyRange",
     "PartitionRetentionState",
     "QualityResult",
     "RecordedVerdict",
     "RemoteLogMetadata",
-    "RemoteLogSizes",
     "SegmentRow",
-    "SizeRow",
     "TopicRegistry",
     "Verification",
 ]
@@ -424,57 +420,4 @@ class TopicRegistry(Protocol):
         Raises:
             StateConflictError: the owner is neither `expected` nor already `owner`.
         """
-        ...
-
-
-SizeRow = tuple[str, int, int, int, int, int, str, str]
-"""Topic id, partition, state, size in bytes, start offset, end offset (inclusive), leader epochs, id of a segment.
-
-The ids have the form in which Kafka prints them. The state is its number in Kafka's records. The leader epochs have the
-form `epoch:start,epoch:start`."""
-
-
-@dataclass(frozen=True, slots=True)
-class KeyRange:
-    """A range of segment keys, both ends inclusive. Keys ascend in the order of recording and may have gaps."""
-
-    first_key: int
-    last_key: int
-
-
-class RemoteLogSizes(Protocol):
-    """Sizes of one cluster's remote log.
-
-    Every method may raise `MetadataUnavailableError`.
-    """
-
-    def partition_states(self, partition: TopicIdPartition | None = None) -> Sequence[PartitionStates]:
-        """Return sizes by state from the counters, by topic and partition.
-
-        A partition whose segments are all deleted is included without any state: its size is known to be 0.
-        """
-        ...
-
-    def topic_names(self) -> Mapping[Uuid, str]:
-        """Return the names of all topics in the database, by topic id."""
-        ...
-
-    def delete_lags(self) -> Sequence[PartitionLag]:
-        """Return, by partition, segments whose deletion has begun or that the newest expiration plan may still delete.
-
-        If that plan waits for an approval, it may delete nothing, and no planned segment counts. A superseded segment
-        counts only if it is a planned one.
-        """
-        ...
-
-    def split(self, ranges: int) -> Sequence[KeyRange]:
-        """Return at most `ranges` key ranges that together contain each segment once; none without segments.
-
-        Raises:
-            ValueError: `ranges` is below 1.
-        """
-        ...
-
-    def export(self, key_range: KeyRange) -> Iterator[Sequence[SizeRow]]:
-        """Yield the segments of the range except tombstones, in pages. Each page is read in its own transaction."""
         ...

@@ -17,7 +17,7 @@ from include.tiering.presentation import PartitionLabels, Table, TopicNames, lab
 from include.tiering.telemetry.metrics import Metric, MetricKind
 
 if TYPE_CHECKING:
-    from include.tiering.telemetry.metrics import PrometheusRecorder
+    from include.tiering.telemetry.metrics import MetricsRecorder
 
 MEMORY_MS: Final = 7 * 24 * 60 * 60 * 1000
 
@@ -196,7 +196,7 @@ FAILED_COPY_METRICS: Final = (FAILED_SEGMENTS, LOST_OFFSETS)
 
 
 def publish_failed_copies(
-    recorder: "PrometheusRecorder", copies: Iterable[FailedCopy], topics: Iterable[str] = ()
+    recorder: "MetricsRecorder", copies: Iterable[FailedCopy], topics: Iterable[str] = ()
 ) -> None:
     """Set the metrics of failed segments; each of `topics` without failed segments is set to 0."""
     known = set(topics)

@@ -256,10 +256,11 @@ class MetadataIngestion(Protocol):
         """Set the owner BROKER for topics with a live segment of a broker, unless a handover of them is under way.
 
         Also advance the platform's segments in topics with that owner to the states of deletion that brokers recorded.
-        Each change of an owner is an event, and so are the advanced segments of each partition. Return these events as
+        At most 1,000 segments follow in a transaction; the next call goes on where a process ended in between. Each
+        change of an owner is an event, and so are the advanced segments of each partition. Return these events as
         sentences. If every metadata partition was read from offset 0 and is complete, with bounds from after the guard
-        `unread-records` was raised, that guard is cleared, which is an event, too. Idempotent. Call it only after every
-        metadata partition was read to its end or is stopped: the beginning of the metadata topic holds records of
+        `unread-records` was raised, that guard is cleared last, which is an event, too. Idempotent. Call it only after
+        every metadata partition was read to its end or is stopped: the beginning of the metadata topic holds records of
         segments that were deleted long ago.
         """
         ...

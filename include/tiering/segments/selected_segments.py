@@ -66,7 +66,11 @@ class SelectedSegments(Protocol):
         ...
 
     def counters_agree(self, partition: TopicIdPartition) -> bool:
-        """Return whether the sizes of all FINISHED segments add up to the counter; the database reads all of them."""
+        """Return whether the counter is the size of all FINISHED segments.
+
+        It is if the sum that triggers of the database keep is the same. If not, the database adds up all rows, and
+        what it found is logged.
+        """
         ...
 
     def finished_before(self, row: SegmentRow) -> RemoteLogSegmentMetadata | None:

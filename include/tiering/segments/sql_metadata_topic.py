@@ -1,17 +1,17 @@
 """Positions in the metadata topic in SQL, and the changes that follow from having read it.
 
-Once every metadata partition is read or stopped, `give_to_brokers` changes owners, and `follow_brokers` advances the
-platform's segments that brokers delete. Once a metadata partition is read again, `forget_unread` removes brokers'
-segments that no record named.
+Once every metadata partition is read or stopped, the ingestion changes owners, and `follow_brokers`
+advances the platform's segments that brokers delete. Once a metadata partition is read again, `forget_unread` removes
+brokers' segments that no record named.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from sqlalchemy import Connection, Row, Select, and_, bindparam, delete, exists, func, insert, select, text, update
+from sqlalchemy import Connection, Row, Select, and_, bindparam, delete, func, insert, select, text, update
 
-from include.tiering.database.event_log import EventKind, Subject, record_event, topic_subject
+from include.tiering.database.event_log import EventKind, Subject, record_event
 from include.tiering.database.schema import (
     broker_epochs,
     ingested_records,
@@ -321,49 +321,33 @@ WITHDRAWN: Final = select(_NEWEST_RECORDS.c.segment_id, _NEWEST_RECORDS.c.state)
 
 A pending record does not count: it may never have been sent."""
 _AT_ONCE: Final = 500
+FOLLOWED_AT_ONCE: Final = 1_000
 
 
-def give_to_brokers(connection: Connection, cluster_id: str, now_ms: int, author: str) -> Iterator[str]:
-    """Set the owner BROKER for topics that have a live segment of a broker and the owner NONE or PLATFORM.
-
-    Yield a sentence for each of these topics.
-    """
-    live = exists(
-        select(segments.c.segment_key)
-        .where(_OF_BROKERS, segments.c.cluster_id == topics.c.cluster_id, segments.c.topic_id == topics.c.topic_id)
-        .where(segments.c.state < _TOMBSTONE)
-        .correlate(topics)
-    )
-    query = (
-        select(topics.c.topic_id, topics.c.name, topics.c.owner)
-        .where(topics.c.cluster_id == cluster_id, live)
-        .where(topics.c.owner.in_((TopicOwner.NONE, TopicOwner.PLATFORM)))
-        .order_by(topics.c.name, topics.c.topic_id)
-        .with_for_update(of=topics)
-    )
-    for topic_id, name, owner in connection.execute(query).all():
-        change = update(topics).where(topics.c.cluster_id == cluster_id, topics.c.topic_id == topic_id)
-        connection.execute(change.values(owner=TopicOwner.BROKER))
-        detail = f"{owner} -> {TopicOwner.BROKER}: a broker tiers it, by its metadata topic"
-        record_event(connection, cluster_id, EventKind.OWNER, topic_subject(name, topic_id), detail, author, now_ms)
-        yield f"topic {name}: owner {detail}"
-
-
-def follow_brokers(connection: Connection, cluster_id: str, now_ms: NowMs, author: str) -> Iterator[str]:
+def follow_brokers(
+    connection: Connection, cluster_id: str, now_ms: NowMs, author: str, after_key: int
+) -> tuple[list[str], int | None]:
     """Advance the platform's segments in topics of the owner BROKER to the states of deletion that brokers recorded.
 
     Left out are segments whose deletion the platform published itself: their objects stay in the archive. If it had
     only begun to publish the deletion, brokers may finish it: then they deleted the objects, and the segment follows.
     A record of ours that was stored and not sent counts as not published.
-    Yield a sentence for each partition with such segments.
+
+    A call looks at the `FOLLOWED_AT_ONCE` segments with the lowest keys above `after_key`: brokers may have deleted a
+    whole topic. The rows say what is behind, so the next reading goes on where a process ended between two calls.
+    Return a sentence for each partition with such segments, and the last key, None if there was none.
     """
     behind = (
         select(segments, topics.c.name)
         .join(topics, _SAME_TOPIC)
         .where(_BEHIND_BROKERS, segments.c.cluster_id == cluster_id, topics.c.owner == TopicOwner.BROKER)
         .where(segments.c.broker_state >= int(RemoteLogSegmentState.DELETE_SEGMENT_STARTED))
+        .where(segments.c.segment_key > after_key)
     )
-    for partition, group in _locked_groups(connection, cluster_id, behind):
+    keys = behind.with_only_columns(segments.c.segment_key).order_by(segments.c.segment_key).limit(FOLLOWED_AT_ONCE)
+    to_key = max(connection.execute(keys).scalars(), default=after_key)
+    sentences = []
+    for partition, group in _locked_groups(connection, cluster_id, behind.where(segments.c.segment_key <= to_key)):
         withdrawn = _withdrawn(connection, cluster_id, partition)
         followed = [
             (row.segment_key, segment_row_of(row))
@@ -375,7 +359,8 @@ def follow_brokers(connection: Connection, cluster_id: str, now_ms: NowMs, autho
         _follow(connection, cluster_id, partition, followed, now_ms(connection))
         detail = f"brokers delete {len(followed)} of our segments"
         record_ingestion(connection, cluster_id, partition, detail, now_ms(connection), author)
-        yield f"{partition}: {detail}"
+        sentences.append(f"{partition}: {detail}")
+    return sentences, None if to_key == after_key else to_key
 
 
 def _withdrawn(connection: Connection, cluster_id: str, partition: TopicIdPartition) -> Mapping[str, int]:

@@ -10,12 +10,13 @@ bounds the memory of the reader.
 each of its leader epochs and once under `PARTITION_TOTAL`. Tombstones do not count.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy import Connection, Engine, Row, Select, and_, bindparam, case, func, insert, or_, select, update
+from sqlalchemy.exc import DBAPIError
 
 from include.tiering.database.event_log import EventKind, record_event
 from include.tiering.database.schema import (
@@ -55,7 +56,8 @@ from include.tiering.model.segments import (
     Uuid,
     Verdict,
 )
-from include.tiering.segments.contract import KeyRange, PartitionRetentionState, SegmentRow, SizeRow
+from include.tiering.segments.contract import PartitionRetentionState, SegmentRow
+from include.tiering.segments.sizes_contract import KeyRange, SizeRow
 
 if TYPE_CHECKING:
     from sqlalchemy.dialects import postgresql, sqlite
@@ -197,9 +199,9 @@ def export_segments(
 def pages_of(
     engine: Engine, columns: Select[Any], cluster_id: str, key_range: KeyRange, *, page_keys: int = PAGE_KEYS
 ) -> Iterator[Sequence[Any]]:
-    """Yield the rows of `columns`, a query over segments, in pages, each a transaction of its own.
+    """Yield the rows of `columns`, a query of texts and integers of segments, in pages, each a transaction of its own.
 
-    Rows of a page are in no particular order; empty pages are left out.
+    Rows of a page are the driver's own tuples, in no particular order; empty pages are left out.
     """
     page = columns.where(
         segments.c.segment_key.between(bindparam("first_key"), bindparam("last_key")),
@@ -207,9 +209,24 @@ def pages_of(
     )
     for keys in _cut(key_range, page_keys):
         with reading(engine) as connection:
-            rows = connection.execute(page, {"first_key": keys.first_key, "last_key": keys.last_key}).all()
+            rows = _driver_rows(connection, page, {"first_key": keys.first_key, "last_key": keys.last_key})
         if rows:
             yield rows
+
+
+def _driver_rows(connection: Connection, query: Select[Any], parameters: Mapping[str, Any]) -> Sequence[Any]:
+    """Return the driver's own tuples: to make rows of SQLAlchemy of them takes as long again as reading does."""
+    result = connection.execute(query, parameters)
+    cursor: Any = result.cursor
+    dialect = connection.dialect
+    try:
+        rows: Sequence[Any] = cursor.fetchall()
+    except dialect.loaded_dbapi.Error as error:
+        # SQLAlchemy translates the driver's errors only while it makes rows of its own.
+        raise DBAPIError.instance(None, None, error, dialect.loaded_dbapi.Error, dialect=dialect) from error
+    finally:
+        result.close()
+    return rows
 
 
 def _cut(key_range: KeyRange, width: int) -> Iterator[KeyRange]:

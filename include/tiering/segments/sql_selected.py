@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from sqlalchemy import BindParameter, Connection, Row, Select, and_, bindparam, func, literal_column, or_, select
 
-from include.tiering.database.schema import PARTITION_TOTAL, segment_epochs, segments, size_counters
+from include.tiering.database.schema import PARTITION_TOTAL, partitions, segment_epochs, segments, size_counters
 from include.tiering.database.transactions import ClusterStore, in_partition, key_of, reading, snapshot
 from include.tiering.model.ownership import SegmentOrigin
 from include.tiering.model.retention import NO_EPOCH, RestOfLog
@@ -25,6 +25,7 @@ from include.tiering.model.segments import (
 from include.tiering.segments.selected_segments import EpochExtent, OldestSegments
 from include.tiering.segments.sql_rows import WITH_TOPIC, metadata_of, segment_row_of
 from include.tiering.segments.values import SegmentRow, listing_order
+from include.tiering.telemetry import get_logger
 
 # The text of the partial indexes in `database.schema.segments`.
 _FINISHED: Final = segments.c.state == literal_column("1")
@@ -36,6 +37,7 @@ _TOMBSTONE: Final = segments.c.state == int(RemoteLogSegmentState.DELETE_SEGMENT
 _FINISHED_STATE: Final = int(RemoteLogSegmentState.COPY_SEGMENT_FINISHED)
 _IDS_PER_STATEMENT: Final = 500
 _IDS_PER_PAGE: Final = 10_000
+_log: Final = get_logger(__name__)
 
 _OF_PARTITION: Final = WITH_TOPIC.where(in_partition(segments))
 _BY_START: Final = (segments.c.start_offset, segments.c.segment_key)
@@ -73,6 +75,7 @@ _COUNTERS: Final = (
     .where(in_partition(size_counters), size_counters.c.state == _FINISHED_STATE, size_counters.c.segments > 0)
     .order_by(size_counters.c.leader_epoch)
 )
+_BY_TRIGGERS: Final = select(partitions.c.finished_bytes).where(in_partition(partitions))
 _ADDED_UP: Final = select(func.coalesce(func.sum(segments.c.size_bytes), 0)).where(in_partition(segments), _FINISHED)
 _COUNTED: Final = select(func.coalesce(func.sum(size_counters.c.size_bytes), 0)).where(
     in_partition(size_counters),
@@ -149,7 +152,18 @@ class SqlSelectedSegments(ClusterStore):
         """Implement `SelectedSegments.counters_agree`."""
         key = key_of(self._cluster_id, partition)
         with snapshot(self._engine) as connection:
-            added_up, counted = (connection.execute(query, key).scalar_one() for query in (_ADDED_UP, _COUNTED))
+            counted = connection.execute(_COUNTED, key).scalar_one()
+            by_triggers = connection.execute(_BY_TRIGGERS, key).scalar_one_or_none()
+            if by_triggers == counted:
+                return True
+            added_up = connection.execute(_ADDED_UP, key).scalar_one()
+        _log.warning(
+            "%s: FINISHED segments have %s bytes; the platform counted %s, the triggers of the database %s",
+            partition,
+            added_up,
+            counted,
+            by_triggers,
+        )
         return bool(added_up == counted)
 
     def finished_before(self, row: SegmentRow) -> RemoteLogSegmentMetadata | None:
@@ -254,4 +268,5 @@ def _extents(connection: Connection, key: dict[str, Any], counters: Iterable[Any
     for counted in counters:
         if counted.leader_epoch != PARTITION_TOTAL and counted.highest_offset is not None:
             lowest = connection.execute(_LOWEST_OF_EPOCH, key | {"of_epoch": counted.leader_epoch}).scalar_one()
-            yield EpochExtent(counted.leader_epoch, lowest, counted.highest_offset)
+            if lowest is not None:  # else the counter is wrong: no segment has the epoch
+                yield EpochExtent(counted.leader_epoch, lowest, counted.highest_offset)

@@ -139,7 +139,8 @@ class CopyQuotaWindowSettings(DynamicSection):
 
     num: int = operational(
         61,
-        "Samples in the window over which the metric of the copy rate is measured; the limiter paces without it.",
+        "Samples in the window over which the metric of the copy rate is measured, in whole minutes; the limiter paces "
+        "without it.",
         unit="samples",
         at_least=1,
         at_most=_MOST_WINDOW,

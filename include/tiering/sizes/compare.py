@@ -34,11 +34,11 @@ from include.tiering.model.sizes import (
     PartitionSize,
     PartitionStates,
     StateSize,
-    partition_states,
 )
 from include.tiering.remote_storage.contract import ObjectKind, RemoteStorage
 from include.tiering.runs.cluster_log_dirs import KnownLogDir
-from include.tiering.segments.contract import RemoteLogMetadata, RemoteLogSizes, TopicRegistry
+from include.tiering.segments.contract import RemoteLogMetadata, TopicRegistry
+from include.tiering.segments.sizes_contract import RemoteLogSizes
 from include.tiering.segments.stored_copies import Suspicion, explains_length, manifest_suspicion
 from include.tiering.segments.topics import owner_seen
 from include.tiering.verification.rules import BrokenRule, RuleEvaluator
@@ -228,7 +228,6 @@ class SizeComparison:
 def compare_sizes(
     recounted: Iterable[PartitionStates],
     sizes: RemoteLogSizes,
-    metadata: RemoteLogMetadata,
     evaluator: RuleEvaluator[SizeMeasure],
 ) -> SizeComparison:
     """Compare `recounted`, which has each partition with segments once, in any order, with the counters.
@@ -249,7 +248,7 @@ def compare_sizes(
             suspects.append(size.topic_id_partition)
     unsettled = []
     for partition in (*suspects, *counters):
-        at_rest = _settle(partition, sizes, metadata)
+        at_rest = _settle(partition, sizes)
         if at_rest is None:
             unsettled.append(partition)
         else:
@@ -257,13 +256,11 @@ def compare_sizes(
     return SizeComparison(seen, _evaluated(settled, evaluator), tuple(unsettled))
 
 
-def _settle(
-    partition: TopicIdPartition, sizes: RemoteLogSizes, metadata: RemoteLogMetadata
-) -> RecountedPartition | None:
+def _settle(partition: TopicIdPartition, sizes: RemoteLogSizes) -> RecountedPartition | None:
     """Return counters and a recount of the same moment; None if the counters changed during each of 3 attempts."""
     before = _counters_of(partition, sizes)
     for _ in range(SETTLE_ATTEMPTS):
-        recounted = partition_states(partition, (row.metadata for row in metadata.list_segments(partition)))
+        recounted = sizes.recount(partition)
         after = _counters_of(partition, sizes)
         if after == before:
             return RecountedPartition(after, recounted)

@@ -5,10 +5,10 @@ stay.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 
-from include.tiering.telemetry.metrics import Metric, MetricKind, PrometheusRecorder
+from include.tiering.telemetry.metrics import Metric, MetricKind, MetricsRecorder
 
 if TYPE_CHECKING:
     from include.tiering.model.segments import TopicIdPartition
@@ -21,6 +21,8 @@ LOG_SIZE_BYTES: Final = Metric(
     ("topic",),
     "Bytes of remote log segments that are stored and paid for, as brokers count them: FINISHED ones, and those whose"
     " objects are not deleted yet, also replaced ones that are held. A segment that spans leader epochs counts once.",
+    mbean="kafka.server:type=BrokerTopicMetrics,name=RemoteLogSizeBytes,topic=T (Value)",
+    by_minute=True,
 )
 FINISHED_BYTES: Final = Metric(
     "tiering_remote_log_finished_bytes",
@@ -39,12 +41,14 @@ METADATA_COUNT: Final = Metric(
     MetricKind.GAUGE,
     ("topic",),
     "Remote log segments in any state except DELETE_SEGMENT_FINISHED.",
+    mbean="kafka.server:type=BrokerTopicMetrics,name=RemoteLogMetadataCount,topic=T (Value)",
 )
 COMPUTATION_TIME: Final = Metric(
     "RemoteLogSizeComputationTime",
     MetricKind.GAUGE,
     (),
     "Milliseconds that the last size run took to recount all sizes.",
+    mbean="kafka.server:type=BrokerTopicMetrics,name=RemoteLogSizeComputationTime (Value)",
 )
 SIZE_DIFFERENCES: Final = Metric(
     "tiering_remote_log_size_differences",
@@ -57,18 +61,23 @@ COPY_LAG_BYTES: Final = Metric(
     MetricKind.GAUGE,
     ("topic",),
     "Bytes of rolled segments that wait for a copy, computed from the log dirs and the rows.",
+    mbean="kafka.server:type=BrokerTopicMetrics,name=RemoteCopyLagBytes,topic=T (Value)",
+    by_minute=True,
 )
 COPY_LAG_SEGMENTS: Final = Metric(
     "RemoteCopyLagSegments",
     MetricKind.GAUGE,
     ("topic",),
     "Rolled segments that wait for a copy.",
+    mbean="kafka.server:type=BrokerTopicMetrics,name=RemoteCopyLagSegments,topic=T (Value)",
+    by_minute=True,
 )
 COPY_LAG_SECONDS: Final = Metric(
     "tiering_remote_copy_lag_seconds",
     MetricKind.GAUGE,
     ("topic",),
     "Seconds since the newest record of the first rolled segment that waits for a copy; 0 if none waits or unknown.",
+    by_minute=True,
 )
 OUT_OF_SIGHT: Final = Metric(
     "tiering_remote_copy_out_of_sight_partitions",
@@ -82,12 +91,14 @@ DELETE_LAG_BYTES: Final = Metric(
     MetricKind.GAUGE,
     ("topic",),
     "Bytes of remote segments in the newest plan, if permitted, or whose deletion began (not superseded ones).",
+    mbean="kafka.server:type=BrokerTopicMetrics,name=RemoteDeleteLagBytes,topic=T (Value)",
 )
 DELETE_LAG_SEGMENTS: Final = Metric(
     "RemoteDeleteLagSegments",
     MetricKind.GAUGE,
     ("topic",),
     "Remote segments in the newest plan, if permitted, or whose deletion began (not superseded ones).",
+    mbean="kafka.server:type=BrokerTopicMetrics,name=RemoteDeleteLagSegments,topic=T (Value)",
 )
 DELETE_LAG_SECONDS: Final = Metric(
     "tiering_remote_delete_lag_seconds",
@@ -131,8 +142,9 @@ SIZE_METRICS: Final = (
 class SizeGauges:
     """Publishes the gauges through `recorder`."""
 
-    def __init__(self, recorder: PrometheusRecorder) -> None:
+    def __init__(self, recorder: MetricsRecorder) -> None:
         self._show = recorder.show
+        self._replace = recorder.replace
 
     def sizes(self, partitions: "Iterable[PartitionStates]") -> None:
         """Publish these sizes and numbers of segments, summed by topic."""
@@ -146,25 +158,34 @@ class SizeGauges:
             _summed((partition_sizes.topic_id_partition, partition_sizes.segments) for partition_sizes in known),
         )
 
-    def copy_lags(self, lags: "Iterable[PartitionLag]", out_of_sight: "Iterable[TopicIdPartition]" = ()) -> None:
-        """Publish the copy lags, and the number of partitions without a readable replica; both by topic."""
+    def copy_lags(
+        self, lags: "Iterable[PartitionLag]", out_of_sight: "Iterable[TopicIdPartition]" = (), *, are_all: bool = True
+    ) -> None:
+        """Publish the copy lags, and the number of partitions without a readable replica; both by topic.
+
+        The values of other topics, which are no longer copied, are removed; not if `are_all` is False, since the others
+        may be there and could not be read.
+        """
         known = list(lags)
-        self._lags(known, COPY_LAG_BYTES, COPY_LAG_SEGMENTS, COPY_LAG_SECONDS)
+        publish = self._replace if are_all else self._show
+        self._lags(publish, known, COPY_LAG_BYTES, COPY_LAG_SEGMENTS, COPY_LAG_SECONDS)
         nothing = ((lag.topic_id_partition, 0) for lag in known)
-        self._show(OUT_OF_SIGHT, _summed((*nothing, *((partition, 1) for partition in out_of_sight))))
+        publish(OUT_OF_SIGHT, _summed((*nothing, *((partition, 1) for partition in out_of_sight))))
 
     def delete_lags(self, lags: "Iterable[PartitionLag]", topics: Iterable[str]) -> None:
-        """Publish the delete lags; `topics` without a lag are published as 0."""
-        self._lags(lags, DELETE_LAG_BYTES, DELETE_LAG_SEGMENTS, DELETE_LAG_SECONDS, topics)
+        """Publish the delete lags; `topics` without a lag are published as 0, the values of others are removed."""
+        self._lags(self._replace, lags, DELETE_LAG_BYTES, DELETE_LAG_SEGMENTS, DELETE_LAG_SECONDS, topics)
 
     def duplicates(self, held: str, by_topic: Mapping[str, int]) -> None:
         """Publish duplicate bytes; `held` is the place of the second copy, `local` or `remote`."""
         self._show(DUPLICATE_BYTES, {(topic, held): size_bytes for topic, size_bytes in by_topic.items()})
 
     def cost(self, cost: "CostEstimate | None") -> None:
-        """Publish the storage cost of a month, if a price of storage is set."""
+        """Publish the storage cost of a month; without a price of storage, remove it."""
+        values: dict[tuple[str, ...], float] = {}
         if cost is not None and cost.storage_per_month is not None:
-            self._show(STORAGE_COST, {(cost.currency,): float(cost.storage_per_month)})
+            values[cost.currency,] = float(cost.storage_per_month)
+        self._replace(STORAGE_COST, values)
 
     def recount(self, *, milliseconds: float, differences: int) -> None:
         """Publish how long the recount of a size run took, and how many differences the run found."""
@@ -173,6 +194,7 @@ class SizeGauges:
 
     def _lags(
         self,
+        publish: Callable[[Metric, Mapping[tuple[str, ...], float]], None],
         lags: "Iterable[PartitionLag]",
         size_bytes: Metric,
         segments: Metric,
@@ -181,13 +203,13 @@ class SizeGauges:
     ) -> None:
         known = list(lags)
         nothing: dict[tuple[str, ...], float] = {(topic,): 0.0 for topic in topics}
-        self._show(size_bytes, {**nothing, **_summed((lag.topic_id_partition, lag.size_bytes) for lag in known)})
-        self._show(segments, {**nothing, **_summed((lag.topic_id_partition, lag.segments) for lag in known)})
+        publish(size_bytes, {**nothing, **_summed((lag.topic_id_partition, lag.size_bytes) for lag in known)})
+        publish(segments, {**nothing, **_summed((lag.topic_id_partition, lag.segments) for lag in known)})
         longest = dict(nothing)
         for lag in known:
             topic = (lag.topic_id_partition.topic,)
             longest[topic] = max(longest.get(topic, 0.0), lag.seconds)
-        self._show(seconds, longest)
+        publish(seconds, longest)
 
 
 def _summed(values: "Iterable[tuple[TopicIdPartition, int]]") -> dict[tuple[str, ...], float]:

@@ -15,15 +15,16 @@ from include.tiering.kafka.cluster.contract import ClusterMetadata
 from include.tiering.kafka.log_dirs.contract import LogSource, matches
 from include.tiering.model.sizes import PartitionSize, PartitionStates, estimate_cost
 from include.tiering.runs.cluster_log_dirs import ClusterLogDirs
-from include.tiering.segments.contract import RemoteLogMetadata, RemoteLogSizes, TopicRegistry
+from include.tiering.segments.contract import RemoteLogMetadata, TopicRegistry
 from include.tiering.segments.failed_copies import FailedCopies, publish_failed_copies
 from include.tiering.segments.ingestion_contract import MetadataIngestion
+from include.tiering.segments.sizes_contract import RemoteLogSizes
 from include.tiering.segments.topics import TopicLifecycle
 from include.tiering.settings import TieringSettings
 from include.tiering.sizes.compare import LogDirDescription, TierComparison, compare_tiers, describe_log_dirs
 from include.tiering.sizes.metrics import SizeGauges
 from include.tiering.sizes.report import SizeReport
-from include.tiering.telemetry.metrics import process_recorder
+from include.tiering.telemetry.metrics import MetricsRecorder, RunKind
 from include.tiering.verification.metrics import publish_verdicts
 
 NO_DUPLICATES: Final[Mapping[str, int]] = MappingProxyType({})
@@ -50,6 +51,7 @@ class SizeService:
         log_dirs: ClusterLogDirs,
         names: TopicLifecycle,
         planner: CopyPlanner,
+        recorder: MetricsRecorder,
         clock: Clock,
     ) -> None:
         self._settings = settings
@@ -63,6 +65,7 @@ class SizeService:
         self._log_dirs = log_dirs
         self._names = names
         self._planner = planner
+        self._recorder = recorder
         self._clock = clock
 
     def partition_sizes(self) -> Sequence[PartitionSize]:
@@ -79,9 +82,9 @@ class SizeService:
         of_unread = {partition.topic for partition in unread}
         states = self._sizes.partition_states()
         published = [state for state in states if state.topic_id_partition.topic not in of_unread]
-        SizeGauges(process_recorder()).sizes(published)
+        SizeGauges(self._recorder).sizes(published)
         topics = {partition.topic_id_partition.topic for partition in published}
-        publish_failed_copies(process_recorder(), self._failed_copies.all(), topics)
+        publish_failed_copies(self._recorder, self._failed_copies.all(), topics)
         return [state for state in states if state.topic_id_partition not in unread]
 
     def report(self, topics: Collection[str] = (), *, scan_log_dirs: bool = True) -> SizeReport:
@@ -123,10 +126,11 @@ class SizeService:
 
         `duplicate_bytes` are bytes that two FINISHED segments hold, by topic; other topics are published as 0.
         """
-        gauges = SizeGauges(process_recorder())
+        gauges = SizeGauges(self._recorder)
         gauges.recount(milliseconds=milliseconds, differences=differences)
         topics = dict.fromkeys(self._sizes.topic_names().values(), 0)
         gauges.duplicates("remote", {**topics, **duplicate_bytes})
+        self._recorder.ended(RunKind.SIZES)
 
     def describe_log_dirs(
         self, topics: Collection[str] = ()
@@ -165,15 +169,18 @@ class SizeService:
         )
 
     def _publish(self, report: SizeReport) -> None:
-        gauges = SizeGauges(process_recorder())
+        gauges = SizeGauges(self._recorder)
         # A topic whose last segment was deleted has no size any more, and no lag either.
         topics = {*self._sizes.topic_names().values(), *(size.topic_id_partition.topic for size in report.sizes)}
         gauges.delete_lags(report.delete_lags, topics)
         gauges.cost(report.cost)
-        publish_verdicts(process_recorder(), report.verdicts)
-        if report.tiers is not None:
-            gauges.copy_lags(report.tiers.copy_lags, report.tiers.out_of_sight)
-            by_topic: Counter[str] = Counter()
-            for duplicate in report.tiers.duplicates:
+        publish_verdicts(self._recorder, report.verdicts)
+        self._recorder.ended(RunKind.SIZES)
+        if (tiers := report.tiers) is not None:
+            # A log directory that cannot be read may hold any topic, so the values of others stay after an error.
+            gauges.copy_lags(tiers.copy_lags, tiers.out_of_sight, are_all=not tiers.errors)
+            read = {lag.topic_id_partition.topic for lag in tiers.copy_lags}
+            by_topic = Counter(dict.fromkeys(read if tiers.errors else read | topics, 0))
+            for duplicate in tiers.duplicates:
                 by_topic[duplicate.topic_id_partition.topic] += duplicate.size_bytes
             gauges.duplicates("local", by_topic)

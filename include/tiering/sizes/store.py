@@ -6,15 +6,23 @@ from itertools import groupby
 from operator import attrgetter
 from typing import Any, Final
 
-from sqlalchemy import Connection, Row, and_, bindparam, func, or_, select
+from sqlalchemy import Connection, Row, and_, bindparam, case, func, or_, select
 
-from include.tiering.database.schema import approvals, planned_deletions, runs, segments, size_counters, topics
+from include.tiering.database.schema import (
+    PARTITION_TOTAL,
+    approvals,
+    planned_deletions,
+    runs,
+    segments,
+    size_counters,
+    topics,
+)
 from include.tiering.database.transactions import ClusterStore, in_partition, key_of, partition_from, reading
-from include.tiering.model.ownership import LeaseRole
+from include.tiering.model.ownership import LeaseRole, TopicOwner
 from include.tiering.model.segments import RemoteLogSegmentState, TopicIdPartition, Uuid
-from include.tiering.model.sizes import EpochSize, PartitionLag, PartitionStates, StateSize
-from include.tiering.segments.contract import KeyRange, SizeRow
-from include.tiering.segments.sql_rows import export_segments, split_segments
+from include.tiering.model.sizes import EpochSize, PartitionLag, PartitionStates, StateSize, counted_states
+from include.tiering.segments.sizes_contract import KeyRange, SizeRow, TopicTotal
+from include.tiering.segments.sql_rows import PAGE_KEYS, export_segments, split_segments
 from include.tiering.segments.sql_selected import UNDER_WAY
 
 _PLANNED: Final = "planned"
@@ -34,9 +42,31 @@ _COUNTERS: Final = (
     )
 )
 _COUNTERS_OF_PARTITION: Final = _COUNTERS.where(in_partition(size_counters))
+_COUNTERS_OF_TOPIC: Final = _COUNTERS.where(topics.c.name == bindparam("of_name"))
+_SEGMENTS_OF_PARTITION: Final = select(segments.c.state, segments.c.size_bytes, segments.c.leader_epochs).where(
+    in_partition(segments), segments.c.state != int(RemoteLogSegmentState.DELETE_SEGMENT_FINISHED)
+)
 _DELETE_STARTED: Final = int(RemoteLogSegmentState.DELETE_SEGMENT_STARTED)
 _COPY_FINISHED: Final = int(RemoteLogSegmentState.COPY_SEGMENT_FINISHED)
 _COPY_STARTED: Final = int(RemoteLogSegmentState.COPY_SEGMENT_STARTED)
+
+_IN_FINISHED: Final = size_counters.c.state == _COPY_FINISHED
+_IS_STORED: Final = size_counters.c.state.in_((_COPY_FINISHED, _DELETE_STARTED))
+_TOPIC_TOTALS: Final = (
+    select(
+        topics.c.topic_id,
+        topics.c.name,
+        topics.c.owner,
+        func.count(size_counters.c.partition.distinct()).label("partitions"),
+        func.sum(case((_IN_FINISHED, size_counters.c.segments), else_=0)).label("segments"),
+        func.sum(case((_IN_FINISHED, size_counters.c.size_bytes), else_=0)).label("finished_bytes"),
+        func.sum(case((_IS_STORED, size_counters.c.size_bytes), else_=0)).label("stored_bytes"),
+    )
+    .join(topics, _SAME_TOPIC_AS_COUNTER)
+    .where(size_counters.c.cluster_id == bindparam("of_cluster"), size_counters.c.leader_epoch == PARTITION_TOTAL)
+    .group_by(topics.c.topic_id, topics.c.name, topics.c.owner)
+    .order_by(topics.c.name, topics.c.topic_id)
+)
 
 
 class SqlRemoteLogSizes(ClusterStore):
@@ -47,12 +77,36 @@ class SqlRemoteLogSizes(ClusterStore):
         query, key = _COUNTERS, {"of_cluster": self._cluster_id}
         if partition is not None:
             query, key = _COUNTERS_OF_PARTITION, key_of(self._cluster_id, partition)
+        return self._states(query, key)
+
+    def topic_states(self, topic: str) -> Sequence[PartitionStates]:
+        """See `RemoteLogSizes`."""
+        return self._states(_COUNTERS_OF_TOPIC, {"of_cluster": self._cluster_id, "of_name": topic})
+
+    def topic_totals(self) -> Sequence[TopicTotal]:
+        """See `RemoteLogSizes`."""
         with reading(self._engine) as connection:
-            rows = connection.execute(query, key).all()
-        return [
-            PartitionStates(partition_from(*key), tuple(_state_sizes(counted)))
-            for key, counted in groupby(rows, key=attrgetter("topic_id", "partition", "name"))
-        ]
+            return [
+                TopicTotal(
+                    Uuid.parse(row.topic_id),
+                    row.name,
+                    TopicOwner(row.owner),
+                    row.partitions,
+                    int(row.segments),
+                    int(row.finished_bytes),
+                    int(row.stored_bytes),
+                )
+                for row in connection.execute(_TOPIC_TOTALS, {"of_cluster": self._cluster_id})
+            ]
+
+    def recount(self, partition: TopicIdPartition) -> PartitionStates:
+        """See `RemoteLogSizes`."""
+        key = key_of(self._cluster_id, partition)
+        with reading(self._engine) as connection:
+            # One statement, whose rows the server hands out page by page: a partition may have millions.
+            rows = connection.execute(_SEGMENTS_OF_PARTITION, key, execution_options={"yield_per": PAGE_KEYS})
+            counted = ((RemoteLogSegmentState(state), size, _epochs(text)) for state, size, text in rows)
+            return counted_states(partition, counted)
 
     def topic_names(self) -> Mapping[Uuid, str]:
         """See `RemoteLogSizes`."""
@@ -77,6 +131,14 @@ class SqlRemoteLogSizes(ClusterStore):
     def export(self, key_range: KeyRange) -> Iterator[Sequence[SizeRow]]:
         """See `RemoteLogSizes`."""
         return export_segments(self._engine, self._cluster_id, key_range)
+
+    def _states(self, query: Any, key: Mapping[str, Any]) -> Sequence[PartitionStates]:
+        with reading(self._engine) as connection:
+            rows = connection.execute(query, key).all()
+        return [
+            PartitionStates(partition_from(*key), tuple(_state_sizes(counted)))
+            for key, counted in groupby(rows, key=attrgetter("topic_id", "partition", "name"))
+        ]
 
     def _begun(self, connection: Connection) -> Sequence[Row[Any]]:
         """Return a row for each partition with segments in DELETE_SEGMENT_STARTED.
@@ -160,6 +222,11 @@ def _newest_permitted_plan(connection: Connection, cluster_id: str) -> str | Non
     )
     row = connection.execute(query).one_or_none()
     return str(row.run_id) if row is not None and row.permitted else None
+
+
+def _epochs(leader_epochs: str) -> list[int]:
+    """Parse `epoch:start,epoch:start` to the epochs."""
+    return [int(entry.partition(":")[0]) for entry in leader_epochs.split(",")]
 
 
 def _state_sizes(rows: Iterator[Row[Any]]) -> Iterator[StateSize]:

@@ -1,187 +1,203 @@
-"""Metrics, the recorder that sets them, and a thread that publishes them once a second.
+"""What a metric is, and the recorder in which this process collects values until they are written into the database.
 
-The recorder uses a registry of prometheus-client. Batches are short-lived processes. If the environment variable
-PROMETHEUS_MULTIPROC_DIR of prometheus-client names a directory of this host, each process keeps its values in files
-there, and the files stay when the process ends. The process that serves the directory shows the sum of each counter
-over all processes, and for each gauge the value that `Across` selects.
+Batches, tasks and commands end soon, so no value stays in a process: `database.metrics_writer` writes what was recorded
+once a minute and when the app closes, and `./tiering metrics serve` shows the values of all processes.
 """
 
-import os
-import re
 import threading
-import time
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
-from functools import cache
-from pathlib import Path
 from typing import Any, Final
 
-from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge
-
+from include.tiering.clock import Clock
 from include.tiering.model.segments import TopicIdPartition
 
 
 class MetricKind(StrEnum):
-    """A COUNTER only increases, and prometheus-client appends `_total` to its name. A GAUGE has the value set last."""
+    """How a metric gets its value.
+
+    A COUNTER only increases; Prometheus shows it with `_total` behind its name. A GAUGE has the value that was set
+    last, by whatever process. A PEAK is a gauge that shows the highest value of a minute. A COMPUTED gauge is
+    calculated from minutes of other metrics when it is shown; nothing records it.
+    """
 
     COUNTER = "counter"
     GAUGE = "gauge"
-
-
-class Across(StrEnum):
-    """Which value a gauge shows that several processes set: the value set last, the sum, or the highest.
-
-    SUM and HIGHEST leave out an ended process once `remove_files_of_ended_processes` removed its file; NEWEST does not.
-    """
-
-    NEWEST = "mostrecent"
-    SUM = "livesum"
-    HIGHEST = "livemax"
+    PEAK = "peak"
+    COMPUTED = "computed"
 
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """A metric. `sentence` says what it measures, and in which unit. `across` is used for gauges only."""
+    """A metric.
+
+    Attributes:
+        name: in Prometheus; of a counter without `_total`.
+        labels: names of its labels.
+        sentence: what it measures, and in which unit.
+        mbean: Kafka's MBean and attribute with this meaning; empty if Kafka has none.
+        by_minute: whether the value of each minute is kept for 14 days.
+    """
 
     name: str
     kind: MetricKind
     labels: tuple[str, ...]
     sentence: str
-    across: Across = Across.NEWEST
+    mbean: str = ""
+    by_minute: bool = False
+
+    @property
+    def shown_name(self) -> str:
+        """The name of its samples."""
+        return f"{self.name}_total" if self.kind is MetricKind.COUNTER else self.name
 
 
-_PID: Final = re.compile(r"_(\d+)\.db$")
-_declared: Final[dict[Callable[[], Iterable[Metric]], None]] = {}
+class RunKind(StrEnum):
+    """Kinds of runs, each with the time when one ended last."""
+
+    COPY = "copy"
+    EXPIRATION = "expiration"
+    SIZES = "sizes"
+    VERIFICATION = "verification"
+    AUDIT = "audit"
+    INGEST = "ingest"
+    HANDOVER_WATCH = "handover-watch"
 
 
-class PrometheusRecorder:
-    """Sets metrics of this process in `registry`; make a single recorder per registry. Thread-safe.
+LAST_RUN: Final = Metric(
+    "tiering_last_run_timestamp_seconds",
+    MetricKind.GAUGE,
+    ("kind",),
+    "When work of this kind last ended, in seconds since 1970: a plan or a batch of `copy` and `expiration`, a size run"
+    " or `./tiering sizes` of all topics (`sizes`), a `verification`, an `audit`, an `ingest`, or a look for forgotten"
+    " handovers (`handover-watch`). It says nothing about success.",
+)
 
-    A metric is created when it is registered, or else when its first value is recorded.
+MINUTE_MS: Final = 60_000
+
+Labels = tuple[str, ...]
+"""The values of a metric's labels, in the order of `Metric.labels`."""
+
+
+@dataclass(slots=True)
+class Recorded:
+    """What a process recorded since it was last drained.
+
+    Attributes:
+        added: what was added to counters, by metric, labels and minute since 1970.
+        highest: the highest values of peaks, by metric, labels and minute.
+        latest: the values of gauges, by metric and labels, each with its time in UTC milliseconds.
+        replaced: gauges whose other values are gone, with the time when all of them were set.
     """
 
-    def __init__(self, registry: CollectorRegistry = REGISTRY) -> None:
-        self._registry = registry
+    added: dict[tuple[Metric, Labels, int], float] = field(default_factory=dict)
+    highest: dict[tuple[Metric, Labels, int], float] = field(default_factory=dict)
+    latest: dict[tuple[Metric, Labels], tuple[float, int]] = field(default_factory=dict)
+    replaced: dict[Metric, int] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return bool(self.added or self.highest or self.latest or self.replaced)
+
+    def merge(self, later: "Recorded") -> None:
+        """Add what was recorded after this."""
+        for key, amount in later.added.items():
+            self.added[key] = self.added.get(key, 0.0) + amount
+        for key, value in later.highest.items():
+            self.highest[key] = max(self.highest.get(key, value), value)
+        for metric in later.replaced:
+            self.latest = {key: value for key, value in self.latest.items() if key[0] != metric}
+        self.latest |= later.latest
+        self.replaced |= later.replaced
+
+    def until(self, now_ms: int) -> "Recorded":
+        """Return this with `now_ms`, UTC, in place of each later time: a clock that is ahead must not date anything."""
+        found = Recorded()
+        for (metric, labels, minute), amount in self.added.items():
+            key = (metric, labels, min(minute, now_ms // MINUTE_MS))
+            found.added[key] = found.added.get(key, 0.0) + amount
+        for (metric, labels, minute), value in self.highest.items():
+            key = (metric, labels, min(minute, now_ms // MINUTE_MS))
+            found.highest[key] = max(found.highest.get(key, value), value)
+        found.latest = {key: (value, min(at_ms, now_ms)) for key, (value, at_ms) in self.latest.items()}
+        found.replaced = {metric: min(at_ms, now_ms) for metric, at_ms in self.replaced.items()}
+        return found
+
+
+class MetricsRecorder:
+    """Collects metrics of this process. Thread-safe, and cheap enough to be called some hundred times a second.
+
+    `wake` is called after each value: it must be cheap, and must not raise.
+    """
+
+    def __init__(self, clock: Clock, wake: Callable[[], None] | None = None) -> None:
+        self._clock = clock
+        self._wake = wake or ignore
         self._lock = threading.Lock()
-        self._counters: dict[Metric, Counter] = {}
-        self._gauges: dict[Metric, Gauge] = {}
-
-    def register(self, metrics: Iterable[Metric]) -> None:
-        """Create metrics that do not exist yet. Those without labels begin at 0, the others without a value.
-
-        Raises:
-            ValueError: another metric has the same name.
-        """
-        with self._lock:
-            for metric in metrics:
-                if metric.kind is MetricKind.COUNTER and metric not in self._counters:
-                    self._counters[metric] = Counter(
-                        metric.name, metric.sentence, metric.labels, registry=self._registry
-                    )
-                if metric.kind is MetricKind.GAUGE and metric not in self._gauges:
-                    self._gauges[metric] = Gauge(
-                        metric.name,
-                        metric.sentence,
-                        metric.labels,
-                        registry=self._registry,
-                        multiprocess_mode=metric.across.value,
-                    )
+        self._recorded = Recorded()
 
     def add(self, counter: Metric, amount: float, *labels: str) -> None:
         """Add `amount` to the counter's value for these label values."""
-        if counter not in self._counters:
-            self.register([counter])
-        known = self._counters[counter]
-        (known.labels(*labels) if labels else known).inc(amount)
+        _require_labels(counter, labels)
+        key = (counter, labels, self._clock.now_ms() // MINUTE_MS)
+        with self._lock:
+            self._recorded.added[key] = self._recorded.added.get(key, 0.0) + amount
+        self._wake()
+
+    def raise_to(self, peak: Metric, value: float, *labels: str) -> None:
+        """Record a value of a peak, of which the highest of a minute counts."""
+        _require_labels(peak, labels)
+        key = (peak, labels, self._clock.now_ms() // MINUTE_MS)
+        with self._lock:
+            self._recorded.highest[key] = max(self._recorded.highest.get(key, value), value)
+        self._wake()
 
     def set(self, gauge: Metric, value: float, *labels: str) -> None:
         """Set the gauge's value for these label values."""
-        if gauge not in self._gauges:
-            self.register([gauge])
-        known = self._gauges[gauge]
-        (known.labels(*labels) if labels else known).set(value)
+        self.show(gauge, {labels: value})
 
     def show(self, gauge: Metric, values: Mapping[tuple[str, ...], float]) -> None:
         """Set a gauge for several sets of label values; its values for other label values stay."""
-        for labels, value in values.items():
-            self.set(gauge, value, *labels)
+        for labels in values:
+            _require_labels(gauge, labels)
+        now_ms = self._clock.now_ms()
+        self._merge(Recorded(latest={(gauge, labels): (value, now_ms) for labels, value in values.items()}))
 
+    def replace(self, gauge: Metric, values: Mapping[tuple[str, ...], float]) -> None:
+        """Set a gauge for these sets of label values, and remove its values for all others."""
+        for labels in values:
+            _require_labels(gauge, labels)
+        now_ms = self._clock.now_ms()
+        latest = {(gauge, labels): (value, now_ms) for labels, value in values.items()}
+        self._merge(Recorded(latest=latest, replaced={gauge: now_ms}))
 
-def declare(metrics: Callable[[], Iterable[Metric]]) -> None:
-    """Make later calls of `process_recorder` register what `metrics` returns, so that it exists before it is recorded.
+    def ended(self, kind: RunKind) -> None:
+        """Record that work of this kind ended now."""
+        self.set(LAST_RUN, self._clock.now_ms() / 1000, kind.value)
 
-    `metrics` is not called before then, so a process that records nothing need not import the metrics of all packages.
-    """
-    _declared[metrics] = None
-
-
-def process_recorder() -> PrometheusRecorder:
-    """Return the recorder of this process with all declared metrics registered.
-
-    The first call makes it, in prometheus-client's default registry.
-    """
-    recorder = _recorder_of_this_process()
-    for metrics in tuple(_declared):
-        recorder.register(metrics())
-    return recorder
-
-
-@cache
-def _recorder_of_this_process() -> PrometheusRecorder:
-    directory = os.environ.get("PROMETHEUS_MULTIPROC_DIR")
-    if directory is not None:
-        remove_files_of_ended_processes(Path(directory))
-    return PrometheusRecorder()
-
-
-def remove_files_of_ended_processes(directory: Path) -> None:
-    """Remove the files of SUM and HIGHEST gauges that ended processes left in the multi-process directory.
-
-    Files with the process id of this process are removed too: an ended process may have had the same id. So call it
-    before this process makes its first metric.
-    """
-    for path in directory.glob("gauge_live*.db"):
-        pid = _PID.search(path.name)
-        if pid is not None and not _is_another_process(int(pid[1])):
-            path.unlink(missing_ok=True)
-
-
-def _is_another_process(pid: int) -> bool:
-    return pid != os.getpid() and Path(f"/proc/{pid}").exists()
-
-
-PERIOD_SECONDS: Final = 1.0
-
-
-class MetricsPublisher:
-    """Calls `publish` once a second until it returns False. Only one thread at a time calls it; it must not raise."""
-
-    def __init__(self, publish: Callable[[], bool], name: str) -> None:
-        self._publish = publish
-        self._name = name
-        self._lock = threading.Lock()
-        self._thread: threading.Thread | None = None
-
-    def wake(self) -> None:
-        """Start the publishing thread unless it runs in this process: a forked child gets a thread of its own."""
+    def drain(self) -> Recorded:
+        """Return what was recorded since the last call, and forget it."""
         with self._lock:
-            if self._thread is None or not self._thread.is_alive():
-                self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
-                self._thread.start()
+            drained, self._recorded = self._recorded, Recorded()
+            return drained
 
-    def now(self) -> None:
-        """Publish in the caller's thread."""
+    def put_back(self, drained: Recorded) -> None:
+        """Undo a `drain`, of which nothing was written."""
         with self._lock:
-            self._publish()
+            drained.merge(self._recorded)
+            self._recorded = drained
 
-    def _run(self) -> None:
-        while True:
-            time.sleep(PERIOD_SECONDS)
-            with self._lock:
-                if not self._publish():
-                    self._thread = None
-                    return
+    def _merge(self, recorded: Recorded) -> None:
+        if not recorded:
+            return
+        with self._lock:
+            self._recorded.merge(recorded)
+        self._wake()
+
+
+def _require_labels(metric: Metric, labels: Labels) -> None:
+    if len(labels) != len(metric.labels):
+        raise ValueError(f"metric {metric.name} has the labels {metric.labels}, not {len(labels)} values")
 
 
 StepObserver = Callable[[Any, TopicIdPartition, int], None]

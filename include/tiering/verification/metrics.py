@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from include.tiering.model.segments import VerdictTotal
-from include.tiering.telemetry.metrics import Metric, MetricKind, PrometheusRecorder
+from include.tiering.telemetry.metrics import Metric, MetricKind, MetricsRecorder
 
 VERDICT_SEGMENTS: Final = Metric(
     "tiering_verdict_segments",
@@ -28,7 +28,7 @@ VERDICT_AGE: Final = Metric(
 VERDICT_METRICS: Final = (VERDICT_SEGMENTS, VERDICT_BYTES, VERDICT_AGE)
 
 
-def publish_verdicts(recorder: PrometheusRecorder, totals: Sequence[VerdictTotal]) -> None:
+def publish_verdicts(recorder: MetricsRecorder, totals: Sequence[VerdictTotal]) -> None:
     """Publish the totals; `totals` has an item for each verdict, also for verdicts that no segment has."""
     recorder.show(VERDICT_SEGMENTS, {(total.verdict,): total.segments for total in totals})
     recorder.show(VERDICT_BYTES, {(total.verdict,): total.size_bytes for total in totals})

@@ -16,7 +16,7 @@ from include.tiering.segments.failed_copies import FailedCopies
 from include.tiering.segments.ingestion_contract import MetadataIngestion
 from include.tiering.segments.stored_copies import StoreWitness
 from include.tiering.settings import TieringSettings
-from include.tiering.telemetry.metrics import process_recorder
+from include.tiering.telemetry.metrics import MetricsRecorder, RunKind
 from include.tiering.verification.measures import PartitionMeasure, SegmentMeasure
 from include.tiering.verification.metrics import publish_verdicts
 from include.tiering.verification.plan import (
@@ -77,6 +77,7 @@ class VerificationService:
         partition_evaluator: Callable[[Path | None], RuleEvaluator[PartitionMeasure]],
         effective: Callable[[], TieringSettings],
         now_ms: Callable[[], int],
+        recorder: MetricsRecorder,
         clock: Clock,
     ) -> None:
         self._storage = storage
@@ -92,6 +93,7 @@ class VerificationService:
         self._partition_evaluator = partition_evaluator
         self._effective = effective
         self._now_ms = now_ms
+        self._recorder = recorder
         self._clock = clock
 
     def verify_run(
@@ -279,8 +281,9 @@ class VerificationService:
         ]
 
     def publish_verdicts(self) -> None:
-        """Publish, by verdict, segments, bytes and the age of the oldest verdict as metrics of this process."""
-        publish_verdicts(process_recorder(), self._metadata.verdict_totals())
+        """Publish, by verdict, segments, bytes and the age of the oldest verdict, after a verification."""
+        publish_verdicts(self._recorder, self._metadata.verdict_totals())
+        self._recorder.ended(RunKind.VERIFICATION)
 
     def verify_partitions(
         self,

@@ -9,7 +9,6 @@ JSON, and a browser's must come from a page of this server. Airflow loads this f
 application is created at the first request.
 """
 
-import json
 from functools import cache
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
@@ -19,10 +18,9 @@ from airflow.plugins_manager import AirflowPlugin
 
 from plugins.tiering_airflow import configuration
 from plugins.tiering_airflow.web import answer_headers, mounted
+from plugins.tiering_airflow.web.requests import body_of, refused
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from fastapi import FastAPI
 
     from include.tiering.app import App
@@ -30,7 +28,6 @@ if TYPE_CHECKING:
 
 URL_PREFIX: Final = "/tiering/expiration"
 DAG_ID: Final = "tiering_expiration"
-_MOST_BYTES: Final = 4_096
 _HEADERS: Final = answer_headers("private, no-store")
 
 
@@ -70,53 +67,13 @@ def make_application() -> "FastAPI":
     async def withdraw(dag_id: str, request: Request, user: GetUserDep) -> JSONResponse:
         if refusal := refused(request.headers):
             return JSONResponse({"detail": refusal}, HTTPStatus.FORBIDDEN, _HEADERS)
-        wanted = _wanted(await _body(request))
+        wanted = _wanted(await body_of(request))
         if wanted is None or dag_id != DAG_ID:
             return JSONResponse({"detail": "name the DAG run and its planned run"}, HTTPStatus.BAD_REQUEST, _HEADERS)
         status, detail = await run_in_threadpool(_withdraw, *wanted, user.get_name())
         return JSONResponse({"detail": detail}, status, _HEADERS)
 
     return app
-
-
-def refused(headers: "Mapping[str, str]") -> str | None:
-    """Return why a request that changes something is refused; None if it is accepted.
-
-    Browsers send the site from which a request comes, and another site cannot change that. A request without this
-    information must have an `authorization` header.
-    """
-    if headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
-        return "send application/json"
-    site, origin = headers.get("sec-fetch-site"), headers.get("origin")
-    if site not in (None, "same-origin"):
-        return f"the request comes from another site ({site!r}): open the page in Airflow"
-    if origin is not None and not _is_same_origin(origin, headers.get("host", "")):
-        return "the request comes from another origin: open the page in Airflow"
-    if site is None and origin is None and "authorization" not in headers:
-        return "the request has neither an origin nor a token"
-    return None
-
-
-def _is_same_origin(origin: str, host: str) -> bool:
-    try:
-        own, asked = urlsplit(configuration.api_base_url()), urlsplit(origin)
-    except ValueError:
-        return False
-    is_configured = (asked.scheme, asked.netloc) == (own.scheme, own.netloc)
-    return asked.scheme in ("http", "https") and (is_configured or (bool(host) and asked.netloc == host))
-
-
-async def _body(request: Any) -> Any:
-    """Parse JSON of at most 4,096 bytes; None if it is longer or invalid."""
-    content = b""
-    async for chunk in request.stream():
-        content += chunk
-        if len(content) > _MOST_BYTES:
-            return None
-    try:
-        return json.loads(content)
-    except (ValueError, RecursionError):
-        return None
 
 
 def _wanted(body: Any) -> tuple[str, str] | None:

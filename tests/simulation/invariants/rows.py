@@ -27,7 +27,7 @@ _QUERY = """
 """
 _SKIPPED = "SELECT first_offset, last_offset FROM skipped_offsets WHERE topic_id = ? AND partition = ?"
 _COUNTERS = "SELECT topic_id, partition, leader_epoch, state, size_bytes, segments FROM size_counters"
-_LOG_STARTS = "SELECT topic_id, partition, log_start_offset, leader_epochs FROM partitions"
+_PARTITIONS = "SELECT topic_id, partition, log_start_offset, leader_epochs, finished_bytes FROM partitions"
 
 
 class Row(NamedTuple):
@@ -106,8 +106,8 @@ class Rows:
         """Compare with before."""
         db = self._world.db
         now = {row[0]: Row(*row) for row in db.rows(_QUERY)}
-        partitions = db.rows(_LOG_STARTS)
-        log_starts = {(topic_id, number): offset for topic_id, number, offset, _ in partitions}
+        partitions = db.rows(_PARTITIONS)
+        log_starts = {(topic_id, number): offset for topic_id, number, offset, *_ in partitions}
         before = self.known
         for place, offset in self.log_starts.items():
             if log_starts.get(place, 0) < offset:
@@ -136,14 +136,14 @@ class Rows:
                 self._watch.broken("no row vanishes before it is a tombstone", f"{row} after {label}")
         self.known = now
         self.log_starts = log_starts
-        self._recount(now)
-        self._compare_histories({(topic_id, number): epochs for topic_id, number, _, epochs in partitions}, now)
+        self._recount(now, {(row[0], row[1]): row[4] for row in partitions})
+        self._compare_histories({(row[0], row[1]): row[3] for row in partitions}, now)
 
     def accept(self) -> None:
         """After a restore: what the database says now is where it goes on from."""
         db = self._world.db
         self.known = {row[0]: Row(*row) for row in db.rows(_QUERY)}
-        self.log_starts = {(topic_id, number): offset for topic_id, number, offset, _ in db.rows(_LOG_STARTS)}
+        self.log_starts = {(topic_id, number): offset for topic_id, number, offset, *_ in db.rows(_PARTITIONS)}
 
     def _added(self, row: Row, process: Any) -> None:
         opened = self._world.opened.get((process, row.topic_id_partition, row.start_offset))
@@ -334,7 +334,7 @@ class Rows:
                         f"{row} has epoch {epoch} from {start}, the history is {history!r}",
                     )
 
-    def _recount(self, now: dict[str, Row]) -> None:
+    def _recount(self, now: dict[str, Row], by_triggers: dict[tuple[str, int], int]) -> None:
         counted: dict[tuple[str, int, int, int], tuple[int, int]] = {}
         for row in now.values():
             if row.state == GONE:
@@ -350,3 +350,7 @@ class Rows:
             self._watch.broken(
                 "counters equal a recount", f"{key}: counter {stored.get(key)}, recount {counted.get(key)}"
             )
+        for place, size_bytes in by_triggers.items():
+            recounted, _ = counted.get((*place, -1, FINISHED), (0, 0))
+            if size_bytes != recounted:
+                self._watch.broken("counters equal a recount", f"{place}: triggers {size_bytes}, recount {recounted}")

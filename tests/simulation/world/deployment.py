@@ -38,7 +38,9 @@ from include.tiering.segments.sql import SqlRemoteLogMetadata
 from include.tiering.segments.sql_failed_copies import SqlFailedCopies
 from include.tiering.segments.sql_topics import SqlTopicDeletions, SqlTopicRegistry
 from include.tiering.settings import TieringSettings, load_settings
+from include.tiering.telemetry.metrics import ignore
 from tests.doubles.fake_app import put
+from tests.doubles.partial import Partial
 from tests.doubles.plain_evaluator import PlainEvaluator
 from tests.simulation.kernel.scheduler import Process, Verdict
 from tests.simulation.world.contracts import (
@@ -253,6 +255,7 @@ def deploy(world: Any, process: Process) -> App:
         topic_deletions=Cached(memory, "topic_deletions", SqlTopicDeletions(db.engine, CLUSTER_ID, now_ms=now_ms)),
         quotas=ModelQuotas(world, process),
         topic_quotas=_TopicQuotas(world, process),
+        metrics_writer=SimpleNamespace(recorder=_NoMetrics(), close=ignore),
     )
     if world.tempers.publishes:
         put(app, **handover_parts(world, process, app, partial(Proxy, calls), observe))
@@ -267,6 +270,13 @@ def set_up_in_memory() -> Iterator[None]:
         patch.object(set_up, "identify", lambda _log_dir: SimpleNamespace(cluster_id=CLUSTER_ID)),
     ):
         yield
+
+
+class _NoMetrics(Partial):
+    """Records nothing, and asks no clock: metrics decide nothing."""
+
+    def __getattr__(self, _name: str) -> Callable[..., None]:
+        return ignore
 
 
 def _layout(settings: TieringSettings) -> SegmentLayout:

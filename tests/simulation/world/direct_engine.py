@@ -276,6 +276,16 @@ class _Result:
     def all(self) -> list[Any]:
         return self._rows
 
+    @property
+    def cursor(self) -> "_Result":
+        """The driver's cursor is read already."""
+        return self
+
+    def fetchall(self) -> list[Any]:
+        return self._rows
+
+    def close(self) -> None: ...
+
     def scalars(self) -> "_Result":
         return _Result(self.rowcount, list(map(itemgetter(0), self._rows)), ())
 

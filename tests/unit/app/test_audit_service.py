@@ -3,17 +3,18 @@
 from pathlib import Path
 
 import pytest
-from prometheus_client import REGISTRY
 from sqlalchemy import select
 
 from include.tiering.database.schema import events
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.orphans import plant_orphan
+from tests.doubles.recorded_metrics import stored_value
 from tests.doubles.tiny_deployment import TinyDeployment
 
 
-def metric(name: str, **labels: str) -> float | None:
-    return REGISTRY.get_sample_value(name, labels)
+def metric(deployment: TinyDeployment, name: str, **labels: str) -> float | None:
+    with deployment.open() as app:
+        return stored_value(app.adapters.metrics_writer.series, name, labels)
 
 
 def test_when_an_audit_ended_is_published_in_seconds_since_1970(tmp_path: Path) -> None:
@@ -22,7 +23,7 @@ def test_when_an_audit_ended_is_published_in_seconds_since_1970(tmp_path: Path) 
     deployment.copied(1)
     with deployment.open() as app:
         app.audit.run("audit-1")
-    assert metric("tiering_audit_ended_timestamp_seconds") == 1_700_000_000.25
+    assert metric(deployment, "tiering_audit_ended_timestamp_seconds") == 1_700_000_000.25
 
 
 def test_what_an_audit_found_is_counted_by_kind(tmp_path: Path) -> None:
@@ -32,10 +33,10 @@ def test_what_an_audit_found_is_counted_by_kind(tmp_path: Path) -> None:
     with deployment.open() as app:
         report = app.audit.run("audit-1")
     size_bytes = sum((deployment.store / key).stat().st_size for key in planted)
-    assert metric("tiering_audit_findings", kind="orphan") == len(planted) == 2
-    assert metric("tiering_audit_finding_bytes", kind="orphan") == size_bytes
-    assert metric("tiering_audit_findings", kind="dangling-reference") == 0
-    assert metric("tiering_audit_refusals") == 0
+    assert metric(deployment, "tiering_audit_findings", kind="orphan") == len(planted) == 2
+    assert metric(deployment, "tiering_audit_finding_bytes", kind="orphan") == size_bytes
+    assert metric(deployment, "tiering_audit_findings", kind="dangling-reference") == 0
+    assert metric(deployment, "tiering_audit_refusals") == 0
     with_marker = 3 + 2 + 1
     assert (report.record.objects, report.record.rows) == (with_marker, 1)
 
@@ -45,7 +46,7 @@ def test_an_audit_that_objects_publishes_how_many_guards_do(tmp_path: Path) -> N
     deployment.plant_log()
     with deployment.open() as app:
         assert len(app.audit.run("audit-1").record.refusals) == 1
-    assert metric("tiering_audit_refusals") == 1
+    assert metric(deployment, "tiering_audit_refusals") == 1
 
 
 @pytest.mark.parametrize("planted", [True, False], ids=["something", "nothing"])

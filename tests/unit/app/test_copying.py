@@ -2,11 +2,11 @@
 
 import socket
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-from prometheus_client import REGISTRY
 
 from include.tiering.app import open_app
 from include.tiering.app.app import App
@@ -24,6 +24,7 @@ from tests.doubles.archive import RUN_ID, planned_run, settings_of
 from tests.doubles.log_dirs import ORDERS, BrokerLogDir
 from tests.doubles.memory_stores import MemoryPools
 from tests.doubles.quotas import SameLimiter
+from tests.doubles.recorded_metrics import stored_value, written_value
 
 # The joined library: what only the parts together can refuse.
 
@@ -260,16 +261,12 @@ def test_a_log_dir_that_cannot_be_identified_places_nothing(planned: App, tmp_pa
 # A batch of a whole deployment asks topic quotas, and its metrics and meters agree.
 
 
-def _counter(topic: str, meter: str) -> float:
-    return REGISTRY.get_sample_value(f"{TOPIC_BYTES_IN.name}_total", {"topic": topic, "meter": meter}) or 0.0
-
-
 def test_what_a_batch_copied_is_what_its_topics_brought_in(tmp_path: Path) -> None:
     with open_app(settings_of(planned_run(tmp_path, topics='["orders"]'))) as app:
         app.adapters.stores.configs.alter(ALL_BROKERS, {TOPIC_QUOTAS_ENABLE: "true"}, author="test")
-        before = _counter("orders", "accepted")
         result = app.copying.run_batch(RUN_ID, f"{RUN_ID}.0")
         report = app.adapters.topic_quotas.report()
+        accepted = written_value(app, f"{TOPIC_BYTES_IN.name}_total", {"topic": "orders", "meter": "accepted"})
     copied_bytes = sum(segment.size_bytes for segment in result.copied)
     offsets = sum(segment.end_offset - segment.start_offset + 1 for segment in result.copied)
     assert copied_bytes > 0
@@ -277,17 +274,13 @@ def test_what_a_batch_copied_is_what_its_topics_brought_in(tmp_path: Path) -> No
         meters = [broker.meters.kinds[kind] for broker in report.brokers]
         assert sum(meter.bytes.count for meter in meters) == copied_bytes
         assert sum(meter.records.count for meter in meters) == offsets
-    assert _counter("orders", "accepted") - before == copied_bytes
+    assert accepted == copied_bytes
 
 
-# Quota metrics through the joined library: what a copy is granted, measured in the windows that were set.
+# Metrics through the joined library: what a copy is granted and what it copied is in the database when it ends.
 
 
-def _value(name: str, **labels: str) -> float:
-    return REGISTRY.get_sample_value(name, labels) or 0.0
-
-
-def test_a_copy_is_counted_and_its_rate_ends_with_it(tmp_path: Path) -> None:
+def test_a_copy_is_counted(tmp_path: Path) -> None:
     log_dir = BrokerLogDir(tmp_path / "data")
     log_dir.create_topic()
     log_dir.partition().filled(0, 10, 20)
@@ -303,12 +296,15 @@ url = "{(tmp_path / "store").as_uri()}"
 include = ["orders"]
 """
     )
-    counted = "tiering_quota_granted_bytes_total"
-    before = _value(counted, kind="copy", topic="orders")
     with open_app(load_settings(config, environ={"HOME": str(tmp_path)})) as app:
         app.set_up.migrate()
         app.copying.plan("run")
         result = app.copying.run_batch("run", "run/0")
     assert len(result.copied) == 2
-    assert _value(counted, kind="copy", topic="orders") - before == result.sent_bytes
-    assert _value("RLMCopy_byte_rate") == 0.0
+    with open_app(load_settings(config, environ={"HOME": str(tmp_path)})) as app:
+        value = partial(stored_value, app.adapters.metrics_writer.series)
+        assert value("tiering_quota_granted_bytes_total", {"kind": "copy", "topic": "orders"}) == result.sent_bytes
+        assert value("tiering_copy_sent_bytes_total", {"topic": "orders"}) == result.sent_bytes
+        copied_bytes = sum(segment.size_bytes for segment in result.copied)
+        assert value("RemoteCopyBytesPerSec_total", {"topic": "orders"}) == copied_bytes
+        assert value("RemoteCopyRequestsPerSec_total", {"topic": "orders"}) == 2

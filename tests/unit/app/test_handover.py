@@ -13,12 +13,12 @@ from typing import Any
 
 import google_crc32c
 import pytest
-from prometheus_client import REGISTRY
 from typer.testing import CliRunner, Result
 
 from include.tiering.app import App, open_app
 from include.tiering.cli.app import cli
 from include.tiering.cli.command import Session
+from include.tiering.clock import SystemClock
 from include.tiering.copying.plan import CopyPlan, HeldBack, HeldBackPartition
 from include.tiering.database.engine import open_engine
 from include.tiering.database.migrations import upgrade
@@ -51,6 +51,7 @@ from tests.doubles.model_brokers import ModelBrokers
 from tests.doubles.plain_evaluator import PlainEvaluator
 from tests.doubles.publication_world import LOG_START_OFFSET, RANGES, PublicationWorld, orders
 from tests.doubles.quotas import NoQuotas
+from tests.doubles.recorded_metrics import stored_value
 from tests.doubles.segments import CLUSTER_ID, partition_of
 from tests.doubles.stored_log import copied_partition
 from tests.doubles.tiered_topic import records_about, require_valid_prefix
@@ -194,6 +195,7 @@ class Deployment:
     """Two partitions of `orders` that are being handed over, in a database; a cluster and its metadata topic."""
 
     def __init__(self, directory: Path) -> None:
+        self.began_ms = SystemClock().now_ms()
         self.url = f"sqlite:///{directory / 'tiering.sqlite'}"
         self.engine = open_engine(self.url)
         upgrade(self.engine)
@@ -218,7 +220,7 @@ class Deployment:
 
     @contextmanager
     def open(self, _settings: Any = None) -> Iterator[App]:
-        with open_app(load_settings(environ=self.environ), clock=ManualClock()) as app:
+        with open_app(load_settings(environ=self.environ), clock=ManualClock(self.began_ms)) as app:
             app.adapters.brokers = self.brokers
             app.adapters.metadata_topic_writer = self.topic
             yield app
@@ -335,7 +337,8 @@ def test_metrics_tell_what_is_published_and_what_waits(deployment: Deployment) -
     deployment.run("orders")
 
     def value(name: str) -> float | None:
-        return REGISTRY.get_sample_value(name, {"topic": "orders"})
+        with deployment.open() as app:
+            return stored_value(app.adapters.metrics_writer.series, name, {"topic": "orders"})
 
     assert value("tiering_published_segments") == 5
     assert value("tiering_unpublished_segments") == 1

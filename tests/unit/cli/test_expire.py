@@ -5,13 +5,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from prometheus_client import REGISTRY
 
 from include.tiering.expiration.delete_segments import DeleteResult
 from include.tiering.expiration.service import ExpirationService
 from include.tiering.runs.batch import BatchEnd
 from include.tiering.sizes.metrics import LOG_SIZE_BYTES
-from include.tiering.telemetry.metrics import process_recorder
+from tests.doubles.recorded_metrics import stored_value
 from tests.doubles.tiny_deployment import TinyDeployment
 
 
@@ -50,9 +49,11 @@ def test_what_nobody_agreed_to_does_not_wait_to_be_deleted(deployment: TinyDeplo
 
 @pytest.mark.parametrize("flags", [("--dry-run",), ()], ids=["dry run", "refused"])
 def test_every_plan_publishes_the_sizes(deployment: TinyDeployment, flags: tuple[str, ...]) -> None:
-    process_recorder().show(LOG_SIZE_BYTES, {("orders",): 0})
+    with deployment.open() as app:
+        app.adapters.recorder.show(LOG_SIZE_BYTES, {("orders",): 0})
     expire(deployment, *flags)
-    assert REGISTRY.get_sample_value("RemoteLogSizeBytes", {"topic": "orders"}) == 1_500
+    with deployment.open() as app:
+        assert stored_value(app.adapters.metrics_writer.series, "RemoteLogSizeBytes", {"topic": "orders"}) == 1_500
 
 
 @pytest.mark.parametrize("last", [end for end in BatchEnd if end is not BatchEnd.TIME_OVER], ids=lambda end: end.name)

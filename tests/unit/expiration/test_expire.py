@@ -5,14 +5,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from prometheus_client import CollectorRegistry
 
 from include.tiering.expiration.checks import still_planned
-from include.tiering.expiration.metrics import count_deleted
+from include.tiering.expiration.delete_segments import DeleteResult, FailedDeletion
+from include.tiering.expiration.metrics import count_batch, count_deleted
 from include.tiering.expiration.plan import HeldSegments, Unknown
 from include.tiering.expiration.report import ExpireRun, present_expire
 from include.tiering.model.retention import DeletionReason
 from include.tiering.model.segments import Verdict
+from include.tiering.runs.batch import BatchEnd
 from include.tiering.runs.deletion_limits import DeletionLimitReport, TopicAction
 from include.tiering.runs.deletion_run import (
     Approval,
@@ -23,8 +24,8 @@ from include.tiering.runs.deletion_run import (
     PlannedExpiration,
 )
 from include.tiering.segments.values import SegmentRow
-from include.tiering.telemetry.metrics import PrometheusRecorder
 from tests.doubles.archive import Archive
+from tests.doubles.recorded_metrics import RecordedMetrics
 from tests.doubles.segments import FINISHED, partition_of, planned_deletion, planned_expiration, segment_of
 
 # The report of an expiration run: JSON members that others rely on, and the line a person reads.
@@ -219,7 +220,16 @@ def test_what_is_due_only_as_an_abandoned_copy_or_with_its_topic_waits_for_a_pla
 
 
 def test_segments_by_topic() -> None:
-    registry = CollectorRegistry()
-    count_deleted(PrometheusRecorder(registry), "orders", deleted=5, failed=1)
-    assert registry.get_sample_value("RemoteDeleteRequestsPerSec_total", {"topic": "orders"}) == 6
-    assert registry.get_sample_value("RemoteDeleteErrorsPerSec_total", {"topic": "orders"}) == 1
+    recorder = RecordedMetrics()
+    one = planned_deletion(COPY, DeletionReason.TIME)
+    failed = FailedDeletion(DeletionItem(one, DeletionOutcome.FAILED, "RemoteStorageUnavailableError"), retriable=True)
+    held = DeletionItem(one, DeletionOutcome.SKIPPED)
+    count_deleted(recorder, [one] * 5)
+    count_batch(recorder, DeleteResult((one,) * 5, (failed,), 1.0, BatchEnd.NO_WORK, (held, held)))
+    topic = COPY.topic_id_partition.topic
+    assert recorder.values() == {
+        ("RemoteDeleteRequestsPerSec_total", topic): 6,
+        ("RemoteDeleteErrorsPerSec_total", topic): 1,
+        ("tiering_expired_bytes_total", topic): 5 * one.size_bytes,
+        ("tiering_superseded_held_total", topic): 2,
+    }

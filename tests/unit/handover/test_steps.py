@@ -314,7 +314,7 @@ def latest_of(monkeypatch: pytest.MonkeyPatch) -> Any:
 
         monkeypatch.setattr(HandoverService, "topic_to_hand_over", known)
         ended = SimpleNamespace(open_handovers=lambda: open_ones, latest=lambda topic_id: ("ended", topic_id))
-        others = ("ports", "brokers", "require_free_broker_id", "ownership", "random_bytes")
+        others = ("ports", "brokers", "require_free_broker_id", "ownership", "recorder", "random_bytes")
         parts: dict[str, Any] = {"handovers": ended, **dict.fromkeys(others)}
         return HandoverService(**parts).latest_of("orders")
 

@@ -1,10 +1,10 @@
 """Ingestion: what is stored, measured and reported."""
 
 from collections.abc import Collection, Iterator
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
-from prometheus_client import CollectorRegistry
 from sqlalchemy import Engine
 
 from include.tiering.database.engine import open_engine
@@ -16,6 +16,7 @@ from include.tiering.kafka.metadata_topic.contract import OffsetBounds
 from include.tiering.metadata_sync.ingest import IngestedPartition, Ingester, IngestReport, IngestStep
 from include.tiering.metadata_sync.metrics import publish_ingest
 from include.tiering.metadata_sync.report import present_ingest, question
+from include.tiering.metadata_sync.service import IngestionService
 from include.tiering.metadata_sync.sql_ingestion import SqlMetadataIngestion
 from include.tiering.model.segments import RemoteLogSegmentMetadata, RemoteLogSegmentMetadataUpdate, Uuid
 from include.tiering.segments.ingestion_contract import (
@@ -26,9 +27,10 @@ from include.tiering.segments.ingestion_contract import (
     RecordOutcome,
 )
 from include.tiering.segments.sql import SqlRemoteLogMetadata
-from include.tiering.telemetry.metrics import PrometheusRecorder
 from tests.doubles.databases import empty
 from tests.doubles.memory_metadata_topic import MemoryMetadataTopic
+from tests.doubles.partial import Partial
+from tests.doubles.recorded_metrics import RecordedMetrics
 from tests.doubles.segments import CLUSTER_ID, FINISHED, STARTED, partition_of, segment_of, update_of
 
 # Reading the metadata topic: pages, what stops a partition, what passes, what is told.
@@ -294,11 +296,10 @@ def test_a_stale_page_is_refused(ingestion: SqlMetadataIngestion, topic: MemoryM
 
 
 def test_each_partition_and_each_outcome_has_its_number() -> None:
-    registry = CollectorRegistry()
-    recorder = PrometheusRecorder(registry)
+    recorder = RecordedMetrics()
 
     def shown(name: str, **labels: str) -> float | None:
-        return registry.get_sample_value(f"tiering_ingest_{name}", labels)
+        return recorder.get_sample_value(f"tiering_ingest_{name}", labels)
 
     positions = [
         IngestPosition(0, next_offset=40, end_offset=45, bounds_read_at_ms=1_700_000_000_250),
@@ -318,10 +319,37 @@ def test_each_partition_and_each_outcome_has_its_number() -> None:
 
 
 def test_before_the_first_look_the_time_is_0() -> None:
-    registry = CollectorRegistry()
-    publish_ingest(PrometheusRecorder(registry), [], {})
-    assert registry.get_sample_value("tiering_ingest_looked_timestamp_seconds") == 0
-    assert registry.get_sample_value("tiering_ingest_records", {"outcome": "applied"}) == 0
+    recorder = RecordedMetrics()
+    publish_ingest(recorder, [], {})
+    assert recorder.get_sample_value("tiering_ingest_looked_timestamp_seconds") == 0
+    assert recorder.get_sample_value("tiering_ingest_records", {"outcome": "applied"}) == 0
+
+
+@pytest.mark.parametrize("is_readable", [True, False], ids=["readable", "unreadable"])
+def test_a_reading_counts_as_ended_only_if_the_topic_could_be_read(
+    ingestion: SqlMetadataIngestion, metadata: SqlRemoteLogMetadata, topic: MemoryMetadataTopic, is_readable: bool
+) -> None:
+    class Replaced(MemoryMetadataTopic):
+        def partition_count(self) -> int:
+            raise MetadataTopicUnavailableError("it is away")
+
+    class LogDirs(Partial):
+        def require_cluster(self) -> None:
+            pass
+
+    recorder = RecordedMetrics()
+    service = IngestionService(
+        topic=lambda: topic if is_readable else Replaced(2),
+        ingestion=ingestion,
+        metadata=metadata,
+        log_dirs=LogDirs(),
+        recorder=recorder,
+    )
+    with nullcontext() if is_readable else pytest.raises(MetadataTopicUnavailableError):
+        service.run()
+    ended = recorder.get_sample_value("tiering_last_run_timestamp_seconds", {"kind": "ingest"})
+    assert (ended is not None) is is_readable
+    assert recorder.get_sample_value("tiering_ingest_records", {"outcome": "applied"}) == 0
 
 
 # What a person reads of the brokers' metadata topic: the question before it is read again, and how far it is.

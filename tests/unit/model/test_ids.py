@@ -31,7 +31,6 @@ from include.tiering.model.sizes import (
     PriceTable,
     StateSize,
     estimate_cost,
-    overlapping_bytes,
     partition_size,
     partition_states,
 )
@@ -290,24 +289,6 @@ def test_every_state_counts_for_itself_and_tombstones_do_not():
         ),
     )
     assert (states.segments, states.finished) == (2, PartitionSize(PARTITION, 0, 0, ()))
-
-
-@pytest.mark.parametrize(
-    ("spans", "expected"),
-    [
-        ([(0, 99), (100, 199)], 0),
-        ([(0, 99), (200, 299)], 0),
-        ([(0, 99), (50, 149)], 500),
-        ([(0, 99), (0, 99)], 1_000),
-        ([(0, 999), (100, 199), (300, 399)], 2_000),
-        ([(0, 99), (98, 100)], 666),
-        ([(0, 99), (50, 149), (50, 149)], 1_500),
-    ],
-)
-def test_offsets_that_are_held_twice_count_by_their_share(spans, expected):
-    segments = [segment_of(PARTITION, n, *span, state=FINISHED) for n, span in enumerate(spans)]
-    unfinished = segment_of(PARTITION, 99, 0, 9_999, state=STARTED)
-    assert overlapping_bytes([*reversed(segments), unfinished]) == expected
 
 
 # Exact amounts, and no amount for what has no price.

@@ -11,11 +11,16 @@ from include.tiering.configs.pools import POOLS, UNLIMITED_SLOTS, PoolsStatus, P
 from include.tiering.configs.usage_report import present_pools
 from include.tiering.copying.plan import CopyPlan, HeldBack, HeldBackPartition
 from include.tiering.copying.report import CopyRun, present_copy, present_plan, present_scan
+from include.tiering.database.metric_series import Series, SeriesKey
 from include.tiering.kafka.log_dirs.contract import IneligibleReason, LogSegment
 from include.tiering.model.histories import OffsetRange
 from include.tiering.model.segments import TopicIdPartition, Uuid
 from include.tiering.model.sizes import CostEstimate, PartitionLag
+from include.tiering.operations.alarms import alarms
 from include.tiering.operations.checks import Check
+from include.tiering.operations.monitoring import Traffic
+from include.tiering.operations.overview import Limit, Overview, totals
+from include.tiering.operations.overview import waiting as grouped
 from include.tiering.operations.readiness import (
     NotReady,
     PartitionReadiness,
@@ -24,6 +29,7 @@ from include.tiering.operations.readiness import (
     waiting_lines,
 )
 from include.tiering.operations.status import Activity, present_status
+from include.tiering.quotas.contract import QuotaKind, QuotaLevel, Scope
 from include.tiering.reading.fetch import FetchedRecords, PartitionFetch
 from include.tiering.reading.report import present_fetch, present_records
 from include.tiering.runs.cluster_log_dirs import KnownLogDir
@@ -596,7 +602,22 @@ def test_status() -> None:
     settings = load_settings(environ={"TIERING_METADATA__URL": "postgresql://u:hunter2@h/db"})
     deleted = {Uuid(bytes(16)): TopicDeletion("old", 1_700_000_000_000, "RemoveTopicRecord in a log")}
     running = BatchProgress("run-1", "run-1.0", None, "host-a", 17, "orders-0", 2048, 10240, 1024.0, finished=False)
-    activity = Activity(frozenset({"pay", "orders"}), _pools(), deleted_topics=deleted, batches=(running,))
+    traffic = (Traffic(1, 600, 0.25, 0, 0.0, 2), Traffic(60, 7200, 1.5, 36, 0.0, 2))
+    held_back = Series(
+        SeriesKey("tiering_copy_held_back_partitions", (("reason", "hole"), ("topic", "orders"))), 2.0, 1_600_000
+    )
+    failed = Series(SeriesKey("tiering_failed_segments", (("topic", "orders"),)), 1.0, 1_700_000)
+    overview = Overview(
+        1_800_000,
+        totals((), {}),
+        frozenset({"pay", "orders"}),
+        _pools(),
+        (running,),
+        (Limit(Scope(QuotaKind.COPY, QuotaLevel.TOTAL), 2048, 2000.0, limits=True),),
+        grouped([held_back]),
+        alarms({"tiering_failed_segments": [failed]}, 1_800_000),
+    )
+    activity = Activity(overview, deleted_topics=deleted, traffic=traffic)
     presented = present_status(settings, activity)
     document = dict(presented.document())
     by_name = {setting.pop("name"): setting for setting in document.pop("settings")}
@@ -606,7 +627,61 @@ def test_status() -> None:
         "dynamic": False,
     }
     assert by_name["tiering.copier.batch.max.seconds"] == {"value": 600, "origin": "default", "dynamic": True}
+    assert document.pop("traffic") == [
+        {
+            "minutes": minutes,
+            "copied_bytes": copied,
+            "copy_throttled_seconds": waited,
+            "fetched_bytes": fetched,
+            "fetch_throttled_seconds": 0.0,
+            "delete_requests": 2,
+        }
+        for minutes, copied, waited, fetched in ((1, 600, 0.25, 0), (60, 7200, 1.5, 36))
+    ]
+    (table,) = (table for table in presented.tables() if table.title.startswith("traffic"))
+    assert [[str(cell) for cell in row] for row in table.rows] == [
+        ["1m 00s", "600 B", "10 B", "0.2s", "0 B", "0 B", "0.0s", "2"],
+        ["1h 00m", "7.0 KiB", "2 B", "1.5s", "36 B", "0 B", "0.0s", "2"],
+    ]
+    assert [table.title for table in presented.tables()][1:5] == [
+        "running batches",
+        "alarms",
+        "waiting, as of the last plan",
+        "quotas in force",
+    ]
+    unknown = {"value": None, "as_of_ms": None}
+    assert document.pop("totals") == {
+        **dict.fromkeys(("topics", "segments", "finished_bytes", "stored_bytes"), 0),
+        **dict.fromkeys(("judged_bytes", "safe_bytes", "waiting_bytes", "waiting_segments"), unknown),
+        **dict.fromkeys(("waiting_seconds", "failed_segments", "findings"), unknown),
+        "cost_per_month": None,
+    }
     assert document == {
+        "as_of_ms": 1_800_000,
+        "limits": [
+            {"kind": "copy", "level": "total", "entity": "", "per_second": 2048, "rate": 2000.0, "limits": True}
+        ],
+        "waiting": [
+            {
+                "reason": "hole",
+                "reason_message": str(HeldBack.HOLE),
+                "partitions": 2,
+                "topics": ["orders"],
+                "more_topics": 0,
+                "advice": "./tiering doctor orders",
+                "as_of_ms": 1_600_000,
+            }
+        ],
+        "alarms": [
+            {
+                "alert": "TieringFailedSegments",
+                "severity": "critical",
+                "subject": "orders",
+                "sentence": "1 segments of orders failed their verification, and no run has copied them again.",
+                "runbook": "docs/runbook.md#a-segment-failed-the-quality-gate",
+                "as_of_ms": 1_700_000,
+            }
+        ],
         "paused_topics": ["orders", "pay"],
         "batches": [
             {
@@ -620,6 +695,8 @@ def test_status() -> None:
                 "planned_bytes": 10240,
                 "bytes_per_second": 1024.0,
                 "seconds_left": 8.0,
+                "started_at_ms": 0,
+                "updated_at_ms": 0,
             }
         ],
         "pools": present_pools(_pools()).document()["pools"],
@@ -636,7 +713,7 @@ def test_status() -> None:
     assert presented.tables()[-1].rows == (
         ("old", "AAAAAAAAAAAAAAAAAAAAAA", "2023-11-14 22:13:20 UTC", "RemoveTopicRecord in a log"),
     )
-    assert presented.summary == "paused: orders, pay; 1 batch runs"
+    assert presented.summary == "paused: orders, pay; 1 batch runs; 1 alarm"
     assert "hunter2" not in str(presented.tables())
 
 
@@ -648,4 +725,5 @@ def test_status_without_a_database() -> None:
 
 @pytest.mark.parametrize(("topics", "words"), [({"*"}, "all topics are paused"), (set(), "nothing is paused")])
 def test_pause_in_words(topics: set[str], words: str) -> None:
-    assert present_status(load_settings(environ={}), Activity(topics, PoolsStatus(()))).summary.startswith(words)
+    activity = Activity(Overview(0, totals((), {}), topics, PoolsStatus(())))
+    assert present_status(load_settings(environ={}), activity).summary.startswith(words)

@@ -269,7 +269,7 @@ class Observed:
     granted_bytes: int = 0
     throttled_bytes: int = 0
     held_seconds: list[float] = field(default_factory=list)
-    quotas: dict[Scope, int | None] = field(default_factory=dict)
+    quotas: Mapping[Scope, int] | None = None
 
     def granted(self, kind: QuotaKind, topic: str, size_bytes: int) -> None:
         assert (kind, topic) == (QuotaKind.COPY, "orders")
@@ -285,8 +285,8 @@ class Observed:
     def refused(self, topic: str, size_bytes: int, seconds: float) -> None:
         raise AssertionError("a copy is never refused")
 
-    def in_force(self, scope: Scope, bytes_per_second: int | None) -> None:
-        self.quotas[scope] = bytes_per_second
+    def in_force(self, quotas: Mapping[Scope, int]) -> None:
+        self.quotas = quotas
 
 
 @pytest.fixture
@@ -662,6 +662,7 @@ def test_quotas_report_what_comes_into_force_and_give_their_shares_back() -> Non
         stored_quotas=lambda: QuotasInForce(2, {PACED_SCOPE.default: 5_000_000}),
         observer=observed,
     )
+    assert observed.quotas is None
     assert quotas.copy(1, "orders", go_on=lambda: None).take(1) == 1
     eventually(lambda: observed.quotas == {PACED_SCOPE: 5_000_000}, "what is stored is newer than what was announced")
     eventually(lambda: quotas.share(BROKER) is None, "no limit where there is no quota")
@@ -672,3 +673,18 @@ def test_quotas_report_what_comes_into_force_and_give_their_shares_back() -> Non
     quotas.close()
     assert AnnouncingLedger(ledger, SystemClock()).workers() == ()
     assert not [thread for thread in threading.enumerate() if thread.name == "quota-shares"]
+
+
+def test_the_first_round_reports_that_there_is_no_quota() -> None:
+    """Another process may have recorded one that was removed since then."""
+    observed = Observed()
+    quotas = SharedQuotas(
+        MemoryLedgerStore(),
+        SystemClock(),
+        random_bytes=bytes,
+        stored_quotas=lambda: QuotasInForce(1, {}),
+        observer=observed,
+    )
+    quotas.share(PACED_SCOPE)
+    eventually(lambda: observed.quotas == {}, "no quota is in force")
+    quotas.close()

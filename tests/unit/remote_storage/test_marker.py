@@ -216,6 +216,7 @@ READS: Final = {
     "open_log_segment": lambda storage: storage.open_log_segment(METADATA, limiter=UnlimitedBytes()).manifest(),
     "list_objects": lambda storage: list(storage.list_objects()),
     "list_segment_objects": lambda storage: list(storage.list_segment_objects()),
+    "segment_object": lambda storage: storage.segment_object("no segment's", 1),
     "read_marker": lambda storage: storage.read_marker(),
     "clock_ms": lambda storage: storage.clock_ms(),
 }

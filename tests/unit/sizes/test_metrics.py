@@ -4,30 +4,26 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from prometheus_client import CollectorRegistry
 
 from include.tiering.model.segments import TopicIdPartition, Uuid
 from include.tiering.model.sizes import CostEstimate, PartitionLag, PartitionStates, partition_states
 from include.tiering.settings import TieringSettings
+from include.tiering.sizes.compare import DuplicateBytes, TierComparison
 from include.tiering.sizes.metrics import SizeGauges
+from include.tiering.sizes.report import SizeReport
 from include.tiering.sizes.service import SizeService
-from include.tiering.telemetry.metrics import PrometheusRecorder
 from tests.doubles.partial import Partial
+from tests.doubles.recorded_metrics import RecordedMetrics
 from tests.doubles.segments import DELETE_STARTED, FINISHED, STARTED, partition_of, segment_of
 
 
-def values(registry: CollectorRegistry) -> dict[tuple[str, ...], float]:
-    return {
-        (sample.name, *sample.labels.values()): sample.value
-        for family in registry.collect()
-        for sample in family.samples
-        if not sample.name.endswith("_created") and sample.labels
-    }
+@pytest.fixture
+def recorder() -> RecordedMetrics:
+    return RecordedMetrics()
 
 
-def test_sizes_of_a_topic_are_the_sum_of_its_partitions_and_go_back_to_nothing() -> None:
-    registry = CollectorRegistry()
-    gauges = SizeGauges(PrometheusRecorder(registry))
+def test_sizes_of_a_topic_are_the_sum_of_its_partitions_and_go_back_to_nothing(recorder: RecordedMetrics) -> None:
+    gauges = SizeGauges(recorder)
     states = [FINISHED, STARTED, DELETE_STARTED, FINISHED]
     partitions = [
         partition_states(
@@ -36,7 +32,7 @@ def test_sizes_of_a_topic_are_the_sum_of_its_partitions_and_go_back_to_nothing()
         for partition in (partition_of("orders", 0), partition_of("orders", 1), partition_of("payments"))
     ]
     gauges.sizes(partitions)
-    assert values(registry) == {
+    assert recorder.values() == {
         ("RemoteLogSizeBytes", "orders"): 6_000,
         ("RemoteLogSizeBytes", "payments"): 3_000,
         ("tiering_remote_log_finished_bytes", "orders"): 4_000,
@@ -47,18 +43,17 @@ def test_sizes_of_a_topic_are_the_sum_of_its_partitions_and_go_back_to_nothing()
         ("RemoteLogMetadataCount", "payments"): 4,
     }
     gauges.sizes([PartitionStates(partition_of("payments"), ())])
-    assert values(registry)["RemoteLogSizeBytes", "payments"] == 0
-    assert values(registry)["tiering_remote_log_finished_bytes", "payments"] == 0
-    assert values(registry)["RemoteLogMetadataCount", "payments"] == 0
+    assert recorder.values()["RemoteLogSizeBytes", "payments"] == 0
+    assert recorder.values()["tiering_remote_log_finished_bytes", "payments"] == 0
+    assert recorder.values()["RemoteLogMetadataCount", "payments"] == 0
 
 
-def test_lags_add_up_and_the_longest_wait_counts() -> None:
-    registry = CollectorRegistry()
-    gauges = SizeGauges(PrometheusRecorder(registry))
+def test_lags_add_up_and_the_longest_wait_counts(recorder: RecordedMetrics) -> None:
+    gauges = SizeGauges(recorder)
     orders = [PartitionLag(partition_of("orders", n), 100, 2, 5.0 * n) for n in range(2)]
     gauges.copy_lags(orders, [partition_of("audit", n) for n in range(3)])
     gauges.delete_lags(orders[:1], ["orders", "payments"])
-    assert values(registry) == {
+    assert recorder.values() == {
         ("RemoteCopyLagBytes", "orders"): 200,
         ("RemoteCopyLagSegments", "orders"): 4,
         ("tiering_remote_copy_lag_seconds", "orders"): 5,
@@ -73,28 +68,57 @@ def test_lags_add_up_and_the_longest_wait_counts() -> None:
     }
 
 
-def test_a_recount_duplicates_and_costs() -> None:
-    registry = CollectorRegistry()
-    gauges = SizeGauges(PrometheusRecorder(registry))
+def test_a_recount_duplicates_and_costs(recorder: RecordedMetrics) -> None:
+    gauges = SizeGauges(recorder)
     gauges.recount(milliseconds=1500, differences=2)
     gauges.duplicates("remote", {"orders": 7})
     gauges.cost(CostEstimate("EUR", Decimal("2.5"), None, None, None))
-    gauges.cost(None)
-    assert registry.get_sample_value("RemoteLogSizeComputationTime") == 1500
-    assert registry.get_sample_value("tiering_remote_log_size_differences") == 2
-    assert values(registry) == {
+    assert recorder.values() == {
+        ("RemoteLogSizeComputationTime",): 1500,
+        ("tiering_remote_log_size_differences",): 2,
         ("tiering_duplicate_bytes", "orders", "remote"): 7,
         ("tiering_storage_cost_per_month", "EUR"): 2.5,
     }
+    gauges.cost(None)
+    assert ("tiering_storage_cost_per_month", "EUR") not in recorder.values()
 
 
-def test_a_topic_whose_last_segment_is_gone_has_no_delete_lag(monkeypatch: pytest.MonkeyPatch) -> None:
-    registry = CollectorRegistry()
-    recorder = PrometheusRecorder(registry)
-    monkeypatch.setattr("include.tiering.sizes.service.process_recorder", lambda: recorder)
+@pytest.mark.parametrize("are_all", [True, False])
+def test_a_topic_that_is_no_longer_copied_has_no_lag_unless_it_may_have_been_out_of_reach(
+    recorder: RecordedMetrics, are_all: bool
+) -> None:
+    gauges = SizeGauges(recorder)
+    gauges.copy_lags([PartitionLag(partition_of(topic), 100, 2, 5.0) for topic in ("orders", "gone")])
+    gauges.copy_lags([PartitionLag(partition_of("orders"), 100, 2, 5.0)], are_all=are_all)
+    assert (("tiering_remote_copy_lag_seconds", "gone") in recorder.values()) is not are_all
+    assert (("RemoteCopyLagBytes", "gone") in recorder.values()) is not are_all
+
+
+@pytest.mark.parametrize("errors", [(), (Partial(),)], ids=["all of it", "with an error"])
+def test_what_is_no_longer_in_both_tiers_is_0_bytes(recorder: RecordedMetrics, errors: tuple[Any, ...]) -> None:
+    key = ("tiering_duplicate_bytes", "orders", "local")
+    service, nothing = service_with(Counters(), recorder), dict[TopicIdPartition, str]()
+    both = TierComparison((), (DuplicateBytes(partition_of("orders"), 9),), (), nothing)
+    service._publish(SizeReport([], [], both, None, (), {}, {}))
+    assert recorder.values()[key] == 9
+    service._publish(SizeReport([], [], TierComparison((), (), errors, nothing), None, (), {}, {}))
+    assert recorder.values()[key] == (9 if errors else 0)
+
+
+def test_a_topic_whose_last_segment_is_gone_has_no_delete_lag(recorder: RecordedMetrics) -> None:
     counters = Counters()
+    service = service_with(counters, recorder)
+    service.report(scan_log_dirs=False)
+    assert recorder.values()["RemoteDeleteLagBytes", "orders"] == 100
+    counters.lags = []
+    service.report(scan_log_dirs=False)
+    assert recorder.values()["RemoteDeleteLagBytes", "orders"] == 0
+    assert recorder.values()["tiering_remote_delete_lag_seconds", "orders"] == 0
+
+
+def service_with(counters: "Counters", recorder: RecordedMetrics) -> SizeService:
     nothing: Any = Partial()
-    service = SizeService(
+    return SizeService(
         settings=TieringSettings(),
         source=nothing,
         sizes=counters,
@@ -106,14 +130,9 @@ def test_a_topic_whose_last_segment_is_gone_has_no_delete_lag(monkeypatch: pytes
         log_dirs=nothing,
         names=nothing,
         planner=nothing,
+        recorder=recorder,
         clock=nothing,
     )
-    service.report(scan_log_dirs=False)
-    assert values(registry)["RemoteDeleteLagBytes", "orders"] == 100
-    counters.lags = []
-    service.report(scan_log_dirs=False)
-    assert values(registry)["RemoteDeleteLagBytes", "orders"] == 0
-    assert values(registry)["tiering_remote_delete_lag_seconds", "orders"] == 0
 
 
 class Counters(Partial):

@@ -65,7 +65,7 @@ def recounted(metadata: MemoryMetadata) -> list[PartitionStates]:
 
 
 def compare(found: Sequence[PartitionStates], metadata: MemoryMetadata) -> SizeComparison:
-    return compare_sizes(found, metadata, metadata, EVALUATOR)
+    return compare_sizes(found, metadata, EVALUATOR)
 
 
 def rules(difference: SizeDifference) -> list[str]:

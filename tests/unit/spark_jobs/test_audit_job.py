@@ -21,10 +21,10 @@ from spark_jobs.audit_frames import (
     finding_of,
     listed_row,
     object_of,
-    telling,
     upload_of,
     upload_row,
 )
+from spark_jobs.task_errors import telling
 
 SEGMENT_KEY = "orders-AQIDBAUGBwgJCgsMDQ4PEA/3/00000000000000000042-__79_Pv6-fj39vX08_Lx8A.log"
 

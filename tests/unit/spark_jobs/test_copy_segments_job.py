@@ -12,8 +12,9 @@ from include.tiering.copying.copy_segment import CopiedSegment
 from include.tiering.errors import SettingError
 from include.tiering.runs.batch import BatchEnd
 from include.tiering.runs.contract import PlannedSegment, SegmentOutcome, WorkItem
-from spark_jobs.batch import run_once
+from spark_jobs.batch import run_job, run_once
 from spark_jobs.copying import batch_task, outcome_of, parse_arguments
+from spark_jobs.task_settings import TaskSettings
 from tests.doubles.stored_log import some_metadata
 
 _PARTITION = some_metadata(1).topic_id_partition
@@ -71,7 +72,7 @@ def test_an_empty_batch_is_done() -> None:
 def test_a_session_that_may_repeat_the_task_never_gets_it() -> None:
     session: Any = SimpleNamespace(conf=SimpleNamespace(get={"spark.speculation": "true"}.get))
     with pytest.raises(SettingError, match=r"spark\.speculation"):
-        run_once(session, batch_task("run", "0.1", None, None))
+        run_once(session, batch_task("run", "0.1", None, TaskSettings({})))
 
 
 def test_run_and_batch_must_be_named(capsys: pytest.CaptureFixture[str]) -> None:
@@ -79,3 +80,15 @@ def test_run_and_batch_must_be_named(capsys: pytest.CaptureFixture[str]) -> None
         parse_arguments(["--run-id", "run"])
     assert refused.value.code == ExitCode.USAGE
     assert "--batch-id" in capsys.readouterr().err
+
+
+def test_a_batch_ends_before_it_sends_its_settings_in_clear_text(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("SPARK_REMOTE", "sc://spark.example:15002/;token=s3cret")
+    options = parse_arguments(["--run-id", "r", "--batch-id", "r/0"])
+    unread: Any = lambda _: pytest.fail("it read its settings")  # noqa: E731
+    assert run_job("copy", options, unread) == ExitCode.USAGE
+    printed = capsys.readouterr().out
+    assert "use_ssl=true" in printed
+    assert "s3cret" not in printed

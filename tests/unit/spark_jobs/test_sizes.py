@@ -1,16 +1,33 @@
 """The job of sizes, and histories of sizes."""
 
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
+from pyspark.sql import functions
 
+from include.tiering.cli.exit_codes import ExitCode
+from include.tiering.errors import (
+    RemoteMetadataError,
+    RemoteResourceNotFoundError,
+    RemoteStorageError,
+    RemoteStorageUnavailableError,
+)
+from include.tiering.model.segments import Uuid
+from include.tiering.segments.stored_copies import Suspicion
+from spark_jobs import sizes_listing
+from spark_jobs.shared import Batches, TaskStoppedError
 from spark_jobs.sizes import READ_RANGES, attempt, exit_code, keep_results, parse_arguments, unfinished_results
 from spark_jobs.sizes_history import append_run
-from spark_jobs.sizes_rows import MOST_OFFSETS, added_up
+from spark_jobs.sizes_rows import MOST_OFFSETS, added_up, batch_of
+from spark_jobs.task_errors import require_no_error
 
 # A file for each run, one for each day that is over, none that is too old; whatever a crash left is cleaned up.
 
@@ -194,3 +211,82 @@ def test_a_warning_is_reported_and_fails_no_run(severities: list[str], stored: l
         "stored": None if stored is None else {"differences": differences(stored), "unsettled": 0},
     }
     assert exit_code(summary) == code
+
+
+@pytest.mark.parametrize("epochs", ["", "x:0", "0:x", "0:0,", "0:0;1:5", "-1:0"])
+def test_a_damaged_list_of_leader_epochs_is_refused_with_its_segment(epochs: str) -> None:
+    rows = [("topic", 0, 1, 5, 0, 9, "0:0", "first"), ("topic", 0, 1, 5, 10, 19, epochs, "second")]
+    with pytest.raises(RemoteMetadataError, match=rf"segment second has the leader epochs '{epochs}'"):
+        batch_of(rows)
+
+
+# A manifest that cannot be read makes its segment a suspect; a store that does not answer ends the job, for a retry.
+
+
+@dataclass
+class _Compared:
+    """Stands for the rows beside the listing: one FINISHED segment."""
+
+    suspicion: Suspicion | None
+    columns: tuple[str, ...] = ()
+
+    def where(self, _: Any) -> "_Compared":
+        return self
+
+    def select(self, *columns: str) -> "_Compared":
+        self.columns = columns
+        return self
+
+    def mapInArrow(self, check: Callable[[Batches], Batches], columns: str) -> list[dict[str, Any]]:  # noqa: N802
+        suspicion = None if self.suspicion is None else self.suspicion.value
+        values = ("orders", *SEGMENT_KEY, suspicion, 0, 9, 7, 5, "0:0")
+        rows = pa.RecordBatch.from_pylist([dict(zip(self.columns, values, strict=True))])
+        found = [row for batch in check(iter([rows])) for row in batch.to_pylist()]
+        assert all(list(row) == [column.split()[0] for column in columns.split(",")] for row in found)
+        return found
+
+
+TOPIC_ID = Uuid.parse("AQIDBAUGBwgJCgsMDQ4PEA")
+SEGMENT_KEY = (str(TOPIC_ID), 3, "__79_Pv6-fj39vX08_Lx8A")
+
+
+def _suspects(
+    monkeypatch: pytest.MonkeyPatch, error: RemoteStorageError, listed: Suspicion | None = None
+) -> list[dict[str, Any]]:
+    def fail(_: object) -> bytes:
+        raise error
+
+    app = SimpleNamespace(adapters=SimpleNamespace(storage=SimpleNamespace(fetch_manifest=fail)))
+    settings: Any = SimpleNamespace(open_app=lambda: nullcontext(app))
+    # Spark makes columns only in a session.
+    monkeypatch.setattr(functions, "col", lambda _: SimpleNamespace(isNotNull=lambda: None))
+    compared: Any = _Compared(listed)
+    found: Any = sizes_listing.suspects(compared, {TOPIC_ID: "orders"}, settings, with_manifests=True)
+    rows: list[dict[str, Any]] = found
+    return rows
+
+
+@pytest.mark.parametrize(
+    ("listed", "error", "suspicion"),
+    [
+        (None, RemoteResourceNotFoundError("gone"), Suspicion.MISSING),
+        (None, RemoteStorageError("no manifest has a gigabyte"), Suspicion.UNREADABLE),
+        # It is checked again for all that may be wrong, its length included.
+        (Suspicion.OTHER_SIZE, RemoteStorageError("no manifest has a gigabyte"), Suspicion.OTHER_SIZE),
+    ],
+)
+def test_a_manifest_that_cannot_be_read_makes_its_segment_a_suspect(monkeypatch, listed, error, suspicion) -> None:
+    (found,) = _suspects(monkeypatch, error, listed)
+    assert (found["topic"], *(found[name] for name in ("topic_id", "partition", "segment_id"))) == (
+        "orders",
+        *SEGMENT_KEY,
+    )
+    assert (found["suspicion"], found["error"]) == (suspicion.value, None)
+
+
+def test_a_store_that_does_not_answer_is_worth_a_retry(monkeypatch) -> None:
+    (found,) = _suspects(monkeypatch, RemoteStorageUnavailableError("503"))
+    assert (found["suspicion"], found["exit_code"]) == (None, ExitCode.RETRY)
+    assert found["error"] == "RemoteStorageUnavailableError: 503"
+    with pytest.raises(TaskStoppedError, match="503"):
+        require_no_error([SimpleNamespace(**found)])

@@ -38,10 +38,10 @@ def test_a_segment_whose_key_is_missing_does_not_stop_the_others(
         def __exit__(self, *_: object) -> None:
             """Nothing is open."""
 
-    monkeypatch.setattr(module, "load_settings", lambda config: None)
-    monkeypatch.setattr(module, "open_app", lambda settings: App(verification=SimpleNamespace(measure_all=measure_all)))
+    app = App(verification=SimpleNamespace(measure_all=measure_all))
+    settings: Any = SimpleNamespace(open_app=lambda: app)
     planned: list[Any] = [None] * 4
-    rows = [row for batch in module._measured(planned, None) for row in batch.to_pylist()]
+    rows = [row for batch in module._measured(planned, settings) for row in batch.to_pylist()]
     assert LockedSegment(**json.loads(rows[0]["locked"])) == locked
     assert module.measure_from_json(rows[1]["measure"]) == measure
     assert rows[2]["error"] == "RemoteStorageUnavailableError: away"

@@ -1,13 +1,14 @@
-"""Log records and the metrics registry."""
+"""Log records, and what is recorded of metrics."""
 
 import logging
+import threading
 
 import pytest
-from prometheus_client import CollectorRegistry
 
 from include.tiering.model.segments import TopicIdPartition, Uuid
 from include.tiering.telemetry import for_partition, get_logger, redact
-from include.tiering.telemetry.metrics import Metric, MetricKind, PrometheusRecorder, process_recorder
+from include.tiering.telemetry.metrics import MINUTE_MS, Metric, MetricKind, MetricsRecorder
+from tests.doubles.manual_clock import ManualClock
 
 # Lines name their partition and hold no secret.
 
@@ -62,42 +63,93 @@ def test_a_logger_is_redacted_once_however_often_it_is_asked_for() -> None:
     )
 
 
-# The recorder: a metric is there once it is registered or recorded, and one process has one recorder.
+# The recorder: what was recorded since it was drained, by minute.
 
 COPIES = Metric("copies", MetricKind.COUNTER, ("topic",), "Copies.")
 RATE = Metric("rate", MetricKind.GAUGE, (), "Bytes a second.")
+LAG = Metric("lag", MetricKind.GAUGE, ("topic",), "Lag.")
+LONGEST = Metric("longest", MetricKind.PEAK, (), "Milliseconds.")
+MINUTE = 1_700_000_000_000 // MINUTE_MS
 
 
 @pytest.fixture
-def registry() -> CollectorRegistry:
-    return CollectorRegistry()
+def clock() -> ManualClock:
+    return ManualClock(1_700_000_000_000)
 
 
 @pytest.fixture
-def recorder(registry: CollectorRegistry) -> PrometheusRecorder:
-    return PrometheusRecorder(registry)
+def recorder(clock: ManualClock) -> MetricsRecorder:
+    return MetricsRecorder(clock)
 
 
-def test_a_registered_metric_without_labels_is_0(recorder: PrometheusRecorder, registry: CollectorRegistry) -> None:
-    recorder.register([COPIES, RATE])
-    assert registry.get_sample_value("rate") == 0
-    assert {family.name for family in registry.collect()} == {"copies", "rate"}
-
-
-def test_registering_again_keeps_what_was_recorded(recorder: PrometheusRecorder, registry: CollectorRegistry) -> None:
+def test_a_counter_adds_up_within_a_minute_and_each_minute_is_apart(recorder: MetricsRecorder, clock: ManualClock):
     recorder.add(COPIES, 2, "orders")
-    recorder.set(RATE, 5)
-    recorder.register([COPIES, RATE])
     recorder.add(COPIES, 1, "orders")
-    assert registry.get_sample_value("copies_total", {"topic": "orders"}) == 3
-    assert registry.get_sample_value("rate") == 5
+    clock.advance(60)
+    recorder.add(COPIES, 5, "orders")
+    assert recorder.drain().added == {(COPIES, ("orders",), MINUTE): 3, (COPIES, ("orders",), MINUTE + 1): 5}
+    assert not recorder.drain()
 
 
-def test_two_metrics_of_one_name_are_refused(recorder: PrometheusRecorder) -> None:
-    recorder.register([RATE])
+def test_a_peak_keeps_the_highest_value_and_a_gauge_the_last(recorder: MetricsRecorder, clock: ManualClock):
+    for value in (2.0, 7.0, 3.0):
+        recorder.raise_to(LONGEST, value)
+        recorder.set(RATE, value)
+        clock.advance(0.001)
+    drained = recorder.drain()
+    assert drained.highest == {(LONGEST, (), MINUTE): 7.0}
+    assert drained.latest == {(RATE, ()): (3.0, 1_700_000_000_002)}
+
+
+def test_what_replaces_a_gauge_forgets_its_other_labels(recorder: MetricsRecorder):
+    recorder.show(LAG, {("orders",): 1.0, ("audit",): 2.0})
+    recorder.show(LAG, {("orders",): 3.0})
+    assert {labels for _, labels in recorder.drain().latest} == {("orders",), ("audit",)}
+    recorder.show(LAG, {("orders",): 1.0, ("audit",): 2.0})
+    recorder.replace(LAG, {("orders",): 3.0})
+    drained = recorder.drain()
+    assert ({labels for _, labels in drained.latest}, set(drained.replaced)) == ({("orders",)}, {LAG})
+
+
+def test_what_could_not_be_written_counts_with_what_came_later(recorder: MetricsRecorder):
+    recorder.add(COPIES, 2, "orders")
+    recorder.set(RATE, 1)
+    recorder.raise_to(LONGEST, 9)
+    drained = recorder.drain()
+    recorder.add(COPIES, 3, "orders")
+    recorder.set(RATE, 2)
+    recorder.raise_to(LONGEST, 4)
+    recorder.put_back(drained)
+    both = recorder.drain()
+    assert list(both.added.values()) == [5]
+    assert [value for value, _ in both.latest.values()] == [2]
+    assert list(both.highest.values()) == [9]
+
+
+def test_other_labels_than_declared_are_refused(recorder: MetricsRecorder):
+    with pytest.raises(ValueError, match="copies"):
+        recorder.add(COPIES, 1)
     with pytest.raises(ValueError, match="rate"):
-        recorder.register([Metric("rate", MetricKind.GAUGE, (), "Another.")])
+        recorder.set(RATE, 1, "orders")
 
 
-def test_a_process_has_one_recorder_however_often_it_is_asked_for() -> None:
-    assert process_recorder() is process_recorder()
+def test_each_value_wakes_the_writer(clock: ManualClock):
+    woken: list[str] = []
+    recorder = MetricsRecorder(clock, lambda: woken.append("woken"))
+    recorder.add(COPIES, 1, "orders")
+    recorder.set(RATE, 1)
+    recorder.raise_to(LONGEST, 1)
+    assert len(woken) == 3
+
+
+def test_values_of_many_threads_add_up(recorder: MetricsRecorder):
+    def report() -> None:
+        for _ in range(500):
+            recorder.add(COPIES, 3, "orders")
+
+    threads = [threading.Thread(target=report) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert list(recorder.drain().added.values()) == [6_000]

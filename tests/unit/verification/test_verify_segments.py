@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from prometheus_client import CollectorRegistry
 
 from include.tiering.errors import ForeignStoreError, RemoteStorageUnavailableError, RuleEvaluationError
 from include.tiering.model.histories import OffsetRange, SkippedOffsets
@@ -17,7 +16,6 @@ from include.tiering.remote_storage.layouts.aiven import AivenLayout
 from include.tiering.remote_storage.segment_storage import SegmentStorage
 from include.tiering.remote_storage.store_ownership import MARKER_KEY
 from include.tiering.segments.contract import PartitionRetentionState
-from include.tiering.telemetry.metrics import PrometheusRecorder
 from include.tiering.verification import verify_segments as module
 from include.tiering.verification.measures import bytes_to_read
 from include.tiering.verification.metrics import publish_verdicts
@@ -29,6 +27,7 @@ from tests.doubles.manual_clock import ManualClock
 from tests.doubles.memory_stores import MemoryMetadata
 from tests.doubles.plain_evaluator import PlainEvaluator
 from tests.doubles.quotas import NoQuotas
+from tests.doubles.recorded_metrics import RecordedMetrics
 from tests.doubles.segments import partition_of, segment_of
 from tests.doubles.stored_log import CopiedPartition, copied_partition
 
@@ -360,12 +359,11 @@ def test_the_slowest_scope_decides(quotas: dict[Scope, int], seconds: float | No
 
 
 def test_a_verdict_that_no_segment_has_goes_back_to_nothing() -> None:
-    registry = CollectorRegistry()
-    recorder = PrometheusRecorder(registry)
+    recorder = RecordedMetrics()
 
     def shown(verdict: str) -> list[float | None]:
         names = ("tiering_verdict_segments", "tiering_verdict_bytes", "tiering_verdict_age_seconds")
-        return [registry.get_sample_value(name, {"verdict": verdict}) for name in names]
+        return [recorder.get_sample_value(name, {"verdict": verdict}) for name in names]
 
     none = VerdictTotal(Verdict.NONE, 2, 20, None)
     publish_verdicts(recorder, [none, VerdictTotal(Verdict.EXPIRED, 3, 30, 91_500)])

@@ -1,4 +1,4 @@
-"""Tables of the store's identity, dynamic configs and their history, the event log, quotas, and handovers."""
+"""Tables of the store's identity, dynamic configs and their history, the event log, quotas, handovers, and metrics."""
 
 from typing import Final
 
@@ -189,4 +189,30 @@ handover_checks: Final = Table(
     Column("what_to_do", Text, nullable=False),
     ForeignKeyConstraint(_HANDOVER, [f"handovers.{name}" for name in _HANDOVER]),
     comment="last results of the checks of each step",
+)
+
+metric_series: Final = Table(
+    "metric_series",
+    metadata,
+    Column("series_id", SERIAL, primary_key=True),
+    Column("cluster_id", Text, nullable=False),
+    Column("metric", Text, nullable=False),
+    Column("labels", Text, nullable=False, comment="JSON object with the value of each label, sorted by name"),
+    Column("value", Float, nullable=False, comment="total of a counter, latest value of a gauge"),
+    Column("updated_at_ms", BigInteger, nullable=False, comment="by the clock of the process that recorded it"),
+    UniqueConstraint("cluster_id", "metric", "labels", name="uq_metric_series_labels"),
+    sqlite_autoincrement=True,
+    comment="one row for each metric and set of labels, whatever process records it",
+)
+
+metric_hours: Final = Table(
+    "metric_hours",
+    metadata,
+    Column("series_id", BigInteger, primary_key=True, autoincrement=False),
+    Column("hour", Integer, primary_key=True, autoincrement=False, comment="since 1970, UTC"),
+    Column("cluster_id", Text, nullable=False),
+    Column("minutes", Text, nullable=False, comment="JSON object: value of each minute (0 to 59) with a value"),
+    ForeignKeyConstraint(["series_id"], ["metric_series.series_id"]),
+    Index("ix_metric_hours_hour", "cluster_id", "hour"),
+    comment="what a series was in the minutes of the last 14 days",
 )

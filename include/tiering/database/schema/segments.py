@@ -63,6 +63,13 @@ partitions: Final = Table(
         Text,
         comment="why only replacements may finish: a failed segment; null: not stopped",
     ),
+    Column(
+        "finished_bytes",
+        BigInteger,
+        nullable=False,
+        server_default="0",
+        comment="of FINISHED segments, added up by triggers on segments",
+    ),
     ForeignKeyConstraint(["cluster_id", "topic_id"], ["topics.cluster_id", "topics.topic_id"]),
     comment="this row is locked before a segment's state changes",
 )

@@ -1,3 +1,0 @@
--- Two databases, because both keep their schema revision in a table of the same name.
-CREATE DATABASE airflow;
-CREATE DATABASE tiering;

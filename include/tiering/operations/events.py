@@ -1,0 +1,52 @@
+"""The report of `events`: who decided what, and when."""
+
+from collections.abc import Sequence
+from typing import TypedDict
+
+from include.tiering.database.event_log import Event
+from include.tiering.presentation import Presentation, Table, count
+from include.tiering.units import format_utc
+
+
+class EventDocument(TypedDict):
+    """An event; `kind` is a code, `author` a person or the part of the platform that decided."""
+
+    occurred_at_ms: int
+    kind: str
+    subject: str
+    detail: str
+    author: str
+
+
+class EventsDocument(TypedDict):
+    """The last events, the newest first."""
+
+    events: list[EventDocument]
+
+
+def present_events(events: Sequence[Event]) -> Presentation:
+    """Present events, in the given order."""
+    rows = tuple(
+        (format_utc(event.occurred_at_ms), event.author, event.kind, event.subject, event.detail) for event in events
+    )
+    return Presentation(
+        lambda: events_document(events),
+        lambda: (Table("events", ("when", "who", "what", "about", "detail"), rows),) if rows else (),
+        count(len(events), "event"),
+    )
+
+
+def events_document(events: Sequence[Event]) -> EventsDocument:
+    """Return the JSON of events, in the given order."""
+    return {
+        "events": [
+            {
+                "occurred_at_ms": event.occurred_at_ms,
+                "kind": event.kind,
+                "subject": event.subject,
+                "detail": event.detail,
+                "author": event.author,
+            }
+            for event in events
+        ]
+    }

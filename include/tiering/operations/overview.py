@@ -1,0 +1,459 @@
+"""What `status` and the page *Tiering* show of the present: totals, work, limits, what waits and why, and alarms.
+
+One `Overview` feeds both, so their numbers are the same. Totals of sizes, batches, pauses and pools are those of this
+moment. What only a run can find out, such as lags and verdicts, is as of the run that published it, and says so.
+"""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, TypedDict
+
+from include.tiering.clock import Clock
+from include.tiering.configs.config_store import ConfigStore
+from include.tiering.configs.pools import POOLS, PoolMirror, PoolsStatus, PoolStatus
+from include.tiering.configs.rules import quotas_in_force
+from include.tiering.configs.usage_report import PoolDocument, pools_document
+from include.tiering.copying.metrics import HELD_BACK
+from include.tiering.copying.plan import HeldBack
+from include.tiering.database.metric_series import MetricSeries, Series
+from include.tiering.kafka.log_dirs.contract import IneligibleReason
+from include.tiering.model.reasons import ReasonMembers
+from include.tiering.operations.alarms import ALARMS_FROM, Alarm, AlarmDocument, alarm_document, alarms
+from include.tiering.operations.doctor import advice_about
+from include.tiering.operations.monitoring import Minutes, newest_minute, total_of
+from include.tiering.quotas.contract import UNLIMITED, QuotaKind, QuotaLevel, QuotasInForce, Scope
+from include.tiering.quotas.metrics import DELETE_CALLS, GRANTED_BYTES, THROTTLED_SECONDS
+from include.tiering.runs.contract import BatchProgress, WorkStore
+from include.tiering.segments.sizes_contract import RemoteLogSizes, TopicTotal
+
+_LAG_BYTES: Final = "RemoteCopyLagBytes"
+_LAG_SEGMENTS: Final = "RemoteCopyLagSegments"
+_LAG_SECONDS: Final = "tiering_remote_copy_lag_seconds"
+_VERDICT_BYTES: Final = "tiering_verdict_bytes"
+_FINDINGS: Final = "tiering_audit_findings"
+_FAILED: Final = "tiering_failed_segments"
+_COST: Final = "tiering_storage_cost_per_month"
+GAUGES: Final = tuple(
+    sorted(
+        {
+            *ALARMS_FROM,
+            _LAG_BYTES,
+            _LAG_SEGMENTS,
+            _LAG_SECONDS,
+            _VERDICT_BYTES,
+            _FINDINGS,
+            _FAILED,
+            _COST,
+            HELD_BACK.name,
+        }
+    )
+)
+"""Names of the metrics that an overview needs. Those of other use cases are named by their text."""
+_RATES_FROM: Final = (GRANTED_BYTES.name, THROTTLED_SECONDS.name, DELETE_CALLS.name)
+_IN_USE: Final = 0.9
+_MOST_TOPICS: Final = 5
+
+
+@dataclass(frozen=True, slots=True)
+class AsOfRun:
+    """A sum over series, and when the oldest of them was recorded; None if nothing was ever recorded."""
+
+    value: float
+    as_of_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class ArchiveTotals:
+    """The whole archive in a few numbers.
+
+    `safe_bytes` are the FINISHED bytes whose verdict is PASSED, of the `judged_bytes` that the last count found. The
+    bytes, segments and seconds that wait are those of the last size run with log dirs.
+    """
+
+    topics: int
+    segments: int
+    finished_bytes: int
+    stored_bytes: int
+    judged_bytes: AsOfRun
+    safe_bytes: AsOfRun
+    waiting_bytes: AsOfRun
+    waiting_segments: AsOfRun
+    waiting_seconds: AsOfRun
+    failed_segments: AsOfRun
+    findings: AsOfRun
+    cost: tuple[str, float] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """A quota in force; `rate` is that of the newest whole minute, None if it is not known at this level.
+
+    `limits` says whether grants waited in that minute and this quota was in use: by at least nine tenths, or, where the
+    rate is not known, if no other quota of the kind was.
+    """
+
+    scope: Scope
+    per_second: int
+    rate: float | None
+    limits: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """Partitions that the last plan held back for one reason; `topics` are some of theirs, the most affected first."""
+
+    reason: HeldBack | IneligibleReason | None
+    code: str
+    partitions: int
+    topics: tuple[str, ...]
+    more_topics: int
+    as_of_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Overview:
+    """The present state of the platform, according to the database.
+
+    Attributes:
+        as_of_ms: when it was read, by this process' clock.
+        totals: sizes, lags and findings.
+        paused_topics: names of paused topics; `*` for all.
+        pools: the last known sizes of the pools, with their running batches.
+        batches: the last reports of the batches that run now, those of commands included.
+        limits: quotas in force.
+        waiting: why partitions wait, the most frequent reason first.
+        alarms: alert rules that hold.
+    """
+
+    as_of_ms: int
+    totals: ArchiveTotals
+    paused_topics: Collection[str]
+    pools: PoolsStatus
+    batches: Sequence[BatchProgress] = ()
+    limits: Sequence[Limit] = ()
+    waiting: Sequence[Waiting] = ()
+    alarms: Sequence[Alarm] = ()
+
+
+class OverviewService:
+    """Reads an overview with at most ten statements, whose cost does not grow with the number of segments."""
+
+    def __init__(
+        self,
+        *,
+        sizes: RemoteLogSizes,
+        work: WorkStore,
+        mirror: PoolMirror,
+        configs: ConfigStore,
+        series: Callable[[], MetricSeries],
+        clock: Clock,
+    ) -> None:
+        self._sizes = sizes
+        self._work = work
+        self._mirror = mirror
+        self._configs = configs
+        self._series = series
+        self._clock = clock
+
+    def now(self) -> Overview:
+        """Return the present state. Raises MetadataUnavailableError."""
+        now_ms, series = self._clock.now_ms(), self._series()
+        newest = newest_minute(now_ms)
+        gauges, minutes = series.latest(GAUGES), series.minutes(_RATES_FROM, since_minute=newest)
+        batches, seen = self._work.running_batches(), self._mirror.seen()
+        pools = PoolsStatus(
+            tuple(
+                PoolStatus(
+                    spec,
+                    None,
+                    seen.get(spec.name),
+                    tuple(batch.batch_id for batch in batches if batch.pool == spec.name),
+                )
+                for spec in POOLS
+            )
+        )
+        return Overview(
+            now_ms,
+            totals(self._sizes.topic_totals(), gauges),
+            self._work.paused_topics(),
+            pools,
+            batches,
+            limits(quotas_in_force(self._configs.snapshot()), minutes, newest),
+            waiting(gauges.get(HELD_BACK.name, ())),
+            alarms(gauges, now_ms),
+        )
+
+
+def totals(topics: Sequence[TopicTotal], gauges: Mapping[str, Sequence[Series]]) -> ArchiveTotals:
+    """Return the totals of topics, and of gauges by metric."""
+    cost = next(iter(gauges.get(_COST, ())), None)
+    lag = gauges.get(_LAG_SECONDS, ())
+    return ArchiveTotals(
+        sum(topic.segments > 0 for topic in topics),
+        sum(topic.segments for topic in topics),
+        sum(topic.finished_bytes for topic in topics),
+        sum(topic.stored_bytes for topic in topics),
+        _sum(gauges, _VERDICT_BYTES),
+        _sum(gauges, _VERDICT_BYTES, ("verdict", "passed")),
+        _sum(gauges, _LAG_BYTES),
+        _sum(gauges, _LAG_SEGMENTS),
+        AsOfRun(max((series.value for series in lag), default=0.0), _oldest(lag)),
+        _sum(gauges, _FAILED),
+        _sum(gauges, _FINDINGS),
+        None if cost is None else (dict(cost.key.labels).get("currency", ""), cost.value),
+    )
+
+
+def _sum(gauges: Mapping[str, Sequence[Series]], metric: str, label: tuple[str, str] | None = None) -> AsOfRun:
+    found = [series for series in gauges.get(metric, ()) if label is None or label in series.key.labels]
+    return AsOfRun(sum(series.value for series in found), _oldest(found))
+
+
+def _oldest(series: Sequence[Series]) -> int | None:
+    return min((each.updated_at_ms for each in series), default=None)
+
+
+def limits(quotas: QuotasInForce, minutes: Minutes, newest: int) -> tuple[Limit, ...]:
+    """Return the quotas that set a limit, by kind, level and name.
+
+    Args:
+        quotas: the quotas in force.
+        minutes: of granted bytes, throttled seconds and delete calls; at least the newest whole minute.
+        newest: that minute.
+    """
+    found: list[Limit] = []
+    for kind in QuotaKind:
+        of_kind = sorted(
+            (list(QuotaLevel).index(scope.level), scope.name, scope, quota // kind.units)
+            for scope, quota in quotas.bytes_per_second.items()
+            if scope.kind is kind and quota != UNLIMITED and quota >= kind.units
+        )
+        rates = {scope: _rate(scope, minutes, newest) for _, _, scope, _ in of_kind}
+        waited = total_of(minutes, THROTTLED_SECONDS, newest, 1, kind) > 0
+        in_use = {scope for _, _, scope, quota in of_kind if (rates[scope] or 0) >= _IN_USE * quota}
+        for _, _, scope, quota in of_kind:
+            is_unknown = rates[scope] is None and not in_use
+            found.append(Limit(scope, quota, rates[scope], waited and (scope in in_use or is_unknown)))
+    return tuple(found)
+
+
+def _rate(scope: Scope, minutes: Minutes, newest: int) -> float | None:
+    """Return the rate in the newest minute, for the default of topics that of the busiest; None if it is not known."""
+    if scope.kind is QuotaKind.DELETE:
+        return total_of(minutes, DELETE_CALLS, newest, 1) / 60
+    if scope.level is QuotaLevel.TOTAL:
+        return total_of(minutes, GRANTED_BYTES, newest, 1, scope.kind) / 60
+    if scope.level is not QuotaLevel.TOPIC:
+        return None
+    by_topic = {
+        dict(key.labels)["topic"]: values.get(newest, 0.0) / 60
+        for key, values in minutes.items()
+        if key.metric == GRANTED_BYTES.name and ("kind", scope.kind.value) in key.labels
+    }
+    return by_topic.get(scope.name, 0.0) if scope.name else max(by_topic.values(), default=0.0)
+
+
+def waiting(held_back: Sequence[Series]) -> tuple[Waiting, ...]:
+    """Group the series of `HELD_BACK` by reason."""
+    by_code: dict[str, list[tuple[str, Series]]] = {}
+    for series in held_back:
+        labels = dict(series.key.labels)
+        by_code.setdefault(labels["reason"], []).append((labels["topic"], series))
+    groups = [_group(code, found) for code, found in by_code.items()]
+    return tuple(sorted(groups, key=lambda group: (-group.partitions, group.code)))
+
+
+def _group(code: str, found: Sequence[tuple[str, Series]]) -> Waiting:
+    ordered = sorted(found, key=lambda item: (-item[1].value, item[0]))
+    return Waiting(
+        reason_of(code),
+        code,
+        round(sum(series.value for _, series in found)),
+        tuple(topic for topic, _ in ordered[:_MOST_TOPICS]),
+        max(0, len(ordered) - _MOST_TOPICS),
+        min(series.updated_at_ms for _, series in found),
+    )
+
+
+def reason_of(code: str) -> HeldBack | IneligibleReason | None:
+    """Return the reason with this code; None if this version has none. Of equal codes the plan's own comes first."""
+    reasons: tuple[HeldBack | IneligibleReason, ...] = (*HeldBack, *IneligibleReason)
+    return next((reason for reason in reasons if reason.code == code), None)
+
+
+class AsOfRunDocument(TypedDict):
+    """A number as of the run that found it; both members are null if no run ever did."""
+
+    value: float | None
+    as_of_ms: int | None
+
+
+class CostPerMonthDocument(TypedDict):
+    """The estimated price of storing everything for a month."""
+
+    currency: str
+    amount: float
+
+
+class TotalsDocument(TypedDict):
+    """The whole archive.
+
+    `judged_bytes` are the FINISHED bytes at the last count of verdicts, `safe_bytes` those of them that passed. What
+    waits is as of the last size run that read the log directories.
+    """
+
+    topics: int
+    segments: int
+    finished_bytes: int
+    stored_bytes: int
+    judged_bytes: AsOfRunDocument
+    safe_bytes: AsOfRunDocument
+    waiting_bytes: AsOfRunDocument
+    waiting_segments: AsOfRunDocument
+    waiting_seconds: AsOfRunDocument
+    failed_segments: AsOfRunDocument
+    findings: AsOfRunDocument
+    cost_per_month: CostPerMonthDocument | None
+
+
+class BatchDocument(TypedDict):
+    """The last report of a batch that runs; `seconds_left` is at the present rate, and null while nothing is sent.
+
+    `partition` is a label: the partition that the batch works on, of several the first, and how many more.
+    """
+
+    run_id: str
+    batch_id: str
+    pool: str | None
+    host: str
+    pid: int
+    partition: str
+    done_bytes: int
+    planned_bytes: int
+    bytes_per_second: float
+    seconds_left: float | None
+    started_at_ms: int
+    updated_at_ms: int
+
+
+class QuotaLimitDocument(TypedDict):
+    """A quota in force, in bytes a second, of the kind `delete` in requests a second.
+
+    `rate` is that of the newest whole minute, null if it is not known at this level; `limits` says whether senders
+    waited for this quota then. `entity` is empty for the total and for the default of a level.
+    """
+
+    kind: str
+    level: str
+    entity: str
+    per_second: int
+    rate: float | None
+    limits: bool
+
+
+class WaitingGroupDocument(ReasonMembers):
+    """Partitions that the last plan of all topics held back for one reason, and what to do about it."""
+
+    partitions: int
+    topics: list[str]
+    more_topics: int
+    advice: str
+    as_of_ms: int
+
+
+class OverviewDocument(TypedDict):
+    """The present state; `paused_topics` has `*` if all are paused."""
+
+    as_of_ms: int
+    totals: TotalsDocument
+    paused_topics: list[str]
+    batches: list[BatchDocument]
+    pools: list[PoolDocument]
+    limits: list[QuotaLimitDocument]
+    waiting: list[WaitingGroupDocument]
+    alarms: list[AlarmDocument]
+
+
+def overview_document(overview: Overview) -> OverviewDocument:
+    """Return the JSON of an overview: the page's, and a part of that of `status`."""
+    return {
+        "as_of_ms": overview.as_of_ms,
+        "totals": _totals_document(overview.totals),
+        "paused_topics": sorted(overview.paused_topics),
+        "batches": [_batch_document(report) for report in overview.batches],
+        "pools": pools_document(overview.pools)["pools"],
+        "limits": [_limit_document(limit) for limit in overview.limits],
+        "waiting": [_waiting_document(group) for group in overview.waiting],
+        "alarms": [alarm_document(alarm) for alarm in overview.alarms],
+    }
+
+
+def seconds_left(report: BatchProgress) -> float | None:
+    """Return the time left at the present rate; None while nothing is sent."""
+    if report.bytes_per_second <= 0:
+        return None
+    return max(0, report.planned_bytes - report.done_bytes) / report.bytes_per_second
+
+
+def _totals_document(found: ArchiveTotals) -> TotalsDocument:
+    return {
+        "topics": found.topics,
+        "segments": found.segments,
+        "finished_bytes": found.finished_bytes,
+        "stored_bytes": found.stored_bytes,
+        "judged_bytes": _measured(found.judged_bytes),
+        "safe_bytes": _measured(found.safe_bytes),
+        "waiting_bytes": _measured(found.waiting_bytes),
+        "waiting_segments": _measured(found.waiting_segments),
+        "waiting_seconds": _measured(found.waiting_seconds),
+        "failed_segments": _measured(found.failed_segments),
+        "findings": _measured(found.findings),
+        "cost_per_month": None if found.cost is None else {"currency": found.cost[0], "amount": found.cost[1]},
+    }
+
+
+def _measured(measured: AsOfRun) -> AsOfRunDocument:
+    is_known = measured.as_of_ms is not None
+    return {"value": measured.value if is_known else None, "as_of_ms": measured.as_of_ms}
+
+
+def _batch_document(report: BatchProgress) -> BatchDocument:
+    left = seconds_left(report)
+    return {
+        "run_id": report.run_id,
+        "batch_id": report.batch_id,
+        "pool": report.pool,
+        "host": report.host,
+        "pid": report.pid,
+        "partition": report.partition,
+        "done_bytes": report.done_bytes,
+        "planned_bytes": report.planned_bytes,
+        "bytes_per_second": round(report.bytes_per_second, 3),
+        "seconds_left": None if left is None else round(left, 1),
+        "started_at_ms": report.started_at_ms,
+        "updated_at_ms": report.updated_at_ms,
+    }
+
+
+def _limit_document(limit: Limit) -> QuotaLimitDocument:
+    return {
+        "kind": limit.scope.kind.value,
+        "level": limit.scope.level.value,
+        "entity": limit.scope.name,
+        "per_second": limit.per_second,
+        "rate": None if limit.rate is None else round(limit.rate, 3),
+        "limits": limit.limits,
+    }
+
+
+def _waiting_document(group: Waiting) -> WaitingGroupDocument:
+    reason = group.reason
+    return {
+        "reason": group.code,
+        "reason_message": group.code if reason is None else reason.message,
+        "partitions": group.partitions,
+        "topics": list(group.topics),
+        "more_topics": group.more_topics,
+        "advice": "" if reason is None else advice_about(reason, group.topics[0]),
+        "as_of_ms": group.as_of_ms,
+    }

@@ -1,0 +1,92 @@
+"""Contract of the sizes of the remote log: counters, and the rows from which they are counted again. Read only."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from include.tiering.model.ownership import TopicOwner
+from include.tiering.model.segments import TopicIdPartition, Uuid
+from include.tiering.model.sizes import PartitionLag, PartitionStates
+
+SizeRow = tuple[str, int, int, int, int, int, str, str]
+"""Topic id, partition, state, size in bytes, start offset, end offset (inclusive), leader epochs, id of a segment.
+
+The ids have the form in which Kafka prints them. The state is its number in Kafka's records. The leader epochs have the
+form `epoch:start,epoch:start`."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeyRange:
+    """A range of segment keys, both ends inclusive. Keys ascend in the order of recording and may have gaps."""
+
+    first_key: int
+    last_key: int
+
+
+@dataclass(frozen=True, slots=True)
+class TopicTotal:
+    """A topic's FINISHED bytes and segments, and the bytes that are stored and paid for, over all its partitions.
+
+    `partitions` are those of which anything was ever copied.
+    """
+
+    topic_id: Uuid
+    topic: str
+    owner: TopicOwner
+    partitions: int
+    segments: int
+    finished_bytes: int
+    stored_bytes: int
+
+
+class RemoteLogSizes(Protocol):
+    """Sizes of one cluster's remote log.
+
+    Every method may raise `MetadataUnavailableError`.
+    """
+
+    def partition_states(self, partition: TopicIdPartition | None = None) -> Sequence[PartitionStates]:
+        """Return sizes by state from the counters, by topic and partition.
+
+        A partition whose segments are all deleted is included without any state: its size is known to be 0.
+        """
+        ...
+
+    def topic_states(self, topic: str) -> Sequence[PartitionStates]:
+        """Return what `partition_states` has of the topics with this name."""
+        ...
+
+    def topic_totals(self) -> Sequence[TopicTotal]:
+        """Return the sizes of all topics from the counters, by name and id. One statement, which reads no segment."""
+        ...
+
+    def recount(self, partition: TopicIdPartition) -> PartitionStates:
+        """Count the sizes of one partition from its segments, as they are at one moment.
+
+        Memory does not grow with the number of segments.
+        """
+        ...
+
+    def topic_names(self) -> Mapping[Uuid, str]:
+        """Return the names of all topics in the database, by topic id."""
+        ...
+
+    def delete_lags(self) -> Sequence[PartitionLag]:
+        """Return, by partition, segments whose deletion has begun or that the newest expiration plan may still delete.
+
+        If that plan waits for an approval, it may delete nothing, and no planned segment counts. A superseded segment
+        counts only if it is a planned one.
+        """
+        ...
+
+    def split(self, ranges: int) -> Sequence[KeyRange]:
+        """Return at most `ranges` key ranges that together contain each segment once; none without segments.
+
+        Raises:
+            ValueError: `ranges` is below 1.
+        """
+        ...
+
+    def export(self, key_range: KeyRange) -> Iterator[Sequence[SizeRow]]:
+        """Yield the segments of the range except tombstones, in pages. Each page is read in its own transaction."""
+        ...

@@ -1,0 +1,177 @@
+"""The whole story on a cluster of its own: copy, quality, sizes, expiration and audit, each through its DAG.
+
+The demo starts the services of docker-compose.yaml as processes, produces records to a real broker (without Java or
+Maven it takes the bundled log dirs of two brokers), triggers each DAG and waits for it. Then it reads every copied
+segment back and compares it byte for byte with the broker's file, and it compares segments and objects before and after
+an expiration. At last it looks for every secret in arguments, logs, files of jobs and Airflow's database. It prints
+tables, and stops all processes that it started. The exit code is 0 only if all of it held.
+"""
+
+import logging
+import os
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from rich.console import Console
+from rich.table import Table
+
+from include.tiering.app import App, open_app
+from include.tiering.configs.airflow_api import AirflowApi, Login
+from include.tiering.errors import TieringError
+from include.tiering.settings import load_settings
+from include.tiering.units import KIB
+from local.cluster.assembly import CA_VARIABLE, Assembled, assemble
+from local.cluster.cluster import stop
+from local.cluster.host import State
+from local.cluster.produced import produce
+from local.cluster.secret_files import AUTHORITY
+from local.cluster.up import needs_sentence
+from local.cluster.watch import Watch
+from local.expiry import faults, holdings, limit_retention
+from local.expiry import table as expiry_table
+from local.outcome import outcomes, table
+from local.runs import errors_of, trigger, wait_for_dag, wait_for_run
+
+_COPY, _QUALITY, _SIZES = "tiering_copy", "tiering_quality", "tiering_remote_log_sizes"
+_EXPIRATION, _AUDIT = "tiering_expiration", "tiering_audit"
+_TABLE_WIDTH: Final = 120
+_DAG_SECONDS: Final = 300.0
+_RUN_SECONDS: Final = 900.0
+_EXPIRED_TOPIC: Final = "orders"
+_RETENTION_BYTES: Final = 64 * KIB
+
+
+def main() -> int:
+    console = Console(highlight=False)
+    logging.getLogger("alembic").setLevel(logging.WARNING)
+    console.width = max(console.width, _TABLE_WIDTH)
+    started = time.monotonic()
+    state = State(Path(tempfile.mkdtemp(prefix="tiering-cluster-")))
+
+    def say(line: str) -> None:
+        console.print(f"[dim]{time.monotonic() - started:5.0f} s[/dim]  {line}", soft_wrap=True)
+
+    console.print(needs_sentence(), soft_wrap=True)
+    held = False
+    try:
+        assembled = assemble(state.root, say=say)
+        with Watch(state) as watch:
+            held = _demo(console, assembled, say)
+            found = sorted(watch.seen) + watch.files_with_secrets()
+        for place in found:
+            console.print(f"a secret stands in {place}", style="red", markup=False, soft_wrap=True)
+        say(f"{len(found)} places with a secret in arguments, logs, files of jobs and Airflow's database")
+        say(f"at most {watch.most_gib:.1f} GiB of memory in use by the cluster")
+        held = held and not found
+    except (RuntimeError, TieringError) as error:
+        console.print(str(error), style="red", markup=False, soft_wrap=True)
+    except KeyboardInterrupt:
+        console.print("interrupted", style="red")
+    finally:
+        stop(state, say)
+        if held:
+            shutil.rmtree(state.root, ignore_errors=True)
+        else:
+            console.print(f"kept for inspection: {state.root}")
+    console.print(f"{'all checks passed' if held else 'NOT all checks passed'}, {time.monotonic() - started:.0f} s")
+    return 0 if held else 1
+
+
+def _demo(console: Console, assembled: Assembled, say: Callable[[str], None]) -> bool:
+    cluster = assembled.cluster
+    cluster.start()
+    if assembled.no_broker:
+        say(f"no broker: {assembled.no_broker}; the bundled log dirs of two brokers are copied")
+    else:
+        say("producing records to the broker")
+        produce(assembled.bootstrap_servers, assembled.log_dirs()[1])
+    os.environ[CA_VARIABLE] = str(cluster.state.secrets / AUTHORITY)
+    password = (cluster.state.secrets / "airflow_admin_password").read_text()
+    with (
+        AirflowApi(assembled.base_url, Login("admin", password)) as api,
+        open_app(load_settings(cluster.state.settings)) as app,
+    ):
+        demo = _Demo(console, assembled, say, api, app)
+        held = demo.copies() and demo.expires() and demo.audits()
+        console.print(demo.steps())
+        return held
+
+
+@dataclass(slots=True)
+class _Demo:
+    """The parts of the demonstration; each run is a row of the last table."""
+
+    console: Console
+    assembled: Assembled
+    say: Callable[[str], None]
+    api: AirflowApi
+    app: App
+    runs: list[tuple[str, str, float]] = field(default_factory=list)
+
+    def copies(self) -> bool:
+        self.say("waiting for Airflow to know the DAGs")
+        for dag_id in (_COPY, _QUALITY, _SIZES, _EXPIRATION, _AUDIT):
+            wait_for_dag(self.api, dag_id, seconds=_DAG_SECONDS)
+        if not self._run(_COPY):
+            return False
+        # The copy starts the size run by its asset.
+        sized = self._wait(_SIZES, None)
+        verified = self._run(_QUALITY, {"which": "all"})
+        self.say("waiting for every copied segment to be read back and compared with the broker's file")
+        found = outcomes(self.app, self.assembled.log_dirs(), self.assembled.cluster.state.root / "read-back")
+        self.console.print(table(found))
+        self._complain(line for outcome in found for line in outcome.differences)
+        copied = sum(len(outcome.rows) for outcome in found)
+        return sized and verified and copied > 0 and all(outcome.held for outcome in found)
+
+    def expires(self) -> bool:
+        before = holdings(self.app)
+        self.say(f"setting retention.bytes of {_EXPIRED_TOPIC} to {_RETENTION_BYTES} bytes for each partition")
+        limit_retention(self.app, _EXPIRED_TOPIC, _RETENTION_BYTES)
+        succeeded = self._run(_EXPIRATION)
+        after = holdings(self.app)
+        self.console.print(expiry_table(before, after, _EXPIRED_TOPIC))
+        found = list(faults(before, after, _EXPIRED_TOPIC))
+        self._complain(found)
+        return succeeded and not found
+
+    def audits(self) -> bool:
+        succeeded = self._run(_AUDIT)
+        findings = self.app.adapters.stores.audits.findings()
+        self._complain(f"the audit found {finding.finding.kind}: {finding.finding.key}" for finding in findings)
+        return succeeded and not findings
+
+    def steps(self) -> Table:
+        """Return the table of all runs."""
+        shown = Table(title="runs on the cluster", title_justify="left")
+        for heading in ("DAG", "state"):
+            shown.add_column(heading)
+        shown.add_column("seconds", justify="right")
+        for dag_id, state, seconds in self.runs:
+            shown.add_row(dag_id, state, f"{seconds:.0f}")
+        return shown
+
+    def _run(self, dag_id: str, conf: dict[str, object] | None = None) -> bool:
+        return self._wait(dag_id, trigger(self.api, dag_id, conf or {}, on_wait=self.say))
+
+    def _wait(self, dag_id: str, run_id: str | None) -> bool:
+        self.say(f"waiting for {dag_id}")
+        started = time.monotonic()
+        run = wait_for_run(self.api, dag_id, run_id, seconds=_RUN_SECONDS, on_change=lambda line: self.say(f"  {line}"))
+        self.runs.append((dag_id, run.state, time.monotonic() - started))
+        self._complain(errors_of(self.assembled.cluster.host.volume("airflow-logs"), run))
+        return run.state == "success"
+
+    def _complain(self, lines: Iterable[str]) -> None:
+        for line in lines:
+            self.console.print(line, style="red", markup=False, soft_wrap=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,86 @@
+"""Start the production shape of docker-compose.yaml as processes on this machine, and print its addresses.
+
+A cluster begins empty: what the last one left below `.run/cluster` is removed. Another directory is used only if it is
+empty or had a cluster before. Nothing is copied or deleted before you
+trigger a DAG.
+"""
+
+import argparse
+import os
+import sys
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+import psutil
+from rich.console import Console
+
+from include.tiering.units import GIB
+from local import processes
+from local.cluster.assembly import CA_VARIABLE, Assembled, assemble
+from local.cluster.cluster import stop
+from local.cluster.host import ForeignDirectoryError, State
+from local.cluster.secret_files import AUTHORITY
+from local.layout import ROOT
+
+DEFAULT_HOME = ROOT / ".run" / "cluster"
+
+
+_MINUTES_ON_TWO_CORES: Final = 10
+_MEMORY_GIB: Final = 6
+
+
+def needs_sentence() -> str:
+    """Return what a cluster and its demonstration take, as measured, beside what this machine has."""
+    available = psutil.virtual_memory().available / GIB
+    return (
+        f"needs about {_MINUTES_ON_TWO_CORES} minutes for the demonstration on two idle cores (here: {os.cpu_count()}),"
+        f" and {_MEMORY_GIB} GiB of memory (free here: {available:.0f} GiB)"
+    )
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m local.cluster.up", description=__doc__)
+    parser.add_argument("--home", type=Path, default=DEFAULT_HOME, help="keep everything below this directory")
+    home = parser.parse_args().home.resolve()
+    console = Console(highlight=False)
+    say = partial(console.print, soft_wrap=True)
+    state = State(home)
+    if processes.recorded(state.pid_files):
+        console.print(f"a cluster is running already: make cluster-down stops it; its logs are in {state.logs}")
+        return 0
+    console.print(needs_sentence(), soft_wrap=True)
+    try:
+        state.clear()
+    except ForeignDirectoryError as error:
+        console.print(str(error), style="red", markup=False, soft_wrap=True)
+        return 1
+    try:
+        assembled = assemble(home, say=say)
+        assembled.cluster.start()
+    except RuntimeError as error:
+        console.print(str(error), style="red", markup=False, soft_wrap=True)
+        stop(state, console.print)
+        return 1
+    _say_where(console, state, assembled)
+    return 0
+
+
+def _say_where(console: Console, state: State, assembled: Assembled) -> None:
+    host = assembled.cluster.host
+    shown = {
+        "Airflow": assembled.base_url,
+        "user": f"admin, password in {state.secrets / 'airflow_admin_password'}",
+        "Spark": f"http://{host.addresses['spark-master']}:8080",
+        "Kafka": f"none: {assembled.no_broker}" if assembled.no_broker else assembled.bootstrap_servers,
+        "settings": f"export TIERING_CONFIG={state.settings}   (for ./tiering)",
+        "authority": f"export {CA_VARIABLE}={state.secrets / AUTHORITY}   (for ./tiering)",
+        "logs": str(state.logs),
+        "stop": "make cluster-down",
+    }
+    for name, value in shown.items():
+        console.print(f"{name:<11}{value}", soft_wrap=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,102 @@
+// Parts that every view uses. All text becomes text nodes, so names and messages are never markup.
+
+const NAMESPACE = "http://www.w3.org/2000/svg";
+export const BASE = location.pathname.replace(/\/tiering\/page\/.*$/, "");
+
+function filled(made, attributes, children) {
+  for (const [name, value] of Object.entries(attributes)) {
+    if (value === null || value === undefined || value === false) continue;
+    if (name.startsWith("on")) made.addEventListener(name.slice(2), value);
+    else made.setAttribute(name, value === true ? "" : String(value));
+  }
+  made.append(...children.flat().filter((child) => child !== null && child !== undefined));
+  return made;
+}
+
+export const element = (tag, attributes = {}, ...children) => filled(document.createElement(tag), attributes, children);
+export const drawn = (tag, attributes = {}, ...children) =>
+  filled(document.createElementNS(NAMESPACE, tag), attributes, children);
+
+export async function ask(path, body) {
+  const request = { headers: { Accept: "application/json" }, credentials: "same-origin" };
+  if (body !== undefined) {
+    request.method = "POST";
+    request.headers["Content-Type"] = "application/json";
+    request.body = JSON.stringify(body);
+  }
+  const limit = new AbortController();
+  const timer = setTimeout(() => limit.abort(), 30000);
+  try {
+    const answer = await fetch(path, { ...request, signal: limit.signal });
+    const content = await answer.json().catch(() => ({}));
+    if (answer.ok) return content;
+    const detail = typeof content.detail === "string" ? content.detail : `status ${answer.status}`;
+    if (answer.status === 401) throw new Error("You are not logged in any more: reload Airflow.");
+    if (answer.status === 403) throw new Error(`Your role in Airflow does not allow this (${detail}).`);
+    throw new Error(detail);
+  } catch (error) {
+    if (error.name === "AbortError") throw new Error("Airflow did not answer within 30 seconds.");
+    if (error instanceof TypeError) throw new Error("Airflow does not answer.");
+    throw error;
+  } finally {
+    clearTimeout(timer);
+  }
+}
+
+// The width of a chart in pixels of the window, so that its words keep their size on every screen.
+export const chartWidth = () => Math.max(260, Math.min(document.documentElement.clientWidth, 1920) - 84);
+
+const UNITS = ["KiB", "MiB", "GiB", "TiB", "PiB"];
+export function bytes(number) {
+  if (number === null || number === undefined) return "–";
+  if (Math.abs(number) < 1024) return `${Math.round(number)} B`;
+  let scaled = number / 1024;
+  let unit = 0;
+  while (Math.abs(scaled) >= 1024 && unit < UNITS.length - 1) {
+    scaled /= 1024;
+    unit += 1;
+  }
+  return `${scaled.toFixed(1)} ${UNITS[unit]}`;
+}
+
+export const perSecond = (number) => (number === null || number === undefined ? "–" : `${bytes(number)}/s`);
+export const whole = (number) => (number === null || number === undefined ? "–" : Math.round(number).toLocaleString("en"));
+
+export function duration(seconds) {
+  if (seconds === null || seconds === undefined) return "–";
+  if (seconds < 60) return `${Math.round(seconds)} s`;
+  const minutes = Math.round(seconds / 60);
+  if (minutes < 60) return `${minutes} min`;
+  if (minutes < 48 * 60) return `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
+  const hours = Math.floor((minutes % 1440) / 60);
+  return `${Math.floor(minutes / 1440)} d${hours ? ` ${hours} h` : ""}`;
+}
+
+export const clock = (milliseconds) => `${new Date(milliseconds).toISOString().slice(11, 16)} UTC`;
+export const moment = (milliseconds) => `${new Date(milliseconds).toISOString().slice(0, 16).replace("T", " ")} UTC`;
+
+// How long ago a run found a number, by the clock of the server that answered.
+export const ago = (asOf, now) => (asOf === null ? "never measured" : `as of ${duration((now - asOf) / 1000)} ago`);
+
+export function panel(title, ...children) {
+  return element("section", { class: "panel" }, element("h2", {}, title), ...children);
+}
+
+// A table whose columns are [head, cell of a row, class]; it scrolls by itself on a narrow screen.
+export function table(caption, columns, rows) {
+  const heads = columns.map(([head, , kind]) => element("th", { scope: "col", class: kind }, head));
+  const lines = rows.map((row) => element("tr", {}, columns.map(([, cell, kind]) => element("td", { class: kind }, cell(row)))));
+  const made = element("table", { "aria-label": caption }, element("thead", {}, element("tr", {}, heads)), element("tbody", {}, lines));
+  return element("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": caption }, made);
+}
+
+// The frame in which Airflow shows this page may not navigate the window, but it may tell Airflow's router to.
+export function link(path, text) {
+  const follow = (event) => {
+    if (window.parent === window || event.ctrlKey || event.metaKey || event.shiftKey) return;
+    event.preventDefault();
+    window.parent.history.pushState(null, "", BASE + path);
+    window.parent.dispatchEvent(new PopStateEvent("popstate", { state: null }));
+  };
+  return element("a", { href: BASE + path, onclick: follow }, text);
+}

@@ -1,0 +1,86 @@
+// The table of topics: the server searches, sorts and cuts it into pages.
+import { ask, bytes, duration, element, whole } from "./parts.js";
+
+const SIZE = 50;
+const asked = { search: "", sort: "topic", descending: false, offset: 0 };
+const retention = (row) => (row.retention_ms === null && row.retention_bytes === null ? "for ever"
+  : `${row.retention_ms === null ? "for ever" : duration(row.retention_ms / 1000)} / ${row.retention_bytes === null ? "unlimited" : bytes(row.retention_bytes)}`);
+const COLUMNS = [
+  ["topic", "Topic", (row) => element("a", { href: `#topic/${encodeURIComponent(row.topic)}` }, row.topic), "name"],
+  ["owner", "Owner", (row) => row.owner],
+  ["finished_bytes", "Remote bytes", (row) => bytes(row.finished_bytes), "number"],
+  ["segments", "Segments", (row) => whole(row.segments), "number"],
+  ["partitions", "Partitions", (row) => whole(row.partitions), "number"],
+  ["waiting_bytes", "Waits", (row) => bytes(row.waiting_bytes), "number"],
+  ["waiting_seconds", "Oldest waits", (row) => duration(row.waiting_seconds), "number"],
+  ["failed_segments", "Failed", (row) => whole(row.failed_segments), "number"],
+  [null, "Held back", (row) => row.held_back.join(", ")],
+  [null, "Retention", retention],
+  ["cost_per_month", "A month", (row, currency) => (row.cost_per_month === null ? "–" : `${Number(row.cost_per_month).toFixed(2)} ${currency}`), "number"],
+];
+
+export function topics(view) {
+  const status = element("p", { class: "dim", role: "status" }, "Loading…");
+  const body = element("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Topics" });
+  const csv = element("a", { class: "action", download: "tiering-topics.csv" }, "CSV");
+  const pager = element("p", { class: "row" });
+  let newest = 0;
+  let timer;
+
+  async function load() {
+    const own = (newest += 1);
+    csv.href = `topics.csv?${new URLSearchParams({ search: asked.search })}`;
+    try {
+      const page = await ask(`topics?${new URLSearchParams({ ...asked, limit: SIZE })}`);
+      if (own !== newest) return;
+      show(page);
+    } catch (error) {
+      if (own === newest) status.textContent = `Topics cannot be read: ${error.message}`;
+    }
+  }
+
+  function sorted(name) {
+    asked.descending = asked.sort === name ? !asked.descending : name !== "topic" && name !== "owner";
+    asked.sort = name;
+    asked.offset = 0;
+    load().then(() => body.querySelector(`button[data-sort="${name}"]`)?.focus());
+  }
+
+  function head([name, text, , kind]) {
+    const order = asked.sort === name ? (asked.descending ? "descending" : "ascending") : null;
+    const arrow = order ? (asked.descending ? " ↓" : " ↑") : "";
+    const content = name ? element("button", { type: "button", "data-sort": name, onclick: () => sorted(name) }, text + arrow) : text;
+    return element("th", { scope: "col", class: kind, "aria-sort": order }, content);
+  }
+
+  function show(page) {
+    const rows = page.topics.map((row) => element("tr", {}, COLUMNS.map(([, , cell, kind]) => element("td", { class: kind }, cell(row, page.currency)))));
+    body.replaceChildren(element("table", {}, element("thead", {}, element("tr", {}, COLUMNS.map(head))), element("tbody", {}, rows)));
+    const last = page.offset + page.topics.length;
+    status.textContent = page.found ? `Topics ${page.offset + 1} to ${last} of ${page.found}.` : asked.search ? "No topic has this in its name." : "Nothing is tiered yet: no topic has a copied segment.";
+    pager.replaceChildren(
+      element("button", { class: "action", disabled: page.offset === 0, onclick: () => move(-SIZE) }, "Previous"),
+      element("button", { class: "action", disabled: last >= page.found, onclick: () => move(SIZE) }, "Next"));
+  }
+
+  function move(by) {
+    asked.offset = Math.max(0, asked.offset + by);
+    load();
+  }
+
+  const search = element("input", {
+    class: "field", type: "search", id: "search", value: asked.search, maxlength: 249, autocomplete: "off",
+    oninput: (event) => {
+      asked.search = event.target.value;
+      asked.offset = 0;
+      clearTimeout(timer);
+      timer = setTimeout(load, 250);
+    },
+  });
+  view.replaceChildren(element("section", { class: "panel" },
+    element("h2", {}, "Topics"),
+    element("p", { class: "row" }, element("label", { for: "search" }, "Part of the name"), search, csv),
+    status, body, pager,
+    element("p", { class: "dim" }, "Bytes, segments and owners are of this moment. What waits and what failed is as of the last size run and plan; “–” was never measured. Retention is this platform's, by time and by bytes of a partition.")));
+  load();
+}

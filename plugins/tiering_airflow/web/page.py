@@ -1,0 +1,272 @@
+"""An Airflow plugin with the page *Tiering* in the navigation.
+
+    GET  /tiering/page/                 the page; its parts ask the routes below
+    GET  /tiering/page/assets/{name}    style, scripts and icon of the page: files of this package, by a fixed list
+    GET  /tiering/page/now              what `./tiering status --json` has of the present, and what the user may do
+    GET  /tiering/page/throughput       what `./tiering throughput --json` has
+    GET  /tiering/page/topics           a page of topics: search, sort, descending, offset, limit
+    GET  /tiering/page/topics.csv       all topics that are searched for
+    GET  /tiering/page/topic            one topic: name
+    GET  /tiering/page/limits           what `./tiering configs --describe` and `events` have, and meanings
+    POST /tiering/page/pause            JSON: {"topic": name or null for all, "paused": true or false}
+    POST /tiering/page/limits           JSON: {"entity_type": ..., "entity_name": ..., "name": ..., "value": ...}
+
+| action | Airflow's permission |
+|---|---|
+| see | read the logs of the tasks of `tiering_copy` |
+| pause and resume | edit the DAG `tiering_copy` |
+| change a config | trigger the DAG `tiering_configs` |
+| change the size of a pool | trigger the DAG `tiering_configs`, and edit that pool |
+
+Every route asks Airflow's own access checks. A request that changes something must come from a page of this server, as
+for deletion plans. Viewers share what is read within a second, of the throughput within ten. Airflow loads this file in
+every process, so the web application is created at the first request.
+"""
+
+import threading
+import time
+from collections.abc import Callable
+from functools import cache
+from http import HTTPStatus
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from airflow.plugins_manager import AirflowPlugin
+
+from plugins.tiering_airflow.web import answer_headers, mounted
+from plugins.tiering_airflow.web.limits import CONFIGS_DAG, add_limits
+from plugins.tiering_airflow.web.requests import HEADERS, KeptApp, answer, body_of, read_app, refusal, refused
+
+if TYPE_CHECKING:
+    from fastapi import APIRouter, FastAPI
+
+    from include.tiering.app import App
+
+URL_PREFIX: Final = "/tiering/page"
+COPY_DAG: Final = "tiering_copy"
+POLICY: Final = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; "
+    "form-action 'none'; frame-ancestors 'self'"
+)
+ASSETS: Final = {
+    "page.css": "text/css",
+    "page.js": "text/javascript",
+    "parts.js": "text/javascript",
+    "now.js": "text/javascript",
+    "chart.js": "text/javascript",
+    "topics.js": "text/javascript",
+    "topic.js": "text/javascript",
+    "limits.js": "text/javascript",
+    "icon.svg": "image/svg+xml",
+    "icon-dark.svg": "image/svg+xml",
+}
+_DIRECTORY: Final = Path(__file__).parent / "assets"
+_ASSET_HEADERS: Final = {**answer_headers("private, max-age=300"), "Content-Security-Policy": "default-src 'none'"}
+_NOW_SECONDS: Final = 1.0
+_THROUGHPUT_SECONDS: Final = 10.0
+_MOST_HOURS: Final = 48
+_MOST_SEARCHED: Final = 249
+
+
+class Shared:
+    """Keeps what was read for a short time, so that many viewers cost one read. A failure is not kept."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._lock = threading.Lock()
+        self._read: dict[Any, tuple[float, Any]] = {}
+
+    def get(self, key: Any, read: Callable[[], Any]) -> Any:
+        """Return what was read under this key, or read it. Callers that come meanwhile wait for one read."""
+        with self._lock:
+            now = time.monotonic()
+            self._read = {known: kept for known, kept in self._read.items() if now - kept[0] < self._seconds}
+            if key not in self._read:
+                value = read()
+                self._read[key] = (time.monotonic(), value)
+            return self._read[key][1]
+
+
+@cache
+def make_application() -> "FastAPI":
+    from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity
+    from airflow.api_fastapi.core_api.security import requires_access_dag
+    from fastapi import APIRouter, Depends, FastAPI
+
+    reads = APIRouter(dependencies=[Depends(requires_access_dag("GET", DagAccessEntity.TASK_LOGS, COPY_DAG))])
+    changes = APIRouter(dependencies=[Depends(requires_access_dag("PUT", None, COPY_DAG))])
+    kept = KeptApp()
+    _add_files(reads)
+    _add_present(reads, kept)
+    _add_topics(reads, kept)
+    _add_pause(changes)
+    alterations = APIRouter(dependencies=[Depends(requires_access_dag("POST", DagAccessEntity.RUN, CONFIGS_DAG))])
+    add_limits(reads, alterations, kept)
+    app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
+    app.include_router(reads)
+    app.include_router(changes)
+    app.include_router(alterations)
+    return app
+
+
+def _add_files(router: "APIRouter") -> None:
+    from fastapi.responses import FileResponse, Response
+
+    @router.get("/")
+    def page() -> Response:
+        headers = {**HEADERS, "Content-Security-Policy": POLICY}
+        return FileResponse(_DIRECTORY / "page.html", headers=headers, media_type="text/html")
+
+    @router.get("/assets/{name}")
+    def asset(name: str) -> Response:
+        if name not in ASSETS:
+            return refusal(HTTPStatus.NOT_FOUND, "there is no such file")
+        return FileResponse(_DIRECTORY / name, headers=_ASSET_HEADERS, media_type=ASSETS[name])
+
+
+def _add_present(router: "APIRouter", kept: KeptApp) -> None:
+    from airflow.api_fastapi.app import get_auth_manager
+    from airflow.api_fastapi.auth.managers.models.resource_details import DagDetails
+    from airflow.api_fastapi.core_api.security import GetUserDep
+    from fastapi.responses import Response
+
+    now_read, throughput_read = Shared(_NOW_SECONDS), Shared(_THROUGHPUT_SECONDS)
+
+    @router.get("/now")
+    def now(user: GetUserDep) -> Response:
+        may_pause = get_auth_manager().is_authorized_dag(method="PUT", details=DagDetails(id=COPY_DAG), user=user)
+        return answer(lambda: {**now_read.get("now", lambda: kept.read(_now)), "may": {"pause": may_pause}})
+
+    @router.get("/throughput")
+    def throughput(hours: int = 6) -> Response:
+        asked = max(1, min(hours, _MOST_HOURS))
+        return answer(lambda: throughput_read.get(asked, lambda: kept.read(_throughput(asked))))
+
+
+def _add_topics(router: "APIRouter", kept: KeptApp) -> None:
+    from fastapi.responses import Response
+
+    from include.tiering.operations.topic_list import page_of, searched, topic_page_document, topics_table
+    from include.tiering.presentation import as_csv
+
+    read = Shared(_NOW_SECONDS)
+
+    @router.get("/topics")
+    def topics(
+        search: str = "", sort: str = "topic", descending: bool = False, offset: int = 0, limit: int = 50
+    ) -> Response:
+        def page() -> Any:
+            listed, currency = read.get("topics", lambda: kept.read(_topics))
+            asked = page_of(
+                listed,
+                search=search[:_MOST_SEARCHED],
+                sort=sort,
+                descending=descending,
+                offset=offset,
+                limit=limit,
+                currency=currency,
+            )
+            return topic_page_document(asked)
+
+        return answer(page)
+
+    @router.get("/topic")
+    def topic(name: str) -> Response:
+        return answer(lambda: read.get(("topic", name), lambda: kept.read(_topic(name))))
+
+    @router.get("/topics.csv")
+    def topics_csv(search: str = "") -> Response:
+        def content() -> str:
+            listed, _ = read.get("topics", lambda: kept.read(_topics))
+            return as_csv([topics_table(searched(listed, search[:_MOST_SEARCHED]))])
+
+        headers = {**HEADERS, "Content-Disposition": 'attachment; filename="tiering-topics.csv"'}
+        return answer(content, lambda text: Response(text, HTTPStatus.OK, headers, "text/csv"))
+
+
+def _add_pause(router: "APIRouter") -> None:
+    from airflow.api_fastapi.core_api.security import GetUserDep
+    from fastapi import Request
+    from fastapi.concurrency import run_in_threadpool
+    from fastapi.responses import Response
+
+    @router.post("/pause")
+    async def pause(request: Request, user: GetUserDep) -> Response:
+        if why := refused(request.headers):
+            return refusal(HTTPStatus.FORBIDDEN, why)
+        wanted = _wanted_pause(await body_of(request))
+        if wanted is None:
+            detail = 'send {"topic": the name of a topic or null, "paused": true or false}'
+            return refusal(HTTPStatus.BAD_REQUEST, detail)
+        author = f"{user.get_name()} (page Tiering)"
+        return await run_in_threadpool(answer, lambda: _pause(*wanted, author))
+
+
+def _now(app: "App") -> Any:
+    from include.tiering.operations.overview import overview_document
+
+    return overview_document(app.operations.overview.now())
+
+
+def _throughput(hours: int) -> "Callable[[App], Any]":
+    from include.tiering.operations.throughput import throughput_document
+
+    return lambda app: throughput_document(app.operations.throughput.last_hours(hours))
+
+
+def _topic(name: str) -> "Callable[[App], Any]":
+    from include.tiering.operations.topic_details import topic_details_document
+
+    return lambda app: topic_details_document(app.operations.topic_details.of(name), app.operations.topic_list.currency)
+
+
+def _topics(app: "App") -> Any:
+    return app.operations.topic_list.all(), app.operations.topic_list.currency
+
+
+def _wanted_pause(body: Any) -> tuple[str | None, bool] | None:
+    """Return the topic (None: all) and whether it is to be paused; None if the body does not say so."""
+    from include.tiering.model.segments import is_legal_topic_name
+
+    if not isinstance(body, dict) or set(body) != {"topic", "paused"} or not isinstance(body["paused"], bool):
+        return None
+    topic = body["topic"]
+    is_topic = topic is None or (isinstance(topic, str) and is_legal_topic_name(topic))
+    return (topic, body["paused"]) if is_topic else None
+
+
+def _pause(topic: str | None, paused: bool, author: str) -> Any:
+    """Pause or resume, as `./tiering pause` and `resume` do, and return their document."""
+    from include.tiering.operations.status import present_pause
+
+    def change(app: "App") -> Any:
+        if topic is not None and paused:
+            app.operations.names.check_topics((topic,))
+        work = app.adapters.stores.work
+        (work.pause if paused else work.resume)(topic, author=author)
+        return present_pause(work.paused_topics(), app.ownership.claim_if_possible()).document()
+
+    return read_app(change)
+
+
+application: Final = mounted(make_application)
+_APPLICATIONS: Final = [{"app": application, "url_prefix": URL_PREFIX, "name": "Tiering: page"}]
+_VIEWS: Final = [
+    {
+        "name": "Tiering",
+        "href": f"{URL_PREFIX}/",
+        "destination": "nav",
+        "url_route": "tiering",
+        "nav_top_level": True,
+        "icon": f"{URL_PREFIX}/assets/icon.svg",
+        "icon_dark_mode": f"{URL_PREFIX}/assets/icon-dark.svg",
+    }
+]
+
+
+class TieringPagePlugin(AirflowPlugin):
+    """Registers the routes of the page *Tiering*, and its entry in Airflow's navigation."""
+
+    name = "tiering_page"
+    fastapi_apps = _APPLICATIONS
+    external_views = _VIEWS

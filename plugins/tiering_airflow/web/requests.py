@@ -1,0 +1,139 @@
+"""Requests of the page *Tiering*, and those that change something: where they may come from, JSON, and answers.
+
+Airflow's session is a cookie that browsers also send with requests of other sites, so such a request must be JSON, and
+a browser's must come from a page of this server.
+"""
+
+import json
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
+
+from plugins.tiering_airflow import configuration
+from plugins.tiering_airflow.web import answer_headers
+
+if TYPE_CHECKING:
+    from fastapi.responses import Response
+
+    from include.tiering.app import App
+
+HEADERS: Final = answer_headers("private, no-store")
+_MOST_BYTES: Final = 4_096
+_KEPT_SECONDS: Final = 60.0
+
+
+def refused(headers: Mapping[str, str]) -> str | None:
+    """Return why a request that changes something is refused; None if it is accepted.
+
+    Browsers send the site from which a request comes, and another site cannot change that. A request without this
+    information must have an `authorization` header.
+    """
+    if headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
+        return "send application/json"
+    site, origin = headers.get("sec-fetch-site"), headers.get("origin")
+    if site not in (None, "same-origin"):
+        return f"the request comes from another site ({site!r}): open the page in Airflow"
+    if origin is not None and not _is_same_origin(origin, headers.get("host", "")):
+        return "the request comes from another origin: open the page in Airflow"
+    if site is None and origin is None and "authorization" not in headers:
+        return "the request has neither an origin nor a token"
+    return None
+
+
+def _is_same_origin(origin: str, host: str) -> bool:
+    try:
+        own, asked = urlsplit(configuration.api_base_url()), urlsplit(origin)
+    except ValueError:
+        return False
+    is_configured = (asked.scheme, asked.netloc) == (own.scheme, own.netloc)
+    return asked.scheme in ("http", "https") and (is_configured or (bool(host) and asked.netloc == host))
+
+
+async def body_of(request: Any) -> Any:
+    """Return the JSON of a request of at most 4,096 bytes; None if it is longer or invalid."""
+    content = b""
+    async for chunk in request.stream():
+        content += chunk
+        if len(content) > _MOST_BYTES:
+            return None
+    try:
+        return json.loads(content)
+    except (ValueError, RecursionError):
+        return None
+
+
+def answer(read: Callable[[], Any], made: "Callable[[Any], Response] | None" = None) -> "Response":
+    """Return what `read` returns, as JSON unless `made` makes another response of it; or the reason why it failed."""
+    from fastapi.responses import JSONResponse
+
+    from include.tiering.errors import SettingError, TieringError
+
+    try:
+        content = read()
+    except SettingError as error:
+        return refusal(HTTPStatus.BAD_REQUEST, str(error))
+    except TieringError as error:
+        return refusal(HTTPStatus.SERVICE_UNAVAILABLE if error.retriable else HTTPStatus.CONFLICT, str(error))
+    return JSONResponse(content, headers=HEADERS) if made is None else made(content)
+
+
+def refusal(status: HTTPStatus, detail: str) -> "Response":
+    """Return a JSON document with the reason."""
+    from fastapi.responses import JSONResponse
+
+    return JSONResponse({"detail": detail}, status, HEADERS)
+
+
+class KeptApp:
+    """An app that reads share, so that a request does not open the database anew; writes open their own.
+
+    It is opened anew after `_KEPT_SECONDS`, because settings and connections of Airflow may have changed, and after an
+    error that was not about the request. Reads that are under way end with the app that they began with.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._kept: tuple[float, ExitStack, App] | None = None
+
+    def read(self, read: "Callable[[App], Any]") -> Any:
+        """Return what `read` returns of the app; pass its errors on."""
+        from include.tiering.errors import SettingError
+
+        app = self._app()
+        try:
+            return read(app)
+        except SettingError:
+            raise
+        except Exception:
+            self._forget(app)
+            raise
+
+    def _app(self) -> "App":
+        from plugins.tiering_airflow.hook import TieringHook
+
+        with self._lock:
+            if self._kept is not None and time.monotonic() - self._kept[0] >= _KEPT_SECONDS:
+                self._kept[1].close()
+                self._kept = None
+            if self._kept is None:
+                stack = ExitStack()
+                self._kept = (time.monotonic(), stack, stack.enter_context(TieringHook().open()))
+            return self._kept[2]
+
+    def _forget(self, app: "App") -> None:
+        with self._lock:
+            if self._kept is not None and self._kept[2] is app:
+                self._kept[1].close()
+                self._kept = None
+
+
+def read_app(read: "Callable[[App], Any]") -> Any:
+    """Return what `read` returns of an app that is open meanwhile."""
+    from plugins.tiering_airflow.hook import TieringHook
+
+    with TieringHook().open() as app:
+        return read(app)

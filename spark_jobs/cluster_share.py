@@ -1,0 +1,179 @@
+"""A job of a standalone Spark cluster waits in its driver until its pool has a core left for it.
+
+It holds no core meanwhile, because its executors come with its first task (dynamic allocation, see `cluster_conf` in
+`plugins/tiering_airflow/spark_cluster.py`). If the figures of the master cannot be read, the job begins without
+waiting, as nothing is known that could justify the wait, and says so.
+
+No wait is endless. A job that has no place in its pool, or whose tasks have no executor, for `LONGEST_WAIT_SECONDS`
+ends, and Airflow tries it again. It has done nothing by then. To begin without a place would take the core of another
+pool.
+"""
+
+import logging
+import math
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Final
+
+from include.tiering.configs.spark_cluster import (
+    LONGEST_WAIT_SECONDS,
+    MASTER_URL_KEY,
+    PLATFORM_KEY,
+    POOL_KEY,
+    POOLS_KEY,
+    SparkCluster,
+    cluster_shares,
+    jobs_ahead,
+    parse_slots,
+    read_cluster,
+)
+from include.tiering.errors import TieringError
+from spark_jobs.task_settings import unencrypted_words
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+
+_POLL_SECONDS: Final = 1.0
+_EXECUTOR_POLL_SECONDS: Final = 15.0
+_TRIES: Final = 5
+_MINUTES: Final = round(LONGEST_WAIT_SECONDS / 60)
+_log = logging.getLogger(__name__)
+
+
+class NoCoreError(TieringError):
+    """The cluster had no core for this job in time, or does not know it any more: nothing was done."""
+
+    retriable: ClassVar[bool] = True
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What a job waits with; tests have others."""
+
+    read: Callable[[str, str], SparkCluster] = read_cluster
+    sleep: Callable[[float], None] = time.sleep
+    clock: Callable[[], float] = time.monotonic
+
+
+@contextmanager
+def place_in_cluster(context: "SparkContext", surroundings: Surroundings = Surroundings()) -> Iterator[None]:
+    """Warn if settings travel in clear text, wait until the pool has a core left, then watch that executors come.
+
+    Raises:
+        NoCoreError: there was no place or no executor in time, or the application has ended.
+    """
+    conf = context.getConf()
+    if (words := unencrypted_words(dict(conf.getAll()).get)) is not None:
+        _log.warning("%s", words)
+    pool, urls, platform = conf.get(POOL_KEY), conf.get(MASTER_URL_KEY), conf.get(PLATFORM_KEY)
+    if pool is None or urls is None or platform is None:
+        yield
+        return
+    slots, cores = parse_slots(str(conf.get(POOLS_KEY))), int(str(conf.get("spark.cores.max", "1")))
+    read = lambda: surroundings.read(urls, platform)  # noqa: E731
+    _wait(context, pool, slots, cores, read, surroundings)
+    with _ExecutorWatch(context, read, surroundings.clock) as watch:
+        try:
+            yield
+        except Exception as error:
+            if watch.gave_up:
+                raise NoCoreError(watch.words()) from error
+            raise
+
+
+def _wait(
+    context: "SparkContext",
+    pool: str,
+    slots: Mapping[str, int],
+    cores: int,
+    read: Callable[[], SparkCluster],
+    surroundings: Surroundings,
+) -> None:
+    app_id, began = context.applicationId, surroundings.clock()
+    said, failures, unknown = math.inf, 0, 0
+    while True:
+        if is_stopped(context):
+            raise NoCoreError(f"{app_id} was stopped while it waited for a core of {pool}")
+        try:
+            cluster = read()
+        except (OSError, ValueError) as error:
+            failures += 1
+            if failures == _TRIES:
+                _log.warning("%s begins without a look at its share of the cluster: %s", app_id, error)
+                return
+            surroundings.sleep(_POLL_SECONDS)
+            continue
+        failures, unknown = 0, 0 if cluster.cores_of(app_id) is not None else unknown + 1
+        if unknown == _TRIES:
+            raise NoCoreError(
+                f"the master does not know {app_id}: it was removed, or the extra web-url of tiering_spark is the "
+                "address of another master"
+            )
+        ahead = jobs_ahead(cluster, app_id, pool, slots, cores)
+        if not ahead and not unknown:
+            return
+        share = cluster_shares(slots, cluster.free_for_us)[pool]
+        what = f"a core of {pool} (share {share} of {cluster.free_for_us}): {ahead} before it"
+        if surroundings.clock() - began >= LONGEST_WAIT_SECONDS:
+            raise NoCoreError(f"{app_id} waited {_MINUTES} minutes for {what}")
+        if ahead < said and not unknown:
+            _log.warning("%s waits for %s", app_id, what)
+            said = ahead
+        surroundings.sleep(_POLL_SECONDS)
+
+
+def is_stopped(context: "SparkContext") -> bool:
+    java = context._jsc  # noqa: SLF001 - PySpark has no public way to ask
+    return java is None or bool(java.sc().isStopped())
+
+
+class _ExecutorWatch:
+    """A thread that cancels the work of a job that has had tasks, but no core, for `LONGEST_WAIT_SECONDS`.
+
+    No worker may have the resource or the memory that its executors ask for; then it would hold its place for ever.
+    """
+
+    def __init__(self, context: "SparkContext", read: Callable[[], SparkCluster], clock: Callable[[], float]) -> None:
+        self.gave_up = False
+        self._context, self._read, self._clock = context, read, clock
+        self._since = clock()
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="executor-watch", daemon=True)
+
+    def __enter__(self) -> "_ExecutorWatch":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def words(self) -> str:
+        conf = self._context.getConf()
+        asked = [f"{key}={value}" for key, value in conf.getAll() if key.startswith("spark.executor.resource.")]
+        memory = conf.get("spark.executor.memory", "1g")
+        return (
+            f"{self._context.applicationId} had no executor for {_MINUTES} minutes: no worker has what it asks for "
+            f"({', '.join([f'spark.executor.memory={memory}', *asked])}), or others hold all cores"
+        )
+
+    def _run(self) -> None:
+        while not self._over.wait(_EXECUTOR_POLL_SECONDS):
+            if self.is_too_long():
+                self.gave_up = True
+                _log.error("%s", self.words())
+                self._context.cancelAllJobs()
+                return
+
+    def is_too_long(self) -> bool:
+        """Look at the cluster once."""
+        try:
+            has_core = bool(self._read().cores_of(self._context.applicationId))
+        except (OSError, ValueError):
+            return False
+        if has_core or not self._context.statusTracker().getActiveJobsIds():
+            self._since = self._clock()
+        return self._clock() - self._since >= LONGEST_WAIT_SECONDS

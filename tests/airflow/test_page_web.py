@@ -1,0 +1,353 @@
+"""The page *Tiering* in Airflow: who sees and changes what, whom it asks, and that its numbers are right."""
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import httpx
+import pytest
+from airflow.api_fastapi.core_api.datamodels.plugins import ExternalViewResponse
+from sqlalchemy import select
+from typer.testing import CliRunner
+
+from include.tiering.app import App
+from include.tiering.cli.app import cli
+from include.tiering.configs.config_store import ALL_BROKERS
+from include.tiering.database.schema import events
+from include.tiering.errors import MetadataUnavailableError, SettingError
+from plugins.tiering_airflow.web import page
+from plugins.tiering_airflow.web.page import ASSETS, POLICY, URL_PREFIX, Shared, TieringPagePlugin
+from plugins.tiering_airflow.web.requests import KeptApp
+from tests.doubles.airflow_home import Deployment, deployed_for, deployment
+from tests.doubles.source_tree import ROOT
+
+# Airflow's web application imports a test client.
+pytestmark = pytest.mark.filterwarnings("ignore:Using `httpx` with `starlette.testclient`")
+
+READS: Final = (
+    "/",
+    "/now",
+    "/throughput",
+    "/topics",
+    "/topics.csv",
+    "/limits",
+    *(f"/assets/{name}" for name in ASSETS),
+)
+PAUSE: Final = f"{URL_PREFIX}/pause"
+SAME_ORIGIN: Final = {"Origin": "http://airflow", "Sec-Fetch-Site": "same-origin"}
+ALL: Final = {"topic": None, "paused": True}
+Ask = Callable[..., httpx.Response]
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Deployment:
+    return deployed_for(monkeypatch, deployment(tmp_path))
+
+
+@pytest.fixture
+def ask(made: Deployment, requests_to: Callable[..., Ask]) -> Iterator[Ask]:
+    page.make_application.cache_clear()
+    yield requests_to(TieringPagePlugin)
+    page.make_application.cache_clear()
+
+
+def _paused(made: Deployment) -> frozenset[str]:
+    with made.open() as app:
+        return app.adapters.stores.work.paused_topics()
+
+
+@pytest.mark.parametrize("path", READS)
+def test_who_may_read_the_logs_of_copies_sees_the_page_and_nobody_else_does(ask: Ask, path: str) -> None:
+    statuses = {role: ask(URL_PREFIX + path, role).status_code for role in ("nobody", None, "viewer", "user", "op")}
+    assert statuses == {"nobody": 401, None: 403, "viewer": 200, "user": 200, "op": 200}
+    for method in ("POST", "PUT", "DELETE", "PATCH"):
+        assert ask(URL_PREFIX + path, "admin", method, headers=SAME_ORIGIN).status_code in (403, 404, 405)
+
+
+def test_the_page_asks_nobody_but_its_own_server(ask: Ask) -> None:
+    answer = ask(f"{URL_PREFIX}/")
+    assert answer.headers["content-security-policy"] == POLICY
+    assert not {"'unsafe-inline'", "'unsafe-eval'", "*", "data:"} & set(POLICY.replace(";", " ").split())
+    assert answer.headers["x-frame-options"] == "SAMEORIGIN"
+    assert re.findall(r'(?:href|src)="([^"#]+)"', answer.text) == ["assets/page.css", "assets/page.js"]
+    assert not re.search(r"\sstyle=|<style|\son\w+=|<script[^>]*>[^<]", answer.text)
+    for name in ASSETS:
+        text = ask(f"{URL_PREFIX}/assets/{name}").text.replace("http://www.w3.org/2000/svg", "")
+        assert not re.search(r"https?://|//[a-z]|@import|url\(", re.sub(r"^\s*//.*$", "", text, flags=re.MULTILINE))
+        assert not re.search(r"innerHTML|outerHTML|insertAdjacent|document\.write|eval\(|new Function|\.style\b", text)
+
+
+@pytest.mark.parametrize("name", ["page.py", "..%2Fpage.py", "%2e%2e/page.py", "page.html", "x" * 3_000, "page.css%00"])
+def test_no_other_file_is_served(ask: Ask, name: str) -> None:
+    assert ask(f"{URL_PREFIX}/assets/{name}", "admin").status_code == 404
+
+
+def test_the_list_of_files_is_complete() -> None:
+    directory = ROOT / "plugins" / "tiering_airflow" / "web" / "assets"
+    assert {path.name for path in directory.iterdir()} == {*ASSETS, "page.html"}
+    imported = {name for path in directory.glob("*.js") for name in re.findall(r'from "\./([^"]+)"', path.read_text())}
+    assert imported <= set(ASSETS)
+
+
+def _command(made: Deployment, *arguments: str) -> Any:
+    result = CliRunner().invoke(cli, [*arguments, "--json"], env=made.environment)
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)
+
+
+def test_its_numbers_are_those_of_the_commands(ask: Ask, made: Deployment) -> None:
+    made.copied("orders", "audit_log")
+    made.expires("orders", retention_bytes="4096")
+    with made.open() as app:
+        app.operations.topic_list.all()
+        app.sizes.report()
+        app.verification.publish_verdicts()
+    shown, said = ask(f"{URL_PREFIX}/now", "viewer").json(), _command(made, "status")
+    assert shown.pop("may") == {"pause": False}
+    assert shown.pop("as_of_ms") <= said.pop("as_of_ms")
+    assert shown == {name: said[name] for name in shown}
+    assert shown["totals"]["segments"] > 0
+    throughput, known = ask(f"{URL_PREFIX}/throughput").json(), _command(made, "throughput")
+    assert {**throughput, "since_ms": 0, "until_ms": 0}.keys() == known.keys()
+    assert throughput["changes"] == known["changes"]
+    sizes = {topic["topic"]: topic for topic in _command(made, "sizes", "--by", "topic")["topics"]}
+    listed = ask(f"{URL_PREFIX}/topics").json()
+    assert {topic["topic"] for topic in listed["topics"]} == sizes.keys() == {"orders", "audit_log"}
+    for topic in listed["topics"]:
+        own = sizes[topic["topic"]]
+        pairs = (("finished_bytes", "bytes"), ("stored_bytes", "stored_bytes"), ("segments", "segments"))
+        assert [topic[name] for name, _ in pairs] == [own[name] for _, name in pairs]
+        assert topic["partitions"] == own["partitions"]
+    assert [topic["retention_bytes"] for topic in listed["topics"]] == [None, 4096]
+
+
+def test_topics_are_searched_sorted_and_cut_by_the_server(ask: Ask, made: Deployment) -> None:
+    made.copied("orders", "audit_log", "bigrecs")
+
+    def names(query: str) -> list[str]:
+        return [topic["topic"] for topic in ask(f"{URL_PREFIX}/topics?{query}").json()["topics"]]
+
+    assert names("") == ["audit_log", "bigrecs", "orders"]
+    assert names("search=OR") == ["orders"]
+    assert names("sort=finished_bytes&descending=true&limit=1") == ["bigrecs"]
+    assert names("search=%3Cscript%3E") == names("search=%27%20OR%201=1--") == names("search=%25") == []
+    assert ask(f"{URL_PREFIX}/topics?sort=nothing").status_code == 400
+    assert ask(f"{URL_PREFIX}/topics?limit=100000").status_code == 400
+    lines = ask(f"{URL_PREFIX}/topics.csv?search=or").text.splitlines()
+    assert [line.split(",")[1] for line in lines] == ["topic", "orders"]
+
+
+def test_a_topic_has_the_numbers_of_the_commands(ask: Ask, made: Deployment) -> None:
+    made.copied("orders", "audit_log")
+    made.expires("orders", retention_bytes="4096")
+    with made.open() as app:
+        app.sizes.report()
+    shown = ask(f"{URL_PREFIX}/topic?name=orders").json()
+    sizes, configs = (
+        _command(made, "sizes", "--topic", "orders"),
+        _command(made, "configs", "--describe", "--topic", "orders"),
+    )
+    assert shown["partitions"] == sizes["partitions"]
+    assert (shown["configs"]["configs"], shown["configs"]["history"]) == (configs["configs"], configs["history"])
+    assert (shown["more_partitions"], shown["failed"], shown["topics"][0]["retention_bytes"]) == (0, [], 4096)
+    assert shown["hours"][-1]["stored_bytes"] == sum(each["stored_bytes"] for each in shown["partitions"]) > 0
+    for name in ("nothing", "../../etc/passwd", "<script>", "", "x" * 3_000):
+        answer = ask(f"{URL_PREFIX}/topic", params={"name": name})
+        assert (answer.status_code, list(answer.json())) == (400, ["detail"])
+
+
+def test_an_empty_platform_has_a_page(ask: Ask) -> None:
+    shown = ask(f"{URL_PREFIX}/now").json()
+    assert (shown["totals"]["topics"], shown["batches"], shown["alarms"]) == (0, [], [])
+    assert shown["totals"]["safe_bytes"] == {"value": None, "as_of_ms": None}
+    assert ask(f"{URL_PREFIX}/topics").json()["found"] == 0
+
+
+@pytest.mark.parametrize(
+    ("role", "status"), [("nobody", 401), (None, 403), ("viewer", 403), ("user", 200), ("op", 200), ("admin", 200)]
+)
+def test_who_may_edit_the_dag_pauses_and_resumes_by_name(
+    ask: Ask, made: Deployment, role: str | None, status: int
+) -> None:
+    answer = ask(PAUSE, role, "POST", json=ALL, headers=SAME_ORIGIN)
+    assert answer.status_code == status
+    assert _paused(made) == (frozenset("*") if status == 200 else frozenset())
+    if status != 200:
+        return
+    assert answer.json()["paused_topics"] == ["*"]
+    assert ask(f"{URL_PREFIX}/now", role).json()["may"] == {"pause": True}
+    assert ask(PAUSE, role, "POST", json={**ALL, "paused": False}, headers=SAME_ORIGIN).status_code == 200
+    assert _paused(made) == frozenset()
+    with made.open() as app, app.adapters.engine.connect() as connection:
+        query = select(events.c.kind, events.c.author).where(events.c.kind.in_(("pause", "resume")))
+        found = connection.execute(query.order_by(events.c.event_id)).all()
+    assert found == [("pause", f"a {role} (page Tiering)"), ("resume", f"a {role} (page Tiering)")]
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Origin": "http://evil.example", "Sec-Fetch-Site": "cross-site"},
+        {"Origin": "http://evil.example"},
+        {"Origin": "null"},
+        {"Sec-Fetch-Site": "same-site"},
+        {**SAME_ORIGIN, "Content-Type": "text/plain"},
+    ],
+)
+def test_other_sites_pause_nothing(ask: Ask, made: Deployment, headers: dict[str, str]) -> None:
+    assert ask(PAUSE, "admin", "POST", json=ALL, headers=headers).status_code == 403
+    assert _paused(made) == frozenset()
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {},
+        [],
+        {"topic": None},
+        {"topic": 7, "paused": True},
+        {"topic": "a/b", "paused": True},
+        {"topic": "", "paused": True},
+        {"topic": None, "paused": "yes"},
+        {"topic": None, "paused": True, "more": 1},
+        {"topic": "x" * 5_000, "paused": True},
+        {"topic": "no-such-topic", "paused": True},
+    ],
+)
+def test_what_is_no_pause_changes_nothing(ask: Ask, made: Deployment, body: Any) -> None:
+    assert ask(PAUSE, "admin", "POST", json=body, headers=SAME_ORIGIN).status_code == 400
+    assert _paused(made) == frozenset()
+
+
+def test_a_database_that_is_away_is_said(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TIERING_METADATA__URL", "sqlite:////nowhere/at/all.sqlite")
+    for path in ("/now", "/throughput", "/topics", "/topics.csv", "/limits"):
+        answer = ask(URL_PREFIX + path)
+        assert (answer.status_code, list(answer.json())) == (503, ["detail"]), path
+    assert ask(f"{URL_PREFIX}/").status_code == 200
+    assert ask(PAUSE, "admin", "POST", json=ALL, headers=SAME_ORIGIN).status_code == 503
+
+
+def test_viewers_share_what_was_read_and_failures_are_not_kept() -> None:
+    shared, calls = Shared(60.0), []
+
+    def read() -> int:
+        calls.append(1)
+        if len(calls) == 1:
+            raise ConnectionError("away")
+        return len(calls)
+
+    with pytest.raises(ConnectionError, match="away"):
+        shared.get("a", read)
+    assert [shared.get("a", read), shared.get("a", read), shared.get("b", read)] == [2, 2, 3]
+    assert Shared(0.0).get("a", read) == 4
+
+
+def test_airflows_navigation_has_the_page() -> None:
+    (view,) = TieringPagePlugin.external_views
+    assert (view["destination"], view["nav_top_level"], view["href"]) == ("nav", True, f"{URL_PREFIX}/")
+    assert {Path(str(view[name])).name for name in ("icon", "icon_dark_mode")} <= set(ASSETS)
+    assert ExternalViewResponse.model_validate(view).url_route == "tiering"
+
+
+def test_reads_share_an_app_until_it_fails(made: Deployment) -> None:
+    kept, seen = KeptApp(), []
+
+    def note(app: App) -> int:
+        seen.append(app)
+        return len(seen)
+
+    def fail(app: App, error: Exception) -> None:
+        raise error
+
+    assert [kept.read(note), kept.read(note)] == [1, 2]
+    with pytest.raises(SettingError):
+        kept.read(lambda app: fail(app, SettingError("no such topic")))
+    kept.read(note)
+    with pytest.raises(MetadataUnavailableError):
+        kept.read(lambda app: fail(app, MetadataUnavailableError("away")))
+    kept.read(note)
+    assert seen[0] is seen[1] is seen[2]
+    assert seen[3] is not seen[0]
+
+
+LIMITS: Final = f"{URL_PREFIX}/limits"
+TOTAL: Final = "tiering.copy.total.max.bytes.per.second"
+WANTED: Final = {"entity_type": "brokers", "entity_name": None, "name": TOTAL, "value": "50MiB"}
+
+
+def _stored(made: Deployment) -> dict[str, str]:
+    with made.open() as app:
+        return dict(app.adapters.stores.configs.of_entity(ALL_BROKERS))
+
+
+def test_limits_are_those_of_the_command_with_what_they_mean(ask: Ask, made: Deployment) -> None:
+    made.copied("orders")
+    made.expires("orders", retention_bytes="4096")
+    shown, said = ask(LIMITS).json(), _command(made, "configs", "--describe")
+    assert shown["may"] == {"alter": False}
+    assert (shown["configs"], shown["history"], shown["notes"]) == (said["configs"], said["history"], said["notes"])
+    assert shown["events"] == _command(made, "events")["events"]
+    meant = {(each["entity_type"], each["name"]) for each in shown["meanings"]}
+    assert {(each["entity_type"], each["name"]) for each in shown["configs"]} <= meant
+
+
+@pytest.mark.parametrize(
+    ("role", "status"), [("nobody", 401), (None, 403), ("viewer", 403), ("user", 200), ("op", 200), ("admin", 200)]
+)
+def test_who_may_trigger_the_dag_changes_a_config_by_name(
+    ask: Ask, made: Deployment, role: str | None, status: int
+) -> None:
+    answer = ask(LIMITS, role, "POST", json=WANTED, headers=SAME_ORIGIN)
+    assert answer.status_code == status
+    assert _stored(made) == ({TOTAL: "52428800"} if status == 200 else {})
+    if status == 200:
+        assert "1 config changed" in answer.json()["summary"]
+        shown = ask(LIMITS, role).json()
+        assert shown["may"] == {"alter": True}
+        assert [change["author"] for change in shown["history"]] == [f"a {role} (page Tiering)"]
+        assert ask(LIMITS, role, "POST", json={**WANTED, "value": None}, headers=SAME_ORIGIN).status_code == 200
+        assert _stored(made) == {}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"name": "tiering.copy.totl.max.bytes.per.second"},
+        {"value": "fast"},
+        {"value": "<script>alert(1)</script>"},
+        {"entity_type": "planets"},
+        {"entity_type": "topics", "entity_name": "ordrs", "name": "retention.bytes", "value": "1"},
+        {"entity_type": "topics", "entity_name": "../../etc", "name": "retention.bytes", "value": "1"},
+        {"value": 7},
+        {"more": 1},
+    ],
+)
+def test_what_is_no_config_changes_nothing(ask: Ask, made: Deployment, change: dict[str, Any]) -> None:
+    answer = ask(LIMITS, "admin", "POST", json={**WANTED, **change}, headers=SAME_ORIGIN)
+    assert (answer.status_code, list(answer.json())) == (400, ["detail"])
+    assert _stored(made) == {}
+
+
+def test_other_sites_change_no_config(ask: Ask, made: Deployment) -> None:
+    headers = {"Origin": "http://evil.example", "Sec-Fetch-Site": "cross-site"}
+    assert ask(LIMITS, "admin", "POST", json=WANTED, headers=headers).status_code == 403
+    assert _stored(made) == {}
+
+
+def test_who_may_not_edit_a_pool_does_not_resize_it(ask: Ask) -> None:
+    wanted = {**WANTED, "name": "remote.log.manager.copier.thread.pool.size", "value": "3"}
+    answer = ask(LIMITS, "user", "POST", json=wanted, headers=SAME_ORIGIN)
+    assert (answer.status_code, "remote_log_copier" in answer.json()["detail"]) == (403, True)
+
+
+def test_only_approvers_loosen_a_deletion_limit(ask: Ask, made: Deployment, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AIRFLOW__TIERING__EXPIRATION_APPROVERS", "a op")
+    loosening = {**WANTED, "name": "tiering.expiration.max.share", "value": "0.9"}
+    refused = ask(LIMITS, "admin", "POST", json=loosening, headers=SAME_ORIGIN)
+    assert refused.status_code == 409, refused.json()
+    assert "may not approve deletions" in refused.json()["detail"]
+    assert _stored(made) == {}
+    assert ask(LIMITS, "op", "POST", json=loosening, headers=SAME_ORIGIN).status_code == 200

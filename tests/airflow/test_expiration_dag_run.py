@@ -28,7 +28,8 @@ from tests.doubles.source_tree import ROOT
 pytestmark = pytest.mark.filterwarnings("default")
 
 TOPIC = "audit_log"
-BOOKKEEPING = {"events", "runs", "planned_expirations", "planned_deletions", "plan_questions", "stores"}
+METRICS = {"metric_series", "metric_hours"}
+BOOKKEEPING = {"events", "runs", "planned_expirations", "planned_deletions", "plan_questions", "stores", *METRICS}
 """Tables that a run may write which deletes nothing. Each plan raises the generation of the store and its marker."""
 
 

@@ -360,7 +360,9 @@ class TestTotals:
                 above_log_start=0,
                 unapproved_bytes=200,
                 planned_finished=1,
+                planned_finished_bytes=100,
                 finished_segments=2,
+                finished_bytes=400,
             )
         ]
         now.advance(WINDOW_MS + 1)

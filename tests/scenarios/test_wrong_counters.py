@@ -5,6 +5,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+import sqlalchemy as sa
 
 from include.tiering.expiration import plan as planning
 from include.tiering.expiration.plan import ExpirationPlan
@@ -61,3 +62,34 @@ def test_a_row_that_somebody_deleted_counts_no_more(tmp_path: Path, monkeypatch:
         database.execute("pragma foreign_keys = on")
         database.execute("delete from segments where segment_id = ?", (str(newest.remote_log_segment_id.id),))
     assert deleted_by(planned(archive, "one is missing")) == set()
+
+
+@pytest.mark.parametrize("wrong_by", [0, TOO_HIGH])
+def test_a_counter_that_is_too_high_hides_no_large_share(tmp_path: Path, wrong_by: int) -> None:
+    """Beside a counter of a terabyte a run that deletes nearly everything would be a share of nothing."""
+    archive = Archive.of(tmp_path)
+    archive.copy()
+    archive.set_default(tiering_expiration_min_bytes=0)
+    archive.set(retention_bytes=25_000)
+    add_to_counters(archive, wrong_by)
+    with archive.open() as app:
+        assert app.expiration.plan("run").segments
+        report = app.expiration.apply_limits("run")
+    assert report.needs_approval
+    assert all(0.2 < action.share <= 1 for action in report.actions)
+
+
+@pytest.mark.parametrize("wrong_by", [0, 5])
+def test_a_counter_that_is_too_high_hides_no_topic_that_loses_everything(tmp_path: Path, wrong_by: int) -> None:
+    archive = Archive.of(tmp_path)
+    archive.copy()
+    with archive.open() as app, app.adapters.engine.connect() as connection:
+        before = connection.execute(sa.text("select count(*) from segments where state = 1")).scalar_one()
+    archive.set(retention_ms=1)
+    with closing(sqlite3.connect(archive.directory / "metadata.sqlite")) as database, database:
+        state = int(RemoteLogSegmentState.COPY_SEGMENT_FINISHED)
+        database.execute("update size_counters set segments = segments + ? where state = ?", (wrong_by, state))
+    with archive.open() as app:
+        assert app.expiration.plan("run").segments == before
+        (action,) = app.expiration.apply_limits("run").actions
+    assert action.loses_everything

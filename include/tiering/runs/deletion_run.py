@@ -164,14 +164,17 @@ class TopicTotals:
         recent_bytes: bytes of the platform's segments whose deletion began within the requested window, and of its
             superseded segments whose objects were deleted within it; copies that were never FINISHED count only if a
             run deleted them.
-        remote_bytes: bytes stored now, in any state, without those in `recent_bytes`.
+        remote_bytes: bytes stored now, in any state, without those in `recent_bytes`; of FINISHED segments the lower of
+            two sums, as in `finished_bytes`.
         above_log_start: planned FINISHED segments whose end offset is at or above the log start offset that the plan
             sets, although their reason is time, size or log start.
         begun_bytes: the part of `planned_bytes` that is already being deleted, not superseded, and was counted then: in
             the plan of another released run, or FINISHED before its deletion began within the window.
         unapproved_bytes: the part of `recent_bytes` in no approved plan; plans of withdrawn runs do not count.
         planned_finished: the part of `planned_segments` that is FINISHED.
-        finished_segments: segments that are FINISHED now, `planned_finished` included.
+        planned_finished_bytes: bytes of these.
+        finished_segments: segments that are FINISHED now by the counters, `planned_finished` included.
+        finished_bytes: bytes that are FINISHED now, by the counters or the triggers of the database: the lower sum.
     """
 
     topic_id: Uuid
@@ -184,7 +187,9 @@ class TopicTotals:
     begun_bytes: int = 0
     unapproved_bytes: int = 0
     planned_finished: int = 0
+    planned_finished_bytes: int = 0
     finished_segments: int = 0
+    finished_bytes: int = 0
 
     @property
     def loses_everything(self) -> bool:
@@ -193,7 +198,8 @@ class TopicTotals:
         The latter count only for a topic of which the plan deletes nothing.
         """
         goes = self.planned_finished > 0 or (self.planned_segments == 0 and self.unapproved_bytes > 0)
-        return goes and self.planned_finished == self.finished_segments
+        is_all = self.planned_finished >= self.finished_segments or self.planned_finished_bytes >= self.finished_bytes
+        return goes and is_all
 
 
 class DeletionRuns(Protocol):

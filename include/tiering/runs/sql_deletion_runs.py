@@ -46,6 +46,7 @@ from include.tiering.database.schema import (
     PARTITION_TOTAL,
     approvals,
     leases,
+    partitions,
     planned_deletions,
     planned_expirations,
     runs,
@@ -165,6 +166,7 @@ _PLANNED: Final = (
         func.coalesce(func.sum(segments.c.size_bytes), 0).label("planned_bytes"),
         _sum_where(_COUNTED_BEFORE, segments.c.size_bytes).label("begun_bytes"),
         _sum_where(segments.c.state == _FINISHED, 1).label("planned_finished"),
+        _sum_where(segments.c.state == _FINISHED, segments.c.size_bytes).label("planned_finished_bytes"),
         _sum_where(_IS_ABOVE, 1).label("above_log_start"),
     )
     .join(planned_deletions, _SAME_PARTITION)
@@ -198,11 +200,27 @@ _RECENT: Final = select(
     func.sum(_GONE.c.unapproved_bytes).label("unapproved_bytes"),
     _sum_where(_GONE.c.state != _TOMBSTONE, _GONE.c.size_bytes).label("still_stored_bytes"),
 ).group_by(_GONE.c.topic_id)
+# The lower of both sums, the platform's and that of the triggers: with one that is too high, a run that deletes much
+# would be a small share of its topic.
+_FINISHED_BYTES: Final = func.coalesce(partitions.c.finished_bytes, 0)
+_KNOWN_BYTES: Final = case(
+    (and_(size_counters.c.state == _FINISHED, _FINISHED_BYTES < size_counters.c.size_bytes), _FINISHED_BYTES),
+    else_=size_counters.c.size_bytes,
+)
 _STORED: Final = (
     select(
         size_counters.c.topic_id,
-        func.sum(size_counters.c.size_bytes).label("stored_bytes"),
+        func.sum(_KNOWN_BYTES).label("stored_bytes"),
+        _sum_where(size_counters.c.state == _FINISHED, _KNOWN_BYTES).label("finished_bytes"),
         _sum_where(size_counters.c.state == _FINISHED, size_counters.c.segments).label("finished_segments"),
+    )
+    .outerjoin(
+        partitions,
+        and_(
+            partitions.c.cluster_id == size_counters.c.cluster_id,
+            partitions.c.topic_id == size_counters.c.topic_id,
+            partitions.c.partition == size_counters.c.partition,
+        ),
     )
     .where(size_counters.c.cluster_id == bindparam("of_cluster"), size_counters.c.leader_epoch == PARTITION_TOTAL)
     .where(size_counters.c.state != _TOMBSTONE)
@@ -426,6 +444,7 @@ class _Recent:
 @dataclass(frozen=True, slots=True)
 class _Stored:
     stored_bytes: int = 0
+    finished_bytes: int = 0
     finished_segments: int = 0
 
 
@@ -451,7 +470,9 @@ def totals(connection: Connection, cluster_id: str, run_id: str, since_ms: int) 
                 begun_bytes=0 if row is None else int(row.begun_bytes),
                 unapproved_bytes=gone.unapproved_bytes,
                 planned_finished=0 if row is None else int(row.planned_finished),
+                planned_finished_bytes=0 if row is None else int(row.planned_finished_bytes),
                 finished_segments=there.finished_segments,
+                finished_bytes=there.finished_bytes,
             )
         )
     return sorted(found, key=lambda total: (total.topic, str(total.topic_id)))
@@ -477,4 +498,4 @@ def _recent(connection: Connection, cluster_id: str, since_ms: int) -> dict[str,
 
 def _stored(connection: Connection, cluster_id: str) -> dict[str, _Stored]:
     found = connection.execute(_STORED, {"of_cluster": cluster_id})
-    return {row.topic_id: _Stored(int(row.stored_bytes), int(row.finished_segments)) for row in found}
+    return {row.topic_id: _Stored(int(row.stored_bytes), int(row.finished_bytes), int(row.finished_segments)) for row in found}

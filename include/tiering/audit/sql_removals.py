@@ -26,7 +26,8 @@ from include.tiering.database.transactions import (
 from include.tiering.model.ownership import PartitionLease
 from include.tiering.model.segments import RemoteLogSegmentId, RemoteLogSegmentState, Uuid
 from include.tiering.runs.deletion_run import DeletionRun
-from include.tiering.runs.sql_deletion_runs import PlannedItems, SqlDeletionRuns, recent_bytes, stored_bytes
+from include.tiering.runs.sql_deletion_runs import PlannedItems, SqlDeletionRuns
+from include.tiering.runs.sql_deletion_totals import recent_bytes, stored_bytes
 
 AUDIT_RUN: Final = "audit"
 _IDS_PER_STATEMENT: Final = 400

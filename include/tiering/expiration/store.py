@@ -23,7 +23,8 @@ from include.tiering.runs.deletion_run import (
     is_try_of,
     plan_hash,
 )
-from include.tiering.runs.sql_deletion_runs import PlannedItems, SqlDeletionRuns, totals
+from include.tiering.runs.sql_deletion_runs import PlannedItems, SqlDeletionRuns
+from include.tiering.runs.sql_deletion_totals import totals
 
 _SAME_PARTITION: Final = and_(
     planned_expirations.c.cluster_id == planned_deletions.c.cluster_id,

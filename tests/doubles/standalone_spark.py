@@ -106,7 +106,7 @@ def spark_cluster(directory: Path, *, workers: int, cores: int) -> Iterator[Spar
         "spark.eventLog.compress false\n"
         f"spark.eventLog.dir {(directory / 'events').as_uri()}\n"
         "spark.master.rest.enabled false\n"
-        f"spark.executor.extraJavaOptions {FAST_START}\n"
+        f"spark.executor.extraJavaOptions {FAST_START} -Djava.io.tmpdir=.\n"  # the working directory of the executor
     )
     with ExitStack() as stack:
         command = [*_java("org.apache.spark.deploy.master.Master", directory), "--host", "127.0.0.1"]

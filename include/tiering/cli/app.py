@@ -16,6 +16,7 @@ from include.tiering.cli.expiration import delete_records, expire
 from include.tiering.cli.handover import handover
 from include.tiering.cli.metadata_sync import ingest, publish
 from include.tiering.cli.operations import (
+    attention,
     doctor,
     events,
     metrics,
@@ -100,6 +101,7 @@ COMMANDS: Final = (
         "configs --describe --entity-type brokers --entity-name 1",
     ),
     (status, "Show settings with their origin, and what runs.", "status --json"),
+    (attention, "Show what waits for a person.", "attention"),
     (events, "Show who decided what, and when.", "events --last 20"),
     (throughput, "Show bytes sent and read minute by minute.", "throughput --hours 24"),
     (pools, "Show the pools that batches run in.", "pools"),

@@ -23,6 +23,7 @@ from include.tiering.expiration.documents import ExpirationDocument, TruncationD
 from include.tiering.handover.rehearsal import RehearsalDocument
 from include.tiering.handover.report import HandoverChecksDocument, HandoverDocument
 from include.tiering.metadata_sync.report import IngestDocument, PublicationDocument
+from include.tiering.operations.attention import AttentionDocument
 from include.tiering.operations.broker_configs import (
     BrokerAlterationDocument,
     BrokerConfigsDocument,
@@ -61,6 +62,7 @@ DOCUMENTS: Final[Mapping[str, Mapping[str, type]]] = {
         "--target both": TogetherDocument,
     },
     "status": {"": StatusDocument},
+    "attention": {"": AttentionDocument},
     "events": {"": EventsDocument},
     "throughput": {"": ThroughputDocument},
     "pause": {"": PauseDocument},

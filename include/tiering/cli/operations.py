@@ -1,9 +1,10 @@
 """Commands that watch and set up: from `./tiering ready` and `status` to `take-over-store` and `metrics serve`.
 
 `ready` checks whether a run can start. `doctor` says why a topic is not tiered. `status` shows settings with their
-origins and the present work, `throughput` bytes by minute, and `events` who decided what. `pause` and `resume` change
-the pause that every sender checks. `migrate` sets a deployment up. `take-over-store` and `relocate-store` change the
-owner and the place of the store. `metrics serve` is the endpoint that Prometheus scrapes.
+origins and the present work, `throughput` bytes by minute, `events` who decided what, and `attention` what waits for a
+person. `pause` and `resume` change the pause that every sender checks. `migrate` sets a deployment up.
+`take-over-store` and `relocate-store` change the owner and the place of the store. `metrics serve` is the endpoint that
+Prometheus scrapes.
 """
 
 from pathlib import Path
@@ -342,6 +343,21 @@ def events(
     from include.tiering.operations.events import present_events
 
     finish(present_events(found), as_json=as_json)
+
+
+def attention(ctx: typer.Context, as_json: Json = False) -> None:
+    """Show what waits for a person, each with its entry of the runbook.
+
+    These are plans of deletions and handovers that wait for an answer in Airflow, with who cut the retention; segments
+    that failed their verification; open findings of audits; partitions that no later run takes without a decision; and
+    handovers without progress. Held partitions are those of the last plan of all topics, findings those of the last
+    audit. The exit code is 1 if anything waits.
+    """
+    with session_of(ctx).opened() as app:
+        found = app.operations.attention.now()
+    from include.tiering.operations.attention import present_attention
+
+    finish(present_attention(found), as_json=as_json)
 
 
 def throughput(

@@ -8,13 +8,17 @@
     GET  /tiering/page/topics.csv       all topics that are searched for
     GET  /tiering/page/topic            one topic: name
     GET  /tiering/page/limits           what `./tiering configs --describe` and `events` have, and meanings
+    GET  /tiering/page/attention        what `./tiering attention --json` has, and what the user may do about it
     POST /tiering/page/pause            JSON: {"topic": name or null for all, "paused": true or false}
     POST /tiering/page/limits           JSON: {"entity_type": ..., "entity_name": ..., "name": ..., "value": ...}
+    POST /tiering/page/accept, skip     decisions about findings and lost offsets: see `needs`
 
 | action | Airflow's permission |
 |---|---|
 | see | read the logs of the tasks of `tiering_copy` |
 | pause and resume | edit the DAG `tiering_copy` |
+| accept a finding | edit the DAG `tiering_audit` |
+| skip offsets | edit the DAG `tiering_copy` |
 | change a config | trigger the DAG `tiering_configs` |
 | change the size of a pool | trigger the DAG `tiering_configs`, and edit that pool |
 
@@ -23,8 +27,6 @@ for deletion plans. Viewers share what is read within a second, of the throughpu
 every process, so the web application is created at the first request.
 """
 
-import threading
-import time
 from collections.abc import Callable
 from functools import cache
 from http import HTTPStatus
@@ -35,7 +37,8 @@ from airflow.plugins_manager import AirflowPlugin
 
 from plugins.tiering_airflow.web import answer_headers, mounted
 from plugins.tiering_airflow.web.limits import CONFIGS_DAG, add_limits
-from plugins.tiering_airflow.web.requests import HEADERS, KeptApp, answer, body_of, read_app, refusal, refused
+from plugins.tiering_airflow.web.needs import AUDIT_DAG, add_needs
+from plugins.tiering_airflow.web.requests import HEADERS, KeptApp, Shared, answer, body_of, read_app, refusal, refused
 
 if TYPE_CHECKING:
     from fastapi import APIRouter, FastAPI
@@ -57,6 +60,7 @@ ASSETS: Final = {
     "topics.js": "text/javascript",
     "topic.js": "text/javascript",
     "limits.js": "text/javascript",
+    "needs.js": "text/javascript",
     "icon.svg": "image/svg+xml",
     "icon-dark.svg": "image/svg+xml",
 }
@@ -66,25 +70,6 @@ _NOW_SECONDS: Final = 1.0
 _THROUGHPUT_SECONDS: Final = 10.0
 _MOST_HOURS: Final = 48
 _MOST_SEARCHED: Final = 249
-
-
-class Shared:
-    """Keeps what was read for a short time, so that many viewers cost one read. A failure is not kept."""
-
-    def __init__(self, seconds: float) -> None:
-        self._seconds = seconds
-        self._lock = threading.Lock()
-        self._read: dict[Any, tuple[float, Any]] = {}
-
-    def get(self, key: Any, read: Callable[[], Any]) -> Any:
-        """Return what was read under this key, or read it. Callers that come meanwhile wait for one read."""
-        with self._lock:
-            now = time.monotonic()
-            self._read = {known: kept for known, kept in self._read.items() if now - kept[0] < self._seconds}
-            if key not in self._read:
-                value = read()
-                self._read[key] = (time.monotonic(), value)
-            return self._read[key][1]
 
 
 @cache
@@ -102,10 +87,13 @@ def make_application() -> "FastAPI":
     _add_pause(changes)
     alterations = APIRouter(dependencies=[Depends(requires_access_dag("POST", DagAccessEntity.RUN, CONFIGS_DAG))])
     add_limits(reads, alterations, kept)
+    acceptances = APIRouter(dependencies=[Depends(requires_access_dag("PUT", None, AUDIT_DAG))])
+    add_needs(reads, changes, acceptances, kept)
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
     app.include_router(reads)
     app.include_router(changes)
     app.include_router(alterations)
+    app.include_router(acceptances)
     return app
 
 

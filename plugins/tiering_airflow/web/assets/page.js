@@ -1,5 +1,6 @@
 // The frame of the page: its first line, the choice of the view, its state, and Airflow's colours.
 import { limits } from "./limits.js";
+import { needs } from "./needs.js";
 import { now, setPause } from "./now.js";
 import { ago, ask, bytes, duration, element, link, whole } from "./parts.js";
 import { topic } from "./topic.js";
@@ -116,7 +117,7 @@ async function pause(topic, paused) {
 }
 
 function choose() {
-  const [, asked, name] = /^#(topics|topic|limits)(?:\/(.*))?$/.exec(location.hash) ?? [];
+  const [, asked, name] = /^#(needs|topics|topic|limits)(?:\/(.*))?$/.exec(location.hash) ?? [];
   current = asked ?? "now";
   for (const each of document.querySelectorAll("nav a")) {
     if (each.dataset.view === current.replace(/^topic$/, "topics")) each.setAttribute("aria-current", "page");
@@ -125,6 +126,7 @@ function choose() {
   shown = "";
   if (current === "topics") topics(view);
   else if (current === "topic") topic(view, decodeURIComponent(name ?? ""));
+  else if (current === "needs") needs(view);
   else if (current === "limits") limits(view);
   else if (present) draw();
   else view.replaceChildren(element("p", { class: "dim" }, "Loading…"));

@@ -12,7 +12,7 @@ from include.tiering.cli.audit import audit
 from include.tiering.cli.command import Session, TieringGroup, session_of, with_output_form
 from include.tiering.cli.configs import configs, pools
 from include.tiering.cli.copying import copy, plan, scan, skip
-from include.tiering.cli.expiration import delete_records, expire
+from include.tiering.cli.expiration import delete_records, expire, retention
 from include.tiering.cli.handover import handover
 from include.tiering.cli.metadata_sync import ingest, publish
 from include.tiering.cli.operations import (
@@ -85,6 +85,7 @@ COMMANDS: Final = (
     (sizes, "Show the remote log size by partition and epoch.", "sizes --json"),
     (log_dirs, "Show local and remote bytes of each log dir.", "log-dirs --json"),
     (expire, "Delete remote segments that expire.", "expire --dry-run"),
+    (retention, "Show what another retention would delete.", "retention orders --retention-ms 30d"),
     (
         delete_records,
         "Drop a partition's archived records before an offset.",

@@ -20,6 +20,7 @@ from include.tiering.copying.documents import (
     SkipDocument,
 )
 from include.tiering.expiration.documents import ExpirationDocument, TruncationDocument, WithdrawalDocument
+from include.tiering.expiration.preview import RetentionPreviewDocument
 from include.tiering.handover.rehearsal import RehearsalDocument
 from include.tiering.handover.report import HandoverChecksDocument, HandoverDocument
 from include.tiering.metadata_sync.report import IngestDocument, PublicationDocument
@@ -50,6 +51,7 @@ DOCUMENTS: Final[Mapping[str, Mapping[str, type]]] = {
     "sizes": {"": SizesDocument},
     "log-dirs": {"": LogDirsDocument},
     "expire": {"": ExpirationDocument, "--withdraw": WithdrawalDocument},
+    "retention": {"": RetentionPreviewDocument},
     "delete-records": {"": TruncationDocument},
     "fetch": {"": FetchDocument, "--offset": RecordsDocument},
     "doctor": {"": DoctorDocument},

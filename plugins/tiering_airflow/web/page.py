@@ -9,6 +9,7 @@
     GET  /tiering/page/topic            one topic: name
     GET  /tiering/page/limits           what `./tiering configs --describe` and `events` have, and meanings
     GET  /tiering/page/attention        what `./tiering attention --json` has, and what the user may do about it
+    GET  /tiering/page/retention        what `./tiering retention --json` has: topic, retention_ms, retention_bytes
     POST /tiering/page/pause            JSON: {"topic": name or null for all, "paused": true or false}
     POST /tiering/page/limits           JSON: {"entity_type": ..., "entity_name": ..., "name": ..., "value": ...}
     POST /tiering/page/accept, skip     decisions about findings and lost offsets: see `needs`
@@ -61,6 +62,7 @@ ASSETS: Final = {
     "topic.js": "text/javascript",
     "limits.js": "text/javascript",
     "needs.js": "text/javascript",
+    "retention.js": "text/javascript",
     "icon.svg": "image/svg+xml",
     "icon-dark.svg": "image/svg+xml",
 }

@@ -26,6 +26,7 @@ RIGHTS: Final[dict[tuple[str, str], dict[str | None, int]]] = {
     ("GET", "/now"): SEE,
     ("GET", "/throughput"): SEE,
     ("GET", "/attention"): SEE,
+    ("GET", "/backfill"): SEE,
     ("GET", "/topics"): SEE,
     ("GET", "/topics.csv"): SEE,
     ("GET", "/topic"): SEE,

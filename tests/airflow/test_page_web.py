@@ -367,3 +367,22 @@ def test_a_preview_is_that_of_the_command(ask: Ask, made: Deployment) -> None:
     assert _stored(made) == {}
     only = ask(f"{URL_PREFIX}/retention", params={**asked, "partitions": "1"}).json()
     assert {each["partition"] for each in only["partitions"]} == {1}
+
+
+def test_a_backfill_is_that_of_the_command(ask: Ask, made: Deployment) -> None:
+    with made.open() as app:
+        app.configs.alter(ALL_BROKERS, {TOTAL: "1024"}, author="test")
+        app.sizes.report()
+    asked = {"topic": ["orders", "audit_log"], "quota": "2KiB"}
+    shown = ask(f"{URL_PREFIX}/backfill", params=asked).json()
+    said = _command(made, "backfill", "--topic", "orders", "--topic", "audit_log", "--quota", "2KiB")
+    assert shown.pop("may") == {"start": False, "pause": False}
+    assert shown.pop("as_of_ms") <= said.pop("as_of_ms")
+    assert shown == said
+    assert {topic["topic"] for topic in shown["topics"]} == {"orders", "audit_log"}
+    assert shown["seconds"] == shown["bytes"] / 1024 == 2 * shown["asked_seconds"]
+    assert ask(f"{URL_PREFIX}/backfill", "op").json()["may"] == {"start": True, "pause": True}
+    assert {"orders", "audit_log"} < {topic["topic"] for topic in ask(f"{URL_PREFIX}/backfill").json()["topics"]}
+    for query in ("topic=%3Cscript%3E", "quota=fast", "quota=-1", "quota=%3Cb%3E"):
+        answer = ask(f"{URL_PREFIX}/backfill?{query}")
+        assert (answer.status_code, list(answer.json())) == (400, ["detail"])

@@ -17,6 +17,7 @@ from include.tiering.cli.handover import handover
 from include.tiering.cli.metadata_sync import ingest, publish
 from include.tiering.cli.operations import (
     attention,
+    backfill,
     doctor,
     events,
     metrics,
@@ -102,6 +103,7 @@ COMMANDS: Final = (
         "configs --describe --entity-type brokers --entity-name 1",
     ),
     (status, "Show settings with their origin, and what runs.", "status --json"),
+    (backfill, "Show what it takes to copy what waits.", "backfill --topic orders --quota 50MiB"),
     (attention, "Show what waits for a person.", "attention"),
     (events, "Show who decided what, and when.", "events --last 20"),
     (throughput, "Show bytes sent and read minute by minute.", "throughput --hours 24"),

@@ -25,6 +25,7 @@ from include.tiering.handover.rehearsal import RehearsalDocument
 from include.tiering.handover.report import HandoverChecksDocument, HandoverDocument
 from include.tiering.metadata_sync.report import IngestDocument, PublicationDocument
 from include.tiering.operations.attention import AttentionDocument
+from include.tiering.operations.backfill import BackfillDocument
 from include.tiering.operations.broker_configs import (
     BrokerAlterationDocument,
     BrokerConfigsDocument,
@@ -64,6 +65,7 @@ DOCUMENTS: Final[Mapping[str, Mapping[str, type]]] = {
         "--target both": TogetherDocument,
     },
     "status": {"": StatusDocument},
+    "backfill": {"": BackfillDocument},
     "attention": {"": AttentionDocument},
     "events": {"": EventsDocument},
     "throughput": {"": ThroughputDocument},

@@ -19,6 +19,7 @@ from include.tiering.cli.command import (
     Json,
     Session,
     Topics,
+    amount_of,
     author,
     finish,
     is_asked_on_a_terminal,
@@ -358,6 +359,32 @@ def attention(ctx: typer.Context, as_json: Json = False) -> None:
     from include.tiering.operations.attention import present_attention
 
     finish(present_attention(found), as_json=as_json)
+
+
+def backfill(
+    ctx: typer.Context,
+    topic: Topics = None,
+    quota: Annotated[
+        int | None,
+        typer.Option(
+            "--quota",
+            help="Also at this total copy quota in bytes a second, such as 50MiB; 0: no quota.",
+            metavar="BYTES",
+            parser=amount_of("bytes"),
+        ),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Show what it takes to copy what waits: bytes, segments, requests, money, and the least time. Nothing is begun.
+
+    What waits is as of the last size run that read the log directories. Times are at the copy quotas in force of all
+    copies together and of each topic; quotas of brokers, the store and the disks may make it longer.
+    """
+    with session_of(ctx).opened() as app:
+        found = app.operations.backfill.of(tuple(topic or ()), quota=quota)
+    from include.tiering.operations.backfill import present_backfill
+
+    finish(present_backfill(found), as_json=as_json)
 
 
 def throughput(

@@ -30,6 +30,7 @@ from include.tiering.kafka.cluster.contract import Brokers, ClusterMetadata
 from include.tiering.kafka.log_dirs.contract import LogSource, Replica, UnfinishedTransaction, matches
 from include.tiering.model.ownership import LeaseRole, TopicOwner
 from include.tiering.operations.attention import AttentionService
+from include.tiering.operations.backfill import BackfillService
 from include.tiering.operations.checks import run_checks
 from include.tiering.operations.deployment_checks import DOES_WITHOUT, NEVER_NEEDED, ClusterStores, DeploymentChecks
 from include.tiering.operations.doctor import (
@@ -162,6 +163,14 @@ class OperationsService:
             handovers=stores.handovers,
             series=self._series,
             clock=self._clock,
+        )
+
+    @cached_property
+    def backfill(self) -> BackfillService:
+        """What it takes to copy what waits."""
+        stores, prices = self._stores(), self._settings.prices.table()
+        return BackfillService(
+            prices=prices, work=stores.work, configs=stores.configs, series=self._series, clock=self._clock
         )
 
     @cached_property

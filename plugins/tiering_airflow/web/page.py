@@ -8,6 +8,7 @@
     GET  /tiering/page/topics.csv       all topics that are searched for
     GET  /tiering/page/topic            one topic: name
     GET  /tiering/page/limits           what `./tiering configs --describe` and `events` have, and meanings
+    GET  /tiering/page/backfill         what `./tiering backfill --json` has: topic (repeated), quota
     GET  /tiering/page/attention        what `./tiering attention --json` has, and what the user may do about it
     GET  /tiering/page/retention        what `./tiering retention --json` has: topic, retention_ms, retention_bytes
     POST /tiering/page/pause            JSON: {"topic": name or null for all, "paused": true or false}
@@ -32,7 +33,7 @@ from collections.abc import Callable
 from functools import cache
 from http import HTTPStatus
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from airflow.plugins_manager import AirflowPlugin
 
@@ -62,6 +63,7 @@ ASSETS: Final = {
     "topic.js": "text/javascript",
     "limits.js": "text/javascript",
     "needs.js": "text/javascript",
+    "backfill.js": "text/javascript",
     "retention.js": "text/javascript",
     "icon.svg": "image/svg+xml",
     "icon-dark.svg": "image/svg+xml",
@@ -72,6 +74,7 @@ _NOW_SECONDS: Final = 1.0
 _THROUGHPUT_SECONDS: Final = 10.0
 _MOST_HOURS: Final = 48
 _MOST_SEARCHED: Final = 249
+_MOST_CHOSEN: Final = 500
 
 
 @cache
@@ -116,8 +119,9 @@ def _add_files(router: "APIRouter") -> None:
 
 def _add_present(router: "APIRouter", kept: KeptApp) -> None:
     from airflow.api_fastapi.app import get_auth_manager
-    from airflow.api_fastapi.auth.managers.models.resource_details import DagDetails
+    from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity, DagDetails
     from airflow.api_fastapi.core_api.security import GetUserDep
+    from fastapi import Query
     from fastapi.responses import Response
 
     now_read, throughput_read = Shared(_NOW_SECONDS), Shared(_THROUGHPUT_SECONDS)
@@ -126,6 +130,18 @@ def _add_present(router: "APIRouter", kept: KeptApp) -> None:
     def now(user: GetUserDep) -> Response:
         may_pause = get_auth_manager().is_authorized_dag(method="PUT", details=DagDetails(id=COPY_DAG), user=user)
         return answer(lambda: {**now_read.get("now", lambda: kept.read(_now)), "may": {"pause": may_pause}})
+
+    @router.get("/backfill")
+    def backfill(user: GetUserDep, topic: Annotated[list[str] | None, Query()] = None, quota: str = "") -> Response:
+        manager, details = get_auth_manager(), DagDetails(id=COPY_DAG)
+        may = {
+            "start": manager.is_authorized_dag(
+                method="POST", access_entity=DagAccessEntity.RUN, details=details, user=user
+            ),
+            "pause": manager.is_authorized_dag(method="PUT", details=details, user=user),
+        }
+        asked = tuple(topic or ())[:_MOST_CHOSEN]
+        return answer(lambda: {**now_read.get((asked, quota), lambda: kept.read(_backfill(asked, quota))), "may": may})
 
     @router.get("/throughput")
     def throughput(hours: int = 6) -> Response:
@@ -202,6 +218,17 @@ def _throughput(hours: int) -> "Callable[[App], Any]":
     from include.tiering.operations.throughput import throughput_document
 
     return lambda app: throughput_document(app.operations.throughput.last_hours(hours))
+
+
+def _backfill(topics: tuple[str, ...], quota: str) -> "Callable[[App], Any]":
+    def read(app: "App") -> Any:
+        from include.tiering.operations.backfill import backfill_document
+        from plugins.tiering_airflow.shared import amount
+
+        other = amount("quota", quota, "bytes")
+        return backfill_document(app.operations.backfill.of(topics, quota=other))
+
+    return read
 
 
 def _topic(name: str) -> "Callable[[App], Any]":

@@ -1,4 +1,5 @@
 // The frame of the page: its first line, the choice of the view, its state, and Airflow's colours.
+import { backfill } from "./backfill.js";
 import { limits } from "./limits.js";
 import { needs } from "./needs.js";
 import { now, setPause } from "./now.js";
@@ -118,7 +119,7 @@ async function pause(topic, paused) {
 }
 
 function choose() {
-  const [, asked, name] = /^#(needs|topics|topic|retention|limits)(?:\/(.*))?$/.exec(location.hash) ?? [];
+  const [, asked, name] = /^#(needs|backfill|topics|topic|retention|limits)(?:\/(.*))?$/.exec(location.hash) ?? [];
   current = asked ?? "now";
   for (const each of document.querySelectorAll("nav a")) {
     if (each.dataset.view === current.replace(/^(topic|retention)$/, "topics")) each.setAttribute("aria-current", "page");
@@ -128,6 +129,7 @@ function choose() {
   if (current === "topics") topics(view);
   else if (current === "topic") topic(view, decodeURIComponent(name ?? ""));
   else if (current === "retention") retention(view, decodeURIComponent(name ?? ""));
+  else if (current === "backfill") backfill(view);
   else if (current === "needs") needs(view);
   else if (current === "limits") limits(view);
   else if (present) draw();

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 CONFIGS_DAG: Final = "tiering_configs"
 LATEST_CHANGES: Final = 100
 MOST_PREVIEWED: Final = 20
-"""Partitions of one preview: each takes some fifty statements."""
+"""Partitions of one preview: each takes some twenty statements, and more the more expires."""
 _MEMBERS: Final = {"entity_type", "entity_name", "name", "value"}
 
 

@@ -73,7 +73,7 @@ def found_by_an_audit(made: Deployment, *keys: str) -> list[int]:
 
 def failed_and_lost(made: Deployment, topic: str = "orders") -> dict[str, Any]:
     """Let the first segment of a topic fail its verification, while its source does not have it any more."""
-    made.copied(topic)
+    made.copied(topic, run_id="copy of what fails")
     with made.open() as app:
         stores = app.adapters.stores
         partition = next(one for one in stores.metadata.partitions() if one.topic == topic)
@@ -179,7 +179,7 @@ def test_who_may_edit_the_dag_accepts_a_finding_by_name(
     finding_ids = found_by_an_audit(made, "orphan.log")
     answer = ask(ACCEPT, role, "POST", json={"finding_ids": finding_ids}, headers=SAME_ORIGIN)
     assert answer.status_code == status
-    assert authors(made, "finding-accepted") == ([f"a {role} (page Tiering)"] if status == 200 else [])
+    assert authors(made, "audit finding accepted") == ([f"a {role} (page Tiering)"] if status == 200 else [])
     if status == 200:
         assert ask(ATTENTION, role).json()["findings"] == []
         assert answer.json()["accepted"][0]["key"] == "orphan.log"
@@ -232,7 +232,7 @@ def test_who_may_edit_the_dag_skips_what_is_lost_by_name_after_the_question(
 def test_what_is_no_decision_changes_nothing(ask: Ask, made: Deployment, path: str, body: Any) -> None:
     answer = ask(path, "admin", "POST", json=body, headers=SAME_ORIGIN)
     assert (answer.status_code, list(answer.json())) == (400, ["detail"])
-    assert authors(made, "finding-accepted") == []
+    assert authors(made, "audit finding accepted") == []
 
 
 def test_a_finding_that_is_not_open_is_a_conflict(ask: Ask, made: Deployment) -> None:

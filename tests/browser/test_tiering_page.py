@@ -233,7 +233,9 @@ def test_a_finding_with_markup_is_inert_and_is_accepted(
     steps.button(browser, "main", f"Leave finding {finding} as it is").click()
     _sees(browser, "1 finding accepted", "No finding of an audit is open.")
     events = json.loads(steps.app(said, "events", "--json"))["events"]
-    assert [event["author"] for event in events if event["kind"] == "finding-accepted"] == ["admin (page Tiering)"]
+    assert [event["author"] for event in events if event["kind"] == "audit finding accepted"] == [
+        "admin (page Tiering)"
+    ]
 
 
 def _attention(said: dict[str, str]) -> str:

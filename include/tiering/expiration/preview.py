@@ -338,12 +338,9 @@ def _tables(preview: RetentionPreview, prices: PriceTable) -> tuple[Table, ...]:
         for each in preview.partitions
         if each.amount.segments
     )
-    notes = tuple(
-        (names.partition(each.topic_id_partition), text)
-        for each, text in [
-            *((wait, f"{wait.reason}: {wait.detail}") for wait in preview.waiting),
-            *((unknown, unknown.sentence) for unknown in preview.unknowns),
-        ]
+    notes = (
+        *((names.partition(wait.topic_id_partition), f"{wait.reason}: {wait.detail}") for wait in preview.waiting),
+        *((names.partition(unknown.topic_id_partition), unknown.sentence) for unknown in preview.unknowns),
     )
     tables = (
         Table("gone by then", ("when", "bytes at present>", "segments>", "bytes>", "saved a month>"), horizons),

@@ -229,7 +229,7 @@ class ApprovalDocument(TypedDict):
     runbook: str
 
 
-class FailedSegmentDocument(FailedCopyDocument):
+class StoppingSegmentDocument(FailedCopyDocument):
     """A failed segment that stops its partition: what was found, and the rules that it breaks."""
 
     detail: str
@@ -269,7 +269,7 @@ class AttentionDocument(TypedDict):
     as_of_ms: int
     total: int
     approvals: list[ApprovalDocument]
-    failed: list[FailedSegmentDocument]
+    failed: list[StoppingSegmentDocument]
     more_failed: int
     findings: list[OpenFindingDocument]
     more_findings: int
@@ -334,7 +334,7 @@ def _limit(value: str | None) -> int | None:
     return None if value is None or int(value) == KEPT_FOR_EVER else int(value)
 
 
-def _failed(copy: FailedCopy) -> FailedSegmentDocument:
+def _failed(copy: FailedCopy) -> StoppingSegmentDocument:
     return {
         **failed_copy_document(copy),
         "detail": copy.verdict_detail,
@@ -379,7 +379,7 @@ def _tables(found: AttentionDocument) -> tuple[Table, ...]:
     approvals = [
         (approval["headline"], f"{approval['dag_id']} {approval['dag_run_id']}", *_of_topic(topic, now_ms))
         for approval in found["approvals"]
-        for topic in (approval["topics"] or [None])
+        for topic in (approval["topics"] or (None,))
     ]
     failed = [
         (

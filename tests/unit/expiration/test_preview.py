@@ -25,7 +25,7 @@ from tests.doubles.archive import ORDERS, Archive
 PRICES: Final = PriceTable("EUR", gib_month=Decimal("0.02"))
 
 
-def preview(archive: Archive, *, numbers: Any = (), at_most: int | None = None, **changes: str) -> RetentionPreview:
+def preview(archive: Archive, *, numbers: Any = (), at_most: Any = None, **changes: str) -> RetentionPreview:
     with archive.open() as app:
         named = {name.replace("_", "."): value for name, value in changes.items()}
         return app.expiration.preview(ORDERS, named, numbers=numbers, at_most=at_most)

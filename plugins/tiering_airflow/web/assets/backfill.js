@@ -47,7 +47,7 @@ export function backfill(view) {
     const names = [...chosen];
     const choices = table("Topics of which something waits", [
       ["Choose", box],
-      ["Topic", (topic) => element("a", { href: `#topic/${encodeURIComponent(topic.topic)}` }, topic.topic), "name"],
+      ["Topic", (topic) => topic.topic, "name"],
       ["Waits", (topic) => bytes(topic.bytes), "number"],
       ["Segments", (topic) => whole(topic.segments), "number"],
       ["Oldest waits", (topic) => duration(topic.seconds), "number"],
@@ -68,7 +68,7 @@ export function backfill(view) {
     const start = names.length ? `Copy ${names.length === 1 ? names[0] : `${names.length} topics`} now` : "Copy all configured topics now";
     const action = found.may.start ? confirmed(`${start}…`, start, begin) : element("p", { class: "dim" }, "To start a copy takes the permission to trigger the DAG tiering_copy.");
     results.replaceChildren(wide("Choose topics", all.topics.length ? choices : element("p", { class: "dim" }, "Nothing waits."), all.more_topics ? element("p", { class: "dim" }, `${whole(all.more_topics)} more are not shown.`) : null),
-      wide(names.length ? `For ${names.join(", ")}` : "For all of them", facts, element("p", { class: "row" }, action, element("a", { href: "#limits" }, "Change a quota"), element("a", { href: "#now" }, "Watch it"))));
+      wide(names.length ? `For ${names.join(", ")}` : "For all of them", all.topics.length ? facts : null, element("p", { class: "row" }, action, element("a", { href: "#limits" }, "Change a quota"), element("a", { href: "#now" }, "Watch it"))));
     if (focused) document.getElementById(focused)?.focus();
   }
 

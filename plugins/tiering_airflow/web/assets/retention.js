@@ -5,9 +5,9 @@ const HOUR = 3600e3;
 const DAY = 24 * HOUR;
 const FOR_EVER = -1;
 const LIMITS = [
-  { name: "retention.ms", parameter: "retention_ms", title: "By time", shown: (value) => duration(value / 1000), unlimited: "for ever",
+  { name: "retention.ms", parameter: "retention_ms", title: "By time", shown: (value) => duration(value / 1000), written: (value) => (value % DAY ? `${value / HOUR}h` : `${value / DAY}d`), unlimited: "for ever",
     steps: [HOUR, 6 * HOUR, 12 * HOUR, ...[1, 2, 3, 5, 7, 14, 21, 30, 45, 60, 90, 120, 180, 270, 365, 730, 1095, 1825, 3650].map((days) => days * DAY), FOR_EVER] },
-  { name: "retention.bytes", parameter: "retention_bytes", title: "By bytes of a partition", shown: bytes, unlimited: "unlimited",
+  { name: "retention.bytes", parameter: "retention_bytes", title: "By bytes of a partition", shown: bytes, written: (value) => bytes(value).replace(".0 ", ""), unlimited: "unlimited",
     steps: [...Array.from({ length: 33 }, (_, number) => 2 ** (12 + number)), FOR_EVER] },
 ];
 const text = (limit, value) => (value === null || value === FOR_EVER ? limit.unlimited : limit.shown(value));
@@ -30,7 +30,7 @@ export function retention(view, topic) {
     const made = { ...limit, slider, field, words, present: null };
     slider.addEventListener("input", () => {
       const value = limit.steps[slider.value];
-      field.value = value;
+      field.value = value === FOR_EVER ? value : limit.written(value);
       slider.setAttribute("aria-valuetext", text(limit, value));
       later();
     });

@@ -167,12 +167,20 @@ def test_a_viewer_sees_all_and_changes_nothing(browser: webdriver.Chrome, said: 
 def test_a_backfill_is_started_a_retention_previewed_and_set_and_an_approval_answered(
     browser: webdriver.Chrome, said: dict[str, str]
 ) -> None:
+    _quota(said, "20MiB")
+    steps.app(said, "sizes")
     _open(browser, said)
     _view(browser, "backfill")
-    _sees(browser, "Plan a backfill", "At the present total quota")
+    _sees(browser, "Plan a backfill", "Choose topics")
     steps.button(browser, "main", "Copy all configured topics now…").click()
     steps.button(browser, "main", "Copy all configured topics now").click()
     _sees(browser, "Started: tiering_copy")
+
+    def is_copied(page: webdriver.Chrome) -> bool:
+        runs = steps.ask(page, "/dags/tiering_copy/dagRuns?order_by=-run_after&limit=1")["dag_runs"]
+        return bool(runs[0]["state"] == "success")
+
+    steps.wait(browser, is_copied, "run of the copy that ended")
 
     _view(browser, "topics")
     steps.element(browser, "#search").clear()

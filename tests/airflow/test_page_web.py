@@ -18,8 +18,8 @@ from include.tiering.configs.config_store import ALL_BROKERS
 from include.tiering.database.schema import events
 from include.tiering.errors import MetadataUnavailableError, SettingError
 from plugins.tiering_airflow.web import page
-from plugins.tiering_airflow.web.page import ASSETS, POLICY, URL_PREFIX, Shared, TieringPagePlugin
-from plugins.tiering_airflow.web.requests import KeptApp
+from plugins.tiering_airflow.web.page import ASSETS, POLICY, URL_PREFIX, TieringPagePlugin
+from plugins.tiering_airflow.web.requests import KeptApp, Shared
 from tests.doubles.airflow_home import Deployment, deployed_for, deployment
 from tests.doubles.source_tree import ROOT
 
@@ -243,6 +243,8 @@ def test_viewers_share_what_was_read_and_failures_are_not_kept() -> None:
         shared.get("a", read)
     assert [shared.get("a", read), shared.get("a", read), shared.get("b", read)] == [2, 2, 3]
     assert Shared(0.0).get("a", read) == 4
+    assert shared.changed(lambda: "done") == "done"
+    assert shared.get("a", read) == 5
 
 
 def test_airflows_navigation_has_the_page() -> None:
@@ -351,3 +353,36 @@ def test_only_approvers_loosen_a_deletion_limit(ask: Ask, made: Deployment, monk
     assert "may not approve deletions" in refused.json()["detail"]
     assert _stored(made) == {}
     assert ask(LIMITS, "op", "POST", json=loosening, headers=SAME_ORIGIN).status_code == 200
+
+
+def test_a_preview_is_that_of_the_command(ask: Ask, made: Deployment) -> None:
+    made.copied("orders")
+    asked = {"topic": "orders", "retention_bytes": "4KiB", "retention_ms": "-1"}
+    shown = ask(f"{URL_PREFIX}/retention", params=asked).json()
+    said = _command(made, "retention", "orders", "--retention-bytes", "4KiB", "--retention-ms", "-1")
+    assert shown.pop("may") == {"alter": False}
+    assert shown.pop("as_of_ms") <= said.pop("as_of_ms")
+    assert shown == said
+    assert shown["horizons"][0]["segments"] > 0
+    assert _stored(made) == {}
+    only = ask(f"{URL_PREFIX}/retention", params={**asked, "partitions": "1"}).json()
+    assert {each["partition"] for each in only["partitions"]} == {1}
+
+
+def test_a_backfill_is_that_of_the_command(ask: Ask, made: Deployment) -> None:
+    with made.open() as app:
+        app.configs.alter(ALL_BROKERS, {TOTAL: "1024"}, author="test")
+        app.sizes.report()
+    asked = {"topic": ["orders", "audit_log"], "quota": "2KiB"}
+    shown = ask(f"{URL_PREFIX}/backfill", params=asked).json()
+    said = _command(made, "backfill", "--topic", "orders", "--topic", "audit_log", "--quota", "2KiB")
+    assert shown.pop("may") == {"start": False, "pause": False}
+    assert shown.pop("as_of_ms") <= said.pop("as_of_ms")
+    assert shown == said
+    assert {topic["topic"] for topic in shown["topics"]} == {"orders", "audit_log"}
+    assert shown["seconds"] == shown["bytes"] / 1024 == 2 * shown["asked_seconds"]
+    assert ask(f"{URL_PREFIX}/backfill", "op").json()["may"] == {"start": True, "pause": True}
+    assert {"orders", "audit_log"} < {topic["topic"] for topic in ask(f"{URL_PREFIX}/backfill").json()["topics"]}
+    for query in ("topic=%3Cscript%3E", "quota=fast", "quota=-1", "quota=%3Cb%3E"):
+        answer = ask(f"{URL_PREFIX}/backfill?{query}")
+        assert (answer.status_code, list(answer.json())) == (400, ["detail"])

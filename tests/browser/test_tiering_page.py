@@ -5,8 +5,10 @@ Pictures in the documentation are taken on the way when UPDATE_PICTURES=1 asks f
 
 import json
 import os
+import subprocess
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, Final
 
 import pytest
@@ -160,3 +162,106 @@ def test_a_viewer_sees_all_and_changes_nothing(browser: webdriver.Chrome, said: 
     change = {"entity_type": "brokers", "entity_name": None, "name": QUOTA, "value": "1MiB"}
     for path, body in (("pause", {"topic": None, "paused": True}), ("limits", change)):
         assert _post(browser, f"/tiering/page/{path}", body) == 403
+
+
+def test_a_backfill_is_started_a_retention_previewed_and_set_and_an_approval_answered(
+    browser: webdriver.Chrome, said: dict[str, str]
+) -> None:
+    _quota(said, "20MiB")
+    steps.app(said, "sizes")
+    _open(browser, said)
+    _view(browser, "backfill")
+    _sees(browser, "Plan a backfill", "Choose topics")
+    steps.button(browser, "main", "Copy all configured topics now…").click()
+    steps.button(browser, "main", "Copy all configured topics now").click()
+    _sees(browser, "Started: tiering_copy")
+
+    def is_copied(page: webdriver.Chrome) -> bool:
+        runs = steps.ask(page, "/dags/tiering_copy/dagRuns?order_by=-run_after&limit=1")["dag_runs"]
+        return bool(runs[0]["state"] == "success")
+
+    steps.wait(browser, is_copied, "run of the copy that ended")
+
+    _view(browser, "topics")
+    steps.element(browser, "#search").clear()
+    steps.element(browser, "#search").send_keys("orders")
+    _sees(browser, "Topics 1 to 1 of 1.", "orders")
+    steps.element(browser, "main td a").click()
+    steps.element(browser, "main a[href^='#retention/']").click()
+    _sees(browser, "Another retention of orders", "These are the present values.")
+    steps.element(browser, "#retention_bytes").send_keys("4KiB")
+    _sees(browser, "at present unlimited", "Log start offset", "Saved a month")
+    assert json.loads(steps.app(said, "retention", "orders", "--json"))["present"]["retention_bytes"] is None
+    shown = json.loads(steps.app(said, "retention", "orders", "--retention-bytes", "4KiB", "--json"))
+    _sees(browser, f"{shown['horizons'][0]['bytes'] / 1024:.1f} KiB")
+    _picture(browser, "retention")
+    words = "Set retention.bytes of orders to 4.0 KiB"
+    steps.button(browser, "main", f"{words}…").click()
+    steps.button(browser, "main", words).click()
+    _sees(browser, "1 config changed", "These are the present values.")
+
+    # A plan that takes more of a topic than the limit allows waits for an answer.
+    brokers = ("--entity-type", "brokers", "--entity-default")
+    steps.app(said, "configs", "--alter", *brokers, "--add-config", "tiering.expiration.min.bytes=0")
+    assert _patch(browser, "/api/v2/dags/tiering_expiration", {"is_paused": False}) == 200
+    assert _post(browser, "/api/v2/dags/tiering_expiration/dagRuns", {"logical_date": None}) == 200
+
+    def waits(_page: webdriver.Chrome) -> bool:
+        return bool(json.loads(_attention(said))["approvals"])
+
+    steps.wait(browser, waits, "approval")
+    _view(browser, "needs")
+    _sees(browser, "Delete ", "orders", "retention.bytes for ever → 4.0 KiB", "admin")
+    _picture(browser, "needs")
+    steps.button(browser, "main", "Approve…").click()
+    headline = json.loads(_attention(said))["approvals"][0]["headline"]
+    time.sleep(5)  # An answer that comes before the scheduler has seen the question fails the process that asked.
+    steps.button(browser, "main", f"Approve: {headline}").click()
+    _sees(browser, "as Airflow recorded it")
+
+    def is_answered(_page: webdriver.Chrome) -> bool:
+        events = json.loads(steps.app(said, "events", "--json"))["events"]
+        return any(event["kind"] == "answer" and event["author"] == "admin" for event in events)
+
+    steps.wait(browser, is_answered, "event of the answer")
+
+
+def test_a_finding_with_markup_is_inert_and_is_accepted(
+    browser: webdriver.Chrome, said: dict[str, str], home: Path
+) -> None:
+    stray = next((home / "state").rglob("_tiering-store.json")).parent / f"{MARKUP.replace('/', '')}.log"
+    stray.write_bytes(b"by hand")
+    _audit(said)
+    _open(browser, said)
+    _view(browser, "needs")
+    _sees(browser, "foreign-object", "<img src=x onerror=document.title=1>.log")
+    assert browser.find_elements(By.TAG_NAME, "img") == []
+    steps.button(browser, "main", "Accept…").click()
+    finding = json.loads(_attention(said))["findings"][0]["finding_id"]
+    steps.button(browser, "main", f"Leave finding {finding} as it is").click()
+    _sees(browser, "1 finding accepted", "No finding of an audit is open.")
+    events = json.loads(steps.app(said, "events", "--json"))["events"]
+    assert [event["author"] for event in events if event["kind"] == "audit finding accepted"] == [
+        "admin (page Tiering)"
+    ]
+
+
+def _attention(said: dict[str, str]) -> str:
+    return _findings_of(said, "attention", "--json")
+
+
+def _audit(said: dict[str, str]) -> None:
+    _findings_of(said, "audit")
+
+
+def _findings_of(said: dict[str, str], *arguments: str) -> str:
+    """Return what a command prints that ends with 1 if it has findings."""
+    config = said["settings"].split()[1].removeprefix("TIERING_CONFIG=")
+    command = [str(ROOT / "tiering"), "--config", config, *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode in (0, 1), done.stderr
+    return done.stdout
+
+
+def _patch(browser: webdriver.Chrome, path: str, body: Any) -> Any:
+    return browser.execute_async_script(POST.replace('"POST"', '"PATCH"'), path, body)

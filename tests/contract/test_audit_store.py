@@ -330,3 +330,14 @@ class TestAccept:
         with pytest.raises(StateConflictError, match="unknown"):
             store.accept([found.finding_id, 999_999], author="me")
         assert store.findings() == [found]
+
+
+def test_newest_open_are_those_that_audits_saw_last_but_for_some_kinds(store, now):
+    audit(store, orphan("a"), orphan("b", kind=FindingKind.OLD_VERSION), orphan("gone"))
+    now.now_ms += 10
+    audit(store, orphan("c"), orphan("a"), run_id="two")
+    now.now_ms += 10
+    audit(store, orphan("d"), orphan("a"), orphan("c"), run_id="three")
+    (first, *others) = store.newest_open(leave_out=(FindingKind.OLD_VERSION,), at_most=9)
+    assert {each.finding.key for each in (first, *others)} == {"a", "c", "d"}
+    assert len(store.newest_open(leave_out=(), at_most=2)) == 2

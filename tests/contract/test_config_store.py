@@ -174,3 +174,20 @@ class TestChangesThatMeet:
         for snapshot in (newer, older):
             ledger.announce(quotas_in_force(snapshot))
         assert ledger.in_force() == quotas_in_force(newer)
+
+
+def test_changes_of_topics_are_the_newest_of_these_configs_on_these_topics(engine: Engine) -> None:
+    stores: tuple[ConfigStore, ...] = (SqlConfigStore(engine, CLUSTER_ID), MemoryConfigStore())
+    topics = [ConfigEntity(EntityType.TOPICS, name) for name in ("a", "b", "c")]
+    for store in stores:
+        for number, topic in enumerate((*topics, topics[0])):
+            changes: dict[str, str | None] = {"retention.ms": str(number), "other": str(number)}
+            store.alter(topic, changes, author=f"author {number}")
+        store.alter(ConfigEntity(EntityType.TOPICS), {"retention.ms": "9"}, author="of the default")
+        found = store.changes_of_topics(["a", "b"], ["retention.ms"], at_most=9)
+        assert [(change.entity.entity_name, change.new_value) for change in found] == [
+            ("a", "3"),
+            ("b", "1"),
+            ("a", "0"),
+        ]
+        assert list(store.changes_of_topics(["a", "b"], ["retention.ms"], at_most=1)) == list(found[:1])

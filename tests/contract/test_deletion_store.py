@@ -487,3 +487,21 @@ class TestTotals:
     def test_of_an_empty_plan(self, store):
         store.save_plan("run", [])
         assert store.totals("run", window_ms=WINDOW_MS) == []
+
+
+class TestPlannedTopics:
+    def test_are_what_each_plan_deletes_with_the_age_of_its_records(self, store, metadata, engine):
+        own = [segment_of(partition_of("a", number), 10 * number, 0, 9 + number) for number in (0, 1)]
+        for segment in own:
+            finish(metadata, segment, fence_of(engine, segment.topic_id_partition))
+        store.save_plan("first", [plan_of(B)])
+        store.save_plan("second", [planned_expiration(segment.topic_id_partition, segment) for segment in own])
+        found = store.planned_topics(["second", "first", "unknown"])
+        assert [(one.run_id, one.topic, one.partitions, one.segments) for one in found] == [
+            ("first", "b", 1, 2),
+            ("second", "a", 2, 2),
+        ]
+        times = [segment.max_timestamp_ms for segment in own]
+        assert [(one.oldest_ms, one.newest_ms) for one in found] == [(None, None), tuple(times)]
+        assert found[0].size_bytes == sum(deletion.size_bytes for deletion in plan_of(B).deletions)
+        assert store.planned_topics([]) == []

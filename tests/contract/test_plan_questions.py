@@ -7,10 +7,11 @@ from sqlalchemy import Engine, select
 
 from include.tiering.database.schema import events
 from include.tiering.errors import StateConflictError
+from include.tiering.expiration.store import SqlDeletionStore
 from include.tiering.runs.approval import Answer, GivenAnswer, PlanQuestion, PlanQuestions
 from include.tiering.runs.sql_approval import SqlPlanQuestions
 from tests.doubles.databases import AdjustableNow
-from tests.doubles.segments import CLUSTER_ID
+from tests.doubles.segments import CLUSTER_ID, partition_of, planned_expiration, segment_of
 
 DAG_RUN = "tiering_expiration manual__1"
 PLAN: dict[str, Any] = {"subject": "run-1", "plan_hash": "abc", "headline": "Delete?", "body": "All of it."}
@@ -84,3 +85,28 @@ def test_the_last_approval_is_that_of_the_newest_text(questions: PlanQuestions, 
 def test_clusters_keep_their_own(questions: PlanQuestions, engine: Engine) -> None:
     questions.put(DAG_RUN, **PLAN)
     assert SqlPlanQuestions(engine, "another cluster").find(DAG_RUN) is None
+
+
+def test_questions_without_an_answer_are_those_that_somebody_was_asked_and_that_nothing_settled(
+    questions: PlanQuestions, now: AdjustableNow, engine: Engine
+) -> None:
+    deletions = SqlDeletionStore(engine, CLUSTER_ID, now_ms=now)
+    plan = (planned_expiration(partition_of("a"), segment_of(partition_of("a"), 1, 0, 9)),)
+    for number, run_id in enumerate(("open", "answered", "withdrawn", "approved", "other", "old")):
+        hash_of_plan = deletions.save_plan(run_id, plan).plan_hash
+        questions.put(run_id, **{**PLAN, "subject": run_id, "plan_hash": hash_of_plan})
+        now.now_ms += number
+    questions.put("not shown", **PLAN)
+    questions.show("old")
+    now.now_ms += 1_000
+    since_ms = now.now_ms
+    for run_id in ("open", "answered", "withdrawn", "approved"):
+        questions.show(run_id)
+    now.now_ms += 1
+    questions.show("other")
+    questions.answer("answered", Answer.REJECTED, user_id="olga", answered_at_ms=1)
+    deletions.withdraw("withdrawn", author="olga")
+    deletions.approve("approved", deletions.run("approved").plan_hash, author="olga")
+    assert [each.asked_in for each in questions.unanswered(since_ms=since_ms, at_most=9)] == ["other", "open"]
+    assert [each.asked_in for each in questions.unanswered(since_ms=since_ms, at_most=1)] == ["other"]
+    assert [each.asked_in for each in questions.unanswered(since_ms=0, at_most=9)] == ["other", "open", "old"]

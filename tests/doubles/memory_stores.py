@@ -1,6 +1,6 @@
 """Stores in memory, for tests of what stands above them."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Final
@@ -323,6 +323,12 @@ class MemoryConfigStore:
 
     def history(self, entity: ConfigEntity | None = None) -> Sequence[ConfigChange]:
         return [change for change in self._history if entity in (None, change.entity)]
+
+    def changes_of_topics(
+        self, topics: Collection[str], names: Collection[str], *, at_most: int
+    ) -> Sequence[ConfigChange]:
+        found = [one for one in self._history if one.entity.entity_name in topics and one.name in names]
+        return found[::-1][:at_most]
 
 
 class ScriptedLedger:

@@ -372,6 +372,10 @@ class AuditStore(Protocol):
         """Return the findings in these states, ordered by kind and key."""
         ...
 
+    def newest_open(self, *, leave_out: Collection[FindingKind], at_most: int) -> Sequence[RecordedFinding]:
+        """Return open findings of all kinds but those, the last seen first."""
+        ...
+
     def seen_by(self, run_id: str, kinds: Collection[FindingKind]) -> Sequence[RecordedFinding]:
         """Return the findings of these kinds that this audit saw, in any state, ordered by kind and key.
 

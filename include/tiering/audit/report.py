@@ -17,7 +17,7 @@ from include.tiering.units import format_bytes
 
 _MOST_ROWS: Final = 200
 _SHARES: Final = ("topic", "planned>", "share with last 24 h>", "last 24 h>")
-_HARMLESS: Final = (FindingKind.OLD_VERSION, FindingKind.DELETE_MARKER)
+HARMLESS: Final = (FindingKind.OLD_VERSION, FindingKind.DELETE_MARKER)
 """Normal in a bucket that keeps versions: they use space and need no decision."""
 
 
@@ -157,7 +157,7 @@ class AuditRun:
         return [
             finding
             for finding in self.findings
-            if finding.state is FindingState.OPEN and finding.finding.kind not in _HARMLESS
+            if finding.state is FindingState.OPEN and finding.finding.kind not in HARMLESS
         ]
 
 
@@ -181,7 +181,7 @@ def present_accepted(accepted: Sequence[RecordedFinding]) -> Presentation:
     """Present findings that were just accepted."""
     rows = tuple((str(recorded.finding_id), str(recorded.finding.kind), recorded.finding.key) for recorded in accepted)
     return Presentation(
-        lambda: AcceptedDocument(accepted=list(map(_finding, accepted))),
+        lambda: AcceptedDocument(accepted=list(map(finding_document, accepted))),
         lambda: (Table("accepted", ("id>", "kind", "key"), rows),),
         f"{count(len(accepted), 'finding')} accepted: audits report them and no longer fail because of them",
     )
@@ -232,7 +232,7 @@ def audit_document(run: AuditRun) -> AuditDocument:
         "source": str(run.record.source),
         "objects": run.record.objects,
         "rows": run.record.rows,
-        "findings": [_finding(finding) for finding in run.findings],
+        "findings": [finding_document(finding) for finding in run.findings],
         "new": None if run.tally is None else run.tally.new,
         "gone": None if run.tally is None else run.tally.gone,
         "passed_over": {str(reason): number for reason, number in run.record.passed_over.items()},
@@ -241,7 +241,8 @@ def audit_document(run: AuditRun) -> AuditDocument:
     }
 
 
-def _finding(recorded: RecordedFinding) -> FindingDocument:
+def finding_document(recorded: RecordedFinding) -> FindingDocument:
+    """Return the JSON of a finding."""
     finding = recorded.finding
     return {
         "kind": str(finding.kind),

@@ -248,6 +248,18 @@ class SqlAuditStore(DatedStore):
         with reading(self._engine) as connection:
             return self._select(connection, audit_findings.c.state.in_(states))
 
+    def newest_open(self, *, leave_out: Collection[FindingKind], at_most: int) -> Sequence[RecordedFinding]:
+        """See `AuditStore`."""
+        query = (
+            select(audit_findings)
+            .where(audit_findings.c.cluster_id == self._cluster_id, audit_findings.c.state == FindingState.OPEN)
+            .where(audit_findings.c.kind.not_in(leave_out))
+            .order_by(audit_findings.c.last_seen_ms.desc())
+            .limit(at_most)
+        )
+        with reading(self._engine) as connection:
+            return [_recorded(row) for row in connection.execute(query)]
+
     def seen_by(self, run_id: str, kinds: Collection[FindingKind]) -> Sequence[RecordedFinding]:
         """See `AuditStore`."""
         self.audit(run_id)

@@ -12,10 +12,12 @@ from include.tiering.cli.audit import audit
 from include.tiering.cli.command import Session, TieringGroup, session_of, with_output_form
 from include.tiering.cli.configs import configs, pools
 from include.tiering.cli.copying import copy, plan, scan, skip
-from include.tiering.cli.expiration import delete_records, expire
+from include.tiering.cli.expiration import delete_records, expire, retention
 from include.tiering.cli.handover import handover
 from include.tiering.cli.metadata_sync import ingest, publish
 from include.tiering.cli.operations import (
+    attention,
+    backfill,
     doctor,
     events,
     metrics,
@@ -84,6 +86,7 @@ COMMANDS: Final = (
     (sizes, "Show the remote log size by partition and epoch.", "sizes --json"),
     (log_dirs, "Show local and remote bytes of each log dir.", "log-dirs --json"),
     (expire, "Delete remote segments that expire.", "expire --dry-run"),
+    (retention, "Show what another retention would delete.", "retention orders --retention-ms 30d"),
     (
         delete_records,
         "Drop a partition's archived records before an offset.",
@@ -100,6 +103,8 @@ COMMANDS: Final = (
         "configs --describe --entity-type brokers --entity-name 1",
     ),
     (status, "Show settings with their origin, and what runs.", "status --json"),
+    (backfill, "Show what it takes to copy what waits.", "backfill --topic orders --quota 50MiB"),
+    (attention, "Show what waits for a person.", "attention"),
     (events, "Show who decided what, and when.", "events --last 20"),
     (throughput, "Show bytes sent and read minute by minute.", "throughput --hours 24"),
     (pools, "Show the pools that batches run in.", "pools"),

@@ -1,6 +1,7 @@
-"""`./tiering expire` and `delete-records`.
+"""`./tiering expire`, `retention` and `delete-records`.
 
-`expire` plans what expires, asks for approval, and deletes it in this process. `delete-records` raises the log start of
+`expire` plans what expires, asks for approval, and deletes it in this process. `retention` shows what
+another retention would delete. `delete-records` raises the log start of
 one partition's archive.
 """
 
@@ -102,6 +103,39 @@ def expire(
     finish(present_expire(run), as_json=as_json, otherwise=code)
     if interrupt.requested or any(result.failed for result in results):
         raise typer.Exit(code)
+
+
+def retention(
+    ctx: typer.Context,
+    topic: Annotated[str, typer.Argument(help="Name of one topic.", metavar="TOPIC")],
+    retention_ms: Annotated[
+        str | None, typer.Option("--retention-ms", help="Such as 7d; -1 keeps for ever.", metavar="DURATION")
+    ] = None,
+    retention_bytes: Annotated[
+        str | None,
+        typer.Option("--retention-bytes", help="Of each partition, such as 50GiB; -1: unlimited.", metavar="BYTES"),
+    ] = None,
+    partitions: Annotated[
+        str, typer.Option("--partitions", help="Only these, such as 0,3,7-9.", metavar="NUMBERS")
+    ] = "",
+    as_json: Json = False,
+) -> None:
+    """Show what another retention of a topic would delete, and when, before it is set. Nothing is changed.
+
+    The decision is that of `./tiering expire`, for the next run and for later, if nothing more is copied until then.
+    What is left out has its present value. Log directories are not read: records that are only on brokers count as 0
+    bytes, so with retention.bytes a run may delete more than is shown.
+    """
+    from include.tiering.configs.config_store import RETENTION_BYTES, RETENTION_MS
+    from include.tiering.expiration.preview import partition_numbers, present_preview
+
+    numbers = partition_numbers(partitions)
+    with session_of(ctx).opened() as app:
+        require_known_topics(app, (topic,))
+        changes = {RETENTION_MS: retention_ms, RETENTION_BYTES: retention_bytes}
+        found = app.expiration.preview(topic, changes, numbers=numbers)
+        prices = app.settings.prices.table()
+    finish(present_preview(found, prices), as_json=as_json)
 
 
 def _withdraw(ctx: typer.Context, run_id: str, *, as_json: bool) -> None:

@@ -20,9 +20,12 @@ from include.tiering.copying.documents import (
     SkipDocument,
 )
 from include.tiering.expiration.documents import ExpirationDocument, TruncationDocument, WithdrawalDocument
+from include.tiering.expiration.preview import RetentionPreviewDocument
 from include.tiering.handover.rehearsal import RehearsalDocument
 from include.tiering.handover.report import HandoverChecksDocument, HandoverDocument
 from include.tiering.metadata_sync.report import IngestDocument, PublicationDocument
+from include.tiering.operations.attention import AttentionDocument
+from include.tiering.operations.backfill import BackfillDocument
 from include.tiering.operations.broker_configs import (
     BrokerAlterationDocument,
     BrokerConfigsDocument,
@@ -49,6 +52,7 @@ DOCUMENTS: Final[Mapping[str, Mapping[str, type]]] = {
     "sizes": {"": SizesDocument},
     "log-dirs": {"": LogDirsDocument},
     "expire": {"": ExpirationDocument, "--withdraw": WithdrawalDocument},
+    "retention": {"": RetentionPreviewDocument},
     "delete-records": {"": TruncationDocument},
     "fetch": {"": FetchDocument, "--offset": RecordsDocument},
     "doctor": {"": DoctorDocument},
@@ -61,6 +65,8 @@ DOCUMENTS: Final[Mapping[str, Mapping[str, type]]] = {
         "--target both": TogetherDocument,
     },
     "status": {"": StatusDocument},
+    "backfill": {"": BackfillDocument},
+    "attention": {"": AttentionDocument},
     "events": {"": EventsDocument},
     "throughput": {"": ThroughputDocument},
     "pause": {"": PauseDocument},

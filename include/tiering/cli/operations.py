@@ -1,9 +1,10 @@
 """Commands that watch and set up: from `./tiering ready` and `status` to `take-over-store` and `metrics serve`.
 
 `ready` checks whether a run can start. `doctor` says why a topic is not tiered. `status` shows settings with their
-origins and the present work, `throughput` bytes by minute, and `events` who decided what. `pause` and `resume` change
-the pause that every sender checks. `migrate` sets a deployment up. `take-over-store` and `relocate-store` change the
-owner and the place of the store. `metrics serve` is the endpoint that Prometheus scrapes.
+origins and the present work, `throughput` bytes by minute, `events` who decided what, and `attention` what waits for a
+person. `pause` and `resume` change the pause that every sender checks. `migrate` sets a deployment up.
+`take-over-store` and `relocate-store` change the owner and the place of the store. `metrics serve` is the endpoint that
+Prometheus scrapes.
 """
 
 from pathlib import Path
@@ -18,6 +19,7 @@ from include.tiering.cli.command import (
     Json,
     Session,
     Topics,
+    amount_of,
     author,
     finish,
     is_asked_on_a_terminal,
@@ -342,6 +344,47 @@ def events(
     from include.tiering.operations.events import present_events
 
     finish(present_events(found), as_json=as_json)
+
+
+def attention(ctx: typer.Context, as_json: Json = False) -> None:
+    """Show what waits for a person, each with its entry of the runbook.
+
+    These are plans of deletions and handovers that wait for an answer in Airflow, with who cut the retention; segments
+    that failed their verification; open findings of audits; partitions that no later run takes without a decision; and
+    handovers without progress. Held partitions are those of the last plan of all topics, findings those of the last
+    audit. The exit code is 1 if anything waits.
+    """
+    with session_of(ctx).opened() as app:
+        found = app.operations.attention.now()
+    from include.tiering.operations.attention import present_attention
+
+    finish(present_attention(found), as_json=as_json)
+
+
+def backfill(
+    ctx: typer.Context,
+    topic: Topics = None,
+    quota: Annotated[
+        int | None,
+        typer.Option(
+            "--quota",
+            help="Also at this total copy quota in bytes a second, such as 50MiB; 0: no quota.",
+            metavar="BYTES",
+            parser=amount_of("bytes"),
+        ),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Show what it takes to copy what waits: bytes, segments, requests, money, and the least time. Nothing is begun.
+
+    What waits is as of the last size run that read the log directories. Times are at the copy quotas in force of all
+    copies together and of each topic; quotas of brokers, the store and the disks may make it longer.
+    """
+    with session_of(ctx).opened() as app:
+        found = app.operations.backfill.of(tuple(topic or ()), quota=quota)
+    from include.tiering.operations.backfill import present_backfill
+
+    finish(present_backfill(found), as_json=as_json)
 
 
 def throughput(

@@ -5,7 +5,7 @@ of the platform's topics, which comes from this platform's configs of a topic, n
 quotas, which are read again when they are half a second old.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, Protocol
@@ -134,6 +134,12 @@ class ConfigStore(Protocol):
 
     def history(self, entity: ConfigEntity | None = None) -> Sequence[ConfigChange]:
         """Return the changes of an entity, or of all entities if it is None, oldest first."""
+        ...
+
+    def changes_of_topics(
+        self, topics: Collection[str], names: Collection[str], *, at_most: int
+    ) -> Sequence[ConfigChange]:
+        """Return the newest changes of the configs with these names on these topics, the newest first."""
         ...
 
 

@@ -14,8 +14,8 @@ A value that is stored under a former name of a setting is returned under the se
 history. The next change of the value stores it under the current name and removes it under the former name.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Final
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, Final
 
 from sqlalchemy import ColumnElement, Connection, Row, and_, bindparam, delete, func, insert, select, update
 
@@ -134,12 +134,23 @@ class SqlConfigStore(ClusterStore):
         if entity is not None:
             query = query.where(table.c.entity_type == entity.entity_type, table.c.entity_name == entity.entity_name)
         with reading(self._engine) as connection:
-            return [
-                ConfigChange(
-                    _entity(row), current_name(row.name), row.old_value, row.new_value, row.author, row.changed_at_ms
-                )
-                for row in connection.execute(query)
-            ]
+            return list(map(_change_of, connection.execute(query)))
+
+    def changes_of_topics(
+        self, topics: Collection[str], names: Collection[str], *, at_most: int
+    ) -> Sequence[ConfigChange]:
+        """Implement `ConfigStore.changes_of_topics`."""
+        table = dynamic_config_changes
+        known = [known for name in names for known in (name, *former_names(name))]
+        query = (
+            select(table)
+            .where(table.c.cluster_id == self._cluster_id, table.c.entity_type == EntityType.TOPICS)
+            .where(table.c.entity_name.in_(topics), table.c.name.in_(known))
+            .order_by(table.c.change_id.desc())
+            .limit(at_most)
+        )
+        with reading(self._engine) as connection:
+            return list(map(_change_of, connection.execute(query)))
 
     def _version(self, connection: Connection) -> int:
         return connection.execute(_VERSION, {"of_cluster": self._cluster_id}).scalar_one() or 0
@@ -172,6 +183,12 @@ class SqlConfigStore(ClusterStore):
             changed_at_ms=change.changed_at_ms,
         )
         return change
+
+
+def _change_of(row: Row[Any]) -> ConfigChange:
+    return ConfigChange(
+        _entity(row), current_name(row.name), row.old_value, row.new_value, row.author, row.changed_at_ms
+    )
 
 
 def _by_current_name(values: Iterable[tuple[str, str]]) -> dict[str, str]:

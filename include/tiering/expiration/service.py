@@ -7,7 +7,7 @@ from typing import Final
 from include.tiering.audit.record import ActiveGuards
 from include.tiering.clock import Clock
 from include.tiering.configs.config_store import EffectiveConfigs, TopicRetention
-from include.tiering.errors import ClockDisagreesError, SourceError
+from include.tiering.errors import ClockDisagreesError, SettingError, SourceError
 from include.tiering.expiration.checks import StillPlanned, still_planned, withdrawn
 from include.tiering.expiration.delete_segments import DeleteBatch, DeleteResult, SegmentDeleter
 from include.tiering.expiration.metrics import count_batch, count_deleted
@@ -17,6 +17,7 @@ from include.tiering.expiration.plan import (
     Held,
     deletion_demands,
 )
+from include.tiering.expiration.preview import RetentionPreview, previewed, retention_asked
 from include.tiering.expiration.truncation import Truncation, plan_truncation, truncate
 from include.tiering.kafka.log_dirs.contract import LogSegment, LogSource, ReplicaId
 from include.tiering.model.segments import TopicIdPartition, Uuid
@@ -141,6 +142,42 @@ class ExpirationService:
         if not dry_run:
             self._recorder.ended(RunKind.EXPIRATION)
         return plan
+
+    def preview(
+        self,
+        topic: str,
+        changes: Mapping[str, str | None],
+        *,
+        numbers: Collection[int] = (),
+        at_most: int | None = None,
+    ) -> RetentionPreview:
+        """Return what other values of retention.ms and retention.bytes would delete of a topic. Changes nothing.
+
+        Args:
+            topic: the name of one topic.
+            changes: by name, the values as `./tiering configs` accepts them; None or absent: the present value.
+            numbers: of the partitions to decide about; empty: all.
+            at_most: decide about so many partitions at most, the lowest numbers first; None: about all.
+
+        Raises:
+            SettingError: a value is invalid, or nothing of such a partition is archived.
+        """
+        retentions, now_ms = self._configs.topic_retentions(), self._deletions.now_ms()
+        asked = retention_asked(topic, retentions.get(topic, TopicRetention()), changes)
+        wanted = [partition for partition in self._metadata.partitions() if partition.topic == topic]
+        wanted = [partition for partition in wanted if not numbers or partition.partition in numbers]
+        if not wanted:
+            raise SettingError(f"nothing of {'these partitions of ' if numbers else ''}{topic} is archived")
+        partitions = wanted[:at_most]
+        states = self._names.lifecycle_states(partitions, now_ms, needs_answer=False)
+        return previewed(
+            self._planner_by(retentions, states),
+            topic,
+            asked,
+            now_ms=now_ms,
+            partitions=partitions,
+            more_partitions=len(wanted) - len(partitions),
+        )
 
     def withdrawn(self, run_id: str) -> Sequence[PlannedDeletion]:
         """Return deletions of a stored plan that would not be planned now; see `checks.withdrawn`. Changes nothing.

@@ -1,6 +1,6 @@
 """`DeletionStore` in SQL: planned deletions, the claims of batches, and outcomes."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from itertools import groupby
 from typing import Any, Final
 
@@ -19,6 +19,7 @@ from include.tiering.runs.deletion_run import (
     DeletionRun,
     PlannedDeletion,
     PlannedExpiration,
+    PlannedTopic,
     TopicTotals,
     is_try_of,
     plan_hash,
@@ -83,6 +84,33 @@ _RECORD: Final = _ITEMS.settle_left.where(
 )
 
 
+_SEGMENT: Final = and_(
+    segments.c.cluster_id == planned_deletions.c.cluster_id,
+    segments.c.topic_id == planned_deletions.c.topic_id,
+    segments.c.partition == planned_deletions.c.partition,
+    segments.c.segment_id == planned_deletions.c.segment_id,
+    segments.c.max_timestamp_ms >= 0,
+)
+_BY_TOPIC: Final = (
+    select(
+        planned_deletions.c.run_id,
+        planned_deletions.c.topic_id,
+        planned_expirations.c.topic,
+        func.count(func.distinct(planned_deletions.c.partition)).label("partitions"),
+        func.count().label("segments"),
+        func.sum(planned_deletions.c.size_bytes).label("size_bytes"),
+        func.min(segments.c.max_timestamp_ms).label("oldest_ms"),
+        func.max(segments.c.max_timestamp_ms).label("newest_ms"),
+    )
+    .join(planned_expirations, _SAME_PARTITION)
+    .outerjoin(segments, _SEGMENT)
+    .where(planned_deletions.c.cluster_id == bindparam("of_cluster"))
+    .where(planned_deletions.c.run_id.in_(bindparam("of_runs", expanding=True)))
+    .group_by(planned_deletions.c.run_id, planned_deletions.c.topic_id, planned_expirations.c.topic)
+    .order_by(planned_deletions.c.run_id, planned_expirations.c.topic, planned_deletions.c.topic_id)
+)
+
+
 class SqlDeletionStore(SqlDeletionRuns):
     """`DeletionStore` over the platform's database. Every call is one transaction, dated by the database's clock."""
 
@@ -112,6 +140,26 @@ class SqlDeletionStore(SqlDeletionRuns):
             deletions = tuple(_deletion_of(row) for row in of_partition)
             expirations.append(_expiration_of(of_partition[0], partition_from(topic_id, number, topic), deletions))
         return expirations
+
+    def planned_topics(self, run_ids: Collection[str]) -> Sequence[PlannedTopic]:
+        """Implement `DeletionStore.planned_topics`."""
+        if not run_ids:
+            return []
+        with reading(self._engine) as connection:
+            rows = connection.execute(_BY_TOPIC, {"of_cluster": self._cluster_id, "of_runs": list(run_ids)})
+            return [
+                PlannedTopic(
+                    row.run_id,
+                    Uuid.parse(row.topic_id),
+                    row.topic,
+                    row.partitions,
+                    row.segments,
+                    int(row.size_bytes),
+                    row.oldest_ms,
+                    row.newest_ms,
+                )
+                for row in rows
+            ]
 
     def totals(self, run_id: str, *, window_ms: int) -> Sequence[TopicTotals]:
         """Implement `DeletionStore.totals`."""

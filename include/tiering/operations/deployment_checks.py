@@ -12,6 +12,7 @@ from typing import Final, Protocol
 
 from sqlalchemy import Engine
 
+from include.tiering.audit.record import AuditStore
 from include.tiering.configs.config_store import ConfigStore, topic_quota_configs
 from include.tiering.configs.pools import (
     BATCH_SLOTS,
@@ -43,8 +44,10 @@ from include.tiering.quotas.contract import QuotaLedger
 from include.tiering.remote_storage.claim_store import SETTLE_SECONDS, StoreGenerations
 from include.tiering.remote_storage.contract import RemoteStorage
 from include.tiering.remote_storage.segment_storage import GuardedStorage
+from include.tiering.runs.approval import PlanQuestions
 from include.tiering.runs.cluster_log_dirs import ClusterLogDirs, configured_log_dirs
 from include.tiering.runs.contract import ALL_TOPICS, WorkStore, require_no_lease_ahead
+from include.tiering.runs.deletion_run import DeletionStore
 from include.tiering.segments.contract import RemoteLogMetadata
 from include.tiering.segments.failed_copies import FailedCopies
 from include.tiering.segments.ingestion_contract import MetadataIngestion
@@ -111,6 +114,18 @@ class ClusterStores(NamedStores, Protocol):
     @property
     def pool_mirror(self) -> PoolMirror:
         """Sizes of Airflow's pools."""
+
+    @property
+    def plan_questions(self) -> PlanQuestions:
+        """Questions about plans that wait for a person."""
+
+    @property
+    def deletions(self) -> DeletionStore:
+        """Runs that delete segments."""
+
+    @property
+    def audits(self) -> AuditStore:
+        """Audits and their findings."""
 
     @property
     def generations(self) -> StoreGenerations:

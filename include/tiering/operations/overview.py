@@ -383,7 +383,7 @@ def overview_document(overview: Overview) -> OverviewDocument:
         "batches": [_batch_document(report) for report in overview.batches],
         "pools": pools_document(overview.pools)["pools"],
         "limits": [_limit_document(limit) for limit in overview.limits],
-        "waiting": [_waiting_document(group) for group in overview.waiting],
+        "waiting": [waiting_document(group) for group in overview.waiting],
         "alarms": [alarm_document(alarm) for alarm in overview.alarms],
     }
 
@@ -446,7 +446,8 @@ def _limit_document(limit: Limit) -> QuotaLimitDocument:
     }
 
 
-def _waiting_document(group: Waiting) -> WaitingGroupDocument:
+def waiting_document(group: Waiting) -> WaitingGroupDocument:
+    """Return the JSON of partitions that wait for one reason."""
     reason = group.reason
     return {
         "reason": group.code,

@@ -29,6 +29,8 @@ from include.tiering.handover.report import latest_checks
 from include.tiering.kafka.cluster.contract import Brokers, ClusterMetadata
 from include.tiering.kafka.log_dirs.contract import LogSource, Replica, UnfinishedTransaction, matches
 from include.tiering.model.ownership import LeaseRole, TopicOwner
+from include.tiering.operations.attention import AttentionService
+from include.tiering.operations.backfill import BackfillService
 from include.tiering.operations.checks import run_checks
 from include.tiering.operations.deployment_checks import DOES_WITHOUT, NEVER_NEEDED, ClusterStores, DeploymentChecks
 from include.tiering.operations.doctor import (
@@ -147,6 +149,29 @@ class OperationsService:
     def throughput(self) -> ThroughputService:
         """What was sent, read and deleted minute by minute."""
         return ThroughputService(series=self._series, configs=self._stores().configs, clock=self._clock)
+
+    @cached_property
+    def attention(self) -> AttentionService:
+        """What waits for a person."""
+        stores = self._stores()
+        return AttentionService(
+            questions=stores.plan_questions,
+            deletions=stores.deletions,
+            configs=stores.configs,
+            failed_copies=stores.failed_copies,
+            audits=stores.audits,
+            handovers=stores.handovers,
+            series=self._series,
+            clock=self._clock,
+        )
+
+    @cached_property
+    def backfill(self) -> BackfillService:
+        """What it takes to copy what waits."""
+        stores, prices = self._stores(), self._settings.prices.table()
+        return BackfillService(
+            prices=prices, work=stores.work, configs=stores.configs, series=self._series, clock=self._clock
+        )
 
     @cached_property
     def topic_list(self) -> TopicListService:

@@ -103,6 +103,13 @@ class PlanQuestions(Protocol):
         """Return the question of a DAG run, None if none is stored."""
         ...
 
+    def unanswered(self, *, since_ms: int, at_most: int) -> Sequence[PlanQuestion]:
+        """Return the newest questions shown at `since_ms` or later that have no answer, the newest first.
+
+        Those about a run that was withdrawn, or released without this answer, are left out.
+        """
+        ...
+
     def last_approved_ms(self) -> int:
         """Return when the newest approved question was stored, in UTC milliseconds; 0 if none was approved."""
         ...

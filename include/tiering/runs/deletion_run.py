@@ -266,6 +266,24 @@ class DeletionRuns(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class PlannedTopic:
+    """What a plan deletes of a topic.
+
+    `oldest_ms` and `newest_ms` are the lowest and the highest of the segments' largest record timestamps; None if no
+    segment has one, or none of them exists any more.
+    """
+
+    run_id: str
+    topic_id: Uuid
+    topic: str
+    partitions: int
+    segments: int
+    size_bytes: int
+    oldest_ms: int | None
+    newest_ms: int | None
+
+
 class DeletionStore(DeletionRuns, Protocol):
     """Runs of one cluster that delete segments.
 
@@ -285,6 +303,10 @@ class DeletionStore(DeletionRuns, Protocol):
 
     def plan(self, run_id: str) -> Sequence[PlannedExpiration]:
         """Return the plan as it was stored, ordered by topic and partition."""
+        ...
+
+    def planned_topics(self, run_ids: Collection[str]) -> Sequence[PlannedTopic]:
+        """Return what the plans of these runs delete of each topic, by run and name, with one statement."""
         ...
 
     def totals(self, run_id: str, *, window_ms: int) -> Sequence[TopicTotals]:

@@ -1,11 +1,12 @@
 """`PlanQuestions` in SQL: the questions about plans, and the answers to them."""
 
+from collections.abc import Sequence
 from typing import Any, Final
 
-from sqlalchemy import Connection, Row, and_, bindparam, func, select, update
+from sqlalchemy import Connection, Row, and_, bindparam, func, or_, select, update
 
 from include.tiering.database.event_log import EventKind, record_event, run_subject
-from include.tiering.database.schema import plan_questions
+from include.tiering.database.schema import approvals, plan_questions, runs
 from include.tiering.database.transactions import ClusterStore, reading, stored_text, upsert, writing
 from include.tiering.errors import StateConflictError, printable
 from include.tiering.runs.approval import Answer, GivenAnswer, PlanQuestion
@@ -16,6 +17,19 @@ _IS_QUESTION: Final = and_(
 _FIND_QUESTION: Final = select(plan_questions).where(_IS_QUESTION)
 _LAST_APPROVED: Final = select(func.max(plan_questions.c.put_at_ms)).where(
     plan_questions.c.cluster_id == bindparam("of_cluster"), plan_questions.c.answer == Answer.APPROVED.value
+)
+_OF_RUN: Final = and_(runs.c.cluster_id == plan_questions.c.cluster_id, runs.c.run_id == plan_questions.c.subject)
+_SETTLED: Final = (
+    select(runs.c.run_id)
+    .outerjoin(approvals, and_(approvals.c.cluster_id == runs.c.cluster_id, approvals.c.run_id == runs.c.run_id))
+    .where(_OF_RUN, or_(runs.c.withdrawn_at_ms.is_not(None), approvals.c.run_id.is_not(None)))
+    .exists()
+)
+_UNANSWERED: Final = (
+    select(plan_questions)
+    .where(plan_questions.c.cluster_id == bindparam("of_cluster"), plan_questions.c.answer.is_(None))
+    .where(plan_questions.c.shown_at_ms >= bindparam("since_ms"), ~_SETTLED)
+    .order_by(plan_questions.c.shown_at_ms.desc(), plan_questions.c.asked_in)
 )
 _LOCK_QUESTION: Final = _FIND_QUESTION.with_for_update()
 _CHANGE_QUESTION: Final = update(plan_questions).where(_IS_QUESTION)
@@ -77,6 +91,14 @@ class SqlPlanQuestions(ClusterStore):
         with reading(self._engine) as connection:
             row = connection.execute(_FIND_QUESTION, self._key_of(asked_in)).one_or_none()
             return None if row is None else _question(row)
+
+    def unanswered(self, *, since_ms: int, at_most: int) -> Sequence[PlanQuestion]:
+        """Implement `PlanQuestions.unanswered`."""
+        with reading(self._engine) as connection:
+            query = _UNANSWERED.limit(at_most)
+            return list(
+                map(_question, connection.execute(query, {"of_cluster": self._cluster_id, "since_ms": since_ms}))
+            )
 
     def last_approved_ms(self) -> int:
         """Implement `PlanQuestions.last_approved_ms`."""

@@ -1,5 +1,7 @@
 """The part *Limits* of the page *Tiering*: what each config is, where its value comes from, and a change of it.
 
+The preview of a retention is that of `./tiering retention`, of some partitions at a time.
+
 A change is that of `./tiering configs --alter` and of the DAG `tiering_configs`, by the same service with the same
 rules. If approvers of deletions are configured, only they loosen a deletion limit, as with that DAG.
 """
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
 
 CONFIGS_DAG: Final = "tiering_configs"
 LATEST_CHANGES: Final = 100
+MOST_PREVIEWED: Final = 20
+"""Partitions of one preview: each takes some twenty statements, and more the more expires."""
 _MEMBERS: Final = {"entity_type", "entity_name", "name", "value"}
 
 
@@ -60,6 +64,13 @@ def add_limits(reads: "APIRouter", changes: "APIRouter", kept: KeptApp) -> None:
     def limits(user: GetUserDep) -> Response:
         return answer(lambda: {**kept.read(_described), "may": {"alter": may_alter(user)}})
 
+    @reads.get("/retention")
+    def retention(
+        user: GetUserDep, topic: str, retention_ms: str = "", retention_bytes: str = "", partitions: str = ""
+    ) -> Response:
+        asked = _previewing(topic, retention_ms or None, retention_bytes or None, partitions)
+        return answer(lambda: {**kept.read(asked), "may": {"alter": may_alter(user)}})
+
     @changes.post("/limits")
     async def alter(request: Request, user: GetUserDep) -> Response:
         if why := refused(request.headers):
@@ -85,6 +96,24 @@ def _described(app: "App") -> dict[str, Any]:
     presented = present_configs(found.configs, found.history[-LATEST_CHANGES:], found.without_effect)
     events = events_document(app.adapters.stores.events.newest(LATEST_CHANGES))
     return {**presented.document(), **events, "meanings": meanings()}
+
+
+def _previewing(
+    topic: str, retention_ms: str | None, retention_bytes: str | None, partitions: str
+) -> "Callable[[App], dict[str, Any]]":
+    def preview(app: "App") -> dict[str, Any]:
+        from include.tiering.configs.config_store import RETENTION_BYTES, RETENTION_MS
+        from include.tiering.errors import SettingError
+        from include.tiering.expiration.preview import partition_numbers, preview_document
+        from include.tiering.model.segments import is_legal_topic_name
+
+        if not is_legal_topic_name(topic):
+            raise SettingError("this is no name of a topic: 1 to 249 of letters, digits, '.', '_' and '-'")
+        changes = {RETENTION_MS: retention_ms, RETENTION_BYTES: retention_bytes}
+        found = app.expiration.preview(topic, changes, numbers=partition_numbers(partitions), at_most=MOST_PREVIEWED)
+        return {**preview_document(found, app.settings.prices.table())}
+
+    return preview
 
 
 def _pool_of(name: str) -> str | None:

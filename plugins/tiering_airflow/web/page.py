@@ -8,13 +8,19 @@
     GET  /tiering/page/topics.csv       all topics that are searched for
     GET  /tiering/page/topic            one topic: name
     GET  /tiering/page/limits           what `./tiering configs --describe` and `events` have, and meanings
+    GET  /tiering/page/backfill         what `./tiering backfill --json` has: topic (repeated), quota
+    GET  /tiering/page/attention        what `./tiering attention --json` has, and what the user may do about it
+    GET  /tiering/page/retention        what `./tiering retention --json` has: topic, retention_ms, retention_bytes
     POST /tiering/page/pause            JSON: {"topic": name or null for all, "paused": true or false}
     POST /tiering/page/limits           JSON: {"entity_type": ..., "entity_name": ..., "name": ..., "value": ...}
+    POST /tiering/page/accept, skip     decisions about findings and lost offsets: see `needs`
 
 | action | Airflow's permission |
 |---|---|
 | see | read the logs of the tasks of `tiering_copy` |
 | pause and resume | edit the DAG `tiering_copy` |
+| accept a finding | edit the DAG `tiering_audit` |
+| skip offsets | edit the DAG `tiering_copy` |
 | change a config | trigger the DAG `tiering_configs` |
 | change the size of a pool | trigger the DAG `tiering_configs`, and edit that pool |
 
@@ -23,19 +29,18 @@ for deletion plans. Viewers share what is read within a second, of the throughpu
 every process, so the web application is created at the first request.
 """
 
-import threading
-import time
 from collections.abc import Callable
 from functools import cache
 from http import HTTPStatus
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from airflow.plugins_manager import AirflowPlugin
 
 from plugins.tiering_airflow.web import answer_headers, mounted
 from plugins.tiering_airflow.web.limits import CONFIGS_DAG, add_limits
-from plugins.tiering_airflow.web.requests import HEADERS, KeptApp, answer, body_of, read_app, refusal, refused
+from plugins.tiering_airflow.web.needs import AUDIT_DAG, add_needs
+from plugins.tiering_airflow.web.requests import HEADERS, KeptApp, Shared, answer, body_of, read_app, refusal, refused
 
 if TYPE_CHECKING:
     from fastapi import APIRouter, FastAPI
@@ -57,6 +62,9 @@ ASSETS: Final = {
     "topics.js": "text/javascript",
     "topic.js": "text/javascript",
     "limits.js": "text/javascript",
+    "needs.js": "text/javascript",
+    "backfill.js": "text/javascript",
+    "retention.js": "text/javascript",
     "icon.svg": "image/svg+xml",
     "icon-dark.svg": "image/svg+xml",
 }
@@ -66,25 +74,7 @@ _NOW_SECONDS: Final = 1.0
 _THROUGHPUT_SECONDS: Final = 10.0
 _MOST_HOURS: Final = 48
 _MOST_SEARCHED: Final = 249
-
-
-class Shared:
-    """Keeps what was read for a short time, so that many viewers cost one read. A failure is not kept."""
-
-    def __init__(self, seconds: float) -> None:
-        self._seconds = seconds
-        self._lock = threading.Lock()
-        self._read: dict[Any, tuple[float, Any]] = {}
-
-    def get(self, key: Any, read: Callable[[], Any]) -> Any:
-        """Return what was read under this key, or read it. Callers that come meanwhile wait for one read."""
-        with self._lock:
-            now = time.monotonic()
-            self._read = {known: kept for known, kept in self._read.items() if now - kept[0] < self._seconds}
-            if key not in self._read:
-                value = read()
-                self._read[key] = (time.monotonic(), value)
-            return self._read[key][1]
+_MOST_CHOSEN: Final = 500
 
 
 @cache
@@ -102,10 +92,13 @@ def make_application() -> "FastAPI":
     _add_pause(changes)
     alterations = APIRouter(dependencies=[Depends(requires_access_dag("POST", DagAccessEntity.RUN, CONFIGS_DAG))])
     add_limits(reads, alterations, kept)
+    acceptances = APIRouter(dependencies=[Depends(requires_access_dag("PUT", None, AUDIT_DAG))])
+    add_needs(reads, changes, acceptances, kept)
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
     app.include_router(reads)
     app.include_router(changes)
     app.include_router(alterations)
+    app.include_router(acceptances)
     return app
 
 
@@ -126,8 +119,9 @@ def _add_files(router: "APIRouter") -> None:
 
 def _add_present(router: "APIRouter", kept: KeptApp) -> None:
     from airflow.api_fastapi.app import get_auth_manager
-    from airflow.api_fastapi.auth.managers.models.resource_details import DagDetails
+    from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity, DagDetails
     from airflow.api_fastapi.core_api.security import GetUserDep
+    from fastapi import Query
     from fastapi.responses import Response
 
     now_read, throughput_read = Shared(_NOW_SECONDS), Shared(_THROUGHPUT_SECONDS)
@@ -136,6 +130,18 @@ def _add_present(router: "APIRouter", kept: KeptApp) -> None:
     def now(user: GetUserDep) -> Response:
         may_pause = get_auth_manager().is_authorized_dag(method="PUT", details=DagDetails(id=COPY_DAG), user=user)
         return answer(lambda: {**now_read.get("now", lambda: kept.read(_now)), "may": {"pause": may_pause}})
+
+    @router.get("/backfill")
+    def backfill(user: GetUserDep, topic: Annotated[list[str] | None, Query()] = None, quota: str = "") -> Response:
+        manager, details = get_auth_manager(), DagDetails(id=COPY_DAG)
+        may = {
+            "start": manager.is_authorized_dag(
+                method="POST", access_entity=DagAccessEntity.RUN, details=details, user=user
+            ),
+            "pause": manager.is_authorized_dag(method="PUT", details=details, user=user),
+        }
+        asked = tuple(topic or ())[:_MOST_CHOSEN]
+        return answer(lambda: {**now_read.get((asked, quota), lambda: kept.read(_backfill(asked, quota))), "may": may})
 
     @router.get("/throughput")
     def throughput(hours: int = 6) -> Response:
@@ -212,6 +218,17 @@ def _throughput(hours: int) -> "Callable[[App], Any]":
     from include.tiering.operations.throughput import throughput_document
 
     return lambda app: throughput_document(app.operations.throughput.last_hours(hours))
+
+
+def _backfill(topics: tuple[str, ...], quota: str) -> "Callable[[App], Any]":
+    def read(app: "App") -> Any:
+        from include.tiering.operations.backfill import backfill_document
+        from plugins.tiering_airflow.shared import amount
+
+        other = amount("quota", quota, "bytes")
+        return backfill_document(app.operations.backfill.of(topics, quota=other))
+
+    return read
 
 
 def _topic(name: str) -> "Callable[[App], Any]":

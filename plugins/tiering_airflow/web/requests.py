@@ -88,6 +88,33 @@ def refusal(status: HTTPStatus, detail: str) -> "Response":
     return JSONResponse({"detail": detail}, status, HEADERS)
 
 
+class Shared:
+    """Keeps what was read for a short time, so that many viewers cost one read. A failure is not kept."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._lock = threading.Lock()
+        self._read: dict[Any, tuple[float, Any]] = {}
+
+    def get(self, key: Any, read: Callable[[], Any]) -> Any:
+        """Return what was read under this key, or read it. Callers that come meanwhile wait for one read."""
+        with self._lock:
+            now = time.monotonic()
+            self._read = {known: kept for known, kept in self._read.items() if now - kept[0] < self._seconds}
+            if key not in self._read:
+                value = read()
+                self._read[key] = (time.monotonic(), value)
+            return self._read[key][1]
+
+    def changed(self, change: Callable[[], Any]) -> Any:
+        """Return what `change` returns; afterwards nothing that was read before is returned."""
+        try:
+            return change()
+        finally:
+            with self._lock:
+                self._read = {}
+
+
 class KeptApp:
     """An app that reads share, so that a request does not open the database anew; writes open their own.
 

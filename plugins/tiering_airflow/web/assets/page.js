@@ -1,7 +1,10 @@
 // The frame of the page: its first line, the choice of the view, its state, and Airflow's colours.
+import { backfill } from "./backfill.js";
 import { limits } from "./limits.js";
+import { needs } from "./needs.js";
 import { now, setPause } from "./now.js";
 import { ago, ask, bytes, duration, element, link, whole } from "./parts.js";
+import { retention } from "./retention.js";
 import { topic } from "./topic.js";
 import { topics } from "./topics.js";
 
@@ -116,15 +119,18 @@ async function pause(topic, paused) {
 }
 
 function choose() {
-  const [, asked, name] = /^#(topics|topic|limits)(?:\/(.*))?$/.exec(location.hash) ?? [];
+  const [, asked, name] = /^#(needs|backfill|topics|topic|retention|limits)(?:\/(.*))?$/.exec(location.hash) ?? [];
   current = asked ?? "now";
   for (const each of document.querySelectorAll("nav a")) {
-    if (each.dataset.view === current.replace(/^topic$/, "topics")) each.setAttribute("aria-current", "page");
+    if (each.dataset.view === current.replace(/^(topic|retention)$/, "topics")) each.setAttribute("aria-current", "page");
     else each.removeAttribute("aria-current");
   }
   shown = "";
   if (current === "topics") topics(view);
   else if (current === "topic") topic(view, decodeURIComponent(name ?? ""));
+  else if (current === "retention") retention(view, decodeURIComponent(name ?? ""));
+  else if (current === "backfill") backfill(view);
+  else if (current === "needs") needs(view);
   else if (current === "limits") limits(view);
   else if (present) draw();
   else view.replaceChildren(element("p", { class: "dim" }, "Loading…"));

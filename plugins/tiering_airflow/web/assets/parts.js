@@ -9,7 +9,7 @@ function filled(made, attributes, children) {
     if (name.startsWith("on")) made.addEventListener(name.slice(2), value);
     else made.setAttribute(name, value === true ? "" : String(value));
   }
-  made.append(...children.flat().filter((child) => child !== null && child !== undefined));
+  made.append(...children.flat(Infinity).filter((child) => child !== null && child !== undefined));
   return made;
 }
 
@@ -17,10 +17,10 @@ export const element = (tag, attributes = {}, ...children) => filled(document.cr
 export const drawn = (tag, attributes = {}, ...children) =>
   filled(document.createElementNS(NAMESPACE, tag), attributes, children);
 
-export async function ask(path, body) {
+export async function ask(path, body, method = "POST") {
   const request = { headers: { Accept: "application/json" }, credentials: "same-origin" };
   if (body !== undefined) {
-    request.method = "POST";
+    request.method = method;
     request.headers["Content-Type"] = "application/json";
     request.body = JSON.stringify(body);
   }
@@ -88,6 +88,23 @@ export function table(caption, columns, rows) {
   const lines = rows.map((row) => element("tr", {}, columns.map(([, cell, kind]) => element("td", { class: kind }, cell(row)))));
   const made = element("table", { "aria-label": caption }, element("thead", {}, element("tr", {}, heads)), element("tbody", {}, lines));
   return element("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": caption }, made);
+}
+
+// Airflow's own API, which asks for the permission of the user who is logged in.
+export const askAirflow = (path, body, method) => ask(`${BASE}/api/v2${path}`, body, method);
+
+// A button that says what it is about to do, and does it after a second press; Airflow's frame allows no dialogs.
+export function confirmed(text, words, act, label = text) {
+  const place = element("span", { class: "row confirm" });
+  const offer = () => place.replaceChildren(element("button", { class: "action", type: "button", "aria-label": label, onclick: confirm }, text));
+  function confirm() {
+    const sure = element("button", { class: "action", type: "button", onclick: () => { sure.disabled = true; act().finally(offer); } }, words);
+    const no = element("button", { class: "action", type: "button", onclick: () => { offer(); place.firstChild.focus(); } }, "No");
+    place.replaceChildren("Sure? ", sure, no);
+    sure.focus();
+  }
+  offer();
+  return place;
 }
 
 // The frame in which Airflow shows this page may not navigate the window, but it may tell Airflow's router to.

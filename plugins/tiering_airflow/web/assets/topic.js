@@ -56,7 +56,7 @@ function details(found) {
   ], configs.history.slice().reverse()) : element("p", { class: "dim" }, "No config of it was changed yet.");
   return element("div", { class: "panels" }, about, why, wide("Stored bytes of the last 14 days", history(found.hours)),
     wide("Failed segments", failed), wide("Partitions", partitions, more(found.more_partitions)),
-    panel("Configs", values, element("a", { href: "#limits" }, "Change a limit")), panel("Changes", changes));
+    panel("Configs", values, element("p", { class: "row" }, element("a", { href: `#retention/${encodeURIComponent(found.topic)}` }, "Preview another retention"), element("a", { href: "#limits" }, "Change a limit"))), panel("Changes", changes));
 }
 
 const fact = (name, value) => element("li", {}, element("b", {}, name), `: ${value}`);

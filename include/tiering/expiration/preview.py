@@ -1,0 +1,350 @@
+"""What another retention of a topic would delete, and when: the expiration's own decision, before anything is set.
+
+`previewed` has `ExpirationPlanner` plan the same partitions several times: under the present retention and under the
+one that is asked about, for now and for later times. Nothing is stored, claimed or deleted, and no log directory is
+read: bytes that are only on brokers count as 0, so less is shown to expire by size than may expire, and the preview
+says so. Later times assume that nothing more is copied meanwhile.
+
+The plans share what they read (`_Remembered`), so they are about one state, and the statements of a preview follow the
+number of its partitions and what would expire, not the size of the archive.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from functools import cache
+from typing import Any, Final, TypedDict, cast
+
+from include.tiering.configs.config_store import RETENTION_BYTES, RETENTION_MS, ConfigEntity, EntityType, TopicRetention
+from include.tiering.configs.rules import checked_changes
+from include.tiering.errors import SettingError
+from include.tiering.expiration.documents import UnknownDocument, WaitingDocument
+from include.tiering.expiration.plan import ExpirationPlan, ExpirationPlanner, Unknown, WaitingPartition
+from include.tiering.model.reasons import reason_members
+from include.tiering.model.segments import TopicIdPartition
+from include.tiering.model.sizes import PriceTable, estimate_cost
+from include.tiering.presentation import PartitionLabels, Presentation, Table, TopicNames, count, labels
+from include.tiering.runs.contract import WorkStore
+from include.tiering.runs.deletion_run import PlannedExpiration
+from include.tiering.segments.contract import RemoteLogMetadata, TopicRegistry
+from include.tiering.units import format_bytes, format_duration
+
+_DAY_MS: Final = 24 * 60 * 60 * 1000
+HORIZONS_MS: Final = (0, 7 * _DAY_MS, 30 * _DAY_MS)
+"""How many milliseconds from now a preview looks."""
+MOST_NUMBERS: Final = 1_000
+_PREVIEW: Final = "preview"
+
+
+@dataclass(frozen=True, slots=True)
+class Amount:
+    """What would be deleted: segments and their bytes."""
+
+    segments: int = 0
+    size_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Horizon:
+    """What would be gone `in_ms` milliseconds from now, under the present retention and under the one asked about."""
+
+    in_ms: int
+    present: Amount
+    asked: Amount
+
+
+@dataclass(frozen=True, slots=True)
+class PreviewedPartition:
+    """What the next run would delete of a partition with the retention asked about, of its FINISHED bytes now."""
+
+    topic_id_partition: TopicIdPartition
+    remote_bytes: int
+    amount: Amount
+    log_start_before: int | None = None
+    log_start_offset: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RetentionPreview:
+    """What another retention of a topic would delete. Both retentions are those of each partition.
+
+    Attributes:
+        topic: its name.
+        as_of_ms: the time of the decisions, by the database's clock.
+        present: the retention that is set now.
+        asked: the retention that is asked about.
+        partitions: the partitions that were decided about, by topic id and number.
+        more_partitions: how many partitions of the topic were left out.
+        horizons: the sums over these partitions, the next run first.
+        unknowns: values that are not known, so that less is deleted.
+        waiting: partitions that the next run would leave as they are, or delete less of, and why.
+    """
+
+    topic: str
+    as_of_ms: int
+    present: TopicRetention
+    asked: TopicRetention
+    partitions: tuple[PreviewedPartition, ...]
+    more_partitions: int
+    horizons: tuple[Horizon, ...]
+    unknowns: tuple[Unknown, ...] = ()
+    waiting: tuple[WaitingPartition, ...] = ()
+
+
+def retention_asked(topic: str, present: TopicRetention, changes: Mapping[str, str | None]) -> TopicRetention:
+    """Return the present retention with these changes, which are texts as `./tiering configs` accepts them.
+
+    Raises:
+        SettingError: a name is neither retention.ms nor retention.bytes, or a value is invalid.
+    """
+    given = {name: value for name, value in changes.items() if value is not None}
+    if not given.keys() <= {RETENTION_MS, RETENTION_BYTES}:
+        raise SettingError(f"a preview is of {RETENTION_MS} and {RETENTION_BYTES}")
+    checked = checked_changes(ConfigEntity(EntityType.TOPICS, topic), given)
+    asked = TopicRetention.of({name: value for name, value in checked.items() if value is not None})
+    return replace(
+        present,
+        **({"retention_ms": asked.retention_ms} if RETENTION_MS in given else {}),
+        **({"retention_bytes": asked.retention_bytes} if RETENTION_BYTES in given else {}),
+    )
+
+
+def partition_numbers(text: str) -> frozenset[int]:
+    """Return the numbers that a text such as `0,3,7-9` names; none for an empty text, which means all.
+
+    Raises:
+        SettingError: the text is none, or names more than `MOST_NUMBERS` partitions.
+    """
+    numbers: set[int] = set()
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        first, dash, last = part.partition("-")
+        ends = [first, last if dash else first]
+        if not all(end.isascii() and end.isdecimal() and len(end) <= 9 for end in ends) or int(ends[0]) > int(ends[1]):
+            raise SettingError("partitions are numbers and ranges, such as 0,3,7-9")
+        if len(numbers) + int(ends[1]) - int(ends[0]) >= MOST_NUMBERS:
+            raise SettingError(f"at most {MOST_NUMBERS} partitions can be named")
+        numbers.update(range(int(ends[0]), int(ends[1]) + 1))
+    return frozenset(numbers)
+
+
+class _Remembered:
+    """Passes calls on, and remembers the answers by their arguments, which have to be hashable."""
+
+    def __init__(self, target: object) -> None:
+        self._target = target
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._target, name)
+        kept = cache(found) if callable(found) else _Remembered(found)
+        setattr(self, name, kept)
+        return kept
+
+
+def previewed(
+    planner: ExpirationPlanner,
+    topic: str,
+    asked: TopicRetention,
+    *,
+    now_ms: int,
+    partitions: Sequence[TopicIdPartition],
+    more_partitions: int = 0,
+) -> RetentionPreview:
+    """Return what the retention `asked` would delete of these partitions of a topic.
+
+    Args:
+        planner: plans with the present retentions.
+        topic: the name of the topic.
+        asked: its other retention.
+        now_ms: the database's time.
+        partitions: partitions of the topic.
+        more_partitions: how many were left out.
+    """
+    present = planner.retentions.get(topic, TopicRetention())
+    reading = replace(
+        planner,
+        metadata=cast("RemoteLogMetadata", _Remembered(planner.metadata)),
+        registry=cast("TopicRegistry", _Remembered(planner.registry)),
+        work=cast("WorkStore", _Remembered(planner.work)),
+        held=cache(planner.held),
+    )
+
+    def plan(retention: TopicRetention, in_ms: int) -> ExpirationPlan:
+        deciding = replace(reading, retentions={**planner.retentions, topic: retention})
+        return deciding.plan(_PREVIEW, partitions, None, now_ms=now_ms + in_ms)
+
+    by_horizon = {in_ms: (plan(present, in_ms), plan(asked, in_ms)) for in_ms in HORIZONS_MS}
+    _, now = by_horizon[0]
+    expirations = {planned.topic_id_partition: planned for planned in now.expirations}
+    return RetentionPreview(
+        topic,
+        now_ms,
+        present,
+        asked,
+        tuple(
+            _previewed(partition, expirations.get(partition), _finished_bytes(planner.metadata, partition))
+            for partition in partitions
+        ),
+        more_partitions,
+        tuple(Horizon(in_ms, _amount(before), _amount(after)) for in_ms, (before, after) in by_horizon.items()),
+        now.unknowns,
+        now.waiting,
+    )
+
+
+def _finished_bytes(metadata: RemoteLogMetadata, partition: TopicIdPartition) -> int:
+    return sum(size.size_bytes for size in metadata.partition_sizes(partition))
+
+
+def _amount(plan: ExpirationPlan) -> Amount:
+    return Amount(plan.segments, plan.size_bytes)
+
+
+def _previewed(partition: TopicIdPartition, planned: PlannedExpiration | None, remote_bytes: int) -> PreviewedPartition:
+    if planned is None:
+        return PreviewedPartition(partition, remote_bytes, Amount())
+    amount = Amount(len(planned.deletions), sum(deletion.size_bytes for deletion in planned.deletions))
+    return PreviewedPartition(partition, remote_bytes, amount, planned.log_start_before, planned.log_start_offset)
+
+
+class RetentionDocument(TypedDict):
+    """A retention of each partition; null is no limit."""
+
+    retention_ms: int | None
+    retention_bytes: int | None
+
+
+class HorizonDocument(TypedDict):
+    """What would be gone `in_ms` milliseconds from now; `present_` is under the present retention.
+
+    `saved_per_month` is the price of storing the difference for a month, an exact decimal as text.
+    """
+
+    in_ms: int
+    present_segments: int
+    present_bytes: int
+    segments: int
+    bytes: int
+    saved_per_month: str | None
+
+
+class PreviewedPartitionDocument(PartitionLabels):
+    """What the next run would delete of a partition, of its `remote_bytes`; the log starts are null if nothing."""
+
+    remote_bytes: int
+    segments: int
+    bytes: int
+    log_start_before: int | None
+    log_start_offset: int | None
+
+
+class RetentionPreviewDocument(TypedDict):
+    """What another retention of a topic would delete; nothing was set or deleted."""
+
+    topic: str
+    as_of_ms: int
+    currency: str | None
+    present: RetentionDocument
+    asked: RetentionDocument
+    horizons: list[HorizonDocument]
+    partitions: list[PreviewedPartitionDocument]
+    more_partitions: int
+    unknowns: list[UnknownDocument]
+    waiting: list[WaitingDocument]
+
+
+def preview_document(preview: RetentionPreview, prices: PriceTable) -> RetentionPreviewDocument:
+    """Return the JSON of a preview."""
+    cost = estimate_cost(0, 0, prices)
+    return {
+        "topic": preview.topic,
+        "as_of_ms": preview.as_of_ms,
+        "currency": None if cost is None or cost.storage_per_month is None else cost.currency,
+        "present": _retention(preview.present),
+        "asked": _retention(preview.asked),
+        "horizons": [_horizon(horizon, prices) for horizon in preview.horizons],
+        "partitions": [
+            {
+                **labels(each.topic_id_partition),
+                "remote_bytes": each.remote_bytes,
+                "segments": each.amount.segments,
+                "bytes": each.amount.size_bytes,
+                "log_start_before": each.log_start_before,
+                "log_start_offset": each.log_start_offset,
+            }
+            for each in preview.partitions
+        ],
+        "more_partitions": preview.more_partitions,
+        "unknowns": [{**labels(each.topic_id_partition), "message": each.sentence} for each in preview.unknowns],
+        "waiting": [
+            {**labels(each.topic_id_partition), **reason_members(each.reason), "detail": each.detail}
+            for each in preview.waiting
+        ],
+    }
+
+
+def _retention(retention: TopicRetention) -> RetentionDocument:
+    return {"retention_ms": retention.retention_ms, "retention_bytes": retention.retention_bytes}
+
+
+def _horizon(horizon: Horizon, prices: PriceTable) -> HorizonDocument:
+    saved = _saved(horizon, prices)
+    return {
+        "in_ms": horizon.in_ms,
+        "present_segments": horizon.present.segments,
+        "present_bytes": horizon.present.size_bytes,
+        "segments": horizon.asked.segments,
+        "bytes": horizon.asked.size_bytes,
+        "saved_per_month": None if saved is None else str(saved),
+    }
+
+
+def _saved(horizon: Horizon, prices: PriceTable) -> Decimal | None:
+    cost = estimate_cost(horizon.asked.size_bytes - horizon.present.size_bytes, 0, prices)
+    return None if cost is None else cost.storage_per_month
+
+
+def present_preview(preview: RetentionPreview, prices: PriceTable) -> Presentation:
+    """Present a preview; it is always `ok`, because it asks nothing of a person."""
+    now = preview.horizons[0].asked
+    summary = (
+        f"the next run would delete {count(now.segments, 'segment')} ({format_bytes(now.size_bytes)}) of"
+        f" {preview.topic}; nothing was set or deleted"
+    )
+    if preview.more_partitions:
+        summary += f"; {count(preview.more_partitions, 'partition')} left out"
+    return Presentation(lambda: preview_document(preview, prices), lambda: _tables(preview, prices), summary)
+
+
+def _tables(preview: RetentionPreview, prices: PriceTable) -> tuple[Table, ...]:
+    names = TopicNames(each.topic_id_partition for each in preview.partitions)
+    horizons = tuple(
+        (
+            "the next run" if not horizon.in_ms else f"in {format_duration(horizon.in_ms / 1000)}",
+            format_bytes(horizon.present.size_bytes),
+            str(horizon.asked.segments),
+            format_bytes(horizon.asked.size_bytes),
+            "" if (saved := _saved(horizon, prices)) is None else f"{saved:.2f} {prices.currency}",
+        )
+        for horizon in preview.horizons
+    )
+    partitions = tuple(
+        (
+            names.partition(each.topic_id_partition),
+            format_bytes(each.remote_bytes),
+            str(each.amount.segments),
+            format_bytes(each.amount.size_bytes),
+            "" if each.log_start_offset is None else f"{each.log_start_before} to {each.log_start_offset}",
+        )
+        for each in preview.partitions
+        if each.amount.segments
+    )
+    notes = (
+        *((names.partition(wait.topic_id_partition), f"{wait.reason}: {wait.detail}") for wait in preview.waiting),
+        *((names.partition(unknown.topic_id_partition), unknown.sentence) for unknown in preview.unknowns),
+    )
+    tables = (
+        Table("gone by then", ("when", "bytes at present>", "segments>", "bytes>", "saved a month>"), horizons),
+        Table("of the next run", ("partition", "remote bytes>", "segments>", "bytes>", "log start offset"), partitions),
+        Table("less is deleted", ("partition", "why"), notes),
+    )
+    return tuple(table for table in tables if table.rows)

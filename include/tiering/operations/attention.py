@@ -1,0 +1,439 @@
+"""What waits for a person: approvals, failed segments, findings of audits, held partitions and stalled handovers.
+
+One `Attention` feeds `./tiering attention` and the page *Tiering*. Each part names the entry of docs/runbook.md that
+says what to do. Held partitions, and the number of findings by kind, are as of the run that published them; the rest is
+of this moment.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, TypedDict
+
+from include.tiering.audit.finding import FindingKind
+from include.tiering.audit.record import AuditStore, RecordedFinding
+from include.tiering.audit.report import HARMLESS, FindingDocument, finding_document
+from include.tiering.clock import Clock
+from include.tiering.configs.config_store import (
+    KEPT_FOR_EVER,
+    RETENTION_BYTES,
+    RETENTION_MS,
+    ConfigChange,
+    ConfigStore,
+)
+from include.tiering.copying.metrics import HELD_BACK
+from include.tiering.database.metric_series import MetricSeries
+from include.tiering.handover.contract import ForgottenHandover, HandoverStore, forgotten_handovers
+from include.tiering.operations.overview import Waiting, WaitingGroupDocument, waiting, waiting_document
+from include.tiering.presentation import Presentation, Table, count
+from include.tiering.runs.approval import PlanQuestion, PlanQuestions
+from include.tiering.runs.deletion_run import DeletionStore, PlannedTopic
+from include.tiering.segments.failed_copies import FailedCopies, FailedCopy, FailedCopyDocument, failed_copy_document
+from include.tiering.units import format_bytes, format_duration, format_utc
+
+MOST_APPROVALS: Final = 50
+MOST_TOPICS: Final = 50
+MOST_FAILED: Final = 100
+MOST_FINDINGS: Final = 200
+_MOST_CHANGES: Final = 500
+_ASKED_SINCE_MS: Final = 30 * 24 * 60 * 60 * 1000
+"""A question that nobody answered for so long is of a DAG run that Airflow has removed."""
+_FINDINGS: Final = "tiering_audit_findings"
+
+APPROVAL_ENTRY: Final = "docs/runbook.md#expiration-waits-for-an-approval"
+FAILED_ENTRY: Final = "docs/runbook.md#a-segment-failed-the-quality-gate"
+LOST_ENTRY: Final = "docs/runbook.md#a-failed-segment-is-lost"
+FINDING_ENTRY: Final = "docs/runbook.md#findings"
+HELD_ENTRY: Final = "docs/runbook.md#a-partition-is-held-back"
+HANDOVER_ENTRY: Final = "docs/runbook.md#a-handover-stands-still"
+_ADVICE: Final[Mapping[FindingKind, str]] = {
+    FindingKind.ORPHAN: "./tiering audit --delete-orphans",
+    FindingKind.ADOPTABLE: "./tiering adopt {segment}",
+    FindingKind.ABANDONED_COPY: "the next copy or expiration ends it",
+    FindingKind.DANGLING_REFERENCE: "./tiering verify, then the next copy copies it again while its source is there",
+    FindingKind.SIZE_MISMATCH: "./tiering verify, then the next copy copies it again while its source is there",
+    FindingKind.DUPLICATE: "accept it: it costs storage and endangers nothing",
+    FindingKind.WRONG_LAYOUT: "look at it, then delete it by hand",
+    FindingKind.FOREIGN_OBJECT: "accept it, or delete it by hand",
+    FindingKind.OPEN_MULTIPART_UPLOAD: "./tiering audit --delete-orphans",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class OpenApproval:
+    """A question that waits for an answer in Airflow.
+
+    Attributes:
+        question: the question.
+        topics: what its plan deletes of each topic, those that lose most bytes first; empty if it deletes no segments.
+        cuts: by topic, the last changes by which less is kept, the newest first and one for each config.
+    """
+
+    question: PlanQuestion
+    topics: tuple[PlannedTopic, ...]
+    cuts: Mapping[str, tuple[ConfigChange, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Attention:
+    """What waits for a person.
+
+    Attributes:
+        as_of_ms: when it was read, by this process' clock.
+        approvals: open questions, the newest first.
+        failed: failed segments that stop their partitions.
+        findings: open findings of audits, the last seen first; at most `MOST_FINDINGS`.
+        more_findings: how many more there are, as of the last audit.
+        held: why partitions wait that no later run takes without a decision or a correction.
+        handovers: handovers without progress.
+    """
+
+    as_of_ms: int
+    approvals: tuple[OpenApproval, ...] = ()
+    failed: tuple[FailedCopy, ...] = ()
+    findings: tuple[RecordedFinding, ...] = ()
+    more_findings: int = 0
+    held: tuple[Waiting, ...] = ()
+    handovers: tuple[ForgottenHandover, ...] = ()
+
+    @property
+    def total(self) -> int:
+        """How many things wait; a reason counts once, however many partitions wait for it."""
+        parts = (self.approvals, self.failed, self.findings, self.held, self.handovers)
+        return sum(map(len, parts)) + self.more_findings
+
+
+class AttentionService:
+    """Reads what waits for a person with at most ten statements, whose cost does not grow with the archive."""
+
+    def __init__(
+        self,
+        *,
+        questions: PlanQuestions,
+        deletions: DeletionStore,
+        configs: ConfigStore,
+        failed_copies: FailedCopies,
+        audits: AuditStore,
+        handovers: HandoverStore,
+        series: Callable[[], MetricSeries],
+        clock: Clock,
+    ) -> None:
+        self._questions = questions
+        self._deletions = deletions
+        self._configs = configs
+        self._failed_copies = failed_copies
+        self._audits = audits
+        self._handovers = handovers
+        self._series = series
+        self._clock = clock
+
+    def now(self) -> Attention:
+        """Return what waits. Raises MetadataUnavailableError."""
+        now_ms, gauges = self._clock.now_ms(), self._series().latest((HELD_BACK.name, _FINDINGS))
+        findings = tuple(self._audits.newest_open(leave_out=HARMLESS, at_most=MOST_FINDINGS))
+        harmless = {str(kind) for kind in HARMLESS}
+        open_findings = sum(
+            round(series.value)
+            for series in gauges.get(_FINDINGS, ())
+            if dict(series.key.labels).get("kind") not in harmless
+        )
+        return Attention(
+            now_ms,
+            self._approvals(now_ms),
+            tuple(copy for copy in self._failed_copies.all() if not copy.given_up and not copy.was_left),
+            findings,
+            max(0, open_findings - len(findings)) if len(findings) == MOST_FINDINGS else 0,
+            tuple(group for group in waiting(gauges.get(HELD_BACK.name, ())) if needs_a_person(group)),
+            tuple(forgotten_handovers(self._handovers.open_handovers(), self._handovers.now_ms())),
+        )
+
+    def _approvals(self, now_ms: int) -> tuple[OpenApproval, ...]:
+        questions = self._questions.unanswered(since_ms=now_ms - _ASKED_SINCE_MS, at_most=MOST_APPROVALS)
+        planned = self._deletions.planned_topics([question.subject for question in questions])
+        by_run: dict[str, list[PlannedTopic]] = {}
+        for topic in sorted(planned, key=lambda topic: (-topic.size_bytes, topic.topic)):
+            by_run.setdefault(topic.run_id, []).append(topic)
+        names = {topic.topic for topics in by_run.values() for topic in topics[:MOST_TOPICS]}
+        cuts = last_cuts(
+            self._configs.changes_of_topics(sorted(names), (RETENTION_MS, RETENTION_BYTES), at_most=_MOST_CHANGES)
+            if names
+            else ()
+        )
+        return tuple(
+            OpenApproval(
+                question,
+                topics := tuple(by_run.get(question.subject, ())),
+                {topic.topic: cuts[topic.topic] for topic in topics if topic.topic in cuts},
+            )
+            for question in questions
+        )
+
+
+def needs_a_person(group: Waiting) -> bool:
+    """Return whether no later run takes these partitions by itself; an unknown reason counts as one that needs help."""
+    return group.reason is None or not group.reason.retriable
+
+
+def last_cuts(changes: Sequence[ConfigChange]) -> dict[str, tuple[ConfigChange, ...]]:
+    """Return, by topic, the last change of each config if less is kept since. `changes` are the newest first."""
+    newest: dict[tuple[str, str], ConfigChange] = {}
+    for change in changes:
+        newest.setdefault((change.entity.entity_name, change.name), change)
+    found: dict[str, list[ConfigChange]] = {}
+    for change in newest.values():
+        if _kept(change.new_value) < _kept(change.old_value):
+            found.setdefault(change.entity.entity_name, []).append(change)
+    return {topic: tuple(own) for topic, own in found.items()}
+
+
+def _kept(value: str | None) -> float:
+    return float("inf") if value is None or int(value) == KEPT_FOR_EVER else int(value)
+
+
+class CutDocument(TypedDict):
+    """A change by which less is kept; null is no limit, or no value of the topic's own."""
+
+    name: str
+    old_value: int | None
+    new_value: int | None
+    author: str
+    changed_at_ms: int
+
+
+class PlannedTopicDocument(TypedDict):
+    """What a plan deletes of a topic.
+
+    `oldest_ms` and `newest_ms` are the lowest and the highest of the largest record timestamps of its segments.
+    """
+
+    topic: str
+    topic_id: str
+    partitions: int
+    segments: int
+    bytes: int
+    oldest_ms: int | None
+    newest_ms: int | None
+    cuts: list[CutDocument]
+
+
+class ApprovalDocument(TypedDict):
+    """A question that waits for an answer in Airflow; `run_id` is the planned run, or the id of a handover."""
+
+    dag_id: str
+    dag_run_id: str
+    run_id: str
+    plan_hash: str
+    headline: str
+    shown_at_ms: int | None
+    topics: list[PlannedTopicDocument]
+    more_topics: int
+    runbook: str
+
+
+class StoppingSegmentDocument(FailedCopyDocument):
+    """A failed segment that stops its partition: what was found, and the rules that it breaks."""
+
+    detail: str
+    rules: list[str]
+    runbook: str
+
+
+class HeldPartitionsDocument(WaitingGroupDocument):
+    """Partitions that no later run takes without a decision or a correction."""
+
+    runbook: str
+
+
+class OpenFindingDocument(FindingDocument):
+    """An open finding of an audit, and what to do about it."""
+
+    advice: str
+    runbook: str
+
+
+class StalledHandoverDocument(TypedDict):
+    """A handover without progress since `since_ms`."""
+
+    topic: str
+    topic_id: str
+    handover_id: str
+    step: str
+    state: str
+    since_ms: int
+    message: str
+    runbook: str
+
+
+class AttentionDocument(TypedDict):
+    """What waits for a person; `total` counts a reason once, however many partitions wait for it."""
+
+    as_of_ms: int
+    total: int
+    approvals: list[ApprovalDocument]
+    failed: list[StoppingSegmentDocument]
+    more_failed: int
+    findings: list[OpenFindingDocument]
+    more_findings: int
+    held: list[HeldPartitionsDocument]
+    handovers: list[StalledHandoverDocument]
+
+
+def attention_document(attention: Attention) -> AttentionDocument:
+    """Return the JSON of what waits for a person."""
+    return {
+        "as_of_ms": attention.as_of_ms,
+        "total": attention.total,
+        "approvals": list(map(_approval, attention.approvals)),
+        "failed": list(map(_failed, attention.failed[:MOST_FAILED])),
+        "more_failed": max(0, len(attention.failed) - MOST_FAILED),
+        "findings": list(map(_finding, attention.findings)),
+        "more_findings": attention.more_findings,
+        "held": [{**waiting_document(group), "runbook": HELD_ENTRY} for group in attention.held],
+        "handovers": list(map(_stalled, attention.handovers)),
+    }
+
+
+def _approval(approval: OpenApproval) -> ApprovalDocument:
+    question = approval.question
+    dag_id, _, dag_run_id = question.asked_in.partition(" ")
+    return {
+        "dag_id": dag_id,
+        "dag_run_id": dag_run_id,
+        "run_id": question.subject,
+        "plan_hash": question.plan_hash,
+        "headline": question.headline,
+        "shown_at_ms": question.shown_at_ms,
+        "topics": [
+            {
+                "topic": topic.topic,
+                "topic_id": str(topic.topic_id),
+                "partitions": topic.partitions,
+                "segments": topic.segments,
+                "bytes": topic.size_bytes,
+                "oldest_ms": topic.oldest_ms,
+                "newest_ms": topic.newest_ms,
+                "cuts": list(map(_cut, approval.cuts.get(topic.topic, ()))),
+            }
+            for topic in approval.topics[:MOST_TOPICS]
+        ],
+        "more_topics": max(0, len(approval.topics) - MOST_TOPICS),
+        "runbook": APPROVAL_ENTRY,
+    }
+
+
+def _cut(change: ConfigChange) -> CutDocument:
+    return {
+        "name": change.name,
+        "old_value": _limit(change.old_value),
+        "new_value": _limit(change.new_value),
+        "author": change.author,
+        "changed_at_ms": change.changed_at_ms,
+    }
+
+
+def _limit(value: str | None) -> int | None:
+    return None if value is None or int(value) == KEPT_FOR_EVER else int(value)
+
+
+def _failed(copy: FailedCopy) -> StoppingSegmentDocument:
+    return {
+        **failed_copy_document(copy),
+        "detail": copy.verdict_detail,
+        "rules": list(copy.broken_rules),
+        "runbook": FAILED_ENTRY if copy.lost_because is None else LOST_ENTRY,
+    }
+
+
+def _finding(recorded: RecordedFinding) -> OpenFindingDocument:
+    finding = recorded.finding
+    advice = _ADVICE.get(finding.kind, "").replace("{segment}", str(finding.segment_id))
+    return {**finding_document(recorded), "advice": advice, "runbook": FINDING_ENTRY}
+
+
+def _stalled(found: ForgottenHandover) -> StalledHandoverDocument:
+    handover = found.handover
+    return {
+        "topic": handover.topic,
+        "topic_id": str(handover.topic_id),
+        "handover_id": str(handover.handover_id),
+        "step": str(handover.step),
+        "state": str(handover.state),
+        "since_ms": found.since_ms,
+        "message": found.message,
+        "runbook": HANDOVER_ENTRY,
+    }
+
+
+def present_attention(attention: Attention) -> Presentation:
+    """Present what waits for a person; it is not `ok` if anything does."""
+    summary = f"{count(attention.total, 'thing')} for a person" if attention.total else "nothing waits for a person"
+    return Presentation(
+        lambda: attention_document(attention),
+        lambda: _tables(attention_document(attention)),
+        summary,
+        ok=not attention.total,
+    )
+
+
+def _tables(found: AttentionDocument) -> tuple[Table, ...]:
+    now_ms = found["as_of_ms"]
+    approvals = [
+        (approval["headline"], f"{approval['dag_id']} {approval['dag_run_id']}", *_of_topic(topic, now_ms))
+        for approval in found["approvals"]
+        for topic in (approval["topics"] or (None,))
+    ]
+    failed = [
+        (
+            f"{copy['topic']}-{copy['partition']}",
+            f"{copy['start_offset']}..{copy['end_offset']}",
+            copy["detail"],
+            copy["lost_because"] or "the next copy replaces it, if the source still has it",
+            copy["runbook"],
+        )
+        for copy in found["failed"]
+    ]
+    findings = [
+        (str(each["finding_id"]), each["kind"], each["key"], format_bytes(each["bytes"]), each["message"])
+        for each in found["findings"]
+    ]
+    held = [
+        (str(group["partitions"]), group["reason_message"] or "", ", ".join(group["topics"]), group["advice"])
+        for group in found["held"]
+    ]
+    handovers = [(each["topic"], each["step"], each["message"], each["runbook"]) for each in found["handovers"]]
+    tables = (
+        Table(
+            "approvals in Airflow",
+            ("question", "asked in", "topic", "partitions>", "segments>", "bytes>", "age of the data", "cut by"),
+            tuple(approvals),
+        ),
+        Table(
+            "failed segments",
+            ("partition", "offsets", "what was found", "what becomes of it", "runbook"),
+            tuple(failed),
+        ),
+        Table("findings of audits", ("id>", "kind", "key", "bytes>", "what"), tuple(findings)),
+        Table("held partitions", ("partitions>", "why", "topics", "what to do"), tuple(held)),
+        Table("handovers", ("topic", "step", "what", "runbook"), tuple(handovers)),
+    )
+    return tuple(table for table in tables if table.rows)
+
+
+def _of_topic(topic: PlannedTopicDocument | None, now_ms: int) -> tuple[str, ...]:
+    if topic is None:
+        return ("",) * 6
+    ages = [
+        format_duration(max(0, now_ms - at_ms) / 1000) for at_ms in (topic["newest_ms"], topic["oldest_ms"]) if at_ms
+    ]
+    cuts = [
+        f"{cut['author']} at {format_utc(cut['changed_at_ms'])}: {cut['name']}"
+        f" {'for ever' if cut['old_value'] is None else cut['old_value']} to {cut['new_value']}"
+        for cut in topic["cuts"]
+    ]
+    return (
+        topic["topic"],
+        str(topic["partitions"]),
+        str(topic["segments"]),
+        format_bytes(topic["bytes"]),
+        " to ".join(ages),
+        "; ".join(cuts),
+    )

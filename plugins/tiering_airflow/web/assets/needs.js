@@ -1,0 +1,165 @@
+// What waits for a person, each with its entry of the runbook and what can be done about it here.
+import { ago, ask, askAirflow, bytes, confirmed, duration, element, link, moment, panel, table, whole } from "./parts.js";
+
+const DECIDED_BY_A_SKIP = ["hole", "lost", "failed-again", "compacted"];
+const held = (value, name) => (value === null ? "for ever" : name === "retention.ms" ? duration(value / 1000) : bytes(value));
+const entry = (runbook) => element("p", { class: "dim" }, "What to do: ", element("code", {}, runbook));
+const nothing = (text) => element("p", { class: "dim" }, text);
+const more = (number) => (number ? nothing(`${whole(number)} more are not shown.`) : null);
+const action = (text, label, onclick) => element("button", { class: "action", type: "button", "aria-label": label, onclick }, text);
+
+export function needs(view) {
+  const status = element("p", { class: "dim", role: "status" }, "Loading…");
+  const said = element("p", { role: "status" });
+  const parts = element("div", { class: "panels" });
+  const form = element("div");
+  let found = null;
+
+  async function load() {
+    try {
+      found = await ask("attention");
+      status.textContent = `${found.total ? `${whole(found.total)} ${found.total === 1 ? "thing needs" : "things need"} a person` : "Nothing needs a person"}, as of ${moment(found.as_of_ms)}.`;
+      parts.replaceChildren(approvals(), failed(), findings(), partitions(), handovers());
+    } catch (error) {
+      status.textContent = found ? `These lines are of ${moment(found.as_of_ms)}; they cannot be read again: ${error.message}` : `What needs a person cannot be read: ${error.message}`;
+    }
+  }
+
+  // Says what became of an action, and reads everything again.
+  async function act(what, request, words) {
+    said.className = "dim";
+    said.textContent = `${what}…`;
+    try {
+      const answer = await request();
+      said.className = "good";
+      said.textContent = words(answer);
+    } catch (error) {
+      said.className = "bad";
+      said.textContent = `${what}: not done as far as is known: ${error.message}`;
+    }
+    await load();
+  }
+
+  const trigger = (dag, conf, words) => act(words, () => askAirflow(`/dags/${dag}/dagRuns`, { logical_date: null, conf }), (run) => `${words}: ${dag} ${run.dag_run_id} was triggered.`);
+  const may = (list, dag) => found.may[list].includes(dag);
+
+  function approvals() {
+    const cut = (change) => element("li", {}, `${change.author}, ${moment(change.changed_at_ms)}: ${change.name} ${held(change.old_value, change.name)} → ${held(change.new_value, change.name)}`);
+    const age = (topic) => (topic.oldest_ms === null ? "–" : `${duration((found.as_of_ms - topic.newest_ms) / 1000)} to ${duration((found.as_of_ms - topic.oldest_ms) / 1000)}`);
+    const answer = (approval, option) => act(`${option} plan ${approval.plan_hash.slice(0, 12)}`,
+      () => askAirflow(`/dags/${encodeURIComponent(approval.dag_id)}/dagRuns/${encodeURIComponent(approval.dag_run_id)}/taskInstances/approval/-1/hitlDetails`, { chosen_options: [option], params_input: {} }, "PATCH"),
+      () => `${approval.headline} ${option}, as Airflow recorded it. ${approval.dag_id} goes on.`);
+    const each = (approval) => element("article", { class: "item" },
+      element("h3", {}, approval.headline),
+      element("p", { class: "dim" }, `Asked ${approval.shown_at_ms === null ? "" : `${duration((found.as_of_ms - approval.shown_at_ms) / 1000)} ago `}in `, link(`/dags/${encodeURIComponent(approval.dag_id)}/runs/${encodeURIComponent(approval.dag_run_id)}`, `${approval.dag_id} ${approval.dag_run_id}`), `, plan ${approval.plan_hash}.`),
+      approval.topics.length ? table(approval.headline, [
+        ["Topic", (topic) => element("a", { href: `#topic/${encodeURIComponent(topic.topic)}` }, topic.topic), "name"],
+        ["Partitions", (topic) => whole(topic.partitions), "number"],
+        ["Segments", (topic) => whole(topic.segments), "number"],
+        ["Bytes", (topic) => bytes(topic.bytes), "number"],
+        ["Age of the data", age, "number"],
+        ["Who cut its retention", (topic) => (topic.cuts.length ? element("ul", { class: "plain" }, topic.cuts.map(cut)) : "nobody, by a config of this topic"), "name"],
+      ], approval.topics) : null,
+      more(approval.more_topics),
+      may("answer", approval.dag_id)
+        ? element("p", { class: "row" },
+          confirmed("Approve…", `Approve: ${approval.headline}`, () => answer(approval, "Approve"), `Approve: ${approval.headline}`),
+          confirmed("Reject…", "Reject: delete nothing by this plan", () => answer(approval, "Reject"), `Reject: ${approval.headline}`))
+        : nothing(`To answer takes the permission to edit the required actions of ${approval.dag_id}, and to be among its approvers.`),
+      entry(approval.runbook));
+    return wide("Approvals", found.approvals.length ? found.approvals.map(each) : nothing("No plan waits for an answer."));
+  }
+
+  function failed() {
+    const fate = (copy) => (copy.lost_because ? `lost: ${copy.lost_because}` : "the next copy replaces it, if the source still has it");
+    const rows = table("Failed segments", [
+      ["Partition", (copy) => `${copy.topic}-${copy.partition}`, "name"],
+      ["Offsets", (copy) => `${copy.start_offset} to ${copy.end_offset}`],
+      ["Bytes", (copy) => bytes(copy.bytes), "number"],
+      ["What was found", (copy) => [copy.detail, copy.rules.length ? element("div", { class: "dim" }, copy.rules.join(", ")) : null], "name"],
+      ["What becomes of it", fate, "name"],
+      ["Runbook", (copy) => element("code", {}, copy.runbook), "name"],
+      ["Actions", (copy) => element("span", { class: "row" },
+        may("run", "tiering_quality") ? action("Verify again", `Verify the failed segments of ${copy.topic} again`, () => trigger("tiering_quality", { topics: [copy.topic], which: "failed" }, `Verify the failed segments of ${copy.topic} again`)) : null,
+        may("run", "tiering_copy") ? action("Copy again", `Copy ${copy.topic} again`, () => trigger("tiering_copy", { topics: [copy.topic] }, `Copy ${copy.topic} again`)) : null,
+        found.may.skip && copy.lost_because ? action("Continue without it…", `Continue ${copy.topic}-${copy.partition} without offsets ${copy.start_offset} to ${copy.end_offset}`, () => skip(copy)) : null)],
+    ], found.failed);
+    return wide("Failed segments", found.failed.length ? [rows, more(found.more_failed)] : nothing("No segment that failed its verification stops a partition."));
+  }
+
+  function findings() {
+    const accept = (row) => act(`Accept finding ${row.finding_id}`, () => ask("accept", { finding_ids: [row.finding_id] }), (answer) => answer.summary);
+    const rows = table("Findings of audits", [
+      ["Kind", (row) => row.kind],
+      ["Object", (row) => element("code", {}, row.key), "name"],
+      ["Bytes", (row) => bytes(row.bytes), "number"],
+      ["What", (row) => row.message, "name"],
+      ["Seen", (row) => ago(row.last_seen_ms, found.as_of_ms)],
+      ["What to do", (row) => element("code", {}, row.advice), "name"],
+      ["Action", (row) => (found.may.accept ? confirmed("Accept…", `Leave finding ${row.finding_id} as it is`, () => accept(row), `Accept finding ${row.finding_id}`) : null)],
+    ], found.findings);
+    const who = found.may.accept || !found.findings.length ? null : nothing("To accept a finding takes the permission to edit the DAG tiering_audit.");
+    return wide("Findings of audits", found.findings.length ? [rows, more(found.more_findings), who, entry(found.findings[0].runbook)] : nothing("No finding of an audit is open."));
+  }
+
+  function partitions() {
+    const rows = found.held.map((group) => element("li", {},
+      element("b", {}, `${whole(group.partitions)} ${group.partitions === 1 ? "partition" : "partitions"}`), `: ${group.reason_message}. `,
+      element("span", { class: "dim" }, `${group.topics.join(", ")}${group.more_topics ? ` and ${group.more_topics} more topics` : ""}; ${ago(group.as_of_ms, found.as_of_ms)}. `),
+      group.advice ? [element("code", {}, group.advice), " "] : null,
+      found.may.skip && DECIDED_BY_A_SKIP.includes(group.reason) ? action("Continue without offsets…", `Continue ${group.topics[0]} without offsets: ${group.reason_message}`, () => skip({ topic: group.topics[0] })) : null));
+    return wide("Held partitions", rows.length ? [element("ul", { class: "plain" }, rows), entry(found.held[0].runbook)] : nothing("The last plan of all topics left nothing to a person."), form);
+  }
+
+  function handovers() {
+    const rows = found.handovers.map((each) => element("li", {}, `${each.message} `,
+      may("run", "tiering_handover") ? confirmed("Continue…", `Continue the handover of ${each.topic}`, () => trigger("tiering_handover", { topic: each.topic }, `Continue the handover of ${each.topic}`), `Continue the handover of ${each.topic}`) : null));
+    return wide("Handovers", rows.length ? [element("ul", { class: "plain" }, rows), entry(found.handovers[0].runbook)] : nothing("No handover stands still."));
+  }
+
+  // What can be skipped is found out by the server, which reads the log directories for it; then it is confirmed.
+  function skip({ topic, topic_id: id = null, partition = 0 }) {
+    const input = (name, value, attributes) => element("input", { class: "field", id: `skip-${name}`, value, autocomplete: "off", required: true, ...attributes });
+    const name = input("topic", topic, { maxlength: 249 });
+    const number = input("partition", partition, { type: "number", min: 0, max: 2 ** 31 - 1 });
+    const reason = input("reason", "", { maxlength: 1000 });
+    const asked = element("div", { role: "status" });
+    const body = (confirm) => ({ topic: name.value, topic_id: name.value === topic ? id : null, partition: Number(number.value), reason: reason.value, confirm });
+    const close = () => form.replaceChildren();
+
+    async function question(confirm) {
+      asked.replaceChildren(nothing("Reading the log directories…"));
+      try {
+        const answer = await ask("skip", body(confirm));
+        if (answer.question === null) {
+          close();
+          said.className = answer.recorded.length ? "good" : "dim";
+          said.textContent = answer.summary;
+          await load();
+          return;
+        }
+        const sure = action("Continue without them", `Continue: ${answer.question}`, () => question(answer.confirm));
+        asked.replaceChildren(element("p", { class: "odd" }, answer.question), element("p", { class: "row" }, sure, action("No", "Do not skip", close)));
+        sure.focus();
+      } catch (error) {
+        asked.replaceChildren(element("p", { class: "bad" }, `Nothing was decided: ${error.message}`));
+      }
+    }
+
+    const label = (to, text) => element("label", { for: `skip-${to}` }, text);
+    form.replaceChildren(element("h3", {}, "Continue without offsets"),
+      element("form", { class: "grid", onsubmit: (event) => { event.preventDefault(); question(null); } },
+        label("topic", "Topic"), name, label("partition", "Partition"), number, label("reason", "Reason, kept for ever"), reason,
+        element("span"), element("span", { class: "row" }, element("button", { class: "action", type: "submit" }, "Show what would be missing"), action("Close", "Close the form", close))), asked);
+    reason.focus();
+  }
+
+  view.replaceChildren(element("p", { class: "row" }, status, action("Read again", "Read again what needs a person", load)), said, parts);
+  load();
+}
+
+function wide(title, ...content) {
+  const made = panel(title, ...content.flat(Infinity).filter(Boolean));
+  made.classList.add("wide");
+  return made;
+}

@@ -1,0 +1,149 @@
+"""The preview of a retention: it is what a run deletes afterwards, it changes nothing, and it reads little."""
+
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from sqlalchemy import event
+
+from include.tiering.configs.config_store import TopicRetention
+from include.tiering.errors import SettingError
+from include.tiering.expiration.preview import (
+    HORIZONS_MS,
+    MOST_NUMBERS,
+    Amount,
+    RetentionPreview,
+    partition_numbers,
+    preview_document,
+    retention_asked,
+)
+from include.tiering.model.sizes import PriceTable
+from include.tiering.units import GIB
+from tests.doubles.archive import ORDERS, Archive
+
+PRICES: Final = PriceTable("EUR", gib_month=Decimal("0.02"))
+
+
+def preview(archive: Archive, *, numbers: Any = (), at_most: Any = None, **changes: str) -> RetentionPreview:
+    with archive.open() as app:
+        named = {name.replace("_", "."): value for name, value in changes.items()}
+        return app.expiration.preview(ORDERS, named, numbers=numbers, at_most=at_most)
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> Archive:
+    made = Archive.of(tmp_path)
+    made.copy()
+    return made
+
+
+@pytest.mark.parametrize("changes", [{"retention_bytes": "4096"}, {"retention_ms": "1d"}, {"retention_bytes": "1GiB"}])
+def test_a_preview_is_what_the_next_run_deletes(archive: Archive, changes: dict[str, str]) -> None:
+    before = archive.left()
+    shown = preview(archive, **changes)
+    assert archive.left() == before
+    (now, *_) = shown.horizons
+    assert now.present == Amount()
+    archive.set(**changes)
+    # The preview reads no log directory, and neither does this plan: bytes that are only on brokers count as 0.
+    with archive.open() as app:
+        planner = app.expiration._planner(app.expiration._clocks())
+        plan = planner.plan("run", planner.partitions([ORDERS]), None, now_ms=shown.as_of_ms)
+    assert now.asked == Amount(plan.segments, plan.size_bytes)
+    by_partition = {each.topic_id_partition: each for each in shown.partitions}
+    for planned in plan.expirations:
+        found = by_partition[planned.topic_id_partition]
+        assert (found.log_start_before, found.log_start_offset) == (planned.log_start_before, planned.log_start_offset)
+        assert found.amount.segments == len(planned.deletions)
+    assert bool(now.asked.segments) == (changes != {"retention_bytes": "1GiB"})
+
+
+def test_what_a_run_deletes_is_at_least_what_was_shown(archive: Archive) -> None:
+    shown = preview(archive, retention_bytes="4096").horizons[0].asked
+    archive.set(retention_bytes="4096")
+    run, _ = archive.expire()
+    deleted = sum(len(planned.deletions) for planned in run.expirations)
+    assert deleted >= shown.segments > 0
+
+
+def test_values_that_are_not_asked_about_stay(archive: Archive) -> None:
+    archive.set(retention_bytes="4096")
+    shown = preview(archive)
+    assert shown.asked == shown.present == TopicRetention(None, 4096)
+    assert all(horizon.asked == horizon.present for horizon in shown.horizons)
+    assert shown.horizons[0].present.segments > 0
+    kept = preview(archive, retention_bytes="-1")
+    assert kept.asked == TopicRetention()
+    assert kept.horizons[0].asked == Amount()
+
+
+def test_later_runs_delete_more(archive: Archive) -> None:
+    with archive.open() as app:
+        oldest = min(segment.max_timestamp_ms for found in archive.remote().values() for segment in found)
+        age_ms = app.adapters.stores.now_ms() - oldest
+    shown = preview(archive, retention_ms=str(age_ms + 3 * 86_400_000))
+    by_horizon = {horizon.in_ms: horizon for horizon in shown.horizons}
+    assert tuple(by_horizon) == HORIZONS_MS
+    assert by_horizon[0].asked == Amount()
+    assert by_horizon[HORIZONS_MS[1]].asked.segments > 0
+    assert all(horizon.present == Amount() for horizon in shown.horizons)
+
+
+def test_a_partition_set_is_decided_about_alone_and_what_is_left_out_is_said(archive: Archive) -> None:
+    everything = preview(archive, retention_ms="1d")
+    only = preview(archive, retention_ms="1d", numbers={1})
+    assert [each.topic_id_partition.partition for each in only.partitions] == [1]
+    assert only.horizons[0].asked == everything.partitions[1].amount
+    first = preview(archive, retention_ms="1d", at_most=1)
+    assert ([each.topic_id_partition.partition for each in first.partitions], first.more_partitions) == ([0], 1)
+
+
+def test_the_document_has_the_money_of_the_difference(archive: Archive) -> None:
+    shown = preview(archive, retention_ms="1d")
+    document = preview_document(shown, PRICES)
+    for horizon in document["horizons"]:
+        saved = Decimal("0.02") * (horizon["bytes"] - horizon["present_bytes"]) / GIB
+        assert Decimal(horizon["saved_per_month"] or "") == saved > 0
+    assert document["currency"] == "EUR"
+    without = preview_document(shown, PriceTable("EUR"))
+    assert (without["currency"], without["horizons"][0]["saved_per_month"]) == (None, None)
+    remote = {str(partition): sum(s.segment_size_bytes for s in found) for partition, found in archive.remote().items()}
+    assert {f"{one['topic']}-{one['partition']}": one["remote_bytes"] for one in document["partitions"]} == remote
+
+
+def test_nothing_is_stored_and_the_statements_of_a_partition_are_few(archive: Archive) -> None:
+    statements: list[str] = []
+    with archive.open() as app:
+        app.expiration.preview(ORDERS, {})
+        event.listen(app.adapters.engine, "before_cursor_execute", lambda *call: statements.append(call[2]))
+        app.expiration.preview(ORDERS, {"retention.bytes": "4096", "retention.ms": "1d"})
+    kinds = {statement.split(maxsplit=1)[0] for statement in statements}
+    assert kinds <= {"SELECT", "PRAGMA", "WITH"}, kinds
+    assert len(statements) <= 120, len(statements)
+
+
+@pytest.mark.parametrize(
+    ("text", "numbers"), [("", set()), ("0", {0}), ("0,3, 7-9", {0, 3, 7, 8, 9}), (" 1 ,", {1}), ("5-5", {5})]
+)
+def test_partitions_are_numbers_and_ranges(text: str, numbers: set[int]) -> None:
+    assert partition_numbers(text) == numbers
+
+
+@pytest.mark.parametrize("text", ["x", "-1", "3-1", "1-", "٣", "1.5", f"0-{MOST_NUMBERS}", "0-999999999", "1;2", "<b>"])
+def test_what_is_no_set_of_partitions_is_refused(text: str) -> None:
+    with pytest.raises(SettingError):
+        partition_numbers(text)
+
+
+@pytest.mark.parametrize("changes", [{"retention.ms": "soon"}, {"retention.bytes": "-2"}, {"cleanup.policy": "delete"}])
+def test_what_is_no_retention_is_refused(changes: dict[str, str | None]) -> None:
+    with pytest.raises(SettingError):
+        retention_asked(ORDERS, TopicRetention(), changes)
+
+
+def test_nothing_archived_is_said(archive: Archive) -> None:
+    with archive.open() as app:
+        for topic, numbers in (("nothing", ()), (ORDERS, {7})):
+            with pytest.raises(SettingError, match="is archived"):
+                app.expiration.preview(topic, {}, numbers=numbers)

@@ -1,0 +1,122 @@
+"""What waits for a person: who cut a retention, what is left out, and what the table says."""
+
+from dataclasses import replace
+from typing import Any, Final
+
+import pytest
+
+from include.tiering.audit.finding import AuditFinding, FindingKind
+from include.tiering.audit.record import FindingState, RecordedFinding
+from include.tiering.audit.report import HARMLESS
+from include.tiering.configs.config_store import ConfigChange, ConfigEntity, EntityType
+from include.tiering.copying.plan import HeldBack
+from include.tiering.handover.contract import Handover, LocalRetention, forgotten_handovers
+from include.tiering.handover.rules import HandoverState, HandoverStep
+from include.tiering.kafka.log_dirs.contract import IneligibleReason
+from include.tiering.model.segments import Uuid
+from include.tiering.operations import attention
+from include.tiering.operations.attention import (
+    MOST_FAILED,
+    MOST_TOPICS,
+    Attention,
+    OpenApproval,
+    attention_document,
+    last_cuts,
+    needs_a_person,
+    present_attention,
+)
+from include.tiering.operations.overview import Waiting
+from include.tiering.presentation import as_text
+from include.tiering.runs.approval import PlanQuestion
+from include.tiering.runs.deletion_run import PlannedTopic
+from include.tiering.segments.failed_copies import FailedCopy
+from tests.doubles.segments import partition_of, segment_of
+
+NOW_MS: Final = 1_700_000_000_000
+DAY_MS: Final = 86_400_000
+
+
+def change(topic: str, name: str, old: str | None, new: str | None, author: str = "olga") -> ConfigChange:
+    return ConfigChange(ConfigEntity(EntityType.TOPICS, topic), name, old, new, author, NOW_MS - DAY_MS)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "is_cut"),
+    [
+        ("100", "99", True),
+        (None, "100", True),
+        ("-1", "100", True),
+        ("99", "100", False),
+        ("100", None, False),
+        ("100", "-1", False),
+        (None, "-1", False),
+    ],
+)
+def test_a_cut_is_a_last_change_by_which_less_is_kept(old: str | None, new: str | None, is_cut: bool) -> None:
+    assert bool(last_cuts([change("a", "retention.ms", old, new)])) is is_cut
+
+
+def test_only_the_last_change_of_a_config_counts() -> None:
+    changes = [
+        change("a", "retention.ms", "5", "9"),
+        change("a", "retention.bytes", "9", "5", "otto"),
+        change("b", "retention.ms", "9", "1"),
+        change("a", "retention.ms", "9", "5"),
+    ]
+    assert {topic: [cut.author for cut in cuts] for topic, cuts in last_cuts(changes).items()} == {
+        "a": ["otto"],
+        "b": ["olga"],
+    }
+
+
+def group(reason: HeldBack | IneligibleReason | None) -> Waiting:
+    return Waiting(reason, "code" if reason is None else reason.code, 2, ("orders",), 0, NOW_MS)
+
+
+def test_what_a_later_run_takes_by_itself_needs_nobody() -> None:
+    assert [needs_a_person(group(reason)) for reason in (HeldBack.HOLE, HeldBack.LOST, None)] == [True] * 3
+    assert not any(needs_a_person(group(reason)) for reason in (HeldBack.BYTE_LIMIT, HeldBack.PAST_RETENTION))
+
+
+def test_each_kind_that_needs_a_decision_has_advice() -> None:
+    assert {*attention._ADVICE} | {*HARMLESS} == {*FindingKind}
+    finding = AuditFinding(kind=FindingKind.ADOPTABLE, key="k", message="m", segment_id=Uuid(bytes(16)))
+    recorded = RecordedFinding(1, finding, FindingState.OPEN, NOW_MS, NOW_MS)
+    (shown,) = attention_document(Attention(NOW_MS, findings=(recorded,)))["findings"]
+    assert shown["advice"] == f"./tiering adopt {Uuid(bytes(16))}"
+
+
+def test_a_long_list_says_how_much_is_left_out() -> None:
+    own = segment_of(partition_of("orders"), 1, 0, 9)
+    failed = tuple(FailedCopy(replace(own, start_offset=0), "d", ("r",)) for _ in range(MOST_FAILED + 2))
+    topics = tuple(
+        PlannedTopic("run", Uuid(bytes(16)), f"t{number}", 1, 1, 7, NOW_MS - 3 * DAY_MS, NOW_MS - DAY_MS)
+        for number in range(MOST_TOPICS + 1)
+    )
+    question = PlanQuestion("tiering_expiration manual__1 2", "run", "hash", "Delete?", "All.", NOW_MS)
+    approval = OpenApproval(question, topics, {"t0": (change("t0", "retention.ms", None, "5"),)})
+    found = Attention(NOW_MS, (approval,), failed, more_findings=3)
+    document = attention_document(found)
+    assert (len(document["failed"]), document["more_failed"]) == (MOST_FAILED, 2)
+    (shown,) = document["approvals"]
+    assert (len(shown["topics"]), shown["more_topics"]) == (MOST_TOPICS, 1)
+    assert (shown["dag_id"], shown["dag_run_id"]) == ("tiering_expiration", "manual__1 2")
+    assert document["total"] == 1 + MOST_FAILED + 2 + 3
+    text = as_text(present_attention(found))
+    assert "olga" in text
+    assert "for ever to 5" in text
+    assert not present_attention(found).ok
+    assert present_attention(Attention(NOW_MS)).ok
+
+
+def test_a_handover_that_stands_still_says_so() -> None:
+    handover = Handover(
+        Uuid(bytes(16)), Uuid(bytes(16)), "orders", HandoverStep.FENCE, HandoverState.ACTIVE, LocalRetention(), "olga",
+        updated_at_ms=NOW_MS - DAY_MS,
+    )  # fmt: skip
+    stalled = forgotten_handovers([handover], NOW_MS)
+    document: Any = attention_document(Attention(NOW_MS, handovers=tuple(stalled)))
+    (shown,) = document["handovers"]
+    assert (shown["topic"], shown["step"], shown["since_ms"]) == ("orders", "fence", NOW_MS - DAY_MS)
+    assert "--resume" in shown["message"]
+    assert "orders" in as_text(present_attention(Attention(NOW_MS, handovers=tuple(stalled))))

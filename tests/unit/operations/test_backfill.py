@@ -1,0 +1,89 @@
+"""What a backfill takes: whose bytes, which quota decides, and what is unknown."""
+
+from decimal import Decimal
+from typing import Final
+
+from include.tiering.database.metric_series import Series, SeriesKey
+from include.tiering.model.sizes import OBJECTS_PER_SEGMENT, PriceTable, estimate_cost
+from include.tiering.operations.backfill import (
+    MOST_TOPICS,
+    Backfill,
+    TopicBackfill,
+    backfill_document,
+    present_backfill,
+    waiting_topics,
+)
+from include.tiering.presentation import as_text
+from include.tiering.quotas.contract import UNLIMITED, QuotaKind, QuotaLevel, QuotasInForce, Scope
+from include.tiering.units import GIB
+
+NOW_MS: Final = 1_700_000_000_000
+
+
+def series(metric: str, value: float, at_ms: int = NOW_MS, **labels: str) -> Series:
+    return Series(SeriesKey(metric, tuple(sorted(labels.items()))), value, at_ms)
+
+
+def of_topics(*topics: TopicBackfill, quota: int | None = None, asked: int | None = None, rate: float = 0) -> Backfill:
+    segments = sum(topic.segments for topic in topics)
+    prices = PriceTable("EUR", gib_month=Decimal(2), put_requests=Decimal(5))
+    cost = estimate_cost(sum(topic.size_bytes for topic in topics), segments, prices)
+    return Backfill(NOW_MS, topics, quota, asked, asked is not None, rate, False, cost)
+
+
+def test_topics_of_which_something_waits_are_listed_with_most_bytes_first() -> None:
+    gauges = {
+        "RemoteCopyLagBytes": [
+            series("RemoteCopyLagBytes", 5, topic="small"),
+            series("RemoteCopyLagBytes", 0, topic="nothing"),
+            series("RemoteCopyLagBytes", 70, NOW_MS - 9, topic="large"),
+        ],
+        "RemoteCopyLagSegments": [series("RemoteCopyLagSegments", 3, topic="large")],
+        "tiering_remote_copy_lag_seconds": [series("tiering_remote_copy_lag_seconds", 60, topic="large")],
+        "tiering_copy_held_back_partitions": [
+            series("tiering_copy_held_back_partitions", 2, topic="large", reason="hole")
+        ],
+    }
+    quotas = QuotasInForce(
+        1,
+        {
+            Scope(QuotaKind.COPY, QuotaLevel.TOPIC): UNLIMITED,
+            Scope(QuotaKind.COPY, QuotaLevel.TOPIC, "small"): 10,
+        },
+    )
+    large, small = waiting_topics(gauges, quotas, {"small"})
+    assert large == TopicBackfill("large", 70, 3, 60, NOW_MS - 9, None, False, ("hole",))
+    assert small == TopicBackfill("small", 5, 0, 0, NOW_MS, 10, True, ())
+    assert [topic.is_paused for topic in waiting_topics(gauges, quotas, {"*"})] == [True, True]
+    assert waiting_topics({}, quotas, ()) == ()
+
+
+def test_the_narrowest_quota_decides_how_long_it_takes() -> None:
+    free, bound = TopicBackfill("a", 900, 1, 0, NOW_MS), TopicBackfill("b", 100, 1, 0, NOW_MS, quota=10)
+    assert of_topics(free).seconds_at(None) is None
+    assert of_topics(free).seconds_at(100) == 9
+    assert of_topics(free, bound).seconds_at(None) == 10
+    assert of_topics(free, bound).seconds_at(500) == 10
+    assert of_topics(free, bound).seconds_at(50) == 20
+
+
+def test_the_document_has_requests_money_and_times() -> None:
+    document = backfill_document(
+        of_topics(TopicBackfill("a", 3 * GIB, 7, 0, NOW_MS), quota=GIB, asked=3 * GIB, rate=GIB / 2)
+    )
+    assert (document["seconds"], document["asked_seconds"], document["rate_seconds"]) == (3, 1, 6)
+    assert document["requests"] == {"put": 7 * OBJECTS_PER_SEGMENT, "get": 7 * OBJECTS_PER_SEGMENT}
+    cost = document["cost"]
+    assert cost is not None
+    assert (cost["currency"], cost["reading"]) == ("EUR", None)
+    assert Decimal(cost["writing"] or "") == Decimal(5) * 21 / 1000
+    assert Decimal(cost["storage_per_month"] or "") == 6
+    idle = backfill_document(of_topics())
+    assert (idle["bytes"], idle["seconds"], idle["asked_seconds"], idle["rate_seconds"]) == (0, None, None, None)
+
+
+def test_a_long_list_says_how_much_is_left_out_and_the_sums_are_of_all() -> None:
+    topics = [TopicBackfill(f"t{number}", 10, 1, 0, NOW_MS) for number in range(MOST_TOPICS + 3)]
+    document = backfill_document(of_topics(*topics))
+    assert (len(document["topics"]), document["more_topics"], document["segments"]) == (MOST_TOPICS, 3, MOST_TOPICS + 3)
+    assert "no quota limits it" in as_text(present_backfill(of_topics(*topics)))

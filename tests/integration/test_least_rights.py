@@ -60,10 +60,10 @@ class Deployment:
         )
         assert done.returncode == code, f"{arguments}: {done.returncode}\n{done.stdout}\n{done.stderr}"
         assert "Traceback" not in done.stderr
-        return done.stdout + done.stderr
+        return done.stdout if "--json" in arguments else done.stdout + done.stderr
 
     def document(self, *arguments: str) -> Any:
-        return json.loads(self.run(*arguments, "--json").partition("\n{")[0])
+        return json.loads(self.run(*arguments, "--json"))
 
 
 def deployment(tmp_path: Path, *, store: str, database: str, environment: dict[str, str]) -> Deployment:

@@ -1,6 +1,5 @@
 """A dump of PostgreSQL that is taken while a copy runs is restored, and the archive goes on, as the docs say."""
 
-import re
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -40,9 +39,11 @@ def _copied(at: Deployment) -> dict[tuple[Any, ...], Any]:
     return {(one["topic"], one["partition"]): one["bytes"] for one in at.document("sizes")["partitions"]}
 
 
+@pytest.mark.parametrize("planned_since", [True, False])
 def test_a_dump_under_a_running_copy_is_restored_and_the_archive_goes_on(
-    create_postgresql_database: Callable[[str], str], tmp_path: Path
+    create_postgresql_database: Callable[[str], str], tmp_path: Path, planned_since: bool
 ) -> None:
+    """Only a plan after the dump lets the store refuse the restored database, so a person takes over in any case."""
     original = make_url(create_postgresql_database(new_name()))
     before = _at(tmp_path, original)
     before.run("migrate")
@@ -62,6 +63,8 @@ def test_a_dump_under_a_running_copy_is_restored_and_the_archive_goes_on(
         assert copying.poll() is None, "the dump was taken while the copy ran"
         assert copying.wait(timeout=300) == 0
     everything = _copied(before)
+    if planned_since:
+        before.run("copy")
 
     restored = make_url(create_postgresql_database(new_name()))
     subprocess.run(
@@ -71,11 +74,13 @@ def test_a_dump_under_a_running_copy_is_restored_and_the_archive_goes_on(
     )
     after = _at(tmp_path, restored)
     assert sum(_copied(after).values()) < sum(everything.values())
-    assert "another database has used store" in after.run("copy", code=ExitCode.FINDINGS)
+    if planned_since:
+        assert "another database has used store" in after.run("copy", code=ExitCode.FINDINGS)
 
     assert "adoptable" in after.run("take-over-store", "--nothing-published", "--approve")
-    after.run("adopt", "--all")
-    assert re.search(r"\b0 findings|no findings|nothing found", after.run("audit"))
+    # The dump has the leases of the batch that ran; they end by themselves.
+    eventually(lambda: after.exit_code("adopt", "--all", "--approve") == 0, "all is adopted", pause_seconds=3.0)
+    assert after.document("audit")["findings"] == []
     after.run("verify", "--depth", "deep")
     assert _copied(after) == everything
     assert after.document("copy")["copied"] == []

@@ -48,8 +48,8 @@ class Deployment:
     config: Path
     environment: dict[str, str]
 
-    def run(self, *arguments: str, code: int = 0) -> str:
-        done = subprocess.run(
+    def _done(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
+        return subprocess.run(
             [str(ROOT / "tiering"), "--config", str(self.config), *arguments],
             env=self.environment,
             stdin=subprocess.DEVNULL,
@@ -58,6 +58,12 @@ class Deployment:
             timeout=600,
             check=False,
         )
+
+    def exit_code(self, *arguments: str) -> int:
+        return self._done(*arguments).returncode
+
+    def run(self, *arguments: str, code: int = 0) -> str:
+        done = self._done(*arguments)
         assert done.returncode == code, f"{arguments}: {done.returncode}\n{done.stdout}\n{done.stderr}"
         assert "Traceback" not in done.stderr
         return done.stdout if "--json" in arguments else done.stdout + done.stderr

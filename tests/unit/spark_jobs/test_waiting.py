@@ -1,18 +1,23 @@
 """What ends or holds a job back while it waits for a core of a cluster."""
 
+import json
+from argparse import Namespace
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from pyspark import SparkContext
 
 from include.tiering.configs.pools import COPIER_POOL
 from include.tiering.configs.spark_cluster import LONGEST_WAIT_SECONDS
 from include.tiering.errors import MetadataUnavailableError
 from include.tiering.runs.contract import ALL_TOPICS, LIVE_BATCH_MS, NoWork
+from spark_jobs import batch, copying, expiration
 from spark_jobs.cluster_share import NoCoreError, place_in_cluster
-from spark_jobs.shared import SURPLUS_EXIT_CODE
+from spark_jobs.shared import SURPLUS_EXIT_CODE, run_in_session
+from spark_jobs.task_settings import TaskSettings
 from spark_jobs.waiting import ALL_PAUSED, SURPLUS_SECONDS, Look, Lookout, WaitOverError, looking
 from tests.unit.spark_jobs.test_cluster_share import FULL, Clock, _cluster, _context
 
@@ -172,3 +177,58 @@ def test_a_job_that_need_not_wait_does_not_look() -> None:
 
 def _never() -> None:
     raise AssertionError("it looked")
+
+
+@contextmanager
+def _waits(_: Any, *, looking: Callable[[], AbstractContextManager[Look]]) -> Iterator[None]:
+    """What `place_in_cluster` does for a job that has to wait: it looks."""
+    with looking() as look:
+        look()
+    yield
+
+
+def _app_of(work: Work, no_work: NoWork | None = None) -> Any:
+    @contextmanager
+    def open_app(_: TaskSettings) -> Iterator[Any]:
+        service = SimpleNamespace(why_no_work=lambda *_: no_work)
+        stores = SimpleNamespace(stores=SimpleNamespace(work=work), clock=work)
+        yield SimpleNamespace(adapters=stores, copying=service, expiration=service)
+
+    return open_app
+
+
+@pytest.mark.parametrize("job", [copying, expiration])
+@pytest.mark.parametrize(
+    ("slots", "no_work", "ended"),
+    [(0, None, "its pool was made smaller"), (4, NoWork.DONE, f"no work left: {NoWork.DONE}")],
+)
+def test_a_batch_that_is_not_wanted_ends_as_done_and_says_why(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    job: Any,
+    slots: int,
+    no_work: NoWork | None,
+    ended: str,
+) -> None:
+    context = SparkContext.__new__(SparkContext)
+    monkeypatch.setattr(SparkContext, "stop", lambda _: None)
+    monkeypatch.setattr(batch, "_begin", lambda *_: context)
+    monkeypatch.setattr(batch, "place_in_cluster", _waits)
+    monkeypatch.setattr(batch, "attempt", lambda *_: pytest.fail("it began"))
+    monkeypatch.setattr(TaskSettings, "open_app", _app_of(Work(slots), no_work))
+    monkeypatch.delenv("SPARK_REMOTE", raising=False)
+    monkeypatch.delenv("TIERING_CONFIG", raising=False)
+    assert job.main(["--run-id", "r", "--batch-id", "r/1", "--pool", COPIER_POOL]) == 0
+    assert json.loads(capsys.readouterr().out)["ended"] == ended
+
+
+def test_a_reading_job_without_a_slot_says_so_to_airflow(monkeypatch: pytest.MonkeyPatch) -> None:
+    session = SimpleNamespace(sparkContext=None, stop=lambda: None)
+    builder = SimpleNamespace(appName=lambda _: builder, config=lambda **_: builder, getOrCreate=lambda: session)
+    monkeypatch.setattr("pyspark.sql.SparkSession.builder", builder)
+    monkeypatch.setattr("spark_jobs.cluster_share.place_in_cluster", _waits)
+    monkeypatch.setattr(TaskSettings, "open_app", _app_of(Work(0)))
+    monkeypatch.delenv("TIERING_CONFIG", raising=False)
+    options = Namespace(config=None, batch_id="sizes-1", pool=COPIER_POOL)
+    outcome = run_in_session("sizes", lambda _: pytest.fail("it began"), options)
+    assert outcome == {"exit_code": SURPLUS_EXIT_CODE, "ended": "its pool was made smaller"}

@@ -224,7 +224,7 @@ def test_a_batch_that_is_not_wanted_ends_as_done_and_says_why(
 
 def test_a_reading_job_without_a_slot_says_so_to_airflow(monkeypatch: pytest.MonkeyPatch) -> None:
     session = SimpleNamespace(sparkContext=None, stop=lambda: None)
-    builder = SimpleNamespace(appName=lambda _: builder, config=lambda **_: builder, getOrCreate=lambda: session)
+    builder: Any = SimpleNamespace(appName=lambda _: builder, config=lambda **_: builder, getOrCreate=lambda: session)
     monkeypatch.setattr("pyspark.sql.SparkSession.builder", builder)
     monkeypatch.setattr("spark_jobs.cluster_share.place_in_cluster", _waits)
     monkeypatch.setattr(TaskSettings, "open_app", _app_of(Work(0)))

@@ -302,7 +302,7 @@ def attempt(session: SparkSession, options: argparse.Namespace) -> dict[str, Any
 
 def main(arguments: Sequence[str]) -> int:
     options = parse_arguments(arguments)
-    summary = run_in_session("audit", lambda session: attempt(session, options), SESSION_CONF)
+    summary = run_in_session("audit", lambda session: attempt(session, options), options, SESSION_CONF)
     print(json.dumps(summary))
     return int(summary["exit_code"])
 

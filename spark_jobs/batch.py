@@ -18,6 +18,7 @@ import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Union
 
@@ -36,12 +37,14 @@ from spark_jobs.task_settings import (
     require_silent_server,
     unencrypted_words,
 )
+from spark_jobs.waiting import WaitOverError, looking
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
     from include.tiering.app import App
+    from include.tiering.runs.contract import NoWork
 
 
 _log = logging.getLogger(__name__)
@@ -173,25 +176,43 @@ def attempt(spark: Spark, task: Task) -> Mapping[str, Any]:
         return outcome
 
 
-def run_job(job: str, options: argparse.Namespace, task_with: Callable[[TaskSettings], Task]) -> int:
+def run_job(
+    job: str,
+    options: argparse.Namespace,
+    task_with: Callable[[TaskSettings], Task],
+    no_work: "Callable[[App], NoWork | None]" = lambda _: None,
+) -> int:
     """Start Spark, run the task, print the outcome as one line; return the exit code.
 
+    `no_work` says, while the job waits for a core, why its batch would end at once; None if it would not.
     A settings file that cannot be used, and a server without TLS, end the job before Spark is started.
     """
     began = {"driver_began_ms": now_ms()}
     try:
         require_encrypted_connection(os.environ.get("SPARK_REMOTE", "local"))
-        task = task_with(TaskSettings.of_driver(options.config))
+        settings = TaskSettings.of_driver(options.config)
+        task = task_with(settings)
     except TieringError as error:
         return _print_outcome(options, refusal(f"{type(error).__name__}: {error}", code_of(error)), began)
+    look = partial(
+        looking,
+        settings.open_app,
+        batch_id=options.batch_id,
+        pool=options.pool,
+        surplus_exit_code=ExitCode.DONE,
+        no_work=no_work,
+        obeys_pauses=True,
+    )
     with ParentWatch():
         spark = _begin(job, f"{options.run_id}/{options.batch_id}")
         began["session_began_ms"] = now_ms()
         try:
-            with place_in_cluster(spark) if isinstance(spark, SparkContext) else nullcontext():
+            with place_in_cluster(spark, looking=look) if isinstance(spark, SparkContext) else nullcontext():
                 outcome = attempt(spark, task)
         except NoCoreError as error:
             outcome = refusal(f"{type(error).__name__}: {error}", code_of(error))
+        except WaitOverError as error:
+            outcome = {"exit_code": error.exit_code, "ended": error.ended}
         finally:
             spark.stop()
     return _print_outcome(options, outcome, began)

@@ -4,6 +4,9 @@ It holds no core meanwhile, because its executors come with its first task (dyna
 `plugins/tiering_airflow/spark_cluster.py`). If the figures of the master cannot be read, the job begins without
 waiting, as nothing is known that could justify the wait, and says so.
 
+While it waits, a job looks whether it is still wanted (`waiting.py`): it ends once its pool has no slot for it or no
+work is left, and takes no core in a pause of all topics. A cancelled task ends it through its parent process.
+
 No wait is endless. A job that has no place in its pool, or whose tasks have no executor, for `LONGEST_WAIT_SECONDS`
 ends, and Airflow tries it again. It has done nothing by then. To begin without a place would take the core of another
 pool.
@@ -14,7 +17,7 @@ import math
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Final
 
@@ -32,6 +35,7 @@ from include.tiering.configs.spark_cluster import (
 )
 from include.tiering.errors import TieringError
 from spark_jobs.task_settings import unencrypted_words
+from spark_jobs.waiting import Look, unseen
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -59,11 +63,16 @@ class Surroundings:
 
 
 @contextmanager
-def place_in_cluster(context: "SparkContext", surroundings: Surroundings = Surroundings()) -> Iterator[None]:
+def place_in_cluster(
+    context: "SparkContext",
+    surroundings: Surroundings = Surroundings(),
+    looking: Callable[[], AbstractContextManager[Look]] = unseen,
+) -> Iterator[None]:
     """Warn if settings travel in clear text, wait until the pool has a core left, then watch that executors come.
 
     Raises:
         NoCoreError: there was no place or no executor in time, or the application has ended.
+        WaitOverError: `looking`, which is opened only for a wait, says that the job is not wanted any more.
     """
     conf = context.getConf()
     if (words := unencrypted_words(dict(conf.getAll()).get)) is not None:
@@ -74,7 +83,8 @@ def place_in_cluster(context: "SparkContext", surroundings: Surroundings = Surro
         return
     slots, cores = parse_slots(str(conf.get(POOLS_KEY))), int(str(conf.get("spark.cores.max", "1")))
     read = lambda: surroundings.read(urls, platform)  # noqa: E731
-    _wait(context, pool, slots, cores, read, surroundings)
+    with looking() as look:
+        _wait(context, pool, slots, cores, read, surroundings, look)
     with _ExecutorWatch(context, read, surroundings.clock) as watch:
         try:
             yield
@@ -91,9 +101,10 @@ def _wait(
     cores: int,
     read: Callable[[], SparkCluster],
     surroundings: Surroundings,
+    look: Look,
 ) -> None:
     app_id, began = context.applicationId, surroundings.clock()
-    said, failures, unknown = math.inf, 0, 0
+    said, failures, unknown, was_held, waited = math.inf, 0, 0, None, False
     while True:
         if is_stopped(context):
             raise NoCoreError(f"{app_id} was stopped while it waited for a core of {pool}")
@@ -113,13 +124,18 @@ def _wait(
                 "address of another master"
             )
         ahead = jobs_ahead(cluster, app_id, pool, slots, cores)
-        if not ahead and not unknown:
+        waited = waited or bool(ahead)
+        held = look() if waited else None
+        if not ahead and not unknown and held is None:
             return
+        if held is not None and held != was_held:
+            _log.warning("%s takes no core: %s", app_id, held)
+        was_held = held
         share = cluster_shares(slots, cluster.free_for_us)[pool]
-        what = f"a core of {pool} (share {share} of {cluster.free_for_us}): {ahead} before it"
+        what = f"a core of {pool} (share {share} of {cluster.free_for_us}): {held or f'{ahead} before it'}"
         if surroundings.clock() - began >= LONGEST_WAIT_SECONDS:
             raise NoCoreError(f"{app_id} waited {_MINUTES} minutes for {what}")
-        if ahead < said and not unknown:
+        if 0 < ahead < said and not unknown:
             _log.warning("%s waits for %s", app_id, what)
             said = ahead
         surroundings.sleep(_POLL_SECONDS)

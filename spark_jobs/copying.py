@@ -66,6 +66,7 @@ def main(arguments: Sequence[str]) -> int:
         "copy",
         options,
         lambda settings: batch_task(options.run_id, options.batch_id, options.pool, settings, placement),
+        lambda app: app.copying.why_no_work(options.run_id, options.batch_id, placement),
     )
 
 

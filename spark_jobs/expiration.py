@@ -50,7 +50,10 @@ def outcome_of(result: "DeleteResult") -> dict[str, Any]:
 def main(arguments: Sequence[str]) -> int:
     options = parse_arguments(arguments)
     return run_job(
-        "expire", options, lambda settings: batch_task(options.run_id, options.batch_id, options.pool, settings)
+        "expire",
+        options,
+        lambda settings: batch_task(options.run_id, options.batch_id, options.pool, settings),
+        lambda app: app.expiration.why_no_work(options.run_id, options.batch_id),
     )
 
 

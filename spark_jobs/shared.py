@@ -12,6 +12,7 @@ import math
 import os
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
@@ -235,6 +236,7 @@ def platform_of_job() -> str | None:
 def run_in_session(
     kind: str,
     job: "Callable[[SparkSession], dict[str, Any]]",
+    options: argparse.Namespace,
     conf: Mapping[str, str] = MappingProxyType({}),
     *,
     details: str = "",
@@ -244,20 +246,32 @@ def run_in_session(
     Args:
         kind: the first word of the application's name is made of it.
         job: is called with the session.
+        options: the arguments of the job: `config`, and those of `add_pool_arguments`.
         conf: the job's own configuration of Spark, in place of the user's.
         details: the rest of the application's name.
     """
     from pyspark.sql import SparkSession
 
     from spark_jobs.cluster_share import NoCoreError, place_in_cluster
+    from spark_jobs.task_settings import TaskSettings
+    from spark_jobs.waiting import WaitOverError, looking
 
+    look = partial(
+        looking,
+        lambda: TaskSettings.of_driver(options.config).open_app(),
+        batch_id=options.batch_id or kind,
+        pool=options.pool,
+        surplus_exit_code=SURPLUS_EXIT_CODE,
+    )
     with ParentWatch():
         name = f"{application_name(kind, platform_of_job())} {details}".strip()
         session = SparkSession.builder.appName(name).config(map=dict(conf)).getOrCreate()
         try:
-            with place_in_cluster(session.sparkContext):
+            with place_in_cluster(session.sparkContext, looking=look):
                 return job(session)
         except NoCoreError as error:
             return refusal(f"{type(error).__name__}: {error}", code_of(error))
+        except WaitOverError as error:
+            return {"exit_code": error.exit_code, "ended": error.ended}
         finally:
             session.stop()

@@ -139,7 +139,7 @@ def attempt(session: SparkSession, options: argparse.Namespace) -> dict[str, Any
 
 def main(arguments: Sequence[str]) -> int:
     options = parse_arguments(arguments)
-    outcome = run_in_session("verify", lambda session: attempt(session, options), details=options.run_id)
+    outcome = run_in_session("verify", lambda session: attempt(session, options), options, details=options.run_id)
     print(json.dumps({"run_id": options.run_id, **outcome}))
     return int(outcome["exit_code"])
 

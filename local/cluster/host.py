@@ -82,14 +82,19 @@ class State:
         """A file that says that everything beside it is a cluster's."""
         return self.root / ".tiering-cluster"
 
-    def clear(self) -> None:
+    def clear(self, *, is_own: bool = False) -> None:
         """Remove what the last cluster left.
+
+        Args:
+            is_own: nothing but a cluster has ever written below `root`; then it needs no marker, which clusters of
+                earlier versions did not write.
 
         Raises:
             ForeignDirectoryError: `root` is something else; nothing was removed.
         """
         found = sorted(self.root.iterdir()) if self.root.is_dir() else []
-        if (found and not self.marker.is_file()) or (self.root.exists() and not self.root.is_dir()):
+        is_known = is_own or not found or self.marker.is_file()
+        if not is_known or (self.root.exists() and not self.root.is_dir()):
             raise ForeignDirectoryError(
                 f"{self.root} is not empty, and no cluster was started there (it has no file {self.marker.name}): "
                 "give another --home, or remove it yourself"

@@ -1,8 +1,7 @@
 """Start the production shape of docker-compose.yaml as processes on this machine, and print its addresses.
 
 A cluster begins empty: what the last one left below `.run/cluster` is removed. Another directory is used only if it is
-empty or had a cluster before. Nothing is copied or deleted before you
-trigger a DAG.
+empty or had a cluster before. Nothing is copied or deleted before you trigger a DAG.
 """
 
 import argparse
@@ -51,7 +50,8 @@ def main() -> int:
         return 0
     console.print(needs_sentence(), soft_wrap=True)
     try:
-        state.clear()
+        # A link to another place was resolved, so that its files need the marker.
+        state.clear(is_own=home == DEFAULT_HOME)
     except ForeignDirectoryError as error:
         console.print(str(error), style="red", markup=False, soft_wrap=True)
         return 1

@@ -180,6 +180,27 @@ def test_up_refuses_a_directory_of_something_else(
     assert (tmp_path / "precious").read_text() == "mine"
 
 
+def test_up_clears_its_own_directory_after_a_cluster_without_a_marker(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    home, elsewhere = tmp_path.resolve() / "cluster", tmp_path.resolve() / "elsewhere"
+    monkeypatch.setattr(up, "DEFAULT_HOME", home)
+    monkeypatch.setattr(sys, "argv", ["up", "--home", str(home)])
+    monkeypatch.setattr(up, "assemble", lambda *_, **__: (_ for _ in ()).throw(RuntimeError("far enough")))
+    for directory in (home, elsewhere):
+        directory.mkdir()
+        (directory / "left").write_text("by an earlier version")
+    assert up.main() == 1
+    assert "far enough" in capsys.readouterr().out
+    assert list(home.iterdir()) == []
+
+    home.rmdir()
+    home.symlink_to(elsewhere)
+    assert up.main() == 1
+    assert "far enough" not in capsys.readouterr().out
+    assert (elsewhere / "left").exists()
+
+
 def test_only_its_owner_enters_a_volume(tmp_path: Path) -> None:
     state = State(tmp_path / "cluster")
     state.create()

@@ -40,7 +40,7 @@ class SparkCluster:
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.driver.host": "127.0.0.1",
             "spark.driver.extraJavaOptions": f"{FAST_START} -Djava.io.tmpdir={scratch}",
-            "spark.executor.extraJavaOptions": f"{FAST_START} -Djava.io.tmpdir=.",  # the working directory of the executor
+            "spark.executor.extraJavaOptions": f"{FAST_START} -Djava.io.tmpdir=.",  # its working directory
             "spark.executor.memory": "512m",
             "spark.scheduler.maxRegisteredResourcesWaitingTime": "120s",
             "spark.scheduler.minRegisteredResourcesRatio": "1.0",

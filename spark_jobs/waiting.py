@@ -6,7 +6,7 @@ before it ends, because Airflow may have given it the slot of a batch that was k
 """
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import TYPE_CHECKING, Final
 
 from include.tiering.errors import MetadataUnavailableError, TieringError
@@ -118,31 +118,25 @@ def looking(
 
     The database is opened at the first look. While it cannot be, the look sees nothing and tries again.
     """
-    opened: AbstractContextManager[App] | None = None
-    lookout: Lookout | None = None
+    with ExitStack() as stack:
+        lookout: Lookout | None = None
 
-    def look() -> str | None:
-        nonlocal opened, lookout
-        if lookout is None:
-            try:
-                opening = open_app()
-                app = opening.__enter__()
-                opened = opening
-                lookout = Lookout(
-                    app.adapters.stores.work,
-                    app.adapters.clock,
-                    batch_id=batch_id,
-                    pool=pool,
-                    surplus_exit_code=surplus_exit_code,
-                    no_work=lambda: no_work(app),
-                    obeys_pauses=obeys_pauses,
-                )
-            except MetadataUnavailableError:
-                return None
-        return lookout.look()
+        def look() -> str | None:
+            nonlocal lookout
+            if lookout is None:
+                try:
+                    app = stack.enter_context(open_app())
+                    lookout = Lookout(
+                        app.adapters.stores.work,
+                        app.adapters.clock,
+                        batch_id=batch_id,
+                        pool=pool,
+                        surplus_exit_code=surplus_exit_code,
+                        no_work=lambda: no_work(app),
+                        obeys_pauses=obeys_pauses,
+                    )
+                except MetadataUnavailableError:
+                    return None
+            return lookout.look()
 
-    try:
         yield look
-    finally:
-        if opened is not None:
-            opened.__exit__(None, None, None)

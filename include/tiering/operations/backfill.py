@@ -18,7 +18,7 @@ from include.tiering.errors import SettingError
 from include.tiering.kafka.log_dirs.contract import matches
 from include.tiering.model.sizes import OBJECTS_PER_SEGMENT, CostEstimate, PriceTable, estimate_cost
 from include.tiering.operations.monitoring import newest_minute, total_of
-from include.tiering.operations.topic_list import by_topic
+from include.tiering.operations.topic_list import LAG_BYTES, LAG_SECONDS, LAG_SEGMENTS, by_topic
 from include.tiering.presentation import Presentation, Table, count
 from include.tiering.quotas.contract import UNLIMITED, QuotaKind, QuotaLevel, QuotasInForce, Scope
 from include.tiering.quotas.metrics import GRANTED_BYTES
@@ -26,10 +26,7 @@ from include.tiering.runs.contract import ALL_TOPICS, WorkStore
 from include.tiering.units import format_bytes, format_duration
 
 MOST_TOPICS: Final = 500
-_LAG_BYTES: Final = "RemoteCopyLagBytes"
-_LAG_SEGMENTS: Final = "RemoteCopyLagSegments"
-_LAG_SECONDS: Final = "tiering_remote_copy_lag_seconds"
-GAUGES: Final = (_LAG_BYTES, _LAG_SEGMENTS, _LAG_SECONDS, HELD_BACK.name)
+GAUGES: Final = (LAG_BYTES, LAG_SEGMENTS, LAG_SECONDS, HELD_BACK.name)
 """Names of the metrics that a backfill needs. Those of other use cases are named by their text."""
 _TOTAL: Final = Scope(QuotaKind.COPY, QuotaLevel.TOTAL)
 
@@ -166,14 +163,14 @@ def waiting_topics(
         TopicBackfill(
             topic,
             size_bytes,
-            round(value(_LAG_SEGMENTS, topic)),
-            value(_LAG_SECONDS, topic),
+            round(value(LAG_SEGMENTS, topic)),
+            value(LAG_SECONDS, topic),
             min(each.updated_at_ms for each in series),
             _limit(quotas.of(Scope(QuotaKind.COPY, QuotaLevel.TOPIC, topic))),
             topic in paused or ALL_TOPICS in paused,
             tuple(sorted(dict(each.key.labels)["reason"] for each in metrics.get(HELD_BACK.name, {}).get(topic, ()))),
         )
-        for topic, series in metrics.get(_LAG_BYTES, {}).items()
+        for topic, series in metrics.get(LAG_BYTES, {}).items()
         if (size_bytes := round(sum(each.value for each in series)))
     ]
     return tuple(sorted(found, key=lambda topic: (-topic.size_bytes, topic.topic)))

@@ -21,14 +21,12 @@ from include.tiering.model.reasons import ReasonMembers
 from include.tiering.operations.alarms import ALARMS_FROM, Alarm, AlarmDocument, alarm_document, alarms
 from include.tiering.operations.doctor import advice_about
 from include.tiering.operations.monitoring import Minutes, newest_minute, total_of
+from include.tiering.operations.topic_list import LAG_BYTES, LAG_SECONDS, LAG_SEGMENTS
 from include.tiering.quotas.contract import UNLIMITED, QuotaKind, QuotaLevel, QuotasInForce, Scope
 from include.tiering.quotas.metrics import DELETE_CALLS, GRANTED_BYTES, THROTTLED_SECONDS
 from include.tiering.runs.contract import BatchProgress, WorkStore
 from include.tiering.segments.sizes_contract import RemoteLogSizes, TopicTotal
 
-_LAG_BYTES: Final = "RemoteCopyLagBytes"
-_LAG_SEGMENTS: Final = "RemoteCopyLagSegments"
-_LAG_SECONDS: Final = "tiering_remote_copy_lag_seconds"
 _VERDICT_BYTES: Final = "tiering_verdict_bytes"
 _FINDINGS: Final = "tiering_audit_findings"
 _FAILED: Final = "tiering_failed_segments"
@@ -37,9 +35,9 @@ GAUGES: Final = tuple(
     sorted(
         {
             *ALARMS_FROM,
-            _LAG_BYTES,
-            _LAG_SEGMENTS,
-            _LAG_SECONDS,
+            LAG_BYTES,
+            LAG_SEGMENTS,
+            LAG_SECONDS,
             _VERDICT_BYTES,
             _FINDINGS,
             _FAILED,
@@ -187,7 +185,7 @@ class OverviewService:
 def totals(topics: Sequence[TopicTotal], gauges: Mapping[str, Sequence[Series]]) -> ArchiveTotals:
     """Return the totals of topics, and of gauges by metric."""
     cost = next(iter(gauges.get(_COST, ())), None)
-    lag = gauges.get(_LAG_SECONDS, ())
+    lag = gauges.get(LAG_SECONDS, ())
     return ArchiveTotals(
         sum(topic.segments > 0 for topic in topics),
         sum(topic.segments for topic in topics),
@@ -195,8 +193,8 @@ def totals(topics: Sequence[TopicTotal], gauges: Mapping[str, Sequence[Series]])
         sum(topic.stored_bytes for topic in topics),
         _sum(gauges, _VERDICT_BYTES),
         _sum(gauges, _VERDICT_BYTES, ("verdict", "passed")),
-        _sum(gauges, _LAG_BYTES),
-        _sum(gauges, _LAG_SEGMENTS),
+        _sum(gauges, LAG_BYTES),
+        _sum(gauges, LAG_SEGMENTS),
         AsOfRun(max((series.value for series in lag), default=0.0), _oldest(lag)),
         _sum(gauges, _FAILED),
         _sum(gauges, _FINDINGS),

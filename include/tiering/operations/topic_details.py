@@ -16,7 +16,13 @@ from include.tiering.model.segments import is_legal_topic_name
 from include.tiering.model.sizes import PartitionStates
 from include.tiering.operations.doctor import advice_about
 from include.tiering.operations.overview import reason_of
-from include.tiering.operations.topic_list import ListedTopic, ListedTopicDocument, TopicListService, listed_document
+from include.tiering.operations.topic_list import (
+    LAG_BYTES,
+    ListedTopic,
+    ListedTopicDocument,
+    TopicListService,
+    listed_document,
+)
 from include.tiering.presentation import PartitionLabels, labels
 from include.tiering.segments.failed_copies import FailedCopies, FailedCopy, FailedCopyDocument, failed_copy_document
 from include.tiering.segments.sizes_contract import RemoteLogSizes
@@ -26,7 +32,6 @@ from include.tiering.telemetry.metrics import MINUTE_MS
 MOST_PARTITIONS: Final = 1_000
 MOST_FAILED: Final = 100
 _STORED: Final = "RemoteLogSizeBytes"
-_WAITS: Final = "RemoteCopyLagBytes"
 _HOUR_MINUTES: Final = 60
 
 
@@ -88,7 +93,7 @@ class TopicDetailsService:
             raise SettingError(f"nothing of a topic {topic} was ever copied")
         newest = self._clock.now_ms() // MINUTE_MS
         minutes = self._series().minutes(
-            (_STORED, _WAITS), since_minute=newest - KEPT_HOURS * _HOUR_MINUTES, labels={"topic": topic}
+            (_STORED, LAG_BYTES), since_minute=newest - KEPT_HOURS * _HOUR_MINUTES, labels={"topic": topic}
         )
         return TopicDetails(
             topic,
@@ -107,7 +112,7 @@ def by_hour(minutes: Mapping[str, Mapping[int, float]]) -> tuple[HourOfTopic, ..
         for minute in sorted(values):
             found.setdefault(minute // _HOUR_MINUTES, {})[metric] = values[minute]
     return tuple(
-        HourOfTopic(hour * _HOUR_MINUTES * MINUTE_MS, values.get(_STORED), values.get(_WAITS))
+        HourOfTopic(hour * _HOUR_MINUTES * MINUTE_MS, values.get(_STORED), values.get(LAG_BYTES))
         for hour, values in sorted(found.items())
     )
 

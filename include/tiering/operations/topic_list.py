@@ -19,11 +19,11 @@ from include.tiering.segments.sizes_contract import RemoteLogSizes, TopicTotal
 from include.tiering.settings import TieringSettings
 
 MOST_ROWS: Final = 500
-_LAG_BYTES: Final = "RemoteCopyLagBytes"
-_LAG_SEGMENTS: Final = "RemoteCopyLagSegments"
-_LAG_SECONDS: Final = "tiering_remote_copy_lag_seconds"
+LAG_BYTES: Final = "RemoteCopyLagBytes"
+LAG_SEGMENTS: Final = "RemoteCopyLagSegments"
+LAG_SECONDS: Final = "tiering_remote_copy_lag_seconds"
 _FAILED: Final = "tiering_failed_segments"
-GAUGES: Final = (_LAG_BYTES, _LAG_SEGMENTS, _LAG_SECONDS, _FAILED, HELD_BACK.name)
+GAUGES: Final = (LAG_BYTES, LAG_SEGMENTS, LAG_SECONDS, _FAILED, HELD_BACK.name)
 """Names of the metrics that the list needs. Those of other use cases are named by their text."""
 
 
@@ -122,7 +122,7 @@ def _listed(
         found = gauges.get(metric, {}).get(total.topic, ())
         return sum(series.value for series in found) if found else None
 
-    lag_bytes, lag_segments, failed = value(_LAG_BYTES), value(_LAG_SEGMENTS), value(_FAILED)
+    lag_bytes, lag_segments, failed = value(LAG_BYTES), value(LAG_SEGMENTS), value(_FAILED)
     held_back = gauges.get(HELD_BACK.name, {}).get(total.topic, ())
     return ListedTopic(
         total,
@@ -130,7 +130,7 @@ def _listed(
         cost,
         None if lag_bytes is None else round(lag_bytes),
         None if lag_segments is None else round(lag_segments),
-        value(_LAG_SECONDS),
+        value(LAG_SECONDS),
         None if failed is None else round(failed),
         tuple(sorted(dict(series.key.labels)["reason"] for series in held_back)),
     )

@@ -232,7 +232,7 @@ class CopyBatch:
     def _start_transfers(self, threads: ThreadPoolExecutor) -> BatchEnd | None:
         while True:
             self._look_at_limits()
-            in_flight = InFlight.of(self._partitions)
+            in_flight = InFlight.of(self._partitions, self._quotas.share)
             allows = partial(self._limit.allows_another, in_flight, self._copier.storage.slow_downs)
             ready = [each for each in self._partitions if each.may_start]
             partition = next(filter(allows, ready), None)

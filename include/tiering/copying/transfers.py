@@ -5,7 +5,7 @@ bounded rate. So several transfers go on side by side. More of them help only un
 
     this machine    the process uses about a whole core: Python code runs in one thread at a time
     a near store    a transfer waits for the store only a small part of its time (`ProcessorUse`)
-    a quota         transfers already wait for it
+    a quota         transfers with enough bytes already wait for it
     the store       it answered that requests should slow down
 
 **Slots** (`TransferLimit`). The number of slots begins with one and doubles as long as all slots are used and none of
@@ -171,7 +171,10 @@ def wait_for(predecessor: Future[CopiedSegment]) -> None:
 
 
 ENOUGH_WAITING: Final = 2
-"""If so many transfers wait for a quota, they use it to the full: one sends, the other is ready to."""
+AHEAD_SECONDS: Final = 0.5
+"""So many transfers at least, and with bytes for so long, wait for a quota that they use to the full.
+
+One sends, the other is ready to; and all go on through a wait for the database, in which no further one can begin."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,25 +185,34 @@ class InFlight:
         total: the transfers and settlements.
         size_bytes: the sizes of the segments of the transfers together.
         by_quota: those that do not wait for their turn, by the scope whose quota each waits for; None: for no quota.
+        exhausted: the scopes whose quota enough transfers wait for.
     """
 
     total: int
     size_bytes: int
     by_quota: Counter[Scope | None]
+    exhausted: frozenset[Scope] = frozenset()
 
     @classmethod
-    def of(cls, partitions: Collection[LeasedPartition]) -> "InFlight":
+    def of(cls, partitions: Collection[LeasedPartition], share: Callable[[Scope], float | None]) -> "InFlight":
+        """Count what these partitions have in flight; `share` is `Quotas.share`."""
         transfers = [transfer for partition in partitions for transfer in partition.in_flight]
-        settlements = sum(partition.settlement is not None for partition in partitions)
-        by_quota = Counter(each.limiter.waits_for for each in transfers if not each.waits_for_turn)
-        by_quota[None] += settlements
-        size_bytes = sum(transfer.planned.size_bytes for transfer in transfers)
-        return cls(len(transfers) + settlements, size_bytes, by_quota)
-
-    @property
-    def exhausted(self) -> frozenset[Scope]:
-        """The scopes whose quota enough transfers wait for."""
-        return frozenset(scope for scope, waiting in self.by_quota.items() if scope and waiting >= ENOUGH_WAITING)
+        by_quota: Counter[Scope | None] = Counter({None: sum(each.settlement is not None for each in partitions)})
+        total, size_bytes, waiting_bytes = len(transfers) + by_quota[None], 0, Counter[Scope]()
+        for transfer in transfers:
+            size_bytes += transfer.planned.size_bytes
+            if not transfer.waits_for_turn:
+                scope = transfer.limiter.waits_for
+                by_quota[scope] += 1
+                if scope is not None:
+                    waiting_bytes[scope] += transfer.planned.size_bytes
+        exhausted = frozenset(
+            scope
+            for scope, waiting in waiting_bytes.items()
+            # On average half of a segment in flight is sent.
+            if by_quota[scope] >= ENOUGH_WAITING and waiting / 2 >= AHEAD_SECONDS * (share(scope) or 0)
+        )
+        return cls(total, size_bytes, by_quota, exhausted)
 
     def slots_used(self, scopes: Iterable[Scope]) -> int:
         """Return how many slots a segment to which these scopes apply finds in use."""
@@ -277,7 +289,8 @@ class TransferLimit:
         used = in_flight.slots_used(_scopes_of(partition))
         if used >= self._slots:
             self._grow()
-        return used < min(self._slots, self.most, self._useful_transfers())
+        # A transfer that waits for a quota leaves the store and the processor to others.
+        return used < min(self._slots, self.most) and in_flight.by_quota[None] < self._useful_transfers()
 
     def note_end(self, transfer: Transfer) -> None:
         """Take into account how a transfer used the processor that has copied its segment."""

@@ -88,8 +88,14 @@ class Growing:
     def allows(
         self, by_quota: Sequence[Scope | None], partition: LeasedPartition | None = None, *, waiting_for_turn: int = 0
     ) -> bool:
-        in_flight = InFlight(len(by_quota) + waiting_for_turn, 0, Counter(by_quota))
-        return self.limit.allows_another(in_flight, 0, partition)
+        return self.limit.allows_another(in_flight(by_quota, waiting_for_turn), 0, partition)
+
+
+def in_flight(by_quota: Sequence[Scope | None], waiting_for_turn: int = 0) -> InFlight:
+    """Return transfers of which any two have enough bytes to use a quota to the full."""
+    counted = Counter(by_quota)
+    exhausted = frozenset(scope for scope, transfers in counted.items() if scope and transfers >= 2)
+    return InFlight(len(by_quota) + waiting_for_turn, 0, counted, exhausted)
 
 
 def test_the_number_doubles_with_each_window_up_to_the_limit():
@@ -149,8 +155,8 @@ def test_what_is_in_flight_of_one_partition_is_bounded():
 def test_a_partition_that_lacks_a_slot_is_not_held_back():
     growing, partition = Growing.to(4), partition_of_topic("orders")
     assert not growing.allows([OF_TOPIC, *3 * [SENDING]], partition)
-    assert not growing.limit.is_held_back(InFlight(4, 0, Counter([OF_TOPIC, *3 * [SENDING]])), partition)
-    assert growing.limit.is_held_back(InFlight(2, 0, Counter([OF_TOPIC, OF_TOPIC])), partition)
+    assert not growing.limit.is_held_back(in_flight([OF_TOPIC, *3 * [SENDING]]), partition)
+    assert growing.limit.is_held_back(in_flight([OF_TOPIC, OF_TOPIC]), partition)
 
 
 def test_what_a_batch_has_in_flight_is_counted():
@@ -158,10 +164,38 @@ def test_what_a_batch_has_in_flight_is_counted():
     orders.in_flight.extend([a_transfer(OF_TOPIC), a_transfer(OF_TOPIC), a_transfer(OF_TOTAL)])
     orders.in_flight[-1].waits_for_turn = True
     payments.settlement = Settlement((), Future())
-    counted = InFlight.of([orders, payments])
+    counted = InFlight.of([orders, payments], {OF_TOPIC: 1.0}.get)
     assert (counted.total, counted.size_bytes) == (4, 3000)
     assert counted.by_quota == {OF_TOPIC: 2, SENDING: 1}
     assert counted.exhausted == {OF_TOPIC}
+
+
+@pytest.mark.parametrize(
+    ("transfers", "share", "are_enough"),
+    [
+        (2, 2_000, True),
+        (2, 2_001, False),
+        (7, 7_000, True),
+        (6, 7_000, False),
+        (1, 1, False),
+        (2, 0, True),
+        (2, None, True),
+    ],
+)
+def test_enough_wait_for_a_quota_with_bytes_of_half_a_second(transfers: int, share: float | None, are_enough: bool):
+    """Each has 1,000 bytes, half of which are sent on average."""
+    orders = partition_of_topic("orders")
+    orders.in_flight.extend(a_transfer(OF_TOTAL) for _ in range(transfers))
+    counted = InFlight.of([orders], {OF_TOTAL: share}.get)
+    assert counted.exhausted == ({OF_TOTAL} if are_enough else set())
+
+
+def test_transfers_that_wait_for_a_quota_keep_no_processor_busy():
+    growing = Growing.to(16)
+    growing.ends(busy_seconds=1.0, idle_seconds=0.0)
+    assert not growing.allows(2 * [SENDING])
+    in_use = InFlight(9, 0, Counter([SENDING, *8 * [OF_TOTAL]]))
+    assert growing.limit.allows_another(in_use, 0, None)
 
 
 def test_a_store_that_asks_for_it_gets_half_at_once_and_one_more_each_second():

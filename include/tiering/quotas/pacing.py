@@ -1,19 +1,15 @@
 """The pacing of a process within its shares of quotas. Only `ProcessPacing` reads a clock, and lets threads wait.
 
-**`Pacer`** spreads bytes over time at a rate. A byte at the rate r takes 1/r s. The pacer stores the time at which the
-next byte may leave; each grant adds the time that its bytes take. A sender that was delayed may catch up by at most
-`CATCH_UP_SECONDS`; what it did not use before is lost. So any T seconds at a constant r of 100 bytes/s or more carry at
-most r x (T + CATCH_UP_SECONDS + SLICE_SECONDS), including the first.
-
 **`ProcessPacing`** holds this process's shares, and measures what its streams could use. `AllocationRenewer` sets the
 rates and the time at which all of them expire; limiters take bytes. A grant needs a known, unexpired rate of each of
 its scopes. If the rounds with the ledger fail until the rates expire, no byte is granted, even in scopes without a
 limit, because a quota may have been set meanwhile; but for half a second after it has read that no quota is stored for
-any scope (`hold_no_limit`).
+any scope (`hold_no_limit`). A scope with a limit has a `Pacer`.
 
 **`ScopedLimiter`**, the `ByteLimiter` of one stream, waits until all scopes of the stream grant.
 """
 
+import math
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -22,6 +18,7 @@ from weakref import WeakValueDictionary
 
 from include.tiering.clock import Clock
 from include.tiering.quotas.contract import GoOn, QuotaObserver, Scope
+from include.tiering.quotas.pacer import Pacer
 from include.tiering.quotas.shares import UNLIMITED_DEMAND, Demand, usable_rates
 
 _FULL_USE: Final = 0.98
@@ -72,52 +69,6 @@ class DemandMeter:
         return UNLIMITED_DEMAND if limited and (gives_nothing or mean_use >= 1) else usual_rate
 
 
-SLICE_SECONDS: Final = 0.010
-"""A grant to a sender that is not late is at most this much of the rate, so that a change takes effect soon."""
-
-CATCH_UP_SECONDS: Final = 0.040
-"""How much lost time a sender may catch up: the pauses that uploads have.
-
-Such a pause is a late wake-up, a response and the header of the next request, or the sending of the last grant. So a
-stream that needs up to 50 ms for each grant, the slice and the catch-up, gets the whole rate. With `FILL`, a second
-carries at most 104.5 % of a quota."""
-
-
-@dataclass(slots=True)
-class Pacer:
-    """Paces one scope. Times are seconds of one monotonic clock. At a rate of 0 no byte is granted."""
-
-    bytes_per_second: float
-    free_at: float
-
-    def wait_seconds(self, now: float) -> float:
-        """Seconds until the next grant is possible; infinite at rate 0."""
-        return max(0.0, self.free_at - now) if self.bytes_per_second > 0 else float("inf")
-
-    def slice_bytes(self, now: float) -> int:
-        """The largest grant, at least one byte: a slice, and what a sender that is late may catch up.
-
-        A late sender gets both in one grant, because each grant may cost it the same time again.
-        """
-        late_seconds = min(CATCH_UP_SECONDS, max(0.0, now - self.free_at))
-        return max(1, int(self.bytes_per_second * (SLICE_SECONDS + late_seconds)))
-
-    def charge(self, size_bytes: int, now: float) -> None:
-        """Count bytes that are granted now."""
-        self.free_at = max(self.free_at, now - CATCH_UP_SECONDS) + size_bytes / self.bytes_per_second
-
-    def change(self, bytes_per_second: float, now: float) -> None:
-        """Continue at another rate, at which the next grant first waits for the bytes already granted ahead of time.
-
-        For these it waits at most for one slice, so a change of the rate (not to 0) causes no long pause.
-        """
-        pending_bytes = max(0.0, self.free_at - now) * self.bytes_per_second
-        self.bytes_per_second = bytes_per_second
-        if bytes_per_second > 0:
-            most_bytes = self.slice_bytes(self.free_at)
-            self.free_at = min(self.free_at, now) + min(pending_bytes, most_bytes) / bytes_per_second
-
-
 FORGET_SECONDS: Final = 30.0
 """The scopes of a stream that was not used for longer than this are no longer requested from the ledger."""
 
@@ -132,7 +83,7 @@ _SHORTEST_WAIT_SECONDS: Final = 0.018
 
 Bytes that become due meanwhile are granted without another wait."""
 
-_NEVER: Final = float("inf")
+_NEVER: Final = math.inf
 
 
 class Grant(NamedTuple):

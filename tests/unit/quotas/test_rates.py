@@ -3,10 +3,11 @@
 import gc
 import math
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -29,13 +30,11 @@ from include.tiering.quotas.contract import (
     take_all,
 )
 from include.tiering.quotas.fetch_admission import FetchAdmission
+from include.tiering.quotas.pacer import CATCH_UP_SECONDS, LATE_SECONDS, SLICE_SECONDS, Pacer
 from include.tiering.quotas.pacing import (
-    CATCH_UP_SECONDS,
     FORGET_MANY_SECONDS,
     FORGET_SECONDS,
     MANY_SCOPES,
-    SLICE_SECONDS,
-    Pacer,
     ProcessPacing,
     ScopedLimiter,
     Stream,
@@ -125,8 +124,12 @@ RATE = 1_000_000.0
 
 def sent_by(pacer: Pacer, pauses: list[float], until: float) -> list[tuple[float, int]]:
     """A sender that takes every slice as soon as it may, apart from its pauses."""
-    now, sent = pacer.free_at, []
-    waits = iter(pauses)
+    return sent_from(pacer, pacer.free_at, until, pauses)
+
+
+def sent_from(pacer: Pacer, now: float, until: float, pauses: Sequence[float] = ()) -> list[tuple[float, int]]:
+    """The same from this time on."""
+    sent, waits = [], iter(pauses)
     while now < until:
         now += pacer.wait_seconds(now) + next(waits, 0.0)
         size_bytes = pacer.slice_bytes(now)
@@ -152,12 +155,51 @@ def test_no_second_carries_more_than_the_rate_and_the_catch_up(rate: float, paus
     assert in_window <= rate * (1 + CATCH_UP_SECONDS) + one_slice + 1e-6 * rate
 
 
-def test_a_long_silence_is_lost() -> None:
+def test_a_long_silence_is_lost_but_for_a_quarter_of_a_second() -> None:
+    sent = sent_by(Pacer(RATE, 0.0), [100.0], until=110.0)
+    assert sent[0][1] == pytest.approx(RATE * (CATCH_UP_SECONDS + SLICE_SECONDS))
+    in_all = sum(size_bytes for _, size_bytes in sent)
+    assert in_all == pytest.approx((10 + LATE_SECONDS) * RATE, rel=0.002)
+
+
+@pytest.mark.parametrize("pause", [0.0, 0.06, 0.15, 0.25])
+def test_a_sender_that_stands_still_now_and_then_gets_the_rate(pause: float) -> None:
+    """Once in seven seconds; with a catch-up of 40 ms alone a pause of 0.25 s would cost 3 %."""
+    pauses = [pause if number % 700 == 300 else 0.0 for number in range(6_000)]
+    sent = sent_by(Pacer(RATE, 0.0), pauses, until=60.0)
+    assert sum(size_bytes for _, size_bytes in sent) >= 0.998 * 60 * RATE
+
+
+@given(rate=st.sampled_from([125e3, 1e6, 2e8]), pauses=st.lists(st.floats(0, 2), max_size=100))
+def test_what_was_missed_comes_slowly(rate: float, pauses: list[float]) -> None:
+    """At most a fifth faster than the rate, in all tenths of a second; and no more of it than is remembered."""
+    sent = sent_by(Pacer(rate, 0.0), pauses, until=10.0)
+    times = np.array([at for at, _ in sent])
+    carried = np.concatenate(([0.0], np.cumsum([float(size_bytes) for _, size_bytes in sent])))
+    for seconds, most in [
+        (0.1, 0.1 * 1.2 + 1.2 * (CATCH_UP_SECONDS + SLICE_SECONDS)),
+        (5.0, 5.0 + LATE_SECONDS + SLICE_SECONDS),
+    ]:
+        ends = np.searchsorted(times, times + seconds)
+        assert np.max(carried[ends] - carried[: len(times)]) <= rate * most * (1 + 1e-6)
+
+
+def test_a_pause_is_worth_as_many_bytes_at_a_higher_rate() -> None:
     pacer = Pacer(RATE, 0.0)
-    size_bytes = pacer.slice_bytes(100.0)
-    pacer.charge(size_bytes, 100.0)
-    assert size_bytes == pytest.approx(RATE * (CATCH_UP_SECONDS + SLICE_SECONDS))
-    assert pacer.wait_seconds(100.0) == pytest.approx(SLICE_SECONDS)
+    pacer.charge(pacer.slice_bytes(0.0), 0.0)
+    pacer.change(10 * RATE, 0.0 + SLICE_SECONDS + 0.2)
+    sent = sent_from(pacer, SLICE_SECONDS + 0.2, until=1.21)
+    assert sum(size_bytes for _, size_bytes in sent) == pytest.approx(10 * RATE + 0.2 * RATE, rel=0.02)
+
+
+def test_a_lower_rate_begins_at_once() -> None:
+    """What the window carried at the old rate does not silence the new one."""
+    pacer = Pacer(RATE, 0.0)
+    sent_by(pacer, [], until=2.0)
+    pacer.change(RATE / 10, 2.0)
+    sent = sent_from(pacer, 2.0, until=2.2)
+    assert sum(size_bytes for _, size_bytes in sent) == pytest.approx(0.2 * RATE / 10, rel=0.15)
+    assert sent[0][0] <= 2.0 + SLICE_SECONDS + 1e-9
 
 
 @pytest.mark.parametrize("grant_seconds", [0.005, 0.02, 0.05])

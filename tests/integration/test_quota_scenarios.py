@@ -35,7 +35,7 @@ __all__ = ["create_postgresql_database"]
 
 QUOTA: Final = 4_000_000
 AHEAD_SECONDS: Final = 0.25
-"""Of the highest quota in force. A pacer grants a slice ahead of time, and a little more at each change of its share."""
+"""Of the highest quota in force. A pacer catches up 0.02 s at once, and a little more at each change of its share."""
 Quotas = Sequence[tuple[float, float]]
 
 

@@ -248,6 +248,8 @@ class ProcessPacing:
         """
         with self._changed:
             now = self._clock.monotonic()
+            if now >= self._valid_until:
+                self._forget_lost_time(now)
             for pace in (pace for scope, pace in self._paces.items() if scope not in rates):
                 pace.known, pace.pacer = False, None
             for scope, rate in rates.items():
@@ -266,6 +268,12 @@ class ProcessPacing:
             self._valid_until = valid_until
             self.starved.clear()
             self._changed.notify_all()
+
+    def _forget_lost_time(self, now: float) -> None:
+        """The time without rates belongs to nobody: other processes may have had these bytes."""
+        for pace in self._paces.values():
+            if pace.pacer is not None:
+                pace.pacer.forget_lost_time(now)
 
     def _expect(self, parts: Mapping[Scope, float]) -> None:
         """Tell the meters what is possible within these shares."""

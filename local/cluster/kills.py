@@ -21,7 +21,7 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
@@ -34,6 +34,7 @@ from include.tiering.app import App, open_app
 from include.tiering.configs.airflow_api import AirflowApi, Login
 from include.tiering.configs.config_store import ALL_BROKERS, ConfigEntity, EntityType
 from include.tiering.errors import TieringError
+from include.tiering.model.segments import RemoteLogSegmentMetadata
 from include.tiering.settings import load_settings
 from include.tiering.units import KIB
 from local.cluster.assembly import CA_VARIABLE, Assembled, assemble
@@ -217,9 +218,9 @@ class _Kill:
         self._lift_limits()
         runs = tuple(self._until_done(run_id))
         ended = time.monotonic()
-        faults = [*self._faults()] if was_left else ["nothing was left when the part was killed: it proves nothing"]
+        found = [*self._faults()] if was_left else ["nothing was left when the part was killed: it proves nothing"]
         if self.work is Work.AUDIT and self._newest_audit() == audits_before:
-            faults.append("no audit was recorded")
+            found.append("no audit was recorded")
         return Outcome(
             self.part.name.lower(),
             self.work,
@@ -230,7 +231,7 @@ class _Kill:
             ended - triggered,
             runs,
             tuple(self.errors),
-            tuple(faults),
+            tuple(found),
         )
 
     def _prepare(self) -> None:
@@ -303,7 +304,7 @@ class _Kill:
         return None if newest is None else newest.run_id
 
     def _faults(self) -> Iterator[str]:
-        """Compare the topic's segments, its objects and the brokers' files; audit everything."""
+        """Compare the topic's segments, its objects and the broker's files; audit everything."""
         metadata = self.app.adapters.stores.metadata
         stored = self.assembled.cluster.host.volume("objects") / "data" / "tiering"
         objects = [path for path in stored.rglob("*") if path.is_file() and f"{self.topic}-" in str(path)]
@@ -312,27 +313,41 @@ class _Kill:
             (partition,) = (one for one in metadata.partitions() if str(one) == directory.name)
             rows = [row.metadata for row in metadata.list_segments(partition)]
             segments += len(rows)
-            yield from (f"{partition} has a segment in {row.state}" for row in rows if not row.is_finished)
-            source = {int(path.stem): path for path in rolled_segments(directory)}
-            starts = [row.start_offset for row in rows]
-            if starts != sorted(source)[-len(starts) :] or (self.work is Work.COPY and len(starts) != len(source)):
-                yield f"{partition} has segments from {starts}, and the broker from {sorted(source)}"
-                continue
-            for row, after in pairwise(rows):
-                if after.start_offset != row.end_offset + 1:
-                    yield f"{partition}: {row.end_offset} is followed by {after.start_offset}"
-            logs = {path.name: path for path in objects if path.name.endswith(".log")}
-            for row in rows:
-                name = f"{row.start_offset:020d}-{row.remote_log_segment_id.id}.log"
-                if name not in logs:
-                    yield f"{partition}: no object {name}"
-                elif _digest(logs[name]) != _digest(source[row.start_offset]):
-                    yield f"{partition}: {name} differs from the broker's file"
+            yield from faults(rows, rolled_segments(directory), objects, is_complete=self.work is Work.COPY)
         if len(objects) != OBJECTS_OF_A_SEGMENT * segments:
             yield f"{len(objects)} objects of {segments} segments"
         run_id = f"after-{self.topic}"
         self.app.audit.run(run_id)
         yield from (f"the audit found {one.finding.kind}: {one.finding.key}" for one in self.app.audit.findings(run_id))
+
+
+def faults(
+    rows: Sequence[RemoteLogSegmentMetadata], rolled: Sequence[Path], objects: Iterable[Path], *, is_complete: bool
+) -> Iterator[str]:
+    """Compare the segments of a partition with the broker's files and with the objects; yield one line a difference.
+
+    Args:
+        rows: the segments, by start offset.
+        rolled: the broker's `.log` files, by base offset, without the active one.
+        objects: files of the store.
+        is_complete: whether every rolled segment has to be there; otherwise only the last ones.
+    """
+    source = {int(path.stem): path for path in rolled}
+    starts, expected = [row.start_offset for row in rows], sorted(source)
+    yield from (f"{row.remote_log_segment_id} is in {row.state.name}" for row in rows if not row.is_finished)
+    if not starts or starts != expected[-len(starts) :] or (is_complete and len(starts) != len(expected)):
+        yield f"segments begin at {starts}, and the broker's at {expected}"
+        return
+    for row, after in pairwise(rows):
+        if after.start_offset != row.end_offset + 1:
+            yield f"{row.remote_log_segment_id} ends at {row.end_offset}, the next one begins at {after.start_offset}"
+    logs = {path.name: path for path in objects if path.suffix == ".log"}
+    for row in rows:
+        name = f"{row.start_offset:020d}-{row.remote_log_segment_id.id}.log"
+        if name not in logs:
+            yield f"there is no object {name}"
+        elif _digest(logs[name]) != _digest(source[row.start_offset]):
+            yield f"{name} differs from the broker's {source[row.start_offset]}"
 
 
 def _digest(path: Path) -> str:

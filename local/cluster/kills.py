@@ -69,8 +69,9 @@ _POLL_SECONDS: Final = 0.2
 _RUNS: Final = 3
 _TABLE_WIDTH: Final = 160
 _COPY_QUOTA: Final = 32 * KIB
-_RECORDS: Final = 3_000
 _PARTITIONS: Final = {Work.COPY: 2, Work.EXPIRATION: 12, Work.AUDIT: 1}
+_RECORDS: Final = {Work.COPY: 3_000, Work.EXPIRATION: 1_000, Work.AUDIT: 1_500}
+"""Of each partition. Segments of 64 KiB hold about 280; an expiration deletes all of a partition in one request."""
 _RETENTION_BYTES: Final = 64 * KIB
 _LOST_TASK_SECONDS: Final = "60"
 """When Airflow believes that a task without heartbeats is dead; its default is 300."""
@@ -159,12 +160,9 @@ def _run_all(
     os.environ[CA_VARIABLE] = str(cluster.state.secrets / AUTHORITY)
     topics = {f"kill-{number}": (part, work) for number, (part, work) in enumerate(kills)}
     say("producing records to the broker")
-    produce(
-        assembled.bootstrap_servers,
-        assembled.log_dirs()[1],
-        {topic: _PARTITIONS[work] for topic, (_, work) in topics.items()},
-        _RECORDS,
-    )
+    for work in dict.fromkeys(work for _, work in kills):
+        wanted = {topic: _PARTITIONS[work] for topic, (_, own) in topics.items() if own is work}
+        produce(assembled.bootstrap_servers, assembled.log_dirs()[1], wanted, _RECORDS[work])
     password = (cluster.state.secrets / "airflow_admin_password").read_text()
     with (
         AirflowApi(assembled.base_url, Login("admin", password)) as api,

@@ -106,6 +106,9 @@ def place_in_cluster(
             if watch.gave_up is not None:
                 raise watch.gave_up from error
             raise
+        # The body may have made an outcome of the error with which Spark ends cancelled work.
+        if watch.gave_up is not None:
+            raise watch.gave_up
 
 
 def _wait(

@@ -20,7 +20,7 @@ export UV_PYTHON_PREFERENCE := only-system
 # Tests start hundreds of processes, each of which would compile all modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo up down cluster-demo cluster-up cluster-down test test-unit test-integration test-kafka test-browser coverage life simulate simulate-mutants mutants lint structure check docs requirements \
+.PHONY: help setup demo up down cluster-demo cluster-up cluster-kills cluster-down test test-unit test-integration test-kafka test-browser coverage life simulate simulate-mutants mutants lint structure check docs requirements \
         bench bench-audit bench-check bench-copy bench-delete bench-far bench-forms bench-generation bench-plan bench-producers bench-queue bench-quota bench-quota-airflow bench-scan bench-sizes bench-start bench-verify s3-server clean
 
 help: ## print this list
@@ -81,6 +81,9 @@ cluster-demo: setup s3-server ## the whole story on the production shape (Postgr
 
 cluster-up: setup s3-server ## start the services of docker-compose.yaml as processes on loopback, and print their addresses
 	@$(PYTHON) -m local.cluster.up
+
+cluster-kills: setup s3-server ## kill each part of the production shape in the middle of its work, and compare what is there: 20 minutes, 6 GiB; KILLS="worker:audit store" chooses
+	@$(PYTHON) -m local.cluster.kills $(KILLS)
 
 cluster-down: setup ## stop what `make cluster-up` started
 	@$(PYTHON) -m local.cluster.down

@@ -3,6 +3,8 @@
     ready -> plan -> copy (mapped, one Spark job per batch) -> quality_gate -> summary -> asset tiering_remote_log
                                                                                   \\-> outcome
 
+With queues: ready -> scan_<queue>, for which plan waits, and plan -> batches_<queue> -> copy_<queue> -> quality_gate.
+
 This DAG copies rolled segments of Kafka topics from the brokers' log dirs to the remote store, and checks the copies.
 Log dirs are only read.
 
@@ -11,8 +13,12 @@ Log dirs are only read.
   `remote_log_copier` is not 0. The run does not start either while every partition waits for one of these causes: its
   metadata is incomplete, cluster metadata is unknown or contradicts its files, its leader's replica is not found, or
   its topic is paused. The log of this task says what it waits for. It fails at once if waiting cannot help.
+* **scan_&lt;queue&gt;**: one task for each `queue` that settings of log dirs name, on a worker of that queue. It
+  reports what is in these log dirs, so that neither `ready` nor `plan` needs to read them.
 * **plan** decides for each partition which segments may be copied now, and how many batches to start. It logs each
-  partition that has to wait, with the reason. If there is nothing to copy, no batch starts.
+  partition that has to wait, with the reason. If there is nothing to copy, no batch starts. It waits up to three
+  minutes for the scans of queues whose log dirs it cannot read. What was not reported, as no worker of the queue runs,
+  is not planned: the log names the log dir and its queue, and `outcome` fails the run.
 * **copy** is mapped over the batches. Each batch takes one slot of the pool `remote_log_copier` and copies one
   partition after another until none is left or its time is over. A batch that gets its slot when no partition is left
   for it ends without starting Spark, and its log says so. The pool can be resized while batches run;
@@ -46,7 +52,9 @@ from plugins.tiering_airflow.copying import (
     QualityGateOperator,
     QueuedBatchesOperator,
     RunOutcomeOperator,
+    ScanQueueOperator,
     copy_task_id,
+    scan_task_id,
 )
 from plugins.tiering_airflow.pools import COPIER_POOL
 from plugins.tiering_airflow.readiness import TieringReadySensor
@@ -89,6 +97,8 @@ with DAG(
     copies = [CopyBatchOperator.partial(task_id=copy_task_id(None), **in_pool).expand_kwargs(plan.output)]
     # All batches of a mapped task run on its queue, so each queue needs a task of its own.
     for queue in configuration.copy_queues():
+        # No edge to `plan`: without a worker the task stays queued, and must not hold up what others can read.
+        ready >> ScanQueueOperator(task_id=scan_task_id(queue), queue=queue, reads_queue=queue)
         batches = QueuedBatchesOperator(task_id=f"batches_{queue}", batches_of=queue)
         placed = CopyBatchOperator.partial(
             task_id=copy_task_id(queue), queue=queue, reads_queue=queue, **in_pool

@@ -17,7 +17,7 @@ import logging
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import nullcontext
+from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Union
@@ -28,7 +28,7 @@ from include.tiering.cli.exit_codes import ExitCode, code_of
 from include.tiering.clock import SystemClock
 from include.tiering.configs.spark_cluster import application_name
 from include.tiering.errors import SettingError, TieringError
-from spark_jobs.cluster_share import NoCoreError, place_in_cluster
+from spark_jobs.cluster_share import HeldBackError, NoCoreError, place_in_cluster
 from spark_jobs.shared import ParentWatch, failed_outcome, platform_of_job, refusal
 from spark_jobs.task_settings import (
     ReadConf,
@@ -37,7 +37,7 @@ from spark_jobs.task_settings import (
     require_silent_server,
     unencrypted_words,
 )
-from spark_jobs.waiting import WaitOverError, looking
+from spark_jobs.waiting import Look, WaitOverError, looking
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -176,6 +176,27 @@ def attempt(spark: Spark, task: Task) -> Mapping[str, Any]:
         return outcome
 
 
+def _attempt_with_a_core(
+    spark: Spark, task: Task, looking: Callable[[], AbstractContextManager[Look]]
+) -> Mapping[str, Any]:
+    """Return the outcome of `attempt`, once the cluster has a core for it.
+
+    A task that something held back before it had an executor has not begun, so it is still run once.
+
+    Raises:
+        NoCoreError, WaitOverError: as for `place_in_cluster`.
+    """
+    if not isinstance(spark, SparkContext):
+        return attempt(spark, task)
+    was_held_back = False
+    while True:
+        try:
+            with place_in_cluster(spark, looking=looking, was_held_back=was_held_back):
+                return attempt(spark, task)
+        except HeldBackError:
+            was_held_back = True
+
+
 def run_job(
     job: str,
     options: argparse.Namespace,
@@ -207,8 +228,7 @@ def run_job(
         spark = _begin(job, f"{options.run_id}/{options.batch_id}")
         began["session_began_ms"] = now_ms()
         try:
-            with place_in_cluster(spark, looking=look) if isinstance(spark, SparkContext) else nullcontext():
-                outcome = attempt(spark, task)
+            outcome = _attempt_with_a_core(spark, task, look)
         except NoCoreError as error:
             outcome = refusal(f"{type(error).__name__}: {error}", code_of(error))
         except WaitOverError as error:

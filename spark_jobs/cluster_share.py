@@ -4,8 +4,9 @@ It holds no core meanwhile, because its executors come with its first task (dyna
 `plugins/tiering_airflow/spark_cluster.py`). If the figures of the master cannot be read, the job begins without
 waiting, as nothing is known that could justify the wait, and says so.
 
-While it waits, a job looks whether it is still wanted (`waiting.py`): it ends once its pool has no slot for it or no
-work is left, and takes no core in a pause of all topics. A cancelled task ends it through its parent process.
+While it waits for its place, and then for its first executor, a job looks whether it is still wanted (`waiting.py`): it
+ends once its pool has no slot for it or no work is left, and takes no core in a pause of all topics. Once it has had a
+core, its work looks itself. A cancelled task ends it through its parent process.
 
 No wait is endless. A job that has no place in its pool, or whose tasks have no executor, for `LONGEST_WAIT_SECONDS`
 ends, and Airflow tries it again. It has done nothing by then. To begin without a place would take the core of another
@@ -17,7 +18,7 @@ import math
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Final
 
@@ -53,6 +54,10 @@ class NoCoreError(TieringError):
     retriable: ClassVar[bool] = True
 
 
+class HeldBackError(NoCoreError):
+    """Something holds the job back that waits for its first executor: it asks for none any more, and did nothing."""
+
+
 @dataclass(frozen=True, slots=True)
 class Surroundings:
     """What a job waits with; tests have others."""
@@ -67,12 +72,21 @@ def place_in_cluster(
     context: "SparkContext",
     surroundings: Surroundings = Surroundings(),
     looking: Callable[[], AbstractContextManager[Look]] = unseen,
+    *,
+    was_held_back: bool = False,
 ) -> Iterator[None]:
     """Warn if settings travel in clear text, wait until the pool has a core left, then watch that executors come.
 
+    Args:
+        context: the application of this job.
+        surroundings: the master's figures, and the clock.
+        looking: opens the look of a job that waits.
+        was_held_back: look before the job begins even if it need not wait.
+
     Raises:
+        HeldBackError: something holds the job back, before its first executor came.
         NoCoreError: there was no place or no executor in time, or the application has ended.
-        WaitOverError: `looking`, which is opened only for a wait, says that the job is not wanted any more.
+        WaitOverError: the job is not wanted any more.
     """
     conf = context.getConf()
     if (words := unencrypted_words(dict(conf.getAll()).get)) is not None:
@@ -84,14 +98,17 @@ def place_in_cluster(
     slots, cores = parse_slots(str(conf.get(POOLS_KEY))), int(str(conf.get("spark.cores.max", "1")))
     read = lambda: surroundings.read(urls, platform)  # noqa: E731
     with looking() as look:
-        _wait(context, pool, slots, cores, read, surroundings, look)
-    with _ExecutorWatch(context, read, surroundings.clock) as watch:
+        _wait(context, pool, slots, cores, read, surroundings, look, looks=was_held_back)
+    with _ExecutorWatch(context, read, surroundings.clock, looking) as watch:
         try:
             yield
         except Exception as error:
-            if watch.gave_up:
-                raise NoCoreError(watch.words()) from error
+            if watch.gave_up is not None:
+                raise watch.gave_up from error
             raise
+        # The body may have made an outcome of the error with which Spark ends cancelled work.
+        if watch.gave_up is not None:
+            raise watch.gave_up
 
 
 def _wait(
@@ -102,9 +119,11 @@ def _wait(
     read: Callable[[], SparkCluster],
     surroundings: Surroundings,
     look: Look,
+    *,
+    looks: bool,
 ) -> None:
     app_id, began = context.applicationId, surroundings.clock()
-    said, failures, unknown, was_held, waited = math.inf, 0, 0, None, False
+    said, failures, unknown, was_held = math.inf, 0, 0, None
     while True:
         if is_stopped(context):
             raise NoCoreError(f"{app_id} was stopped while it waited for a core of {pool}")
@@ -124,8 +143,8 @@ def _wait(
                 "address of another master"
             )
         ahead = jobs_ahead(cluster, app_id, pool, slots, cores)
-        waited = waited or bool(ahead)
-        held = look() if waited else None
+        looks = looks or bool(ahead)
+        held = look() if looks else None
         if not ahead and not unknown and held is None:
             return
         if held is not None and held != was_held:
@@ -147,15 +166,23 @@ def is_stopped(context: "SparkContext") -> bool:
 
 
 class _ExecutorWatch:
-    """A thread that cancels the work of a job that has had tasks, but no core, for `LONGEST_WAIT_SECONDS`.
+    """A thread that cancels the work of a job that has tasks and no executor, and is not wanted or waits too long.
 
     No worker may have the resource or the memory that its executors ask for; then it would hold its place for ever.
+    `gave_up` is why the work was cancelled.
     """
 
-    def __init__(self, context: "SparkContext", read: Callable[[], SparkCluster], clock: Callable[[], float]) -> None:
-        self.gave_up = False
-        self._context, self._read, self._clock = context, read, clock
+    def __init__(
+        self,
+        context: "SparkContext",
+        read: Callable[[], SparkCluster],
+        clock: Callable[[], float],
+        looking: Callable[[], AbstractContextManager[Look]],
+    ) -> None:
+        self.gave_up: TieringError | None = None
+        self._context, self._read, self._clock, self._looking = context, read, clock, looking
         self._since = clock()
+        self._had_core = False
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="executor-watch", daemon=True)
 
@@ -167,7 +194,7 @@ class _ExecutorWatch:
         self._over.set()
         self._thread.join()
 
-    def words(self) -> str:
+    def _words(self) -> str:
         conf = self._context.getConf()
         asked = [f"{key}={value}" for key, value in conf.getAll() if key.startswith("spark.executor.resource.")]
         memory = conf.get("spark.executor.memory", "1g")
@@ -177,19 +204,32 @@ class _ExecutorWatch:
         )
 
     def _run(self) -> None:
-        while not self._over.wait(_EXECUTOR_POLL_SECONDS):
-            if self.is_too_long():
-                self.gave_up = True
-                _log.error("%s", self.words())
-                self._context.cancelAllJobs()
-                return
+        with ExitStack() as stack:
+            look = stack.enter_context(self._looking())
+            while not self._over.wait(_EXECUTOR_POLL_SECONDS):
+                self.gave_up = self.why_give_up(look)
+                if self._had_core:
+                    # From now on the work looks itself: the library is not kept open for it.
+                    stack.close()
+                if self.gave_up is not None:
+                    _log.error("%s: %s", self._context.applicationId, self.gave_up)
+                    self._context.cancelAllJobs()
+                    return
 
-    def is_too_long(self) -> bool:
-        """Look at the cluster once."""
+    def why_give_up(self, look: Look) -> TieringError | None:
+        """Look at the cluster once, and before the first executor whether the job is wanted."""
         try:
             has_core = bool(self._read().cores_of(self._context.applicationId))
         except (OSError, ValueError):
-            return False
+            return None
+        self._had_core = self._had_core or has_core
         if has_core or not self._context.statusTracker().getActiveJobsIds():
             self._since = self._clock()
-        return self._clock() - self._since >= LONGEST_WAIT_SECONDS
+            return None
+        if self._clock() - self._since >= LONGEST_WAIT_SECONDS:
+            return NoCoreError(self._words())
+        try:
+            held = None if self._had_core else look()
+        except TieringError as error:
+            return error
+        return None if held is None else HeldBackError(held)

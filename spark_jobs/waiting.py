@@ -1,5 +1,7 @@
 """What a job looks at while it waits for a core of a Spark cluster: its pool, its work, and a pause of all topics.
 
+It waits first for its place, then for its first executor.
+
 A waiting job reports nothing, so it is no live batch, and which of several waiting jobs is surplus cannot be told from
 reports. So it ends when the live batches alone fill its pool. It sees that for longer than a dead batch counts as live
 before it ends, because Airflow may have given it the slot of a batch that was killed.

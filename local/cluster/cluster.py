@@ -40,15 +40,28 @@ class Cluster:
             PlatformError: one ended, or not all are healthy within 10 minutes; the rest keeps running.
         """
         self.say(f"waiting for {len(self.services)} services to be healthy")
+        self._start(self.services)
+
+    def restart(self, name: str) -> None:
+        """Start a service that has ended again, as the engine of containers does, and wait until it is healthy.
+
+        Raises:
+            PlatformError: it ended again, or is not healthy within 10 minutes.
+        """
+        self._healthy.discard(name)
+        self._next_check.pop(name, None)
+        self._start({name: self.services[name]})
+
+    def _start(self, services: Mapping[str, Service]) -> None:
         running: dict[str, psutil.Process] = {}
         deadline = time.monotonic() + _START_SECONDS
-        while len(self._healthy) < len(self.services):
-            for name, service in self.services.items():
+        while not self._healthy.issuperset(services):
+            for name, service in services.items():
                 if name not in running and self._healthy.issuperset(service.needs):
                     running[name] = self._launch(service)
             self._check(running)
             if time.monotonic() > deadline:
-                missing = ", ".join(sorted(self.services.keys() - self._healthy))
+                missing = ", ".join(sorted(services.keys() - self._healthy))
                 raise PlatformError(f"not healthy after {_START_SECONDS:.0f} s: {missing}; see {self.state.logs}")
             time.sleep(_POLL_SECONDS)
 

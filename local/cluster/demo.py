@@ -2,9 +2,10 @@
 
 The demo starts the services of docker-compose.yaml as processes, produces records to a real broker (without Java or
 Maven it takes the bundled log dirs of two brokers), triggers each DAG and waits for it. Then it reads every copied
-segment back and compares it byte for byte with the broker's file, and it compares segments and objects before and after
-an expiration. At last it looks for every secret in arguments, logs, files of jobs and Airflow's database. It prints
-tables, and stops all processes that it started. The exit code is 0 only if all of it held.
+segment back and compares it byte for byte with the broker's file, compares what the endpoint of the metrics says with
+the bytes in the store, and compares segments and objects before and after an expiration. At last it looks for every
+secret in arguments, logs, files of jobs and Airflow's database. It prints tables, and stops all processes that it
+started. The exit code is 0 only if all of it held.
 """
 
 import logging
@@ -26,6 +27,7 @@ from include.tiering.configs.airflow_api import AirflowApi, Login
 from include.tiering.errors import TieringError
 from include.tiering.settings import load_settings
 from include.tiering.units import KIB
+from local.cluster import scrape
 from local.cluster.assembly import CA_VARIABLE, Assembled, assemble
 from local.cluster.cluster import stop
 from local.cluster.host import State
@@ -128,7 +130,18 @@ class _Demo:
         self.console.print(table(found))
         self._complain(line for outcome in found for line in outcome.differences)
         copied = sum(len(outcome.rows) for outcome in found)
-        return sized and verified and copied > 0 and all(outcome.held for outcome in found)
+        is_counted = self._counts()
+        return sized and verified and is_counted and copied > 0 and all(outcome.held for outcome in found)
+
+    def _counts(self) -> bool:
+        """Return whether a scrape of the metrics has the bytes that are in the store."""
+        self.say("waiting for a scrape of the metrics with the bytes in the store")
+        cluster = self.assembled.cluster
+        token = (cluster.state.secrets / "metrics_token").read_text().strip()
+        stored = scrape.stored_bytes(self.app)
+        scraped = scrape.wait_for_scrape(f"{cluster.host.addresses['metrics']}:{scrape.PORT}", token, stored)
+        self.console.print(scrape.table(scraped, stored))
+        return scraped == stored
 
     def expires(self) -> bool:
         before = holdings(self.app)

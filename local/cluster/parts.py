@@ -115,18 +115,24 @@ def _broker(service: Service, state: State, address: str, environ: Mapping[str, 
 
 
 def _without_broker(services: Mapping[str, Service], state: State) -> dict[str, Service]:
-    """Return the services without Kafka; its volume has the bundled log dir of a broker, a second volume another's."""
+    """Return the services without Kafka; its volume has the bundled log dir of a broker, a second volume another's.
+
+    Without a broker, the cluster's metadata is in the log dirs alone, so each service of Airflow has to read them.
+    """
     dirs = broker_log_dirs(unpack("public", state.root / "bundled") / "stopped")
     for volume, broker in (("kafka-data", 1), (_OTHER_BROKER, 2)):
         if not (state.volumes / volume).exists():
             dirs[broker].rename(state.volumes / volume)
-    other = Mount(_OTHER_BROKER, "/srv/kafka/broker-2", read_only=True)
+    mounts = {
+        Mount("kafka-data", "/srv/kafka/broker-1", read_only=True): None,
+        Mount(_OTHER_BROKER, "/srv/kafka/broker-2", read_only=True): None,
+    }
     return {
         name: replace(
             service,
             needs=tuple(need for need in service.needs if need != "kafka"),
-            mounts=(*service.mounts, other)
-            if any(m.source == "kafka-data" for m in service.mounts)
+            mounts=tuple({**dict.fromkeys(service.mounts), **mounts})
+            if name.startswith(("airflow", "spark-worker"))
             else service.mounts,
         )
         for name, service in services.items()

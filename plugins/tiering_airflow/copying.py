@@ -28,11 +28,15 @@ from plugins.tiering_airflow.spark import SparkJobOperator
 if TYPE_CHECKING:
     from airflow.sdk import Asset, Context
 
+    from include.tiering.app import App
+
 
 FINDINGS_KEY: Final = "tiering_findings"
 FINDINGS: Final = f"{{{{ ti.xcom_pull(task_ids='{PLAN_TASK_ID}', key='{FINDINGS_KEY}') }}}}"
 QUEUED_BATCHES_KEY: Final = "tiering_queued_batches"
 COPY_TASK_ID: Final = "copy"
+SCAN_WAIT_SECONDS: Final = 180.0
+_SCAN_POLL_SECONDS: Final = 1.0
 
 _MOST_NAMED: Final = 20
 
@@ -40,8 +44,30 @@ Batch = dict[str, Any]
 """Arguments of one `CopyBatchOperator`: `batch`, its number in the run, and `spark_resource`, a name or None."""
 
 
+class ScanQueueOperator(BaseOperator):
+    """Scans the log dirs of a queue on a worker of this queue, for plans of hosts that cannot read them.
+
+    The DAG also passes the queue to Airflow as `queue`.
+    """
+
+    def __init__(self, *, reads_queue: str, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.reads_queue = reads_queue
+
+    def execute(self, context: "Context") -> dict[str, int]:
+        """Return how many replicas were found, and how many items cannot be read. Raise TieringError."""
+        with TieringHook().open() as app:
+            report = app.copying.report_queue(self.reads_queue, context["run_id"], scope=scope_of(form_of(context)))
+        for error in report.errors:
+            self.log.warning("Not readable: %s: %s", error.path, error.message)
+        return {"replicas": len(report.replicas), "errors": len(report.errors)}
+
+
 class PlanCopyOperator(BaseOperator):
     """Plans a run and returns the batches that any worker can run; `QueuedBatchesOperator` returns those of a queue.
+
+    Before that it waits for the scans of log dirs that it cannot read, while their tasks may still end, but not longer
+    than `SCAN_WAIT_SECONDS`. Then what workers reported in an earlier run counts, if that is not long ago.
 
     If there is nothing to copy, or in a dry run, it returns no batches, and pushes no id of a planned run.
     """
@@ -57,6 +83,7 @@ class PlanCopyOperator(BaseOperator):
         with TieringHook().open() as app:
             max_batches = app.effective_configs.settings().copier.max_batches
             configuration.require_mappable("tiering.copier.max.batches", max_batches)
+            self._wait_for_scans(app, context)
             plan = app.copying.plan(run_id, scope=scope_of(form_of(context)), limit_bytes=limit_bytes, dry_run=dry_run)
         for error in plan.errors:
             self.log.warning("Not readable: %s: %s", error.path, error.message)
@@ -91,6 +118,21 @@ class PlanCopyOperator(BaseOperator):
         if by_queue:
             context["ti"].xcom_push(key=QUEUED_BATCHES_KEY, value=by_queue)
         return anywhere
+
+    def _wait_for_scans(self, app: "App", context: "Context") -> None:
+        clock = app.adapters.clock
+        deadline = clock.monotonic() + SCAN_WAIT_SECONDS
+        while queues := app.log_dirs.not_scanned_in(context["run_id"]):
+            ended = context["ti"].get_ti_count(
+                dag_id=self.dag_id,
+                task_ids=[scan_task_id(queue) for queue in queues],
+                run_ids=[context["run_id"]],
+                states=["failed", "upstream_failed", "skipped", "removed"],
+            )
+            if ended == len(queues) or clock.monotonic() >= deadline:
+                self.log.warning("Not scanned in this run: queue %s. Does a worker of it run?", ", ".join(queues))
+                return
+            clock.sleep(_SCAN_POLL_SECONDS)
 
     def _without_task(self, batches: Iterable[Placement], context: "Context") -> list[str]:
         """Return queues of `batches` for which this run has no task, because the DAG was parsed with other settings."""
@@ -207,6 +249,10 @@ class RunOutcomeOperator(BaseOperator):
             raise PlanFindingsError(
                 f"segments of {len(unexplained)} partitions were not copied, {unexplained[0].reason}: {where}"
             )
+
+
+def scan_task_id(queue: str) -> str:
+    return f"scan_{queue}"
 
 
 def copy_task_id(queue: str | None) -> str:

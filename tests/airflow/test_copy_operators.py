@@ -1,5 +1,7 @@
 """The tasks of `tiering_copy` over the real library: plan, gate, summary; the batch itself runs in this process."""
 
+import shutil
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,19 +11,23 @@ from airflow.sdk.exceptions import AirflowSkipException
 
 from include.tiering.copying.run_scope import RunScope
 from include.tiering.errors import SettingError
+from plugins.tiering_airflow import copying
 from plugins.tiering_airflow.copying import (
     FINDINGS_KEY,
+    QUEUED_BATCHES_KEY,
     CopyBatchOperator,
     CopySummaryOperator,
     PlanCopyOperator,
     QualityGateOperator,
     QueuedBatchesOperator,
     RunOutcomeOperator,
+    ScanQueueOperator,
 )
 from plugins.tiering_airflow.errors import PlanFindingsError, QualityGateError
 from plugins.tiering_airflow.shared import PLANNED_RUN_KEY, planned_run_id
 from plugins.tiering_airflow.spark import SparkJobOperator
 from tests.doubles.airflow_home import Deployment, TaskInstance, deployed_for, deployment
+from tests.doubles.broker_data import broker_data
 from tests.doubles.present import present
 from tests.doubles.self_contained import parsed
 
@@ -41,9 +47,16 @@ class _TaskInstance(TaskInstance):
         assert task_ids == "plan"
         return super().xcom_pull(task_ids, key)
 
-    def get_ti_count(self, *, dag_id: str, task_ids: list[str], run_ids: list[str]) -> int:
+    def get_ti_count(
+        self, *, dag_id: str, task_ids: list[str], run_ids: list[str], states: Sequence[str] | None = None
+    ) -> int:
         assert run_ids == [RUN_ID]
+        if states is not None:
+            return self.ended_scans(task_ids)
         return len(self._tasks.intersection(task_ids))
+
+    def ended_scans(self, task_ids: list[str]) -> int:
+        raise AssertionError(f"the plan asks about {task_ids}")
 
 
 class _Event:
@@ -176,6 +189,94 @@ def test_a_queue_that_the_scheduler_does_not_know_is_a_finding(
     _, instance = _plan(_TaskInstance(tasks=frozenset({"copy_rack-a"})))
     assert instance.pushed[FINDINGS_KEY] == 1
     assert "Queue rack-b: this run has no task for it" in capfd.readouterr().out
+
+
+class OtherHost:
+    """The log dir of broker 2, which exists only while a worker of rack-b runs."""
+
+    def __init__(self, made: Deployment) -> None:
+        self._away, self._here = made.directory / "on another host", made.directory / "broker-2"
+        shutil.copytree(broker_data("public") / "stopped" / "broker-2", self._away)
+        text = made.config.read_text()
+        made.config.write_text(text.replace(str(broker_data("public") / "stopped" / "broker-2"), str(self._here)))
+        self.made = made
+
+    def scan(self) -> dict[str, int]:
+        self._away.rename(self._here)
+        try:
+            context: Any = {"params": FORM, "run_id": RUN_ID}
+            return ScanQueueOperator(task_id="scan_rack-b", reads_queue="rack-b").execute(context)
+        finally:
+            self._here.rename(self._away)
+
+
+@pytest.fixture
+def other_host(placed: Deployment) -> OtherHost:
+    return OtherHost(placed)
+
+
+def _queues(instance: _TaskInstance) -> dict[str, int]:
+    return {queue: len(batches) for queue, batches in instance.pushed[QUEUED_BATCHES_KEY].items()}
+
+
+class _Scanning(_TaskInstance):
+    """Each look at the task of a scan does something."""
+
+    def __init__(self, look: Callable[[], int]) -> None:
+        super().__init__(tasks=frozenset({"copy_rack-a", "copy_rack-b"}))
+        self._look = look
+
+    def ended_scans(self, task_ids: list[str]) -> int:
+        assert task_ids == ["scan_rack-b"]
+        return self._look()
+
+
+def test_a_plan_takes_what_a_worker_of_the_queue_reported(other_host: OtherHost) -> None:
+    found = other_host.scan()
+    assert found["replicas"] > 0
+    _, instance = _plan(_TaskInstance(tasks=frozenset({"copy_rack-a", "copy_rack-b"})))
+    # All brokers were stopped: of the three partitions with a replica on each no host can say which one is ahead.
+    assert _queues(instance) == {"rack-a": 5, "rack-b": 3}
+    assert instance.pushed[FINDINGS_KEY] == 3
+
+
+def test_a_plan_waits_for_a_scan_that_is_under_way(
+    other_host: OtherHost, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(copying, "_SCAN_POLL_SECONDS", 0.01)
+    looks: list[int] = []
+
+    def look() -> int:
+        looks.append(1)
+        if len(looks) == 3:
+            other_host.scan()
+        return 0
+
+    _, instance = _plan(_Scanning(look))
+    assert (len(looks), set(_queues(instance))) == (3, {"rack-a", "rack-b"})
+    assert "Not scanned" not in capfd.readouterr().out
+
+
+@pytest.mark.parametrize(("ended", "seconds"), [(1, 600.0), (0, 0.0)], ids=["the scan failed", "no worker came"])
+def test_a_queue_without_a_scan_holds_up_nobody_else(
+    other_host: OtherHost,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    ended: int,
+    seconds: float,
+) -> None:
+    monkeypatch.setattr(copying, "SCAN_WAIT_SECONDS", seconds)
+    _, instance = _plan(_Scanning(lambda: ended))
+    assert set(_queues(instance)) == {"rack-a"}
+    assert instance.pushed[FINDINGS_KEY] > 0
+    said = capfd.readouterr().out
+    assert "Not scanned in this run: queue rack-b. Does a worker of it run?" in said
+    assert "no worker of queue rack-b has reported it" in said
+
+
+def test_a_plan_that_reads_all_log_dirs_waits_for_no_scan(placed: Deployment) -> None:
+    _, instance = _plan(_TaskInstance(tasks=frozenset({"copy_rack-a", "copy_rack-b"})))
+    assert set(_queues(instance)) == {"rack-a", "rack-b"}
 
 
 def test_a_gate_without_a_plan_is_skipped() -> None:

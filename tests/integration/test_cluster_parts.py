@@ -20,6 +20,7 @@ from local.cluster import assembly
 from local.cluster.assembly import Assembled, assemble
 from local.cluster.cluster import Cluster, stop
 from local.cluster.host import NamespaceError
+from local.cluster.in_flight import kill
 from local.cluster.programs import ProgramMissingError
 from local.cluster.secret_files import AUTHORITY
 from local.platform import PlatformError
@@ -138,6 +139,19 @@ def test_the_state_files_say_what_runs(stores: Stores) -> None:
     }
     expected = {("postgres", 5432), ("redis", 6379), ("versitygw", 7070)}
     assert listening == {(stores.at(name), port) for name, port in expected}
+
+
+@pytest.mark.parametrize("name", ["postgres", "versitygw"])
+def test_a_server_that_was_killed_is_started_again(stores: Stores, name: str) -> None:
+    cluster = stores.cluster
+    before = processes.recorded(cluster.state.pid_files)[name]
+    kill([before, *processes.family([before], "")])
+    cluster.restart(name)
+    after = processes.recorded(cluster.state.pid_files)[name]
+    assert after.pid != before.pid
+    check = cluster.services[name].health_check
+    assert check is not None
+    cluster.run(name, *check.command)
 
 
 def test_a_service_that_ends_is_named_with_its_last_lines(stores: Stores) -> None:

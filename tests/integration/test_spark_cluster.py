@@ -22,6 +22,7 @@ from include.tiering.configs.config_store import ALL_BROKERS, ConfigEntity, Enti
 from include.tiering.configs.pools import COPIER_POOL, EXPIRATION_POOL, POOLS, READER_POOL
 from include.tiering.configs.spark_cluster import application_name
 from include.tiering.model.segments import Depth
+from include.tiering.runs.batch import BatchEnd
 from include.tiering.runs.contract import SegmentOutcome
 from include.tiering.runs.deletion_run import DeletionOutcome
 from include.tiering.verification.plan import VerificationSample
@@ -31,6 +32,7 @@ from plugins.tiering_airflow.hook import TieringHook
 from plugins.tiering_airflow.spark import SparkJobOperator, job_environment
 from plugins.tiering_airflow.spark_cluster import cluster_remarks
 from plugins.tiering_airflow.spark_files import packed_library
+from spark_jobs.waiting import ALL_PAUSED
 from tests.doubles.broker_data import copy_of
 from tests.doubles.databases import postgresql_server
 from tests.doubles.patience import eventually
@@ -301,6 +303,36 @@ def test_a_job_that_reads_spreads_over_the_share_of_its_pool(
             app.adapters.stores.pool_mirror.record(spec.name, 4, seen=1, author="test")
     assert outcomes == {"passed"}
     _require_no_secret(cluster, planted, watch, caplog.text)
+
+
+def test_a_batch_that_waits_for_its_executor_sees_a_pause_and_a_pool_of_0(
+    cluster: SparkCluster, planted: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No worker has the memory that its executor asks for, so the batch has its place, and waits."""
+    caplog.set_level("INFO")
+    monkeypatch.setenv("TIERING_TOPICS__INCLUDE", '["payments*"]')
+    memory = "tiering.spark.conf.tiering_copy.spark.executor.memory"
+    with TieringHook().open() as app:
+        work, mirror = app.adapters.stores.work, app.adapters.stores.pool_mirror
+        _alter(app, ALL_BROKERS, {memory: "90g"})
+        assert app.copying.plan("held").segments > 0
+        with _submit("tiering_copy", "held", 0, COPIER_POOL) as job:
+            name = f"{application_name('copy', app.adapters.cluster_id)} held/held/0"
+            eventually(
+                lambda: name in {each["name"] for each in cluster.state()["activeapps"]},
+                "the application is registered",
+                seconds=PATIENCE,
+            )
+            work.pause(None, author="test")
+            eventually(lambda: f"takes no core: {ALL_PAUSED}" in caplog.text, "it sees the pause", seconds=PATIENCE)
+            work.resume(None, author="test")
+            slots = mirror.seen()[COPIER_POOL].slots
+            mirror.record(COPIER_POOL, 0, seen=slots, author="test")
+            job.end()
+        mirror.record(COPIER_POOL, slots, seen=0, author="test")
+        _alter(app, ALL_BROKERS, {memory: None})
+        assert BatchEnd.SURPLUS.value in caplog.text
+        assert {item.outcome for item in work.items("held")} == {SegmentOutcome.PLANNED}
 
 
 def test_batches_over_spark_connect_get_library_and_settings_from_their_client(

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from include.tiering.database.metrics_writer import MetricsWriter
     from include.tiering.kafka.cluster.contract import Brokers, ClusterMetadata
     from include.tiering.kafka.log_dirs.contract import LogSource
+    from include.tiering.kafka.log_dirs.dirs import LogDirLocation
     from include.tiering.kafka.metadata_topic.contract import MetadataTopic
     from include.tiering.metadata_sync.publish import Publisher
     from include.tiering.model.ownership import StorePlace
@@ -208,17 +209,9 @@ class Adapters:
     @cached_property
     def source(self) -> "LogSource":
         """The log directories. Raises SettingError without log_dirs."""
-        from include.tiering.kafka.log_dirs.found_replica import cache_names
-        from include.tiering.kafka.log_dirs.source import LogDirSource
         from include.tiering.runs.cluster_log_dirs import configured_log_dirs
 
-        return LogDirSource(
-            configured_log_dirs(self.settings),
-            self.cluster_metadata,
-            named_topics=self.settings.topics.include,
-            recorded=cache_names(lambda topic_id: self.stores.registry.recorded_name(topic_id)),
-            brokers=self.brokers if self.has_brokers else None,
-        )
+        return source_of(self, configured_log_dirs(self.settings))
 
     @property
     def has_brokers(self) -> bool:
@@ -432,3 +425,17 @@ def great_expectations(suites: "Sequence[Suite]", results_dir: Path | None = Non
     from include.tiering.verification.great_expectations_evaluator import GreatExpectationsEvaluator
 
     return GreatExpectationsEvaluator(suites, results_dir=results_dir)
+
+
+def source_of(adapters: Adapters, log_dirs: "Sequence[LogDirLocation]") -> "LogSource":
+    """Return a source of some of the log directories."""
+    from include.tiering.kafka.log_dirs.found_replica import cache_names
+    from include.tiering.kafka.log_dirs.source import LogDirSource
+
+    return LogDirSource(
+        log_dirs,
+        adapters.cluster_metadata,
+        named_topics=adapters.settings.topics.include,
+        recorded=cache_names(lambda topic_id: adapters.stores.registry.recorded_name(topic_id)),
+        brokers=adapters.brokers if adapters.has_brokers else None,
+    )

@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
-from include.tiering.app.adapters import Adapters
+from include.tiering.app.adapters import Adapters, source_of
 from include.tiering.settings import TieringSettings, load_settings
 
 if TYPE_CHECKING:
@@ -163,7 +163,6 @@ class App:
         adapters, stores = self.adapters, self.adapters.stores
         return SizeService(
             settings=self.settings,
-            source=lambda: adapters.source,
             sizes=stores.remote_log_sizes,
             metadata=stores.metadata,
             registry=stores.registry,
@@ -273,6 +272,7 @@ class App:
             engine=lambda: adapters.engine,
             stores=lambda: adapters.stores,
             source=lambda: adapters.source,
+            log_dirs=self.log_dirs,
             cluster_metadata=lambda: adapters.cluster_metadata,
             brokers=(lambda: adapters.brokers) if adapters.has_brokers else None,
             planner=lambda: self.copy_planner,
@@ -393,6 +393,8 @@ class App:
             settings=self.settings,
             cluster_id=lambda: adapters.cluster_id,
             source=lambda: adapters.source,
+            source_of=partial(source_of, adapters),
+            queue_scans=lambda: adapters.stores.queue_scans,
             brokers=(lambda: adapters.brokers) if adapters.has_brokers else None,
         )
 

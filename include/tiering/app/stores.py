@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from include.tiering.runs.approval import PlanQuestions
     from include.tiering.runs.contract import WorkStore
     from include.tiering.runs.deletion_run import DeletionStore
+    from include.tiering.runs.sql_queue_scans import SqlQueueScans
     from include.tiering.segments.contract import RemoteLogMetadata, TopicRegistry
     from include.tiering.segments.failed_copies import FailedCopies
     from include.tiering.segments.ingestion_contract import MetadataIngestion
@@ -94,6 +95,12 @@ class Stores:
         from include.tiering.runs.store import SqlWorkStore
 
         return SqlWorkStore(self.engine, self.cluster_id)
+
+    @cached_property
+    def queue_scans(self) -> "SqlQueueScans":
+        from include.tiering.runs.sql_queue_scans import SqlQueueScans
+
+        return SqlQueueScans(self.engine, self.cluster_id)
 
     @cached_property
     def events(self) -> "EventLog":

@@ -166,6 +166,22 @@ class CopyService:
             self._recorder.ended(RunKind.COPY)
         return plan
 
+    def report_queue(self, queue: str, run_id: str, *, scope: RunScope = AS_CONFIGURED) -> ScanReport:
+        """Scan the log dirs of a queue on a worker of it, and store what was found for plans on other hosts.
+
+        Topics of `topics.include` are always among those that are scanned: others than this run's plan read the report.
+
+        Raises:
+            SettingError, SourceError, ClusterMetadataError, BrokersError: as for `ClusterLogDirs.report_queue`.
+            MetadataUnavailableError: the database is locked or unreachable.
+        """
+        topics = tuple(dict.fromkeys((*self._topics, *scope.topics)))
+        failed = by_partition(self._failed_copies.all())
+        # Which segments are compacted is read from their files, so it is found here.
+        return self._log_dirs.report_queue(
+            queue, run_id, topics, lambda report: self._planner.marked(report, failed, at_once=True)
+        )
+
     def run_batch(
         self,
         run_id: str,

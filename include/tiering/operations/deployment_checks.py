@@ -224,11 +224,18 @@ class DeploymentChecks:
         return False
 
     def _check_log_dirs(self) -> str | Concern:
-        """Check the log directories. Unreadable ones delay their partitions; the check fails if all are unreadable."""
+        """Check the log directories. Unreadable ones delay their partitions; the check fails if all are unreadable.
+
+        Those that only workers of a queue can read are not checked here: these workers report them.
+        """
         unreadable: list[SourceError] = []
         seen: list[DirIdentity] = []
         expected = self._cluster_id() if self._serves_a_cluster() else None
+        elsewhere = self._log_dirs.elsewhere()
+        away = {log_dir for log_dirs in elsewhere.values() for log_dir in log_dirs}
         for log_dir in configured_log_dirs(self._settings):
+            if log_dir in away:
+                continue
             try:
                 identity = identify(log_dir)
                 require_agreement(identity, seen, identity.cluster_id)
@@ -241,10 +248,11 @@ class DeploymentChecks:
             seen.append(identity)
             if expected not in (None, identity.cluster_id):
                 raise SettingError(f"{identity.path} belongs to cluster {identity.cluster_id}, not {expected}")
-        total = len(configured_log_dirs(self._settings))
+        total = len(configured_log_dirs(self._settings)) - len(away)
         if not unreadable:
-            return f"{total} readable"
-        if len(unreadable) == total:
+            placed = f"{len(away)} read by workers of queue {', '.join(elsewhere)}"
+            return ", ".join([*([f"{total} readable"] if total else []), *([placed] if away else [])])
+        if len(unreadable) == total and not away:
             raise unreadable[0]
         waiting = "; ".join(map(str, unreadable))
         return Concern(

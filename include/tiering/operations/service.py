@@ -55,6 +55,7 @@ from include.tiering.operations.topic_details import TopicDetailsService
 from include.tiering.operations.topic_list import TopicListService
 from include.tiering.quotas.contract import QuotaKind, QuotaLedger
 from include.tiering.quotas.topic_quotas import TopicQuotas
+from include.tiering.runs.cluster_log_dirs import ClusterLogDirs
 from include.tiering.segments.failed_copies import by_partition
 from include.tiering.settings import TieringSettings
 from include.tiering.telemetry.metrics import Metric
@@ -73,7 +74,8 @@ class OperationsService:
         settings: the settings without dynamic configs.
         engine: opens the database.
         stores: opens the stores of the cluster.
-        source: opens the log directories.
+        source: opens the log directories, for what only their files say.
+        log_dirs: scans the log directories.
         cluster_metadata: opens the cluster metadata.
         brokers: connects to the brokers; None if the settings have no bootstrap servers.
         planner: builds the planner of copies.
@@ -94,6 +96,7 @@ class OperationsService:
         engine: Callable[[], Engine],
         stores: Callable[[], ClusterStores],
         source: Callable[[], LogSource],
+        log_dirs: ClusterLogDirs,
         cluster_metadata: Callable[[], ClusterMetadata],
         brokers: Callable[[], Brokers] | None,
         planner: Callable[[], CopyPlanner],
@@ -111,6 +114,7 @@ class OperationsService:
         self._engine = engine
         self._stores = stores
         self._source = source
+        self._log_dirs = log_dirs
         self._cluster_metadata = cluster_metadata
         self._brokers = brokers
         self._planner = planner
@@ -225,7 +229,7 @@ class OperationsService:
             return Readiness(checks, unread_partitions(self._stores().ingestion.unread()), needs_one=False)
         deletes = pool == EXPIRATION_POOL
         scope = scope.or_topics(("*",) if deletes else self._settings.topics.include)
-        report = None if deletes else scope.scan(self._source().scan)
+        report = None if deletes else scope.scan(self._log_dirs.scan_all)
         partitions = partition_readiness(
             report,
             scope=scope,
@@ -237,8 +241,9 @@ class OperationsService:
             deletions=self._stores().topic_deletions.all(),
             expire_after_days=self._effective().on_topic.expire_after_days,
         )
-        # Expiration leaves out a paused topic; the other topics need not wait for it.
-        return Readiness(checks, partitions, needs_one=not deletes)
+        # Expiration leaves out a paused topic; the other topics need not wait for it. A run of copies begins with
+        # the scans of queues: what they have not reported yet is not known to wait.
+        return Readiness(checks, partitions, needs_one=not deletes and not self._log_dirs.reported()[1])
 
     def _pools_in_airflow(self) -> Collection[str] | None:
         """Store the sizes of Airflow's pools, and return the names of the pools.
@@ -296,7 +301,7 @@ class OperationsService:
             return diagnose(
                 Evidence(topic, included, readiness, nothing, (), self._clock.now_ms(), self._unfinished_transactions)
             )
-        report = scope.scan(self._source().scan)
+        report = scope.scan(self._log_dirs.scan_all)
         now_ms = self._clock.now_ms()
         failed = by_partition(self._stores().failed_copies.all())
         plan = self._planner().plan(report, "doctor", scope, failed=failed)

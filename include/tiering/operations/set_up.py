@@ -16,7 +16,7 @@ from include.tiering.model.segments import Uuid
 from include.tiering.presentation import Presentation
 from include.tiering.remote_storage.contract import RemoteStorage
 from include.tiering.remote_storage.store_ownership import StoreOwnership
-from include.tiering.runs.cluster_log_dirs import configured_log_dirs
+from include.tiering.runs.cluster_log_dirs import configured_log_dirs, is_here
 from include.tiering.segments.contract import RemoteLogMetadata
 from include.tiering.segments.stored_copies import prove_place
 from include.tiering.settings import TieringSettings
@@ -127,7 +127,14 @@ class SetUpService:
             )
 
     def _cluster_of(self, known: Sequence[str]) -> str:
-        """Return the cluster id from the log directories; if none are set, from the database, or else the brokers."""
-        if not self._settings.log_dirs and (known or self._brokers is not None):
+        """Return the cluster id from the log directories; if none are set, from the database, or else the brokers.
+
+        Log directories that only workers of a queue can read, on other hosts, count as none.
+        """
+        log_dirs = self._settings.log_dirs
+        is_elsewhere = (
+            bool(log_dirs) and log_dirs[0].queue is not None and not is_here(configured_log_dirs(self._settings)[0])
+        )
+        if (not log_dirs or is_elsewhere) and (known or self._brokers is not None):
             return known[0] if known or self._brokers is None else self._brokers().cluster_id()
         return identify(configured_log_dirs(self._settings)[0]).cluster_id

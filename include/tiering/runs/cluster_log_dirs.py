@@ -1,16 +1,46 @@
-"""Scans of the log directories in the settings, and the check that they belong to the database's cluster."""
+"""Scans of the log directories in the settings, and the check that they belong to the database's cluster.
 
-from collections.abc import Callable, Collection, Mapping
+Log dirs that only the workers of a queue can read are scanned there, and the report is stored (`report_queue`). Where
+none of a queue's log dirs can be read, a scan takes the report in their place. A report that is old, or of other
+topics, counts as none: the log dirs are then named as unreadable, with their queue, and nothing of them is planned.
+Whatever needs the files themselves (a copy, the sizes that an expiration counts) reads them where it runs, or not.
+"""
+
+import socket
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
 
-from include.tiering.errors import ClusterMetadataError, ForeignClusterError, SettingError, SourceError
+from include.tiering.errors import (
+    ClusterMetadataError,
+    ForeignClusterError,
+    SettingError,
+    SourceError,
+    SourceUnreadableError,
+)
 from include.tiering.kafka.cluster.contract import Brokers
-from include.tiering.kafka.log_dirs.contract import LogSource, ScanReport
+from include.tiering.kafka.log_dirs.contract import (
+    IneligibleReason,
+    LogSource,
+    Replica,
+    ScanError,
+    ScanReport,
+    matches,
+)
 from include.tiering.kafka.log_dirs.dirs import LogDirLocation, identify
 from include.tiering.model.segments import TopicIdPartition
 from include.tiering.runs.contract import ANYWHERE, Placement
-from include.tiering.settings import TieringSettings
+from include.tiering.settings import LogDir, TieringSettings
+from include.tiering.units import format_utc
+
+if TYPE_CHECKING:
+    from include.tiering.runs.sql_queue_scans import SqlQueueScans
+
+MOST_AGE_MS: Final = 15 * 60 * 1000
+"""How old a report may be. A run plans seconds after the tasks that report."""
+_PATTERN: Final = frozenset("*?[")
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +51,87 @@ class KnownLogDir:
     path: str
     directory_id: str | None
     error: str | None = None
+
+
+def known_log_dir(log_dir: LogDir) -> KnownLogDir:
+    """Identify a log dir on this host."""
+    found = KnownLogDir(log_dir.broker_id, str(log_dir.path), None)
+    try:
+        return replace(found, directory_id=identify(LogDirLocation(log_dir.broker_id, log_dir.path)).directory_id)
+    except (SourceError, ClusterMetadataError) as error:
+        return replace(found, error=f"{type(error).__name__}: {error}")
+
+
+def is_here(log_dir: LogDirLocation) -> bool:
+    """Return whether this host has the log dir. Another broker's, at the same path, is not it."""
+    with suppress(SourceError, ClusterMetadataError):
+        identify(log_dir)
+        return True
+    return False
+
+
+@dataclass(frozen=True, slots=True)
+class QueueScan:
+    """What a worker of a queue found: its log dirs, and the scan of them for topics that match one of `topics`.
+
+    `run_id` is that of the DAG run that scanned, `scanned_at_ms` the database's time.
+    """
+
+    queue: str
+    run_id: str
+    host: str
+    topics: tuple[str, ...]
+    log_dirs: tuple[KnownLogDir, ...]
+    report: ScanReport
+    scanned_at_ms: int = 0
+
+    def why_not(self, topics: Collection[str] | None, now_ms: int) -> str | None:
+        """Return why the report says nothing about these topics (None: about all) now; None if it does."""
+        reported = f"a worker of queue {self.queue} last reported it at {format_utc(self.scanned_at_ms)}"
+        if now_ms - self.scanned_at_ms > MOST_AGE_MS:
+            return f"{reported}, more than {MOST_AGE_MS // 60_000} minutes ago: does a worker of that queue run?"
+        if not all(self._has(topic) for topic in (("*",) if topics is None else topics)):
+            return f"{reported}, and only for the topics {', '.join(self.topics)}"
+        return None
+
+    def _has(self, topic: str) -> bool:
+        return topic in self.topics or "*" in self.topics or (not _PATTERN & set(topic) and matches(topic, self.topics))
+
+    def report_of(self, topics: Collection[str] | None) -> ScanReport:
+        """Return the report without replicas of other topics, and without errors and notes about their partitions."""
+
+        def is_asked(error: ScanError) -> bool:
+            return not error.partition or matches(error.partition.rpartition("-")[0], topics)
+
+        found = (replica for replica in self.report.replicas if matches(replica.topic_id_partition.topic, topics))
+        errors, notes = (tuple(filter(is_asked, each)) for each in (self.report.errors, self.report.notes))
+        return replace(self.report, replicas=tuple(found), errors=errors, notes=notes)
+
+
+def merged(reports: Sequence[ScanReport]) -> ScanReport:
+    """Return one report of several, of which each found other log dirs.
+
+    A partition that two of them would read is read by none: they saw different leaders.
+    """
+    readers = Counter(r.topic_id_partition for report in reports for r in report.replicas if r.chosen)
+    replicas = (
+        _refused(replica) if readers[replica.topic_id_partition] > 1 else replica
+        for report in reports
+        for replica in report.replicas
+    )
+    return ScanReport(
+        next((report.cluster_id for report in reports if report.cluster_id is not None), None),
+        tuple(sorted(replicas, key=lambda replica: replica.replica_id.order)),
+        tuple(error for report in reports for error in report.errors),
+        tuple(note for report in reports for note in report.notes),
+    )
+
+
+def _refused(replica: Replica) -> Replica:
+    segments = (
+        replace(segment, reason=segment.reason or IneligibleReason.AMBIGUOUS_REPLICA) for segment in replica.segments
+    )
+    return replace(replica, chosen=False, segments=tuple(segments))
 
 
 def configured_log_dirs(settings: TieringSettings) -> list[LogDirLocation]:
@@ -35,7 +146,16 @@ def configured_log_dirs(settings: TieringSettings) -> list[LogDirLocation]:
 
 
 class ClusterLogDirs:
-    """Scans log directories, and checks that they and the brokers belong to the cluster that the database serves."""
+    """Scans log directories, and checks that they and the brokers belong to the cluster that the database serves.
+
+    Args:
+        settings: the settings.
+        cluster_id: returns the id of the cluster that the database serves.
+        source: opens all log directories.
+        source_of: opens some of them.
+        queue_scans: opens what workers of queues reported.
+        brokers: connects to the brokers; None if the settings have no bootstrap servers.
+    """
 
     def __init__(
         self,
@@ -43,11 +163,15 @@ class ClusterLogDirs:
         settings: TieringSettings,
         cluster_id: Callable[[], str],
         source: Callable[[], LogSource],
+        source_of: Callable[[Sequence[LogDirLocation]], LogSource],
+        queue_scans: "Callable[[], SqlQueueScans]",
         brokers: Callable[[], Brokers] | None,
     ) -> None:
         self._settings = settings
         self._cluster_id = cluster_id
         self._source = source
+        self._source_of = source_of
+        self._queue_scans = queue_scans
         self._brokers = brokers
 
     @property
@@ -62,21 +186,114 @@ class ClusterLogDirs:
             MetadataUnavailableError, BrokersError: as for `require_cluster`.
         """
         self.require_cluster()
-        cluster_id, report = self._cluster_id(), self._source().scan(topics=topics)
+        return self._of_our_cluster(self.scan_all(topics=topics))
+
+    def report_queue(
+        self, queue: str, run_id: str, topics: Sequence[str], marked: Callable[[ScanReport], ScanReport]
+    ) -> ScanReport:
+        """Scan the log dirs of a queue on a worker of this queue, and store the report for scans on other hosts.
+
+        Args:
+            queue: of Airflow, as `log_dirs` names it.
+            run_id: of the DAG run that the scan belongs to.
+            topics: shell-style patterns of topic names.
+            marked: adds to the report what only the files say.
+
+        Raises:
+            SettingError: no log dir has this queue, or they belong to another cluster than the database.
+            SourceError, ClusterMetadataError: none of them can be identified on this host.
+            MetadataUnavailableError, BrokersError: as for `require_cluster`.
+        """
+        self.require_cluster()
+        log_dirs = self._by_queue().get(queue)
+        if not log_dirs:
+            raise SettingError(
+                f"no entry of log_dirs on {socket.gethostname()} has the queue {queue}: correct log_dirs"
+            )
+        known = [known_log_dir(log_dir) for log_dir in self._settings.log_dirs if log_dir.queue == queue]
+        if not any(log_dir.directory_id for log_dir in known):
+            identify(log_dirs[0])
+        report = marked(self._of_our_cluster(self._source_of(log_dirs).scan(topics=topics)))
+        self._queue_scans().save(QueueScan(queue, run_id, socket.gethostname(), tuple(topics), tuple(known), report))
+        return report
+
+    def _of_our_cluster(self, report: ScanReport) -> ScanReport:
+        cluster_id = self._cluster_id()
         if report.cluster_id not in (None, cluster_id):
             raise SettingError(
                 f"log_dirs belong to cluster {report.cluster_id}, the database serves cluster {cluster_id}"
             )
         return report
 
+    def _by_queue(self) -> Mapping[str, Sequence[LogDirLocation]]:
+        by_queue: dict[str, list[LogDirLocation]] = {}
+        for log_dir in self._settings.log_dirs:
+            if log_dir.queue is not None:
+                by_queue.setdefault(log_dir.queue, []).append(LogDirLocation(log_dir.broker_id, log_dir.path))
+        return by_queue
+
+    def elsewhere(self) -> Mapping[str, Sequence[LogDirLocation]]:
+        """Return the log dirs of queues of which this host can read none, by queue."""
+        return {queue: log_dirs for queue, log_dirs in self._by_queue().items() if not any(map(is_here, log_dirs))}
+
+    def not_scanned_in(self, run_id: str) -> Sequence[str]:
+        """Return the queues whose log dirs are elsewhere and were not reported in this run.
+
+        Raises:
+            MetadataUnavailableError: the database is locked or unreachable.
+        """
+        elsewhere = self.elsewhere()
+        runs = self._queue_scans().runs() if elsewhere else {}
+        return [queue for queue in elsewhere if runs.get(queue) != run_id]
+
+    def reported(self, topics: Collection[str] | None = ()) -> tuple[Sequence[QueueScan], Mapping[str, str]]:
+        """Return what workers reported of the log dirs that are elsewhere, and by queue why nothing counts of others.
+
+        Args:
+            topics: what the reports have to be about, shell-style patterns; None for all topics.
+
+        Raises:
+            MetadataUnavailableError: the database is locked or unreachable.
+        """
+        found: list[QueueScan] = []
+        missing: dict[str, str] = {}
+        if elsewhere := self.elsewhere():
+            scans, now_ms = self._queue_scans().all(), self._queue_scans().now_ms()
+            for queue in elsewhere:
+                scan = scans.get(queue)
+                if scan is None:
+                    missing[queue] = f"no worker of queue {queue} has reported it: does a worker of that queue run?"
+                elif (why_not := scan.why_not(topics, now_ms)) is not None:
+                    missing[queue] = why_not
+                else:
+                    found.append(scan)
+        return found, missing
+
     def scan_all(self, *, topics: Collection[str] | None = None, deep: bool = False) -> ScanReport:
-        """Scan the log directories without a check to which cluster they belong. Needs no database.
+        """Scan the log directories without a check to which cluster they belong.
+
+        Needs no database, unless only workers of a queue can read a log directory.
 
         Args:
             topics: shell-style patterns of topic names; None for all topics.
-            deep: read and check every record batch, see `LogSource.scan`.
+            deep: read and check every record batch, see `LogSource.scan`; of log directories on this host only.
         """
-        return self._source().scan(topics=topics, deep=deep)
+        elsewhere = self.elsewhere()
+        if not elsewhere:
+            return self._source().scan(topics=topics, deep=deep)
+        found, missing = self.reported(topics)
+        if deep:
+            words = "a deep scan reads it only on a worker of queue"
+            found, missing = [], {queue: f"{words} {queue}" for queue in elsewhere}
+        away = {log_dir for log_dirs in elsewhere.values() for log_dir in log_dirs}
+        here = self._source_of([log_dir for log_dir in configured_log_dirs(self._settings) if log_dir not in away])
+        report = here.scan(topics=topics, deep=deep)
+        errors = tuple(
+            ScanError(str(log_dir.path), None, SourceUnreadableError.__name__, why)
+            for queue, why in missing.items()
+            for log_dir in elsewhere[queue]
+        )
+        return merged([replace(report, errors=(*report.errors, *errors)), *(scan.report_of(topics) for scan in found)])
 
     def require_cluster(self) -> None:
         """Check that the brokers belong to the database's cluster; without bootstrap servers this is not checked.
@@ -96,30 +313,36 @@ class ClusterLogDirs:
     def placements(self) -> dict[tuple[int, str], Placement]:
         """Return the placements of log dirs, by broker id and directory id.
 
-        Log dirs without a placement, and those that cannot be identified on this host, are absent.
+        Log dirs without a placement, and those of which neither this host nor a worker of their queue knows the
+        directory id, are absent: a scan reports them, and they are never planned.
         """
-        placements = {}
-        for log_dir in self._settings.log_dirs:
-            placement = Placement(log_dir.queue, log_dir.spark_resource)
-            if placement == ANYWHERE:
-                continue
-            # A log dir that is unreadable, or not what the settings say, is reported by the scan and never planned.
-            with suppress(SourceError, ClusterMetadataError):
-                identity = identify(LogDirLocation(log_dir.broker_id, log_dir.path))
-                placements[identity.broker_id, identity.directory_id] = placement
-        return placements
+        placements = [Placement(log_dir.queue, log_dir.spark_resource) for log_dir in self._settings.log_dirs]
+        if set(placements) <= {ANYWHERE}:
+            return {}
+        return {
+            (log_dir.broker_id, log_dir.directory_id): placement
+            for log_dir, placement in zip(self.known(), placements, strict=True)
+            if log_dir.directory_id is not None and placement != ANYWHERE
+        }
 
-    def known(self) -> list[KnownLogDir]:
-        """Return every log dir of the settings with its directory id, or with the reason why it has none."""
+    def known(self, topics: Collection[str] = ()) -> list[KnownLogDir]:
+        """Return every log dir of the settings with its directory id, or with the reason why it has none.
+
+        Args:
+            topics: what has to be known of log dirs on other hosts, shell-style patterns.
+
+        Raises:
+            MetadataUnavailableError: only workers of a queue can read a log dir, and the database cannot be read.
+        """
+        found, missing = self.reported(topics)
+        reported = {(each.broker_id, each.path): each for scan in found for each in scan.log_dirs}
         known = []
         for log_dir in self._settings.log_dirs:
-            found = KnownLogDir(log_dir.broker_id, str(log_dir.path), None)
-            try:
-                identity = identify(LogDirLocation(log_dir.broker_id, log_dir.path))
-            except (SourceError, ClusterMetadataError) as error:
-                known.append(replace(found, error=f"{type(error).__name__}: {error}"))
+            broker_id, path = log_dir.broker_id, str(log_dir.path)
+            if log_dir.queue is not None and log_dir.queue in missing:
+                known.append(KnownLogDir(broker_id, path, None, missing[log_dir.queue]))
             else:
-                known.append(replace(found, directory_id=identity.directory_id))
+                known.append(reported.get((broker_id, path)) or known_log_dir(log_dir))
         return known
 
     def log_ends(self, topics: Collection[str]) -> Mapping[TopicIdPartition, int]:

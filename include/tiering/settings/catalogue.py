@@ -96,14 +96,15 @@ class LogDir(Section):
 
     broker_id: int = Field(ge=0, description="`node.id` of the broker that owns the directory.")
     path: Path = Field(
-        description="Absolute path, readable where the plan is made and where the job runs: on any worker, unless "
-        "`queue` or `spark_resource` restricts it. `./tiering copy` reads it in its own process in any case."
+        description="Absolute path, readable where the job runs: on any worker, unless `queue` or `spark_resource` "
+        "restricts it. `./tiering copy` reads it in its own process in any case. Log dirs of different queues may "
+        "have the same path."
     )
     queue: str | None = Field(
         default=None,
         pattern=QUEUE_NAME,
-        description="Airflow queue of a worker on the broker's host or with its volume: batches for this directory run "
-        "only there. Letters, digits, `.`, `_` and `-`. Unset: any worker can read the path.",
+        description="Airflow queue of a worker on the broker's host or with its volume: this directory is scanned, and "
+        "batches for it run, only there. Letters, digits, `.`, `_` and `-`. Unset: any worker can read the path.",
     )
     spark_resource: str | None = Field(
         default=None,
@@ -187,7 +188,9 @@ class TieringSettings(Section):
     @field_validator("log_dirs")
     @classmethod
     def _distinct_directories(cls, log_dirs: tuple[LogDir, ...]) -> tuple[LogDir, ...]:
-        check_directories([log_dir.path for log_dir in log_dirs])
+        # Brokers of different hosts, each with a queue of its own, usually have their log dirs at the same path.
+        for queue in {None, *(log_dir.queue for log_dir in log_dirs)}:
+            check_directories([log_dir.path for log_dir in log_dirs if log_dir.queue in (None, queue)])
         return log_dirs
 
     def model_post_init(self, context: Any, /) -> None:

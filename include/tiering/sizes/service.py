@@ -12,7 +12,7 @@ from include.tiering.copying.plan import partitions_out_of_sight
 from include.tiering.copying.plan_copy import CopyPlanner
 from include.tiering.copying.run_scope import RunScope
 from include.tiering.kafka.cluster.contract import ClusterMetadata
-from include.tiering.kafka.log_dirs.contract import LogSource, matches
+from include.tiering.kafka.log_dirs.contract import matches
 from include.tiering.model.sizes import PartitionSize, PartitionStates, estimate_cost
 from include.tiering.runs.cluster_log_dirs import ClusterLogDirs
 from include.tiering.segments.contract import RemoteLogMetadata, TopicRegistry
@@ -41,7 +41,6 @@ class SizeService:
         self,
         *,
         settings: TieringSettings,
-        source: Callable[[], LogSource],
         sizes: RemoteLogSizes,
         metadata: RemoteLogMetadata,
         registry: TopicRegistry,
@@ -55,7 +54,6 @@ class SizeService:
         clock: Clock,
     ) -> None:
         self._settings = settings
-        self._source = source
         self._sizes = sizes
         self._metadata = metadata
         self._registry = registry
@@ -142,7 +140,7 @@ class SizeService:
         """
         patterns = tuple(topics) or ("*",)
         sizes = [size for size in self.partition_sizes() if matches(size.topic_id_partition.topic, patterns)]
-        return describe_log_dirs(self._source().scan(topics=patterns), self._log_dirs.known(), sizes), sizes
+        return describe_log_dirs(self._log_dirs.scan_all(topics=patterns), self._log_dirs.known(patterns), sizes), sizes
 
     def history_dir(self, run_dir: Path) -> Path:
         """Return the directory of the history of sizes.
@@ -158,7 +156,7 @@ class SizeService:
 
     def _tiers(self, topics: Collection[str]) -> TierComparison:
         scope = RunScope(tuple(topics)).or_topics(self._settings.topics.include)
-        report = self._planner.marked(scope.scan(self._source().scan))
+        report = self._planner.marked(scope.scan(self._log_dirs.scan_all))
         return compare_tiers(
             report,
             self._metadata,

@@ -84,6 +84,13 @@ def test_every_service_of_the_compose_file_is_understood_and_comes_after_its_nee
     assert order.index("airflow-init") < order.index("airflow-api-server") < order.index("airflow-worker-1")
 
 
+def test_of_airflow_only_the_worker_of_its_queue_sees_the_brokers_log_dir() -> None:
+    services = read_services(_COMPOSE, {})
+    readers = {name for name, service in services.items() if "kafka-data" in {mount.source for mount in service.mounts}}
+    assert readers == {"kafka", "spark-worker-1", "spark-worker-2", "airflow-worker-1"}
+    assert services["airflow-worker-1"].command[-2:] == ("--queues", "broker-1")
+
+
 def test_the_variables_of_the_image_are_those_of_its_dockerfile() -> None:
     text = "FROM x\nENV A=1 \\\n    B=/opt/y:$PATH\nENV C=3\nRUN true\n"
     assert image_environment(text) == {"A": "1", "B": "/opt/y:$PATH", "C": "3"}

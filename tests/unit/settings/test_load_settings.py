@@ -185,6 +185,17 @@ def test_a_wrong_value_is_named_with_what_is_accepted(variable: str, text: str, 
     assert [part for part in parts if part not in str(caught.value)] == []
 
 
+def test_log_dirs_of_hosts_with_a_queue_of_their_own_may_have_the_same_path() -> None:
+    def log_dirs(*queues: str | None) -> str:
+        return json.dumps([{"broker_id": n, "path": "/a", "queue": queue} for n, queue in enumerate(queues)])
+
+    settings = load_settings(environ={"TIERING_LOG_DIRS": log_dirs("rack-a", "rack-b")})
+    assert [str(log_dir.path) for log_dir in settings.log_dirs] == ["/a", "/a"]
+    for queues in (("rack-a", "rack-a"), ("rack-a", None), (None, None)):
+        with pytest.raises(SettingError, match="'/a' is listed twice"):
+            load_settings(environ={"TIERING_LOG_DIRS": log_dirs(*queues)})
+
+
 def test_an_unknown_name_in_a_file_or_connection_suggests_the_nearest(tmp_path: Path) -> None:
     file = toml(tmp_path / "t.toml", '[remote_storage]\nulr = "s3://b/p"\n')
     with pytest.raises(

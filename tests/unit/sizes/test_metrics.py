@@ -120,7 +120,6 @@ def service_with(counters: "Counters", recorder: RecordedMetrics) -> SizeService
     nothing: Any = Partial()
     return SizeService(
         settings=TieringSettings(),
-        source=nothing,
         sizes=counters,
         metadata=counters,
         registry=nothing,

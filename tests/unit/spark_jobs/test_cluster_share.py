@@ -26,6 +26,7 @@ from include.tiering.configs.spark_cluster import (
     read_cluster,
 )
 from spark_jobs.cluster_share import NoCoreError, Surroundings, _ExecutorWatch, place_in_cluster
+from spark_jobs.waiting import unseen
 
 SLOTS = {COPIER_POOL: 4, EXPIRATION_POOL: 4, READER_POOL: 4}
 
@@ -309,22 +310,22 @@ def _watch(cores: int, *, has_tasks: bool = True) -> tuple[_ExecutorWatch, list[
     context = _context(executor_memory="90g")
     context.statusTracker = lambda: SimpleNamespace(getActiveJobsIds=lambda: [0] if has_tasks else [])
     cluster = SparkCluster(4, (Application("app-2", COPIER_POOL, cores),))
-    return _ExecutorWatch(context, lambda: cluster, lambda: now[0]), now
+    return _ExecutorWatch(context, lambda: cluster, lambda: now[0], unseen), now
 
 
 def test_a_job_whose_executors_never_come_gives_its_place_back() -> None:
     watch, now = _watch(0)
-    assert not watch.is_too_long()
+    assert watch.why_give_up(lambda: None) is None
     now[0] = LONGEST_WAIT_SECONDS
-    assert watch.is_too_long()
-    assert "app-2 had no executor for 15 minutes" in watch.words()
-    assert "spark.executor.memory=90g" in watch.words()
+    words = str(watch.why_give_up(lambda: None))
+    assert "app-2 had no executor for 15 minutes" in words
+    assert "spark.executor.memory=90g" in words
 
 
 def test_a_job_with_a_core_or_without_tasks_yet_is_left_alone() -> None:
     for watch, now in (_watch(1), _watch(0, has_tasks=False)):
         now[0] = 100 * LONGEST_WAIT_SECONDS
-        assert not watch.is_too_long()
+        assert watch.why_give_up(lambda: pytest.fail("it looked")) is None
 
 
 def test_work_that_was_given_up_ends_with_a_retry(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,7 @@
 """What ends or holds a job back while it waits for a core of a cluster."""
 
 import json
+import threading
 from argparse import Namespace
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -10,15 +11,15 @@ from typing import Any
 import pytest
 from pyspark import SparkContext
 
-from include.tiering.configs.pools import COPIER_POOL
-from include.tiering.configs.spark_cluster import LONGEST_WAIT_SECONDS
+from include.tiering.configs.pools import COPIER_POOL, EXPIRATION_POOL, READER_POOL
+from include.tiering.configs.spark_cluster import LONGEST_WAIT_SECONDS, Application, SparkCluster
 from include.tiering.errors import MetadataUnavailableError
 from include.tiering.runs.contract import ALL_TOPICS, LIVE_BATCH_MS, NoWork
 from spark_jobs import batch, copying, expiration
-from spark_jobs.cluster_share import NoCoreError, place_in_cluster
+from spark_jobs.cluster_share import HeldBackError, NoCoreError, _ExecutorWatch, place_in_cluster
 from spark_jobs.shared import SURPLUS_EXIT_CODE, run_in_session
 from spark_jobs.task_settings import TaskSettings
-from spark_jobs.waiting import ALL_PAUSED, SURPLUS_SECONDS, Look, Lookout, WaitOverError, looking
+from spark_jobs.waiting import ALL_PAUSED, SURPLUS_SECONDS, Look, Lookout, WaitOverError, looking, unseen
 from tests.unit.spark_jobs.test_cluster_share import FULL, Clock, _cluster, _context
 
 
@@ -175,12 +176,78 @@ def test_a_job_that_need_not_wait_does_not_look() -> None:
         pass
 
 
+def _without_an_executor(look: Look) -> Any:
+    """Run the work of a job that has its place, and whose executor does not come."""
+    context, cancelled = _context(), threading.Event()
+    context.cancelAllJobs = cancelled.set
+    without = SparkCluster(4, (Application("app-2", COPIER_POOL, 0),))
+    clock = Clock(_cluster(EXPIRATION_POOL, READER_POOL, COPIER_POOL), without)
+    with place_in_cluster(context, clock.surroundings(), _sees(look)):
+        assert cancelled.wait(60)
+        # `attempt` makes an outcome of the error with which Spark ends cancelled work.
+
+
+@pytest.fixture
+def quick_polls(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("spark_jobs.cluster_share._EXECUTOR_POLL_SECONDS", 0.01)
+
+
+@pytest.mark.usefixtures("quick_polls")
+def test_a_job_that_is_not_wanted_any_more_waits_for_no_executor() -> None:
+    def look() -> None:
+        raise WaitOverError("its pool was made smaller", SURPLUS_EXIT_CODE)
+
+    with pytest.raises(WaitOverError, match="made smaller"):
+        _without_an_executor(look)
+
+
+@pytest.mark.usefixtures("quick_polls")
+def test_a_job_that_waits_for_its_executor_asks_for_none_in_a_pause() -> None:
+    with pytest.raises(HeldBackError, match="all topics are paused"):
+        _without_an_executor(lambda: ALL_PAUSED)
+
+
+def test_a_job_that_had_an_executor_looks_no_more() -> None:
+    """Its work does, and ends in its own way."""
+    clusters = [SparkCluster(4, (Application("app-2", COPIER_POOL, cores),)) for cores in (1, 0)]
+    watch = _ExecutorWatch(_context(), lambda: clusters.pop(0), lambda: 0.0, unseen)
+    assert watch.why_give_up(_never) is None
+    assert watch.why_give_up(_never) is None
+    assert clusters == []
+
+
+def test_a_batch_that_a_pause_held_back_is_attempted_when_the_pause_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    places: list[bool] = []
+
+    @contextmanager
+    def place(_: Any, *, looking: Any, was_held_back: bool) -> Iterator[None]:
+        places.append(was_held_back)
+        yield
+        if len(places) < 3:
+            raise HeldBackError(ALL_PAUSED)
+
+    monkeypatch.setattr(batch, "place_in_cluster", place)
+    monkeypatch.setattr(batch, "attempt", lambda *_: {"exit_code": 0})
+    context = SparkContext.__new__(SparkContext)
+    assert batch._attempt_with_a_core(context, lambda: "", unseen) == {"exit_code": 0}
+    assert places == [False, True, True]
+
+
+def test_a_job_that_was_held_back_looks_before_it_begins() -> None:
+    clock = Clock(_cluster("other", "other", COPIER_POOL))
+    paused = lambda: ALL_PAUSED if len(clock.waits) < 5 else None  # noqa: E731
+    with place_in_cluster(_context(), clock.surroundings(), _sees(paused), was_held_back=True):
+        assert len(clock.waits) == 5
+
+
 def _never() -> None:
     raise AssertionError("it looked")
 
 
 @contextmanager
-def _waits(_: Any, *, looking: Callable[[], AbstractContextManager[Look]]) -> Iterator[None]:
+def _waits(
+    _: Any, *, looking: Callable[[], AbstractContextManager[Look]], was_held_back: bool = False
+) -> Iterator[None]:
     """What `place_in_cluster` does for a job that has to wait: it looks."""
     with looking() as look:
         look()

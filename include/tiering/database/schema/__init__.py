@@ -36,6 +36,7 @@ from include.tiering.database.schema.runs import (
     planned_segments,
     planned_verifications,
     pools,
+    queue_scans,
     runs,
 )
 from include.tiering.database.schema.segments import (
@@ -90,6 +91,7 @@ __all__ = [
     "publications",
     "published_records",
     "quality_results",
+    "queue_scans",
     "quota_ledger",
     "retention_overrides",
     "runs",

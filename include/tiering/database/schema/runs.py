@@ -13,6 +13,7 @@ from sqlalchemy import (
     ForeignKeyConstraint,
     Index,
     Integer,
+    LargeBinary,
     SmallInteger,
     Table,
     Text,
@@ -308,4 +309,18 @@ planned_removals: Final = Table(
     Index("ix_planned_removals_segment", *_PARTITION, "segment_id"),
     Index("ix_planned_removals_outcome", *_RUN, "outcome"),
     comment="objects, uploads and versions without metadata that a run removes",
+)
+
+queue_scans: Final = Table(
+    "queue_scans",
+    metadata,
+    cluster_key(),
+    Column("queue", Text, primary_key=True, comment="of Airflow, as log_dirs of the settings name it"),
+    Column("scanned_at_ms", BigInteger, nullable=False),
+    Column("run_id", Text, nullable=False, comment="of the DAG run that scanned"),
+    Column("host", Text, nullable=False, comment="of the worker that read the log dirs"),
+    Column("topics", Text, nullable=False, comment="patterns, as a JSON array"),
+    Column("log_dirs", Text, nullable=False, comment="JSON: broker id, path, directory id, error of each"),
+    Column("report", LargeBinary, nullable=False, comment="compressed JSON; see runs/sql_queue_scans.py"),
+    comment="what the workers of a queue last found in the log dirs that only they can read",
 )

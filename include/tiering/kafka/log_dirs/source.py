@@ -95,7 +95,7 @@ class LogDirSource:
             eligible by checkpoints instead. None: bounds come from checkpoints.
 
     Raises:
-        SettingError: a directory is given twice.
+        SettingError: a directory of a broker is given twice.
     """
 
     def __init__(
@@ -110,9 +110,9 @@ class LogDirSource:
     ) -> None:
         seen = set()
         for log_dir in log_dirs:
-            if log_dir.path in seen:
-                raise SettingError(f"log directory {log_dir.path} is given twice")
-            seen.add(log_dir.path)
+            if log_dir in seen:
+                raise SettingError(f"log directory {log_dir.path} of broker {log_dir.broker_id} is given twice")
+            seen.add(log_dir)
         self._log_dirs = tuple(log_dirs)
         self._cluster_metadata = cluster_metadata
         self._named_topics = frozenset(named_topics)

@@ -1,4 +1,4 @@
-"""Alert rules and dashboard: each alert fires on what was scraped from a database in the state that it names.
+"""Alert rules: each alert fires on what was scraped from a database in the state that it names.
 
 A database is filled through the functions with which the use cases publish their metrics, scraped over HTTP every five
 minutes of a few days of a simulated clock, and promtool evaluates the rules over these scrapes.
@@ -46,14 +46,11 @@ from tests.doubles.segments import partition_of
 from tests.doubles.source_tree import ROOT
 
 ALERTS: Final = ROOT / "monitoring" / "alerts.yaml"
-DASHBOARD: Final = ROOT / "monitoring" / "dashboard.json"
 RULES: Final[list[dict[str, Any]]] = yaml.safe_load(ALERTS.read_text())["groups"][0]["rules"]
-NAMES: Final = {metric.shown_name for metric in METRICS}
 ORDERS: Final = partition_of("orders")
 HOUR: Final = 3600
 INTERVAL: Final = 300
 DAYS: Final = 3
-NAME = re.compile(r"\b(?:tiering_\w+|Remote\w+|RLM\w+|remote_\w+)\b")
 needs_promtool = pytest.mark.skipif(
     shutil.which("promtool") is None, reason="needs promtool, of the Debian package prometheus"
 )
@@ -253,29 +250,3 @@ def test_errors_of_long_ago_fire_no_alert_after_a_gap(new_world: Callable[[], Wo
 def test_promtool_accepts_the_rules() -> None:
     done = subprocess.run(["promtool", "check", "rules", str(ALERTS)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-
-
-def test_each_alert_has_an_entry_in_the_runbook_that_names_it() -> None:
-    runbook = (ROOT / "docs" / "runbook.md").read_text()
-    headings = {_anchor(line): line for line in runbook.splitlines() if line.startswith("#")}
-    for rule in RULES:
-        page, _, anchor = rule["annotations"]["runbook"].partition("#")
-        assert (page, anchor in headings) == ("docs/runbook.md", True), rule["alert"]
-        entry = runbook.partition(headings[anchor])[2].partition("\n## ")[0]
-        assert f"`{rule['alert']}`" in entry, rule["alert"]
-    named = set(re.findall(r"`(Tiering[A-Z]\w+)`", runbook))
-    assert {name for name in named if not name.endswith("Error")} == {rule["alert"] for rule in RULES}
-
-
-def _anchor(heading: str) -> str:
-    return re.sub(r"[^\w -]", "", heading.lstrip("#").strip().lower()).replace(" ", "-")
-
-
-def test_rules_and_dashboard_name_only_metrics_that_the_endpoint_has() -> None:
-    dashboard = json.loads(DASHBOARD.read_text())
-    shown = [target["expr"] for panel in dashboard["panels"] for target in panel["targets"]]
-    assert len({panel["id"] for panel in dashboard["panels"]}) == len(dashboard["panels"])
-    for expression in (*shown, *(rule["expr"] for rule in RULES)):
-        found = set(NAME.findall(expression))
-        assert found <= NAMES, expression
-        assert found or "up{" in expression, expression

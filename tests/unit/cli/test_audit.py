@@ -12,6 +12,7 @@ from include.tiering.audit.service import AuditService
 from include.tiering.runs.batch import BatchEnd
 from tests.doubles.orphans import TWO_DAYS_SECONDS, make_old, plant_orphan, stored_files
 from tests.doubles.tiny_deployment import TinyDeployment
+from tests.unit.cli.conftest import Run
 
 
 @pytest.fixture
@@ -87,10 +88,8 @@ def test_batches_follow_each_other_while_their_time_ends_them(
     ],
     ids=str,
 )
-def test_flags_that_contradict_each_other_are_refused(
-    deployment: TinyDeployment, flags: tuple[str, ...], says: str
-) -> None:
-    refused = deployment.run("audit", *flags)
+def test_flags_that_contradict_each_other_are_refused(run: Run, flags: tuple[str, ...], says: str) -> None:
+    refused = run("audit", *flags)
     assert (refused.exit_code, says in refused.stderr) == (2, True), refused.stderr
 
 

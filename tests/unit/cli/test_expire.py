@@ -14,6 +14,7 @@ from include.tiering.sizes.metrics import LOG_SIZE_BYTES
 from tests.doubles.recorded_metrics import stored_value
 from tests.doubles.segments import FINISHED, partition_of, planned_deletion, segment_of
 from tests.doubles.tiny_deployment import TinyDeployment
+from tests.unit.cli.conftest import Run
 
 
 @pytest.fixture
@@ -83,8 +84,8 @@ def test_batches_follow_each_other_while_their_time_ends_them(
     ],
     ids=" ".join,
 )
-def test_flags_that_contradict_each_other_are_refused(deployment: TinyDeployment, flags: tuple[str, ...]) -> None:
-    refused = deployment.run("expire", *flags)
+def test_flags_that_contradict_each_other_are_refused(run: Run, flags: tuple[str, ...]) -> None:
+    refused = run("expire", *flags)
     assert (refused.exit_code, "--withdraw" in refused.stderr) == (2, True)
 
 

@@ -2,7 +2,6 @@
 
 import csv
 import io
-import subprocess
 import tomllib
 from collections.abc import Callable, Iterator
 from typing import Any, Final
@@ -34,23 +33,6 @@ def test_the_version_is_that_of_the_project(run: Run, app: FakeApp) -> None:
 def test_a_short_h_shows_the_help(run: Run, command: list[str]) -> None:
     shown = run(*command, "-h")
     assert (shown.exit_code, "Usage: ./tiering" in shown.stdout) == (0, True)
-
-
-def test_a_shell_completes_commands_and_options() -> None:
-    """With the script that the program prints, under the path by which this checkout is started."""
-    script = (
-        'eval "$(./tiering --show-completion bash)"; complete -p tiering >&2; '
-        "for line in './tiering rel' './tiering sizes --b'; do COMP_WORDS=($line); "
-        'COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); _tiering_completion ./tiering; echo "${COMPREPLY[@]}"; done'
-    )
-    completed = subprocess.run(
-        ["bash", "-c", script],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-    assert completed.stdout.split() == ["relocate-store", "--by"], completed.stderr
 
 
 def _rows(text: str) -> list[list[str]]:

@@ -33,8 +33,18 @@ def test_no_synonyms_and_nothing_unfinished() -> None:
     found = [
         f"{file}:{number} {match.group()!r}: say {instead}"
         for file in _SOURCES
+        for pattern, instead in _perhaps_in((ROOT / file).read_text()).items()
         for number, line in enumerate((ROOT / file).read_text().splitlines(), start=1)
-        for pattern, instead in {**_BANNED, **_UNFINISHED}.items()
         if (match := re.search(pattern, line, re.IGNORECASE))
     ]
     assert not found
+
+
+def _perhaps_in(text: str) -> dict[str, str]:
+    """Patterns whose letters occur: Python finds letters fast, but not edges of words, nor letters of either case."""
+    lowered = text.lower()
+    return {
+        pattern: instead
+        for pattern, instead in {**_BANNED, **_UNFINISHED}.items()
+        if re.search(pattern.replace(r"\b", "").lower(), lowered)
+    }

@@ -233,7 +233,7 @@ class HandoverWorld:
         number = metadata_partition_of(partition, self.metadata_topic.partitions)
         bounds = self.metadata_topic.offsets(number)
         for record in self.metadata_topic.read(number, bounds.begin, end_offset=bounds.end):
-            decoded = decode(record.value)
+            decoded = _decoded(record.value)
             assert isinstance(decoded, SegmentRecord | SegmentUpdateRecord)
             if decoded.segment_id.partition.partition != partition.partition:
                 continue
@@ -351,6 +351,10 @@ def handover_world(directory: Path, *, partitions: int = 2, segments: int = 3) -
         for partition in range(partitions):
             world.put(partition, segments)
         yield world
+
+
+_decoded: Final = cache(decode)
+"""Brokers look at every record at every call."""
 
 
 @cache

@@ -1,5 +1,6 @@
 """What hundreds of SQLite databases of one process share: the work of Alembic, and of SQLAlchemy's compiler."""
 
+import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -13,8 +14,8 @@ from sqlalchemy.sql.compiler import Compiled
 from include.tiering.database import engine
 
 _by_alembic = command.upgrade
-_statements: dict[str, list[str]] = {}
-"""By revision, what Alembic left behind."""
+_templates: dict[str, sqlite3.Connection] = {}
+"""By revision, a database in memory as Alembic left it."""
 
 
 @contextmanager
@@ -52,15 +53,15 @@ def _upgrade(config: Config, revision: str) -> None:
     if connection.dialect.name != "sqlite" or inspect(connection).get_table_names():
         _by_alembic(config, revision)
         return
-    if revision not in _statements:
-        _by_alembic(config, revision)
-        _statements[revision] = _dumped(connection)
-        return
-    for statement in _statements[revision]:
-        connection.exec_driver_sql(statement)
-
-
-def _dumped(connection: Connection) -> list[str]:
     driver = connection.connection.driver_connection
-    assert driver is not None
-    return [line for line in driver.iterdump() if line not in ("BEGIN TRANSACTION;", "COMMIT;")]
+    assert isinstance(driver, sqlite3.Connection)
+    if revision not in _templates:
+        _by_alembic(config, revision)
+        template = sqlite3.connect(":memory:", check_same_thread=False)
+        template.executescript("\n".join(driver.iterdump()))
+        _templates[revision] = template
+        return
+    # Pages are copied between transactions only. The transaction that is open has written nothing.
+    driver.rollback()
+    _templates[revision].backup(driver)
+    driver.execute("BEGIN IMMEDIATE")

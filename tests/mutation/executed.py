@@ -2,14 +2,16 @@
 
 A line that runs when its module is imported belongs to no test. For it those tests are asked that run another line of
 the module, then those that run a line of a module which imports it, or that import it themselves, and so on. They are
-many: those come first whose file shares most words with the path of the module. A line that only a shared fixture runs
-belongs to all tests of the class, the file or the folder that shares it.
+many: those come first whose file names what the line defines, then those whose file shares most words with the path of
+the module. A line that only a shared fixture runs belongs to all tests of the class, the file or the folder that shares
+it.
 """
 
 import ast
 import hashlib
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -27,6 +29,8 @@ from tests.mutation.settings import MEASURED, RECORDED, SECONDS_SUFFIX
 _IMPORT_STEPS: Final = 3
 """So many modules may lie between a line that runs on import and a line that a test runs."""
 _NO_TEST: Final = ""
+_DEFINITION: Final = re.compile(r"([A-Za-z_]\w*)(?::[^=]*)?\s*=[^=]")
+"""A constant of a module, on its first line."""
 _ORDINARY_WORDS: Final = frozenset({"contract", "include", "property", "py", "test", "tests", "tiering", "unit"})
 
 
@@ -56,10 +60,32 @@ class ExecutedLines:
         running = by_line.get(mutant.line) or set[str]().union(*(by_line.get(line, ()) for line in around))
         chosen = self._in_order(mutant.path, running - {_NO_TEST})
         if _NO_TEST in running:
-            for tests in self._tests_near(mutant.path):
+            naming = self._files_that_name(self._defined(mutant))
+            for tests in (self._tests_in(naming), *self._tests_near(mutant.path)):
                 chosen += self._in_order(mutant.path, tests.difference(chosen))
-            chosen.sort(key=lambda test: -_likeness(test.partition("::")[0], mutant.path))
+            files = {test: test.partition("::")[0] for test in chosen}
+            chosen.sort(key=lambda test: (files[test] not in naming, -_likeness(files[test], mutant.path)))
         return chosen
+
+    def _defined(self, mutant: Mutant) -> str | None:
+        """The name that the statement around a mutant defines for the module; None: it defines none."""
+        first = (self._root / mutant.path).read_text().splitlines()[mutant.first_line - 1]
+        found = _DEFINITION.match(first)
+        return None if found is None else found[1]
+
+    def _files_that_name(self, name: str | None) -> frozenset[str]:
+        """Files of tests whose text has the name as a word."""
+        word = re.compile(rf"\b{name}\b")
+        return frozenset(file for file, text in self._texts.items() if name is not None and word.search(text))
+
+    def _tests_in(self, files: Collection[str]) -> set[str]:
+        return {test for file in files for test in self._tests_of_file[file]}
+
+    @cached_property
+    def _texts(self) -> Mapping[str, str]:
+        """Of files of tests."""
+        paths = {file: self._root / file for file in self._tests_of_file}
+        return {file: path.read_text() for file, path in paths.items() if path.is_file()}
 
     def _lines(self, path: str) -> dict[int, set[str]]:
         """Tests by line of a file; `_NO_TEST` where it runs on import."""

@@ -1,13 +1,22 @@
 """Fixtures that the scenarios share; a module whose archive begins otherwise defines its own `archive`."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.doubles.archive import Archive, Command
 from tests.doubles.databases import POSTGRESQL, SHARED, create_postgresql_database, new_name
+from tests.doubles.quick_migrations import quick_migrations, shared_statements
+from tests.doubles.shared_commands import shared_commands
 
 __all__ = ["create_postgresql_database"]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _shared_work() -> Iterator[None]:
+    with quick_migrations(), shared_statements(), shared_commands():
+        yield
 
 
 @pytest.fixture(params=SHARED)

@@ -5,9 +5,10 @@ from collections.abc import Iterator
 import pytest
 
 from tests.doubles.quick_migrations import quick_migrations, shared_statements
+from tests.doubles.shared_commands import shared_commands
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _shared_databases() -> Iterator[None]:
-    with quick_migrations(), shared_statements():
+def _shared_work() -> Iterator[None]:
+    with quick_migrations(), shared_statements(), shared_commands():
         yield

@@ -6,12 +6,15 @@ from typing import Any
 
 import pytest
 
-from include.tiering.expiration.delete_segments import DeleteResult
+from include.tiering.expiration.delete_segments import DeleteResult, FailedDeletion
 from include.tiering.expiration.service import ExpirationService
 from include.tiering.runs.batch import BatchEnd
+from include.tiering.runs.deletion_run import DeletionItem, DeletionOutcome
 from include.tiering.sizes.metrics import LOG_SIZE_BYTES
 from tests.doubles.recorded_metrics import stored_value
+from tests.doubles.segments import FINISHED, partition_of, planned_deletion, segment_of
 from tests.doubles.tiny_deployment import TinyDeployment
+from tests.unit.cli.conftest import Run
 
 
 @pytest.fixture
@@ -69,3 +72,65 @@ def test_batches_follow_each_other_while_their_time_ends_them(
     monkeypatch.setattr(ExpirationService, "run_batch", delete_batch)
     deployment.run("expire", "--approve")
     assert (batches, ends) == ([(".0", True), (".1", True), (".2", True)], [])
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ("--dry-run", "--approve"),
+        ("--approve", "--approve-plan", "f" * 64),
+        ("--dry-run", "--withdraw", "run-1"),
+        ("--withdraw", "run-1", "--topic", "orders"),
+    ],
+    ids=" ".join,
+)
+def test_flags_that_contradict_each_other_are_refused(run: Run, flags: tuple[str, ...]) -> None:
+    refused = run("expire", *flags)
+    assert (refused.exit_code, "--withdraw" in refused.stderr) == (2, True)
+
+
+def test_a_plan_that_is_withdrawn_is_never_carried_out(deployment: TinyDeployment) -> None:
+    run_id = expire(deployment)["run_id"]
+    done = deployment.run("expire", "--withdraw", run_id, "--json")
+    document = json.loads(done.stdout)
+    assert (done.exit_code, document["run_id"]) == (0, run_id)
+    assert (document["kept"], document["kept_bytes"], document["deleted"]) == (3, 1_500, 0)
+    assert "@" in document["withdrawn_by"]
+
+
+ONE = DeletionItem(planned_deletion(segment_of(partition_of(), 1, 0, 9, state=FINISHED)), DeletionOutcome.PLANNED)
+
+
+@pytest.mark.parametrize(
+    ("retriable", "code"), [((), 0), ((True,), 3), ((True, True), 3), ((True, False), 1), ((False,), 1)], ids=str
+)
+def test_the_exit_code_says_whether_another_try_may_help(
+    deployment: TinyDeployment, monkeypatch: pytest.MonkeyPatch, retriable: tuple[bool, ...], code: int
+) -> None:
+    failed = tuple(FailedDeletion(ONE, each) for each in retriable)
+    result = DeleteResult((), failed, 0.0, BatchEnd.NO_WORK)
+    monkeypatch.setattr(ExpirationService, "run_batch", lambda *_, **__: result)
+    assert deployment.run("expire", "--approve").exit_code == code
+
+
+def truncated(deployment: TinyDeployment, before_offset: int, *flags: str) -> tuple[int, Any]:
+    where = ("orders", "--partition", "0", "--before-offset", str(before_offset))
+    done = deployment.run("delete-records", *where, "--json", *flags)
+    return done.exit_code, json.loads(done.stdout) if done.stdout else None
+
+
+def test_the_beginning_of_an_archive_goes_once_somebody_agreed(deployment: TinyDeployment) -> None:
+    code, refused = truncated(deployment, 30)
+    assert (code, refused["refusal"]) == (1, "without a terminal it needs --approve")
+    code, done = truncated(deployment, 30, "--approve")
+    assert (code, done["from"], done["to"], done["segments"], done["refusal"]) == (0, 0, 30, 2, None)
+    # It is there already: there is nothing to agree to.
+    code, again = truncated(deployment, 25)
+    assert (code, again["from"], again["to"], again["refusal"]) == (0, 30, 30, None)
+
+
+def test_what_another_retention_would_delete_is_shown_and_nothing_is_changed(deployment: TinyDeployment) -> None:
+    shown = deployment.run("retention", "orders", "--retention-ms", "-1", "--retention-bytes", "600", "--json")
+    assert shown.exit_code == 0
+    assert json.loads(shown.stdout)["topic"] == "orders"
+    assert [one["outcome"] for one in expire(deployment, "--dry-run")["decisions"]] == ["planned"] * 3

@@ -2,15 +2,15 @@
 
 import csv
 import io
-import subprocess
 import tomllib
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, Final
 
 import pytest
+from typer.main import get_command
 from typer.testing import Result
 
-from include.tiering.cli.app import COMMANDS
+from include.tiering.cli.app import COMMANDS, cli
 from include.tiering.model.segments import TopicIdPartition, Uuid
 from include.tiering.model.sizes import EpochSize, PartitionSize
 from include.tiering.sizes.report import SizeReport, topic_sizes
@@ -33,23 +33,6 @@ def test_the_version_is_that_of_the_project(run: Run, app: FakeApp) -> None:
 def test_a_short_h_shows_the_help(run: Run, command: list[str]) -> None:
     shown = run(*command, "-h")
     assert (shown.exit_code, "Usage: ./tiering" in shown.stdout) == (0, True)
-
-
-def test_a_shell_completes_commands_and_options() -> None:
-    """With the script that the program prints, under the path by which this checkout is started."""
-    script = (
-        'eval "$(./tiering --show-completion bash)"; complete -p tiering >&2; '
-        "for line in './tiering rel' './tiering sizes --b'; do COMP_WORDS=($line); "
-        'COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); _tiering_completion ./tiering; echo "${COMPREPLY[@]}"; done'
-    )
-    completed = subprocess.run(
-        ["bash", "-c", script],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-    assert completed.stdout.split() == ["relocate-store", "--by"], completed.stderr
 
 
 def _rows(text: str) -> list[list[str]]:
@@ -153,3 +136,52 @@ def test_topics_of_one_name_are_not_added_up(run: Run, app: FakeApp) -> None:
     app.partition_sizes = [PartitionSize(TopicIdPartition(id_, 0, "orders"), 10, 1, ()) for id_ in ids]
     rows = _rows(run("sizes", "--by", "topic", "-o", "csv").stdout)
     assert sorted(row[1] for row in rows[1:3]) == sorted(f"orders (topic id {id_})" for id_ in ids)
+
+
+# What holds without any option, and which numbers are accepted.
+
+
+def _parameters(command: Any, *names: str) -> Iterator[tuple[str, str, Any]]:
+    """Command, option and parameter, also of commands that are below another one."""
+    for parameter in command.params:
+        yield " ".join(names), parameter.opts[0], parameter
+    for name, inner in getattr(command, "commands", {}).items():
+        yield from _parameters(inner, *names, name)
+
+
+PARAMETERS: Final = {(command, option): found for command, option, found in _parameters(get_command(cli))}
+
+
+def test_nothing_is_switched_on_that_nobody_asked_for() -> None:
+    switches = {names: found.default for names, found in PARAMETERS.items() if getattr(found, "is_flag", False)}
+    assert len(switches) > 40
+    assert {names for names, default in switches.items() if default} == {("sizes", "--log-dirs")}
+
+
+INT32, INT64 = 2**31 - 1, 2**63 - 1
+NUMBERS: Final = {
+    ("skip", "--partition"): (None, 0, INT32),
+    ("skip", "--follow-source-from"): (None, 0, INT64),
+    ("verify", "--share"): (None, 0, 1),
+    ("verify", "--partition"): (None, 0, INT32),
+    ("delete-records", "--partition"): (None, 0, INT32),
+    ("delete-records", "--before-offset"): (None, 0, INT64),
+    ("fetch", "partition"): (None, 0, INT32),
+    ("fetch", "--offset"): (None, 0, INT64),
+    ("fetch", "--epoch"): (None, 0, INT32),
+    ("events", "--last"): (50, 1, 10_000),
+    ("throughput", "--hours"): (6, 1, 14 * 24),
+    ("handover", "--rehearse-bytes"): (2**30, None, None),
+    ("publish", "--partition"): (None, 0, INT32),
+    ("ingest", "--poll-seconds"): (5.0, None, None),
+}
+"""Default, least and most, both inclusive."""
+
+
+def test_numbers_have_their_bounds_and_defaults() -> None:
+    found = {
+        names: (one.default, one.min, one.max)
+        for names, one in PARAMETERS.items()
+        if any(getattr(one, bound, None) is not None for bound in ("min", "max")) or type(one.default) in (int, float)
+    }
+    assert found == NUMBERS

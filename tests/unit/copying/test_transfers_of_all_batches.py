@@ -22,9 +22,17 @@ def report(world: World, batch_ids: Sequence[str], *, finished: bool = False) ->
         world.work.report_progress(BatchProgress("run", batch_id, None, "host", 1, "", 0, 0, 0.0, finished))
 
 
+class SlowCopies(SlowStorage):
+    """Only what is sent takes time."""
+
+    def before(self, operation: str, detail: str) -> None:
+        if operation == "copy_log_segment":
+            super().before(operation, detail)
+
+
 def slowly(world: World, waits: dict[tuple[str, int], set[tuple[str, int]]] | None = None) -> Meeting:
     """A store that takes as long for a segment as a batch takes until it has several slots."""
-    slow = SlowStorage(world.storage, cast(Clock, SystemClock()), 3 * WINDOW_SECONDS)
+    slow = SlowCopies(world.storage, cast(Clock, SystemClock()), 3 * WINDOW_SECONDS)
     world.storage = Meeting(slow, waits or {})
     return world.storage
 

@@ -31,11 +31,21 @@ def preview(archive: Archive, *, numbers: Any = (), at_most: Any = None, **chang
         return app.expiration.preview(ORDERS, named, numbers=numbers, at_most=at_most)
 
 
-@pytest.fixture
-def archive(tmp_path: Path) -> Archive:
-    made = Archive.of(tmp_path)
+def copied(directory: Path) -> Archive:
+    made = Archive.of(directory)
     made.copy()
     return made
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> Archive:
+    return copied(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def unchanged(tmp_path_factory: pytest.TempPathFactory) -> Archive:
+    """For tests that only look."""
+    return copied(tmp_path_factory.mktemp("archive"))
 
 
 @pytest.mark.parametrize("changes", [{"retention_bytes": "4096"}, {"retention_ms": "1d"}, {"retention_bytes": "1GiB"}])
@@ -78,11 +88,11 @@ def test_values_that_are_not_asked_about_stay(archive: Archive) -> None:
     assert kept.horizons[0].asked == Amount()
 
 
-def test_later_runs_delete_more(archive: Archive) -> None:
-    with archive.open() as app:
-        oldest = min(segment.max_timestamp_ms for found in archive.remote().values() for segment in found)
+def test_later_runs_delete_more(unchanged: Archive) -> None:
+    with unchanged.open() as app:
+        oldest = min(segment.max_timestamp_ms for found in unchanged.remote().values() for segment in found)
         age_ms = app.adapters.stores.now_ms() - oldest
-    shown = preview(archive, retention_ms=str(age_ms + 3 * 86_400_000))
+    shown = preview(unchanged, retention_ms=str(age_ms + 3 * 86_400_000))
     by_horizon = {horizon.in_ms: horizon for horizon in shown.horizons}
     assert tuple(by_horizon) == HORIZONS_MS
     assert by_horizon[0].asked == Amount()
@@ -90,17 +100,17 @@ def test_later_runs_delete_more(archive: Archive) -> None:
     assert all(horizon.present == Amount() for horizon in shown.horizons)
 
 
-def test_a_partition_set_is_decided_about_alone_and_what_is_left_out_is_said(archive: Archive) -> None:
-    everything = preview(archive, retention_ms="1d")
-    only = preview(archive, retention_ms="1d", numbers={1})
+def test_a_partition_set_is_decided_about_alone_and_what_is_left_out_is_said(unchanged: Archive) -> None:
+    everything = preview(unchanged, retention_ms="1d")
+    only = preview(unchanged, retention_ms="1d", numbers={1})
     assert [each.topic_id_partition.partition for each in only.partitions] == [1]
     assert only.horizons[0].asked == everything.partitions[1].amount
-    first = preview(archive, retention_ms="1d", at_most=1)
+    first = preview(unchanged, retention_ms="1d", at_most=1)
     assert ([each.topic_id_partition.partition for each in first.partitions], first.more_partitions) == ([0], 1)
 
 
-def test_the_document_has_the_money_of_the_difference(archive: Archive) -> None:
-    shown = preview(archive, retention_ms="1d")
+def test_the_document_has_the_money_of_the_difference(unchanged: Archive) -> None:
+    shown = preview(unchanged, retention_ms="1d")
     document = preview_document(shown, PRICES)
     for horizon in document["horizons"]:
         saved = Decimal("0.02") * (horizon["bytes"] - horizon["present_bytes"]) / GIB
@@ -108,13 +118,15 @@ def test_the_document_has_the_money_of_the_difference(archive: Archive) -> None:
     assert document["currency"] == "EUR"
     without = preview_document(shown, PriceTable("EUR"))
     assert (without["currency"], without["horizons"][0]["saved_per_month"]) == (None, None)
-    remote = {str(partition): sum(s.segment_size_bytes for s in found) for partition, found in archive.remote().items()}
+    remote = {
+        str(partition): sum(s.segment_size_bytes for s in found) for partition, found in unchanged.remote().items()
+    }
     assert {f"{one['topic']}-{one['partition']}": one["remote_bytes"] for one in document["partitions"]} == remote
 
 
-def test_nothing_is_stored_and_the_statements_of_a_partition_are_few(archive: Archive) -> None:
+def test_nothing_is_stored_and_the_statements_of_a_partition_are_few(unchanged: Archive) -> None:
     statements: list[str] = []
-    with archive.open() as app:
+    with unchanged.open() as app:
         app.expiration.preview(ORDERS, {})
         event.listen(app.adapters.engine, "before_cursor_execute", lambda *call: statements.append(call[2]))
         app.expiration.preview(ORDERS, {"retention.bytes": "4096", "retention.ms": "1d"})
@@ -142,8 +154,8 @@ def test_what_is_no_retention_is_refused(changes: dict[str, str | None]) -> None
         retention_asked(ORDERS, TopicRetention(), changes)
 
 
-def test_nothing_archived_is_said(archive: Archive) -> None:
-    with archive.open() as app:
+def test_nothing_archived_is_said(unchanged: Archive) -> None:
+    with unchanged.open() as app:
         for topic, numbers in (("nothing", ()), (ORDERS, {7})):
             with pytest.raises(SettingError, match="is archived"):
                 app.expiration.preview(topic, {}, numbers=numbers)

@@ -43,6 +43,14 @@ def resident_bytes() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
 
 
+def zstandard_zeros(blocks: int) -> bytes:
+    """One frame; each of its blocks says in four bytes that a zero is repeated 128 Ki times."""
+    frame_header = bytes.fromhex("28b52ffd00") + bytes([(17 - 10) << 3])
+    block = (1 << 1 | 128 * KIB << 3).to_bytes(3, "little") + b"\0"
+    last_block = (1 | 1 << 1 | 128 * KIB << 3).to_bytes(3, "little") + b"\0"
+    return frame_header + block * (blocks - 1) + last_block
+
+
 PACKERS = {
     "gzip": (Codec.GZIP, gzipped),
     "snappy-raw": (Codec.SNAPPY, lambda data: bytes(cramjam.snappy.compress_raw(data))),
@@ -99,20 +107,20 @@ def test_a_stream_ends_at_its_bound_and_not_below(name: str) -> None:
 
 
 @pytest.mark.parametrize("codec", [Codec.GZIP, Codec.LZ4, Codec.ZSTD])
-def test_a_stream_of_hundreds_of_mib_takes_a_few(codec: Codec) -> None:
-    packed = compressed(codec, (bytes(MIB) for _ in range(300)))
+def test_a_stream_of_a_hundred_mib_takes_a_few(codec: Codec) -> None:
+    packed = compressed(codec, (bytes(MIB) for _ in range(100)))
     before = resident_bytes()
     peak = 0
     stream = Decompressor().stream(codec, memoryview(packed))
     for piece in stream:
         assert len(piece) <= 256 * KIB
         peak = max(peak, resident_bytes())
-    assert stream.size_bytes == 300 * MIB
+    assert stream.size_bytes == 100 * MIB
     assert peak - before < 32 * MIB
 
 
 def test_ten_gigabytes_of_zeros_end_at_the_bound() -> None:
-    packed = compressed(Codec.ZSTD, (bytes(16 * MIB) for _ in range(640)))
+    packed = zstandard_zeros(80_000)
     assert len(packed) < 512 * KIB
     stream = Decompressor().stream(Codec.ZSTD, memoryview(packed))
     with pytest.raises(BatchTooLargeError, match=f"more than {MAX_STREAMED_BYTES} bytes"):

@@ -9,7 +9,6 @@ import stat
 import subprocess
 import sys
 import tomllib
-from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
@@ -291,16 +290,6 @@ def test_a_spark_worker_is_alive_if_the_master_says_so_of_its_host(healthy: Modu
     assert healthy.is_worker_alive(answer, "a")
     assert not healthy.is_worker_alive(answer, "b")
     assert not healthy.is_worker_alive(answer, "c")
-
-
-def test_a_check_of_nobody_fails_at_once() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = str(taken.getsockname()[1])
-    command: Callable[[str], list[str]] = lambda kind: [  # noqa: E731
-        *(sys.executable, str(ROOT / "docker" / "healthy.py"), kind, "127.0.0.1", port, "/")
-    ]
-    for kind in ("http", "airflow", "spark-worker"):
-        assert subprocess.run(command(kind), check=False).returncode == 1
 
 
 def test_without_a_broker_bundled_log_dirs_take_its_place_and_the_reason_is_kept(

@@ -1,29 +1,25 @@
-"""Files, Java and processes of a local platform."""
+"""Files, Java and runs of a local platform."""
 
 import configparser
 import json
 import os
 import stat
 import subprocess
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
 
-import psutil
 import pytest
 
 from include.tiering.configs.airflow_api import AirflowApi
 from include.tiering.errors import AirflowApiError, AirflowApiUnavailableError
 from include.tiering.settings import load_settings
-from local import processes, runs
+from local import runs
 from local.airflow_home import configured_base_url, platform_environment, write_airflow_home
 from local.java import java_environment
 from local.layout import ROOT, Layout
 from local.platform import PlatformError
 from local.secrets_store import ADMIN, OPERATOR, READER, password_of
 from local.tiering_config import CONFIG_VARIABLE, sample_settings
-from tests.doubles.patience import PATIENCE_SECONDS, eventually
 
 # Files that a local platform writes before its first start.
 
@@ -132,71 +128,7 @@ def test_the_stand_in_drops_the_one_module_that_its_java_lacks(tmp_path: Path) -
     assert done.stdout.splitlines() == ["-Xmx1g", "-cp", "a b", "Main"]
 
 
-# Processes are started detached, found again, and ended with what they started.
-
-_PARENT = "import subprocess, sys, time; subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)']); "
-
-
-@pytest.fixture
-def pid_files(tmp_path: Path) -> Iterator[Path]:
-    directory = tmp_path / "run"
-    yield directory
-    ours = processes.recorded(directory).values() if directory.exists() else ()
-    kin = processes.family(ours, str(tmp_path))
-    processes.end([*ours, *kin], patience_seconds=PATIENCE_SECONDS)
-
-
-def _start(tmp_path: Path, pid_files: Path, code: str) -> psutil.Process:
-    return processes.start(
-        "part",
-        [sys.executable, "-c", code],
-        environment={**os.environ, processes.PLATFORM_MARK: str(tmp_path)},
-        log=tmp_path / "logs" / "part.log",
-        pid_files=pid_files,
-    )
-
-
-def _wait_for_child(process: psutil.Process) -> psutil.Process:
-    return eventually(process.children, "a child is started")[0]
-
-
-def test_a_process_is_found_again_by_its_pid_file(tmp_path: Path, pid_files: Path) -> None:
-    started = _start(tmp_path, pid_files, "import time; print('hello', flush=True); time.sleep(600)")
-    assert processes.recorded(pid_files) == {"part": started}
-    assert os.getsid(started.pid) == started.pid
-    assert processes.end([started], patience_seconds=PATIENCE_SECONDS) == []
-    assert processes.recorded(pid_files) == {}
-    assert list(pid_files.iterdir()) == []
-
-
-def test_a_pid_that_now_belongs_to_another_process_is_left_alone(pid_files: Path) -> None:
-    pid_files.mkdir()
-    born = psutil.Process().create_time() - 100
-    (pid_files / "part.json").write_text(json.dumps({"pid": os.getpid(), "born": born}))
-    assert processes.recorded(pid_files) == {}
-
-
-def test_children_belong_to_the_family_and_so_do_orphans(tmp_path: Path, pid_files: Path) -> None:
-    parent = _start(tmp_path, pid_files, _PARENT + "time.sleep(600)")
-    child = _wait_for_child(parent)
-    assert processes.family([parent], str(tmp_path)) == {child}
-    parent.kill()
-    psutil.wait_procs([parent], timeout=PATIENCE_SECONDS)
-    assert processes.family([], str(tmp_path)) == {child}
-    processes.end([child], patience_seconds=PATIENCE_SECONDS)
-    assert processes.family([], str(tmp_path)) == set()
-
-
-def test_who_does_not_listen_is_killed(tmp_path: Path, pid_files: Path) -> None:
-    deaf = (
-        "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('deaf', flush=True); time.sleep(600)"
-    )
-    started = _start(tmp_path, pid_files, deaf)
-    log = tmp_path / "logs" / "part.log"
-    eventually(lambda: "deaf" in log.read_text(), "it does not listen any more")
-    assert processes.end([started], patience_seconds=0.2) == [started]
-    psutil.wait_procs([started], timeout=PATIENCE_SECONDS)
-    assert not started.is_running()
+# A run is triggered once, whatever becomes of the answer.
 
 
 class _SlowApi:

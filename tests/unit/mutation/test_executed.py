@@ -116,3 +116,36 @@ def test_what_a_shared_fixture_runs_is_asked_of_the_file_or_the_folder(
 def test_a_line_that_nothing_runs_has_no_tests(lines: ExecutedLines) -> None:
     assert lines.tests_for(mutant(FAR, "plan.plan()")) == [OF_FAR]
     assert lines.tests_for(Mutant(FAR, 40, 40, 41, "constant", "1", "2", 0, "")) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "comes_first"), [("ids.LIMIT == 7", True), ("'ids.LIMIT'", True), ("ids.LIMITS == 7", False)]
+)
+def test_a_file_that_names_what_the_line_defines_comes_first_even_if_it_imports_nothing(
+    tmp_path: Path, lines: ExecutedLines, text: str, comes_first: bool
+) -> None:
+    (tmp_path / OF_FAR.partition("::")[0]).write_text(text)
+    found = lines.tests_for(mutant(MODEL, "7"))
+    assert (found[0] == OF_FAR) is comes_first
+    assert sorted(found) == sorted([*OWN, OTHER, PLAN, OF_FAR])
+
+
+@pytest.mark.parametrize(
+    ("source", "named"),
+    [
+        ("LIMIT: Final = 7\n", True),
+        ("LIMIT: Final[dict[str, int]] = {\n    1: 7,\n}\n", True),
+        ("LIMIT = 7\n", True),
+        ("if LIMIT == 7:\n    pass\n", False),
+        ("def other(LIMIT=7):\n    pass\n", False),
+    ],
+)
+def test_a_line_names_the_constant_that_its_statement_defines(tmp_path: Path, source: str, named: bool) -> None:
+    (tmp_path / MODEL).parent.mkdir(parents=True)
+    (tmp_path / MODEL).write_text(source)
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests" / "test_a.py").write_text("LIMIT")
+    test = "tests/test_a.py::test_limit"
+    found = ExecutedLines(tmp_path, Data(tmp_path, {MODEL: {1: [""], 2: [""]}}), {test: 1.0})  # type: ignore[arg-type]
+    seven = next(one for one in mutants_of(MODEL, source) if one.before == "7")
+    assert found.tests_for(seven) == ([test] if named else [])

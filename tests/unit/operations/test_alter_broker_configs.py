@@ -1,14 +1,20 @@
 """Kafka's own configs: refused whole, changed whole, and looked at until every broker shows the change."""
 
+from typing import Any
+
 import pytest
 
 from include.tiering.configs.config_store import ALL_BROKERS, ConfigEntity, EntityType
 from include.tiering.errors import BrokersRefusedError, BrokersUnavailableError, ConfigRefusedError, SettingError
-from include.tiering.kafka.cluster.contract import ConfigSource
+from include.tiering.kafka.cluster.contract import BrokerConfig, BrokerNode, ConfigSource
 from include.tiering.operations.broker_configs import (
+    BrokerConfigService,
+    BrokerListing,
     alter_broker_configs,
     broker_alteration_words,
     present_broker_alteration,
+    present_broker_configs,
+    release_of,
 )
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.model_brokers import BROKER_DEFAULTS, ModelBrokers
@@ -138,3 +144,139 @@ def test_a_broker_that_goes_away_after_the_change_is_named_beside_those_that_too
     assert "not all brokers show it: broker 1: broker localhost:9094: connection refused" in broker_alteration_words(
         altered
     )
+
+
+# The service, and what is told of values and of a change.
+
+ANOTHER = "num.network.threads"
+SECRET = "remote.log.metadata.manager.impl.prefix"
+
+
+class Dirs:
+    """Of `ClusterLogDirs`, the question whether brokers and log dirs are of one cluster."""
+
+    def __init__(self, error: SettingError | None = None) -> None:
+        self.error = error
+
+    def require_cluster(self) -> None:
+        if self.error is not None:
+            raise self.error
+
+
+def service(brokers: ModelBrokers, dirs: Dirs | None = None) -> BrokerConfigService:
+    return BrokerConfigService(brokers=brokers, log_dirs=dirs or Dirs(), clock=ManualClock())  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("entity", "listed"),
+    [(None, [1, 2]), (ALL_BROKERS, [1, 2]), (ONE, [1]), (ConfigEntity(EntityType.BROKERS, "2"), [2])],
+)
+def test_the_configs_of_tiered_storage_are_listed_by_broker(
+    brokers: ModelBrokers, entity: ConfigEntity | None, listed: list[int]
+) -> None:
+    brokers.broker_defaults[ANOTHER] = "3"
+    found = service(brokers).describe(entity)
+    assert [each.broker.broker_id for each in found] == listed
+    expected = sorted(name for name in BROKER_DEFAULTS if name.startswith("remote.log."))
+    assert [list(each.configs) for each in found] == [expected] * len(listed)
+
+
+def test_brokers_of_another_cluster_are_not_changed(brokers: ModelBrokers) -> None:
+    with pytest.raises(SettingError, match="another cluster"):
+        service(brokers, Dirs(SettingError("another cluster"))).alter(ONE, {COPY: "5"})
+    assert _set(brokers) == {}
+    assert service(brokers).alter(ONE, {COPY: "5"}, dry_run=True).dry_run
+    assert _set(brokers) == {}
+    assert not service(brokers).alter(ONE, {COPY: "5"}).dry_run
+    assert _set(brokers) == {1: {COPY: "5"}}
+
+
+def test_values_are_shown_with_release_and_origin(brokers: ModelBrokers) -> None:
+    alter_broker_configs(ONE, {COPY: "5"}, brokers=brokers, clock=ManualClock())
+    listings = service(brokers).describe(ONE)
+    shown = present_broker_configs(listings)
+    assert shown.summary == f"{len(listings[0].configs)} configs of Kafka's own on 1 broker"
+    (table,) = shown.tables()
+    assert ("1", release_of(listings[0].broker), COPY, "5", "dynamic broker") in table.rows
+    document: Any = shown.document()
+    (broker,) = document["brokers"]
+    assert (broker["broker_id"], broker["release"]) == (1, release_of(listings[0].broker))
+    by_name = {each["name"]: each for each in broker["configs"]}
+    assert by_name[COPY] == {"name": COPY, "value": "5", "source": "dynamic broker", "read_only": False}
+    switch = "remote.log.storage.system.enable"
+    assert by_name[switch] == {"name": switch, "value": "true", "source": "default", "read_only": True}
+
+
+def test_a_value_that_is_not_told_is_no_text() -> None:
+    broker = BrokerNode(1, "localhost", 9092, supported_features={})
+    hidden = BrokerListing(broker, {SECRET: BrokerConfig(SECRET, None, ConfigSource.BROKER)})
+    shown = present_broker_configs([hidden])
+    document: Any = shown.document()
+    assert document["brokers"][0]["configs"][0]["value"] is None
+    assert shown.tables()[0].rows[0][3] not in ("None", "")
+
+
+def test_each_broker_of_a_change_is_told_with_before_and_after(brokers: ModelBrokers) -> None:
+    alter_broker_configs(ONE, {COPY: "5"}, brokers=brokers, clock=ManualClock())
+    altered = alter_broker_configs(ALL_BROKERS, {COPY: "7"}, brokers=brokers, clock=ManualClock())
+    shown = present_broker_alteration(altered)
+    document: Any = shown.document()
+    assert document == {
+        "entity_type": "brokers",
+        "entity_name": None,
+        "dry_run": False,
+        "brokers": [
+            {
+                "broker_id": 1,
+                "name": COPY,
+                "requested": "7",
+                "old_value": "5",
+                "old_source": "dynamic broker",
+                "new_value": "5",
+                "new_source": "dynamic broker",
+                "taken": True,
+                "hidden": True,
+                "error": None,
+            },
+            {
+                "broker_id": 2,
+                "name": COPY,
+                "requested": "7",
+                "old_value": BROKER_DEFAULTS[COPY],
+                "old_source": "default",
+                "new_value": "7",
+                "new_source": "dynamic default of all brokers",
+                "taken": True,
+                "hidden": False,
+                "error": None,
+            },
+        ],
+    }
+    (table,) = shown.tables()
+    assert [row[-1] for row in table.rows] == ["keeps its own", "yes"]
+
+
+@pytest.mark.parametrize(
+    ("asked", "shown", "is_taken"),
+    [
+        ("007", "7", True),
+        (" 7 ", "7", True),
+        ("-1", "-1", True),
+        ("7", "8", False),
+        ("a b", "a b", True),
+        ("٧", "7", False),
+    ],
+)
+def test_a_number_is_taken_however_it_was_written(
+    brokers: ModelBrokers, asked: str, shown: str, is_taken: bool
+) -> None:
+    name = "remote.log.storage.manager.class.name"
+    brokers.broker_defaults[name] = "x"
+
+    def stores(method: str) -> None:
+        if method == "alter_broker_configs":
+            brokers.broker_configs_set[1] = {name: shown}
+
+    brokers.after_call = stores
+    altered = alter_broker_configs(ONE, {name: asked}, brokers=brokers, clock=ManualClock(), wait_seconds=0)
+    assert [one.taken for one in altered.changes] == [is_taken]

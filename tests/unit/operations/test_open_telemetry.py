@@ -1,7 +1,5 @@
 """OpenTelemetry: what a collector gets, over its own protocol, and that nothing is imported without one."""
 
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,7 +11,6 @@ import pytest
 from include.tiering.operations.exporters import exporting
 from include.tiering.operations.monitoring import MetricValues
 from include.tiering.telemetry.metrics import Metric, MetricKind
-from tests.doubles.source_tree import ROOT
 
 COPIED = Metric("copied_bytes", MetricKind.COUNTER, ("topic",), "Bytes.")
 LIMIT = Metric("limit", MetricKind.GAUGE, (), "Limit.")
@@ -78,19 +75,3 @@ def test_a_collector_gets_every_value(monkeypatch: pytest.MonkeyPatch) -> None:
         "audit": 2.0,
     }
     assert [point.as_double for point in found["limit"].gauge.data_points] == [7.0]
-
-
-WITHOUT = """
-import sys
-from include.tiering.operations.exporters import exporting
-with exporting(None, {}):
-    pass
-print(any(name.startswith("opentelemetry") for name in sys.modules))
-"""
-
-
-def test_without_a_collector_nothing_is_imported() -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", WITHOUT], capture_output=True, text=True, check=True, env={"PYTHONPATH": str(ROOT)}
-    )
-    assert done.stdout == "False\n"

@@ -17,6 +17,7 @@ from include.tiering.configs.config_catalogue import DELETE_LIMIT, DELETE_RATE, 
 from include.tiering.configs.config_store import ALL_BROKERS, ConfigEntity, ConfigSnapshot, EntityType
 from include.tiering.configs.rules import quotas_in_force
 from include.tiering.errors import MetadataUnavailableError, SendingStoppedError, SettingError
+from include.tiering.quotas import shared_quotas
 from include.tiering.quotas.contract import (
     UNITS_PER_REQUEST,
     UNLIMITED,
@@ -632,6 +633,17 @@ class Stored:
         return self.quotas
 
 
+def test_rounds_without_a_ledger_follow_each_other_before_what_they_read_is_too_old() -> None:
+    assert shared_quotas._SILENT_PERIOD_SECONDS < shared_quotas.NO_LIMIT_SECONDS
+
+
+@pytest.fixture
+def quick_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rounds are a tenth as far apart, for tests that count them."""
+    for name in ("PERIOD_SECONDS", "_EARLY_ROUND_SECONDS", "_MEAN_SECONDS", "_SILENT_PERIOD_SECONDS"):
+        monkeypatch.setattr(shared_quotas, name, getattr(shared_quotas, name) / 10)
+
+
 @contextmanager
 def quotas_without_ledger(stored: Stored) -> Iterator[SharedQuotas]:
     quotas = SharedQuotas(
@@ -643,6 +655,7 @@ def quotas_without_ledger(stored: Stored) -> Iterator[SharedQuotas]:
         quotas.close()
 
 
+@pytest.mark.usefixtures("quick_rounds")
 @pytest.mark.parametrize("set_before", [{}, {PACED_SCOPE: UNLIMITED}])
 def test_a_silent_ledger_stops_nothing_while_no_quota_is_set(set_before: dict[Scope, int]) -> None:
     stored = Stored(QuotasInForce(1, set_before))
@@ -656,6 +669,7 @@ def test_a_silent_ledger_stops_nothing_while_no_quota_is_set(set_before: dict[Sc
         eventually(lambda: quotas.share(PACED_SCOPE) == 0.0, "a quota is set: without the ledger nothing is sent")
 
 
+@pytest.mark.usefixtures("quick_rounds")
 def test_an_error_that_nobody_expected_does_not_end_the_rounds() -> None:
     class Broken(Stored):
         def read(self) -> QuotasInForce:
@@ -683,6 +697,7 @@ def test_the_first_read_is_admitted_by_a_silent_ledger_while_no_quota_is_set() -
             ask()
 
 
+@pytest.mark.usefixtures("quick_rounds")
 def test_with_a_quota_in_any_scope_a_silent_ledger_stops_all() -> None:
     stored = Stored(QuotasInForce(1, {Scope(QuotaKind.FETCH, QuotaLevel.TOTAL): 5}))
     asked = 0

@@ -4,8 +4,6 @@ import gzip
 import hashlib
 import io
 import json
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -26,7 +24,6 @@ from include.tiering.remote_storage.inventory import (
 from include.tiering.remote_storage.location import open_inventory
 from include.tiering.remote_storage.object_store import ListedObject
 from tests.doubles.audit_stores import BUCKET, write_inventory, write_manifest
-from tests.doubles.source_tree import ROOT
 
 CREATED_MS = 1_795_000_000_000
 OBJECTS = [
@@ -216,20 +213,6 @@ def test_a_long_value_that_is_repeated_is_refused_before_it_is_unfolded(tmp_path
     manifest = write_inventory(tmp_path, CREATED_MS, OBJECTS, files=1, parquet=True)
     with pytest.raises(RemoteStorageError, match="a key of 100000 bytes, more than 4096"):
         listed(with_content(tmp_path, manifest, written.getvalue()))
-
-
-def test_a_row_without_end_is_refused_and_the_process_lives(tmp_path: Path, manifest: Path) -> None:
-    """In a process of its own: a thread of the reader aborted it at its end."""
-    with_content(tmp_path, manifest, gzip.compress(b'"b","' + b"a" * (1 << 24)))
-    program = (
-        "import sys; from pathlib import Path; from tests.unit.remote_storage.test_inventory import listed;"
-        "listed(Path(sys.argv[1]))"
-    )
-    ended = subprocess.run(
-        [sys.executable, "-c", program, str(manifest)], cwd=ROOT, capture_output=True, text=True, check=False
-    )
-    assert ended.returncode == 1
-    assert "a row of more than 65536 bytes" in ended.stderr
 
 
 def test_rows_over_several_blocks_come_back_whole(

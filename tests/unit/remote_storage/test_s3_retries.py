@@ -47,7 +47,7 @@ class Answer(BaseHTTPRequestHandler):
 @pytest.fixture(params=[503, 403])
 def server(request: pytest.FixtureRequest) -> Iterator[Server]:
     server = Server(request.param)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
     try:
         yield server

@@ -1,9 +1,6 @@
 """What the jobs share: partitions of work, one attempt, the watch over the driver, measured segments."""
 
 import dataclasses
-import os
-import subprocess
-import sys
 import threading
 from types import SimpleNamespace
 from typing import Any
@@ -22,9 +19,9 @@ from include.tiering.verification.measures import SegmentMeasure
 from include.tiering.verification.verify_planned import ToMeasure
 from spark_jobs import shared
 from spark_jobs.batch import require_single_attempt
-from spark_jobs.shared import ORPHANED_EXIT_CODE, SURPLUS_EXIT_CODE, ParentWatch, PoolSlot, ancestors
+from spark_jobs.shared import ORPHANED_EXIT_CODE, SURPLUS_EXIT_CODE, ParentWatch, PoolSlot
 from spark_jobs.verification_measures import measure_from_json, measure_to_json, spread
-from tests.doubles.patience import PATIENCE_SECONDS, eventually
+from tests.doubles.patience import PATIENCE_SECONDS
 from tests.doubles.segments import partition_of, uuid
 
 # The watch sees a lost parent and a lost grandparent, waits out the grace, and leaves everybody else alone.
@@ -72,34 +69,6 @@ def test_work_that_stops_by_itself_within_the_grace_is_not_cut() -> None:
     with ParentWatch(read_ancestors=family.ancestors, leave=family.leave, grace_seconds=60):
         family.ids = (1, 0)
     assert family.left_with == []
-
-
-def test_ancestors_are_the_parent_and_its_parent() -> None:
-    program = "from spark_jobs.shared import ancestors; print(*ancestors())"
-    child = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert tuple(map(int, child.stdout.split())) == (os.getpid(), os.getppid())
-    assert ancestors(1) == (os.getppid(),)
-
-
-def test_a_real_process_ends_soon_after_its_parent() -> None:
-    orphan = (
-        "import os, time\nfrom spark_jobs.shared import ParentWatch\n"
-        "with ParentWatch():\n print(os.getpid(), flush=True)\n time.sleep(600)"
-    )
-    parent = f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', {orphan!r}]).wait()"
-    with subprocess.Popen([sys.executable, "-c", parent], stdout=subprocess.PIPE, text=True) as started:
-        assert started.stdout is not None
-        pid = int(started.stdout.readline())
-        started.kill()
-        eventually(lambda: not _is_alive(pid), "the orphan ends")
-
-
-def _is_alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True
 
 
 # Spark may run the one task of a job once, or the job refuses.

@@ -121,6 +121,7 @@ def _client_of(
         ),
     )
     client.meta.events.register_last("before-call.s3", _drop_expect)
+    client.meta.events.register_last("before-parameter-build.s3.HeadBucket", _follow_no_redirect)
     OwnRetries(client, max_attempts)
     return client
 
@@ -139,6 +140,15 @@ def _drop_expect(params: dict[str, dict[str, str]], **_: object) -> None:
     This handler must return None: botocore takes any other value for the response to the request.
     """
     params["headers"].pop("Expect", None)
+
+
+def _follow_no_redirect(context: dict[str, dict[str, object]], **_: object) -> None:
+    """Let botocore take the answer to HeadBucket as it is.
+
+    botocore sends this request when another one is redirected and the answer names no region. A server that redirects
+    all requests redirects this one too, and botocore would send the next one for it, until Python's stack is exhausted.
+    """
+    context["s3_redirect"]["redirected"] = True
 
 
 def _check_endpoint(endpoint_url: str) -> None:

@@ -1,0 +1,119 @@
+"""Numbers that the pages promise are those of the code: who changes one sees the sentence about it."""
+
+from importlib import import_module
+from typing import Any, Final
+
+import pytest
+
+from include.tiering.units import MIB
+from tests.doubles.source_tree import ROOT
+
+SECOND, MINUTE = 1_000, 60_000
+DAY = 24 * 60 * MINUTE
+
+# Page, what it says, and the constants that it is about.
+SENTENCES: Final[list[tuple[str, str, dict[str, Any]]]] = [
+    (
+        "data-flow",
+        "They delete in groups of up to 333 segments",
+        {"expiration.delete_segments.SEGMENTS_PER_GROUP": 333},
+    ),
+    ("runbook", "Each request deletes up to 333 segments", {"audit.remove_orphans.ATTEMPTS_PER_GROUP": 333}),
+    ("failure-modes", "its length and one minute is not honoured", {"database.transactions.LEASE_MARGIN_MS": MINUTE}),
+    ("failure-modes", "the answer has more than 16.0 MiB", {"remote_storage.s3.listing.MAX_ANSWER_BYTES": 16 * MIB}),
+    ("failure-modes", "had no driver for more than five minutes", {"handover.contract.ALONE_MS": 5 * MINUTE}),
+    ("runbook", "waited for a person for more than a day", {"handover.contract.PERSON_MS": DAY}),
+    (
+        "failure-modes",
+        "too large to be opened: it decompresses to more than 64 MiB",
+        {"formats.records.MAX_RECORDS_BYTES": 64 * MIB},
+    ),
+    (
+        "failure-modes",
+        "Nothing is reported up to 512 MiB or 2,097,152 records",
+        {"formats.records.MAX_STREAMED_BYTES": 512 * MIB, "formats.records.MAX_RECORDS": 2_097_152},
+    ),
+    (
+        "failure-modes",
+        "two databases that plan within 2 seconds of each other",
+        {"remote_storage.claim_store.SETTLE_SECONDS": 2.0},
+    ),
+    ("runbook", "Airflow did not answer within five seconds", {"configs.airflow_api._DAGS_SECONDS": 5.0}),
+    (
+        "runbook",
+        "The topic waits up to 30 seconds between tries",
+        {"copying.scheduling.FIRST_BACK_OFF_SECONDS": 1.0, "copying.scheduling.LONGEST_BACK_OFF_SECONDS": 30.0},
+    ),
+    ("runbook", "An attempt that waits longer than 20 seconds is given up", {"runs.batch.PAUSE_HOLD_SECONDS": 20.0}),
+    (
+        "runbook",
+        "the command returns when they have, or after 5 seconds",
+        {"configs.service.WAIT_SECONDS": 5.0},
+    ),
+    ("runbook", "still shows the old value after ten seconds", {"operations.broker_configs.WAIT_SECONDS": 10.0}),
+    (
+        "metrics",
+        "the newest whole minute, which ended 15 to 75 seconds ago",
+        {"database.metric_series.SETTLED_MS": 15 * SECOND, "telemetry.metrics.MINUTE_MS": MINUTE},
+    ),
+    ("runbook", "It waits up to 40 seconds for the lease of a dead driver", {"cli.handover._LEASE_WAIT_SECONDS": 40.0}),
+    (
+        "handover",
+        "until the dead driver's lease ends, at most half a minute",
+        {"app.handover._LEASE_MS": 30 * SECOND},
+    ),
+    (
+        "monitoring",
+        "It serves 16 clients at a time, each for 10 seconds at most",
+        {"operations.exporters._MOST_CLIENTS": 16, "operations.exporters._REQUEST_SECONDS": 10},
+    ),
+    (
+        "monitoring",
+        "Between scrapes that are less than five seconds apart the database is not asked again",
+        {"operations.monitoring.FRESH_SECONDS": 5.0},
+    ),
+    (
+        "monitoring",
+        "in the last minute, hour and day",
+        {"operations.monitoring._TRAFFIC_MINUTES": (1, 60, 1_440)},
+    ),
+    (
+        "monitoring",
+        "a row for each series and hour of the last 14 days",
+        {"database.metric_series.KEPT_HOURS": 14 * 24, "operations.throughput.MOST_HOURS": 14 * 24},
+    ),
+    (
+        "page",
+        "would go with the next run, in 7 and in 30 days",
+        {"expiration.preview.HORIZONS_MS": (0, 7 * DAY, 30 * DAY)},
+    ),
+    ("airflow", "A job that has waited 15 minutes", {"configs.spark_cluster.LONGEST_WAIT_SECONDS": 900.0}),
+    (
+        "airflow",
+        "after 30 minutes without a core it counts no more",
+        {"configs.spark_cluster._DEAD_AFTER_SECONDS": 1_800.0},
+    ),
+    ("runbook", "or one that died within the last two minutes", {"metadata_sync.publish.LEASE_MS": 2 * MINUTE}),
+    ("layouts", "The first 64 MiB of the result are kept", {"remote_storage.layouts.aiven_form.KEPT_BYTES": 64 * MIB}),
+    (
+        "layouts",
+        "more than 128 bytes: the broker deletes the copy",
+        {"remote_storage.layouts.aiven_form.BROKERS_LIMIT_BYTES": 128},
+    ),
+    ("layouts", "refused above 128 MiB", {"remote_storage.layouts.aiven_form.MAX_CHUNK_BYTES": 128 * MIB}),
+    (
+        "handover",
+        "for three times the copied bytes and 64 MiB",
+        {"broker_process.sample.COPIES": 3, "broker_process.sample._BASE_BYTES": 64 * MIB},
+    ),
+]
+
+
+@pytest.mark.parametrize(("page", "sentence", "constants"), SENTENCES, ids=[sentence for _, sentence, _ in SENTENCES])
+def test_a_page_and_the_code_name_the_same_number(page: str, sentence: str, constants: dict[str, Any]) -> None:
+    assert sentence in (ROOT / "docs" / f"{page}.md").read_text()
+    found = {}
+    for name in constants:
+        module, _, constant = name.rpartition(".")
+        found[name] = getattr(import_module(f"include.tiering.{module}"), constant)
+    assert found == constants

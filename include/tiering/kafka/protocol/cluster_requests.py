@@ -58,6 +58,7 @@ class ApiVersions:
     api_key: ClassVar[int] = 18
     flexible_request: ClassVar[bool] = True
     flexible_answer: ClassVar[bool] = False
+    has_throttle_time: ClassVar[bool] = False
     version: ClassVar[int] = 3
 
     def body(self) -> bytes:
@@ -126,6 +127,7 @@ class Metadata:
     api_key: ClassVar[int] = 3
     flexible_request: ClassVar[bool] = True
     flexible_answer: ClassVar[bool] = True
+    has_throttle_time: ClassVar[bool] = True
     version: ClassVar[int] = 12
 
     names: Sequence[str] = ()
@@ -235,6 +237,7 @@ class DescribeConfigs:
     api_key: ClassVar[int] = 32
     flexible_request: ClassVar[bool] = True
     flexible_answer: ClassVar[bool] = True
+    has_throttle_time: ClassVar[bool] = True
     version: ClassVar[int] = 4
 
     resources: Sequence[Resource]
@@ -266,6 +269,7 @@ class IncrementalAlterConfigs:
     api_key: ClassVar[int] = 44
     flexible_request: ClassVar[bool] = True
     flexible_answer: ClassVar[bool] = True
+    has_throttle_time: ClassVar[bool] = True
     version: ClassVar[int] = 1
 
     resource: Resource

@@ -76,14 +76,14 @@ class AnswerReader(Reader):
         self._check_time = check_time
         self._items = 0
 
-    def array(self, read_item: Callable[[Reader], _Item], what: str) -> tuple[_Item, ...]:
+    def nullable_array(self, read_item: Callable[[Reader], _Item], what: str) -> tuple[_Item, ...] | None:
         def counted(reader: Reader) -> _Item:
             self._items += 1
             if self._items % _ITEMS_BETWEEN_CHECKS == 0:
                 self._check_time()
             return read_item(reader)
 
-        return super().array(counted, what)
+        return super().nullable_array(counted, what)
 
     def tag_count(self) -> int:
         start, count = self.position, super().tag_count()
@@ -173,6 +173,7 @@ UNKNOWN_TOPIC_ID: Final = 100
 
 _MEANINGS: Final[dict[int, tuple[str, type[BrokersError]]]] = {
     -1: ("unknown server error", BrokersRefusedError),
+    1: ("the offset is outside of the log", BrokersRefusedError),
     UNKNOWN_TOPIC_OR_PARTITION: ("unknown topic or partition", UnknownTopicError),
     5: ("no leader just now", BrokersUnavailableError),
     6: ("not the leader any more", BrokersUnavailableError),

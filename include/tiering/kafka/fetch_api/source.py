@@ -221,7 +221,7 @@ class FetchSource:
         return crc32c, None
 
     def _partitions(self, topics: Collection[str] | None) -> dict[TopicIdPartition, TopicMetadata]:
-        found = {}
+        found: dict[TopicIdPartition, TopicMetadata] = {}
         for name in self._cluster_metadata.topic_names():
             topic = self._cluster_metadata.topic_named(name) if matches(name, topics) else None
             if topic is not None:

@@ -9,6 +9,7 @@ import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from io import RawIOBase
 from pathlib import Path
 
 from include.tiering.errors import SourceChangedError, SourceUnreadableError
@@ -18,8 +19,8 @@ from include.tiering.units import format_bytes
 class SpooledLog:
     """`ByteSource` over the bytes that were appended so far; `path` names the range, not a file."""
 
-    def __init__(self, descriptor: int, path: str) -> None:
-        self._descriptor = descriptor
+    def __init__(self, file: RawIOBase, path: str) -> None:
+        self._file = file
         self.path = path
         self.size_bytes = 0
 
@@ -28,7 +29,7 @@ class SpooledLog:
         left = data
         try:
             while left:
-                left = left[os.write(self._descriptor, left) :]
+                left = left[os.write(self._file.fileno(), left) :]
         except OSError as error:
             raise SourceUnreadableError(self.path, f"cannot be written to the spool: {error.strerror}") from error
         self.size_bytes += len(data)
@@ -38,7 +39,7 @@ class SpooledLog:
         done = 0
         try:
             while done < len(wanted):
-                count = os.preadv(self._descriptor, [wanted[done:]], position + done)
+                count = os.preadv(self._file.fileno(), [wanted[done:]], position + done)
                 if not count:
                     raise SourceChangedError(self.path, f"the spool ends at byte {position + done}")
                 done += count
@@ -78,7 +79,7 @@ class Spool:
             except OSError as error:
                 raise SourceUnreadableError(path, f"no spool in {self._directory}: {error.strerror}") from error
             with file:
-                yield SpooledLog(file.fileno(), path)
+                yield SpooledLog(file, path)
 
     @contextmanager
     def _reservation(self, path: str, size_bytes: int) -> Iterator[None]:

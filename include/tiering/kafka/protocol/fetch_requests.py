@@ -48,9 +48,8 @@ class FetchedPartition:
 
 @dataclass(frozen=True, slots=True)
 class FetchAnswer:
-    """`partitions` is by topic id and number; the broker wants the next request after `throttle_ms` only."""
+    """The answer to all of the request, with `partitions` by topic id and number."""
 
-    throttle_ms: int
     error: int
     partitions: Mapping[tuple[Uuid, int], FetchedPartition]
 
@@ -67,6 +66,7 @@ class Fetch:
     api_key: ClassVar[int] = 1
     flexible_request: ClassVar[bool] = True
     flexible_answer: ClassVar[bool] = True
+    has_throttle_time: ClassVar[bool] = True
 
     topic_id: Uuid
     partition: int
@@ -100,11 +100,12 @@ class Fetch:
         return writer.value()
 
     def answer(self, reader: Reader) -> FetchAnswer:
-        throttle_ms, error = reader.int32(), read_int16(reader)
+        reader.int32()
+        error = read_int16(reader)
         reader.int32()
         topics = reader.array(_fetched_topic, "topics")
         partitions = {(topic_id, number): found for topic_id, rows in topics for number, found in rows}
-        return FetchAnswer(throttle_ms, error, partitions)
+        return FetchAnswer(error, partitions)
 
 
 def _write_topic(writer: Writer, request: Fetch) -> None:
@@ -159,14 +160,6 @@ class EpochEnd:
 
 
 @dataclass(frozen=True, slots=True)
-class EpochEndsAnswer:
-    """`ends` is by partition; the broker wants the next request after `throttle_ms` only."""
-
-    throttle_ms: int
-    ends: Mapping[TopicPartition, EpochEnd]
-
-
-@dataclass(frozen=True, slots=True)
 class OffsetForLeaderEpoch:
     """Request the end of one leader epoch of one partition from the leader in `current_leader_epoch`."""
 
@@ -174,6 +167,7 @@ class OffsetForLeaderEpoch:
     api_key: ClassVar[int] = 23
     flexible_request: ClassVar[bool] = True
     flexible_answer: ClassVar[bool] = True
+    has_throttle_time: ClassVar[bool] = True
     version: ClassVar[int] = 4
 
     partition: TopicPartition
@@ -187,11 +181,10 @@ class OffsetForLeaderEpoch:
         writer.tags(())
         return writer.value()
 
-    def answer(self, reader: Reader) -> EpochEndsAnswer:
-        throttle_ms = reader.int32()
+    def answer(self, reader: Reader) -> Mapping[TopicPartition, EpochEnd]:
+        reader.int32()
         topics: Sequence[tuple[str, tuple[tuple[int, EpochEnd], ...]]] = reader.array(_ends_of_topic, "topics")
-        ends = {TopicPartition(topic, number): end for topic, rows in topics for number, end in rows}
-        return EpochEndsAnswer(throttle_ms, ends)
+        return {TopicPartition(topic, number): end for topic, rows in topics for number, end in rows}
 
 
 def _write_epoch_topic(writer: Writer, request: OffsetForLeaderEpoch) -> None:

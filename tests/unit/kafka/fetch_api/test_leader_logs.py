@@ -1,0 +1,89 @@
+"""Requests to leaders, against servers that answer as a test says."""
+
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+
+import pytest
+
+from include.tiering.clock import SystemClock
+from include.tiering.errors import BrokersError, BrokersRefusedError, BrokersUnavailableError, UnknownTopicError
+from include.tiering.kafka.fetch_api.contract import Leader
+from include.tiering.kafka.fetch_api.leader_logs import KafkaLeaderLogs
+from include.tiering.kafka.protocol.fetch_requests import EpochEnd, FetchedPartition
+from include.tiering.kafka.protocol.login import Address, BrokerLogin
+from include.tiering.model.segments import TopicIdPartition, Uuid
+from tests.doubles.scripted_servers import API_VERSIONS, api_versions, frame, scripted_broker
+
+PARTITION = TopicIdPartition(Uuid(bytes(range(16))), 3, "orders")
+LEADER = Leader(1, 7)
+FETCH, METADATA, EPOCH_END = 1, 3, 23
+
+
+def fetch_answer(error: int = 0, partition_error: int = 0, partition: int = 3, records: bytes = b"batch") -> bytes:
+    body = bytes(4) + error.to_bytes(2) + bytes(4) + b"\x02" + PARTITION.topic_id.value + b"\x02"
+    body += partition.to_bytes(4) + partition_error.to_bytes(2)
+    body += (100).to_bytes(8) + (90).to_bytes(8) + (5).to_bytes(8) + b"\0" + b"\xff" * 4
+    return body + bytes([len(records) + 1]) + records + b"\0\0\0"
+
+
+def epoch_answer(error: int = 0, partition: int = 3) -> bytes:
+    body = bytes(4) + b"\x02\x07orders\x02" + error.to_bytes(2) + partition.to_bytes(4)
+    return body + (4).to_bytes(4) + (77).to_bytes(8) + b"\0\0\0"
+
+
+@contextmanager
+def leader(fetch: bytes = b"", epochs: bytes = b"") -> Iterator[KafkaLeaderLogs]:
+    """Broker 1 answers every fetch, and every question about epochs, with these bodies."""
+    listening: list[Address] = []
+
+    def script(key: int, correlation: bytes) -> bytes | None:
+        if key == API_VERSIONS:
+            return api_versions(correlation)
+        if key == METADATA:
+            host, port = listening[0].host.encode(), listening[0].port
+            broker = (1).to_bytes(4) + bytes([len(host) + 1]) + host + port.to_bytes(4) + b"\0\0"
+            return frame(correlation, bytes(4) + b"\x02" + broker + b"\x04cid" + bytes(4) + b"\x01\0")
+        return frame(correlation, {FETCH: fetch, EPOCH_END: epochs}[key])
+
+    with scripted_broker(script) as address:
+        listening.append(address)
+        with closing(KafkaLeaderLogs(BrokerLogin((address,), timeout_ms=10_000), SystemClock())) as logs:
+            yield logs
+
+
+def test_bytes_and_bounds_are_returned_as_they_are() -> None:
+    with leader(fetch_answer()) as logs:
+        assert logs.read(PARTITION, LEADER, 17, 1 << 20) == FetchedPartition(0, 100, 90, 5, b"batch")
+
+
+def test_the_end_of_an_epoch() -> None:
+    with leader(epochs=epoch_answer()) as logs:
+        assert logs.epoch_end(PARTITION, LEADER, 4) == EpochEnd(0, 4, 77)
+
+
+@pytest.mark.parametrize(
+    ("answer", "error"),
+    [
+        (fetch_answer(error=100), UnknownTopicError),
+        (fetch_answer(partition_error=3), UnknownTopicError),
+        (fetch_answer(partition_error=6), BrokersUnavailableError),
+        (fetch_answer(partition_error=74), BrokersUnavailableError),
+        (fetch_answer(partition_error=75), BrokersUnavailableError),
+        (fetch_answer(partition_error=1), BrokersRefusedError),
+        (fetch_answer(partition=4), BrokersRefusedError),
+    ],
+    ids=range(7),
+)
+def test_errors_name_the_partition_the_offset_and_the_broker(answer: bytes, error: type[BrokersError]) -> None:
+    with leader(answer) as logs, pytest.raises(error, match="fetch of orders-3 from offset 17 from broker 1"):
+        logs.read(PARTITION, LEADER, 17, 1 << 20)
+
+
+@pytest.mark.parametrize(
+    ("answer", "error"),
+    [(epoch_answer(74), BrokersUnavailableError), (epoch_answer(partition=4), BrokersRefusedError)],
+    ids=range(2),
+)
+def test_errors_about_epochs_name_them(answer: bytes, error: type[BrokersError]) -> None:
+    with leader(epochs=answer) as logs, pytest.raises(error, match="end of leader epoch 4 of orders-3 from broker 1"):
+        logs.epoch_end(PARTITION, LEADER, 4)

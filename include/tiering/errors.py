@@ -13,7 +13,6 @@ TieringError
 |   |-- SourceVanishedError          not found, or of another topic id        (retriable)
 |   |-- SourceChangedError           changed since it was listed, planned or checked  (retriable)
 |   |-- CorruptFileError             a file breaks its format, or a file or offsets are missing
-|   |   `-- UnusableBatchesError     a leader's answer does not continue its log (fault)
 |   |-- CompactedSegmentError        compaction removed offsets; no damage
 |   `-- HostileNameError             a name that no broker writes, or a symbolic link
 |-- ClusterMetadataError             cluster metadata is unknown, or sources contradict each other
@@ -81,7 +80,6 @@ TieringError
 `-- SendingStoppedError              paused, or the parent process died       (retriable)
 """
 
-from enum import StrEnum
 from typing import ClassVar
 
 
@@ -278,25 +276,6 @@ class SourceChangedError(SourceError):
 
 class CorruptFileError(SourceError):
     """A file of the source breaks its format, or a file, an entry or offsets are missing."""
-
-
-class FetchFault(StrEnum):
-    """What is wrong with the batches of a leader's answer."""
-
-    CUT = "cut"
-    OLD = "old"
-    MISSING = "missing"
-    DAMAGED = "damaged"
-    EPOCH = "epoch"
-    ABOVE_HIGH_WATERMARK = "above-high-watermark"
-
-
-class UnusableBatchesError(CorruptFileError):
-    """A leader's answer does not continue its log: batches are cut, old, repeated, missing, reordered or damaged."""
-
-    def __init__(self, path: str, message: str, fault: FetchFault, position: int | None = None) -> None:
-        super().__init__(path, message, position)
-        self.fault = fault
 
 
 class CompactedSegmentError(SourceError):

@@ -15,9 +15,10 @@ out, so both are refused.
 """
 
 from collections.abc import Iterator
+from enum import StrEnum
 from typing import Final, NamedTuple
 
-from include.tiering.errors import FetchFault, FormatError, UnusableBatchesError
+from include.tiering.errors import CorruptFileError, FormatError
 from include.tiering.formats.record_batch import (
     CRC_START,
     HEADER_SIZE,
@@ -31,6 +32,25 @@ from include.tiering.formats.record_batch import (
 )
 
 _LENGTH_AT: Final = 8
+
+
+class FetchFault(StrEnum):
+    """What is wrong with the batches of an answer; see the table above."""
+
+    CUT = "cut"
+    OLD = "old"
+    MISSING = "missing"
+    DAMAGED = "damaged"
+    EPOCH = "epoch"
+    ABOVE_HIGH_WATERMARK = "above-high-watermark"
+
+
+class UnusableBatchesError(CorruptFileError):
+    """A leader's answer does not continue its log: batches are cut, old, repeated, missing, reordered or damaged."""
+
+    def __init__(self, path: str, message: str, fault: FetchFault, position: int | None = None) -> None:
+        super().__init__(path, message, position)
+        self.fault = fault
 
 
 class FetchedBatch(NamedTuple):

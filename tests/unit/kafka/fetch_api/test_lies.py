@@ -8,13 +8,11 @@ import pytest
 
 from include.tiering.errors import (
     CorruptFileError,
-    FetchFault,
     SourceChangedError,
     SourceUnreadableError,
     SourceVanishedError,
-    UnusableBatchesError,
 )
-from include.tiering.kafka.fetch_api.fetched_batches import read_batches
+from include.tiering.kafka.fetch_api.fetched_batches import FetchFault, UnusableBatchesError, read_batches
 from include.tiering.kafka.fetch_api.spool import Spool
 from include.tiering.kafka.log_dirs.contract import ReplicaId
 from tests.doubles.leader_logs import FetchWorld, headers_of

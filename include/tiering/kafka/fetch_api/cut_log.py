@@ -129,6 +129,8 @@ class LogCutter:
         known = self._known(partition, leader)
         last = known[-1] if known else None
         walk = _Walk(last, max(offsets.earliest, offsets.earliest_local or 0), rules)
+        if walk.offset >= offsets.high_watermark:
+            return 0  # A broker would wait for bytes that may never come.
         try:
             for batch in fetched(
                 self._logs,

@@ -10,8 +10,7 @@ from sqlalchemy import Engine, select
 
 from include.tiering.database.schema import events
 from include.tiering.formats.indexes import ProducerEntry, serialize_producer_snapshot
-from include.tiering.kafka.fetch_api.boundaries import FetchedRange
-from include.tiering.kafka.fetch_api.contract import RangeStore
+from include.tiering.kafka.fetch_api.contract import FetchedRange, RangeStore
 from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.segments import TopicIdPartition
 from include.tiering.segments.sql_fetched_ranges import SqlFetchedRanges
@@ -59,59 +58,61 @@ def sql(engine: Engine, now: AdjustableNow) -> SqlFetchedRanges:
     return SqlFetchedRanges(engine, CLUSTER_ID, now_ms=now)
 
 
-@pytest.fixture(params=["sql", "memory"])
-def store(request: pytest.FixtureRequest) -> RangeStore:
-    if request.param == "memory":
+class RangeStoreContract:
+    def test_ranges_are_returned_as_they_were_recorded(self, store: RangeStore) -> None:
+        assert store.record(ORDERS, None, [CLOSED, OPEN])
+        assert kept(store) == [CLOSED, OPEN]
+        assert [recorded.recorded_at_ms for recorded in store.ranges(ORDERS)] == [store.now_ms()] * 2
+        assert kept(store, partition_of("orders", 4)) == []
+
+    def test_the_open_range_is_replaced_by_what_was_found_after_it(self, store: RangeStore) -> None:
+        assert store.record(ORDERS, None, [CLOSED, OPEN])
+        assert store.record(ORDERS, OPEN, [LONGER])
+        assert kept(store) == [CLOSED, LONGER]
+        after = range_of(20, 21, closed=False)
+        assert store.record(ORDERS, LONGER, [NEXT, after])
+        assert kept(store) == [CLOSED, NEXT, after]
+
+    @pytest.mark.parametrize("before", [None, replace(OPEN, end_offset=11), replace(OPEN, crc32c=5)])
+    def test_who_has_read_another_open_range_records_nothing(
+        self, store: RangeStore, before: FetchedRange | None
+    ) -> None:
+        store.record(ORDERS, None, [CLOSED, OPEN])
+        assert not store.record(ORDERS, before, [LONGER])
+        assert kept(store) == [CLOSED, OPEN]
+
+    def test_a_closed_range_is_never_replaced(self, store: RangeStore) -> None:
+        store.record(ORDERS, None, [CLOSED, NEXT])
+        assert not store.record(ORDERS, None, [range_of(10, 15)])
+        assert not store.record(ORDERS, None, [range_of(5, 30)])
+        assert kept(store) == [CLOSED, NEXT]
+
+    def test_after_a_jump_the_open_range_goes(self, store: RangeStore) -> None:
+        store.record(ORDERS, None, [CLOSED, OPEN])
+        later = range_of(50, 60, closed=False)
+        assert store.record(ORDERS, OPEN, [later])
+        assert kept(store) == [CLOSED, later]
+
+    def test_what_is_forgotten_reaches_the_offset(self, store: RangeStore) -> None:
+        store.record(ORDERS, None, [CLOSED, NEXT, range_of(20, 22, closed=False)])
+        store.forget(ORDERS, 20, reason="why")
+        store.forget(ORDERS, 20, reason="again")
+        assert kept(store) == [CLOSED, NEXT]
+        store.forget(ORDERS, 19, reason="why")
+        assert kept(store) == [CLOSED]
+        assert store.record(ORDERS, None, [OPEN])
+
+
+class TestMemoryRanges(RangeStoreContract):
+    @pytest.fixture
+    def store(self) -> RangeStore:
         return MemoryRanges()
-    found: RangeStore = request.getfixturevalue("sql")
-    return found
 
 
-def test_ranges_are_returned_as_they_were_recorded(store: RangeStore) -> None:
-    assert store.record(ORDERS, None, [CLOSED, OPEN])
-    assert kept(store) == [CLOSED, OPEN]
-    assert [recorded.recorded_at_ms for recorded in store.ranges(ORDERS)] == [store.now_ms()] * 2
-    assert kept(store, partition_of("orders", 4)) == []
-
-
-def test_the_open_range_is_replaced_by_what_was_found_after_it(store: RangeStore) -> None:
-    assert store.record(ORDERS, None, [CLOSED, OPEN])
-    assert store.record(ORDERS, OPEN, [LONGER])
-    assert kept(store) == [CLOSED, LONGER]
-    after = range_of(20, 21, closed=False)
-    assert store.record(ORDERS, LONGER, [NEXT, after])
-    assert kept(store) == [CLOSED, NEXT, after]
-
-
-@pytest.mark.parametrize("before", [None, replace(OPEN, end_offset=11), replace(OPEN, crc32c=5)])
-def test_who_has_read_another_open_range_records_nothing(store: RangeStore, before: FetchedRange | None) -> None:
-    store.record(ORDERS, None, [CLOSED, OPEN])
-    assert not store.record(ORDERS, before, [LONGER])
-    assert kept(store) == [CLOSED, OPEN]
-
-
-def test_a_closed_range_is_never_replaced(store: RangeStore) -> None:
-    store.record(ORDERS, None, [CLOSED, NEXT])
-    assert not store.record(ORDERS, None, [range_of(10, 15)])
-    assert not store.record(ORDERS, None, [range_of(5, 30)])
-    assert kept(store) == [CLOSED, NEXT]
-
-
-def test_after_a_jump_the_open_range_goes(store: RangeStore) -> None:
-    store.record(ORDERS, None, [CLOSED, OPEN])
-    later = range_of(50, 60, closed=False)
-    assert store.record(ORDERS, OPEN, [later])
-    assert kept(store) == [CLOSED, later]
-
-
-def test_what_is_forgotten_reaches_the_offset(store: RangeStore) -> None:
-    store.record(ORDERS, None, [CLOSED, NEXT, range_of(20, 22, closed=False)])
-    store.forget(ORDERS, 20, reason="why")
-    store.forget(ORDERS, 20, reason="again")
-    assert kept(store) == [CLOSED, NEXT]
-    store.forget(ORDERS, 19, reason="why")
-    assert kept(store) == [CLOSED]
-    assert store.record(ORDERS, None, [OPEN])
+class TestSqlFetchedRanges(RangeStoreContract):
+    @pytest.fixture
+    def store(self, sql: SqlFetchedRanges) -> RangeStore:
+        return sql
 
 
 def test_what_is_forgotten_is_an_event(sql: SqlFetchedRanges, engine: Engine) -> None:

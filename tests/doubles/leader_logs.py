@@ -6,8 +6,7 @@ from dataclasses import dataclass, field
 from include.tiering.errors import BrokersUnavailableError, UnknownTopicError
 from include.tiering.formats.record_batch import BatchHeader, iter_headers
 from include.tiering.kafka.cluster.cluster_metadata import AdminClusterMetadata, UnknownClusterMetadata
-from include.tiering.kafka.fetch_api.boundaries import FetchedRange
-from include.tiering.kafka.fetch_api.contract import Leader, RecordedRange
+from include.tiering.kafka.fetch_api.contract import FetchedRange, Leader, RecordedRange
 from include.tiering.kafka.fetch_api.source import FetchLimits, FetchSource
 from include.tiering.kafka.fetch_api.spool import Spool
 from include.tiering.kafka.protocol.fetch_requests import EpochEnd, FetchedPartition

@@ -21,8 +21,7 @@ from include.tiering.database.transactions import (
     serialise_writers,
     writing,
 )
-from include.tiering.kafka.fetch_api.boundaries import FetchedRange
-from include.tiering.kafka.fetch_api.contract import RecordedRange
+from include.tiering.kafka.fetch_api.contract import FetchedRange, RecordedRange
 from include.tiering.model.segments import TopicIdPartition
 from include.tiering.segments.sql_rows import decode_leader_epochs, encode_leader_epochs
 

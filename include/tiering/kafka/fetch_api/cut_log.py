@@ -18,8 +18,7 @@ from include.tiering.formats.indexes import EMPTY_SNAPSHOT, parse_producer_snaps
 from include.tiering.formats.rebuilt_files import ProducerStates
 from include.tiering.formats.record_batch import extend_crc32c
 from include.tiering.kafka.cluster.contract import PartitionOffsets
-from include.tiering.kafka.fetch_api.boundaries import FetchedRange, RollRules
-from include.tiering.kafka.fetch_api.contract import Leader, LeaderLogs, RangeStore
+from include.tiering.kafka.fetch_api.contract import FetchedRange, Leader, LeaderLogs, RangeStore, RollRules
 from include.tiering.kafka.fetch_api.fetched_batches import FetchedBatch, read_batches
 from include.tiering.model.segments import TopicIdPartition
 from include.tiering.units import MIB

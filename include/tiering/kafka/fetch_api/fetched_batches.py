@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from enum import StrEnum
 from typing import Final, NamedTuple
 
-from include.tiering.errors import CorruptFileError, FormatError
+from include.tiering.errors import FormatError, UnusableBatchesError
 from include.tiering.formats.record_batch import (
     CRC_START,
     HEADER_SIZE,
@@ -43,14 +43,6 @@ class FetchFault(StrEnum):
     DAMAGED = "damaged"
     EPOCH = "epoch"
     ABOVE_HIGH_WATERMARK = "above-high-watermark"
-
-
-class UnusableBatchesError(CorruptFileError):
-    """A leader's answer does not continue its log: batches are cut, old, repeated, missing, reordered or damaged."""
-
-    def __init__(self, path: str, message: str, fault: FetchFault, position: int | None = None) -> None:
-        super().__init__(path, message, position)
-        self.fault = fault
 
 
 class FetchedBatch(NamedTuple):
@@ -92,17 +84,21 @@ def read_batches(
             return
         try:
             if end is None:
-                raise UnusableBatchesError(path, "the answer ends before its first batch", FetchFault.CUT, position)
+                raise _unusable(path, FetchFault.CUT, "the answer ends before its first batch", position)
             batch = _checked(whole[at:end])
         except FormatError as error:
-            raise UnusableBatchesError(path, error.message, FetchFault.DAMAGED, position + at) from error
+            raise _unusable(path, FetchFault.DAMAGED, error.message, position + at) from error
         header = batch.header
         if (fault := _fault(header, offset, leader_epoch, high_watermark, may_begin_below and not at)) is not None:
             what = f"batch {header.base_offset}..{header.last_offset} of epoch {header.partition_leader_epoch}"
             expected = f"expected offset {offset}, an epoch from {leader_epoch} on, and less than {high_watermark}"
-            raise UnusableBatchesError(path, f"{what}: {expected}", fault, position + at)
+            raise _unusable(path, fault, f"{what}: {expected}", position + at)
         yield batch
         offset, leader_epoch, at = header.last_offset + 1, header.partition_leader_epoch, end
+
+
+def _unusable(path: str, fault: FetchFault, message: str, position: int) -> UnusableBatchesError:
+    return UnusableBatchesError(path, f"{fault}: {message}", position)
 
 
 def _end_of_batch(whole: memoryview, at: int) -> int | None:

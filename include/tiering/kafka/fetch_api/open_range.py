@@ -37,8 +37,7 @@ from include.tiering.formats.record_batch import (
     transaction_marker,
 )
 from include.tiering.kafka.cluster.contract import Brokers
-from include.tiering.kafka.fetch_api.boundaries import FetchedRange
-from include.tiering.kafka.fetch_api.contract import Leader, LeaderLogs
+from include.tiering.kafka.fetch_api.contract import FetchedRange, Leader, LeaderLogs
 from include.tiering.kafka.fetch_api.spool import SpooledLog
 from include.tiering.kafka.log_dirs.contract import CheckedSegment, LogSegment, Replica, SourceFingerprint
 from include.tiering.kafka.log_dirs.evaluate_replicas import Ownership

@@ -25,6 +25,7 @@ from include.tiering.errors import (
     SourceError,
     SourceVanishedError,
     UnknownTopicError,
+    UnusableBatchesError,
 )
 from include.tiering.formats.indexes import EMPTY_SNAPSHOT
 from include.tiering.formats.record_batch import extend_crc32c
@@ -34,10 +35,8 @@ from include.tiering.kafka.cluster.contract import (
     PartitionOffsets,
     TopicMetadata,
 )
-from include.tiering.kafka.fetch_api.boundaries import RollRules, epochs_of
-from include.tiering.kafka.fetch_api.contract import Leader, LeaderLogs, RangeStore, RecordedRange
+from include.tiering.kafka.fetch_api.contract import Leader, LeaderLogs, RangeStore, RecordedRange, RollRules, epochs_of
 from include.tiering.kafka.fetch_api.cut_log import Charge, CutRules, LogCutter, fetched, partition_path
-from include.tiering.kafka.fetch_api.fetched_batches import UnusableBatchesError
 from include.tiering.kafka.fetch_api.open_range import OpenedRange, OpenFetchedRange
 from include.tiering.kafka.fetch_api.spool import Spool, SpooledLog
 from include.tiering.kafka.log_dirs.contract import (

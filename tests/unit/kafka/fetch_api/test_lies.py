@@ -11,8 +11,9 @@ from include.tiering.errors import (
     SourceChangedError,
     SourceUnreadableError,
     SourceVanishedError,
+    UnusableBatchesError,
 )
-from include.tiering.kafka.fetch_api.fetched_batches import FetchFault, UnusableBatchesError, read_batches
+from include.tiering.kafka.fetch_api.fetched_batches import FetchFault, read_batches
 from include.tiering.kafka.fetch_api.spool import Spool
 from include.tiering.kafka.log_dirs.contract import ReplicaId
 from tests.doubles.leader_logs import FetchWorld, headers_of
@@ -41,7 +42,7 @@ def fault_of(records: bytes, *, offset: int = 0, leader_epoch: int = -1, may_beg
                 may_begin_below=may_begin_below,
             )
         )
-    return raised.value.fault
+    return FetchFault(raised.value.message.partition(":")[0])
 
 
 def flipped(log: bytes, position: int) -> bytes:

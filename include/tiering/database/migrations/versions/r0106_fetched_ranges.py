@@ -12,7 +12,7 @@ from include.tiering.database.migrations.initial_tables import (
 )
 
 revision = "r0106"
-down_revision = "r0103"
+down_revision = "r0105"
 
 
 def upgrade() -> None:

@@ -22,6 +22,7 @@ from include.tiering.model.segments import TopicIdPartition
 
 MAX_WAIT_MS: Final = 500
 """How long a broker may wait for the first byte. We ask below the high watermark, where it waits for nothing."""
+_TOPIC_AUTHORIZATION_FAILED: Final = 29
 
 _Answer = TypeVar("_Answer")
 
@@ -57,7 +58,7 @@ class KafkaLeaderLogs:
         if found is None:
             raise BrokersRefusedError(f"{what}: the response does not contain it")
         if found.error:
-            raise refusal(found.error, what)
+            raise _refused(found.error, what, "Read", partition)
         return found
 
     def epoch_end(self, partition: TopicIdPartition, leader: Leader, leader_epoch: int) -> EpochEnd:
@@ -70,7 +71,7 @@ class KafkaLeaderLogs:
         if found is None:
             raise BrokersRefusedError(f"{what}: the response does not contain it")
         if found.error:
-            raise refusal(found.error, what)
+            raise _refused(found.error, what, "Describe", partition)
         return found
 
     def _send(self, leader: Leader, request: Request[_Answer]) -> _Answer:
@@ -81,3 +82,9 @@ class KafkaLeaderLogs:
             with suppress(BrokersError):
                 self._connections.metadata(Metadata())
             raise
+
+
+def _refused(code: int, what: str, operation: str, partition: TopicIdPartition) -> BrokersError:
+    """Return the error for a partition's code; it names the ACL that is missing, by the operation of the request."""
+    missing = f"the ACL that allows {operation} on topic {partition.topic} is missing"
+    return refusal(code, what, missing if code == _TOPIC_AUTHORIZATION_FAILED else None)

@@ -6,7 +6,13 @@ from contextlib import closing, contextmanager
 import pytest
 
 from include.tiering.clock import SystemClock
-from include.tiering.errors import BrokersError, BrokersRefusedError, BrokersUnavailableError, UnknownTopicError
+from include.tiering.errors import (
+    BrokersError,
+    BrokersForbiddenError,
+    BrokersRefusedError,
+    BrokersUnavailableError,
+    UnknownTopicError,
+)
 from include.tiering.kafka.fetch_api.contract import Leader
 from include.tiering.kafka.fetch_api.leader_logs import KafkaLeaderLogs
 from include.tiering.kafka.protocol.fetch_requests import EpochEnd, FetchedPartition
@@ -86,4 +92,16 @@ def test_errors_name_the_partition_the_offset_and_the_broker(answer: bytes, erro
 )
 def test_errors_about_epochs_name_them(answer: bytes, error: type[BrokersError]) -> None:
     with leader(epochs=answer) as logs, pytest.raises(error, match="end of leader epoch 4 of orders-3 from broker 1"):
+        logs.epoch_end(PARTITION, LEADER, 4)
+
+
+def test_a_fetch_without_its_right_names_the_acl() -> None:
+    missing = r"from broker 1: not authorised for this topic \(the ACL that allows Read on topic orders is missing\)"
+    with leader(fetch_answer(partition_error=29)) as logs, pytest.raises(BrokersForbiddenError, match=missing):
+        logs.read(PARTITION, LEADER, 17, 1 << 20)
+
+
+def test_a_question_about_epochs_without_its_right_names_the_acl() -> None:
+    missing = "the ACL that allows Describe on topic orders is missing"
+    with leader(epochs=epoch_answer(29)) as logs, pytest.raises(BrokersForbiddenError, match=missing):
         logs.epoch_end(PARTITION, LEADER, 4)

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from include.tiering.clock import SystemClock
 from include.tiering.kafka.cluster.metadata_log import MetadataLog
 from include.tiering.kafka.fetch_api.source import DIRECTORY_ID
 from include.tiering.kafka.fetch_api.spool import Spool
@@ -50,7 +51,7 @@ class FetchBackdoor:
         self._world = FetchWorld(spool, log, segment_bytes=2 * len(record_batch(0, count=5)))
         self.source = self._world.source
         self.replica_id = ReplicaId(self._world.partition, 1, DIRECTORY_ID)
-        self.source.scan()
+        self._world.scan()
 
     def damage(self, base_offset: int) -> None:
         logs, partition = self._world.logs.logs, self._world.partition
@@ -91,7 +92,7 @@ class TestLogDirSource(LogSourceContract):
 class TestFetchSource(LogSourceContract):
     @pytest.fixture
     def behind(self, tmp_path: Path) -> FetchBackdoor:
-        return FetchBackdoor(Spool(tmp_path, max_bytes=1 << 20))
+        return FetchBackdoor(Spool(tmp_path, 1 << 20, SystemClock()))
 
 
 class TestMemorySource(LogSourceContract):

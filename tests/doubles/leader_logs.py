@@ -1,7 +1,7 @@
 """Leaders' logs and the ranges of them, in memory."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from include.tiering.errors import BrokersUnavailableError, UnknownTopicError
 from include.tiering.formats.record_batch import BatchHeader, iter_headers
@@ -9,6 +9,7 @@ from include.tiering.kafka.cluster.cluster_metadata import AdminClusterMetadata,
 from include.tiering.kafka.fetch_api.contract import FetchedRange, Leader, RecordedRange
 from include.tiering.kafka.fetch_api.source import FetchLimits, FetchSource
 from include.tiering.kafka.fetch_api.spool import Spool
+from include.tiering.kafka.log_dirs.contract import ScanReport
 from include.tiering.kafka.protocol.fetch_requests import EpochEnd, FetchedPartition
 from include.tiering.model.segments import TopicIdPartition
 from tests.doubles.memory_source import BytesSource
@@ -97,7 +98,7 @@ class MemoryRanges:
 class FetchWorld:
     """One replicated partition `orders-0`; a test gives its log, and changes brokers, logs and ranges as it likes."""
 
-    def __init__(self, spool: Spool, log: bytes, *, segment_bytes: int, scan_bytes: int = 1 << 30) -> None:
+    def __init__(self, spool: Spool, log: bytes, *, segment_bytes: int, find_bytes: int = 1 << 30) -> None:
         self.brokers = ModelBrokers(brokers=(1, 2))
         configs = {"min.insync.replicas": "2", "segment.bytes": str(segment_bytes)}
         topic_id = self.brokers.create_topic("orders", configs=configs)
@@ -106,18 +107,28 @@ class FetchWorld:
         self.ranges = MemoryRanges()
         self.append(log)
         self.model.replicas = self.model.isr = (1, 2)
-        self.source = self.new_source(spool, scan_bytes)
+        self.source = self.new_source(spool, find_bytes)
 
-    def new_source(self, spool: Spool, scan_bytes: int = 1 << 30) -> FetchSource:
+    def new_source(self, spool: Spool, find_bytes: int = 1 << 30) -> FetchSource:
         return FetchSource(
             self.brokers,
             AdminClusterMetadata(self.brokers, UnknownClusterMetadata()),
             self.logs,
             self.ranges,
             spool,
-            included=["*"],
-            limits=FetchLimits(scan_bytes=scan_bytes, settle_ms=60_000),
+            limits=FetchLimits(find_bytes=find_bytes, settle_ms=60_000),
+            pace=lambda _broker_id, _size_bytes, _go_on: None,
         )
+
+    def scan(self, source: FetchSource | None = None) -> ScanReport:
+        """Find what one call finds, as if all that is known were copied, and list it; the errors of both."""
+        source = source or self.source
+        errors = source.find_segments(topics=None, copied_to=self.known_to, go_on=lambda _topic: None)
+        report = source.scan()
+        return replace(report, errors=(*errors, *report.errors))
+
+    def known_to(self, partition: TopicIdPartition) -> int | None:
+        return max((known.end_offset for known in self.stored() if known.closed), default=None)
 
     @property
     def model(self) -> ModelPartition:

@@ -11,7 +11,7 @@ from include.tiering.clock import SystemClock
 from include.tiering.formats.checkpoints import parse_leader_epochs
 from include.tiering.formats.indexes import parse_offset_index, parse_producer_snapshot, parse_time_index
 from include.tiering.kafka.cluster.cluster_metadata import AdminClusterMetadata, UnknownClusterMetadata
-from include.tiering.kafka.fetch_api.leader_logs import KafkaLeaderLogs
+from include.tiering.kafka.fetch_api.leader_logs import KafkaLeaderLogs, ReadPace
 from include.tiering.kafka.fetch_api.source import FetchLimits, FetchSource
 from include.tiering.kafka.fetch_api.spool import Spool
 from include.tiering.kafka.log_dirs.contract import LogSegment
@@ -37,19 +37,19 @@ def cluster(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[KafkaClu
 
 @pytest.fixture
 def source(cluster: KafkaCluster, tmp_path: Path) -> Iterator[FetchSource]:
-    config = client_configuration(cluster.bootstrap)
+    config, clock = client_configuration(cluster.bootstrap), SystemClock()
     with (
         open_brokers(config) as brokers,
-        closing(KafkaLeaderLogs(BrokerLogin.from_config(config), SystemClock())) as logs,
+        closing(KafkaLeaderLogs(BrokerLogin.from_config(config), clock)) as logs,
     ):
         yield FetchSource(
             brokers,
             AdminClusterMetadata(brokers, UnknownClusterMetadata()),
             logs,
             MemoryRanges(),
-            Spool(tmp_path, 64 << 20),
-            included=[TOPIC],
-            limits=FetchLimits(scan_bytes=1 << 30, settle_ms=0),
+            Spool(tmp_path, 64 << 20, clock),
+            limits=FetchLimits(find_bytes=1 << 30, settle_ms=0),
+            pace=ReadPace(1 << 30, clock).wait,
         )
 
 
@@ -59,6 +59,7 @@ def test_every_closed_range_is_a_segment_of_the_broker(cluster: KafkaCluster, so
     cluster.restart()
     mixed_records(cluster.bootstrap, TOPIC, [0], count=500, seed=1)
     Writer(cluster.bootstrap, "zstd").send(TOPIC, [0], 5, value_bytes=600_000)
+    assert source.find_segments(topics=[TOPIC], copied_to=lambda _: None, go_on=lambda _: None) == []
     (replica,) = (found for found in source.scan().replicas if found.topic_id_partition.topic == TOPIC)
     directory = cluster.partition_dir(TOPIC, 0)
     logs = sorted(directory.glob("*.log"))

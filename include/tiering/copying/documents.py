@@ -27,7 +27,10 @@ class ScannedSegmentDocument(ReasonMembers):
 
 
 class ScannedReplicaDocument(PartitionLabels):
-    """A replica in a log directory; only the chosen replica of a partition has eligible segments."""
+    """A replica in a log directory; only the chosen replica of a partition has eligible segments.
+
+    `unread_offsets` only where segments are read from leaders: how many offsets no plan of a copy has read yet.
+    """
 
     broker_id: int
     directory_id: str | None
@@ -39,6 +42,7 @@ class ScannedReplicaDocument(PartitionLabels):
     bounds: str
     leader_epochs: list[list[int]]
     segments: list[ScannedSegmentDocument]
+    unread_offsets: NotRequired[int]
 
 
 class ScanDocument(NotesMember):

@@ -66,7 +66,7 @@ def scan_document(report: ScanReport) -> ScanDocument:
 
 
 def _scanned_replica(replica: Replica) -> ScannedReplicaDocument:
-    return {
+    document: ScannedReplicaDocument = {
         "broker_id": replica.replica_id.broker_id,
         "directory_id": replica.replica_id.directory_id,
         **labels(replica.topic_id_partition),
@@ -79,6 +79,9 @@ def _scanned_replica(replica: Replica) -> ScannedReplicaDocument:
         "leader_epochs": epoch_pairs(replica.leader_epochs),
         "segments": [_scanned_segment(segment) for segment in replica.segments],
     }
+    if replica.found_to is not None:
+        document["unread_offsets"] = replica.unread_offsets
+    return document
 
 
 def _scanned_segment(segment: LogSegment) -> ScannedSegmentDocument:
@@ -119,6 +122,9 @@ def _scan_row(replica: Replica) -> tuple[str, ...]:
     """Return the row of a replica. Bounds that are only known to be at least a value are marked `>=`."""
     eligible = [segment for segment in replica.segments if segment.eligible]
     reasons = Counter(str(segment.reason) for segment in replica.segments if segment.reason is not None)
+    why_not = [f"{number} {reason}" for reason, number in reasons.items()]
+    if replica.unread_offsets:
+        why_not.append(f"{count(replica.unread_offsets, 'offset')} that the next plan of a copy reads")
     at_least = ">=" if replica.bounds is BoundsQuality.LOWER else ""
     return (
         str(replica.topic_id_partition),
@@ -128,7 +134,7 @@ def _scan_row(replica: Replica) -> tuple[str, ...]:
         f"{at_least}{replica.last_stable_offset}",
         f"{len(eligible)} of {len(replica.segments)}",
         format_bytes(sum(segment.size_bytes for segment in eligible)),
-        ", ".join(f"{number} {reason}" for reason, number in reasons.items()),
+        ", ".join(why_not),
     )
 
 

@@ -1,4 +1,4 @@
-"""Scans of the log directories in the settings, and the check that they belong to the database's cluster."""
+"""Scans of the log directories in the settings, or of the leaders, and the check that they belong to the cluster."""
 
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
@@ -54,11 +54,29 @@ class ClusterLogDirs:
     def are_configured(self) -> bool:
         return bool(self._settings.log_dirs)
 
+    def require_configured(self) -> None:
+        """Raise SettingError if `log_dirs` is empty, so that segments are read from leaders, if at all."""
+        configured_log_dirs(self._settings)
+
+    def find_and_scan(
+        self,
+        topics: Collection[str],
+        *,
+        copied_to: Callable[[TopicIdPartition], int | None],
+        go_on: Callable[[str], None],
+    ) -> ScanReport:
+        """Find segments that are not known yet, see `LogSource.find_segments`, and scan; their errors come first."""
+        self.require_cluster()
+        errors = self._source().find_segments(topics=topics, copied_to=copied_to, go_on=go_on)
+        report = self.scan(topics)
+        return replace(report, errors=(*errors, *report.errors))
+
     def scan(self, topics: Collection[str]) -> ScanReport:
         """Scan the replicas of the topics whose names match one of the shell-style patterns `topics`.
 
         Raises:
-            SettingError: `log_dirs` is empty, or the log dirs belong to another cluster than the database.
+            SettingError: there are neither log dirs nor bootstrap servers, or the log dirs belong to another cluster
+                than the database.
             MetadataUnavailableError, BrokersError: as for `require_cluster`.
         """
         self.require_cluster()
@@ -70,7 +88,7 @@ class ClusterLogDirs:
         return report
 
     def scan_all(self, *, topics: Collection[str] | None = None, deep: bool = False) -> ScanReport:
-        """Scan the log directories without a check to which cluster they belong. Needs no database.
+        """Scan without a check to which cluster the log directories belong, for which no database is needed.
 
         Args:
             topics: shell-style patterns of topic names; None for all topics.

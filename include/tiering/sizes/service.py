@@ -140,6 +140,7 @@ class SizeService:
         Raises:
             SettingError: no log dir is configured.
         """
+        self._log_dirs.require_configured()
         patterns = tuple(topics) or ("*",)
         sizes = [size for size in self.partition_sizes() if matches(size.topic_id_partition.topic, patterns)]
         return describe_log_dirs(self._source().scan(topics=patterns), self._log_dirs.known(), sizes), sizes

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from include.tiering.clock import SystemClock
 from include.tiering.copying.copy_segment import CopyStep
 from include.tiering.errors import TieringError
 from include.tiering.formats.indexes import parse_producer_snapshot
@@ -36,7 +37,7 @@ def leaders(world: World, tmp_path: Path) -> FetchWorld:
     """The source of `world`; the last batch closes the third range."""
     spool = tmp_path / "spool"
     spool.mkdir()
-    found = FetchWorld(Spool(spool, 1 << 20), LOG, segment_bytes=2 * BATCH)
+    found = FetchWorld(Spool(spool, 1 << 20, SystemClock()), LOG, segment_bytes=2 * BATCH)
     found.model.leader_epoch = 2
     world.source = found.source  # type: ignore[assignment]
     return found
@@ -63,6 +64,7 @@ def require_right_bytes(world: World, leaders: FetchWorld) -> None:
 
 
 def test_every_closed_range_is_copied_with_its_files(world: World, leaders: FetchWorld) -> None:
+    leaders.scan()
     world.plan()
     assert world.batch().failed == ()
     assert world.offsets(replica_of(leaders)) == RANGES
@@ -78,11 +80,12 @@ def test_every_closed_range_is_copied_with_its_files(world: World, leaders: Fetc
 def test_a_worker_that_is_killed_after_a_step_is_followed_by_another(
     world: World, leaders: FetchWorld, step: CopyStep
 ) -> None:
+    leaders.scan()
     world.plan()
     world.at[step, 10] = crash
     with pytest.raises(Crash):
         world.batch()
-    spool = Spool(world.store.parent / "spool", 1 << 20)
+    spool = Spool(world.store.parent / "spool", 1 << 20, SystemClock())
     world.source = leaders.new_source(spool)  # type: ignore[assignment]
     assert world.batch().failed == ()
     assert world.offsets(replica_of(leaders)) == RANGES
@@ -94,6 +97,7 @@ def test_a_worker_that_is_killed_after_a_step_is_followed_by_another(
 def test_a_leader_that_moves_during_a_copy_finishes_nothing_and_the_new_one_is_read(
     world: World, leaders: FetchWorld
 ) -> None:
+    leaders.scan()
     world.plan()
 
     def move() -> None:
@@ -102,6 +106,7 @@ def test_a_leader_that_moves_during_a_copy_finishes_nothing_and_the_new_one_is_r
     world.at[CopyStep.SENT, 10] = move
     world.batch()
     assert world.offsets(replica_of(leaders)) == RANGES[:1]
+    leaders.scan()
     world.plan("again")
     world.batch("again", "again/0")
     assert world.offsets(replica_of(leaders, 2)) == RANGES
@@ -111,6 +116,7 @@ def test_a_leader_that_moves_during_a_copy_finishes_nothing_and_the_new_one_is_r
 def test_a_log_start_that_rises_above_the_range_during_a_copy_finishes_nothing(
     world: World, leaders: FetchWorld
 ) -> None:
+    leaders.scan()
     world.plan()
     world.at[CopyStep.SENT, 10] = lambda: setattr(leaders.model, "earliest", 16)
     world.batch()
@@ -118,6 +124,7 @@ def test_a_log_start_that_rises_above_the_range_during_a_copy_finishes_nothing(
 
 
 def test_a_topic_that_is_created_again_during_a_copy_finishes_nothing(world: World, leaders: FetchWorld) -> None:
+    leaders.scan()
     world.plan()
     world.at[CopyStep.SENT, 10] = lambda: leaders.brokers.create_topic("orders")
     world.batch()
@@ -129,9 +136,10 @@ def test_behind_a_lying_proxy_nothing_wrong_is_finished_and_the_work_is_done(
     world: World, leaders: FetchWorld, seed: int
 ) -> None:
     source = random.Random(seed)
-    leaders.logs.alter = lambda records: _altered(records, source) if source.random() < 0.5 else records
+    leaders.logs.alter = lambda records: altered(records, source) if source.random() < 0.5 else records
     for number in range(40):
         try:
+            leaders.scan()
             world.plan(f"run-{number}")
             world.batch(f"run-{number}", f"run-{number}/0")
         except TieringError:
@@ -142,7 +150,7 @@ def test_behind_a_lying_proxy_nothing_wrong_is_finished_and_the_work_is_done(
     raise AssertionError(f"copied only {world.offsets(replica_of(leaders))}")
 
 
-def _altered(records: bytes, source: random.Random) -> bytes:
+def altered(records: bytes, source: random.Random) -> bytes:
     """Whole batches in another order, repeated or left out, or a cut; no checksum is wrong."""
     parts = [records[position : position + header.size_bytes] for position, header in headers_of(records)]
     match source.randrange(4):

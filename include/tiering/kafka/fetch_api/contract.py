@@ -124,6 +124,9 @@ class Leader:
     broker_id: int
     leader_epoch: int
 
+    def __str__(self) -> str:
+        return f"{self.broker_id} in epoch {self.leader_epoch}"
+
 
 class LeaderLogs(Protocol):
     """The logs of the leaders of one cluster. Thread-safe. All methods only read.

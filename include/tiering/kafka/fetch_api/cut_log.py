@@ -26,8 +26,8 @@ from include.tiering.units import MIB
 FETCH_BYTES: Final = 8 * MIB
 """What one request asks for. The memory of a read is one answer."""
 
-Charge = Callable[[int], None]
-"""Called with the number of bytes of each answer; may wait, for a quota, before the next request."""
+Pace = Callable[[int, int, Callable[[], None]], None]
+"""Called with the id of a broker, the bytes of its answer, and what ends a wait: waits before the next request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,8 @@ def fetched(
     offset: int,
     may_begin_below: bool,
     leader_epoch: int = -1,
-    charge: Charge,
+    pace: Pace,
+    go_on: Callable[[], None],
 ) -> Iterator[FetchedBatch]:
     """Iterate over the checked batches of a leader's log, up to the high watermark of the moment.
 
@@ -62,16 +63,19 @@ def fetched(
         offset: the first offset, inclusive.
         may_begin_below: whether the first batch may begin below `offset`.
         leader_epoch: the epoch of the batch before, -1 if unknown.
-        charge: see `Charge`.
+        pace: see `Pace`.
+        go_on: called before each request, and while the pace is kept; raises to end the read.
 
     Raises, while iterating:
         UnusableBatchesError: an answer does not continue the log.
         BrokersError: see `LeaderLogs`.
+        TieringError: what `go_on` raises.
     """
     path, position, least_high_watermark = partition_path(partition, leader), 0, offset
     while True:
+        go_on()
         answer = logs.read(partition, leader, offset, FETCH_BYTES)
-        charge(len(answer.records))
+        pace(leader.broker_id, len(answer.records), go_on)
         least_high_watermark = max(least_high_watermark, answer.high_watermark)
         before = offset
         for batch in read_batches(
@@ -100,22 +104,32 @@ class LogCutter:
     Args:
         logs: the logs of the leaders.
         store: the ranges.
-        charge: see `Charge`.
+        pace: see `Pace`.
     """
 
-    def __init__(self, logs: LeaderLogs, store: RangeStore, charge: Charge) -> None:
+    def __init__(self, logs: LeaderLogs, store: RangeStore, pace: Pace) -> None:
         self._logs = logs
         self._store = store
-        self._charge = charge
+        self._pace = pace
 
-    def cut(self, partition: TopicIdPartition, offsets: PartitionOffsets, rules: CutRules, *, max_bytes: int) -> int:
+    def cut(
+        self,
+        partition: TopicIdPartition,
+        offsets: PartitionOffsets,
+        rules: CutRules,
+        *,
+        max_bytes: int,
+        go_on: Callable[[], None],
+    ) -> int:
         """Read on from where the stored ranges end, and record what was found.
 
         Args:
             partition: the partition.
             offsets: of the leader, asked for just now.
             rules: how its topic is cut.
-            max_bytes: after so many bytes no further batch is read.
+            max_bytes: after so many bytes no further batch is read; with 0 the ranges are compared with the leader's
+                history, and nothing is read.
+            go_on: see `fetched`.
 
         Returns:
             How many bytes were read.
@@ -123,13 +137,14 @@ class LogCutter:
         Raises:
             UnusableBatchesError: an answer does not continue the log; what was found before it is recorded.
             BrokersError: see `LeaderLogs`; likewise.
+            TieringError: what `go_on` raises; likewise.
         """
         leader = Leader(offsets.leader, offsets.leader_epoch)
         known = self._known(partition, leader)
         last = known[-1] if known else None
         walk = _Walk(last, max(offsets.earliest, offsets.earliest_local or 0), rules)
-        if walk.offset >= offsets.high_watermark:
-            return 0  # A broker would wait for bytes that may never come.
+        if max_bytes <= 0 or walk.offset >= offsets.high_watermark:
+            return 0  # At the high watermark a broker would wait for bytes that may never come.
         try:
             for batch in fetched(
                 self._logs,
@@ -138,7 +153,8 @@ class LogCutter:
                 offset=walk.offset,
                 may_begin_below=walk.is_start,
                 leader_epoch=walk.leader_epoch,
-                charge=self._charge,
+                pace=self._pace,
+                go_on=go_on,
             ):
                 walk.take(batch)
                 if walk.read_bytes >= max_bytes:

@@ -1,7 +1,11 @@
-"""`LeaderLogs` over the connections of the project, which wait out the throttle times of brokers."""
+"""`LeaderLogs` over the connections of the project, which wait out the throttle times of brokers.
+
+Each leader has a connection of its own, for one request at a time, and `ReadPace` spreads the reads of each leader.
+"""
 
 import threading
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Final, TypeVar
 
 from include.tiering.clock import Clock
@@ -27,8 +31,39 @@ _TOPIC_AUTHORIZATION_FAILED: Final = 29
 _Answer = TypeVar("_Answer")
 
 
+_LONGEST_SLEEP_SECONDS: Final = 0.25
+
+
+class ReadPace:
+    """Spreads what this process reads of each broker over time, at most `bytes_per_second` of one broker. Thread-safe.
+
+    An answer of n bytes lets the next read of its broker begin n / bytes_per_second later.
+    """
+
+    def __init__(self, bytes_per_second: int, clock: Clock) -> None:
+        self._bytes_per_second = bytes_per_second
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._free_at: dict[int, float] = {}
+
+    def wait(self, broker_id: int, size_bytes: int, go_on: Callable[[], None]) -> None:
+        """Wait until an answer of this size, and what other threads read before it, had its time.
+
+        Args:
+            broker_id: the broker that answered.
+            size_bytes: of the answer.
+            go_on: called at least every 0.25 s while this waits; raises to end the wait.
+        """
+        with self._lock:
+            begins_at = max(self._free_at.get(broker_id, 0.0), self._clock.monotonic())
+            free_at = self._free_at[broker_id] = begins_at + size_bytes / self._bytes_per_second
+        while (left_seconds := free_at - self._clock.monotonic()) > 0:
+            self._clock.sleep(min(left_seconds, _LONGEST_SLEEP_SECONDS))
+            go_on()
+
+
 class KafkaLeaderLogs:
-    """The logs of leaders, read by one request at a time for any number of threads.
+    """The logs of leaders, for any number of threads: each leader answers one request after the other.
 
     Args:
         login: how to connect.
@@ -36,21 +71,26 @@ class KafkaLeaderLogs:
     """
 
     def __init__(self, login: BrokerLogin, clock: Clock) -> None:
-        self._connections = ClusterConnections(login, clock)
+        self._login = login
+        self._clock = clock
         self._lock = threading.Lock()
+        self._leaders: dict[int, tuple[threading.Lock, ClusterConnections]] = {}
 
     def close(self) -> None:
         """Close the connections; a later call connects again."""
         with self._lock:
-            self._connections.close()
+            leaders = list(self._leaders.values())
+        for lock, connections in leaders:
+            with lock:
+                connections.close()
 
     def read(self, partition: TopicIdPartition, leader: Leader, offset: int, max_bytes: int) -> FetchedPartition:
-        with self._lock:
-            version = Fetch.newest_version(self._connections.versions(leader.broker_id).apis)
+        with self._connected(leader) as connections:
+            version = Fetch.newest_version(connections.versions(leader.broker_id).apis)
             request = Fetch(
                 partition.topic_id, partition.partition, leader.leader_epoch, offset, max_bytes, MAX_WAIT_MS, version
             )
-            answer = self._send(leader, request)
+            answer = _sent(connections, leader, request)
         what = f"fetch of {partition} from offset {offset} from broker {leader.broker_id}"
         found = answer.partitions.get((partition.topic_id, partition.partition))
         if answer.error:
@@ -63,9 +103,8 @@ class KafkaLeaderLogs:
 
     def epoch_end(self, partition: TopicIdPartition, leader: Leader, leader_epoch: int) -> EpochEnd:
         named = TopicPartition(partition.topic, partition.partition)
-        with self._lock:
-            request = OffsetForLeaderEpoch(named, leader.leader_epoch, leader_epoch)
-            ends = self._send(leader, request)
+        with self._connected(leader) as connections:
+            ends = _sent(connections, leader, OffsetForLeaderEpoch(named, leader.leader_epoch, leader_epoch))
         what = f"end of leader epoch {leader_epoch} of {partition} from broker {leader.broker_id}"
         found = ends.get(named)
         if found is None:
@@ -74,14 +113,25 @@ class KafkaLeaderLogs:
             raise _refused(found.error, what, "Describe", partition)
         return found
 
-    def _send(self, leader: Leader, request: Request[_Answer]) -> _Answer:
-        """Send a request. If the broker does not answer, ask for its address, which may be another one now."""
-        try:
-            return self._connections.send(leader.broker_id, request)
-        except BrokersUnavailableError:
-            with suppress(BrokersError):
-                self._connections.metadata(Metadata())
-            raise
+    @contextmanager
+    def _connected(self, leader: Leader) -> Iterator[ClusterConnections]:
+        """Hold the connection to a leader: other threads wait for it, and not for those to other leaders."""
+        with self._lock:
+            if leader.broker_id not in self._leaders:
+                self._leaders[leader.broker_id] = threading.Lock(), ClusterConnections(self._login, self._clock)
+            lock, connections = self._leaders[leader.broker_id]
+        with lock:
+            yield connections
+
+
+def _sent(connections: ClusterConnections, leader: Leader, request: Request[_Answer]) -> _Answer:
+    """Send a request. If the broker does not answer, ask for its address, which may be another one now."""
+    try:
+        return connections.send(leader.broker_id, request)
+    except BrokersUnavailableError:
+        with suppress(BrokersError):
+            connections.metadata(Metadata())
+        raise
 
 
 def _refused(code: int, what: str, operation: str, partition: TopicIdPartition) -> BrokersError:

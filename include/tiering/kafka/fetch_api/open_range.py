@@ -201,9 +201,9 @@ class OpenFetchedRange:
         if self._failure is not None:
             raise SourceChangedError(self._path, f"found unusable: {self._failure.message}")
         try:
-            self._recheck_ownership()
-            self._recheck_log_start()
+            self._recheck_offsets()
             self._recheck_epochs()
+            self._recheck_ownership()  # Last: it asks by topic id, and the requests before it name the topic.
         except UnknownTopicError as error:
             raise SourceVanishedError(self._path, str(error)) from error
         except ClusterMetadataError as error:
@@ -219,10 +219,10 @@ class OpenFetchedRange:
             if old != new:
                 raise self._changed(what, old, new)
 
-    def _recheck_log_start(self) -> None:
+    def _recheck_offsets(self) -> None:
         offsets = self._brokers.partition_offsets([self._partition]).of(self._partition)
-        if Leader(offsets.leader, offsets.leader_epoch) != self._opened.leader:
-            raise self._changed("leader", self._opened.leader, Leader(offsets.leader, offsets.leader_epoch))
+        if (leader := Leader(offsets.leader, offsets.leader_epoch)) != self._opened.leader:
+            raise self._changed("leader", self._opened.leader, leader)
         if offsets.earliest >= self._opened.range.next_offset:
             raise self._changed("log start offset", self._opened.replica.log_start_offset, offsets.earliest)
         stable = min(offsets.high_watermark, offsets.last_stable_offset)

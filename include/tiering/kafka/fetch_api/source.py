@@ -1,8 +1,8 @@
 """`LogSource` over Kafka's Fetch API: leaders are read with a login, and no broker's disk.
 
-A scan cuts the logs of the topics that are to be copied a little further, and lists the ranges that are stored then.
-All other calls read no log, except that `open_segment` reads its range into the spool. A replica is the leader's; its
-directory id is `DIRECTORY_ID`.
+`find_segments` cuts the logs of topics that are to be copied into ranges, and stores these. `open_segment` reads a
+range into the spool. All other calls read no log: a scan lists the ranges that are stored. A replica is the leader's;
+its directory id is `DIRECTORY_ID`.
 
 | rule for files                                | here                                                            |
 |---|---|
@@ -11,16 +11,21 @@ directory id is `DIRECTORY_ID`.
 | nothing above high watermark, stable offset   | both are asked for before the ranges are read                   |
 | nothing unflushed, unless it is replicated    | a range that was recorded `settle_ms` ago counts as flushed     |
 | nothing below the log start                   | nothing below the first local offset, which a broker has tiered |
+
+How far `find_segments` reads is bounded by what is not copied yet: a partition is read on only while its closed ranges
+that are not remote have fewer bytes than its part of `find_bytes`. So what is read does not run ahead of what is sent.
 """
 
 import threading
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from include.tiering.errors import (
     ClusterMetadataError,
+    SendingStoppedError,
     SourceChangedError,
     SourceError,
     SourceVanishedError,
@@ -36,7 +41,7 @@ from include.tiering.kafka.cluster.contract import (
     TopicMetadata,
 )
 from include.tiering.kafka.fetch_api.contract import Leader, LeaderLogs, RangeStore, RecordedRange, RollRules, epochs_of
-from include.tiering.kafka.fetch_api.cut_log import Charge, CutRules, LogCutter, fetched, partition_path
+from include.tiering.kafka.fetch_api.cut_log import FETCH_BYTES, CutRules, LogCutter, Pace, fetched, partition_path
 from include.tiering.kafka.fetch_api.open_range import OpenedRange, OpenFetchedRange
 from include.tiering.kafka.fetch_api.spool import Spool, SpooledLog
 from include.tiering.kafka.log_dirs.contract import (
@@ -49,6 +54,7 @@ from include.tiering.kafka.log_dirs.contract import (
     ScanError,
     ScanReport,
     UnfinishedTransaction,
+    go_on_always,
     matches,
     scan_error,
 )
@@ -69,12 +75,12 @@ PRODUCER_EXPIRATION_MS: Final = _DAY_MS
 
 @dataclass(frozen=True, slots=True)
 class FetchLimits:
-    """What a source reads at most, and how long a range has to be known before it counts as flushed.
+    """How much is found ahead of copies, and how long a range has to be known before it counts as flushed.
 
-    `scan_bytes` is for one scan of all partitions, `settle_ms` is by the clock of the store of ranges.
+    `find_bytes` is for the ranges of all partitions of one call, `settle_ms` by the clock of the store of ranges.
     """
 
-    scan_bytes: int
+    find_bytes: int
     settle_ms: int
 
 
@@ -87,9 +93,8 @@ class FetchSource:
         logs: of the same cluster.
         store: where the ranges are kept.
         spool: where a range is kept while it is copied.
-        included: patterns of the topics whose logs a scan may read; others are listed without ranges.
         limits: see `FetchLimits`.
-        charge: see `cut_log.Charge`.
+        pace: see `cut_log.Pace`.
     """
 
     def __init__(
@@ -100,19 +105,17 @@ class FetchSource:
         store: RangeStore,
         spool: Spool,
         *,
-        included: Collection[str],
         limits: FetchLimits,
-        charge: Charge = lambda _bytes: None,
+        pace: Pace,
     ) -> None:
         self._brokers = brokers
         self._cluster_metadata = cluster_metadata
         self._logs = logs
         self._store = store
         self._spool = spool
-        self._included = included
         self._limits = limits
-        self._charge = charge
-        self._cutter = LogCutter(logs, store, charge)
+        self._pace = pace
+        self._cutter = LogCutter(logs, store, pace)
         self._lock = threading.Lock()
 
     def scan(self, *, topics: Collection[str] | None = None, deep: bool = False) -> ScanReport:
@@ -121,11 +124,7 @@ class FetchSource:
             self._cluster_metadata.refresh()
             found = self._partitions(topics)
             offsets = self._brokers.partition_offsets(list(found))
-            wanted = [partition for partition in offsets.offsets if self._is_cut(partition)]
-        # Without the lock, because it may read for a long time.
-        self._cut_all({partition: found[partition] for partition in wanted}, offsets.offsets, errors)
-        replicas = []
-        with self._lock:
+            replicas = []
             for partition, topic in found.items():
                 if (refused := offsets.refused.get(partition)) is not None:
                     errors.append(scan_error(refused, str(partition), str(partition)))
@@ -134,6 +133,44 @@ class FetchSource:
             cluster_id = self._cluster_metadata.cluster_id()
         replicas.sort(key=lambda replica: replica.replica_id.order)
         return ScanReport(cluster_id, tuple(replicas), tuple(errors))
+
+    def find_segments(
+        self,
+        *,
+        topics: Collection[str] | None,
+        copied_to: Callable[[TopicIdPartition], int | None],
+        go_on: Callable[[str], None],
+    ) -> Sequence[ScanError]:
+        with self._lock:
+            self._cluster_metadata.refresh()
+            found = {
+                partition: topic
+                for partition, topic in self._partitions(topics).items()
+                if self._ownership(partition).refusal is None
+            }
+            offsets = self._brokers.partition_offsets(list(found)).offsets
+        # Without the lock, because it may read for a long time. Refused partitions are in the report of the next scan.
+        errors: list[ScanError] = []
+        to_read = sorted(offsets, key=self._last_recorded_ms)
+        left_bytes = self._limits.find_bytes
+        for number, partition in enumerate(to_read):
+            part_bytes = max(left_bytes // (len(to_read) - number), min(left_bytes, FETCH_BYTES))
+            known_bytes = self._uncopied_bytes(partition, copied_to(partition))
+            try:
+                read_bytes = self._cutter.cut(
+                    partition,
+                    offsets[partition],
+                    _cut_rules(found[partition]),
+                    max_bytes=part_bytes - known_bytes,
+                    go_on=partial(go_on, partition.topic),
+                )
+            except (SourceError, ClusterMetadataError) as error:
+                errors.append(scan_error(error, str(partition), str(partition)))
+                continue
+            except SendingStoppedError:
+                continue
+            left_bytes -= min(part_bytes, known_bytes + read_bytes)
+        return errors
 
     def replica(self, replica_id: ReplicaId) -> Replica:
         with self._lock:
@@ -158,7 +195,9 @@ class FetchSource:
         ]
 
     @contextmanager
-    def open_segment(self, replica_id: ReplicaId, base_offset: int) -> Iterator[OpenSegment]:
+    def open_segment(
+        self, replica_id: ReplicaId, base_offset: int, *, go_on: Callable[[], None] = go_on_always
+    ) -> Iterator[OpenSegment]:
         with self._lock:
             replica, topic, offsets = self._locate(replica_id)
             owned = self._ownership(replica_id.topic_id_partition)
@@ -174,8 +213,8 @@ class FetchSource:
         known = recorded.range
         if known.size_bytes != segment.size_bytes:
             raise SourceChangedError(path, f"had {segment.size_bytes} bytes, now {known.size_bytes}")
-        with self._spool.file(f"{path}, range {base_offset}", known.size_bytes) as log:
-            crc32c, fault = self._fill(log, partition, leader, recorded)
+        with self._spool.file(f"{path}, range {base_offset}", partition, base_offset, known.size_bytes, go_on) as log:
+            crc32c, fault = self._fill(log, partition, leader, recorded, go_on)
             opened = OpenedRange(
                 replica=replica,
                 segment=segment,
@@ -191,7 +230,12 @@ class FetchSource:
             yield OpenFetchedRange(opened, self._logs, self._brokers, lambda: self._ownership_now(partition))
 
     def _fill(
-        self, log: SpooledLog, partition: TopicIdPartition, leader: Leader, recorded: RecordedRange
+        self,
+        log: SpooledLog,
+        partition: TopicIdPartition,
+        leader: Leader,
+        recorded: RecordedRange,
+        go_on: Callable[[], None],
     ) -> tuple[int, SourceError | None]:
         """Read the range into the spool; return its CRC-32C, and why the read ended early, if it did."""
         known, crc32c = recorded.range, 0
@@ -201,7 +245,8 @@ class FetchSource:
             leader,
             offset=known.start_offset,
             may_begin_below=known.start_offset > known.base_offset,
-            charge=self._charge,
+            pace=self._pace,
+            go_on=go_on,
         )
         try:
             for batch in batches:
@@ -227,25 +272,10 @@ class FetchSource:
                 found |= {TopicIdPartition(topic.topic_id, number, name): topic for number in topic.partitions}
         return found
 
-    def _is_cut(self, partition: TopicIdPartition) -> bool:
-        return matches(partition.topic, self._included) and self._ownership(partition).refusal is None
-
-    def _cut_all(
-        self,
-        wanted: Mapping[TopicIdPartition, TopicMetadata],
-        offsets: Mapping[TopicIdPartition, PartitionOffsets],
-        errors: list[ScanError],
-    ) -> None:
-        """Cut logs further until the bytes of a scan are read; those that were cut longest ago come first."""
-        left_bytes = self._limits.scan_bytes
-        for partition in sorted(wanted, key=self._last_recorded_ms):
-            if left_bytes <= 0:
-                return
-            try:
-                rules = _cut_rules(wanted[partition])
-                left_bytes -= self._cutter.cut(partition, offsets[partition], rules, max_bytes=left_bytes)
-            except (SourceError, ClusterMetadataError) as error:
-                errors.append(scan_error(error, str(partition), str(partition)))
+    def _uncopied_bytes(self, partition: TopicIdPartition, copied_to: int | None) -> int:
+        """Return the bytes of the closed ranges that reach above what is copied."""
+        closed = [known.range for known in self._store.ranges(partition) if known.range.closed]
+        return sum(known.size_bytes for known in closed if copied_to is None or known.end_offset > copied_to)
 
     def _last_recorded_ms(self, partition: TopicIdPartition) -> int:
         return max((recorded.recorded_at_ms for recorded in self._store.ranges(partition)), default=-1)
@@ -317,6 +347,7 @@ class FetchSource:
             owner_is_broker=topic.is_remote_storage_enabled,
             segment_bytes=topic.segment_bytes,
             was_compacted=topic.is_compacted,
+            found_to=max(log_start, stored[-1].range.next_offset) if stored else log_start,
         )
 
     def _ownership(self, partition: TopicIdPartition) -> Ownership:

@@ -8,12 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from include.tiering.errors import BrokersUnavailableError
+from include.tiering.clock import SystemClock
+from include.tiering.errors import BrokersUnavailableError, SendingStoppedError
 from include.tiering.formats.indexes import parse_producer_snapshot, parse_transaction_index
 from include.tiering.formats.record_batch import ControlType
 from include.tiering.kafka.fetch_api import cut_log
 from include.tiering.kafka.fetch_api.spool import Spool
 from include.tiering.kafka.log_dirs.contract import IneligibleReason, Replica
+from include.tiering.model.segments import TopicIdPartition
 from tests.doubles.broker_data import broker_data, expected
 from tests.doubles.leader_logs import FetchWorld, headers_of
 from tests.doubles.record_batches import data_batch, marker, record_batch
@@ -26,12 +28,12 @@ def batches(*bases: int, leader_epoch: int = 0, timestamp_ms: int = 1_700_000_00
     return b"".join(record_batch(base, count=5, leader_epoch=leader_epoch, timestamp_ms=timestamp_ms) for base in bases)
 
 
-def world_of(tmp_path: Path, log: bytes, segment_bytes: int = 2 * BATCH, scan_bytes: int = 1 << 30) -> FetchWorld:
-    return FetchWorld(Spool(tmp_path, 1 << 24), log, segment_bytes=segment_bytes, scan_bytes=scan_bytes)
+def world_of(tmp_path: Path, log: bytes, segment_bytes: int = 2 * BATCH, find_bytes: int = 1 << 30) -> FetchWorld:
+    return FetchWorld(Spool(tmp_path, 1 << 24, SystemClock()), log, segment_bytes=segment_bytes, find_bytes=find_bytes)
 
 
 def scanned(world: FetchWorld) -> Replica:
-    report = world.source.scan()
+    report = world.scan()
     assert report.errors == ()
     (replica,) = report.replicas
     return replica
@@ -96,8 +98,8 @@ def test_however_often_a_cut_is_interrupted_the_ranges_are_the_same(
     tmp_path = tmp_path_factory.getbasetemp()
     whole, pieces = world_of(tmp_path, log), world_of(tmp_path, log)
     scanned(whole)
-    for scan_bytes in (stops * len(counts))[: len(counts)]:
-        pieces.source = pieces.new_source(Spool(tmp_path, 1 << 24), scan_bytes)
+    for find_bytes in (stops * len(counts))[: len(counts)]:
+        pieces.source = pieces.new_source(Spool(tmp_path, 1 << 24, SystemClock()), find_bytes)
         scanned(pieces)
     assert spans(whole) == spans(pieces) == expected_spans
     assert whole.stored() == pieces.stored()
@@ -108,14 +110,14 @@ def test_however_often_a_cut_is_interrupted_the_ranges_are_the_same(
 
 def test_of_two_workers_that_cut_the_same_log_one_records(tmp_path: Path) -> None:
     world = world_of(tmp_path, batches(0, 5, 10))
-    other = world.new_source(Spool(tmp_path, 1 << 20))
+    other = world.new_source(Spool(tmp_path, 1 << 20, SystemClock()))
     read, first = world.logs.read, True
 
     def read_while_the_other_cuts(*arguments):
         nonlocal first
         if first:
             first = False
-            other.scan()
+            world.scan(other)
         return read(*arguments)
 
     world.logs.read = read_while_the_other_cuts  # type: ignore[method-assign]
@@ -188,11 +190,55 @@ def test_what_is_not_replicated_waits_until_its_range_is_known_for_long_enough(t
     assert scanned(world).segments[0].eligible
 
 
-def test_topics_that_are_not_asked_for_are_listed_and_not_read(tmp_path: Path) -> None:
+def nothing_copied(_partition: TopicIdPartition) -> None:
+    return None
+
+
+def test_a_scan_reads_no_log_and_says_what_is_unread(tmp_path: Path) -> None:
     world = world_of(tmp_path, batches(0, 5, 10))
-    world.source._included = ["payments"]
-    assert scanned(world).segments == ()
+    (replica,) = world.source.scan().replicas
+    assert (replica.segments, replica.found_to, replica.unread_offsets) == ((), 0, 15)
+    replica = scanned(world)
+    assert (replica.found_to, replica.unread_offsets) == (15, 0)
+    world.append(batches(15, 20))
+    reads = len(world.logs.reads)
+    (replica,) = world.source.scan(deep=True).replicas
+    assert (replica.found_to, replica.unread_offsets, len(world.logs.reads)) == (15, 10, reads)
+
+
+def test_topics_that_are_not_asked_for_are_not_read(tmp_path: Path) -> None:
+    world = world_of(tmp_path, batches(0, 5, 10))
+    world.source.find_segments(topics=["payments"], copied_to=nothing_copied, go_on=lambda _: None)
     assert world.logs.reads == []
+
+
+def test_no_more_is_found_ahead_of_what_is_copied_than_the_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cut_log, "FETCH_BYTES", BATCH)
+    world = world_of(tmp_path, batches(*range(0, 50, 5)), find_bytes=4 * BATCH)
+
+    def find(copied_to: int | None) -> list[tuple[int, int, bool]]:
+        world.source.find_segments(topics=None, copied_to=lambda _: copied_to, go_on=lambda _: None)
+        return spans(world)
+
+    assert find(None) == [(0, 9, True), (10, 19, False)]
+    assert find(None)[-1] == (20, 29, False)  # What is closed and not copied counts, the open range does not.
+    assert find(None)[-1] == (20, 29, False)
+    assert find(9)[-1] == (30, 39, False)
+    assert find(49)[-1] == (40, 49, False)
+
+
+def test_a_paused_topic_is_not_read_and_keeps_what_was_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cut_log, "FETCH_BYTES", BATCH)
+    world = world_of(tmp_path, batches(0, 5, 10, 15))
+
+    def pause(topic: str) -> None:
+        if len(world.logs.reads) == 3:
+            raise SendingStoppedError(f"{topic} is paused")
+
+    assert world.source.find_segments(topics=None, copied_to=nothing_copied, go_on=pause) == []
+    assert spans(world) == [(0, 9, True), (10, 14, False)]
 
 
 def test_a_leader_that_moves_while_its_log_is_cut_leaves_what_was_found(
@@ -208,7 +254,7 @@ def test_a_leader_that_moves_while_its_log_is_cut_leaves_what_was_found(
         return read(partition, leader, offset, max_bytes)
 
     world.logs.read = move_then  # type: ignore[method-assign]
-    report = world.source.scan()
+    report = world.scan()
     assert [error.error for error in report.errors] == ["BrokersUnavailableError"]
     assert spans(world) == [(0, 9, True), (10, 14, False)]
 

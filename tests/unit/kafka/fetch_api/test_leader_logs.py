@@ -1,7 +1,9 @@
 """Requests to leaders, against servers that answer as a test says."""
 
+import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from functools import partial
 
 import pytest
 
@@ -11,13 +13,15 @@ from include.tiering.errors import (
     BrokersForbiddenError,
     BrokersRefusedError,
     BrokersUnavailableError,
+    SendingStoppedError,
     UnknownTopicError,
 )
 from include.tiering.kafka.fetch_api.contract import Leader
-from include.tiering.kafka.fetch_api.leader_logs import KafkaLeaderLogs
+from include.tiering.kafka.fetch_api.leader_logs import KafkaLeaderLogs, ReadPace
 from include.tiering.kafka.protocol.fetch_requests import EpochEnd, FetchedPartition
 from include.tiering.kafka.protocol.login import Address, BrokerLogin
 from include.tiering.model.segments import TopicIdPartition, Uuid
+from tests.doubles.manual_clock import ManualClock
 from tests.doubles.scripted_servers import API_VERSIONS, api_versions, frame, scripted_broker
 
 PARTITION = TopicIdPartition(Uuid(bytes(range(16))), 3, "orders")
@@ -37,6 +41,15 @@ def epoch_answer(error: int = 0, partition: int = 3) -> bytes:
     return body + (4).to_bytes(4) + (77).to_bytes(8) + b"\0\0\0"
 
 
+def metadata_of(*addresses: Address) -> bytes:
+    """Brokers 1, 2 and so on."""
+    brokers = b""
+    for broker_id, address in enumerate(addresses, 1):
+        host = address.host.encode()
+        brokers += broker_id.to_bytes(4) + bytes([len(host) + 1]) + host + address.port.to_bytes(4) + b"\0\0"
+    return bytes(4) + bytes([len(addresses) + 1]) + brokers + b"\x04cid" + bytes(4) + b"\x01\0"
+
+
 @contextmanager
 def leader(fetch: bytes = b"", epochs: bytes = b"") -> Iterator[KafkaLeaderLogs]:
     """Broker 1 answers every fetch, and every question about epochs, with these bodies."""
@@ -46,9 +59,7 @@ def leader(fetch: bytes = b"", epochs: bytes = b"") -> Iterator[KafkaLeaderLogs]
         if key == API_VERSIONS:
             return api_versions(correlation)
         if key == METADATA:
-            host, port = listening[0].host.encode(), listening[0].port
-            broker = (1).to_bytes(4) + bytes([len(host) + 1]) + host + port.to_bytes(4) + b"\0\0"
-            return frame(correlation, bytes(4) + b"\x02" + broker + b"\x04cid" + bytes(4) + b"\x01\0")
+            return frame(correlation, metadata_of(*listening))
         return frame(correlation, {FETCH: fetch, EPOCH_END: epochs}[key])
 
     with scripted_broker(script) as address:
@@ -105,3 +116,56 @@ def test_a_question_about_epochs_without_its_right_names_the_acl() -> None:
     missing = "the ACL that allows Describe on topic orders is missing"
     with leader(epochs=epoch_answer(29)) as logs, pytest.raises(BrokersForbiddenError, match=missing):
         logs.epoch_end(PARTITION, LEADER, 4)
+
+
+def test_a_leader_that_does_not_answer_lets_others_be_read() -> None:
+    listening: list[Address] = []
+    answers = threading.Event()
+
+    def script(slow: bool, key: int, correlation: bytes) -> bytes | None:
+        if key == API_VERSIONS:
+            return api_versions(correlation)
+        if key == METADATA:
+            return frame(correlation, metadata_of(*listening))
+        if slow:
+            answers.wait(30)
+        return frame(correlation, fetch_answer())
+
+    with scripted_broker(partial(script, True)) as slow, scripted_broker(partial(script, False)) as quick:
+        listening += [slow, quick]
+        with closing(KafkaLeaderLogs(BrokerLogin((quick,), timeout_ms=30_000), SystemClock())) as logs:
+            waiting = threading.Thread(target=lambda: logs.read(PARTITION, Leader(1, 7), 17, 1 << 20))
+            waiting.start()
+            try:
+                for _ in range(3):
+                    assert logs.read(PARTITION, Leader(2, 7), 17, 1 << 20).records == b"batch"
+                assert waiting.is_alive()
+            finally:
+                answers.set()
+                waiting.join(30)
+
+
+def test_reads_of_a_broker_are_spread_and_those_of_others_are_not_held() -> None:
+    clock = ManualClock()
+    pace, looked = ReadPace(1000, clock), []
+    began = clock.monotonic()
+    for _ in range(3):
+        pace.wait(1, 500, lambda: looked.append(clock.monotonic()))
+    assert clock.monotonic() - began == pytest.approx(1.5)
+    assert max(clock.slept) <= 0.25
+    assert len(looked) == len(clock.slept)
+    clock.advance(60)
+    began = clock.monotonic()
+    pace.wait(1, 500, lambda: None)  # What was not read meanwhile is not made up for.
+    pace.wait(2, 100, lambda: None)
+    assert clock.monotonic() - began == pytest.approx(0.6)
+
+
+def test_the_pace_ends_with_the_work() -> None:
+    def stop() -> None:
+        raise SendingStoppedError("paused")
+
+    clock = ManualClock()
+    with pytest.raises(SendingStoppedError):
+        ReadPace(1000, clock).wait(1, 100_000, stop)
+    assert clock.slept == [0.25]

@@ -155,7 +155,7 @@ class MemorySource:
 
     @contextmanager
     def open_segment(
-        self, replica_id: ReplicaId, base_offset: int, *, go_on: Callable[[], None] = go_on_always
+        self, replica_id: ReplicaId, base_offset: int, *, go_on: Callable[[], object] = go_on_always
     ) -> Iterator[MemoryOpenSegment]:
         replica = self.replica(replica_id)
         segment = replica.segment_at(base_offset)

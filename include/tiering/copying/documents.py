@@ -26,11 +26,18 @@ class ScannedSegmentDocument(ReasonMembers):
     batch_count: NotRequired[int]
 
 
-class ScannedReplicaDocument(PartitionLabels):
-    """A replica in a log directory; only the chosen replica of a partition has eligible segments.
+class UnreadMember(TypedDict):
+    """Only where segments are read from leaders: how many offsets no plan of a copy has read yet, and the log's size.
 
-    `unread_offsets` only where segments are read from leaders: how many offsets no plan of a copy has read yet.
+    The size is null if the brokers do not tell it.
     """
+
+    unread_offsets: NotRequired[int]
+    log_bytes: NotRequired[int | None]
+
+
+class ScannedReplicaDocument(PartitionLabels, UnreadMember):
+    """A replica in a log directory, or a leader; only the chosen replica of a partition has eligible segments."""
 
     broker_id: int
     directory_id: str | None
@@ -42,7 +49,6 @@ class ScannedReplicaDocument(PartitionLabels):
     bounds: str
     leader_epochs: list[list[int]]
     segments: list[ScannedSegmentDocument]
-    unread_offsets: NotRequired[int]
 
 
 class ScanDocument(NotesMember):

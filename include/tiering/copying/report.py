@@ -17,6 +17,7 @@ from include.tiering.copying.documents import (
     ScanDocument,
     ScannedReplicaDocument,
     ScannedSegmentDocument,
+    UnreadMember,
 )
 from include.tiering.copying.plan import CopyPlan, HeldBackPartition, LeftBecause, LeftPartition
 from include.tiering.errors import QuotaExceededError
@@ -66,7 +67,10 @@ def scan_document(report: ScanReport) -> ScanDocument:
 
 
 def _scanned_replica(replica: Replica) -> ScannedReplicaDocument:
-    document: ScannedReplicaDocument = {
+    unread: UnreadMember = {}
+    if replica.found_to is not None:
+        unread = {"unread_offsets": replica.unread_offsets, "log_bytes": replica.log_bytes}
+    return {
         "broker_id": replica.replica_id.broker_id,
         "directory_id": replica.replica_id.directory_id,
         **labels(replica.topic_id_partition),
@@ -78,10 +82,8 @@ def _scanned_replica(replica: Replica) -> ScannedReplicaDocument:
         "bounds": str(replica.bounds),
         "leader_epochs": epoch_pairs(replica.leader_epochs),
         "segments": [_scanned_segment(segment) for segment in replica.segments],
+        **unread,
     }
-    if replica.found_to is not None:
-        document["unread_offsets"] = replica.unread_offsets
-    return document
 
 
 def _scanned_segment(segment: LogSegment) -> ScannedSegmentDocument:
@@ -124,7 +126,8 @@ def _scan_row(replica: Replica) -> tuple[str, ...]:
     reasons = Counter(str(segment.reason) for segment in replica.segments if segment.reason is not None)
     why_not = [f"{number} {reason}" for reason, number in reasons.items()]
     if replica.unread_offsets:
-        why_not.append(f"{count(replica.unread_offsets, 'offset')} that the next plan of a copy reads")
+        of_log = "" if replica.log_bytes is None else f" of a log of {format_bytes(replica.log_bytes)}"
+        why_not.append(f"{count(replica.unread_offsets, 'offset')}{of_log} that the next plan of a copy reads")
     at_least = ">=" if replica.bounds is BoundsQuality.LOWER else ""
     return (
         str(replica.topic_id_partition),

@@ -123,7 +123,7 @@ class _Source:
         self.leading_compacted = source.leading_compacted
         self.find_segments = source.find_segments
 
-    def open_segment(self, *where: Any, go_on: Callable[[], None]) -> _OpenContext:
+    def open_segment(self, *where: Any, go_on: Callable[[], object]) -> _OpenContext:
         return _OpenContext(self._calls, self._source.open_segment(*where))
 
 

@@ -164,7 +164,7 @@ class ModelSource:
 
     @contextmanager
     def open_segment(
-        self, replica_id: ReplicaId, base_offset: int, *, go_on: Callable[[], None] = go_on_always
+        self, replica_id: ReplicaId, base_offset: int, *, go_on: Callable[[], object] = go_on_always
     ) -> Iterator["ModelOpenSegment"]:
         self._refresh()
         log, on_disk, replica = self._located(replica_id)

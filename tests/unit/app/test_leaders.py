@@ -45,7 +45,7 @@ class Leaders:
         self.logs = ModelLogs(self.brokers, {self.partition: LOG})
         self.model = self.brokers.partition(self.partition.topic_id, 0)
         self.model.high_watermark = 35
-        self.model.leader_epoch = 1
+        self.model.leader_epoch, self.model.log_bytes = 1, len(LOG)
         self.model.replicas = self.model.isr = (1, 2)
         self.reached: Callable[[CopyStep, int], None] = lambda _step, _offset: None
 
@@ -122,7 +122,7 @@ def test_nothing_but_the_plan_of_a_copy_reads_logs_to_find_segments(leaders: Lea
         report = app.log_dirs.scan_all()
         (replica,) = report.replicas
         assert (replica.segments, replica.unread_offsets) == ((), 35)
-        assert "35 offsets that the next plan of a copy reads" in str(present_scan(report).tables()[0].rows)
+        assert "35 offsets of a log of 1.3 KiB that the next plan of a copy reads" in str(present_scan(report).tables()[0].rows)
         readiness = app.operations.ready()
         assert readiness.ready, readiness.missing
         (diagnosis,) = app.operations.diagnose("orders")

@@ -26,7 +26,7 @@ from include.tiering.units import MIB
 FETCH_BYTES: Final = 8 * MIB
 """What one request asks for. The memory of a read is one answer."""
 
-Pace = Callable[[int, int, Callable[[], None]], None]
+Pace = Callable[[int, int, Callable[[], object]], None]
 """Called with the id of a broker, the bytes of its answer, and what ends a wait: waits before the next request."""
 
 
@@ -52,7 +52,7 @@ def fetched(
     may_begin_below: bool,
     leader_epoch: int = -1,
     pace: Pace,
-    go_on: Callable[[], None],
+    go_on: Callable[[], object],
 ) -> Iterator[FetchedBatch]:
     """Iterate over the checked batches of a leader's log, up to the high watermark of the moment.
 
@@ -119,7 +119,7 @@ class LogCutter:
         rules: CutRules,
         *,
         max_bytes: int,
-        go_on: Callable[[], None],
+        go_on: Callable[[], object],
     ) -> int:
         """Read on from where the stored ranges end, and record what was found.
 

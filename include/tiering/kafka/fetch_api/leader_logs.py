@@ -46,7 +46,7 @@ class ReadPace:
         self._lock = threading.Lock()
         self._free_at: dict[int, float] = {}
 
-    def wait(self, broker_id: int, size_bytes: int, go_on: Callable[[], None]) -> None:
+    def wait(self, broker_id: int, size_bytes: int, go_on: Callable[[], object]) -> None:
         """Wait until an answer of this size, and what other threads read before it, had its time.
 
         Args:

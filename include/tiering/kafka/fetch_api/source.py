@@ -18,12 +18,13 @@ that are not remote have fewer bytes than its part of `find_bytes`. So what is r
 
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
 from include.tiering.errors import (
+    BrokersError,
     ClusterMetadataError,
     SendingStoppedError,
     SourceChangedError,
@@ -122,14 +123,18 @@ class FetchSource:
         errors: list[ScanError] = []
         with self._lock:
             self._cluster_metadata.refresh()
-            found = self._partitions(topics)
+            found = self._partitions(topics, errors)
             offsets = self._brokers.partition_offsets(list(found))
+            sizes: Mapping[TopicIdPartition, int] = {}
+            with suppress(BrokersError):  # It needs a right that copies do not need.
+                sizes = self._brokers.log_sizes({one: answer.leader for one, answer in offsets.offsets.items()})
             replicas = []
             for partition, topic in found.items():
                 if (refused := offsets.refused.get(partition)) is not None:
                     errors.append(scan_error(refused, str(partition), str(partition)))
                 elif (answered := offsets.offsets.get(partition)) is not None:
-                    replicas.append(self._replica(partition, topic, answered, deep=deep))
+                    replica = self._replica(partition, topic, answered, deep=deep)
+                    replicas.append(replace(replica, log_bytes=sizes.get(partition)))
             cluster_id = self._cluster_metadata.cluster_id()
         replicas.sort(key=lambda replica: replica.replica_id.order)
         return ScanReport(cluster_id, tuple(replicas), tuple(errors))
@@ -145,11 +150,11 @@ class FetchSource:
             self._cluster_metadata.refresh()
             found = {
                 partition: topic
-                for partition, topic in self._partitions(topics).items()
+                for partition, topic in self._partitions(topics, errors=[]).items()
                 if self._ownership(partition).refusal is None
             }
             offsets = self._brokers.partition_offsets(list(found)).offsets
-        # Without the lock, because it may read for a long time. Refused partitions are in the report of the next scan.
+        # Without the lock, because it may read for a long time. What was refused so far is in the report of the scan.
         errors: list[ScanError] = []
         to_read = sorted(offsets, key=self._last_recorded_ms)
         left_bytes = self._limits.find_bytes
@@ -196,7 +201,7 @@ class FetchSource:
 
     @contextmanager
     def open_segment(
-        self, replica_id: ReplicaId, base_offset: int, *, go_on: Callable[[], None] = go_on_always
+        self, replica_id: ReplicaId, base_offset: int, *, go_on: Callable[[], object] = go_on_always
     ) -> Iterator[OpenSegment]:
         with self._lock:
             replica, topic, offsets = self._locate(replica_id)
@@ -235,7 +240,7 @@ class FetchSource:
         partition: TopicIdPartition,
         leader: Leader,
         recorded: RecordedRange,
-        go_on: Callable[[], None],
+        go_on: Callable[[], object],
     ) -> tuple[int, SourceError | None]:
         """Read the range into the spool; return its CRC-32C, and why the read ended early, if it did."""
         known, crc32c = recorded.range, 0
@@ -264,10 +269,23 @@ class FetchSource:
             raise SourceVanishedError(log.path, str(error)) from error
         return crc32c, None
 
-    def _partitions(self, topics: Collection[str] | None) -> dict[TopicIdPartition, TopicMetadata]:
+    def _partitions(
+        self, topics: Collection[str] | None, errors: list[ScanError]
+    ) -> dict[TopicIdPartition, TopicMetadata]:
+        """Return the partitions of all topics that can be described, and add the errors of others.
+
+        Raises:
+            ClusterMetadataError: the brokers do not answer now.
+        """
         found: dict[TopicIdPartition, TopicMetadata] = {}
         for name in self._cluster_metadata.topic_names():
-            topic = self._cluster_metadata.topic_named(name) if matches(name, topics) else None
+            try:
+                topic = self._cluster_metadata.topic_named(name) if matches(name, topics) else None
+            except ClusterMetadataError as error:
+                if error.retriable:
+                    raise
+                errors.append(scan_error(error, f"topic {name}", f"{name}-0"))
+                continue
             if topic is not None:
                 found |= {TopicIdPartition(topic.topic_id, number, name): topic for number in topic.partitions}
         return found

@@ -76,7 +76,7 @@ class Spool:
 
     @contextmanager
     def file(
-        self, path: str, partition: TopicIdPartition, base_offset: int, size_bytes: int, go_on: Callable[[], None]
+        self, path: str, partition: TopicIdPartition, base_offset: int, size_bytes: int, go_on: Callable[[], object]
     ) -> Iterator[SpooledLog]:
         """Open an empty file for a range, as soon as the spool has space for it.
 
@@ -107,7 +107,7 @@ class Spool:
                 self._changed.notify_all()
 
     def _reserve(
-        self, path: str, key: tuple[TopicIdPartition, int], size_bytes: int, go_on: Callable[[], None]
+        self, path: str, key: tuple[TopicIdPartition, int], size_bytes: int, go_on: Callable[[], object]
     ) -> None:
         deadline = self._clock.monotonic() + PATIENCE_SECONDS
         while True:

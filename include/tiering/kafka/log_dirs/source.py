@@ -194,7 +194,7 @@ class LogDirSource:
 
     @contextmanager
     def open_segment(
-        self, replica_id: ReplicaId, base_offset: int, *, go_on: Callable[[], None] = go_on_always
+        self, replica_id: ReplicaId, base_offset: int, *, go_on: Callable[[], object] = go_on_always
     ) -> Iterator[OpenSegment]:
         try:
             with self._cluster_metadata_lock:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from include.tiering.clock import SystemClock
-from include.tiering.errors import BrokersUnavailableError, SendingStoppedError
+from include.tiering.errors import BrokersForbiddenError, BrokersUnavailableError, SendingStoppedError
 from include.tiering.formats.indexes import parse_producer_snapshot, parse_transaction_index
 from include.tiering.formats.record_batch import ControlType
 from include.tiering.kafka.fetch_api import cut_log
@@ -304,3 +304,19 @@ def test_the_log_of_a_real_broker_is_cut_where_the_broker_cut_it(directory: Path
         assert bytes(read) == (directory / f"{base:020}.log").read_bytes()
         index = directory / f"{base:020}.txnindex"
         assert (data.transaction_index or b"") == (index.read_bytes() if index.exists() else b"")
+
+
+def test_a_topic_that_may_not_be_described_is_named_and_others_are_read(tmp_path: Path) -> None:
+    world = world_of(tmp_path, batches(0, 5, 10))
+    world.brokers.create_topic("payments")
+    topics = world.brokers.topics
+
+    def described(names=None):
+        if names == ["payments"]:
+            raise BrokersForbiddenError("topic payments: not authorised for its configs")
+        return topics(names)
+
+    world.brokers.topics = described  # type: ignore[method-assign]
+    report = world.scan()
+    assert [(error.path, error.error) for error in report.errors] == [("topic payments", "BrokersForbiddenError")]
+    assert spans(world) == [(0, 9, True), (10, 14, False)]

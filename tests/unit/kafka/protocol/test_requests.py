@@ -28,9 +28,12 @@ from include.tiering.kafka.protocol.cluster_requests import (
     ApiVersionsAnswer,
     BrokerAddress,
     DescribeConfigs,
+    DescribeLogDirs,
     FoundConfig,
     FoundConfigs,
     IncrementalAlterConfigs,
+    LogDirsAnswer,
+    LogSize,
     Metadata,
     MetadataAnswer,
     MetadataResponsePartition,
@@ -97,6 +100,7 @@ REQUESTS: Final[list[tuple[Request[Any], int, str]]] = [
         "ffffffff0002076f7264657273020000000300000007fffffffffffffffb000000",
     ),
     (DescribeConfigs([Resource(ResourceType.TOPIC, "orders")]), 4, "0202076f72646572730000000000"),
+    (DescribeLogDirs({"orders": [3, 4]}), 4, "02076f72646572730300000003000000040000"),
     (
         IncrementalAlterConfigs(Resource(ResourceType.BROKER, "1"), {"a": "5", "b": None}, only_validate=True),
         1,
@@ -165,6 +169,15 @@ ANSWERS: Final[list[tuple[Request[Any], str, Any]]] = [
                 (FoundConfig("retention.ms", "-1", False, 1), FoundConfig("secret", None, True, 4)),
             ),
         ),
+    ),
+    (
+        DescribeLogDirs({}),
+        (
+            "000000190000030000062f6461746102076f726465727303000000030000001cbe991a140000000000000000000000000004000000"
+            "0000000007000000000000000501000000000000000003e80000000000000384000038062f6c6f737401ffffffffffffffffffffff"
+            "ffffffffff0000"
+        ),
+        LogDirsAnswer(56, [LogSize("orders", 3, 123_456_789_012)]),
     ),
     (
         IncrementalAlterConfigs(Resource(ResourceType.BROKER, "1"), {}),
@@ -278,6 +291,7 @@ def test_damage_is_a_format_error_or_another_answer(data: st.DataObject) -> None
 HEADERS: Final = {
     ("ApiVersions", 3): (18, True, False),
     ("DescribeConfigs", 4): (32, True, True),
+    ("DescribeLogDirs", 4): (35, True, True),
     ("DescribeProducers", 0): (61, True, True),
     ("DescribeTransactions", 0): (65, True, True),
     ("IncrementalAlterConfigs", 1): (44, True, True),

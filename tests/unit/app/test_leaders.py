@@ -122,7 +122,9 @@ def test_nothing_but_the_plan_of_a_copy_reads_logs_to_find_segments(leaders: Lea
         report = app.log_dirs.scan_all()
         (replica,) = report.replicas
         assert (replica.segments, replica.unread_offsets) == ((), 35)
-        assert "35 offsets of a log of 1.3 KiB that the next plan of a copy reads" in str(present_scan(report).tables()[0].rows)
+        assert "35 offsets of a log of 1.3 KiB that the next plan of a copy reads" in str(
+            present_scan(report).tables()[0].rows
+        )
         readiness = app.operations.ready()
         assert readiness.ready, readiness.missing
         (diagnosis,) = app.operations.diagnose("orders")

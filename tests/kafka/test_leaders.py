@@ -38,8 +38,9 @@ def brokers_bytes(cluster: KafkaCluster, partition: int) -> bytes:
 
 def stored_bytes(cluster: KafkaCluster, partition: int) -> bytes:
     """Of all `.log` objects; the name of each begins with its base offset."""
-    (directory,) = cluster.remote_dir.rglob(f"{TOPIC}-{partition}-*")
-    return b"".join(log.read_bytes() for log in sorted(directory.glob("*.log")))
+    directories = list(cluster.stored.glob(f"{TOPIC}-{partition}-*"))
+    assert len(directories) == 1, directories
+    return b"".join(log.read_bytes() for log in sorted(directories[0].glob("*.log")))
 
 
 def test_from_a_scan_to_an_audit(deployment: BrokerDeployment) -> None:

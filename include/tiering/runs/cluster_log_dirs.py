@@ -54,6 +54,11 @@ class ClusterLogDirs:
     def are_configured(self) -> bool:
         return bool(self._settings.log_dirs)
 
+    @property
+    def reads_leaders(self) -> bool:
+        """Whether segments are read from the leaders, as there are bootstrap servers and no log dirs."""
+        return self._brokers is not None and not self.are_configured
+
     def require_configured(self) -> None:
         """Raise SettingError if `log_dirs` is empty, so that segments are read from leaders, if at all."""
         configured_log_dirs(self._settings)

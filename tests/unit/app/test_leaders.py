@@ -13,7 +13,7 @@ from include.tiering.app import App, open_app
 from include.tiering.copying.copy_batch import BatchResult
 from include.tiering.copying.copy_segment import CopyStep
 from include.tiering.copying.report import present_scan
-from include.tiering.errors import SettingError, TieringError
+from include.tiering.errors import BrokersForbiddenError, BrokersUnavailableError, SettingError, TieringError
 from include.tiering.kafka.log_dirs.contract import IneligibleReason
 from include.tiering.model.segments import TopicIdPartition
 from include.tiering.operations.doctor import Cause
@@ -50,7 +50,7 @@ class Leaders:
         self.reached: Callable[[CopyStep, int], None] = lambda _step, _offset: None
 
     @contextmanager
-    def opened(self) -> Iterator[App]:
+    def opened(self, **more: str) -> Iterator[App]:
         """A process of the deployment."""
         environ = {
             "HOME": str(self.root),
@@ -59,6 +59,7 @@ class Leaders:
             "TIERING_METADATA__URL": f"sqlite:///{self.root / 'metadata.sqlite'}",
             "TIERING_REMOTE_STORAGE__URL": (self.root / "store").as_uri(),
             "TIERING_TOPICS__INCLUDE": "orders",
+            **more,
         }
         observe: Any = lambda step, _partition, offset: self.reached(step, offset)  # noqa: E731
         quotas: Any = SameLimiter(UnlimitedBytes())
@@ -132,7 +133,6 @@ def test_nothing_but_the_plan_of_a_copy_reads_logs_to_find_segments(leaders: Lea
             Cause.WAITS_FOR_A_RUN,
             "35 offsets from 0 on are not read yet",
         )
-        assert app.sizes.report().tiers is None
         assert leaders.logs.reads == []
         plan = app.copying.plan("run", dry_run=True)
         assert [segment.base_offset for segment in plan.partitions[0].segments] == [0, 10, 20]
@@ -150,8 +150,37 @@ def test_a_copy_from_leaders_is_like_every_other(leaders: Leaders) -> None:
     with leaders.opened() as app:
         (diagnosis,) = app.operations.diagnose("orders")
         assert diagnosis.cause is Cause.UP_TO_DATE
+        tiers = app.sizes.report().tiers
+        assert tiers is not None
+        assert [lag.size_bytes for lag in tiers.copy_lags] == [0]
+        assert [duplicate.size_bytes for duplicate in tiers.duplicates] == [6 * BATCH]
         assert app.copying.plan("again").segments == 0
         assert app.operations.ready().ready
+
+
+def test_what_is_not_read_yet_is_lag_by_the_size_of_the_log(leaders: Leaders) -> None:
+    leaders.copy("run")
+    more = b"".join(record_batch(base, count=5, leader_epoch=1) for base in range(35, 60, 5))
+    leaders.logs.logs[leaders.partition] += more
+    leaders.model.high_watermark, leaders.model.log_bytes = 60, len(LOG + more)
+    reads = len(leaders.logs.reads)
+    with leaders.opened() as app:
+        tiers = app.sizes.report().tiers
+        assert tiers is not None
+        (lag,) = tiers.copy_lags
+        # Without the last two batches: so many may be in the active segment.
+        assert (lag.size_bytes, lag.segments) == (3 * BATCH, 2)
+        leaders.brokers.fail("log_sizes", BrokersForbiddenError("not authorised"), times=None)
+        tiers = app.sizes.report().tiers
+        assert tiers is not None
+        assert [lag.size_bytes for lag in tiers.copy_lags] == [0]
+    assert len(leaders.logs.reads) == reads
+
+
+def test_who_only_observes_asks_no_broker_for_sizes(leaders: Leaders) -> None:
+    leaders.brokers.fail("cluster_id", BrokersUnavailableError("no answer"), times=None)
+    with leaders.opened(TIERING_TOPICS__INCLUDE="") as app:
+        assert app.sizes.report().tiers is None
 
 
 def test_a_topic_that_is_not_replicated_waits_until_its_segments_are_known_for_a_while(leaders: Leaders) -> None:

@@ -346,7 +346,8 @@ class FetchSource:
             recovery_point=recovery_point,
             is_replicated=is_replicated(topic, metadata),
         )
-        candidates = [_candidate(recorded, log_start) for recorded in stored]
+        listed = [recorded for recorded in stored if recorded.range.next_offset > log_start]
+        candidates = [_candidate(recorded, log_start) for recorded in listed]
         reasons = segment_reasons(candidates, bounds, owned.refusal)
         return Replica(
             replica_id=ReplicaId(partition, offsets.leader, DIRECTORY_ID),
@@ -359,7 +360,7 @@ class FetchSource:
             leader_epochs=epochs_of(recorded.range for recorded in stored),
             leader_epoch=offsets.leader_epoch,
             segments=tuple(
-                _segment(recorded, reason, deep=deep) for recorded, reason in zip(stored, reasons, strict=True)
+                _segment(recorded, reason, deep=deep) for recorded, reason in zip(listed, reasons, strict=True)
             ),
             chosen=True,
             owner_is_broker=topic.is_remote_storage_enabled,

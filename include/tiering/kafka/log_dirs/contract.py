@@ -141,8 +141,8 @@ class Replica:
     `log_start_offset` is inclusive. `chosen` marks the replica that a copy would read (the leader's); only its segments
     can be eligible. `segment_bytes` is the topic's segment.bytes, None if unknown. `was_compacted`: the topic is
     or was compacted, so its segments may lack offsets without being damaged. `found_to` is the offset (exclusive) up to
-    which `LogSource.find_segments` has read the leader's log, whose size is `log_bytes` (None if unknown); None if the
-    segments are files, which are all listed.
+    which `LogSource.find_segments` has read the leader's log, and `log_bytes` its size, if a scan was told it; None if
+    the segments are files, which are all listed.
     """
 
     replica_id: ReplicaId
@@ -160,7 +160,7 @@ class Replica:
     segment_bytes: int | None = None
     was_compacted: bool = False
     found_to: int | None = None
-    log_bytes: int | None = None
+    log_bytes: int | None = field(default=None, compare=False)
 
     @property
     def unread_offsets(self) -> int:

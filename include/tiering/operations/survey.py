@@ -98,6 +98,9 @@ class SurveyService:
         brokers, missing = self._brokers(), list[str]()
         described = brokers.describe()
         found = list(self._topics(brokers, missing))
+        for name in self._settings.topics.include:
+            if not set("*?[") & set(name) and name not in {topic.topic for topic in found} and not missing:
+                missing.append(f"there is no topic {name}, or this user lacks the ACL that allows Describe on it")
         sizes = _sizes(brokers, found, missing)
         topics = tuple(_surveyed(topic, sizes) for topic in found)
         self._try_reads(brokers, found, missing)

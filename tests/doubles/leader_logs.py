@@ -46,6 +46,9 @@ class ModelLogs:
         offsets = model.offsets()
         return FetchedPartition(0, offsets.high_watermark, offsets.last_stable_offset, offsets.earliest, records)
 
+    def keep_pace(self, leader: Leader, size_bytes: int, go_on: Callable[[], object]) -> None:
+        """As fast as possible."""
+
     def epoch_end(self, partition: TopicIdPartition, leader: Leader, leader_epoch: int) -> EpochEnd:
         self._led(partition, leader)
         found = EpochEnd(0, -1, -1)
@@ -117,7 +120,6 @@ class FetchWorld:
             self.ranges,
             spool,
             limits=FetchLimits(find_bytes=find_bytes, settle_ms=60_000),
-            pace=lambda _broker_id, _size_bytes, _go_on: None,
         )
 
     def scan(self, source: FetchSource | None = None) -> ScanReport:

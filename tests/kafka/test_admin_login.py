@@ -22,6 +22,7 @@ from include.tiering.broker_process.broker_process import free_ports
 from include.tiering.errors import BrokersError, BrokersForbiddenError, BrokersLoginError, BrokersUnavailableError
 from include.tiering.kafka.cluster.kafka_admin import KafkaBrokers
 from include.tiering.model.segments import TopicIdPartition, Uuid
+from include.tiering.operations.survey import survey
 from include.tiering.settings import load_settings
 from tests.doubles.kafka_lab.brokers_world import open_brokers
 from tests.doubles.kafka_lab.certificates import Authority
@@ -262,7 +263,9 @@ def test_leaders_are_read_with_the_least_rights_and_each_missing_one_is_named(se
 
     def missing() -> list[str]:
         with open_app(load_settings(environ=environ)) as app:
-            return [sentence for sentence in app.survey.survey().missing if not sentence.endswith(sizes)]
+            adapters = app.adapters
+            found = survey(app.settings, adapters.brokers, adapters.leader_logs, adapters.unguarded_storage)
+            return [sentence for sentence in found.missing if not sentence.endswith(sizes)]
 
     for granted, named in (
         ((), f"there is no topic {topic}, or this user lacks the ACL that allows Describe on it"),

@@ -11,7 +11,7 @@ from include.tiering.clock import SystemClock
 from include.tiering.formats.checkpoints import parse_leader_epochs
 from include.tiering.formats.indexes import parse_offset_index, parse_producer_snapshot, parse_time_index
 from include.tiering.kafka.cluster.cluster_metadata import AdminClusterMetadata, UnknownClusterMetadata
-from include.tiering.kafka.fetch_api.leader_logs import KafkaLeaderLogs, ReadPace
+from include.tiering.kafka.fetch_api.leader_logs import KafkaLeaderLogs
 from include.tiering.kafka.fetch_api.source import FetchLimits, FetchSource
 from include.tiering.kafka.fetch_api.spool import Spool
 from include.tiering.kafka.log_dirs.contract import LogSegment
@@ -40,7 +40,7 @@ def source(cluster: KafkaCluster, tmp_path: Path) -> Iterator[FetchSource]:
     config, clock = client_configuration(cluster.bootstrap), SystemClock()
     with (
         open_brokers(config) as brokers,
-        closing(KafkaLeaderLogs(BrokerLogin.from_config(config), clock)) as logs,
+        closing(KafkaLeaderLogs(BrokerLogin.from_config(config), clock, 1 << 30)) as logs,
     ):
         yield FetchSource(
             brokers,
@@ -49,7 +49,6 @@ def source(cluster: KafkaCluster, tmp_path: Path) -> Iterator[FetchSource]:
             MemoryRanges(),
             Spool(tmp_path, 64 << 20, clock),
             limits=FetchLimits(find_bytes=1 << 30, settle_ms=0),
-            pace=ReadPace(1 << 30, clock).wait,
         )
 
 

@@ -233,7 +233,6 @@ class Adapters:
 
     @property
     def _leaders(self) -> "LogSource":
-        from include.tiering.kafka.fetch_api.leader_logs import ReadPace
         from include.tiering.kafka.fetch_api.source import FetchLimits, FetchSource
         from include.tiering.kafka.fetch_api.spool import Spool
 
@@ -245,7 +244,6 @@ class Adapters:
             self.stores.fetched_ranges,
             Spool(Path(leaders.spool_directory or tempfile.gettempdir()), leaders.spool_max_bytes, self.clock),
             limits=FetchLimits(find_bytes=leaders.find_bytes, settle_ms=leaders.settle_ms),
-            pace=ReadPace(leaders.max_bytes_per_second, self.clock).wait,
         )
 
     @cached_property
@@ -254,7 +252,8 @@ class Adapters:
         from include.tiering.kafka.fetch_api.leader_logs import KafkaLeaderLogs
         from include.tiering.kafka.protocol.login import BrokerLogin
 
-        return KafkaLeaderLogs(BrokerLogin.from_config(self.client_config()), self.clock)
+        login, pace = BrokerLogin.from_config(self.client_config()), self.settings.leaders.max_bytes_per_second
+        return KafkaLeaderLogs(login, self.clock, pace)
 
     @property
     def has_brokers(self) -> bool:
@@ -276,7 +275,7 @@ class Adapters:
         check_connection(self.settings.cluster, "cluster")
         return dict(librdkafka_config(self.settings.cluster))
 
-    def publisher_config(self) -> dict[str, str | int]:
+    def _publisher_config(self) -> dict[str, str | int]:
         """Return the config of the client that writes the metadata topic. Contains secrets; raises SettingError."""
         publisher = publisher_connection(self.settings.cluster, self.settings.metadata_topic)
         check_connection(publisher, "metadata_topic")
@@ -294,7 +293,7 @@ class Adapters:
         """The metadata topic with the publisher's principal. Raises SettingError without bootstrap servers."""
         from include.tiering.kafka.metadata_topic.kafka import KafkaMetadataTopic
 
-        return KafkaMetadataTopic(self.publisher_config(), clock=self.clock)
+        return KafkaMetadataTopic(self._publisher_config(), clock=self.clock)
 
     @cached_property
     def publisher(self) -> "Publisher":

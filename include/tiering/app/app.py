@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from include.tiering.operations.service import OperationsService
     from include.tiering.operations.set_up import SetUpService
     from include.tiering.operations.store_owner import StoreOwnerService
-    from include.tiering.operations.survey import SurveyService
     from include.tiering.reading.service import ReadService
     from include.tiering.recovery.service import RecoveryService
     from include.tiering.remote_storage.store_ownership import StoreOwnership
@@ -261,18 +260,6 @@ class App:
             metadata_of=lambda cluster_id: SqlRemoteLogMetadata(adapters.engine, cluster_id),
             ownership=self.ownership,
             random_bytes=adapters.random_bytes,
-        )
-
-    @cached_property
-    def survey(self) -> "SurveyService":
-        from include.tiering.operations.survey import SurveyService
-
-        adapters = self.adapters
-        return SurveyService(
-            settings=self.settings,
-            brokers=lambda: adapters.brokers,
-            leaders=lambda: adapters.leader_logs,
-            storage=lambda: adapters.unguarded_storage,
         )
 
     @cached_property

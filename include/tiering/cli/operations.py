@@ -218,12 +218,13 @@ def init(
         "TIERING_CLUSTER__BOOTSTRAP_SERVERS": bootstrap_servers,
         "TIERING_REMOTE_STORAGE__URL": remote_storage,
     }
-    with session_of(ctx).opened(topic, given={name: value for name, value in options.items() if value}) as app:
-        survey, settings = app.survey.survey(), app.settings
-    from include.tiering.operations.survey import present_survey, settings_text
+    from include.tiering.operations.survey import present_survey, settings_text, survey
 
-    output.write_text(settings_text(settings, survey))
-    finish(present_survey(survey, output.absolute(), settings), as_json=as_json)
+    with session_of(ctx).opened(topic, given={name: value for name, value in options.items() if value}) as app:
+        adapters, settings = app.adapters, app.settings
+        found = survey(settings, adapters.brokers, adapters.leader_logs, adapters.unguarded_storage)
+    output.write_text(settings_text(settings, found))
+    finish(present_survey(found, output.absolute(), settings), as_json=as_json)
 
 
 def migrate(ctx: typer.Context, as_json: Json = False) -> None:

@@ -1,6 +1,5 @@
 """Reports of a scan (why segments may not be copied), of a plan (which partitions wait), and of a run's outcomes."""
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -17,7 +16,8 @@ from include.tiering.copying.documents import (
     ScanDocument,
     ScannedReplicaDocument,
     ScannedSegmentDocument,
-    UnreadMember,
+    unread_member,
+    why_not_copied,
 )
 from include.tiering.copying.plan import CopyPlan, HeldBackPartition, LeftBecause, LeftPartition
 from include.tiering.errors import QuotaExceededError
@@ -67,9 +67,6 @@ def scan_document(report: ScanReport) -> ScanDocument:
 
 
 def _scanned_replica(replica: Replica) -> ScannedReplicaDocument:
-    unread: UnreadMember = {}
-    if replica.found_to is not None:
-        unread = {"unread_offsets": replica.unread_offsets, "log_bytes": replica.log_bytes}
     return {
         "broker_id": replica.replica_id.broker_id,
         "directory_id": replica.replica_id.directory_id,
@@ -82,7 +79,7 @@ def _scanned_replica(replica: Replica) -> ScannedReplicaDocument:
         "bounds": str(replica.bounds),
         "leader_epochs": epoch_pairs(replica.leader_epochs),
         "segments": [_scanned_segment(segment) for segment in replica.segments],
-        **unread,
+        **unread_member(replica),
     }
 
 
@@ -123,11 +120,6 @@ def _scan_tables(report: ScanReport) -> tuple[Table, ...]:
 def _scan_row(replica: Replica) -> tuple[str, ...]:
     """Return the row of a replica. Bounds that are only known to be at least a value are marked `>=`."""
     eligible = [segment for segment in replica.segments if segment.eligible]
-    reasons = Counter(str(segment.reason) for segment in replica.segments if segment.reason is not None)
-    why_not = [f"{number} {reason}" for reason, number in reasons.items()]
-    if replica.unread_offsets:
-        of_log = "" if replica.log_bytes is None else f" of a log of {format_bytes(replica.log_bytes)}"
-        why_not.append(f"{count(replica.unread_offsets, 'offset')}{of_log} that the next plan of a copy reads")
     at_least = ">=" if replica.bounds is BoundsQuality.LOWER else ""
     return (
         str(replica.topic_id_partition),
@@ -137,7 +129,7 @@ def _scan_row(replica: Replica) -> tuple[str, ...]:
         f"{at_least}{replica.last_stable_offset}",
         f"{len(eligible)} of {len(replica.segments)}",
         format_bytes(sum(segment.size_bytes for segment in eligible)),
-        ", ".join(why_not),
+        why_not_copied(replica),
     )
 
 

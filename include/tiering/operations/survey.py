@@ -5,7 +5,7 @@ another deployment.
 """
 
 import json
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypedDict
@@ -19,7 +19,6 @@ from include.tiering.model.segments import TopicIdPartition
 from include.tiering.presentation import Presentation, Table, count
 from include.tiering.remote_storage.contract import RemoteStorage
 from include.tiering.settings import TieringSettings
-from include.tiering.settings.fields import mask_url
 from include.tiering.units import format_bytes
 
 _MOST_LISTED: Final = 50
@@ -71,89 +70,76 @@ class Survey:
         return [topic for topic in self.topics if topic.refusal is None and matches(topic.topic, patterns)]
 
 
-class SurveyService:
-    """Asks a cluster and a store what a new deployment needs to know."""
+def survey(settings: TieringSettings, brokers: Brokers, leaders: LeaderLogs, storage: RemoteStorage) -> Survey:
+    """Return what is found now.
 
-    def __init__(
-        self,
-        *,
-        settings: TieringSettings,
-        brokers: Callable[[], Brokers],
-        leaders: Callable[[], LeaderLogs],
-        storage: Callable[[], RemoteStorage],
-    ) -> None:
-        self._settings = settings
-        self._brokers = brokers
-        self._leaders = leaders
-        self._storage = storage
+    Args:
+        settings: `topics.include` names the topics whose beginning is read.
+        brokers: of the cluster.
+        leaders: of the cluster.
+        storage: without a check of its marker.
 
-    def survey(self) -> Survey:
-        """Return what is found now.
+    Raises:
+        BrokersError: the brokers cannot be reached, or refuse the login.
+    """
+    missing: list[str] = []
+    described = brokers.describe()
+    found = list(_topics(brokers, missing))
+    for name in settings.topics.include:
+        if not set("*?[") & set(name) and name not in {topic.topic for topic in found} and not missing:
+            missing.append(f"there is no topic {name}, or this user lacks the ACL that allows Describe on it")
+    sizes = _sizes(brokers, found, missing)
+    _try_reads(brokers, leaders, [topic for topic in found if matches(topic.topic, settings.topics.include)], missing)
+    return Survey(
+        described.cluster_id,
+        tuple((broker.broker_id, f"{broker.host}:{broker.port}", release_of(broker)) for broker in described.brokers),
+        tuple(_surveyed(topic, sizes) for topic in found),
+        _try_store(storage, described.cluster_id, missing),
+        tuple(missing),
+    )
 
-        Raises:
-            SettingError: bootstrap servers or the store's URL are not set.
-            BrokersError: the brokers cannot be reached, or refuse the login.
-        """
-        self._settings.remote_storage.required_url()
-        brokers, missing = self._brokers(), list[str]()
-        described = brokers.describe()
-        found = list(self._topics(brokers, missing))
-        for name in self._settings.topics.include:
-            if not set("*?[") & set(name) and name not in {topic.topic for topic in found} and not missing:
-                missing.append(f"there is no topic {name}, or this user lacks the ACL that allows Describe on it")
-        sizes = _sizes(brokers, found, missing)
-        topics = tuple(_surveyed(topic, sizes) for topic in found)
-        self._try_reads(brokers, found, missing)
-        return Survey(
-            described.cluster_id,
-            tuple(
-                (broker.broker_id, f"{broker.host}:{broker.port}", release_of(broker)) for broker in described.brokers
-            ),
-            topics,
-            self._try_store(described.cluster_id, missing),
-            tuple(missing),
-        )
 
-    def _topics(self, brokers: Brokers, missing: list[str]) -> Iterator[TopicMetadata]:
-        try:
-            yield from sorted(brokers.topics().values(), key=lambda topic: topic.topic)
-        except BrokersForbiddenError:
-            for name in sorted(brokers.topic_names()):
-                try:
-                    yield from brokers.topics([name]).values()
-                except BrokersForbiddenError as error:
-                    missing.append(f"{error}: allow DescribeConfigs on topic {name}")
-
-    def _try_reads(self, brokers: Brokers, topics: Sequence[TopicMetadata], missing: list[str]) -> None:
-        """Read the beginning of one partition of each topic that is to be copied."""
-        wanted = [topic for topic in topics if matches(topic.topic, self._settings.topics.include)]
-        firsts = [
-            TopicIdPartition(topic.topic_id, min(topic.partitions), topic.topic)
-            for topic in wanted
-            if _refusal(topic) is None and topic.partitions
-        ]
-        answer = brokers.partition_offsets(firsts)
-        missing += [f"{partition}: {error}" for partition, error in answer.refused.items()]
-        for partition, offsets in answer.offsets.items():
-            leader = Leader(offsets.leader, offsets.leader_epoch)
+def _topics(brokers: Brokers, missing: list[str]) -> Iterator[TopicMetadata]:
+    try:
+        yield from sorted(brokers.topics().values(), key=lambda topic: topic.topic)
+    except BrokersForbiddenError:
+        for name in sorted(brokers.topic_names()):
             try:
-                self._leaders().read(partition, leader, max(offsets.earliest, offsets.earliest_local or 0), 1)
-            except BrokersError as error:
-                missing.append(str(error))
+                yield from brokers.topics([name]).values()
+            except BrokersForbiddenError as error:
+                missing.append(f"{error}: allow DescribeConfigs on topic {name}")
 
-    def _try_store(self, cluster_id: str, missing: list[str]) -> str:
-        """Return whose the store is, after writing and deleting a probe in it if it is nobody's."""
+
+def _try_reads(brokers: Brokers, leaders: LeaderLogs, topics: Sequence[TopicMetadata], missing: list[str]) -> None:
+    """Read the beginning of one partition of each topic that may be copied."""
+    firsts = [
+        TopicIdPartition(topic.topic_id, min(topic.partitions), topic.topic)
+        for topic in topics
+        if _refusal(topic) is None and topic.partitions
+    ]
+    answer = brokers.partition_offsets(firsts)
+    missing += [f"{partition}: {error}" for partition, error in answer.refused.items()]
+    for partition, offsets in answer.offsets.items():
+        leader = Leader(offsets.leader, offsets.leader_epoch)
         try:
-            marker = self._storage().read_marker()
-            if marker is not None:
-                if marker.cluster_id != cluster_id:
-                    missing.append(f"the store belongs to {marker}: choose another URL, or another prefix in it")
-                return f"belongs to {marker}"
-            self._storage().check_writable()
-        except RemoteStorageError as error:
+            leaders.read(partition, leader, max(offsets.earliest, offsets.earliest_local or 0), 1)
+        except BrokersError as error:
             missing.append(str(error))
-            return "cannot be used"
-        return "is writable, and belongs to no deployment yet"
+
+
+def _try_store(storage: RemoteStorage, cluster_id: str, missing: list[str]) -> str:
+    """Return whose the store is, after writing and deleting a probe in it if it is nobody's."""
+    try:
+        marker = storage.read_marker()
+        if marker is not None:
+            if marker.cluster_id != cluster_id:
+                missing.append(f"the store belongs to {marker}: choose another URL, or another prefix in it")
+            return f"belongs to {marker}"
+        storage.check_writable()
+    except RemoteStorageError as error:
+        missing.append(str(error))
+        return "cannot be used"
+    return "is writable, and belongs to no deployment yet"
 
 
 def _refusal(topic: TopicMetadata) -> str | None:
@@ -182,24 +168,24 @@ def _surveyed(topic: TopicMetadata, sizes: dict[str, int]) -> SurveyedTopic:
     return SurveyedTopic(topic.topic, len(topic.partitions), sizes.get(topic.topic), _refusal(topic), replicated)
 
 
-def settings_text(settings: TieringSettings, survey: Survey) -> str:
+def settings_text(settings: TieringSettings, found: Survey) -> str:
     """Return the TOML of a deployment that reads from leaders; secrets are named, not written."""
     remote, cluster, patterns = settings.remote_storage, settings.cluster, settings.topics.include
-    brokers = ", ".join(f"{broker_id} ({release})" for broker_id, _, release in survey.brokers)
+    brokers = ", ".join(f"{broker_id} ({release})" for broker_id, _, release in found.brokers)
     lines = [
-        f"# Cluster {survey.cluster_id}, brokers {brokers}. Every setting: docs/settings.md",
+        f"# Cluster {found.cluster_id}, brokers {brokers}. Every setting: docs/settings.md",
         "",
         "# Topics to copy: names or patterns. Found were:",
-        *(f"#   {topic.topic}: {topic.words}" for topic in survey.included(["*"])[:_MOST_LISTED]),
-        *([f"#   and {more} more"] if (more := len(survey.included(["*"])) - _MOST_LISTED) > 0 else []),
+        *(f"#   {topic.topic}: {topic.words}" for topic in found.included(["*"])[:_MOST_LISTED]),
+        *([f"#   and {more} more"] if (more := len(found.included(["*"])) - _MOST_LISTED) > 0 else []),
         f"topics.include = {_toml(list(patterns))}",
         "",
-        f"# {survey.store}",
+        f"# {found.store}",
         f"remote_storage.url = {_toml(remote.required_url())}",
         *(f"remote_storage.{name} = {_toml(str(getattr(remote, name)))}" for name in _set(remote, _OF_STORE)),
         "",
-        "# SQLite on this host, or postgresql+psycopg://...; set it as TIERING_METADATA__URL if it holds a password.",
-        f"# metadata.url = {_toml(mask_url(settings.metadata.url.get_secret_value()))}",
+        "# Set TIERING_METADATA__URL, if it holds a password. Unset: SQLite on this host, below ~/.local/state",
+        '# metadata.url = "postgresql+psycopg://..."',
         "",
         "# Without log_dirs, segments are read from the leaders: docs/leaders.md",
         "[cluster]",
@@ -245,33 +231,33 @@ class SurveyDocument(TypedDict):
     next: str
 
 
-def present_survey(survey: Survey, config: Path, settings: TieringSettings) -> Presentation:
+def present_survey(found: Survey, config: Path, settings: TieringSettings) -> Presentation:
     """Present what was found and what to run next; `ok` if nothing is missing."""
     following = f"export TIERING_CONFIG={config} && ./tiering migrate && ./tiering ready"
     if not settings.topics.include:
         following = f"name topics in topics.include of {config}, then: {following}"
     document: SurveyDocument = {
         "config": str(config),
-        "cluster_id": survey.cluster_id,
-        "brokers": [{"broker_id": i, "address": address, "release": release} for i, address, release in survey.brokers],
+        "cluster_id": found.cluster_id,
+        "brokers": [{"broker_id": i, "address": address, "release": release} for i, address, release in found.brokers],
         "topics": [
             {"topic": t.topic, "partitions": t.partitions, "size_bytes": t.size_bytes, "refusal": t.refusal}
-            for t in survey.topics
+            for t in found.topics
         ],
-        "store": survey.store,
-        "missing": list(survey.missing),
+        "store": found.store,
+        "missing": list(found.missing),
         "next": following,
     }
     return Presentation(
         lambda: document,
-        lambda: _tables(survey, settings),
-        f"{printable(str(config))} is written. The store {survey.store}. Next: {following}",
-        ok=not survey.missing,
+        lambda: _tables(found, settings),
+        f"{printable(str(config))} is written. The store {found.store}. Next: {following}",
+        ok=not found.missing,
     )
 
 
-def _tables(survey: Survey, settings: TieringSettings) -> tuple[Table, ...]:
-    brokers = Table("brokers", ("broker>", "address", "release"), tuple((str(i), *rest) for i, *rest in survey.brokers))
+def _tables(found: Survey, settings: TieringSettings) -> tuple[Table, ...]:
+    brokers = Table("brokers", ("broker>", "address", "release"), tuple((str(i), *rest) for i, *rest in found.brokers))
     rows = tuple(
         (
             topic.topic,
@@ -279,8 +265,8 @@ def _tables(survey: Survey, settings: TieringSettings) -> tuple[Table, ...]:
             "" if topic.size_bytes is None else format_bytes(topic.size_bytes),
             topic.refusal or ("yes" if matches(topic.topic, settings.topics.include) else "not in topics.include"),
         )
-        for topic in survey.topics
+        for topic in found.topics
     )
     topics = Table("topics", ("topic", "partitions>", "bytes>", "copied"), rows)
-    missing = tuple((sentence,) for sentence in survey.missing)
+    missing = tuple((sentence,) for sentence in found.missing)
     return (brokers, topics, *((Table("missing", ("what",), missing),) if missing else ()))

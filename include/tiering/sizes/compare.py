@@ -25,7 +25,6 @@ from include.tiering.copying.next_segments import next_segments, past_retention_
 from include.tiering.copying.plan_copy import KEPT, leading_eligible
 from include.tiering.errors import RemoteResourceNotFoundError, RemoteStorageError
 from include.tiering.kafka.log_dirs.contract import IneligibleReason, LogSegment, Replica, ScanError, ScanReport
-from include.tiering.kafka.log_dirs.rules import MAX_SEGMENT_BYTES
 from include.tiering.model.histories import not_skipped
 from include.tiering.model.ownership import TopicOwner
 from include.tiering.model.segments import IndexType, RemoteLogSegmentId, RemoteLogSegmentState, TopicIdPartition
@@ -123,11 +122,11 @@ def _lag(partition: TopicIdPartition, rolled: Sequence[LogSegment], now_ms: int)
 
 def _with_unread(lag: PartitionLag, replica: Replica) -> PartitionLag:
     """Add what no plan has read yet of a leader's log; nothing if the segments are files, or the size is not known."""
-    if not replica.unread_offsets or replica.log_bytes is None:
+    log_bytes, segment_bytes = replica.log_bytes, replica.segment_bytes
+    if not replica.unread_offsets or log_bytes is None or segment_bytes is None:
         return lag
-    segment_bytes = replica.segment_bytes or MAX_SEGMENT_BYTES
     known = sum(segment.size_bytes for segment in replica.segments if segment.end_offset >= replica.log_start_offset)
-    rolled_bytes = max(0, replica.log_bytes - known - segment_bytes)
+    rolled_bytes = max(0, log_bytes - known - segment_bytes)
     segments = -(-rolled_bytes // segment_bytes)
     return replace(lag, size_bytes=lag.size_bytes + rolled_bytes, segments=lag.segments + segments)
 

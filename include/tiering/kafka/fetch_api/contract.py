@@ -10,7 +10,7 @@ A range is closed only by a batch after it. The newest range is open, as the act
 Source: Kafka's LogSegment.shouldRoll.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
@@ -131,7 +131,7 @@ class Leader:
 class LeaderLogs(Protocol):
     """The logs of the leaders of one cluster. Thread-safe. All methods only read.
 
-    Every method raises:
+    Requests raise:
         BrokersUnavailableError: the broker does not answer, or does not lead the partition in this epoch. Retriable.
         UnknownTopicError: the topic id or the partition is unknown there.
         BrokersError: the request failed for another reason.
@@ -145,6 +145,16 @@ class LeaderLogs(Protocol):
             leader: who is asked, and in which epoch it must lead.
             offset: inclusive.
             max_bytes: more only if the first batch has more.
+        """
+        ...
+
+    def keep_pace(self, leader: Leader, size_bytes: int, go_on: Callable[[], object]) -> None:
+        """Wait after an answer of this size until the next read of the same broker may begin.
+
+        Args:
+            leader: who answered.
+            size_bytes: of the answer.
+            go_on: called while this waits; raises to end the wait.
         """
         ...
 

@@ -17,17 +17,12 @@ from typing import Final
 from include.tiering.formats.indexes import EMPTY_SNAPSHOT, parse_producer_snapshot
 from include.tiering.formats.rebuilt_files import ProducerStates
 from include.tiering.formats.record_batch import extend_crc32c
-from include.tiering.kafka.cluster.contract import PartitionOffsets
 from include.tiering.kafka.fetch_api.contract import FetchedRange, Leader, LeaderLogs, RangeStore, RollRules
 from include.tiering.kafka.fetch_api.fetched_batches import FetchedBatch, read_batches
 from include.tiering.model.segments import TopicIdPartition
-from include.tiering.units import MIB
 
-FETCH_BYTES: Final = 8 * MIB
+FETCH_BYTES: Final = 8 << 20
 """What one request asks for. The memory of a read is one answer."""
-
-Pace = Callable[[int, int, Callable[[], object]], None]
-"""Called with the id of a broker, the bytes of its answer, and what ends a wait: waits before the next request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +46,6 @@ def fetched(
     offset: int,
     may_begin_below: bool,
     leader_epoch: int = -1,
-    pace: Pace,
     go_on: Callable[[], object],
 ) -> Iterator[FetchedBatch]:
     """Iterate over the checked batches of a leader's log, up to the high watermark of the moment.
@@ -63,7 +57,6 @@ def fetched(
         offset: the first offset, inclusive.
         may_begin_below: whether the first batch may begin below `offset`.
         leader_epoch: the epoch of the batch before, -1 if unknown.
-        pace: see `Pace`.
         go_on: called before each request, and while the pace is kept; raises to end the read.
 
     Raises, while iterating:
@@ -75,7 +68,7 @@ def fetched(
     while True:
         go_on()
         answer = logs.read(partition, leader, offset, FETCH_BYTES)
-        pace(leader.broker_id, len(answer.records), go_on)
+        logs.keep_pace(leader, len(answer.records), go_on)
         least_high_watermark = max(least_high_watermark, answer.high_watermark)
         before = offset
         for batch in read_batches(
@@ -104,20 +97,20 @@ class LogCutter:
     Args:
         logs: the logs of the leaders.
         store: the ranges.
-        pace: see `Pace`.
     """
 
-    def __init__(self, logs: LeaderLogs, store: RangeStore, pace: Pace) -> None:
+    def __init__(self, logs: LeaderLogs, store: RangeStore) -> None:
         self._logs = logs
         self._store = store
-        self._pace = pace
 
     def cut(
         self,
         partition: TopicIdPartition,
-        offsets: PartitionOffsets,
+        leader: Leader,
         rules: CutRules,
         *,
+        log_start: int,
+        high_watermark: int,
         max_bytes: int,
         go_on: Callable[[], object],
     ) -> int:
@@ -125,8 +118,10 @@ class LogCutter:
 
         Args:
             partition: the partition.
-            offsets: of the leader, asked for just now.
+            leader: its leader.
             rules: how its topic is cut.
+            log_start: of the leader, inclusive, as asked for just now.
+            high_watermark: likewise, exclusive.
             max_bytes: after so many bytes no further batch is read; with 0 the ranges are compared with the leader's
                 history, and nothing is read.
             go_on: see `fetched`.
@@ -139,11 +134,10 @@ class LogCutter:
             BrokersError: see `LeaderLogs`; likewise.
             TieringError: what `go_on` raises; likewise.
         """
-        leader = Leader(offsets.leader, offsets.leader_epoch)
         known = self._known(partition, leader)
         last = known[-1] if known else None
-        walk = _Walk(last, max(offsets.earliest, offsets.earliest_local or 0), rules)
-        if max_bytes <= 0 or walk.offset >= offsets.high_watermark:
+        walk = _Walk(last, log_start, rules)
+        if max_bytes <= 0 or walk.offset >= high_watermark:
             return 0  # At the high watermark a broker would wait for bytes that may never come.
         try:
             for batch in fetched(
@@ -153,7 +147,6 @@ class LogCutter:
                 offset=walk.offset,
                 may_begin_below=walk.is_start,
                 leader_epoch=walk.leader_epoch,
-                pace=self._pace,
                 go_on=go_on,
             ):
                 walk.take(batch)

@@ -1,6 +1,6 @@
 """`LeaderLogs` over the connections of the project, which wait out the throttle times of brokers.
 
-Each leader has a connection of its own, for one request at a time, and `ReadPace` spreads the reads of each leader.
+Each leader has a connection of its own, for one request at a time, and a pace of its own.
 """
 
 import threading
@@ -11,7 +11,6 @@ from typing import Final, TypeVar
 from include.tiering.clock import Clock
 from include.tiering.errors import BrokersError, BrokersRefusedError, BrokersUnavailableError
 from include.tiering.kafka.fetch_api.contract import Leader
-from include.tiering.kafka.protocol.cluster_requests import Metadata
 from include.tiering.kafka.protocol.connections import ClusterConnections
 from include.tiering.kafka.protocol.fetch_requests import (
     EpochEnd,
@@ -34,45 +33,21 @@ _Answer = TypeVar("_Answer")
 _LONGEST_SLEEP_SECONDS: Final = 0.25
 
 
-class ReadPace:
-    """Spreads what this process reads of each broker over time, at most `bytes_per_second` of one broker. Thread-safe.
-
-    An answer of n bytes lets the next read of its broker begin n / bytes_per_second later.
-    """
-
-    def __init__(self, bytes_per_second: int, clock: Clock) -> None:
-        self._bytes_per_second = bytes_per_second
-        self._clock = clock
-        self._lock = threading.Lock()
-        self._free_at: dict[int, float] = {}
-
-    def wait(self, broker_id: int, size_bytes: int, go_on: Callable[[], object]) -> None:
-        """Wait until an answer of this size, and what other threads read before it, had its time.
-
-        Args:
-            broker_id: the broker that answered.
-            size_bytes: of the answer.
-            go_on: called at least every 0.25 s while this waits; raises to end the wait.
-        """
-        with self._lock:
-            begins_at = max(self._free_at.get(broker_id, 0.0), self._clock.monotonic())
-            free_at = self._free_at[broker_id] = begins_at + size_bytes / self._bytes_per_second
-        while (left_seconds := free_at - self._clock.monotonic()) > 0:
-            self._clock.sleep(min(left_seconds, _LONGEST_SLEEP_SECONDS))
-            go_on()
-
-
 class KafkaLeaderLogs:
     """The logs of leaders, for any number of threads: each leader answers one request after the other.
 
     Args:
         login: how to connect.
-        clock: for timeouts and throttle times.
+        clock: for timeouts, throttle times and the pace.
+        bytes_per_second: most bytes that this process reads of one broker: after an answer of n bytes, its next read
+            begins n / bytes_per_second later.
     """
 
-    def __init__(self, login: BrokerLogin, clock: Clock) -> None:
+    def __init__(self, login: BrokerLogin, clock: Clock, bytes_per_second: int) -> None:
         self._login = login
         self._clock = clock
+        self._bytes_per_second = bytes_per_second
+        self._free_at: dict[int, float] = {}
         self._lock = threading.Lock()
         self._leaders: dict[int, tuple[threading.Lock, ClusterConnections]] = {}
 
@@ -100,6 +75,14 @@ class KafkaLeaderLogs:
         if found.error:
             raise _refused(found.error, what, "Read", partition)
         return found
+
+    def keep_pace(self, leader: Leader, size_bytes: int, go_on: Callable[[], object]) -> None:
+        with self._lock:
+            begins_at = max(self._free_at.get(leader.broker_id, 0.0), self._clock.monotonic())
+            free_at = self._free_at[leader.broker_id] = begins_at + size_bytes / self._bytes_per_second
+        while (left_seconds := free_at - self._clock.monotonic()) > 0:
+            self._clock.sleep(min(left_seconds, _LONGEST_SLEEP_SECONDS))
+            go_on()
 
     def epoch_end(self, partition: TopicIdPartition, leader: Leader, leader_epoch: int) -> EpochEnd:
         named = TopicPartition(partition.topic, partition.partition)
@@ -130,7 +113,7 @@ def _sent(connections: ClusterConnections, leader: Leader, request: Request[_Ans
         return connections.send(leader.broker_id, request)
     except BrokersUnavailableError:
         with suppress(BrokersError):
-            connections.metadata(Metadata())
+            connections.find_brokers()
         raise
 
 

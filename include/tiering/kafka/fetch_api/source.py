@@ -42,7 +42,7 @@ from include.tiering.kafka.cluster.contract import (
     TopicMetadata,
 )
 from include.tiering.kafka.fetch_api.contract import Leader, LeaderLogs, RangeStore, RecordedRange, RollRules, epochs_of
-from include.tiering.kafka.fetch_api.cut_log import FETCH_BYTES, CutRules, LogCutter, Pace, fetched, partition_path
+from include.tiering.kafka.fetch_api.cut_log import FETCH_BYTES, CutRules, LogCutter, fetched, partition_path
 from include.tiering.kafka.fetch_api.open_range import OpenedRange, OpenFetchedRange
 from include.tiering.kafka.fetch_api.spool import Spool, SpooledLog
 from include.tiering.kafka.log_dirs.contract import (
@@ -95,7 +95,6 @@ class FetchSource:
         store: where the ranges are kept.
         spool: where a range is kept while it is copied.
         limits: see `FetchLimits`.
-        pace: see `cut_log.Pace`.
     """
 
     def __init__(
@@ -107,7 +106,6 @@ class FetchSource:
         spool: Spool,
         *,
         limits: FetchLimits,
-        pace: Pace,
     ) -> None:
         self._brokers = brokers
         self._cluster_metadata = cluster_metadata
@@ -115,8 +113,7 @@ class FetchSource:
         self._store = store
         self._spool = spool
         self._limits = limits
-        self._pace = pace
-        self._cutter = LogCutter(logs, store, pace)
+        self._cutter = LogCutter(logs, store)
         self._lock = threading.Lock()
 
     def scan(self, *, topics: Collection[str] | None = None, deep: bool = False) -> ScanReport:
@@ -164,8 +161,10 @@ class FetchSource:
             try:
                 read_bytes = self._cutter.cut(
                     partition,
-                    offsets[partition],
+                    _leader(offsets[partition]),
                     _cut_rules(found[partition]),
+                    log_start=_log_start(offsets[partition]),
+                    high_watermark=offsets[partition].high_watermark,
                     max_bytes=part_bytes - known_bytes,
                     go_on=partial(go_on, partition.topic),
                 )
@@ -207,7 +206,7 @@ class FetchSource:
             replica, topic, offsets = self._locate(replica_id)
             owned = self._ownership(replica_id.topic_id_partition)
         partition = replica_id.topic_id_partition
-        leader = Leader(offsets.leader, offsets.leader_epoch)
+        leader = _leader(offsets)
         path = partition_path(partition, leader)
         segment = replica.segment_at(base_offset)
         if segment is None:
@@ -250,7 +249,6 @@ class FetchSource:
             leader,
             offset=known.start_offset,
             may_begin_below=known.start_offset > known.base_offset,
-            pace=self._pace,
             go_on=go_on,
         )
         try:
@@ -334,7 +332,7 @@ class FetchSource:
     ) -> Replica:
         stored = self._store.ranges(partition)
         owned = self._ownership(partition)
-        log_start = max(offsets.earliest, offsets.earliest_local or 0)
+        log_start = _log_start(offsets)
         settled_before_ms = self._store.now_ms() - self._limits.settle_ms
         settled = [known.range.next_offset for known in stored if known.recorded_at_ms <= settled_before_ms]
         recovery_point = min(max(settled, default=log_start), offsets.high_watermark)
@@ -376,6 +374,15 @@ class FetchSource:
         with self._lock:
             self._cluster_metadata.refresh()
             return self._ownership(partition)
+
+
+def _leader(offsets: PartitionOffsets) -> Leader:
+    return Leader(offsets.leader, offsets.leader_epoch)
+
+
+def _log_start(offsets: PartitionOffsets) -> int:
+    """Return the first offset on the leader's disk: what is below it, a broker has tiered."""
+    return max(offsets.earliest, offsets.earliest_local or 0)
 
 
 def _candidate(recorded: RecordedRange, log_start: int) -> Candidate:

@@ -272,6 +272,10 @@ class ClusterConnections:
         self._addresses = addresses
         return answer
 
+    def find_brokers(self) -> None:
+        """Request the brokers' addresses anew."""
+        self.metadata(Metadata())
+
     def versions(self, broker_id: int) -> ApiVersionsAnswer:
         """Return the broker's ApiVersions response, received when the connection was opened."""
         return self._to(broker_id).versions
@@ -285,7 +289,7 @@ class ClusterConnections:
         if kept is not None and kept.is_usable():
             return kept
         if broker_id not in self._addresses:
-            self.metadata(Metadata())
+            self.find_brokers()
         address = self._addresses.get(broker_id)
         if address is None:
             known = ", ".join(map(str, sorted(self._addresses))) or "none"

@@ -17,7 +17,7 @@ from include.tiering.errors import (
     UnknownTopicError,
 )
 from include.tiering.kafka.fetch_api.contract import Leader
-from include.tiering.kafka.fetch_api.leader_logs import KafkaLeaderLogs, ReadPace
+from include.tiering.kafka.fetch_api.leader_logs import KafkaLeaderLogs
 from include.tiering.kafka.protocol.fetch_requests import EpochEnd, FetchedPartition
 from include.tiering.kafka.protocol.login import Address, BrokerLogin
 from include.tiering.model.segments import TopicIdPartition, Uuid
@@ -64,7 +64,7 @@ def leader(fetch: bytes = b"", epochs: bytes = b"") -> Iterator[KafkaLeaderLogs]
 
     with scripted_broker(script) as address:
         listening.append(address)
-        with closing(KafkaLeaderLogs(BrokerLogin((address,), timeout_ms=10_000), SystemClock())) as logs:
+        with closing(KafkaLeaderLogs(BrokerLogin((address,), timeout_ms=10_000), SystemClock(), 1 << 30)) as logs:
             yield logs
 
 
@@ -128,12 +128,12 @@ def test_a_leader_that_does_not_answer_lets_others_be_read() -> None:
         if key == METADATA:
             return frame(correlation, metadata_of(*listening))
         if slow:
-            answers.wait(30)
+            answers.wait(90)
         return frame(correlation, fetch_answer())
 
     with scripted_broker(partial(script, True)) as slow, scripted_broker(partial(script, False)) as quick:
         listening += [slow, quick]
-        with closing(KafkaLeaderLogs(BrokerLogin((quick,), timeout_ms=30_000), SystemClock())) as logs:
+        with closing(KafkaLeaderLogs(BrokerLogin((quick,), timeout_ms=90_000), SystemClock(), 1 << 30)) as logs:
             waiting = threading.Thread(target=lambda: logs.read(PARTITION, Leader(1, 7), 17, 1 << 20))
             waiting.start()
             try:
@@ -142,22 +142,26 @@ def test_a_leader_that_does_not_answer_lets_others_be_read() -> None:
                 assert waiting.is_alive()
             finally:
                 answers.set()
-                waiting.join(30)
+                waiting.join(90)
+
+
+def paced(clock: ManualClock) -> KafkaLeaderLogs:
+    return KafkaLeaderLogs(BrokerLogin((Address("localhost", 1),)), clock, bytes_per_second=1000)
 
 
 def test_reads_of_a_broker_are_spread_and_those_of_others_are_not_held() -> None:
-    clock = ManualClock()
-    pace, looked = ReadPace(1000, clock), []
+    clock, looked = ManualClock(), list[float]()
+    logs = paced(clock)
     began = clock.monotonic()
     for _ in range(3):
-        pace.wait(1, 500, lambda: looked.append(clock.monotonic()))
+        logs.keep_pace(LEADER, 500, lambda: looked.append(clock.monotonic()))
     assert clock.monotonic() - began == pytest.approx(1.5)
     assert max(clock.slept) <= 0.25
     assert len(looked) == len(clock.slept)
     clock.advance(60)
     began = clock.monotonic()
-    pace.wait(1, 500, lambda: None)  # What was not read meanwhile is not made up for.
-    pace.wait(2, 100, lambda: None)
+    logs.keep_pace(LEADER, 500, lambda: None)  # What was not read meanwhile is not made up for.
+    logs.keep_pace(Leader(2, 7), 100, lambda: None)
     assert clock.monotonic() - began == pytest.approx(0.6)
 
 
@@ -167,5 +171,5 @@ def test_the_pace_ends_with_the_work() -> None:
 
     clock = ManualClock()
     with pytest.raises(SendingStoppedError):
-        ReadPace(1000, clock).wait(1, 100_000, stop)
+        paced(clock).keep_pace(LEADER, 100_000, stop)
     assert clock.slept == [0.25]

@@ -37,8 +37,8 @@ def test_a_range_waits_until_others_are_closed(spool: Spool) -> None:
         waiting = threading.Thread(target=wait)
         waiting.start()
         assert not opened.wait(0.4)
-    assert opened.wait(10)
-    waiting.join(10)
+    assert opened.wait(60)
+    waiting.join(60)
 
 
 def test_what_ends_the_batch_ends_the_wait(spool: Spool) -> None:
@@ -62,7 +62,7 @@ def test_what_ends_the_batch_ends_the_wait(spool: Spool) -> None:
         waiting.start()
         stopped.set()
         eventually(lambda: found, "the wait ends")
-        waiting.join(10)
+        waiting.join(60)
     with spool.file("orders-0, range 10", ORDERS, 10, 60, go_on):
         pass
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka.admin import (
@@ -228,8 +229,10 @@ def _acl(topic: str, operation: AclOperation) -> AclBinding:
 def _grant(secured: Secured, topic: str, *operations: AclOperation) -> None:
     """Exactly these rights."""
     admin = secured.cluster.admin
+    anyone: Any = None  # Of every principal and host; the stubs do not know that.
+    literal, all_operations = ResourcePatternType.LITERAL, AclOperation.ANY
     of_topic = AclBindingFilter(
-        ResourceType.TOPIC, topic, ResourcePatternType.LITERAL, None, None, AclOperation.ANY, AclPermissionType.ANY
+        ResourceType.TOPIC, topic, literal, anyone, anyone, all_operations, AclPermissionType.ANY
     )
     for deleted in admin.delete_acls([of_topic]).values():
         deleted.result(WAIT_SECONDS)

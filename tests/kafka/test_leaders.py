@@ -82,7 +82,7 @@ def test_what_needs_log_dirs_says_so(deployment: BrokerDeployment) -> None:
 def test_the_dag_copies_on_any_worker(deployment: BrokerDeployment, tmp_path_factory: pytest.TempPathFactory) -> None:
     cluster = deployment.cluster
     cluster.create_topic(BY_DAG, segment_bytes=None, config={"segment.bytes": str(SEGMENT_BYTES)})
-    Writer(cluster.bootstrap, "lz4").send(BY_DAG, [0], 4_000, value_bytes=1_000)
+    Writer(cluster.bootstrap, "lz4").send(BY_DAG, [0], 20_000, value_bytes=1_000)
     with platform_with(tmp_path_factory.mktemp("airflow"), deployment.config.read_text()) as running:
         wait_for_dag(running.api, COPY, seconds=WAIT_SECONDS)
         run_id = trigger(running.api, COPY, {"topics": [BY_DAG]})

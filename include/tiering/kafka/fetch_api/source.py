@@ -159,6 +159,7 @@ class FetchSource:
             part_bytes = max(left_bytes // (len(to_read) - number), min(left_bytes, FETCH_BYTES))
             known_bytes = self._uncopied_bytes(partition, copied_to(partition))
             try:
+                go_on(partition.topic)
                 read_bytes = self._cutter.cut(
                     partition,
                     _leader(offsets[partition]),

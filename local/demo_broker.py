@@ -7,6 +7,7 @@ broker is stopped. The exit code is 0 only if all commands and comparisons succe
 
 import base64
 import os
+import random
 import secrets
 import shutil
 import subprocess
@@ -17,6 +18,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+from confluent_kafka import KafkaException, Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
 from include.tiering.broker_process.broker_process import (
     BrokerProcess,
     Ports,
@@ -26,12 +30,16 @@ from include.tiering.broker_process.broker_process import (
 )
 from include.tiering.broker_process.kafka_home import java, kafka_by_maven
 from include.tiering.errors import BrokerProcessError, KafkaMissingError
-from local.cluster.produced import produce
+from include.tiering.units import KIB, MIB
 from local.layout import ROOT
 from local.platform import PlatformError
 
 _NODE: Final = 1
-_TOPICS: Final = ("orders", "payments")
+_TOPICS: Final = {"orders": 2, "payments": 1}
+_SEGMENT_BYTES: Final = MIB
+_RECORDS: Final = 3_000
+_VALUE_BYTES: Final = 2_000
+_SECONDS: Final = 120.0
 
 
 def main() -> int:
@@ -40,7 +48,7 @@ def main() -> int:
     try:
         with _broker(directory / "broker") as broker:
             print(f"a broker listens on {broker.bootstrap}; its topics are filled", flush=True)
-            produce(broker.bootstrap, broker.log_dir)
+            _produce(broker.bootstrap)
             held = _commands(directory, broker.bootstrap) and _compare(broker.log_dir, directory / "store")
     except (KafkaMissingError, BrokerProcessError, PlatformError) as error:
         print(error, file=sys.stderr)
@@ -73,6 +81,29 @@ def _broker(directory: Path) -> Iterator[BrokerProcess]:
         yield broker
     finally:
         broker.stop()
+
+
+def _produce(bootstrap_servers: str) -> None:
+    """Create the topics and fill them with some segments. Raises PlatformError if the broker does not answer."""
+    client: dict[str, str | int | float | bool] = {"bootstrap.servers": bootstrap_servers, "log_level": 2}
+    config = {"segment.bytes": str(_SEGMENT_BYTES)}
+    # An answer is lost with the client that asked.
+    admin = AdminClient(client)
+    try:
+        topics = [NewTopic(name, partitions, 1, config=config) for name, partitions in _TOPICS.items()]
+        for created in admin.create_topics(topics).values():
+            created.result(_SECONDS)
+    except KafkaException as error:
+        raise PlatformError(f"the broker at {bootstrap_servers} did not create the topics: {error}") from error
+    producer = Producer({**client, "acks": "all", "enable.idempotence": True, "batch.size": 64 * KIB})
+    contents = random.Random(1)  # noqa: S311
+    for name, partitions in _TOPICS.items():
+        for number in range(_RECORDS):
+            for partition in range(partitions):
+                producer.produce(name, contents.randbytes(_VALUE_BYTES), str(number).encode(), partition)
+            producer.poll(0)
+    if left := producer.flush(_SECONDS):
+        raise PlatformError(f"{left} records were not delivered within {_SECONDS:.0f} s")
 
 
 def _commands(directory: Path, bootstrap_servers: str) -> bool:

@@ -244,8 +244,8 @@ def _grant(secured: Secured, topic: str, *operations: AclOperation) -> None:
 
 def test_leaders_are_read_with_the_least_rights_and_each_missing_one_is_named(secured: Secured, tmp_path: Path) -> None:
     topic = "least"
-    secured.cluster.create_topic(topic)
-    Writer(secured.cluster.bootstrap, "lz4").send(topic, [0], 1_000, value_bytes=400)
+    secured.cluster.create_topic(topic, segment_bytes=None, config={"segment.bytes": str(1 << 20)})
+    Writer(secured.cluster.bootstrap, "lz4").send(topic, [0], 9, value_bytes=600_000)
     config = secured.config("SCRAM-SHA-512")
     environ = {
         "HOME": str(tmp_path),
@@ -288,7 +288,7 @@ def test_leaders_are_read_with_the_least_rights_and_each_missing_one_is_named(se
         copied = app.adapters.stores.metadata.partitions()
         assert [partition.topic for partition in copied] == [topic]
     _grant(secured, topic, describe, configs)
-    Writer(secured.cluster.bootstrap, "lz4").send(topic, [0], 1_000, value_bytes=400)
+    Writer(secured.cluster.bootstrap, "lz4").send(topic, [0], 1, value_bytes=400)
     with open_app(load_settings(environ=environ)) as app:
         wait_until(lambda: bool(app.copying.plan("again", dry_run=True).errors), "the right is gone")
         (error,) = app.copying.plan("again", dry_run=True).errors

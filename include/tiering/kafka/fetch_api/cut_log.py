@@ -21,7 +21,7 @@ from include.tiering.kafka.fetch_api.contract import FetchedRange, Leader, Leade
 from include.tiering.kafka.fetch_api.fetched_batches import FetchedBatch, read_batches
 from include.tiering.model.segments import TopicIdPartition
 
-FETCH_BYTES: Final = 8 << 20
+FETCH_BYTES: Final = 4 << 20
 """What one request asks for. The memory of a read is one answer."""
 
 

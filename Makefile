@@ -20,7 +20,7 @@ export UV_PYTHON_PREFERENCE := only-system
 # Tests start hundreds of processes, each of which would compile all modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo up down cluster-demo cluster-up cluster-kills cluster-down test test-unit test-integration test-kafka test-browser coverage life simulate simulate-mutants mutants lint structure check docs requirements \
+.PHONY: help setup demo demo-broker up down cluster-demo cluster-up cluster-kills cluster-down test test-unit test-integration test-kafka test-browser coverage life simulate simulate-mutants mutants lint structure check docs requirements \
         bench bench-audit bench-check bench-copy bench-delete bench-far bench-forms bench-generation bench-plan bench-producers bench-queue bench-quota bench-quota-airflow bench-scan bench-sizes bench-start bench-verify s3-server clean
 
 help: ## print this list
@@ -69,6 +69,9 @@ endef
 
 demo: setup ## copy the bundled broker data through a real Airflow scheduler and Spark, check it, size it, read it back
 	@$(PYTHON) -m local.demo
+
+demo-broker: setup ## start a real broker (Java and Maven), and copy from it over the network, with its address and a store alone
+	@$(PYTHON) -m local.demo_broker
 
 up: setup ## start the platform with its UI on localhost
 	@$(PYTHON) -m local.up

@@ -13,6 +13,7 @@ TieringError
 |   |-- SourceVanishedError          not found, or of another topic id        (retriable)
 |   |-- SourceChangedError           changed since it was listed, planned or checked  (retriable)
 |   |-- CorruptFileError             a file breaks its format, or a file or offsets are missing
+|   |   `-- UnusableBatchesError     a leader's answer does not continue its log
 |   |-- CompactedSegmentError        compaction removed offsets; no damage
 |   `-- HostileNameError             a name that no broker writes, or a symbolic link
 |-- ClusterMetadataError             cluster metadata is unknown, or sources contradict each other
@@ -91,8 +92,6 @@ class TieringError(Exception):
 
 def printable(name: str) -> str:
     """Return a name from disk or wire with unprintable characters escaped: safe for a terminal and a log line."""
-    if name.isprintable():
-        return name
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in name)
 
 
@@ -276,6 +275,10 @@ class SourceChangedError(SourceError):
 
 class CorruptFileError(SourceError):
     """A file of the source breaks its format, or a file, an entry or offsets are missing."""
+
+
+class UnusableBatchesError(CorruptFileError):
+    """A leader's answer does not continue its log; the message begins with the `FetchFault`, such as `missing`."""
 
 
 class CompactedSegmentError(SourceError):

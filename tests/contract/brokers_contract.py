@@ -71,6 +71,15 @@ class BrokersContract:
         assert name in world.brokers.topic_names()
         assert absent not in world.brokers.topic_names()
 
+    def test_sizes_of_logs_are_those_of_their_leaders(self, world: BrokersWorld) -> None:
+        name = world.new_name()
+        topic_id = world.create_topic(name, 2)
+        partitions = [TopicIdPartition(topic_id, number, name) for number in (0, 1)]
+        assert world.brokers.log_sizes(dict.fromkeys(partitions, 1)) == dict.fromkeys(partitions, 0)
+        world.append(name, 3)
+        sizes = world.brokers.log_sizes(dict.fromkeys(partitions, 1))
+        assert sizes[partitions[0]] > sizes[partitions[1]] == 0
+
     def test_offsets_grow_with_what_is_appended(self, world: BrokersWorld) -> None:
         name = world.new_name()
         partition = TopicIdPartition(world.create_topic(name), 0, name)

@@ -1,18 +1,23 @@
-"""The log source contract over log directories, and over the double that stands in for them."""
+"""The log source contract over log directories, leaders' logs, and the double that stands in for them."""
 
 import shutil
 from pathlib import Path
 
 import pytest
 
+from include.tiering.clock import SystemClock
 from include.tiering.kafka.cluster.metadata_log import MetadataLog
+from include.tiering.kafka.fetch_api.source import DIRECTORY_ID
+from include.tiering.kafka.fetch_api.spool import Spool
 from include.tiering.kafka.log_dirs.contract import ReplicaId
 from include.tiering.kafka.log_dirs.dirs import LogDirLocation
 from include.tiering.kafka.log_dirs.source import LogDirSource
 from include.tiering.model.segments import TopicIdPartition
 from tests.contract.log_source_contract import LogSourceContract
+from tests.doubles.leader_logs import FetchWorld, headers_of
 from tests.doubles.log_dirs import ORDERS, BrokerLogDir
 from tests.doubles.memory_source import MemorySource
+from tests.doubles.record_batches import record_batch
 
 
 class LogDirBackdoor:
@@ -38,6 +43,31 @@ class LogDirBackdoor:
         shutil.rmtree(self._partition.path)
 
 
+class FetchBackdoor:
+    """Batches of five records, two of which fit into a range; after the last range, one that closes it."""
+
+    def __init__(self, spool: Spool) -> None:
+        log = b"".join(record_batch(base, count=5) for base in range(0, 35, 5))
+        self._world = FetchWorld(spool, log, segment_bytes=2 * len(record_batch(0, count=5)))
+        self.source = self._world.source
+        self.replica_id = ReplicaId(self._world.partition, 1, DIRECTORY_ID)
+        self._world.scan()
+
+    def damage(self, base_offset: int) -> None:
+        logs, partition = self._world.logs.logs, self._world.partition
+        (position,) = (at for at, header in headers_of(logs[partition]) if header.base_offset == base_offset)
+        damaged = bytearray(logs[partition])
+        damaged[position + 70] ^= 0xFF
+        logs[partition] = bytes(damaged)
+
+    def replace_files(self) -> None:
+        self._world.replace(b"".join(record_batch(base, count=5, leader_epoch=7) for base in range(0, 35, 5)))
+        self._world.model.leader_epoch = 7
+
+    def remove_partition(self) -> None:
+        self._world.brokers.delete_topic("orders")
+
+
 class MemoryBackdoor:
     def __init__(self) -> None:
         self.source = MemorySource()
@@ -57,6 +87,12 @@ class TestLogDirSource(LogSourceContract):
     @pytest.fixture
     def behind(self, tmp_path: Path) -> LogDirBackdoor:
         return LogDirBackdoor(tmp_path / "data")
+
+
+class TestFetchSource(LogSourceContract):
+    @pytest.fixture
+    def behind(self, tmp_path: Path) -> FetchBackdoor:
+        return FetchBackdoor(Spool(tmp_path, 1 << 20, SystemClock()))
 
 
 class TestMemorySource(LogSourceContract):

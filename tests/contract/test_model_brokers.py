@@ -33,6 +33,7 @@ class ModelWorld:
 
     def append(self, topic: str, records: int) -> None:
         self._partition(topic).high_watermark += records
+        self._partition(topic).log_bytes += 70 * records
 
     def begin(self, topic: str) -> Callable[[], None]:
         partition = self._partition(topic)

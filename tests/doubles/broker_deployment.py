@@ -49,8 +49,14 @@ class BrokerDeployment:
             yield opened
 
 
-def broker_deployment(cluster: KafkaCluster, directory: Path, topics: Sequence[str] = ("*",)) -> BrokerDeployment:
-    """A new one: its database is made. `directory` must not be within the brokers' or the store's."""
+def broker_deployment(
+    cluster: KafkaCluster, directory: Path, topics: Sequence[str] = ("*",), *, reads_leaders: bool = False
+) -> BrokerDeployment:
+    """A new one: its database is made. `directory` must not be within the brokers' or the store's.
+
+    With `reads_leaders` it has no path of the brokers: it knows bootstrap servers and a store, and that a segment of a
+    single broker need not settle.
+    """
     directory.mkdir(parents=True, exist_ok=True)
     config = directory / "tiering.toml"
     lines = [
@@ -61,8 +67,13 @@ def broker_deployment(cluster: KafkaCluster, directory: Path, topics: Sequence[s
         f'metadata.url = "sqlite:///{directory}/metadata.sqlite"',
         # A topic that was written a moment ago seems to grow by megabytes a second, for ever.
         "tiering.handover.hold.hours = 0",
-        *(f'[[log_dirs]]\nbroker_id = {broker.node_id}\npath = "{broker.log_dir}"' for broker in cluster.brokers),
     ]
+    if reads_leaders:
+        lines += [f'leaders.spool_directory = "{directory}"', "leaders.settle_ms = 0"]
+    else:
+        lines += [
+            f'[[log_dirs]]\nbroker_id = {broker.node_id}\npath = "{broker.log_dir}"' for broker in cluster.brokers
+        ]
     config.write_text("\n".join(lines))
     made = BrokerDeployment(cluster, config)
     with made.library() as app:

@@ -1,6 +1,6 @@
 """Log dirs and bytes in memory."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -16,9 +16,11 @@ from include.tiering.kafka.log_dirs.contract import (
     LogSegment,
     Replica,
     ReplicaId,
+    ScanError,
     ScanReport,
     SourceFingerprint,
     UnfinishedTransaction,
+    go_on_always,
 )
 from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.segments import ByteSource, LogSegmentData, TopicIdPartition, Uuid
@@ -132,6 +134,9 @@ class MemorySource:
     def scan(self, *, topics: Collection[str] | None = None, deep: bool = False) -> ScanReport:
         return ScanReport("memory-cluster", tuple(self.replicas.values()), ())
 
+    def find_segments(self, **_: Any) -> Sequence[ScanError]:
+        return ()
+
     def replica(self, replica_id: ReplicaId) -> Replica:
         try:
             return self.replicas[replica_id]
@@ -149,7 +154,9 @@ class MemorySource:
         return self.unfinished.get(self.replica(replica_id).replica_id, [])
 
     @contextmanager
-    def open_segment(self, replica_id: ReplicaId, base_offset: int) -> Iterator[MemoryOpenSegment]:
+    def open_segment(
+        self, replica_id: ReplicaId, base_offset: int, *, go_on: Callable[[], object] = go_on_always
+    ) -> Iterator[MemoryOpenSegment]:
         replica = self.replica(replica_id)
         segment = replica.segment_at(base_offset)
         if segment is None:

@@ -70,6 +70,7 @@ class ModelPartition:
     last_stable_offset: int | None = None
     high_watermark: int = 0
     open_transactions: list[OpenTransaction] = field(default_factory=list)
+    log_bytes: int = 0
 
     def offsets(self) -> PartitionOffsets:
         """Without a `last_stable_offset` of its own, the first open transaction holds it."""
@@ -205,6 +206,10 @@ class ModelBrokers:
                 except BrokersError as error:
                     refused[one] = error
             return OffsetsAnswer(offsets, refused)
+
+    def log_sizes(self, leaders: Mapping[TopicIdPartition, int]) -> Mapping[TopicIdPartition, int]:
+        with self._call("log_sizes"):
+            return {one: model.log_bytes for one in leaders if (model := self._partition(one)).leader == leaders[one]}
 
     def open_transactions(self, partition: TopicIdPartition) -> Sequence[OpenTransaction]:
         with self._call("open_transactions"):

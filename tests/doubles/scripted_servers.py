@@ -18,7 +18,7 @@ Script = Callable[[int, bytes], bytes | None]
 API_VERSIONS: Final = 18
 MOST_REQUEST_BYTES: Final = 100 << 20
 """Brokers close the connection on which more is announced (socket.request.max.bytes): a ClientHello, say."""
-_APIS: Final = (2, 3, 17, 32, 36, 44, 61, 65, 66)
+_APIS: Final = (1, 2, 3, 17, 23, 32, 36, 44, 61, 65, 66)
 
 
 def frame(correlation_id: bytes, body: bytes, *, flexible: bool = True) -> bytes:
@@ -47,12 +47,12 @@ def _serve(server: socket.socket, script: Script) -> None:
     with suppress(OSError):
         while True:
             connection, _ = server.accept()
-            with connection, suppress(OSError):
-                _converse(connection, script)
+            threading.Thread(target=_converse, args=(connection, script), daemon=True).start()
 
 
 def _converse(connection: socket.socket, script: Script) -> None:
-    with connection.makefile("rb") as reader:
+    """Connections are served side by side: a client keeps one to a bootstrap server and one to each leader."""
+    with suppress(OSError), connection, connection.makefile("rb") as reader:
         while len(size := reader.read(4)) == 4 and int.from_bytes(size) <= MOST_REQUEST_BYTES:
             request = reader.read(int.from_bytes(size))
             answer = script(int.from_bytes(request[:2]), request[4:8])

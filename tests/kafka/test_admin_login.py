@@ -3,10 +3,12 @@
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka.admin import (
     AclBinding,
+    AclBindingFilter,
     AclOperation,
     AclPermissionType,
     ResourcePatternType,
@@ -16,13 +18,17 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 
+from include.tiering.app import open_app
 from include.tiering.broker_process.broker_process import free_ports
 from include.tiering.errors import BrokersError, BrokersForbiddenError, BrokersLoginError, BrokersUnavailableError
 from include.tiering.kafka.cluster.kafka_admin import KafkaBrokers
 from include.tiering.model.segments import TopicIdPartition, Uuid
+from include.tiering.operations.survey import survey
+from include.tiering.settings import load_settings
 from tests.doubles.kafka_lab.brokers_world import open_brokers
 from tests.doubles.kafka_lab.certificates import Authority
 from tests.doubles.kafka_lab.cluster import WAIT_SECONDS, KafkaCluster, kafka_cluster, wait_until
+from tests.doubles.kafka_lab.produce import Writer
 from tests.doubles.kafka_lab.requests import require_kafka
 
 pytestmark = pytest.mark.kafka
@@ -213,6 +219,81 @@ def test_what_the_user_may_not_see_is_said_and_what_it_may_is_answered(secured: 
         assert brokers.topic(topic_id) == brokers.topics(["secret"])["secret"]
         assert brokers.partition_offsets([partition]).of(partition).high_watermark == 0
         assert brokers.open_transactions(partition) == []
+
+
+def _acl(topic: str, operation: AclOperation) -> AclBinding:
+    pattern, allow = ResourcePatternType.LITERAL, AclPermissionType.ALLOW
+    return AclBinding(ResourceType.TOPIC, topic, pattern, "User:tiering", "*", operation, allow)
+
+
+def _grant(secured: Secured, topic: str, *operations: AclOperation) -> None:
+    """Exactly these rights."""
+    admin = secured.cluster.admin
+    anyone: Any = None  # Of every principal and host; the stubs do not know that.
+    literal, all_operations = ResourcePatternType.LITERAL, AclOperation.ANY
+    of_topic = AclBindingFilter(
+        ResourceType.TOPIC, topic, literal, anyone, anyone, all_operations, AclPermissionType.ANY
+    )
+    for deleted in admin.delete_acls([of_topic]).values():
+        deleted.result(WAIT_SECONDS)
+    for created in (
+        admin.create_acls([_acl(topic, operation) for operation in operations]).values() if operations else ()
+    ):
+        created.result(WAIT_SECONDS)
+
+
+def test_leaders_are_read_with_the_least_rights_and_each_missing_one_is_named(secured: Secured, tmp_path: Path) -> None:
+    topic = "least"
+    secured.cluster.create_topic(topic, segment_bytes=None, config={"segment.bytes": str(1 << 20)})
+    Writer(secured.cluster.bootstrap, "lz4").send(topic, [0], 9, value_bytes=600_000)
+    config = secured.config("SCRAM-SHA-512")
+    environ = {
+        "HOME": str(tmp_path),
+        "TIERING_CLUSTER__BOOTSTRAP_SERVERS": secured.sasl,
+        "TIERING_CLUSTER__SECURITY_PROTOCOL": "SASL_SSL",
+        "TIERING_CLUSTER__SASL_MECHANISM": "SCRAM-SHA-512",
+        "TIERING_CLUSTER__SASL_USERNAME": "tiering",
+        "TIERING_CLUSTER__SASL_PASSWORD": PASSWORD,
+        "TIERING_CLUSTER__SSL_CA_LOCATION": str(config["ssl.ca.location"]),
+        "TIERING_LEADERS__SETTLE_MS": "0",
+        "TIERING_LEADERS__SPOOL_DIRECTORY": str(tmp_path),
+        "TIERING_METADATA__URL": f"sqlite:///{tmp_path / 'metadata.sqlite'}",
+        "TIERING_REMOTE_STORAGE__URL": (tmp_path / "store").as_uri(),
+        "TIERING_TOPICS__INCLUDE": topic,
+    }
+    sizes = "sizes of logs need Describe on the cluster; copies do not"
+    read, configs, describe = AclOperation.READ, AclOperation.DESCRIBE_CONFIGS, AclOperation.DESCRIBE
+
+    def missing() -> list[str]:
+        with open_app(load_settings(environ=environ)) as app:
+            adapters = app.adapters
+            found = survey(app.settings, adapters.brokers, adapters.leader_logs, adapters.unguarded_storage)
+            return [sentence for sentence in found.missing if not sentence.endswith(sizes)]
+
+    for granted, named in (
+        ((), f"there is no topic {topic}, or this user lacks the ACL that allows Describe on it"),
+        ((describe, configs), f"the ACL that allows Read on topic {topic} is missing"),
+        ((describe, read), f"allow DescribeConfigs on topic {topic}"),
+    ):
+        _grant(secured, topic, *granted)
+        wait_until(lambda named=named: any(named in sentence for sentence in missing()), named)  # type: ignore[misc]
+    _grant(secured, topic, describe, configs, read)
+    wait_until(lambda: missing() == [], "nothing is missing")
+    with open_app(load_settings(environ=environ)) as app:
+        app.set_up.migrate()
+        planned = app.copying.plan("run")
+        assert planned.errors == ()
+        assert planned.segments >= 2
+        assert app.copying.run_batch("run", "run.0").failed == ()
+        copied = app.adapters.stores.metadata.partitions()
+        assert [partition.topic for partition in copied] == [topic]
+    _grant(secured, topic, describe, configs)
+    Writer(secured.cluster.bootstrap, "lz4").send(topic, [0], 1, value_bytes=400)
+    with open_app(load_settings(environ=environ)) as app:
+        wait_until(lambda: bool(app.copying.plan("again", dry_run=True).errors), "the right is gone")
+        (error,) = app.copying.plan("again", dry_run=True).errors
+        assert f"the ACL that allows Read on topic {topic} is missing" in error.message
+        assert PASSWORD not in error.message
 
 
 def test_a_broker_that_is_stopped_is_worth_another_try(secured: Secured) -> None:

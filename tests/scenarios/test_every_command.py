@@ -27,6 +27,7 @@ _STEPS: Final[tuple[tuple[tuple[str, ...], int], ...]] = (
     # Before the set-up: nothing is there, and it says so.
     (("ready",), 3),
     (("status",), 3),
+    (("init", "--output", "{tmp}/tiering.toml"), 2),
     (("migrate",), 0),
     (("ready",), 0),
     (("scan", "--topic", _TOPIC), 0),
@@ -79,7 +80,7 @@ _STEPS: Final[tuple[tuple[tuple[str, ...], int], ...]] = (
 """Command lines in the order of a life, each with its exit code on the set-up of `make up`."""
 _WITHOUT_BROKERS: Final = {
     *("configs --target brokers", "configs --alter --target brokers", "configs --target both"),
-    *("handover", "handover --dry-run", "handover --rehearse", "publish", "ingest"),
+    *("handover", "handover --dry-run", "handover --rehearse", "publish", "ingest", "init"),
 }
 """Their documents need a cluster: tests of these commands over doubles compare them, and type checking does."""
 _NOTHING_LIKE_IT: Final = {"skip --follow-source-from", "expire --withdraw", "audit --accept", "audit --withdraw"}

@@ -8,6 +8,7 @@ all of it takes longer than planning a copy.
 import logging
 import secrets
 import socket
+import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from functools import cached_property, partial
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from include.tiering.database.metric_series import MetricSeries
     from include.tiering.database.metrics_writer import MetricsWriter
     from include.tiering.kafka.cluster.contract import Brokers, ClusterMetadata
+    from include.tiering.kafka.fetch_api.leader_logs import KafkaLeaderLogs
     from include.tiering.kafka.log_dirs.contract import LogSource
     from include.tiering.kafka.log_dirs.dirs import LogDirLocation
     from include.tiering.kafka.metadata_topic.contract import MetadataTopic
@@ -98,7 +100,7 @@ class Adapters:
             for engine in opened.keys() & {"_ledger_engine", "_patient_ledger_engine", "engine"}:
                 last_to_first.callback(opened[engine].dispose)
             last_to_first.callback(self._dispose_metrics_engine)
-            for client in opened.keys() & {"pools", "metadata_topic_reader", "metadata_topic_writer"}:
+            for client in opened.keys() & {"leader_logs", "pools", "metadata_topic_reader", "metadata_topic_writer"}:
                 last_to_first.callback(opened[client].close)
             if "metrics_writer" in opened:
                 last_to_first.callback(self.metrics_writer.close)
@@ -208,10 +210,41 @@ class Adapters:
 
     @cached_property
     def source(self) -> "LogSource":
-        """The log directories. Raises SettingError without log_dirs."""
+        """Where segments are read: the log directories; the leaders, if the settings name only the brokers.
+
+        Raises:
+            SettingError: there are neither log_dirs nor bootstrap servers.
+            MetadataUnavailableError: leaders are read, and the database is not set up.
+        """
+        if self.has_brokers and not self.settings.log_dirs:
+            return self._leaders
         from include.tiering.runs.cluster_log_dirs import configured_log_dirs
 
         return source_of(self, configured_log_dirs(self.settings))
+
+    @property
+    def _leaders(self) -> "LogSource":
+        from include.tiering.kafka.fetch_api.source import FetchLimits, FetchSource
+        from include.tiering.kafka.fetch_api.spool import Spool
+
+        leaders = self.settings.leaders
+        return FetchSource(
+            self.brokers,
+            self.cluster_metadata,
+            self.leader_logs,
+            self.stores.fetched_ranges,
+            Spool(Path(leaders.spool_directory or tempfile.gettempdir()), leaders.spool_max_bytes, self.clock),
+            limits=FetchLimits(find_bytes=leaders.find_bytes, settle_ms=leaders.settle_ms),
+        )
+
+    @cached_property
+    def leader_logs(self) -> "KafkaLeaderLogs":
+        """Connections to the leaders, opened when they are needed. Raises SettingError without bootstrap servers."""
+        from include.tiering.kafka.fetch_api.leader_logs import KafkaLeaderLogs
+        from include.tiering.kafka.protocol.login import BrokerLogin
+
+        login, pace = BrokerLogin.from_config(self.client_config()), self.settings.leaders.max_bytes_per_second
+        return KafkaLeaderLogs(login, self.clock, pace)
 
     @property
     def has_brokers(self) -> bool:
@@ -233,7 +266,7 @@ class Adapters:
         check_connection(self.settings.cluster, "cluster")
         return dict(librdkafka_config(self.settings.cluster))
 
-    def publisher_config(self) -> dict[str, str | int]:
+    def _publisher_config(self) -> dict[str, str | int]:
         """Return the config of the client that writes the metadata topic. Contains secrets; raises SettingError."""
         publisher = publisher_connection(self.settings.cluster, self.settings.metadata_topic)
         check_connection(publisher, "metadata_topic")
@@ -251,7 +284,7 @@ class Adapters:
         """The metadata topic with the publisher's principal. Raises SettingError without bootstrap servers."""
         from include.tiering.kafka.metadata_topic.kafka import KafkaMetadataTopic
 
-        return KafkaMetadataTopic(self.publisher_config(), clock=self.clock)
+        return KafkaMetadataTopic(self._publisher_config(), clock=self.clock)
 
     @cached_property
     def publisher(self) -> "Publisher":

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from include.tiering.database.event_log import EventLog
     from include.tiering.database.store_identity import SeenClusterMetadata
     from include.tiering.handover.contract import HandoverStore
+    from include.tiering.kafka.fetch_api.contract import RangeStore
     from include.tiering.metadata_sync.publication_contract import PublicationStore
     from include.tiering.recovery.contract import SegmentAdoption
     from include.tiering.remote_storage.claim_store import StoreGenerations
@@ -47,6 +48,13 @@ class Stores:
         from include.tiering.segments.sql import SqlRemoteLogMetadata
 
         return SqlRemoteLogMetadata(self.engine, self.cluster_id)
+
+    @cached_property
+    def fetched_ranges(self) -> "RangeStore":
+        """The ranges into which leaders' logs were cut."""
+        from include.tiering.segments.sql_fetched_ranges import SqlFetchedRanges
+
+        return SqlFetchedRanges(self.engine, self.cluster_id)
 
     @cached_property
     def failed_copies(self) -> "FailedCopies":

@@ -178,17 +178,24 @@ class Session:
     config: Path | None = None
     open_app: OpenApp | None = None
 
-    def settings(self, topics: Sequence[str] | None = None) -> "TieringSettings":
-        """Load the settings; `topics` given to a command replace `topics.include`. Raises SettingError."""
+    def settings(
+        self, topics: Sequence[str] | None = None, *, given: Mapping[str, str] | None = None
+    ) -> "TieringSettings":
+        """Load the settings. Raises SettingError.
+
+        Args:
+            topics: what was given to a command; it replaces `topics.include`.
+            given: environment variables that were given to a command as options, which win over all others.
+        """
         from include.tiering.settings import load_settings
 
-        settings = load_settings(self.config)
+        settings = load_settings(self.config, environ={**os.environ, **(given or {})})
         return settings.with_topics(topics) if topics else settings
 
     @contextmanager
-    def opened(self, topics: Sequence[str] | None = None) -> Iterator["App"]:
+    def opened(self, topics: Sequence[str] | None = None, *, given: Mapping[str, str] | None = None) -> Iterator["App"]:
         """Open the app until the context exits. Raises TieringError."""
-        with self._opener()(self.settings(topics)) as app:
+        with self._opener()(self.settings(topics, given=given)) as app:
             yield app
 
     def _opener(self) -> OpenApp:

@@ -48,7 +48,8 @@ def scan(
     """List every replica and segment in the log directories, and say why a segment may not be copied.
 
     The command only reads: names, sizes, indexes, checkpoints and the ends of active segments, and with --deep every
-    batch. A damaged file is named with the position of the damage, and the scan continues (exit code 1).
+    batch. A damaged file is named with the position of the damage, and the scan continues (exit code 1). Without
+    log_dirs, it lists what plans have found in the leaders' logs, and how much they did not read yet; no log is read.
     """
     with session_of(ctx).opened(topic) as app:
         require_known_topics(app, topic, included=session_of(ctx).settings().topics.include)
@@ -63,7 +64,8 @@ def plan(ctx: typer.Context, topic: Topics = None, limit_bytes: LimitBytes = Non
 
     Urgency is the age of the first segment to copy as a share of the brokers' retention.ms: from 1 on a broker may
     delete it. Nothing is sent. Nothing is stored, except a log divergence that is found. The topics are those of
-    --topic, or else those of the setting topics.include.
+    --topic, or else those of the setting topics.include. Without log_dirs, leaders are read to find where segments
+    begin and end, and that is stored.
     """
     with session_of(ctx).opened(topic) as app:
         require_topics(app.settings)
@@ -86,7 +88,7 @@ def copy(ctx: typer.Context, topic: Topics = None, limit_bytes: LimitBytes = Non
     with session_of(ctx).opened(topic) as app, Interrupt() as interrupt:
         require_topics(app.settings)
         require_known_topics(app, topic, included=session_of(ctx).settings().topics.include)
-        plan = app.copying.plan(new_run_id(), limit_bytes=limit_bytes)
+        plan = app.copying.plan(new_run_id(), limit_bytes=limit_bytes, parent_alive=lambda: not interrupt.requested)
         results = _copy_all(app, plan, interrupt)
         run = copy_run(app, plan, results)
     from include.tiering.copying.report import present_copy

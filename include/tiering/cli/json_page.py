@@ -37,6 +37,7 @@ from include.tiering.operations.readiness import ReadinessDocument
 from include.tiering.operations.set_up import SetUpDocument
 from include.tiering.operations.status import PauseDocument, StatusDocument
 from include.tiering.operations.store_owner import RelocationDocument, TakeOverDocument
+from include.tiering.operations.survey import SurveyDocument
 from include.tiering.operations.throughput import ThroughputDocument
 from include.tiering.reading.report import FetchDocument, RecordsDocument
 from include.tiering.recovery.documents import AdoptionDocument, RebuildDocument
@@ -71,6 +72,7 @@ DOCUMENTS: Final[Mapping[str, Mapping[str, type]]] = {
     "throughput": {"": ThroughputDocument},
     "pause": {"": PauseDocument},
     "resume": {"": PauseDocument},
+    "init": {"": SurveyDocument},
     "migrate": {"": SetUpDocument},
     "pools": {"": PoolsDocument},
     "handover": {"": HandoverDocument, "--dry-run": HandoverChecksDocument, "--rehearse": RehearsalDocument},

@@ -2,7 +2,8 @@
 
 `ready` checks whether a run can start. `doctor` says why a topic is not tiered. `status` shows settings with their
 origins and the present work, `throughput` bytes by minute, `events` who decided what, and `attention` what waits for a
-person. `pause` and `resume` change the pause that every sender checks. `migrate` sets a deployment up.
+person. `pause` and `resume` change the pause that every sender checks. `init` writes a first settings file, and
+`migrate` sets a deployment up.
 `take-over-store` and `relocate-store` change the owner and the place of the store. `metrics serve` is the endpoint that
 Prometheus scrapes.
 """
@@ -184,6 +185,46 @@ def _claim_store(app: "App") -> str | None:
     if (not_claimed := app.ownership.claim_if_possible()) is not None:
         typer.echo(unclaimed_words(not_claimed), err=True)
     return not_claimed
+
+
+def init(
+    ctx: typer.Context,
+    bootstrap_servers: Annotated[
+        str | None, typer.Option("--bootstrap-servers", help="`host:port,host:port` of the brokers.", metavar="SERVERS")
+    ] = None,
+    remote_storage: Annotated[
+        str | None,
+        typer.Option("--remote-storage", help="`s3://bucket/prefix` or `file:///directory`.", metavar="URL"),
+    ] = None,
+    topic: Topics = None,
+    output: Annotated[
+        Path, typer.Option("--output", help="The settings file to write; it must not exist.", metavar="FILE")
+    ] = Path("tiering.toml"),
+    as_json: Json = False,
+) -> None:
+    """Ask a cluster and a store what they have and allow, write a settings file, and say what to run next.
+
+    Shown are the brokers' releases, the topics with their sizes and why some cannot be copied, and each right that is
+    missing: the beginning of each topic of --topic is read, and a small object is written to the store and deleted. A
+    store of another deployment is not written. Nothing of the cluster is changed.
+
+    Without an option, the value comes from the settings; so do TLS and the login, as from the variables
+    TIERING_CLUSTER__SECURITY_PROTOCOL, TIERING_CLUSTER__SASL_USERNAME and TIERING_CLUSTER__SASL_PASSWORD. Passwords are
+    not written to the file. The exit code is 1 if something is missing; the file is written all the same.
+    """
+    if output.exists():
+        raise SettingError(f"{output} exists: --output names another file")
+    options = {
+        "TIERING_CLUSTER__BOOTSTRAP_SERVERS": bootstrap_servers,
+        "TIERING_REMOTE_STORAGE__URL": remote_storage,
+    }
+    from include.tiering.operations.survey import present_survey, settings_text, survey
+
+    with session_of(ctx).opened(topic, given={name: value for name, value in options.items() if value}) as app:
+        adapters, settings = app.adapters, app.settings
+        found = survey(settings, adapters.brokers, adapters.leader_logs, adapters.unguarded_storage)
+    output.write_text(settings_text(settings, found))
+    finish(present_survey(found, output.absolute(), settings), as_json=as_json)
 
 
 def migrate(ctx: typer.Context, as_json: Json = False) -> None:

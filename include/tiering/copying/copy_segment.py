@@ -182,7 +182,7 @@ class SegmentCopier:
                 whole there either; nothing was begun.
         """
         base_offset, failed = planned.base_offset, self.failed(replica_id.topic_id_partition, planned)
-        with self.source.open_segment(replica_id, base_offset) as opened:
+        with self.source.open_segment(replica_id, base_offset, go_on=lambda: limiter.take(0)) as opened:
             decisions = partial(self.metadata.skipped_offsets, replica_id.topic_id_partition)
             require_planned(replica_id, opened.segment, planned, highest_copied_offset, decisions)
             if failed is not None:

@@ -1,13 +1,16 @@
 """The JSON documents of scans, copies and decisions; docs/json.md shows them."""
 
+from collections import Counter
 from typing import NotRequired, TypedDict
 
 from include.tiering.kafka.log_dirs.contract import (
     NotesMember,
+    Replica,
     ScanErrorDocument,
 )
 from include.tiering.model.reasons import ReasonMembers
-from include.tiering.presentation import PartitionLabels
+from include.tiering.presentation import PartitionLabels, count
+from include.tiering.units import format_bytes
 
 
 class ScannedSegmentDocument(ReasonMembers):
@@ -26,8 +29,35 @@ class ScannedSegmentDocument(ReasonMembers):
     batch_count: NotRequired[int]
 
 
-class ScannedReplicaDocument(PartitionLabels):
-    """A replica in a log directory; only the chosen replica of a partition has eligible segments."""
+class UnreadMember(TypedDict):
+    """Only where segments are read from leaders: how many offsets no plan of a copy has read yet, and the log's size.
+
+    The size is null if the brokers do not tell it.
+    """
+
+    unread_offsets: NotRequired[int]
+    log_bytes: NotRequired[int | None]
+
+
+def unread_member(replica: Replica) -> UnreadMember:
+    """Return nothing if the segments are files, all of which a scan lists."""
+    if replica.found_to is None:
+        return {}
+    return {"unread_offsets": replica.unread_offsets, "log_bytes": replica.log_bytes}
+
+
+def why_not_copied(replica: Replica) -> str:
+    """Return, for a person, why segments are not eligible, and what no plan of a copy has read yet."""
+    reasons = Counter(str(segment.reason) for segment in replica.segments if segment.reason is not None)
+    words = [f"{number} {reason}" for reason, number in reasons.items()]
+    if replica.unread_offsets:
+        of_log = "" if replica.log_bytes is None else f" of a log of {format_bytes(replica.log_bytes)}"
+        words.append(f"{count(replica.unread_offsets, 'offset')}{of_log} that the next plan of a copy reads")
+    return ", ".join(words)
+
+
+class ScannedReplicaDocument(PartitionLabels, UnreadMember):
+    """A replica in a log directory, or a leader; only the chosen replica of a partition has eligible segments."""
 
     broker_id: int
     directory_id: str | None

@@ -216,7 +216,7 @@ class AbandonedCopies:
             as_planned = next((segment for segment in planned if _is_planned(segment, attempt)), None)
             try:
                 failed = None if as_planned is None else self.copier.failed(attempt.topic_id_partition, as_planned)
-                opened = self._opened(stack, replica_id, attempt, replaces=failed is not None)
+                opened = self._opened(stack, replica_id, attempt, limiter, replaces=failed is not None)
             except (SourceChangedError, StateConflictError) as error:
                 return str(error)
             if self._is_to_be_sent_again(row, opened):
@@ -250,7 +250,13 @@ class AbandonedCopies:
         return self.whole.is_in_parts(row)
 
     def _opened(
-        self, stack: ExitStack, replica_id: ReplicaId, attempt: RemoteLogSegmentMetadata, *, replaces: bool
+        self,
+        stack: ExitStack,
+        replica_id: ReplicaId,
+        attempt: RemoteLogSegmentMetadata,
+        limiter: ByteLimiter,
+        *,
+        replaces: bool,
     ) -> OpenSegment | None:
         """Open the source's segment; None if it is gone.
 
@@ -260,8 +266,9 @@ class AbandonedCopies:
             SourceChangedError: the segment has changed or is the active one, and the copy replaces no failed segment.
             SourceError: the source cannot be read.
         """
+        source, base_offset = self.copier.source, attempt.start_offset
         try:
-            opened = stack.enter_context(self.copier.source.open_segment(replica_id, attempt.start_offset))
+            opened = stack.enter_context(source.open_segment(replica_id, base_offset, go_on=lambda: limiter.take(0)))
         except SourceVanishedError:
             return None
         except SourceChangedError:

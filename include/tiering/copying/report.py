@@ -1,6 +1,5 @@
 """Reports of a scan (why segments may not be copied), of a plan (which partitions wait), and of a run's outcomes."""
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -17,6 +16,8 @@ from include.tiering.copying.documents import (
     ScanDocument,
     ScannedReplicaDocument,
     ScannedSegmentDocument,
+    unread_member,
+    why_not_copied,
 )
 from include.tiering.copying.plan import CopyPlan, HeldBackPartition, LeftBecause, LeftPartition
 from include.tiering.errors import QuotaExceededError
@@ -78,6 +79,7 @@ def _scanned_replica(replica: Replica) -> ScannedReplicaDocument:
         "bounds": str(replica.bounds),
         "leader_epochs": epoch_pairs(replica.leader_epochs),
         "segments": [_scanned_segment(segment) for segment in replica.segments],
+        **unread_member(replica),
     }
 
 
@@ -118,7 +120,6 @@ def _scan_tables(report: ScanReport) -> tuple[Table, ...]:
 def _scan_row(replica: Replica) -> tuple[str, ...]:
     """Return the row of a replica. Bounds that are only known to be at least a value are marked `>=`."""
     eligible = [segment for segment in replica.segments if segment.eligible]
-    reasons = Counter(str(segment.reason) for segment in replica.segments if segment.reason is not None)
     at_least = ">=" if replica.bounds is BoundsQuality.LOWER else ""
     return (
         str(replica.topic_id_partition),
@@ -128,7 +129,7 @@ def _scan_row(replica: Replica) -> tuple[str, ...]:
         f"{at_least}{replica.last_stable_offset}",
         f"{len(eligible)} of {len(replica.segments)}",
         format_bytes(sum(segment.size_bytes for segment in eligible)),
-        ", ".join(f"{number} {reason}" for reason, number in reasons.items()),
+        why_not_copied(replica),
     )
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from include.tiering.clock import Clock
@@ -18,7 +19,7 @@ from include.tiering.copying.plan_copy import CopyPlanner
 from include.tiering.copying.plan_replacements import record_losses
 from include.tiering.copying.report import CopyRun
 from include.tiering.copying.run_scope import AS_CONFIGURED, RunScope
-from include.tiering.errors import SettingError
+from include.tiering.errors import SendingStoppedError, SettingError
 from include.tiering.kafka.cluster.contract import ClusterMetadata
 from include.tiering.kafka.log_dirs.contract import LogSource, ScanReport
 from include.tiering.model.ownership import LeaseRole, TopicOwner
@@ -27,7 +28,15 @@ from include.tiering.quotas.topic_quotas import TopicQuotas
 from include.tiering.remote_storage.contract import RemoteStorage
 from include.tiering.remote_storage.store_ownership import StoreOwnership
 from include.tiering.runs.cluster_log_dirs import ClusterLogDirs
-from include.tiering.runs.contract import NoWork, Placement, SegmentOutcome, WorkItem, WorkStore, why_no_work
+from include.tiering.runs.contract import (
+    ALL_TOPICS,
+    NoWork,
+    Placement,
+    SegmentOutcome,
+    WorkItem,
+    WorkStore,
+    why_no_work,
+)
 from include.tiering.segments.contract import RemoteLogMetadata, TopicRegistry
 from include.tiering.segments.failed_copies import FailedCopies, by_partition, publish_failed_copies
 from include.tiering.segments.stored_copies import WholeCopy
@@ -123,10 +132,12 @@ class CopyService:
         limit_bytes: int | None = None,
         dry_run: bool = False,
         at_once: bool = False,
+        parent_alive: Callable[[], bool] = lambda: True,
     ) -> CopyPlan:
         """Plan a run and, unless `dry_run`, store the plan.
 
         A divergence that is found is recorded even in a dry run: by the next scan the source may no longer show it.
+        Where segments are read from leaders, this also finds and records further segments of their logs.
 
         Args:
             run_id: of the run that the plan belongs to.
@@ -135,16 +146,24 @@ class CopyService:
                 no limit.
             dry_run: whether to claim nothing, register nothing and store no plan.
             at_once: whether segments are planned, too, whose copy their topic delays.
+            parent_alive: while it returns False, no leader is read to find segments.
 
         Raises:
-            SettingError: `log_dirs` is empty, or they belong to another cluster than the database.
+            SettingError: there are neither log dirs nor bootstrap servers, or the log dirs belong to another cluster
+                than the database.
             ForeignClusterError: the brokers belong to another cluster than the database.
             ForeignStoreError: the store belongs to another database.
             StateConflictError: the run has another plan already.
         """
         is_of_all = scope == AS_CONFIGURED and limit_bytes is None
         scope = scope.or_topics(self._topics)
-        report = scope.scan(self._log_dirs.scan)
+        report = scope.scan(
+            partial(
+                self._log_dirs.find_and_scan,
+                copied_to=self._metadata.highest_copied_offset,
+                go_on=partial(self._require_reads, parent_alive),
+            )
+        )
         if dry_run:
             self._ownership.require()
         else:
@@ -279,6 +298,14 @@ class CopyService:
         ended_early = any(item.outcome is not SegmentOutcome.PLANNED for item in items)
         left = self.left_work(items, ended_early=ended_early)
         return CopyRun(run_id, items, (ended_ms - began_ms) / 1000, left=left)
+
+    def _require_reads(self, parent_alive: Callable[[], bool], topic: str) -> None:
+        """Raise SendingStoppedError if leaders of the topic may not be read now."""
+        if not parent_alive():
+            raise SendingStoppedError("interrupted")
+        paused = self._work.paused_topics()
+        if ALL_TOPICS in paused or topic in paused:
+            raise SendingStoppedError(f"topic {topic} is paused: ./tiering resume")
 
     def left_work(self, items: Iterable[WorkItem], *, ended_early: bool) -> tuple[LeftPartition, ...]:
         """Return, by partition, why segments of a run were left."""

@@ -299,6 +299,11 @@ def parse_transaction_index(data: bytes) -> TransactionIndex:
     return TransactionIndex(entries)
 
 
+def serialize_transaction_index(aborted: Iterable[AbortedTxn]) -> bytes:
+    """Return the bytes that a broker writes for these aborted transactions, in their order."""
+    return np.array([(_TRANSACTION_VERSION, *txn) for txn in aborted], dtype=_TRANSACTION_ENTRY).tobytes()
+
+
 def check_transaction_index(data: bytes, *, base_offset: int, end_offset: int) -> TransactionIndex:
     """Parse and check the index of a rolled segment.
 

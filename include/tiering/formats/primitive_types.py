@@ -189,9 +189,15 @@ class Reader:
         return None if length < 0 else self._bytes(length, what)
 
     def array(self, read_item: Callable[["Reader"], _Item], what: str) -> tuple[_Item, ...]:
+        start, found = self._position, self.nullable_array(read_item, what)
+        if found is None:
+            raise FormatError(f"{what} is null", start)
+        return found
+
+    def nullable_array(self, read_item: Callable[["Reader"], _Item], what: str) -> tuple[_Item, ...] | None:
         start, count = self._position, self._length()
         if count < 0:
-            raise FormatError(f"{what} is null", start)
+            return None
         if count > self.remaining:
             raise FormatError(f"{count} {what} cannot be in {self.remaining} bytes", start)
         return tuple(read_item(self) for _ in range(count))

@@ -57,6 +57,7 @@ NO_PRODUCER: Final = -1
 
 _MIN_OLD_LENGTH: Final = 14
 _CONTROL_KEY: Final = struct.Struct(">hh")
+_MARKER_VALUE: Final = struct.Struct(">hi")
 
 
 class Codec(IntEnum):
@@ -222,6 +223,34 @@ def control_type(buffer: bytes | bytearray | memoryview, position: int) -> Contr
         return ControlType(number)
     except ValueError:
         return ControlType.UNKNOWN
+
+
+class TransactionMarker(NamedTuple):
+    """The content of an ABORT or COMMIT marker. Other control records have no coordinator epoch, -1."""
+
+    control: ControlType
+    coordinator_epoch: int
+
+
+def transaction_marker(buffer: bytes | bytearray | memoryview, position: int) -> TransactionMarker:
+    """Return the marker in a control batch whose only, uncompressed record begins at `position`.
+
+    The value of its record is: version int16 | coordinator epoch int32.
+
+    Raises:
+        FormatError: there is no control record, or an ABORT or COMMIT marker without such a value.
+    """
+    control = control_type(buffer, position)
+    if control not in (ControlType.ABORT, ControlType.COMMIT):
+        return TransactionMarker(control, -1)
+    _, at = read_varint(buffer, position)
+    _, at = read_varlong(buffer, at + 1)
+    _, at = read_varint(buffer, at)
+    key_length, at = read_varint(buffer, at)
+    value_length, at = read_varint(buffer, at + key_length)
+    if value_length < _MARKER_VALUE.size or at + _MARKER_VALUE.size > len(buffer):
+        raise FormatError(f"the marker's value has {value_length} bytes", position)
+    return TransactionMarker(control, _MARKER_VALUE.unpack_from(buffer, at)[1])
 
 
 _WINDOW_BYTES: Final = 8 * KIB

@@ -169,13 +169,13 @@ class DeploymentChecks:
             pool: the pool whose size is checked; for that of expiration the store may have no free space. None: no
                 pool is checked, but which DAGs are paused; a run of Airflow does not ask that, as its DAG is not.
             in_airflow: the names of the pools that Airflow has now; None: unknown.
-            needs_log_dirs: whether settings without log_dirs are an error. False for work that also has to run after
-                the brokers were shut down permanently.
+            needs_log_dirs: whether settings with neither log_dirs nor bootstrap servers are an error. False for work
+                that also has to run after the brokers were shut down permanently.
         """
         probes: dict[str, Probe] = {
             "schema": self._schema,
             "storage": self._check_storage_for_deletions if pool == EXPIRATION_POOL else self._check_storage,
-            LOG_DIRS: lambda: self._check_log_dirs() if needs_log_dirs or self._settings.log_dirs else "none is set",
+            LOG_DIRS: partial(self._check_log_dirs, needed=needs_log_dirs),
             CLUSTER_METADATA: self._check_cluster_metadata,
             PAUSE: self._pause,
             HANDOVERS: self._check_handovers,
@@ -223,11 +223,13 @@ class DeploymentChecks:
             return True
         return False
 
-    def _check_log_dirs(self) -> str | Concern:
+    def _check_log_dirs(self, *, needed: bool) -> str | Concern:
         """Check the log directories. Unreadable ones delay their partitions; the check fails if all are unreadable.
 
         Those that only workers of a queue can read are not checked here: these workers report them.
         """
+        if not self._settings.log_dirs and (self._has_brokers or not needed):
+            return "none is set" + ("; segments are read from the leaders" if self._has_brokers else "")
         unreadable: list[SourceError] = []
         seen: list[DirIdentity] = []
         expected = self._cluster_id() if self._serves_a_cluster() else None

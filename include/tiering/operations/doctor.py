@@ -182,6 +182,9 @@ def _held_back(evidence: Evidence, held_back: HeldBackPartition, replica: Replic
         IneligibleReason.NOT_FLUSHED: f" (recovery point {replica.recovery_point})",
         IneligibleReason.BELOW_LOG_START: f" {replica.log_start_offset}",
     }
+    if ineligible is IneligibleReason.NOT_FLUSHED and replica.found_to is not None:
+        finding = f"segment at {held_back.next_offset} is known for less than leaders.settle_ms, and not replicated"
+        return Cause.NOT_ELIGIBLE, finding, "wait a minute, or replicate with min.insync.replicas of 2"
     finding = f"segment at {held_back.next_offset}: {ineligible}{bounds.get(ineligible, '')}"
     errors = errors_about(held_back.topic_id_partition, evidence.plan.errors)
     if ineligible in _DAMAGE and errors:
@@ -283,12 +286,23 @@ def _quota(evidence: Evidence, planned: PlannedPartition) -> str:
 
 
 def _nothing_left(replica: Replica) -> Line:
+    if not replica.segments or replica.unread_offsets:
+        return _to_be_read(replica)
     active = replica.segments[-1]
     advice = "it is copied once it has rolled: segment.bytes or segment.ms of the topic"
     finding = f"active segment from offset {active.base_offset}, {format_bytes(active.size_bytes)}"
     if len(replica.segments) == 1:
         return Cause.NOTHING_ROLLED, f"only the {finding}", advice
     return Cause.UP_TO_DATE, f"all that has rolled is remote; {finding}", advice
+
+
+def _to_be_read(replica: Replica) -> Line:
+    """Return the line of a leader's log whose known segments are all copied; segments may follow."""
+    if not replica.unread_offsets:
+        return Cause.NOTHING_ROLLED, f"the log is empty from offset {replica.log_start_offset} on", ""
+    unread = f"{replica.unread_offsets:,} offsets from {replica.found_to} on are not read yet"
+    advice = "the next run of tiering_copy, or ./tiering copy, reads them and finds what to copy"
+    return Cause.WAITS_FOR_A_RUN, f"{unread}, so their segments are not known", advice
 
 
 def advice_about(reason: IneligibleReason | HeldBack, topic: str) -> str:

@@ -1,4 +1,4 @@
-"""Scans of the log directories in the settings, and the check that they belong to the database's cluster.
+"""Scans of the log directories in the settings, or of the leaders, and the check that they belong to the cluster.
 
 Log dirs that only the workers of a queue can read are scanned there, and the report is stored (`report_queue`). Where
 none of a queue's log dirs can be read, a scan takes the report in their place. A report that is old, or of other
@@ -178,11 +178,34 @@ class ClusterLogDirs:
     def are_configured(self) -> bool:
         return bool(self._settings.log_dirs)
 
+    @property
+    def reads_leaders(self) -> bool:
+        """Whether segments are read from the leaders, as there are bootstrap servers and no log dirs."""
+        return self._brokers is not None and not self.are_configured
+
+    def require_configured(self) -> None:
+        """Raise SettingError if `log_dirs` is empty, so that segments are read from leaders, if at all."""
+        configured_log_dirs(self._settings)
+
+    def find_and_scan(
+        self,
+        topics: Collection[str],
+        *,
+        copied_to: Callable[[TopicIdPartition], int | None],
+        go_on: Callable[[str], None],
+    ) -> ScanReport:
+        """Find segments that are not known yet, see `LogSource.find_segments`, and scan; their errors come first."""
+        self.require_cluster()
+        errors = self._source().find_segments(topics=topics, copied_to=copied_to, go_on=go_on)
+        report = self.scan(topics)
+        return replace(report, errors=(*errors, *report.errors))
+
     def scan(self, topics: Collection[str]) -> ScanReport:
         """Scan the replicas of the topics whose names match one of the shell-style patterns `topics`.
 
         Raises:
-            SettingError: `log_dirs` is empty, or the log dirs belong to another cluster than the database.
+            SettingError: there are neither log dirs nor bootstrap servers, or the log dirs belong to another cluster
+                than the database.
             MetadataUnavailableError, BrokersError: as for `require_cluster`.
         """
         self.require_cluster()
@@ -270,9 +293,9 @@ class ClusterLogDirs:
         return found, missing
 
     def scan_all(self, *, topics: Collection[str] | None = None, deep: bool = False) -> ScanReport:
-        """Scan the log directories without a check to which cluster they belong.
+        """Scan without a check to which cluster the log directories belong.
 
-        Needs no database, unless only workers of a queue can read a log directory.
+        Needs no database, unless only workers of a queue can read a log directory, or leaders are scanned.
 
         Args:
             topics: shell-style patterns of topic names; None for all topics.

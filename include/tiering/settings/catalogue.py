@@ -69,6 +69,7 @@ from include.tiering.settings.use_cases import (
     AuditSettings,
     DataDocsSettings,
     HandoverSettings,
+    LeadersSettings,
     PricesSettings,
     SizesSettings,
     SuitesSettings,
@@ -155,8 +156,10 @@ class TieringSettings(Section):
     log_dirs: Annotated[tuple[LogDir, ...], BeforeValidator(split_log_dirs)] = Field(
         default=(),
         description="Log directories of the brokers: a list of `{broker_id, path}`, with optional `queue` and "
-        "`spark_resource`; in the environment also `ID:PATH,ID:PATH`.",
+        "`spark_resource`; in the environment also `ID:PATH,ID:PATH`. Empty, with `cluster.bootstrap_servers` set: "
+        "segments are read from the leaders, by the network.",
     )
+    leaders: LeadersSettings = Field(default_factory=LeadersSettings)
     remote_storage: RemoteStorageSettings = Field(default_factory=RemoteStorageSettings)
     metadata: MetadataSettings = Field(default_factory=MetadataSettings)
     airflow: AirflowSettings = Field(default_factory=AirflowSettings)

@@ -1,4 +1,4 @@
-"""Settings of single use cases: audits, verdicts and their verification, handovers, data docs, sizes and prices.
+"""Settings of single use cases: reads of leaders, audits, verdicts, handovers, data docs, suites, sizes and prices.
 
 Settings of a `DynamicSection` may be changed while jobs run.
 """
@@ -19,8 +19,50 @@ from include.tiering.settings.fields import (
     check_price,
     operational,
 )
+from include.tiering.units import MIB
 
 _DAY_MS: Final = 24 * 60 * 60 * 1000
+
+
+class LeadersSettings(Section):
+    """How segments are read from the brokers that lead their partitions, where `log_dirs` is empty."""
+
+    max_bytes_per_second: Annotated[int, Field(ge=MIB)] = Field(
+        default=100 * MIB,
+        description="Most bytes a second that a process reads from one broker. Every byte is read twice: once to find "
+        "where segments begin and end, once to copy. The copy quota counts only what is sent.",
+        json_schema_extra={"unit": "bytes per second"},
+    )
+    find_bytes: int = Field(
+        default=16_384 * MIB,
+        ge=MIB,
+        le=MOST_LONG,
+        description="How far the plan of a copy reads ahead: a run of `tiering_copy` finds segments until those that "
+        "are not copied yet have this many bytes together.",
+        json_schema_extra={"unit": "bytes"},
+    )
+    settle_ms: int = Field(
+        default=60_000,
+        ge=0,
+        le=MOST_LONG,
+        description="How long a segment must have been known before it is copied, if its topic is not replicated with "
+        "a min.insync.replicas of 2 or more: until then its broker may not have written it to disk.",
+        json_schema_extra={"unit": "milliseconds"},
+    )
+    spool_directory: Annotated[str, BeforeValidator(check_absolute_path)] | None = Field(
+        default=None,
+        description="Directory on a disk of every worker, where segments are kept while they are checked and sent; "
+        "their files have no names, and are gone when the process ends. Unset: the system's directory for temporary "
+        "files.",
+    )
+    spool_max_bytes: int = Field(
+        default=4_096 * MIB,
+        ge=MIB,
+        le=MOST_LONG,
+        description="Most bytes of the spool of one process. A segment waits until it fits, but each partition may "
+        "exceed this by one segment that others wait for.",
+        json_schema_extra={"unit": "bytes"},
+    )
 
 
 class AuditSettings(DynamicSection):

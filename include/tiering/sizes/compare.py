@@ -16,7 +16,7 @@ A difference is a finding; nothing is corrected here.
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Final
 
@@ -95,7 +95,8 @@ def compare_tiers(
 
     As in Kafka's RemoteCopyLagBytes and RemoteCopyLagSegments, rolled segments that are not remote yet count as lag,
     also those that cannot be copied yet (above the last stable offset, for example). Segments that are never copied do
-    not count, nor do those that a first copy leaves out because of `retentions` (by topic name).
+    not count, nor do those that a first copy leaves out because of `retentions` (by topic name). What is not read yet
+    of a leader's log counts by its size, without the last segment, which may be the active one.
     """
     lags, duplicates = [], []
     for replica in report.replicas:
@@ -107,7 +108,8 @@ def compare_tiers(
         past_retention = past_retention_segments(
             replica, leading_eligible(rolled), highest, metadata, retentions, now_ms
         )
-        lags.append(_lag(replica.topic_id_partition, rolled[len(past_retention) :], now_ms))
+        lag = _lag(replica.topic_id_partition, rolled[len(past_retention) :], now_ms)
+        lags.append(_with_unread(lag, replica))
         duplicates.append(DuplicateBytes(replica.topic_id_partition, _duplicate_bytes(replica, highest, metadata)))
     return TierComparison(tuple(lags), tuple(duplicates), report.errors, out_of_sight)
 
@@ -116,6 +118,17 @@ def _lag(partition: TopicIdPartition, rolled: Sequence[LogSegment], now_ms: int)
     waiting = [segment for segment in rolled if segment.reason not in _NEVER_COPIED]
     size_bytes = sum(segment.size_bytes for segment in waiting)
     return PartitionLag(partition, size_bytes, len(waiting), _seconds(waiting, now_ms))
+
+
+def _with_unread(lag: PartitionLag, replica: Replica) -> PartitionLag:
+    """Add what no plan has read yet of a leader's log; nothing if the segments are files, or the size is not known."""
+    log_bytes, segment_bytes = replica.log_bytes, replica.segment_bytes
+    if not replica.unread_offsets or log_bytes is None or segment_bytes is None:
+        return lag
+    known = sum(segment.size_bytes for segment in replica.segments if segment.end_offset >= replica.log_start_offset)
+    rolled_bytes = max(0, log_bytes - known - segment_bytes)
+    segments = -(-rolled_bytes // segment_bytes)
+    return replace(lag, size_bytes=lag.size_bytes + rolled_bytes, segments=lag.segments + segments)
 
 
 def _seconds(waiting: Sequence[LogSegment], now_ms: int) -> float:

@@ -93,7 +93,7 @@ class SizeService:
 
         Args:
             topics: names or patterns; empty: all topics.
-            scan_log_dirs: compare with the log dirs, if log dirs are configured.
+            scan_log_dirs: compare with the log dirs, if log dirs are configured, or with the leaders' logs.
         """
 
         def is_asked(topic: str) -> bool:
@@ -107,7 +107,7 @@ class SizeService:
         sizes = [partition.finished for partition in states]
         stored = {partition.topic_id_partition: partition.stored_bytes for partition in states}
         delete_lags = self._sizes.delete_lags()
-        tiers = self._tiers(topics) if scan_log_dirs and self._log_dirs.are_configured else None
+        tiers = self._tiers(topics) if scan_log_dirs else None
         segments = sum(size.segments for size in sizes)
         cost = estimate_cost(sum(stored.values()), segments, self._settings.prices.table())
         lags = [lag for lag in delete_lags if is_asked(lag.topic_id_partition.topic)]
@@ -138,6 +138,7 @@ class SizeService:
         Raises:
             SettingError: no log dir is configured.
         """
+        self._log_dirs.require_configured()
         patterns = tuple(topics) or ("*",)
         sizes = [size for size in self.partition_sizes() if matches(size.topic_id_partition.topic, patterns)]
         return describe_log_dirs(self._log_dirs.scan_all(topics=patterns), self._log_dirs.known(patterns), sizes), sizes
@@ -154,8 +155,10 @@ class SizeService:
         parent = Path(database.path[1:]).parent if database.scheme == "sqlite" else run_dir
         return parent / _HISTORY
 
-    def _tiers(self, topics: Collection[str]) -> TierComparison:
+    def _tiers(self, topics: Collection[str]) -> TierComparison | None:
         scope = RunScope(tuple(topics)).or_topics(self._settings.topics.include)
+        if not self._log_dirs.are_configured and not (self._log_dirs.reads_leaders and scope.topics):
+            return None
         report = self._planner.marked(scope.scan(self._log_dirs.scan_all))
         return compare_tiers(
             report,

@@ -121,8 +121,9 @@ class _Source:
         self.replica = calls("source.replica", "source", source.replica)
         self.size_doubts = source.size_doubts
         self.leading_compacted = source.leading_compacted
+        self.find_segments = source.find_segments
 
-    def open_segment(self, *where: Any) -> _OpenContext:
+    def open_segment(self, *where: Any, go_on: Callable[[], object]) -> _OpenContext:
         return _OpenContext(self._calls, self._source.open_segment(*where))
 
 

@@ -3,10 +3,10 @@
 Which replica may be read and which segments are eligible is decided by the product (`evaluate`), from what is on disk.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import takewhile
-from typing import Final
+from typing import Any, Final
 
 from include.tiering.errors import (
     ClusterMetadataError,
@@ -22,9 +22,11 @@ from include.tiering.kafka.log_dirs.contract import (
     LogSegment,
     Replica,
     ReplicaId,
+    ScanError,
     ScanReport,
     SourceFingerprint,
     UnfinishedTransaction,
+    go_on_always,
 )
 from include.tiering.kafka.log_dirs.dirs import DirIdentity
 from include.tiering.kafka.log_dirs.evaluate_replicas import Ownership, evaluate, no_retention, ownership
@@ -127,6 +129,9 @@ class ModelSource:
         found.sort(key=lambda one: (one.topic_id_partition.topic, one.topic_id_partition.partition, *_place(one)))
         return ScanReport(self._cluster.cluster_id, tuple(found), ())
 
+    def find_segments(self, **_: Any) -> Sequence[ScanError]:
+        return ()
+
     def replica(self, replica_id: ReplicaId) -> Replica:
         self._refresh()
         return self._located(replica_id)[2]
@@ -158,7 +163,9 @@ class ModelSource:
         return [UnfinishedTransaction(1, one.first[1], -1) for one in log.transactions if one.last is None]
 
     @contextmanager
-    def open_segment(self, replica_id: ReplicaId, base_offset: int) -> Iterator["ModelOpenSegment"]:
+    def open_segment(
+        self, replica_id: ReplicaId, base_offset: int, *, go_on: Callable[[], object] = go_on_always
+    ) -> Iterator["ModelOpenSegment"]:
         self._refresh()
         log, on_disk, replica = self._located(replica_id)
         segment = replica.segment_at(base_offset)

@@ -114,7 +114,7 @@ def test_the_connection_is_made_of_the_settings_and_checked_first(tmp_path: Path
     with open_app(load_settings(environ=_environ(tmp_path))) as app:
         assert isinstance(app.adapters.brokers, KafkaBrokers)
         assert app.adapters.client_config()["bootstrap.servers"] == "kafka:9092"
-        assert app.adapters.publisher_config() == app.adapters.client_config()
+        assert app.adapters._publisher_config() == app.adapters.client_config()
     incomplete = _environ(tmp_path, TIERING_CLUSTER__SECURITY_PROTOCOL="SASL_SSL")
     with (
         open_app(load_settings(environ=incomplete)) as app,

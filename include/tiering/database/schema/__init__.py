@@ -42,6 +42,7 @@ from include.tiering.database.schema.runs import (
 from include.tiering.database.schema.segments import (
     broker_epochs,
     divergences,
+    fetched_ranges,
     ingested_records,
     metadata_positions,
     metadata_topics,
@@ -68,6 +69,7 @@ __all__ = [
     "dynamic_config_changes",
     "dynamic_configs",
     "events",
+    "fetched_ranges",
     "handover_checks",
     "handover_partitions",
     "handovers",

@@ -87,6 +87,35 @@ skipped_offsets: Final = Table(
     comment="append only: offsets missing by a person's decision, or found missing by a rebuild",
 )
 
+fetched_ranges: Final = Table(
+    "fetched_ranges",
+    metadata,
+    *partition_key(),
+    Column("base_offset", BigInteger, primary_key=True, autoincrement=False),
+    Column("end_offset", BigInteger, nullable=False, comment="inclusive"),
+    Column(
+        "start_offset",
+        BigInteger,
+        nullable=False,
+        comment="the first offset that was requested: at least the base offset",
+    ),
+    Column("size_bytes", BigInteger, nullable=False),
+    Column("batch_count", BigInteger, nullable=False),
+    Column("first_timestamp_ms", BigInteger, nullable=False, comment="the largest of the first batch; -1: none"),
+    Column("max_timestamp_ms", BigInteger, nullable=False, comment="-1: none"),
+    Column("crc32c", BigInteger, nullable=False, comment="of all bytes"),
+    Column("leader_epochs", Text, nullable=False, comment="of the batches: epoch:start,epoch:start"),
+    Column(
+        "producer_snapshot",
+        LargeBinary,
+        nullable=False,
+        comment="the producers after the last batch, as a broker writes them",
+    ),
+    Column("closed", Boolean, nullable=False, comment="false: the newest range, to which batches are added"),
+    Column("recorded_at_ms", BigInteger, nullable=False),
+    comment="where the logs of leaders are cut; a closed range never changes",
+)
+
 divergences: Final = Table(
     "divergences",
     metadata,

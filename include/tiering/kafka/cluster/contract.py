@@ -275,6 +275,16 @@ class Brokers(Protocol):
         """
         ...
 
+    def log_sizes(self, leaders: Mapping[TopicIdPartition, int]) -> Mapping[TopicIdPartition, int]:
+        """Return the bytes of logs on the brokers that lead them; what a broker does not tell is absent.
+
+        The user needs DESCRIBE on the cluster.
+
+        Args:
+            leaders: the leader of each partition.
+        """
+        ...
+
     def open_transactions(self, partition: TopicIdPartition) -> Sequence[OpenTransaction]:
         """Return the transactions that are open on the leader, by ascending start offset.
 

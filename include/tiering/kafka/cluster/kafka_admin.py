@@ -37,6 +37,7 @@ from include.tiering.kafka.cluster.contract import (
 from include.tiering.kafka.protocol.cluster_requests import (
     AlterAnswer,
     DescribeConfigs,
+    DescribeLogDirs,
     FoundConfig,
     IncrementalAlterConfigs,
     Metadata,
@@ -239,6 +240,20 @@ class KafkaBrokers:
                 except BrokersError as error:
                     refused |= {requested.partition: error for requested in led}
         return OffsetsAnswer(offsets, refused)
+
+    def log_sizes(self, leaders: Mapping[TopicIdPartition, int]) -> Mapping[TopicIdPartition, int]:
+        by_leader: dict[int, dict[str, list[int]]] = {}
+        for partition, leader in leaders.items():
+            by_leader.setdefault(leader, {}).setdefault(partition.topic, []).append(partition.partition)
+        found: dict[tuple[str, int, int], int] = {}
+        with self._lock:
+            for leader, partitions in by_leader.items():
+                answer = self._connections.send(leader, DescribeLogDirs(partitions))
+                if answer.error and not answer.sizes:
+                    raise refusal(answer.error, f"sizes of the logs of broker {leader}")
+                found |= {(size.topic, size.partition, leader): size.size_bytes for size in answer.sizes}
+        sizes = {p: found.get((p.topic, p.partition, leader)) for p, leader in leaders.items()}
+        return {partition: size_bytes for partition, size_bytes in sizes.items() if size_bytes is not None}
 
     def open_transactions(self, partition: TopicIdPartition) -> Sequence[OpenTransaction]:
         with self._lock:

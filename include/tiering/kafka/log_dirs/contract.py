@@ -2,18 +2,19 @@
 
 A source lists replicas with their segments (`scan`), reads one replica again (`replica`) and opens one segment for a
 copy (`open_segment`). A source is read-only: it never locks, writes, renames or deletes a file. Files may vanish or
-change at any time, even while they are read. `source.LogDirSource` is the implementation.
+change at any time, even while they are read. `source.LogDirSource` reads brokers' log directories. `FetchSource` in
+`kafka/fetch_api` reads the leaders over the network; before it can list segments, it has to find them in the logs
+(`find_segments`).
 """
 
-import socket
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from enum import StrEnum
 from fnmatch import fnmatchcase
 from typing import NotRequired, Protocol, TypedDict
 
-from include.tiering.errors import ClusterMetadataError, SourceError, SourceUnreadableError, printable
+from include.tiering.errors import ClusterMetadataError, SourceError, printable
 from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.reasons import Reason
 from include.tiering.model.segments import LogSegmentData, TopicIdPartition, Uuid
@@ -139,7 +140,9 @@ class Replica:
     `log_end_offset`, `high_watermark`, `last_stable_offset` and `recovery_point` are exclusive ends;
     `log_start_offset` is inclusive. `chosen` marks the replica that a copy would read (the leader's); only its segments
     can be eligible. `segment_bytes` is the topic's segment.bytes, None if unknown. `was_compacted`: the topic is
-    or was compacted, so its segments may lack offsets without being damaged.
+    or was compacted, so its segments may lack offsets without being damaged. `found_to` is the offset (exclusive) up to
+    which `LogSource.find_segments` has read the leader's log, and `log_bytes` its size, if a scan was told it; None if
+    the segments are files, which are all listed.
     """
 
     replica_id: ReplicaId
@@ -156,6 +159,13 @@ class Replica:
     owner_is_broker: bool
     segment_bytes: int | None = None
     was_compacted: bool = False
+    found_to: int | None = None
+    log_bytes: int | None = field(default=None, compare=False)
+
+    @property
+    def unread_offsets(self) -> int:
+        """How many offsets below the high watermark have no segment yet, because they were not read so far."""
+        return 0 if self.found_to is None else max(0, self.high_watermark - self.found_to)
 
     @property
     def topic_id_partition(self) -> TopicIdPartition:
@@ -292,8 +302,12 @@ class OpenSegment(Protocol):
         ...
 
 
+def go_on_always() -> None:
+    """Return: nothing ends the call."""
+
+
 class LogSource(Protocol):
-    """Replicas of one cluster. All methods only read, so each of them may be repeated."""
+    """Replicas of one cluster. No method changes a log, so each of them may be repeated."""
 
     def scan(self, *, topics: Collection[str] | None = None, deep: bool = False) -> ScanReport:
         """List replicas with their segments.
@@ -308,6 +322,30 @@ class LogSource(Protocol):
         Raises:
             BrokersError: the source uses brokers, and they cannot be reached; most other failures are in the report's
                 `errors`.
+        """
+        ...
+
+    def find_segments(
+        self,
+        *,
+        topics: Collection[str] | None,
+        copied_to: Callable[[TopicIdPartition], int | None],
+        go_on: Callable[[str], None],
+    ) -> Sequence[ScanError]:
+        """Find segments that the next scan lists. Does nothing if the segments are files, which every scan lists.
+
+        How much is read is bounded; the next call reads on. What was found is kept if the call ends early.
+
+        Args:
+            topics: shell-style patterns of topic names; None means all topics.
+            copied_to: returns the highest offset (inclusive) of a partition that is remote, None if nothing is.
+            go_on: called with the topic before each read; raises SendingStoppedError to end the reads of that topic.
+
+        Returns:
+            What could not be read, as in the report of a scan.
+
+        Raises:
+            BrokersError: they cannot be asked for their topics and offsets.
         """
         ...
 
@@ -358,8 +396,15 @@ class LogSource(Protocol):
         """
         ...
 
-    def open_segment(self, replica_id: ReplicaId, base_offset: int) -> AbstractContextManager[OpenSegment]:
+    def open_segment(
+        self, replica_id: ReplicaId, base_offset: int, *, go_on: Callable[[], object] = go_on_always
+    ) -> AbstractContextManager[OpenSegment]:
         """Open all files of the rolled segment that starts at `base_offset`.
+
+        Args:
+            replica_id: the replica.
+            base_offset: of the segment.
+            go_on: called while a source waits or reads for long; raises to end the call. What it raises is raised.
 
         Raises:
             SourceVanishedError: there is no such segment or replica.
@@ -391,14 +436,6 @@ def scan_error(error: SourceError | ClusterMetadataError, default_path: str, par
         path, message = printable(source.path), printable(source.message)
         return ScanError(path, source.position, type(error).__name__, message, partition)
     return ScanError(printable(default_path), None, type(error).__name__, printable(str(error)), partition)
-
-
-def with_host(error: SourceUnreadableError) -> SourceUnreadableError:
-    """Return the error with the name of this host in its message."""
-    host = f"on host {socket.gethostname()}"
-    if error.message.endswith(host):
-        return error
-    return SourceUnreadableError(error.path, f"{error.message} {host}", error.position)
 
 
 class ScanErrorDocument(TypedDict):

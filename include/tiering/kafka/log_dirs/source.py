@@ -4,9 +4,10 @@ With a connection to brokers, calls that need offsets request them from the lead
 directory. A scan takes the partitions to request from the names of their directories.
 """
 
+import socket
 import threading
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -29,8 +30,8 @@ from include.tiering.kafka.log_dirs.contract import (
     ScanError,
     ScanReport,
     UnfinishedTransaction,
+    go_on_always,
     scan_error,
-    with_host,
 )
 from include.tiering.kafka.log_dirs.dirs import (
     DirIdentity,
@@ -158,6 +159,16 @@ class LogDirSource:
                 into.append(unread_replica.error)
             return ScanReport(cluster_id, tuple(replicas), tuple(errors), tuple(notes))
 
+    def find_segments(
+        self,
+        *,
+        topics: Collection[str] | None,
+        copied_to: Callable[[TopicIdPartition], int | None],
+        go_on: Callable[[str], None],
+    ) -> Sequence[ScanError]:
+        """Do nothing: a scan lists all files."""
+        return ()
+
     def replica(self, replica_id: ReplicaId) -> Replica:
         with self._cluster_metadata_lock:
             return self._locate(replica_id)[1]
@@ -182,13 +193,15 @@ class LogDirSource:
             )
 
     @contextmanager
-    def open_segment(self, replica_id: ReplicaId, base_offset: int) -> Iterator[OpenSegment]:
+    def open_segment(
+        self, replica_id: ReplicaId, base_offset: int, *, go_on: Callable[[], object] = go_on_always
+    ) -> Iterator[OpenSegment]:
         try:
             with self._cluster_metadata_lock:
                 located, replica = self._locate(replica_id)
                 owned = self._ownership(located.found)
         except SourceUnreadableError as error:
-            raise with_host(error) from error
+            raise _with_host(error) from error
         found = located.found
         path = f"{found.identity.path}/{found.directory_name}"
         segment = replica.segment_at(base_offset)
@@ -395,3 +408,11 @@ def _named(cluster_metadata: ClusterMetadata, name: str) -> TopicMetadata | None
         if error.retriable:
             raise
         return None
+
+
+def _with_host(error: SourceUnreadableError) -> SourceUnreadableError:
+    """Return the error with the name of this host in its message."""
+    host = f"on host {socket.gethostname()}"
+    if error.message.endswith(host):
+        return error
+    return SourceUnreadableError(error.path, f"{error.message} {host}", error.position)

@@ -1,4 +1,4 @@
-"""Requests about a cluster: API versions, brokers and topics, and configs of topics and brokers.
+"""Requests about a cluster: API versions, brokers and topics, sizes of logs, and configs of topics and brokers.
 
 ApiVersions 3: software name, software version string | tags
     -> error int16 | apis: (key, least, greatest version int16 | tags) | throttle ms int32 | tags:
@@ -10,6 +10,10 @@ Metadata 12: topics, null for all: (topic id uuid | name nullable string | tags)
        cluster id nullable string | controller int32 | topics: (error int16 | name nullable string | topic id uuid |
        is internal boolean | partitions: (error int16 | partition, leader, leader epoch int32 | replicas, isr, offline
        int32 arrays | tags) | operations int32 | tags) | tags
+DescribeLogDirs 4: topics nullable array: (name string | partitions int32 array | tags) | tags
+    -> throttle ms int32 | error int16 | log dirs: (error int16 | path string | topics: (name string | partitions:
+       (partition int32 | size, offset lag int64 | is future boolean | tags) | tags) | total, usable bytes int64 | tags)
+       | tags
 DescribeConfigs 4: resources: (type int8 | name string | keys nullable string array | tags) | with synonyms, with
        documentation boolean | tags
     -> throttle ms int32 | results: (error int16 | message nullable string | type int8 | name string | configs: (name
@@ -58,6 +62,7 @@ class ApiVersions:
     api_key: ClassVar[int] = 18
     flexible_request: ClassVar[bool] = True
     flexible_answer: ClassVar[bool] = False
+    has_throttle_time: ClassVar[bool] = False
     version: ClassVar[int] = 3
 
     def body(self) -> bytes:
@@ -126,6 +131,7 @@ class Metadata:
     api_key: ClassVar[int] = 3
     flexible_request: ClassVar[bool] = True
     flexible_answer: ClassVar[bool] = True
+    has_throttle_time: ClassVar[bool] = True
     version: ClassVar[int] = 12
 
     names: Sequence[str] = ()
@@ -200,6 +206,80 @@ def _partition(reader: Reader) -> MetadataResponsePartition:
     return MetadataResponsePartition(error, partition, leader, leader_epoch, replicas, isr)
 
 
+class LogSize(NamedTuple):
+    """The bytes of a replica's log on the broker that answers."""
+
+    topic: str
+    partition: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class LogDirsAnswer:
+    """`error` is that of the request or, if there is none, of the first log directory with one."""
+
+    error: int
+    sizes: Sequence[LogSize]
+
+
+@dataclass(frozen=True, slots=True)
+class DescribeLogDirs:
+    """Request the sizes of a broker's replicas; those that only move into a log directory are left out."""
+
+    name: ClassVar[str] = "DescribeLogDirs"
+    api_key: ClassVar[int] = 35
+    flexible_request: ClassVar[bool] = True
+    flexible_answer: ClassVar[bool] = True
+    has_throttle_time: ClassVar[bool] = True
+    version: ClassVar[int] = 4
+
+    partitions: Mapping[str, Sequence[int]]
+
+    def body(self) -> bytes:
+        writer = Writer()
+        writer.array(_write_partitions, list(self.partitions.items()))
+        writer.tags(())
+        return writer.value()
+
+    def answer(self, reader: Reader) -> LogDirsAnswer:
+        reader.int32()
+        error = read_int16(reader)
+        log_dirs = reader.array(_log_dir, "log dirs")
+        errors = [error, *(of_dir for of_dir, _ in log_dirs)]
+        return LogDirsAnswer(next(filter(None, errors), 0), [size for _, sizes in log_dirs for size in sizes])
+
+
+def _write_partitions(writer: Writer, topic: tuple[str, Sequence[int]]) -> None:
+    name, partitions = topic
+    writer.string(name)
+    writer.array(Writer.int32, partitions)
+    writer.tags(())
+
+
+def _log_dir(reader: Reader) -> tuple[int, list[LogSize]]:
+    error = read_int16(reader)
+    reader.string("path")
+    topics = reader.array(_topic_sizes, "topics")
+    reader.int64()
+    reader.int64()
+    reader.tags()
+    return error, [LogSize(name, *found) for name, sizes in topics for found in sizes if found is not None]
+
+
+def _topic_sizes(reader: Reader) -> tuple[str, tuple[tuple[int, int] | None, ...]]:
+    found = reader.string("topic"), reader.array(_partition_size, "partitions")
+    reader.tags()
+    return found
+
+
+def _partition_size(reader: Reader) -> tuple[int, int] | None:
+    partition, size_bytes = reader.int32(), reader.int64()
+    reader.int64()
+    is_future = read_boolean(reader)
+    reader.tags()
+    return None if is_future else (partition, size_bytes)
+
+
 _SET: Final = 0
 _DELETE: Final = 1
 
@@ -235,6 +315,7 @@ class DescribeConfigs:
     api_key: ClassVar[int] = 32
     flexible_request: ClassVar[bool] = True
     flexible_answer: ClassVar[bool] = True
+    has_throttle_time: ClassVar[bool] = True
     version: ClassVar[int] = 4
 
     resources: Sequence[Resource]
@@ -266,6 +347,7 @@ class IncrementalAlterConfigs:
     api_key: ClassVar[int] = 44
     flexible_request: ClassVar[bool] = True
     flexible_answer: ClassVar[bool] = True
+    has_throttle_time: ClassVar[bool] = True
     version: ClassVar[int] = 1
 
     resource: Resource

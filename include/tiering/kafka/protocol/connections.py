@@ -6,9 +6,13 @@
 | TLS fails (for example, a certificate is not trusted); the SASL login is refused | BrokersLoginError |
 | the broker sends no Kafka response, or does not support the request's version | BrokersRefusedError |
 
-Each of these failures closes the connection. Only if the broker does not support a request's version, it stays open. No
-error and no log line contains a password or the raw bytes of a request or response. `ClusterConnections` opens
-connections to the brokers of one cluster when they are needed, and keeps them open for later requests.
+Each of these failures closes the connection. It stays open only if the broker does not support a request's version, or
+throttles the client for longer than a request may take (BrokersUnavailableError). No error and no log line contains a
+password or the raw bytes of a request or response. `ClusterConnections` opens connections to the brokers of one cluster
+when they are needed, and keeps them open for later requests.
+
+A broker that throttles a client answers at once, and then reads nothing from the connection for the throttle time. The
+next request waits for the end of that time, which otherwise counted against the request's own timeout.
 """
 
 import secrets
@@ -30,7 +34,13 @@ from include.tiering.errors import (
 )
 from include.tiering.kafka.protocol.cluster_requests import ApiVersions, ApiVersionsAnswer, Metadata, MetadataAnswer
 from include.tiering.kafka.protocol.login import HASHES, Address, BrokerLogin, SaslAuthenticate, SaslHandshake, Scram
-from include.tiering.kafka.protocol.messages import Request, frame_request, parse_response, refusal
+from include.tiering.kafka.protocol.messages import (
+    Request,
+    frame_request,
+    parse_response,
+    refusal,
+    throttle_ms_of,
+)
 
 MAX_FRAME_BYTES: Final = 128 << 20
 MAX_LOGIN_FRAME_BYTES: Final = 64 << 10
@@ -50,6 +60,7 @@ class BrokerConnection:
         self._socket: socket.socket | None = None
         self._correlation_id = 0
         self._max_frame_bytes = MAX_LOGIN_FRAME_BYTES
+        self._throttled_until = clock.monotonic()
         self.versions = ApiVersionsAnswer(0, {}, {}, {})
 
     @classmethod
@@ -89,6 +100,7 @@ class BrokerConnection:
             raise BrokersRefusedError(
                 f"broker {self._address} does not support {request.name} {request.version}; Kafka 3.6 or newer does"
             )
+        self._wait_out_throttle(request)
         with self._failures():
             return self._exchange(request, self._clock.monotonic() + self._login.timeout_ms / 1000)
 
@@ -102,6 +114,21 @@ class BrokerConnection:
             with suppress(OSError):
                 self._socket.close()
         self._socket = None
+
+    def _wait_out_throttle(self, request: Request[object]) -> None:
+        """Wait until the broker reads from the connection again.
+
+        Raises:
+            BrokersUnavailableError: it will not within the timeout of a request; the connection stays open.
+        """
+        left_ms = round(1000 * (self._throttled_until - self._clock.monotonic()))
+        if left_ms > self._login.timeout_ms:
+            raise BrokersUnavailableError(
+                f"broker {self._address} throttles this client for {left_ms} ms more, and {request.name} waits at most"
+                f" {self._login.timeout_ms} ms; raise the client's quota there"
+            )
+        if left_ms > 0:
+            self._clock.sleep(left_ms / 1000)
 
     def _connect(self, deadline: float) -> None:
         context = self._login.tls_context() if self._login.has_tls else None
@@ -153,9 +180,10 @@ class BrokerConnection:
                 f"{self._address} answers with a frame of {size} bytes: it is no Kafka broker, or a listener of another"
                 f" protocol than {self._login.protocol}"
             )
-        return parse_response(
-            request, self._correlation_id, self._receive(size, deadline), lambda: self._left(deadline)
-        )
+        message = self._receive(size, deadline)
+        answer = parse_response(request, self._correlation_id, message, lambda: self._left(deadline))
+        self._throttled_until = self._clock.monotonic() + throttle_ms_of(request, message) / 1000
+        return answer
 
     def _receive(self, size: int, deadline: float) -> bytes:
         received = bytearray()
@@ -244,6 +272,10 @@ class ClusterConnections:
         self._addresses = addresses
         return answer
 
+    def find_brokers(self) -> None:
+        """Request the brokers' addresses anew."""
+        self.metadata(Metadata())
+
     def versions(self, broker_id: int) -> ApiVersionsAnswer:
         """Return the broker's ApiVersions response, received when the connection was opened."""
         return self._to(broker_id).versions
@@ -257,7 +289,7 @@ class ClusterConnections:
         if kept is not None and kept.is_usable():
             return kept
         if broker_id not in self._addresses:
-            self.metadata(Metadata())
+            self.find_brokers()
         address = self._addresses.get(broker_id)
         if address is None:
             known = ", ".join(map(str, sorted(self._addresses))) or "none"

@@ -129,6 +129,7 @@ class SaslHandshake:
     api_key: ClassVar[int] = 17
     flexible_request: ClassVar[bool] = False
     flexible_answer: ClassVar[bool] = False
+    has_throttle_time: ClassVar[bool] = False
     version: ClassVar[int] = 1
 
     mechanism: str
@@ -157,6 +158,7 @@ class SaslAuthenticate:
     api_key: ClassVar[int] = 36
     flexible_request: ClassVar[bool] = True
     flexible_answer: ClassVar[bool] = True
+    has_throttle_time: ClassVar[bool] = False
     version: ClassVar[int] = 2
 
     token: bytes = field(repr=False)

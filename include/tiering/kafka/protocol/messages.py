@@ -37,13 +37,14 @@ class Request(Protocol[Answer_co]):
     """One request.
 
     `flexible_request` and `flexible_answer` say whether the header of the request and of the response ends in tagged
-    fields.
+    fields. `has_throttle_time` says whether the response begins with the throttle time.
     """
 
     name: ClassVar[str]
     api_key: ClassVar[int]
     flexible_request: ClassVar[bool]
     flexible_answer: ClassVar[bool]
+    has_throttle_time: ClassVar[bool]
 
     @property
     def version(self) -> int: ...
@@ -75,14 +76,14 @@ class AnswerReader(Reader):
         self._check_time = check_time
         self._items = 0
 
-    def array(self, read_item: Callable[[Reader], _Item], what: str) -> tuple[_Item, ...]:
+    def nullable_array(self, read_item: Callable[[Reader], _Item], what: str) -> tuple[_Item, ...] | None:
         def counted(reader: Reader) -> _Item:
             self._items += 1
             if self._items % _ITEMS_BETWEEN_CHECKS == 0:
                 self._check_time()
             return read_item(reader)
 
-        return super().array(counted, what)
+        return super().nullable_array(counted, what)
 
     def tag_count(self) -> int:
         start, count = self.position, super().tag_count()
@@ -112,6 +113,28 @@ def parse_response(
     if request.flexible_answer:
         reader.tags()
     return request.answer(reader)
+
+
+def throttle_ms_of(request: Request[object], message: bytes) -> int:
+    """Return for how long the broker reads no further request from the connection, in ms; 0 if it does not say.
+
+    Args:
+        request: the request.
+        message: its response, which `parse_response` has accepted.
+
+    Raises:
+        FormatError: the time is negative.
+    """
+    if not request.has_throttle_time:
+        return 0
+    reader = Reader(message)
+    reader.int32()
+    if request.flexible_answer:
+        reader.tags()
+    throttle_ms = reader.int32()
+    if throttle_ms < 0:
+        raise FormatError(f"the throttle time is {throttle_ms} ms", reader.position)
+    return throttle_ms
 
 
 def read_int16(reader: Reader) -> int:
@@ -150,6 +173,7 @@ UNKNOWN_TOPIC_ID: Final = 100
 
 _MEANINGS: Final[dict[int, tuple[str, type[BrokersError]]]] = {
     -1: ("unknown server error", BrokersRefusedError),
+    1: ("the offset is outside of the log", BrokersRefusedError),
     UNKNOWN_TOPIC_OR_PARTITION: ("unknown topic or partition", UnknownTopicError),
     5: ("no leader just now", BrokersUnavailableError),
     6: ("not the leader any more", BrokersUnavailableError),

@@ -68,6 +68,7 @@ class ListOffsets:
     api_key: ClassVar[int] = 2
     flexible_request: ClassVar[bool] = True
     flexible_answer: ClassVar[bool] = True
+    has_throttle_time: ClassVar[bool] = True
 
     spec: OffsetSpec
     leader_epochs: Mapping[TopicPartition, int]
@@ -147,6 +148,7 @@ class DescribeProducers:
     api_key: ClassVar[int] = 61
     flexible_request: ClassVar[bool] = True
     flexible_answer: ClassVar[bool] = True
+    has_throttle_time: ClassVar[bool] = True
     version: ClassVar[int] = 0
 
     topic: str
@@ -184,6 +186,7 @@ class ListTransactions:
     api_key: ClassVar[int] = 66
     flexible_request: ClassVar[bool] = True
     flexible_answer: ClassVar[bool] = True
+    has_throttle_time: ClassVar[bool] = True
     version: ClassVar[int] = 0
 
     producer_ids: Sequence[int]
@@ -220,6 +223,7 @@ class DescribeTransactions:
     api_key: ClassVar[int] = 65
     flexible_request: ClassVar[bool] = True
     flexible_answer: ClassVar[bool] = True
+    has_throttle_time: ClassVar[bool] = True
     version: ClassVar[int] = 0
 
     transactional_ids: Sequence[str]

@@ -223,6 +223,51 @@ def test_servers_that_do_not_answer_are_passed_over_and_all_of_them_named() -> N
         ClusterConnections(_login(silent, silent), SystemClock()).send_to_any(Metadata())
 
 
+def _throttles(throttle_ms: int) -> Script:
+    """Each answer asks for this pause."""
+
+    def answers(key: int, correlation: bytes) -> bytes | None:
+        if key == API_VERSIONS:
+            return api_versions(correlation)
+        return frame(correlation, throttle_ms.to_bytes(4, signed=True) + EMPTY_METADATA[4:])
+
+    return answers
+
+
+def test_a_broker_that_throttles_is_asked_again_after_that_time() -> None:
+    clock = ManualClock()
+    with scripted_broker(_throttles(1_500)) as address:
+        connection = BrokerConnection.to(address, _login(address), clock)
+        with closing(connection):
+            connection.send(Metadata())
+            assert clock.slept == []
+            clock.advance(0.5)
+            connection.send(Metadata())
+            assert clock.slept == [pytest.approx(1)]
+            clock.advance(2)
+            connection.send(Metadata())
+            assert len(clock.slept) == 1
+
+
+def test_a_throttle_time_above_the_timeout_is_not_waited_for() -> None:
+    clock = ManualClock()
+    with scripted_broker(_throttles(60_001)) as address:
+        connection = BrokerConnection.to(address, _login(address), clock)
+        with closing(connection):
+            connection.send(Metadata())
+            with pytest.raises(BrokersUnavailableError, match="throttles this client for 60001 ms more, and Metadata"):
+                connection.send(Metadata())
+            assert clock.slept == []
+            clock.advance(1)
+            assert connection.send(Metadata()).cluster_id == "cid"
+
+
+def test_a_throttle_time_below_zero_is_no_answer() -> None:
+    error = _connection(_throttles(-1))
+    assert isinstance(error, BrokersRefusedError)
+    assert "the throttle time is -1 ms" in str(error)
+
+
 def test_a_server_that_refuses_the_login_is_believed() -> None:
     with scripted_broker(lambda key, correlation: b"HTTP/1.1") as address, scripted_broker(_answers) as other:
         connections = ClusterConnections(_login(address, other), SystemClock())

@@ -21,21 +21,31 @@ from include.tiering.errors import (
 from include.tiering.formats.cluster_metadata import ResourceType
 from include.tiering.formats.primitive_types import Reader
 from include.tiering.kafka.cluster.kafka_admin import open_transactions
-from include.tiering.kafka.protocol import cluster_requests, login, partition_requests
+from include.tiering.kafka.protocol import cluster_requests, fetch_requests, login, partition_requests
 from include.tiering.kafka.protocol.cluster_requests import (
     AlterAnswer,
     ApiVersions,
     ApiVersionsAnswer,
     BrokerAddress,
     DescribeConfigs,
+    DescribeLogDirs,
     FoundConfig,
     FoundConfigs,
     IncrementalAlterConfigs,
+    LogDirsAnswer,
+    LogSize,
     Metadata,
     MetadataAnswer,
     MetadataResponsePartition,
     MetadataResponseTopic,
     Resource,
+)
+from include.tiering.kafka.protocol.fetch_requests import (
+    EpochEnd,
+    Fetch,
+    FetchAnswer,
+    FetchedPartition,
+    OffsetForLeaderEpoch,
 )
 from include.tiering.kafka.protocol.login import AuthenticateAnswer, HandshakeAnswer, SaslAuthenticate, SaslHandshake
 from include.tiering.kafka.protocol.messages import (
@@ -69,6 +79,7 @@ from tests.doubles.source_tree import ROOT
 
 ID: Final = Uuid(bytes(range(16)))
 ORDERS: Final = TopicPartition("orders", 3)
+FETCH: Final = Fetch(ID, 3, leader_epoch=7, offset=1_234_567_890_123, max_bytes=8_388_608, max_wait_ms=500, version=18)
 
 REQUESTS: Final[list[tuple[Request[Any], int, str]]] = [
     (ApiVersions(), 3, "196b61666b612d74696572696e672d6f7065726174696f6e73023100"),
@@ -89,6 +100,7 @@ REQUESTS: Final[list[tuple[Request[Any], int, str]]] = [
         "ffffffff0002076f7264657273020000000300000007fffffffffffffffb000000",
     ),
     (DescribeConfigs([Resource(ResourceType.TOPIC, "orders")]), 4, "0202076f72646572730000000000"),
+    (DescribeLogDirs({"orders": [3, 4]}), 4, "02076f72646572730300000003000000040000"),
     (
         IncrementalAlterConfigs(Resource(ResourceType.BROKER, "1"), {"a": "5", "b": None}, only_validate=True),
         1,
@@ -97,6 +109,19 @@ REQUESTS: Final[list[tuple[Request[Any], int, str]]] = [
     (DescribeProducers("orders", 3), 0, "02076f726465727302000000030000"),
     (ListTransactions([5, -1]), 0, "01030000000000000005ffffffffffffffff00"),
     (DescribeTransactions(["tx"]), 0, "0203747800"),
+    (
+        FETCH,
+        18,
+        (
+            "000001f400000001008000000000000000ffffffff02000102030405060708090a0b0c0d0e0f0200000003000000070000011f71fb"
+            "04cbffffffffffffffffffffffff008000000000010100"
+        ),
+    ),
+    (
+        OffsetForLeaderEpoch(ORDERS, current_leader_epoch=7, leader_epoch=5),
+        4,
+        "ffffffff02076f726465727302000000030000000700000005000000",
+    ),
     (SaslHandshake("PLAIN"), 1, "0005504c41494e"),
     (SaslAuthenticate(b"token"), 2, "06746f6b656e00"),
 ]
@@ -146,6 +171,15 @@ ANSWERS: Final[list[tuple[Request[Any], str, Any]]] = [
         ),
     ),
     (
+        DescribeLogDirs({}),
+        (
+            "000000190000030000062f6461746102076f726465727303000000030000001cbe991a140000000000000000000000000004000000"
+            "0000000007000000000000000501000000000000000003e80000000000000384000038062f6c6f737401ffffffffffffffffffffff"
+            "ffffffffff0000"
+        ),
+        LogDirsAnswer(56, [LogSize("orders", 3, 123_456_789_012)]),
+    ),
+    (
         IncrementalAlterConfigs(Resource(ResourceType.BROKER, "1"), {}),
         "00000000020028036e6f0402310000",
         (AlterAnswer(40, "no"),),
@@ -170,6 +204,23 @@ ANSWERS: Final[list[tuple[Request[Any], str, Any]]] = [
             "000000"
         ),
         (DescribedTransaction(0, "tx", 60_000, 1_700_000_000_001, 9, 2),),
+    ),
+    (
+        FETCH,
+        (
+            "0000001900000000000002000102030405060708090a0b0c0d0e0f030000000300000000000000000064000000000000005a000000"
+            "0000000005020000000000000009000000000000002800ffffffff0662617463680000000004004affffffffffffffffffffffffff"
+            "ffffffffffffffffffffff00ffffffff000101090000000200000008000000"
+        ),
+        FetchAnswer(
+            0,
+            {(ID, 3): FetchedPartition(0, 100, 90, 5, b"batch"), (ID, 4): FetchedPartition(74, -1, -1, -1, b"")},
+        ),
+    ),
+    (
+        OffsetForLeaderEpoch(ORDERS, current_leader_epoch=7, leader_epoch=5),
+        ("0000001902076f72646572730300000000000300000004000000000000004d00004c00000004ffffffffffffffffffffffff000000"),
+        {ORDERS: EpochEnd(0, 4, 77), TopicPartition("orders", 4): EpochEnd(76, -1, -1)},
     ),
     (
         SaslHandshake("PLAIN"),
@@ -240,9 +291,11 @@ def test_damage_is_a_format_error_or_another_answer(data: st.DataObject) -> None
 HEADERS: Final = {
     ("ApiVersions", 3): (18, True, False),
     ("DescribeConfigs", 4): (32, True, True),
+    ("DescribeLogDirs", 4): (35, True, True),
     ("DescribeProducers", 0): (61, True, True),
     ("DescribeTransactions", 0): (65, True, True),
     ("IncrementalAlterConfigs", 1): (44, True, True),
+    ("OffsetForLeaderEpoch", 4): (23, True, True),
     ("ListTransactions", 0): (66, True, True),
     ("Metadata", 12): (3, True, True),
     ("SaslAuthenticate", 2): (36, True, True),
@@ -253,18 +306,27 @@ HEADERS: Final = {
 def test_headers_are_those_of_kafka() -> None:
     sent: list[Any] = [
         request
-        for module in (cluster_requests, partition_requests, login)
+        for module in (cluster_requests, fetch_requests, partition_requests, login)
         for request in vars(module).values()
         if isinstance(request, type) and hasattr(request, "api_key")
     ]
     found = {
         (request.name, request.version): (request.api_key, request.flexible_request, request.flexible_answer)
-        for request in {*sent} - {partition_requests.ListOffsets}
+        for request in {*sent} - {partition_requests.ListOffsets, Fetch}
     }
     assert found == HEADERS
-    # Each version of it that is sent has flexible headers: they begin with version 6.
+    # Each version of them that is sent has flexible headers: they begin with version 6, and 12.
     listing = partition_requests.ListOffsets
     assert (listing.api_key, listing.flexible_request, listing.flexible_answer) == (2, True, True)
+    assert (Fetch.api_key, Fetch.flexible_request, Fetch.flexible_answer) == (1, True, True)
+
+
+@pytest.mark.parametrize(
+    ("known_there", "chosen"), [((0, 14), 15), ((0, 15), 15), ((4, 17), 17), ((4, 18), 18), ((4, 30), 18)]
+)
+def test_fetches_have_the_newest_version_that_both_sides_know(known_there: tuple[int, int], chosen: int) -> None:
+    """A broker that does not know the chosen one is refused with its name when the request is sent."""
+    assert Fetch.newest_version({1: known_there}) == chosen
 
 
 def test_a_count_that_the_bytes_cannot_hold_is_not_believed() -> None:
@@ -293,6 +355,7 @@ def _kafkas_list() -> list[KafkaCode]:
 KAFKAS: Final = {one.name: one for one in _kafkas_list() if one.name != "NONE"}
 KINDS: Final[dict[str, type[BrokersError]]] = {
     "UNKNOWN_SERVER_ERROR": BrokersRefusedError,
+    "OFFSET_OUT_OF_RANGE": BrokersRefusedError,
     "UNKNOWN_TOPIC_OR_PARTITION": UnknownTopicError,
     "LEADER_NOT_AVAILABLE": BrokersUnavailableError,
     "NOT_LEADER_OR_FOLLOWER": BrokersUnavailableError,

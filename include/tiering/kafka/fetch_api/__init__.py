@@ -1,0 +1,1 @@
+"""The segment source that reads from leaders by Kafka's Fetch API."""

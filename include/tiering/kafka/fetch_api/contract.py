@@ -1,0 +1,200 @@
+"""The ranges into which leaders' logs are cut, where they are kept, and the contract of the logs.
+
+A leader's log has no boundaries on the wire. We cut it by the rules by which a broker rolls a segment, applied to every
+batch: by size, by record time, and where an offset would not fit into the 32 bits of an index entry. No clock is used.
+So the boundaries follow from the bytes, the start and the rules alone, and all workers find the same. An index that
+is full is no reason to roll here, because we keep no index while we cut.
+
+A range is closed only by a batch after it. The newest range is open, as the active segment of a broker is.
+
+Source: Kafka's LogSegment.shouldRoll.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, Protocol
+
+from include.tiering.formats.indexes import EMPTY_SNAPSHOT
+from include.tiering.formats.record_batch import NO_TIMESTAMP, BatchHeader
+from include.tiering.kafka.protocol.fetch_requests import EpochEnd, FetchedPartition
+from include.tiering.model.leader_epochs import LeaderEpochEntry, LeaderEpochs
+from include.tiering.model.segments import TopicIdPartition
+
+_MAX_RELATIVE_OFFSET: Final = 2**31 - 1
+_NO_EPOCHS: Final = LeaderEpochs(())
+
+
+@dataclass(frozen=True, slots=True)
+class RollRules:
+    """The topic's segment.bytes and segment.ms; a range has at most that many bytes, unless its only batch has more."""
+
+    segment_bytes: int
+    segment_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class FetchedRange:
+    """A range of a leader's log that was read once, and every batch of it checked. Offsets are inclusive.
+
+    An open range without a batch ends before it begins. `start_offset` is the first offset that was requested: the
+    log start at that time, if that lay inside of the first batch, else the base offset. `first_timestamp_ms` is the
+    largest timestamp of the first batch, `crc32c` the checksum of all bytes, `leader_epochs` the epochs of the
+    batches, and `producer_snapshot` the producers after the last batch.
+    """
+
+    base_offset: int
+    end_offset: int
+    start_offset: int
+    size_bytes: int = 0
+    batch_count: int = 0
+    first_timestamp_ms: int = NO_TIMESTAMP
+    max_timestamp_ms: int = NO_TIMESTAMP
+    crc32c: int = 0
+    leader_epochs: LeaderEpochs = _NO_EPOCHS
+    producer_snapshot: bytes = EMPTY_SNAPSHOT
+    closed: bool = False
+
+    @property
+    def next_offset(self) -> int:
+        """The offset at which the next batch begins."""
+        return self.end_offset + 1
+
+    @classmethod
+    def opened(cls, base_offset: int, start_offset: int, producer_snapshot: bytes) -> "FetchedRange":
+        """Return an open range without a batch."""
+        return cls(base_offset, base_offset - 1, start_offset, producer_snapshot=producer_snapshot)
+
+    def is_closed_by(self, header: BatchHeader, rules: RollRules) -> bool:
+        """Return whether this batch, which follows the range, begins the next one."""
+        if not self.batch_count:
+            return False
+        waited_ms = header.max_timestamp - self.first_timestamp_ms
+        return (
+            self.size_bytes + header.size_bytes > rules.segment_bytes
+            or (self.first_timestamp_ms >= 0 and waited_ms > rules.segment_ms)
+            or header.last_offset - self.base_offset > _MAX_RELATIVE_OFFSET
+        )
+
+    def followed_by(self, header: BatchHeader, crc32c: int) -> "FetchedRange":
+        """Return the range with one batch more.
+
+        The producer snapshot stays that of the range before this batch, see `with_producers`.
+
+        Args:
+            header: the batch.
+            crc32c: the checksum of the range with the batch.
+        """
+        first_timestamp_ms = self.first_timestamp_ms if self.batch_count else header.max_timestamp
+        return replace(
+            self,
+            end_offset=header.last_offset,
+            size_bytes=self.size_bytes + header.size_bytes,
+            batch_count=self.batch_count + 1,
+            first_timestamp_ms=first_timestamp_ms,
+            max_timestamp_ms=max(self.max_timestamp_ms, header.max_timestamp),
+            crc32c=crc32c,
+            leader_epochs=_with_epoch(self.leader_epochs, header),
+        )
+
+    def with_producers(self, producer_snapshot: bytes, *, closed: bool) -> "FetchedRange":
+        """Return the range with the producers after its last batch."""
+        return replace(self, producer_snapshot=producer_snapshot, closed=closed)
+
+
+def _with_epoch(epochs: LeaderEpochs, header: BatchHeader) -> LeaderEpochs:
+    epoch = header.partition_leader_epoch
+    if epoch < 0 or (epochs.entries and epochs.entries[-1].epoch == epoch):
+        return epochs
+    return LeaderEpochs((*epochs.entries, LeaderEpochEntry(epoch, header.base_offset)))
+
+
+def epochs_of(ranges: Iterable[FetchedRange]) -> LeaderEpochs:
+    """Return the epochs of consecutive ranges, each from its first batch on."""
+    found: list[LeaderEpochEntry] = []
+    for entry in (entry for known in ranges for entry in known.leader_epochs):
+        if not found or found[-1].epoch != entry.epoch:
+            found.append(entry)
+    return LeaderEpochs(tuple(found))
+
+
+@dataclass(frozen=True, slots=True)
+class Leader:
+    """The broker that leads a partition, and since which leader epoch."""
+
+    broker_id: int
+    leader_epoch: int
+
+    def __str__(self) -> str:
+        return f"{self.broker_id} in epoch {self.leader_epoch}"
+
+
+class LeaderLogs(Protocol):
+    """The logs of the leaders of one cluster. Thread-safe. All methods only read.
+
+    Requests raise:
+        BrokersUnavailableError: the broker does not answer, or does not lead the partition in this epoch. Retriable.
+        UnknownTopicError: the topic id or the partition is unknown there.
+        BrokersError: the request failed for another reason.
+    """
+
+    def read(self, partition: TopicIdPartition, leader: Leader, offset: int, max_bytes: int) -> FetchedPartition:
+        """Return bytes of the log from the batch with `offset` on; none at the high watermark.
+
+        Args:
+            partition: the partition, by its topic id.
+            leader: who is asked, and in which epoch it must lead.
+            offset: inclusive.
+            max_bytes: more only if the first batch has more.
+        """
+        ...
+
+    def keep_pace(self, leader: Leader, size_bytes: int, go_on: Callable[[], object]) -> None:
+        """Wait after an answer of this size until the next read of the same broker may begin.
+
+        Args:
+            leader: who answered.
+            size_bytes: of the answer.
+            go_on: called while this waits; raises to end the wait.
+        """
+        ...
+
+    def epoch_end(self, partition: TopicIdPartition, leader: Leader, leader_epoch: int) -> EpochEnd:
+        """Return where the leader's log leaves `leader_epoch`; see `EpochEnd`, whose `error` is 0."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedRange:
+    """A range, and when it was recorded in its present form, by the store's clock."""
+
+    range: FetchedRange
+    recorded_at_ms: int
+
+
+class RangeStore(Protocol):
+    """The ranges of partitions. A closed range never changes; so all workers and every restart copy the same ones."""
+
+    def now_ms(self) -> int:
+        """Return the store's time, by which `recorded_at_ms` is set."""
+        ...
+
+    def ranges(self, partition: TopicIdPartition) -> Sequence[RecordedRange]:
+        """Return the ranges by ascending base offset, of which only the last may be open."""
+        ...
+
+    def record(self, partition: TopicIdPartition, before: FetchedRange | None, found: Sequence[FetchedRange]) -> bool:
+        """Replace the open range by what was found from there on, all of it or nothing.
+
+        Args:
+            partition: the partition.
+            before: the open range that the caller read; None if the caller found none, so that there must be none.
+            found: closed ranges that follow one another, and an open one after them.
+
+        Returns:
+            Whether it was recorded; False if the newest range is another one by now. Then read the ranges again.
+        """
+        ...
+
+    def forget(self, partition: TopicIdPartition, from_offset: int, *, reason: str) -> None:
+        """Remove the ranges that reach `from_offset` or begin after it. Idempotent."""
+        ...

@@ -1,0 +1,222 @@
+"""Cut a leader's log into ranges, from where the stored ranges end.
+
+    step                                       a crash after it leaves
+    the stored ranges compared with the        nothing
+    leader's epochs
+    bytes read, checked, cut                   nothing: they are read again
+    ranges recorded, the open one with them    the ranges; the next cut goes on after the open one's last batch
+
+Nothing is sent before its range is closed and recorded. What was recorded is forgotten only from an offset on at which
+the leader proves another history. The ranges below stay, and with them the boundaries of all that may be copied.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from include.tiering.formats.indexes import EMPTY_SNAPSHOT, parse_producer_snapshot
+from include.tiering.formats.rebuilt_files import ProducerStates
+from include.tiering.formats.record_batch import extend_crc32c
+from include.tiering.kafka.fetch_api.contract import FetchedRange, Leader, LeaderLogs, RangeStore, RollRules
+from include.tiering.kafka.fetch_api.fetched_batches import FetchedBatch, read_batches
+from include.tiering.model.segments import TopicIdPartition
+
+FETCH_BYTES: Final = 4 << 20
+"""What one request asks for. The memory of a read is one answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class CutRules:
+    """How the logs of a topic are cut; a producer without a batch for `producer_expiration_ms` is left out."""
+
+    roll: RollRules
+    producer_expiration_ms: int
+
+
+def partition_path(partition: TopicIdPartition, leader: Leader) -> str:
+    """Return the name of a leader's log for errors."""
+    return f"{partition} of broker {leader.broker_id}"
+
+
+def fetched(
+    logs: LeaderLogs,
+    partition: TopicIdPartition,
+    leader: Leader,
+    *,
+    offset: int,
+    may_begin_below: bool,
+    leader_epoch: int = -1,
+    go_on: Callable[[], object],
+) -> Iterator[FetchedBatch]:
+    """Iterate over the checked batches of a leader's log, up to the high watermark of the moment.
+
+    Args:
+        logs: the logs.
+        partition: the partition.
+        leader: its leader.
+        offset: the first offset, inclusive.
+        may_begin_below: whether the first batch may begin below `offset`.
+        leader_epoch: the epoch of the batch before, -1 if unknown.
+        go_on: called before each request, and while the pace is kept; raises to end the read.
+
+    Raises, while iterating:
+        UnusableBatchesError: an answer does not continue the log.
+        BrokersError: see `LeaderLogs`.
+        TieringError: what `go_on` raises.
+    """
+    path, position, least_high_watermark = partition_path(partition, leader), 0, offset
+    while True:
+        go_on()
+        answer = logs.read(partition, leader, offset, FETCH_BYTES)
+        logs.keep_pace(leader, len(answer.records), go_on)
+        least_high_watermark = max(least_high_watermark, answer.high_watermark)
+        before = offset
+        for batch in read_batches(
+            answer.records,
+            path=path,
+            position=position,
+            offset=offset,
+            leader_epoch=leader_epoch,
+            high_watermark=answer.high_watermark,
+            may_begin_below=may_begin_below,
+        ):
+            yield batch
+            offset, leader_epoch, may_begin_below = (
+                batch.header.last_offset + 1,
+                batch.header.partition_leader_epoch,
+                False,
+            )
+            position += batch.header.size_bytes
+        if offset == before or offset >= least_high_watermark:
+            return
+
+
+class LogCutter:
+    """Cuts logs, and records the ranges.
+
+    Args:
+        logs: the logs of the leaders.
+        store: the ranges.
+    """
+
+    def __init__(self, logs: LeaderLogs, store: RangeStore) -> None:
+        self._logs = logs
+        self._store = store
+
+    def cut(
+        self,
+        partition: TopicIdPartition,
+        leader: Leader,
+        rules: CutRules,
+        *,
+        log_start: int,
+        high_watermark: int,
+        max_bytes: int,
+        go_on: Callable[[], object],
+    ) -> int:
+        """Read on from where the stored ranges end, and record what was found.
+
+        Args:
+            partition: the partition.
+            leader: its leader.
+            rules: how its topic is cut.
+            log_start: of the leader, inclusive, as asked for just now.
+            high_watermark: likewise, exclusive.
+            max_bytes: after so many bytes no further batch is read; with 0 the ranges are compared with the leader's
+                history, and nothing is read.
+            go_on: see `fetched`.
+
+        Returns:
+            How many bytes were read.
+
+        Raises:
+            UnusableBatchesError: an answer does not continue the log; what was found before it is recorded.
+            BrokersError: see `LeaderLogs`; likewise.
+            TieringError: what `go_on` raises; likewise.
+        """
+        known = self._known(partition, leader)
+        last = known[-1] if known else None
+        walk = _Walk(last, log_start, rules)
+        if max_bytes <= 0 or walk.offset >= high_watermark:
+            return 0  # At the high watermark a broker would wait for bytes that may never come.
+        try:
+            for batch in fetched(
+                self._logs,
+                partition,
+                leader,
+                offset=walk.offset,
+                may_begin_below=walk.is_start,
+                leader_epoch=walk.leader_epoch,
+                go_on=go_on,
+            ):
+                walk.take(batch)
+                if walk.read_bytes >= max_bytes:
+                    break
+        finally:
+            if walk.read_bytes:
+                before = last if last is not None and not last.closed else None
+                self._store.record(partition, before, walk.found())
+        return walk.read_bytes
+
+    def _known(self, partition: TopicIdPartition, leader: Leader) -> list[FetchedRange]:
+        """Return the stored ranges that belong to the leader's history; forget the ones after them.
+
+        If the leader has the last epoch of a range up to the range's end, it has the same batches up to there.
+        """
+        stored = [recorded.range for recorded in self._store.ranges(partition)]
+        known = list(stored)
+        while known and not self._is_of(known[-1], partition, leader):
+            known.pop()
+        if len(known) < len(stored):
+            reason = f"broker {leader.broker_id} has another history since epoch {leader.leader_epoch}"
+            self._store.forget(partition, stored[len(known)].base_offset, reason=reason)
+        return known
+
+    def _is_of(self, known: FetchedRange, partition: TopicIdPartition, leader: Leader) -> bool:
+        epoch = known.leader_epochs.entries[-1].epoch
+        end = self._logs.epoch_end(partition, leader, epoch)
+        return end.leader_epoch == epoch and end.end_offset >= known.next_offset
+
+
+class _Walk:
+    """Cuts the batches that follow a range, or the log start if the log starts after that range by now.
+
+    After such a jump nothing is known of producers, as after a broker has built their state from a log start.
+    """
+
+    def __init__(self, last: FetchedRange | None, log_start: int, rules: CutRules) -> None:
+        self._rules = rules
+        self._closed: list[FetchedRange] = []
+        self.read_bytes = 0
+        self.is_start = last is None or last.next_offset < log_start
+        if last is None or self.is_start:
+            self._open = FetchedRange.opened(log_start, log_start, EMPTY_SNAPSHOT)
+            self.leader_epoch = -1
+        else:
+            opened = FetchedRange.opened(last.next_offset, last.next_offset, last.producer_snapshot)
+            self._open = opened if last.closed else last
+            self.leader_epoch = last.leader_epochs.entries[-1].epoch
+        self.offset = self._open.next_offset
+        self._producers = ProducerStates(parse_producer_snapshot(self._open.producer_snapshot))
+
+    def take(self, batch: FetchedBatch) -> None:
+        """Add the next batch."""
+        header = batch.header
+        if header.base_offset < self._open.base_offset:
+            self._open = FetchedRange.opened(header.base_offset, self.offset, EMPTY_SNAPSHOT)
+        if self._open.is_closed_by(header, self._rules.roll):
+            self._close()
+        self._open = self._open.followed_by(header, extend_crc32c(self._open.crc32c, batch.data))
+        self._producers.append(header, batch.marker)
+        self.read_bytes += header.size_bytes
+
+    def found(self) -> list[FetchedRange]:
+        """Return the ranges; the last one is open. Call it after at least one batch."""
+        return [*self._closed, self._open.with_producers(self._producers.snapshot(), closed=False)]
+
+    def _close(self) -> None:
+        if self._open.max_timestamp_ms >= 0:
+            self._producers.expire(self._open.max_timestamp_ms - self._rules.producer_expiration_ms)
+        closed = self._open.with_producers(self._producers.snapshot(), closed=True)
+        self._closed.append(closed)
+        self._open = FetchedRange.opened(closed.next_offset, closed.next_offset, closed.producer_snapshot)

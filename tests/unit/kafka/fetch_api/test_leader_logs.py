@@ -1,0 +1,175 @@
+"""Requests to leaders, against servers that answer as a test says."""
+
+import threading
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from functools import partial
+
+import pytest
+
+from include.tiering.clock import SystemClock
+from include.tiering.errors import (
+    BrokersError,
+    BrokersForbiddenError,
+    BrokersRefusedError,
+    BrokersUnavailableError,
+    SendingStoppedError,
+    UnknownTopicError,
+)
+from include.tiering.kafka.fetch_api.contract import Leader
+from include.tiering.kafka.fetch_api.leader_logs import KafkaLeaderLogs
+from include.tiering.kafka.protocol.fetch_requests import EpochEnd, FetchedPartition
+from include.tiering.kafka.protocol.login import Address, BrokerLogin
+from include.tiering.model.segments import TopicIdPartition, Uuid
+from tests.doubles.manual_clock import ManualClock
+from tests.doubles.scripted_servers import API_VERSIONS, api_versions, frame, scripted_broker
+
+PARTITION = TopicIdPartition(Uuid(bytes(range(16))), 3, "orders")
+LEADER = Leader(1, 7)
+FETCH, METADATA, EPOCH_END = 1, 3, 23
+
+
+def fetch_answer(error: int = 0, partition_error: int = 0, partition: int = 3, records: bytes = b"batch") -> bytes:
+    body = bytes(4) + error.to_bytes(2) + bytes(4) + b"\x02" + PARTITION.topic_id.value + b"\x02"
+    body += partition.to_bytes(4) + partition_error.to_bytes(2)
+    body += (100).to_bytes(8) + (90).to_bytes(8) + (5).to_bytes(8) + b"\0" + b"\xff" * 4
+    return body + bytes([len(records) + 1]) + records + b"\0\0\0"
+
+
+def epoch_answer(error: int = 0, partition: int = 3) -> bytes:
+    body = bytes(4) + b"\x02\x07orders\x02" + error.to_bytes(2) + partition.to_bytes(4)
+    return body + (4).to_bytes(4) + (77).to_bytes(8) + b"\0\0\0"
+
+
+def metadata_of(*addresses: Address) -> bytes:
+    """Brokers 1, 2 and so on."""
+    brokers = b""
+    for broker_id, address in enumerate(addresses, 1):
+        host = address.host.encode()
+        brokers += broker_id.to_bytes(4) + bytes([len(host) + 1]) + host + address.port.to_bytes(4) + b"\0\0"
+    return bytes(4) + bytes([len(addresses) + 1]) + brokers + b"\x04cid" + bytes(4) + b"\x01\0"
+
+
+@contextmanager
+def leader(fetch: bytes = b"", epochs: bytes = b"") -> Iterator[KafkaLeaderLogs]:
+    """Broker 1 answers every fetch, and every question about epochs, with these bodies."""
+    listening: list[Address] = []
+
+    def script(key: int, correlation: bytes) -> bytes | None:
+        if key == API_VERSIONS:
+            return api_versions(correlation)
+        if key == METADATA:
+            return frame(correlation, metadata_of(*listening))
+        return frame(correlation, {FETCH: fetch, EPOCH_END: epochs}[key])
+
+    with scripted_broker(script) as address:
+        listening.append(address)
+        with closing(KafkaLeaderLogs(BrokerLogin((address,), timeout_ms=10_000), SystemClock(), 1 << 30)) as logs:
+            yield logs
+
+
+def test_bytes_and_bounds_are_returned_as_they_are() -> None:
+    with leader(fetch_answer()) as logs:
+        assert logs.read(PARTITION, LEADER, 17, 1 << 20) == FetchedPartition(0, 100, 90, 5, b"batch")
+
+
+def test_the_end_of_an_epoch() -> None:
+    with leader(epochs=epoch_answer()) as logs:
+        assert logs.epoch_end(PARTITION, LEADER, 4) == EpochEnd(0, 4, 77)
+
+
+@pytest.mark.parametrize(
+    ("answer", "error"),
+    [
+        (fetch_answer(error=100), UnknownTopicError),
+        (fetch_answer(partition_error=3), UnknownTopicError),
+        (fetch_answer(partition_error=6), BrokersUnavailableError),
+        (fetch_answer(partition_error=74), BrokersUnavailableError),
+        (fetch_answer(partition_error=75), BrokersUnavailableError),
+        (fetch_answer(partition_error=1), BrokersRefusedError),
+        (fetch_answer(partition=4), BrokersRefusedError),
+    ],
+    ids=range(7),
+)
+def test_errors_name_the_partition_the_offset_and_the_broker(answer: bytes, error: type[BrokersError]) -> None:
+    with leader(answer) as logs, pytest.raises(error, match="fetch of orders-3 from offset 17 from broker 1"):
+        logs.read(PARTITION, LEADER, 17, 1 << 20)
+
+
+@pytest.mark.parametrize(
+    ("answer", "error"),
+    [(epoch_answer(74), BrokersUnavailableError), (epoch_answer(partition=4), BrokersRefusedError)],
+    ids=range(2),
+)
+def test_errors_about_epochs_name_them(answer: bytes, error: type[BrokersError]) -> None:
+    with leader(epochs=answer) as logs, pytest.raises(error, match="end of leader epoch 4 of orders-3 from broker 1"):
+        logs.epoch_end(PARTITION, LEADER, 4)
+
+
+def test_a_fetch_without_its_right_names_the_acl() -> None:
+    missing = r"from broker 1: not authorised for this topic \(the ACL that allows Read on topic orders is missing\)"
+    with leader(fetch_answer(partition_error=29)) as logs, pytest.raises(BrokersForbiddenError, match=missing):
+        logs.read(PARTITION, LEADER, 17, 1 << 20)
+
+
+def test_a_question_about_epochs_without_its_right_names_the_acl() -> None:
+    missing = "the ACL that allows Describe on topic orders is missing"
+    with leader(epochs=epoch_answer(29)) as logs, pytest.raises(BrokersForbiddenError, match=missing):
+        logs.epoch_end(PARTITION, LEADER, 4)
+
+
+def test_a_leader_that_does_not_answer_lets_others_be_read() -> None:
+    listening: list[Address] = []
+    answers = threading.Event()
+
+    def script(slow: bool, key: int, correlation: bytes) -> bytes | None:
+        if key == API_VERSIONS:
+            return api_versions(correlation)
+        if key == METADATA:
+            return frame(correlation, metadata_of(*listening))
+        if slow:
+            answers.wait(90)
+        return frame(correlation, fetch_answer())
+
+    with scripted_broker(partial(script, True)) as slow, scripted_broker(partial(script, False)) as quick:
+        listening += [slow, quick]
+        with closing(KafkaLeaderLogs(BrokerLogin((quick,), timeout_ms=90_000), SystemClock(), 1 << 30)) as logs:
+            waiting = threading.Thread(target=lambda: logs.read(PARTITION, Leader(1, 7), 17, 1 << 20))
+            waiting.start()
+            try:
+                for _ in range(3):
+                    assert logs.read(PARTITION, Leader(2, 7), 17, 1 << 20).records == b"batch"
+                assert waiting.is_alive()
+            finally:
+                answers.set()
+                waiting.join(90)
+
+
+def paced(clock: ManualClock) -> KafkaLeaderLogs:
+    return KafkaLeaderLogs(BrokerLogin((Address("localhost", 1),)), clock, bytes_per_second=1000)
+
+
+def test_reads_of_a_broker_are_spread_and_those_of_others_are_not_held() -> None:
+    clock, looked = ManualClock(), list[float]()
+    logs = paced(clock)
+    began = clock.monotonic()
+    for _ in range(3):
+        logs.keep_pace(LEADER, 500, lambda: looked.append(clock.monotonic()))
+    assert clock.monotonic() - began == pytest.approx(1.5)
+    assert max(clock.slept) <= 0.25
+    assert len(looked) == len(clock.slept)
+    clock.advance(60)
+    began = clock.monotonic()
+    logs.keep_pace(LEADER, 500, lambda: None)  # What was not read meanwhile is not made up for.
+    logs.keep_pace(Leader(2, 7), 100, lambda: None)
+    assert clock.monotonic() - began == pytest.approx(0.6)
+
+
+def test_the_pace_ends_with_the_work() -> None:
+    def stop() -> None:
+        raise SendingStoppedError("paused")
+
+    clock = ManualClock()
+    with pytest.raises(SendingStoppedError):
+        paced(clock).keep_pace(LEADER, 100_000, stop)
+    assert clock.slept == [0.25]

@@ -166,7 +166,8 @@ def test_a_long_silence_is_lost_but_for_a_quarter_of_a_second() -> None:
 @pytest.mark.parametrize("pause", [0.0, 0.06, 0.15, 0.25])
 def test_a_sender_that_stands_still_now_and_then_gets_the_rate(pause: float) -> None:
     """Once in thirty seconds, and then less than a slice at a time: such a sender catches up nothing at once."""
-    pacer, now, sent = Pacer(RATE, 0.0), 0.0, []
+    pacer, now = Pacer(RATE, 0.0), 0.0
+    sent: list[int] = []
     while now < 60:
         now += pacer.wait_seconds(now) + (pause if len(sent) in (500, 3_500) else 0.0)
         size_bytes = min(pacer.slice_bytes(now), 10_000)

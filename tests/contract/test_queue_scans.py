@@ -41,7 +41,12 @@ def test_the_newest_scan_of_a_queue_replaces_the_one_before(engine: Engine, scan
 def test_a_report_is_read_once(scans: SqlQueueScans, monkeypatch: pytest.MonkeyPatch) -> None:
     scans.save(SCAN)
     read: list[bytes] = []
-    monkeypatch.setattr(sql_queue_scans, "report_of_bytes", lambda stored: [read.append(stored), NOTHING][1])
+
+    def report_of_bytes(stored: bytes) -> ScanReport:
+        read.append(stored)
+        return NOTHING
+
+    monkeypatch.setattr(sql_queue_scans, "report_of_bytes", report_of_bytes)
     assert scans.all() == scans.all()
     assert len(read) == 1
 

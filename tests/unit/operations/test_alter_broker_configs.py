@@ -6,7 +6,7 @@ import pytest
 
 from include.tiering.configs.config_store import ALL_BROKERS, ConfigEntity, EntityType
 from include.tiering.errors import BrokersRefusedError, BrokersUnavailableError, ConfigRefusedError, SettingError
-from include.tiering.kafka.cluster.contract import BrokerConfig, BrokerNode, ConfigSource
+from include.tiering.kafka.cluster.contract import BrokerConfig, BrokerNode, ConfigSource, release_of
 from include.tiering.operations.broker_configs import (
     BrokerConfigService,
     BrokerListing,
@@ -14,7 +14,6 @@ from include.tiering.operations.broker_configs import (
     broker_alteration_words,
     present_broker_alteration,
     present_broker_configs,
-    release_of,
 )
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.model_brokers import BROKER_DEFAULTS, ModelBrokers

@@ -140,7 +140,7 @@ def test_a_rejection_is_stored_and_then_keeps_copies_of_the_database_from_the_st
     ("approved_ms", "seen"), [(0, [1, 2]), (MINUTE + 1_000, [1, 2]), (MINUTE + 1_001, [2]), (MINUTE + 2_001, [])]
 )
 def test_limits_that_were_loosened_since_the_minute_before_the_last_approval_are_listed(
-    monkeypatch: pytest.MonkeyPatch, approved_ms: int, seen: list[int]
+    monkeypatch: pytest.MonkeyPatch, approved_ms: int, seen: list[Any]
 ) -> None:
     changes = [SimpleNamespace(number=1, at_ms=1_000), SimpleNamespace(number=2, at_ms=2_000)]
 

@@ -105,7 +105,7 @@ test: ## all tests that need nothing but this machine: test-unit, then test-inte
 	@$(MAKE) test-integration
 
 test-unit: setup ## tests without servers or Spark: under a minute
-	@HYPOTHESIS_PROFILE=$${HYPOTHESIS_PROFILE:-ci} $(PYTEST) -n 2 $(wildcard $(UNIT_TESTS))
+	@HYPOTHESIS_PROFILE=$${HYPOTHESIS_PROFILE:-ci} $(PYTEST) -n 3 $(wildcard $(UNIT_TESTS))
 
 test-integration: setup s3-server ## properties, contract suites and real servers: S3, PostgreSQL, Spark, Airflow, kill -9
 	@$(PYTHON) -m local.java >/dev/null && eval "$$($(PYTHON) -m local.java)" && \

@@ -8,14 +8,14 @@ import pytest
 from tests.doubles.archive import Archive, Command
 from tests.doubles.databases import POSTGRESQL, SHARED, create_postgresql_database, new_name
 from tests.doubles.quick_migrations import quick_migrations, shared_statements
-from tests.doubles.shared_commands import shared_commands
+from tests.doubles.shared_work import shared_commands, shared_service_models
 
 __all__ = ["create_postgresql_database"]
 
 
 @pytest.fixture(scope="session", autouse=True)
 def _shared_work() -> Iterator[None]:
-    with quick_migrations(), shared_statements(), shared_commands():
+    with quick_migrations(), shared_statements(), shared_commands(), shared_service_models():
         yield
 
 

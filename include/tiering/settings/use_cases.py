@@ -27,11 +27,13 @@ _DAY_MS: Final = 24 * 60 * 60 * 1000
 class LeadersSettings(Section):
     """How segments are read from the brokers that lead their partitions, where `log_dirs` is empty."""
 
-    max_bytes_per_second: Annotated[int, Field(ge=MIB)] = Field(
+    max_bytes_per_second: int = Field(
         default=100 * MIB,
+        ge=MIB,
+        le=MOST_LONG,
         description="Most bytes a second that a process reads from one broker. Every byte is read twice: once to find "
         "where segments begin and end, once to copy. The copy quota counts only what is sent.",
-        json_schema_extra={"unit": "bytes per second"},
+        json_schema_extra={"unit": "bytes a second"},
     )
     find_bytes: int = Field(
         default=16_384 * MIB,

@@ -150,7 +150,7 @@ ASKED_BYTES = 600 * 80 * KIB
 def minute_with_a_rogue(client_quota: int | None) -> dict[str, int]:
     """Bytes by client of a minute in steps of 10 ms under a total of 5 MiB/s.
 
-    The rogue asks five times in each step; four polite clients ask for 0.8 MiB/s each.
+    The rogue asks twice in each step; four polite clients ask for 0.8 MiB/s each.
     """
     clock = ManualClock()
     of_clients = {} if client_quota is None else {Scope(QuotaKind.FETCH, QuotaLevel.CLIENT): client_quota}
@@ -162,7 +162,7 @@ def minute_with_a_rogue(client_quota: int | None) -> dict[str, int]:
             got[name] += size_bytes
 
     for step in range(6_000):
-        for _ in range(5):
+        for _ in range(2):
             ask("rogue", 256 * KIB)
         if step % 10 == 0:
             for name in POLITE:

@@ -1,9 +1,12 @@
 """Bodies of requests to S3, and errors of its answers."""
 
 import io
+from collections.abc import Iterator
 from dataclasses import replace
+from functools import cache
 from types import SimpleNamespace
 from typing import Any, cast
+from unittest.mock import patch
 
 import pytest
 from botocore.client import BaseClient
@@ -38,6 +41,7 @@ from include.tiering.model.segments import RemoteLogSegmentState
 from include.tiering.quotas.contract import UnlimitedBytes
 from include.tiering.remote_storage.layouts.aiven import AivenLayout
 from include.tiering.remote_storage.object_store import BLOCK_BYTES, BytesSource, ObjectStat, crc32c_of
+from include.tiering.remote_storage.s3 import store as s3_store
 from include.tiering.remote_storage.s3.client import (
     PacedBody,
     SendingFailed,
@@ -52,6 +56,14 @@ from include.tiering.remote_storage.segment_storage import SegmentStorage
 from tests.doubles.memory_source import ShrinkingSource
 from tests.doubles.partial import Partial
 from tests.doubles.stored_log import CountingLimiter, some_bytes, some_metadata
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _one_client() -> Iterator[None]:
+    """Of the SDK, to make which takes longer than a test. Each test puts a client of its own in its place."""
+    with patch.object(s3_store, "s3_client", cache(s3_store.s3_client)):
+        yield
+
 
 # Responses that ask for fewer requests.
 

@@ -77,7 +77,10 @@ def test_what_settings_name_is_mounted() -> None:
         environment = _SERVICES[service]["environment"]
         assert environment["TIERING_CONFIG"] in _secrets_of(service)
         if service.startswith("airflow"):
-            assert "/srv/kafka/broker-1" in {volume.split(":")[1] for volume in _SERVICES[service]["volumes"]}
+            reads_log_dirs = _SERVICES[service]["command"][-2:] == ["--queues", "broker-1"]
+            assert reads_log_dirs == (
+                "/srv/kafka/broker-1" in {volume.split(":")[1] for volume in _SERVICES[service]["volumes"]}
+            )
             assert environment["AIRFLOW__TIERING__API_LOGIN_FILE"] in _secrets_of(service)
             assert tomllib.loads(contents()["tiering.toml"])["airflow"]["login_file"] in _secrets_of(service)
 

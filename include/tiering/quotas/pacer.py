@@ -77,9 +77,13 @@ class Pacer:
             self.free_at = _after_change(self.free_at, now, part)
             self.smooth_at = _after_change(self.smooth_at, now, part)
 
-    def forget_lost_time(self, now: float) -> None:
-        """Make up for nothing that was lost before now."""
-        self.free_at = max(self.free_at, now)
+    def lost_seconds(self, now: float) -> float:
+        """Return for how long bytes could have been granted and were not."""
+        return max(0.0, now - self.free_at)
+
+    def forget_lost_time(self, now: float, *, but: float = 0.0) -> None:
+        """Make up for at most `but` seconds of what was lost before now, or for what can be caught up at once."""
+        self.free_at = max(self.free_at, now - max(but, CATCH_UP_SECONDS))
 
     @property
     def _next_at(self) -> float:

@@ -331,16 +331,16 @@ class ProcessPacing:
         return wait_seconds
 
     def _grant(self, stream: Stream, wanted_bytes: int, began: float, now: float) -> Grant:
-        granted_bytes, is_limited = wanted_bytes, False
-        for pace in stream.paces:
-            if pace.pacer is not None:
-                granted_bytes, is_limited = min(granted_bytes, pace.pacer.slice_bytes(now)), True
-        for pace in stream.paces:
-            if pace.pacer is not None:
-                pace.pacer.charge(granted_bytes, now)
+        pacers = [pace.pacer for pace in stream.paces if pace.pacer is not None]
+        granted_bytes = min([wanted_bytes, *(pacer.slice_bytes(now) for pacer in pacers)])
+        # Time that one scope held the stream back, or gave to others, is not lost in the stream's other scopes.
+        lost_seconds = min((pacer.lost_seconds(now) for pacer in pacers), default=0.0)
+        for pacer in pacers:
+            pacer.forget_lost_time(now, but=lost_seconds)
+            pacer.charge(granted_bytes, now)
         stream.meter.used_bytes += granted_bytes
         stream.meter.limited |= granted_bytes < wanted_bytes
-        return Grant(granted_bytes, now - began if is_limited else 0.0)
+        return Grant(granted_bytes, now - began if pacers else 0.0)
 
 
 PATIENCE_SECONDS: Final = 0.25

@@ -201,10 +201,12 @@ def test_lost_time_is_worth_no_more_bytes_than_before(new_rate: float) -> None:
     assert sent == pytest.approx(30 * new_rate + 0.2 * min(RATE, new_rate), rel=0.001)
 
 
-def test_lost_time_can_be_forgotten() -> None:
+@pytest.mark.parametrize(("but", "made_up"), [(0.0, CATCH_UP_SECONDS), (0.1, 0.1), (1.0, LATE_SECONDS)])
+def test_lost_time_can_be_forgotten(but: float, made_up: float) -> None:
     pacer = Pacer(RATE, 0.0)
-    pacer.forget_lost_time(5.0)
-    assert sum(size_bytes for _, size_bytes in sent_from(pacer, 5.0, until=35.0)) == pytest.approx(30 * RATE, rel=0.001)
+    pacer.forget_lost_time(5.0, but=but)
+    sent = sum(size_bytes for _, size_bytes in sent_from(pacer, 5.0, until=35.0))
+    assert sent == pytest.approx((30 + made_up) * RATE, rel=0.001)
 
 
 @pytest.mark.parametrize("grant_seconds", [0.005, 0.02, 0.03])
@@ -407,6 +409,22 @@ def test_rates_end_with_the_lease(pacing: ProcessPacing, clock: ManualClock) -> 
     assert take(pacing, 5) == 0
     assert pacing.share(PACED_SCOPE) == 0.0
     assert pacing.starved.is_set()
+
+
+def test_time_for_which_another_scope_held_a_stream_back_is_not_made_up_for(
+    pacing: ProcessPacing, clock: ManualClock
+) -> None:
+    """Else a topic could take from others of the process what the total quota gave to these."""
+    pacing.hold({PACED_SCOPE: PACED_RATE, BROKER: None, TOPIC: 2 * PACED_RATE}, clock.monotonic() + 100)
+    for _ in range(100):
+        clock.advance(SLICE_SECONDS)
+        take(pacing)
+    pacing.hold({PACED_SCOPE: None, BROKER: None, TOPIC: 2 * PACED_RATE}, clock.monotonic() + 100)
+    taken = 0
+    for _ in range(1_000):
+        clock.advance(SLICE_SECONDS)
+        taken += take(pacing)
+    assert taken == pytest.approx(10 * 2 * PACED_RATE, rel=0.005)
 
 
 def test_time_without_rates_is_not_made_up_for(pacing: ProcessPacing, clock: ManualClock) -> None:

@@ -30,6 +30,7 @@ class Cluster:
     services: Mapping[str, Service]
     host: Host
     say: Callable[[str], None]
+    _running: dict[str, psutil.Process] = field(default_factory=dict)
     _healthy: set[str] = field(default_factory=set)
     _next_check: dict[str, float] = field(default_factory=dict)
 
@@ -41,6 +42,12 @@ class Cluster:
         """
         self.say(f"waiting for {len(self.services)} services to be healthy")
         self._start(self.services)
+
+    def ended(self) -> list[str]:
+        """Return the services that have ended and should run. An engine of containers starts them again."""
+        return [
+            name for name, process in self._running.items() if not self.services[name].runs_once and _ended(process)
+        ]
 
     def restart(self, name: str) -> None:
         """Start a service that has ended again, as the engine of containers does, and wait until it is healthy.
@@ -82,13 +89,14 @@ class Cluster:
         for mount in service.mounts:
             if not mount.is_secret:
                 self.host.make_volume(mount.source)
-        return processes.start(
+        self._running[service.name] = processes.start(
             service.name,
             self.host.command(service, service.command, as_user=_user(service)),
             environment=self.host.environment(service),
             log=self.state.logs / f"{service.name}.log",
             pid_files=self.state.pid_files,
         )
+        return self._running[service.name]
 
     def _check(self, running: Mapping[str, psutil.Process]) -> None:
         for name, process in running.items():

@@ -4,8 +4,8 @@
 
 A cluster of its own is started, as in the demonstration. For each kill there is a topic of its own, whose copy a quota
 makes last. Once segments are copied, one is under way and others are left, the part gets SIGKILL with everything that
-it has started, and is started again after 5 seconds, as the engine of containers does. An executor is not: Spark is
-asked for another one by the next try of its batch. The kill counts only if work was left after it.
+it has started. Whatever has ended is started again after 5 seconds, as the engine of containers does. An executor is
+no service: Spark is asked for another one by the next try of its batch. The kill counts only if work was left after it.
 
 The run has to end, or the next run does the rest. Then there is nothing left to copy, every `.log` object of the topic
 has the SHA-256 of the broker's file, the copied ranges follow each other without an overlap or a hole, no object is
@@ -51,6 +51,7 @@ from local.cluster.in_flight import (
     kill,
     rolled_segments,
 )
+from local.cluster.keeper import Keeper
 from local.cluster.produced import produce
 from local.cluster.secret_files import AUTHORITY
 from local.expiry import OBJECTS_OF_A_SEGMENT
@@ -61,7 +62,6 @@ _DEFAULT: Final = (
     *((part, Work.COPY) for part in Part),
     *((part, work) for work in (Work.EXPIRATION, Work.AUDIT) for part in (Part.WORKER, Part.DATABASE)),
 )
-_RESTART_AFTER_SECONDS: Final = 5.0
 _BEGIN_SECONDS: Final = 300.0
 _RUN_SECONDS: Final = 1500.0
 _DAG_SECONDS: Final = 300.0
@@ -172,10 +172,11 @@ def _run_all(
             wait_for_dag(api, work, seconds=_DAG_SECONDS)
         # Audits leave out young objects; here every object counts.
         app.configs.alter(ALL_BROKERS, {"tiering.audit.min.age.ms": "0"}, author="kills")
-        for topic, (part, work) in topics.items():
-            outcome = _Kill(assembled, api, app, say, topic, part, work).run()
-            on_outcome(outcome)
-            say(f"{part.name.lower()} killed in {work}: {'; '.join(outcome.faults) or 'all held'}")
+        with Keeper(cluster, say) as keeper:
+            for topic, (part, work) in topics.items():
+                outcome = _Kill(assembled, keeper, api, app, say, topic, part, work).run()
+                on_outcome(outcome)
+                say(f"{part.name.lower()} killed in {work}: {'; '.join(outcome.faults) or 'all held'}")
 
 
 @dataclass(slots=True)
@@ -183,6 +184,7 @@ class _Kill:
     """One kill, in the middle of the work on one topic."""
 
     assembled: Assembled
+    keeper: Keeper
     api: AirflowApi
     app: App
     say: Callable[[str], None]
@@ -204,12 +206,7 @@ class _Kill:
         killed = time.monotonic()
         kill(victims)
         left_after = None if self.part is Part.DATABASE else self._progress().left
-        healthy = None
-        if service:
-            time.sleep(_RESTART_AFTER_SECONDS)
-            self.assembled.cluster.restart(service)
-            healthy = time.monotonic() - killed
-            self.say(f"{service} is healthy again")
+        healthy = self.keeper.wait_for(service, killed) - killed if service else None
         if left_after is None:
             left_after = self._progress().left
         was_left = left_after > 0 if self.work is not Work.AUDIT else self._newest_audit() == audits_before

@@ -126,7 +126,14 @@ def test_each_queue_of_the_settings_has_a_task_of_its_own(racks: Path) -> None:
         "copy_rack-b": "rack-b",
     }
     assert {task.pool for task in copies.values()} == {"remote_log_copier"}
-    assert {task.queue for task in dag.tasks if not task.is_mapped} == {"default"}
+    scans = {task.task_id: task for task in dag.tasks if task.task_id.startswith("scan_")}
+    assert {task_id: task.queue for task_id, task in scans.items()} == {
+        "scan_rack-a": "rack-a",
+        "scan_rack-b": "rack-b",
+    }
+    for task in scans.values():
+        assert (task.upstream_task_ids, task.downstream_task_ids) == ({"ready"}, set()), "it holds nobody up"
+    assert {task.queue for task in dag.tasks if not task.is_mapped and task.task_id not in scans} == {"default"}
     for task in copies.values():
         assert dag.get_task("quality_gate").task_id in task.downstream_task_ids
         assert dag.get_task("outcome").task_id in task.downstream_task_ids

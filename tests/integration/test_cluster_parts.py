@@ -2,6 +2,7 @@
 
 import json
 import re
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
@@ -21,6 +22,7 @@ from local.cluster.assembly import Assembled, assemble
 from local.cluster.cluster import Cluster, stop
 from local.cluster.host import NamespaceError
 from local.cluster.in_flight import kill
+from local.cluster.keeper import Keeper
 from local.cluster.programs import ProgramMissingError
 from local.cluster.secret_files import AUTHORITY
 from local.platform import PlatformError
@@ -145,8 +147,12 @@ def test_the_state_files_say_what_runs(stores: Stores) -> None:
 def test_a_server_that_was_killed_is_started_again(stores: Stores, name: str) -> None:
     cluster = stores.cluster
     before = processes.recorded(cluster.state.pid_files)[name]
-    kill([before, *processes.family([before], "")])
-    cluster.restart(name)
+    assert cluster.ended() == []
+    began = time.monotonic()
+    with Keeper(cluster, stores.said.append) as keeper:
+        kill([before, *processes.family([before], "")])
+        assert keeper.wait_for(name, began) > began
+    assert cluster.ended() == []
     after = processes.recorded(cluster.state.pid_files)[name]
     assert after.pid != before.pid
     check = cluster.services[name].health_check

@@ -306,10 +306,15 @@ def test_a_job_that_reads_spreads_over_the_share_of_its_pool(
 
 
 def test_a_batch_that_waits_for_its_executor_sees_a_pause_and_a_pool_of_0(
-    cluster: SparkCluster, planted: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    cluster: SparkCluster, planted: str, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No worker has the memory that its executor asks for, so the batch has its place, and waits."""
-    caplog.set_level("INFO")
+    said: list[str] = []
+
+    def has_said(words: str) -> bool:
+        said.append(capfd.readouterr().out)
+        return words in "".join(said)
+
     monkeypatch.setenv("TIERING_TOPICS__INCLUDE", '["payments*"]')
     memory = "tiering.spark.conf.tiering_copy.spark.executor.memory"
     with TieringHook().open() as app:
@@ -324,14 +329,14 @@ def test_a_batch_that_waits_for_its_executor_sees_a_pause_and_a_pool_of_0(
                 seconds=PATIENCE,
             )
             work.pause(None, author="test")
-            eventually(lambda: f"takes no core: {ALL_PAUSED}" in caplog.text, "it sees the pause", seconds=PATIENCE)
+            eventually(lambda: has_said(f"takes no core: {ALL_PAUSED}"), "it sees the pause", seconds=PATIENCE)
             work.resume(None, author="test")
             slots = mirror.seen()[COPIER_POOL].slots
             mirror.record(COPIER_POOL, 0, seen=slots, author="test")
             job.end()
         mirror.record(COPIER_POOL, slots, seen=0, author="test")
         _alter(app, ALL_BROKERS, {memory: None})
-        assert BatchEnd.SURPLUS.value in caplog.text
+        assert has_said(BatchEnd.SURPLUS.value)
         assert {item.outcome for item in work.items("held")} == {SegmentOutcome.PLANNED}
 
 

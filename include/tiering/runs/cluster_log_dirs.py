@@ -127,6 +127,13 @@ def merged(reports: Sequence[ScanReport]) -> ScanReport:
     )
 
 
+def _of_cluster(cluster_id: str, report: ScanReport) -> ScanReport:
+    """Return the report. Raises SettingError if it is of another cluster."""
+    if report.cluster_id not in (None, cluster_id):
+        raise SettingError(f"log_dirs belong to cluster {report.cluster_id}, the database serves cluster {cluster_id}")
+    return report
+
+
 def _refused(replica: Replica) -> Replica:
     segments = (
         replace(segment, reason=segment.reason or IneligibleReason.AMBIGUOUS_REPLICA) for segment in replica.segments
@@ -209,7 +216,8 @@ class ClusterLogDirs:
             MetadataUnavailableError, BrokersError: as for `require_cluster`.
         """
         self.require_cluster()
-        return self._of_our_cluster(self.scan_all(topics=topics))
+        cluster_id = self._cluster_id()
+        return _of_cluster(cluster_id, self.scan_all(topics=topics))
 
     def report_queue(
         self, queue: str, run_id: str, topics: Sequence[str], marked: Callable[[ScanReport], ScanReport]
@@ -236,16 +244,8 @@ class ClusterLogDirs:
         known = [known_log_dir(log_dir) for log_dir in self._settings.log_dirs if log_dir.queue == queue]
         if not any(log_dir.directory_id for log_dir in known):
             identify(log_dirs[0])
-        report = marked(self._of_our_cluster(self._source_of(log_dirs).scan(topics=topics)))
+        report = marked(_of_cluster(self._cluster_id(), self._source_of(log_dirs).scan(topics=topics)))
         self._queue_scans().save(QueueScan(queue, run_id, socket.gethostname(), tuple(topics), tuple(known), report))
-        return report
-
-    def _of_our_cluster(self, report: ScanReport) -> ScanReport:
-        cluster_id = self._cluster_id()
-        if report.cluster_id not in (None, cluster_id):
-            raise SettingError(
-                f"log_dirs belong to cluster {report.cluster_id}, the database serves cluster {cluster_id}"
-            )
         return report
 
     def _by_queue(self) -> Mapping[str, Sequence[LogDirLocation]]:

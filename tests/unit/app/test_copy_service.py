@@ -38,7 +38,7 @@ def test_a_batch_has_the_limits_of_the_settings_of_now(deployment: TinyDeploymen
         tiering_copy_fairness_enable="false",
         tiering_copier_max_transfers="7",
         tiering_copier_total_max_transfers="9",
-        tiering_queue_max_bytes="123456",
+        queued_max_bytes="123456",
     )
     with deployment.open() as app:
         assert app.copying._limits(None, None) == BatchLimits(

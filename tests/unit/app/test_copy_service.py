@@ -137,3 +137,27 @@ def test_a_batch_keeps_its_limits_while_what_is_stored_is_not_accepted(
         monkeypatch.setattr("include.tiering.copying.copy_batch.CopyBatch", Batch)
         app.copying.run_batch("run", "run/0")
     assert limits[0] == limits[1]
+
+
+@pytest.mark.parametrize(("dry_run", "asks"), [(False, "claim"), (True, "require")])
+def test_a_plan_asks_first_whether_the_store_is_ours(
+    deployment: TinyDeployment, monkeypatch: pytest.MonkeyPatch, dry_run: bool, asks: str
+) -> None:
+    """Only a plan that is stored raises the store's generation."""
+
+    def another() -> None:
+        raise ForeignStoreError("another")
+
+    with deployment.open() as app:
+        with monkeypatch.context() as armed:
+            armed.setattr(app.copying._ownership, asks, another)
+            with pytest.raises(ForeignStoreError):
+                app.copying.plan("run", dry_run=dry_run)
+        assert app.adapters.stores.registry.names_in_use() == {}
+        before = app.ownership._unguarded().read_marker()
+        assert app.copying.plan("run", dry_run=dry_run).run_id == "run"
+        after = app.ownership._unguarded().read_marker()
+        assert before is not None
+        assert after is not None
+        assert after.generation == before.generation + (not dry_run)
+        assert bool(app.adapters.stores.registry.names_in_use()) is not dry_run

@@ -8,6 +8,7 @@ from sqlalchemy import update
 
 from include.tiering.app import App
 from include.tiering.database import schema
+from include.tiering.errors import ForeignStoreError
 from include.tiering.model.segments import Depth, RemoteLogSegmentMetadata, Verdict
 from include.tiering.verification.plan import PLACES, VerificationSample
 from tests.doubles.recorded_metrics import stored_value
@@ -119,3 +120,20 @@ def test_what_is_published_is_by_verdict_with_the_age_in_seconds(deployment: Tin
         found = stored_value(series, "tiering_verdict_age_seconds", {"verdict": "passed"})
         assert 1_000 <= (found or 0) < 1_060
         assert stored_value(series, "tiering_verdict_age_seconds", {"verdict": "failed"}) == 0
+
+
+def test_nothing_is_planned_and_no_verdict_expires_in_a_store_that_is_not_ours(
+    deployment: TinyDeployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def another() -> None:
+        raise ForeignStoreError("another")
+
+    segments = deployment.copied(2)
+    with deployment.open() as app:
+        passed(app, segments)
+        age(app, 91 * DAY)
+        monkeypatch.setattr(app.verification._ownership, "require", another)
+        with pytest.raises(ForeignStoreError):
+            app.verification.plan("run-1", ALL, depth=Depth.SHALLOW)
+        assert verdicts(app) == [Verdict.PASSED] * 2
+        assert app.adapters.stores.verifications.pending("run-1", at_most=9) == []

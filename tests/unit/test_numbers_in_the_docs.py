@@ -1,11 +1,12 @@
 """Numbers that the pages promise are those of the code: who changes one sees the sentence about it."""
 
+from collections.abc import Iterable
 from importlib import import_module
 from typing import Any, Final
 
 import pytest
 
-from include.tiering.units import MIB
+from include.tiering.units import KIB, MIB
 from tests.doubles.source_tree import ROOT
 
 SECOND, MINUTE = 1_000, 60_000
@@ -21,6 +22,11 @@ SENTENCES: Final[list[tuple[str, str, dict[str, Any]]]] = [
     ("runbook", "Each request deletes up to 333 segments", {"audit.remove_orphans.ATTEMPTS_PER_GROUP": 333}),
     ("failure-modes", "its length and one minute is not honoured", {"database.transactions.LEASE_MARGIN_MS": MINUTE}),
     ("failure-modes", "the answer has more than 16.0 MiB", {"remote_storage.s3.listing.MAX_ANSWER_BYTES": 16 * MIB}),
+    (
+        "failure-modes",
+        "Before a login is complete at most 64 KiB of an answer are read",
+        {"kafka.protocol.connections.MAX_LOGIN_FRAME_BYTES": 64 * KIB},
+    ),
     ("failure-modes", "had no driver for more than five minutes", {"handover.contract.ALONE_MS": 5 * MINUTE}),
     ("runbook", "waited for a person for more than a day", {"handover.contract.PERSON_MS": DAY}),
     (
@@ -112,8 +118,103 @@ SENTENCES: Final[list[tuple[str, str, dict[str, Any]]]] = [
 @pytest.mark.parametrize(("page", "sentence", "constants"), SENTENCES, ids=[sentence for _, sentence, _ in SENTENCES])
 def test_a_page_and_the_code_name_the_same_number(page: str, sentence: str, constants: dict[str, Any]) -> None:
     assert sentence in (ROOT / "docs" / f"{page}.md").read_text()
-    found = {}
-    for name in constants:
-        module, _, constant = name.rpartition(".")
-        found[name] = getattr(import_module(f"include.tiering.{module}"), constant)
-    assert found == constants
+    assert _found(constants) == constants
+
+
+# What other systems fix. It is compared with their own words, not with ours.
+FIXED: Final[list[tuple[str, dict[str, Any]]]] = [
+    (
+        "S3: an upload has at most 10,000 parts; a deletion has at most 1,000 keys; a key has at most 1,024 bytes",
+        {
+            "remote_storage.s3.store.MAX_PARTS": 10_000,
+            "remote_storage.s3.store._KEYS_PER_DELETE": 999,
+            "remote_storage.object_store.MAX_KEY_LENGTH": 1_024,
+            "remote_storage.s3.listing._PAGE_KEYS": 1_000,
+        },
+    ),
+    (
+        "AES-256 in Galois/Counter Mode: keys of 32 bytes, an IV of 12 bytes, a tag of 16 bytes",
+        {
+            "remote_storage.layouts.key_ring.DATA_KEY_BYTES": 32,
+            "remote_storage.layouts.key_ring.AAD_BYTES": 32,
+            "formats.aiven_chunks.IV_BYTES": 12,
+            "formats.aiven_chunks.TAG_BYTES": 16,
+            "formats.aiven_chunks.ENCRYPTION_OVERHEAD_BYTES": 28,
+        },
+    ),
+    (
+        "Kafka's record batch: a header of 61 bytes, of which the length leaves out 12 and the checksum 21",
+        {
+            "formats.record_batch.HEADER_SIZE": 61,
+            "formats.record_batch.LOG_OVERHEAD": 12,
+            "formats.record_batch.CRC_START": 21,
+            "formats.record_batch.MAGIC": 2,
+            "formats.record_batch.CODEC_MASK": 0b111,
+            "formats.record_batch.LOG_APPEND_TIME_FLAG": 1 << 3,
+            "formats.record_batch.TRANSACTIONAL_FLAG": 1 << 4,
+            "formats.record_batch.CONTROL_FLAG": 1 << 5,
+            "formats.record_batch.DELETE_HORIZON_FLAG": 1 << 6,
+            "formats.record_batch.NO_TIMESTAMP": -1,
+            "formats.record_batch.NO_PRODUCER": -1,
+            "formats.record_batch.MAX_OFFSET": 9_223_372_036_854_775_807,
+        },
+    ),
+    ("CRC-32C: the polynomial of Castagnoli, reversed", {"formats.record_batch._POLYNOMIAL": 0x82F63B78}),
+    (
+        "Kafka: a segment has fewer than 2 GiB, an id has 16 bytes and 22 characters, a log is kept for a week",
+        {
+            "kafka.log_dirs.rules.MAX_SEGMENT_BYTES": 2_147_483_647,
+            "kafka.log_dirs.files.MAX_OFFSET": 9_223_372_036_854_775_807,
+            "model.segments.UUID_TEXT_LENGTH": 22,
+            "copying.plan_copy.KAFKA_DEFAULT_RETENTION_MS": 604_800_000,
+        },
+    ),
+    (
+        "Kafka's quotas: fetches are measured over 11 samples of a second, and idle meters go after an hour",
+        {
+            "quotas.fetch_admission.DEFAULT_SAMPLES": 11,
+            "quotas.fetch_admission.DEFAULT_SAMPLE_MS": 1_000,
+            "quotas.window.INACTIVE_MS": 3_600_000,
+            "quotas.contract.UNLIMITED": 9_223_372_036_854_775_807,
+        },
+    ),
+    (
+        "a one-minute average that ticks every five seconds",
+        {
+            "quotas.topic_quotas.TICK_MS": 5_000,
+            "quotas.topic_quotas.WINDOW_MS": 60_000,
+            "quotas.topic_quotas.ALPHA": pytest.approx(0.0799555853706767),
+        },
+    ),
+    (
+        "RFC 7677: SCRAM iterates at least 4,096 times",
+        {"kafka.protocol.login.MIN_ITERATIONS": 4_096},
+    ),
+    ("units", {"units.KIB": 1_024, "units.MIB": 1_048_576, "units.GIB": 1_073_741_824, "units.TIB": 1_099_511_627_776}),
+    (
+        "a day has 24 hours",
+        {
+            f"{module}._DAY_MS": DAY
+            for module in (
+                "cli.verification",
+                "expiration.preview",
+                "segments.topics",
+                "settings.operational",
+                "settings.use_cases",
+                "verification.data_docs",
+            )
+        },
+    ),
+]
+
+
+@pytest.mark.parametrize(("rule", "constants"), FIXED, ids=[rule for rule, _ in FIXED])
+def test_what_others_fix_is_as_they_say(rule: str, constants: dict[str, Any]) -> None:
+    assert _found(constants) == constants, rule
+
+
+def _found(names: Iterable[str]) -> dict[str, Any]:
+    parts = {name: name.rpartition(".") for name in names}
+    return {
+        name: getattr(import_module(f"include.tiering.{module}"), last) for name, (module, _, last) in parts.items()
+    }

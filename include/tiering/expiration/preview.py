@@ -147,7 +147,7 @@ def previewed(
     *,
     now_ms: int,
     partitions: Sequence[TopicIdPartition],
-    more_partitions: int = 0,
+    more_partitions: int,
 ) -> RetentionPreview:
     """Return what the retention `asked` would delete of these partitions of a topic.
 

@@ -122,7 +122,7 @@ def load_cache(
     segment_ids: Collection[RemoteLogSegmentId],
     shapes: Iterable[RemoteLogSegmentMetadata] = (),
     *,
-    whole: bool = False,
+    whole: bool,
 ) -> LoadedCache:
     """Load the part of a partition's cache that records about `segment_ids` can change.
 

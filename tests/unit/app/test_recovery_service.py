@@ -10,6 +10,7 @@ from include.tiering.errors import ForeignStoreError, MetadataUnavailableError
 from include.tiering.settings import TieringSettings, load_settings
 from tests.doubles.segments import CLUSTER_ID
 from tests.doubles.stored_log import MARKER, StoredLog
+from tests.doubles.tiny_deployment import TinyDeployment
 
 
 @pytest.fixture
@@ -84,3 +85,22 @@ def test_set_up_over_the_store_of_another_database_leaves_both_alone(
         assert known_clusters(app.adapters.engine) == []
         assert stored.storage.read_marker() == MARKER
         assert not app.recovery.rebuild(app.recovery.plan_rebuild(), author="me").interrupted
+
+
+def test_copies_are_adopted_only_into_a_store_that_is_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def another() -> None:
+        raise ForeignStoreError("another")
+
+    deployment = TinyDeployment(tmp_path)
+    deployment.copied(1)
+    with deployment.open() as app:
+        with monkeypatch.context() as armed:
+            armed.setattr(app.recovery._ownership, "require", another)
+            with pytest.raises(ForeignStoreError):
+                app.recovery.plan_adoption()
+        plan = app.recovery.plan_adoption()
+        with monkeypatch.context() as armed:
+            armed.setattr(app.recovery._ownership, "claim", another)
+            with pytest.raises(ForeignStoreError):
+                app.recovery.adopt(plan, "run", author="ada")
+        assert app.recovery.adopt(plan, "run", author="ada").adopted == ()

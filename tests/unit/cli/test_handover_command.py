@@ -6,9 +6,11 @@ from contextlib import contextmanager
 import pytest
 from typer.testing import CliRunner
 
+from include.tiering.cli import handover
 from include.tiering.cli.app import cli
 from include.tiering.cli.command import Session
 from include.tiering.cli.exit_codes import ExitCode
+from include.tiering.errors import LeaseLostError
 from include.tiering.handover.rules import HandoverState, HandoverStep
 from include.tiering.model.ownership import TopicOwner
 from tests.doubles.handover_world import OLD_RETENTION, TOPIC, WorldApp, handover_world
@@ -22,9 +24,12 @@ def world(tmp_path):
 
 
 @pytest.fixture
-def run(world):
-    app = WorldApp(world)
+def app(world):
+    return WorldApp(world)
 
+
+@pytest.fixture
+def run(app):
     @contextmanager
     def opened(_settings):
         yield app
@@ -161,3 +166,64 @@ def test_other_wishes_than_it_was_begun_with_are_refused(run):
     refused = run(TOPIC, "--resume", "--local-retention-bytes", "2000")
     assert refused.exit_code == ExitCode.USAGE
     assert "begun with" in refused.stderr
+
+
+@pytest.fixture
+def terminal(monkeypatch):
+    """A person is there. Put in answers; then it has the questions."""
+    questions = []
+
+    def agrees(question):
+        questions.append(question)
+        return questions.pop(0)
+
+    monkeypatch.setattr(handover, "is_asked_on_a_terminal", lambda: True)
+    monkeypatch.setattr(handover, "agrees", agrees)
+    return questions
+
+
+def test_on_a_terminal_the_plan_is_shown_and_asked_about(run, terminal, app):
+    terminal.append(False)
+    asked = run(TOPIC)
+    assert asked.exit_code == ExitCode.FINDINGS
+    assert "not confirmed; --resume asks again, --undo undoes the handover" in asked.stdout
+    (question,) = terminal
+    assert question.startswith(f"Hand {TOPIC} over to its brokers?")
+    assert app.handover.latest_of(TOPIC).approval is None
+    terminal[:] = [True]
+    assert run(TOPIC, "--resume").exit_code == ExitCode.DONE
+    assert app.handover.latest_of(TOPIC).state is HandoverState.DONE
+
+
+def test_on_a_terminal_an_undo_is_asked_about(run, terminal, app):
+    run(TOPIC, "--approve-plan", "0" * 64)
+    terminal[:] = [False]
+    assert run(TOPIC, "--undo").exit_code == ExitCode.FINDINGS
+    assert terminal[0].endswith("Undo the handover?")
+    assert app.handover.latest_of(TOPIC).state is HandoverState.ACTIVE
+    terminal[:] = [True]
+    assert run(TOPIC, "--undo").exit_code == ExitCode.DONE
+    assert app.handover.latest_of(TOPIC).state.has_ended
+
+
+@pytest.fixture
+def other_driver(app, world, monkeypatch):
+    """Another process has the lease for so many seconds; put them in."""
+    until, carry_on = [], app.handover.carry_on
+
+    def carried(*args, **options):
+        if world.clock.monotonic() < until[0]:
+            raise LeaseLostError("another driver")
+        return carry_on(*args, **options)
+
+    monkeypatch.setattr(app.handover, "carry_on", carried)
+    monkeypatch.setattr(handover, "_POLL_SECONDS", 1.0)
+    return until
+
+
+@pytest.mark.parametrize(("seconds", "code"), [(0, ExitCode.FINDINGS), (40, ExitCode.FINDINGS), (43, ExitCode.RETRY)])
+def test_the_lease_of_a_driver_that_may_have_died_is_waited_for(run, world, other_driver, seconds, code):
+    other_driver.append(world.clock.monotonic() + seconds)
+    done = run(TOPIC)
+    assert done.exit_code == code
+    assert ("another driver" in done.stderr) is (seconds > 40)

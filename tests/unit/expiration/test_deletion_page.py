@@ -1,9 +1,20 @@
 """The page of a deletion plan: numbers by topic."""
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 
-from include.tiering.expiration.deletion_page import MOST_TOPICS, ShownPlan, deletion_page
-from include.tiering.runs.deletion_run import DeletionItem, DeletionOutcome, DeletionRun, TopicTotals, Withdrawal
+from include.tiering.expiration.deletion_page import MOST_TOPICS, ShownPlan, deletion_page, plan_status
+from include.tiering.runs.approval import Answer, GivenAnswer, PlanQuestion
+from include.tiering.runs.deletion_run import (
+    Approval,
+    DeletionItem,
+    DeletionOutcome,
+    DeletionRun,
+    TopicTotals,
+    Withdrawal,
+)
 from tests.doubles.segments import FINISHED, partition_of, planned_expiration, segment_of
 
 ORDERS = partition_of("orders")
@@ -79,3 +90,38 @@ def test_the_page_says_what_is_gone_already_and_where_the_answer_of_a_withdrawal
     assert "<dt>deletes</dt><dd>3 segments (" in page
     assert "<dt>gone already</dt><dd>1 segment (" in page
     assert '<output id="said"' in page
+
+
+def _asked(answer: Answer | None, user_id: str | None = "ada") -> PlanQuestion:
+    given = None if answer is None else GivenAnswer(answer, user_id, 1, 2)
+    return PlanQuestion("dag run", "run", "0" * 64, "Delete?", "body", 1, given)
+
+
+@pytest.mark.parametrize(
+    ("run", "question", "says", "colour"),
+    [
+        ({"withdrawal": WITHDRAWN, "approval": Approval("h", "ada", 5)}, None, "Withdrawn by olga at 1970", "good"),
+        ({"approval": Approval("h", "ada", 5)}, None, "Released by ada at 1970", "odd"),
+        ({"needs_approval": False}, None, "Released without an approval", "odd"),
+        ({"needs_approval": True}, _asked(Answer.REJECTED), "Rejected by ada:", "good"),
+        ({"needs_approval": True}, _asked(Answer.REJECTED, None), "Rejected by a timeout", "good"),
+        ({"needs_approval": None}, None, "Not released: it is a dry run", "good"),
+        ({"needs_approval": None}, _asked(None), "Not released: it is a dry run", "good"),
+        ({"needs_approval": True}, _asked(Answer.APPROVED), "Not released: it waits for an approval.", "odd"),
+        ({"needs_approval": True}, None, "Not released: it waits for an approval.", "odd"),
+    ],
+)
+def test_the_state_of_a_plan_in_a_sentence(
+    run: dict[str, Any], question: PlanQuestion | None, says: str, colour: str
+) -> None:
+    plan = ShownPlan(replace(DeletionRun("run", "0" * 64, None, None), **run), [], [], [], question=question)
+    sentence, shown = plan_status(plan)
+    assert (sentence.startswith(says), shown) == (True, colour), sentence
+
+
+def test_the_newest_plan_comes_first_and_a_run_without_one_says_so() -> None:
+    plans = [ShownPlan(DeletionRun(f"run-{number}", "0" * 64, True, None), [], [], []) for number in (1, 2)]
+    page = deletion_page("scheduled", plans, withdraw_at=None).decode()
+    assert 0 < page.index("run-2") < page.index("run-1")
+    assert "This run has planned no deletion." not in page
+    assert "This run has planned no deletion." in deletion_page("scheduled", [], withdraw_at=None).decode()

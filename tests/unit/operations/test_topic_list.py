@@ -5,10 +5,11 @@ from decimal import Decimal
 import pytest
 
 from include.tiering.configs.config_store import TopicRetention
+from include.tiering.database.metric_series import Series, SeriesKey
 from include.tiering.errors import SettingError
 from include.tiering.model.ownership import TopicOwner
 from include.tiering.model.segments import Uuid
-from include.tiering.operations.topic_list import ListedTopic, page_of, topic_page_document, topics_table
+from include.tiering.operations.topic_list import ListedTopic, by_topic, page_of, topic_page_document, topics_table
 from include.tiering.presentation import as_csv
 from include.tiering.segments.sizes_contract import TopicTotal
 
@@ -66,3 +67,12 @@ def test_documents_and_csv_have_exact_numbers() -> None:
     assert as_csv([topics_table(TOPICS[2:])]).splitlines()[1] == (
         "topics,pay,AAAAAAAAAAAAAAAAAAAAAA,platform,2,3,40,40,9,,,,hole,,9,0.10"
     )
+
+
+def test_series_are_grouped_by_their_topic() -> None:
+    def series(topic: str | None, value: float) -> Series:
+        labels = (("reason", "hole"),) if topic is None else (("reason", "hole"), ("topic", topic))
+        return Series(SeriesKey("metric", labels), value, 1)
+
+    every = [series("orders", 1), series("pay", 2), series(None, 3), series("orders", 4)]
+    assert by_topic(every) == {"orders": [every[0], every[3]], "pay": [every[1]], "": [every[2]]}

@@ -194,7 +194,7 @@ class SqlBatches(ClusterStore):
     """
 
     def renew(self, lease: AnyLease, *, lease_ms: int) -> AnyLease:
-        """Prolong a lease of any role, even an expired one, until the partition is claimed again in this role."""
+        """Prolong a lease of any role: it then ends `lease_ms` from now, by the database's clock."""
         fence = lease.fence
         with self._writing() as (connection, now_ms):
             expires_at_ms = now_ms + lease_ms
@@ -263,7 +263,7 @@ class SqlBatches(ClusterStore):
         return list(map(_report, rows))
 
     def pause(self, topic: str | None, *, author: str) -> None:
-        """Pause copies, deletions and publication of a topic (by name), or of all topics for None. Idempotent."""
+        """Pause a topic (by name), or all topics for None. Idempotent."""
         key = _pause_key(topic)
         with self._writing() as (connection, now_ms):
             values = {"cluster_id": self._cluster_id, "topic": key, "author": author, "paused_at_ms": now_ms}

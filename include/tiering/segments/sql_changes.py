@@ -75,7 +75,7 @@ _ADD_EPOCHS: Final = insert(segment_epochs)
 
 
 class SegmentChanges:
-    """Changes of one cluster's segments on one connection, inside one transaction."""
+    """Changes of one cluster's segments on one connection, inside one transaction, as `RemoteLogMetadata` says."""
 
     def __init__(self, connection: Connection, cluster_id: str, now_ms: NowMs) -> None:
         self._connection = connection

@@ -212,7 +212,7 @@ class DeleteBatchOperator(SparkJobOperator):
         # `batch` comes from XCom, which other users may write, and becomes part of a template that Airflow renders.
         if type(batch) is not int:
             raise SettingError(f"a batch is a number, not {printable(repr(batch)[:100])}")
-        # The id is the same in every try, so that a retry takes over the lease of a dead try at once.
+        # The id is the same in every try, so that a retry takes over the lease of a killed try at once.
         arguments = ["--run-id", planned_run_id, "--batch-id", f"{planned_run_id}/{batch}", "--pool", EXPIRATION_POOL]
         super().__init__(job="expiration.py", arguments=arguments, **kwargs)
         self.batch = batch

@@ -240,7 +240,7 @@ class SparkJobOperator(SparkSubmitOperator):
         self.spark_resource = spark_resource
 
     def execute(self, context: "Context") -> None:
-        """Raise SparkJobError, SparkJobRetriableError or SettingError."""
+        """Run the task. Raises SparkJobError, SparkJobRetriableError or SettingError."""
         with scratch_directory(configuration.work_dir()) as scratch:
             self.run_job(context, scratch)
 
@@ -307,7 +307,7 @@ class ReaderJobOperator(SparkJobOperator):
         super().__init__(job=job, arguments=[*arguments, "--pool", READER_POOL, "--batch-id", batch_id], **kwargs)
 
     def execute(self, context: "Context") -> None:
-        """Raise SparkJobError, SparkJobRetriableError or SettingError."""
+        """Run the task. Raises SparkJobError, SparkJobRetriableError or SettingError."""
         with mirrored_pools() as mirroring:
             try:
                 if not mirroring.is_current:

@@ -21,9 +21,9 @@ A: the same run, started again, continues with the removals that are still PLANN
 
 A batch takes a partition's lease to expire, does the partition's planned removals in groups, releases the lease and
 takes the next, as the batch of `expiration.delete_segments` does. Before each group it waits while its topic or all
-topics are paused, and takes one from the delete quota, which counts groups, not requests. It never waits for a copy,
-nor a copy for it. A batch that is killed leaves a lease, which expires, and its last group in one of the states that
-the table describes.
+topics are paused, and takes one request from the delete quota, also if the group needs several requests. It never waits
+for a copy, nor a copy for it. A batch that is killed leaves a lease, which expires, and its last group in one of the
+states that the table describes.
 """
 
 from collections import defaultdict, deque

@@ -171,7 +171,7 @@ _RESULT_FORMAT: Final = {"result_format": "COMPLETE"}
 
 
 class GreatExpectationsEvaluator(Generic[Measure]):
-    """Applies `suites`. It is not thread-safe: use one evaluator per thread.
+    """`RuleEvaluator` that applies `suites`. It is not thread-safe: use one evaluator per thread.
 
     Any number of evaluators, in any number of processes, may store their results below one directory.
     """

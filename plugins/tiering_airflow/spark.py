@@ -294,7 +294,7 @@ class ReaderJobOperator(SparkJobOperator):
     """A job that reads, as one batch of the pool `remote_log_reader`; the task belongs to that pool.
 
     If the pool becomes too small for it, also 0, the job ends, and the task waits in Airflow until the pool has a slot
-    for it again. Then the job begins anew, or continues with the rest of its plan. That is no failed try. The task
+    for it again. Then the job begins again, or continues with the rest of its plan. That is no failed try. The task
     gives its slot back by a short wait in the triggerer, since only a task that is scheduled again waits for a slot.
 
     While Airflow's API does not answer, the size that jobs read may be an old one, for which Airflow does not wait.

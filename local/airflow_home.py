@@ -1,6 +1,6 @@
 """airflow.cfg of a local platform, and the environment of its processes.
 
-Secrets are in airflow.cfg (mode 0600) and not in the environment, which every task could read.
+Secrets are in airflow.cfg (mode 0600), not in the environment: each task inherits that, and so does all that it starts.
 """
 
 import configparser
@@ -17,7 +17,7 @@ from local.secrets_store import ADMIN, OPERATOR, READER, AirflowSecrets, ensure_
 
 _NOT_INHERITED: Final = ("AIRFLOW", "SPARK_", "PYTHONDONTWRITEBYTECODE", "PYSPARK_", "TMPDIR")
 _PARSE_SECONDS: Final = "300"
-"""Time limit for parsing a DAG file, which takes one second of a core: cores may be busy."""
+"""Time limit in seconds for parsing a DAG file. Parsing takes one second on an idle core, but cores may be busy."""
 
 
 def write_airflow_home(layout: Layout, *, port: int, copy_schedule: str, class_archive: Path | None) -> None:

@@ -1,7 +1,7 @@
 """Spark jobs. PySpark is imported from where it is installed, not from Spark's zip file of it.
 
 Spark puts `python/lib/pyspark.zip` of its home in front of the path of the driver and of the tasks. The zip file has no
-bytecode, so each of these processes would compile PySpark anew, which takes as long as all that a batch does before its
+bytecode, so each of these processes would compile PySpark, which takes as long as all that a batch does before its
 first byte. Where Spark's home is the installed package itself, both hold the same modules.
 """
 

@@ -6,7 +6,7 @@ many rows into one value, and Spark carries that value. Later steps unpack it in
 Spark keeps what tasks return on the disks of the executors, and sends it to the others (a local checkpoint). Nothing is
 in a directory that driver and executors would have to share, and nothing is left behind: the directories are Spark's.
 The rows are those of one moment: they are never read again. On a cluster each value is on two executors, if there are
-two. If both are lost, the job fails, and has to begin anew.
+two. If both are lost, the job fails, and has to begin again.
 """
 
 import shutil

@@ -2,9 +2,10 @@
 
 It waits first for its place, then for its first executor.
 
-A waiting job reports nothing, so it is no live batch, and which of several waiting jobs is surplus cannot be told from
-reports. So it ends when the live batches alone fill its pool. It sees that for longer than a dead batch counts as live
-before it ends, because Airflow may have given it the slot of a batch that was killed.
+A pool that was made smaller may have more jobs than slots: some are surplus. A waiting job sends no reports, so it is
+no live batch (`WorkStore.live_batches`), and nothing says which of several waiting jobs is surplus. So a job ends when
+the live batches of others fill its pool by themselves. A killed batch counts as live for a short time, and Airflow may
+have given its slot to this job. So the job ends only if the pool has been full for longer than that time.
 """
 
 from collections.abc import Callable, Iterator
@@ -19,15 +20,18 @@ if TYPE_CHECKING:
     from include.tiering.runs.contract import NoWork, WorkStore
 
 SURPLUS_SECONDS: Final = 10.0
-"""Longer than `LIVE_BATCH_MS`, for which the last report of a killed batch makes it a live one."""
+"""How long a pool must be full before a waiting job ends. A killed batch counts as live for `LIVE_BATCH_MS`, a shorter
+time, after its last report."""
 ALL_PAUSED: Final = "all topics are paused: ./tiering resume"
 
 Look = Callable[[], str | None]
-"""Returns what holds a job back besides the cluster, or None. Raises WaitOverError if the job need not run any more."""
+"""Returns what keeps a waiting job from beginning, apart from the cluster; None if nothing does.
+
+Raises WaitOverError if the job need not run any more."""
 
 
 class WaitOverError(TieringError):
-    """A job is not wanted any more, before it has begun. `ended` says why, `exit_code` is that of the job."""
+    """A job that has not begun need not run any more. `ended` says why, `exit_code` is that of the job."""
 
     def __init__(self, ended: str, exit_code: int) -> None:
         super().__init__(ended)
@@ -37,21 +41,21 @@ class WaitOverError(TieringError):
 
 @contextmanager
 def unseen() -> Iterator[Look]:
-    """Return a look that sees nothing."""
+    """Yield a `Look` that keeps no job from beginning."""
     yield lambda: None
 
 
 class Lookout:
-    """Looks for a job of a pool; an unreachable database holds no job back.
+    """Looks, on behalf of a waiting job, at its pool, its work and pauses; an unreachable database holds no job back.
 
     Args:
         work: pools, live batches and pauses.
         clock: measures how long a job has been surplus.
         batch_id: the job's own id, whose earlier, killed process does not count as another batch.
         pool: the Airflow pool of the job; None outside Airflow.
-        surplus_exit_code: of the job if its pool became too small for it.
+        surplus_exit_code: the exit code of the job if its pool became too small for it.
         no_work: returns why the job would end at once, None if it would not.
-        obeys_pauses: whether a pause of all topics stops the job's work; it then holds no core meanwhile.
+        obeys_pauses: whether a pause of all topics stops this kind of work; if so, the job takes no core meanwhile.
     """
 
     def __init__(
@@ -78,7 +82,8 @@ class Lookout:
         """Return what holds the job back, None if nothing does.
 
         Raises:
-            WaitOverError: its pool has no slot for it any more, or no work is left.
+            WaitOverError: its pool has no slot for it any more (at once if the pool has none at all, otherwise after
+                `SURPLUS_SECONDS`), or no work is left.
         """
         from include.tiering.runs.batch import BatchEnd
         from include.tiering.runs.contract import ALL_TOPICS
@@ -116,9 +121,10 @@ def looking(
     no_work: "Callable[[App], NoWork | None]" = lambda _: None,
     obeys_pauses: bool = False,
 ) -> Iterator[Look]:
-    """Open the library while a job waits, and return its look; see `Lookout`.
+    """Yield the `Look` of a waiting job; see `Lookout`.
 
-    The database is opened at the first look. While it cannot be, the look sees nothing and tries again.
+    The first call of it opens the library, and with it the database. While the database cannot be opened, a call
+    returns None, and the next call tries again.
     """
     with ExitStack() as stack:
         lookout: Lookout | None = None

@@ -1,11 +1,12 @@
-"""The whole story on a cluster of its own: copy, quality, sizes, expiration and audit, each through its DAG.
+"""The demonstration on the production set-up: copy, quality check, sizes, expiration and audit, each by its DAG.
 
-The demo starts the services of docker-compose.yaml as processes, produces records to a real broker (without Java or
-Maven it takes the bundled log dirs of two brokers), triggers each DAG and waits for it. Then it reads every copied
-segment back and compares it byte for byte with the broker's file, compares what the endpoint of the metrics says with
-the bytes in the store, and compares segments and objects before and after an expiration. At last it looks for every
-secret in arguments, logs, files of jobs and Airflow's database. It prints tables, and stops all processes that it
-started. The exit code is 0 only if all of it held.
+The demo starts the services of docker-compose.yaml as processes and produces records to a real broker. If Maven does
+not bring Kafka's jars, it takes the bundled log dirs of two brokers instead. It triggers each DAG and waits for it. It
+reads every copied segment back and compares it byte for byte with the broker's file. It compares what the endpoint of
+the metrics says with the bytes in the store, and segments and objects before and after an expiration (`local/expiry.py`
+says what must have changed and what not). At last it looks for every secret in arguments, logs, files of jobs and
+Airflow's database. It prints tables, and stops all processes that it started. The exit code is 0 only if all runs
+succeeded, no comparison failed, the audit found nothing, and no secret was found.
 """
 
 import logging
@@ -107,7 +108,7 @@ def _demo(console: Console, assembled: Assembled, say: Callable[[str], None]) ->
 
 @dataclass(slots=True)
 class _Demo:
-    """The parts of the demonstration; each run is a row of the last table."""
+    """The parts of the demonstration; each run of a DAG is a row of the last table."""
 
     console: Console
     assembled: Assembled
@@ -161,7 +162,7 @@ class _Demo:
         return succeeded and not findings
 
     def steps(self) -> Table:
-        """Return the table of all runs."""
+        """Return the last table: each run with its state and its seconds."""
         shown = Table(title="runs on the cluster", title_justify="left")
         for heading in ("DAG", "state"):
             shown.add_column(heading)

@@ -85,7 +85,7 @@ def _broker(service: Service, state: State, address: str, environ: Mapping[str, 
     """Return the broker with the properties of its image's variables, quick checkpoints, and remote storage.
 
     Raises:
-        KafkaMissingError: there is no Java or no Maven.
+        KafkaMissingError: there is no Maven, or it does not bring Kafka's jars.
     """
     home = kafka_by_maven(environ)
     here, inside = state.volumes / _CONFIGURATION, Path("/srv") / _CONFIGURATION

@@ -45,7 +45,7 @@ class PlanApprovalOperator(ApprovalOperator):
         )
 
     def execute(self, context: "Context") -> Any:
-        """Raise StateConflictError if no task of this run has stored a question."""
+        """Run the task. Raises StateConflictError if no task of this run has stored a question."""
         with TieringHook().open() as app:
             asked = app.adapters.stores.plan_questions.show(asked_in(context))
         self.subject, self.body = asked.headline, asked.body

@@ -69,7 +69,7 @@ class AuditOperator(ReaderJobOperator):
         return PREFIX + planned_run_id(dag_run_id, try_number)
 
     def execute(self, context: "Context") -> None:
-        """Raise SparkJobError, SparkJobRetriableError or SettingError."""
+        """Run the task. Raises SparkJobError, SparkJobRetriableError or SettingError."""
         run_id = self.audit_run_id(context["run_id"], context["ti"].try_number)
         inventory = context["params"][INVENTORY]
         shares = ["--parts", str(configuration.audit_parts()), "--ranges", str(configuration.audit_ranges())]
@@ -94,7 +94,7 @@ class AuditFindingsOperator(BaseOperator):
         self.audit_run_id = audit_run_id
 
     def execute(self, context: "Context") -> dict[str, int]:
-        """Raise StateConflictError if a later audit has ended since."""
+        """Run the task. Raises StateConflictError if a later audit has ended since."""
         with TieringHook().open() as app:
             run = AuditRun(app.adapters.stores.audits.audit(self.audit_run_id), app.audit.findings(self.audit_run_id))
         for line in as_text(present_audit(run)).splitlines():
@@ -122,7 +122,10 @@ class AuditAlarmOperator(BaseOperator):
         self.audit_run_id = audit_run_id
 
     def execute(self, context: "Context") -> None:
-        """Raise AuditAlarmError with one line for each guard and each finding, at most `_MOST_LINES` of them."""
+        """Run the task.
+
+        Raises AuditAlarmError with one line for each guard and each finding, at most `_MOST_LINES` of them.
+        """
         with TieringHook().open() as app:
             audit = app.adapters.stores.audits.audit(self.audit_run_id)
             found = app.adapters.stores.audits.findings((FindingState.OPEN,))
@@ -155,7 +158,10 @@ class PlanRemovalsOperator(BaseOperator):
         self.audit_run_id = audit_run_id
 
     def execute(self, context: "Context") -> dict[str, int]:
-        """Raise StateConflictError if a later audit has ended since, ForeignStoreError or ClockDisagreesError."""
+        """Run the task.
+
+        Raises StateConflictError if a later audit has ended since, ForeignStoreError or ClockDisagreesError.
+        """
         params = context["params"]
         if not params[DELETE_ORPHANS]:
             raise AirflowSkipException("a dry run: the form does not ask for removals")
@@ -185,7 +191,7 @@ class RemovalSafetyLimitOperator(BaseBranchOperator):
         self.audit_run_id = audit_run_id
 
     def choose_branch(self, context: "Context") -> str | None:
-        """Raise TieringError."""
+        """Return the task that is next, None for none. Raises TieringError."""
         if not self.planned_run_id:
             self.log.info("There is nothing to remove")
             return None
@@ -212,7 +218,7 @@ class RemovalReleaseOperator(BaseOperator):
         self.planned_run_id = planned_run_id
 
     def execute(self, context: "Context") -> None:
-        """Raise ApprovalRequiredError, AnswerRefusedError, RunWithdrawnError or DatabaseSetBackError."""
+        """Run the task. Raises ApprovalRequiredError, AnswerRefusedError, RunWithdrawnError or DatabaseSetBackError."""
         with TieringHook().open() as app:
             plan_hash = app.adapters.stores.removals.run(self.planned_run_id).plan_hash
             author = approved_by(app, context, subject=self.planned_run_id, plan_hash=plan_hash)
@@ -230,9 +236,9 @@ class RemoveOrphansOperator(BaseOperator):
         self.planned_run_id = planned_run_id
 
     def execute(self, context: "Context") -> dict[str, int]:
-        """Raise RemovalIncompleteError, which is retriable."""
+        """Run the task. Raises RemovalIncompleteError, which is retriable."""
         counts = dict.fromkeys((outcome.value for outcome in RemovalOutcome), 0)
-        # The id is the same in every try, so that a retry takes over the lease of a dead try at once.
+        # The id is the same in every try, so that a retry takes over the lease of a killed try at once.
         batch_id = f"{self.planned_run_id}/0"
         ended, waiting = BatchEnd.TIME_OVER, 0
         with TieringHook().open() as app, mirrored_pools():
@@ -261,7 +267,7 @@ class AuditOutcomeOperator(BaseOperator):
         self.audit_run_id = audit_run_id
 
     def execute(self, context: "Context") -> None:
-        """Raise ApprovalMissingError or DeletionFailedError."""
+        """Run the task. Raises ApprovalMissingError or DeletionFailedError."""
         with TieringHook().open() as app:
             unanswered = is_unanswered(app, context)
         if unanswered:

@@ -34,7 +34,7 @@ class ConfigRequest:
 
     @classmethod
     def from_params(cls, params: Mapping[str, Any]) -> Self:
-        """Raise SettingError for fields that contradict each other, and for an illegal name of an entity."""
+        """Read the form. Raises SettingError for fields that contradict each other, or an illegal name of an entity."""
         named, value = params["entity_name"] or None, params["value"] or None
         several = parsed_changes(params["set"] or (), params["remove"] or ())
         if (named is None) is not params["entity_default"]:
@@ -57,7 +57,10 @@ class AlterConfigOperator(BaseOperator):
     """Changes dynamic configs as the form says: all, or none with the numbers if a rule refuses one."""
 
     def execute(self, context: "Context") -> dict[str, int]:
-        """Raise SettingError, ConfigRefusedError, LimitRefusedError, ConfigNotTakenError, MetadataUnavailableError."""
+        """Run the task.
+
+        Raises SettingError, ConfigRefusedError, LimitRefusedError, ConfigNotTakenError, MetadataUnavailableError.
+        """
         request = ConfigRequest.from_params(context["params"])
         with TieringHook().open() as app:
             app.operations.require_schema()
@@ -95,7 +98,7 @@ class _LimitCheck:
     history: Sequence[ConfigChange]
 
     def __call__(self, before: ConfigValues, after: ConfigValues) -> None:
-        """Raise LimitRefusedError."""
+        """Check a change. Raises LimitRefusedError, which says who may make it, and how."""
         approvers, loosened = configuration.expiration_approvers(), loosened_limits(before, after, self.settings)
         if not approvers or not loosened:
             return

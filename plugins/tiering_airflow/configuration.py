@@ -17,11 +17,11 @@ These options concern Airflow only; everything about Kafka and remote storage is
 | work_dir | `$AIRFLOW_HOME/tiering` | scratch space of Spark jobs and the packed library |
 | audit_dir | `audit` in work_dir | findings of the last audit; only the host of the task needs access to it |
 | sizes_dir | `sizes` in work_dir | result of the last size run; only the host of the task needs access to it |
-| audit_ranges | `8` | ranges of segments, and groups of findings, of `tiering_audit`: as many tasks of Spark |
-| audit_parts | `16` | parts of the store's listing of `tiering_audit`: as many tasks of Spark |
+| audit_ranges | `8` | ranges in which `tiering_audit` reads segments, groups in which it writes findings |
+| audit_parts | `16` | parts in which `tiering_audit` lists the store; a part, range or group is a task of Spark |
 | sizes_ranges | `8` | ranges of segments, and parts of the listing, of `tiering_remote_log_sizes` |
 | timezone | `UTC` | the time zone of all schedules, such as `Europe/Berlin` |
-| task_timeout | `24h` | a task that runs longer fails and ends its Spark job; `copy` and `gate` of a handover have 7x |
+| task_timeout | `24h` | a task that runs longer fails and ends its Spark job; 7x for `copy`, `gate` of a handover |
 | deadlines | unset | `DAG=DURATION` by commas, in place of the defaults of `alerts.DEADLINES` |
 | notifiers | unset | who is told of failed runs and missed deadlines: JSON, see `alerts` |
 | spark_class_archive | unset | JVM class archive that makes spark-submit start faster |

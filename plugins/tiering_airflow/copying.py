@@ -73,7 +73,7 @@ class PlanCopyOperator(BaseOperator):
     """
 
     def execute(self, context: "Context") -> list[Batch]:
-        """Raise TieringError."""
+        """Run the task. Raises TieringError."""
         from include.tiering.copying.plan_copy import placed_batches
         from include.tiering.copying.report import needs_a_person
 
@@ -178,7 +178,7 @@ class CopyBatchOperator(SparkJobOperator):
         planned_run_id: str = PLANNED_RUN,
         **kwargs: Any,
     ) -> None:
-        # The id is the same in every try, so that a retry takes over the lease of a dead try at once.
+        # The id is the same in every try, so that a retry takes over the lease of a killed try at once.
         arguments = ["--run-id", planned_run_id, "--batch-id", f"{planned_run_id}/{batch}", "--pool", COPIER_POOL]
         placement = {"--queue": reads_queue, "--spark-resource": spark_resource}
         arguments += [text for option, name in placement.items() if name for text in (option, name)]
@@ -237,7 +237,7 @@ class RunOutcomeOperator(BaseOperator):
         self.planned_run_id = planned_run_id
 
     def execute(self, context: "Context") -> None:
-        """Raise PlanFindingsError."""
+        """Run the task. Raises PlanFindingsError."""
         if int(self.findings):
             raise PlanFindingsError(f"{self.findings} findings need a person: see the warnings of {PLAN_TASK_ID}")
         if not self.planned_run_id:
@@ -286,7 +286,7 @@ class QualityGateOperator(BaseOperator):
         self.planned_run_id = planned_run_id
 
     def execute(self, context: "Context") -> dict[str, int]:
-        """Raise QualityGateError."""
+        """Run the task. Raises QualityGateError."""
         if not self.planned_run_id:
             raise AirflowSkipException("nothing was planned")
         run_id = context["run_id"]

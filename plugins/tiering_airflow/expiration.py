@@ -1,11 +1,12 @@
-"""The tasks of `tiering_expiration`. Each opens the library, and logs or checks what its services or stores return.
+"""The tasks of `tiering_expiration`.
 
-XCom carries ids and counts; plans, questions, approvals and outcomes are in the platform's own database.
+Each task opens the library (`TieringHook`: settings, database, services), and logs or checks what services or stores
+return. XCom carries ids and counts; plans, questions, approvals and outcomes are in the platform's own database.
 
-Two runs never work on the same topic. A run that waits for an approval does not delay others: the next run starts on
-time and leaves out the topics that the question is about. It also leaves out all topics of a run that deletes. The
-platform's database has the plans, and Airflow has the states of the runs: a run that was rejected, or marked as failed,
-keeps no topics from others.
+Two runs never delete from the same topic. A run that waits for an approval does not delay others: the next run starts
+on time and leaves out the topics because of which a person is asked. It also leaves out all topics from which a run
+deletes. The platform's database has the plans, and Airflow has the states of the runs: a run that was rejected, or
+marked as failed, keeps no topics from others.
 """
 
 from collections import Counter
@@ -55,7 +56,11 @@ class PlanExpirationOperator(BaseOperator):
     """
 
     def execute(self, context: "Context") -> dict[str, int]:
-        """Raise TieringError."""
+        """Plan, and return counts: partitions, segments and bytes to delete, waiting partitions, topics left out.
+
+        Raises:
+            TieringError: the plan could not be made or stored.
+        """
         # Runs of all DAGs share a table, and two DAGs may start in the same second.
         run_id = f"{EXPIRATION_PREFIX}{planned_run_id(context['run_id'], context['ti'].try_number)}"
         topics, dry_run = tuple(context["params"]["topics"] or ()), context["params"]["dry_run"]
@@ -96,8 +101,10 @@ class PlanExpirationOperator(BaseOperator):
 class SafetyLimitOperator(BaseBranchOperator):
     """Logs what the plan deletes, of which topics and why, and chooses the next task by the deletion limits.
 
-    The next task is `RELEASE_TASK_ID` if no limit is exceeded, and `APPROVAL_TASK_ID` otherwise. If nothing is planned,
-    and in a dry run, neither of them runs.
+    A deletion limit says how much a run may delete without an approval (`runs/deletion_limits.py`).
+
+    The next task is `RELEASE_TASK_ID` if no limit is exceeded, and `APPROVAL_TASK_ID` otherwise. Neither of them runs
+    if nothing is planned, nor in a dry run.
     """
 
     template_fields: Sequence[str] = ("planned_run_id",)
@@ -107,7 +114,11 @@ class SafetyLimitOperator(BaseBranchOperator):
         self.planned_run_id = planned_run_id
 
     def choose_branch(self, context: "Context") -> str | None:
-        """Raise TieringError."""
+        """Apply the limits, put the question if an approval is needed, and return the next task; None for neither.
+
+        Raises:
+            TieringError: the plan could not be read, or the limits could not be applied.
+        """
         if not self.planned_run_id:
             self.log.info("Nothing expires")
             return None
@@ -157,10 +168,14 @@ class ReleaseOperator(BaseOperator):
         self.planned_run_id = planned_run_id
 
     def execute(self, context: "Context") -> list[dict[str, int]]:
-        """Check and release the plan.
+        """Check and release the plan; return the arguments of each batch to start.
 
         Raises:
-            RunWithdrawnError, DatabaseSetBackError, PlanWithdrawnError, ApprovalRequiredError, AnswerRefusedError
+            RunWithdrawnError: a person withdrew the run.
+            DatabaseSetBackError: an objection of a guard is active (see `audit.record`): nothing may be deleted.
+            PlanWithdrawnError: some of the approved deletions would not be planned any more.
+            ApprovalRequiredError: there is no approval of exactly this plan.
+            AnswerRefusedError: the user who answered may not, or not any more, approve plans.
         """
         with TieringHook().open() as app:
             run = app.adapters.stores.deletions.run(self.planned_run_id)
@@ -197,7 +212,7 @@ class DeleteBatchOperator(SparkJobOperator):
         # `batch` comes from XCom, which other users may write, and becomes part of a template that Airflow renders.
         if type(batch) is not int:
             raise SettingError(f"a batch is a number, not {printable(repr(batch)[:100])}")
-        # The id is the same in every try, so that a retry takes over the lease of a dead try at once.
+        # The id is the same in every try, so that a retry takes over the lease of a killed try at once.
         arguments = ["--run-id", planned_run_id, "--batch-id", f"{planned_run_id}/{batch}", "--pool", EXPIRATION_POOL]
         super().__init__(job="expiration.py", arguments=arguments, **kwargs)
         self.batch = batch
@@ -245,9 +260,10 @@ class ExpirationSummaryOperator(BaseOperator):
 
 
 class ExpirationOutcomeOperator(BaseOperator):
-    """The last task of a run. It fails, and the run with it, without an answer in time, or if a person must act.
+    """The last task of a run. It first removes tombstones that are older than `tiering.tombstone.ms`.
 
-    It removes old tombstones first.
+    Then it fails, and the run with it, if a question got no answer in time, if the plan was withdrawn, or if segments
+    could not be deleted. A rejected plan is an answer.
     """
 
     template_fields: Sequence[str] = ("planned_run_id",)
@@ -257,7 +273,13 @@ class ExpirationOutcomeOperator(BaseOperator):
         self.planned_run_id = planned_run_id
 
     def execute(self, context: "Context") -> None:
-        """Raise ApprovalMissingError, PlanWithdrawnError or DeletionFailedError."""
+        """Log what was kept or is left.
+
+        Raises:
+            ApprovalMissingError: the question got no answer in time.
+            PlanWithdrawnError: a person withdrew the plan.
+            DeletionFailedError: segments could not be deleted, or a copy that has to replace them is not proved whole.
+        """
         with TieringHook().open() as app:
             self.log.info("Tombstones forgotten: %d", app.expiration.forget_tombstones())
             unanswered = is_unanswered(app, context)
@@ -336,7 +358,11 @@ def topics_in_hand(app: "App", dag_id: str, context: "Context") -> dict[Uuid, st
 
 
 def _dag_runs(planned: Iterable[str]) -> Iterator[str]:
-    """Yield the DAG runs to which these plans may belong: the id of a plan may end in the number of a task's try."""
+    """Yield the ids of the DAG runs to which these plans may belong.
+
+    The id of a plan is that of its DAG run, followed by a dot and a number if the task `plan` was tried again. A DAG
+    run's own id may end so too, so both readings are yielded.
+    """
     for run_id in planned:
         if run_id.startswith(EXPIRATION_PREFIX):
             dag_run = run_id.removeprefix(EXPIRATION_PREFIX)

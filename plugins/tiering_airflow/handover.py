@@ -100,7 +100,7 @@ class HandoverStepOperator(BaseOperator):
         self.handover_id = handover_id
 
     def execute(self, context: "Context") -> dict[str, str]:
-        """Raise HandoverRefusedError, HandoverWaitsError (retriable), or LeaseLostError (retriable)."""
+        """Run the task. Raises HandoverRefusedError, HandoverWaitsError (retriable), or LeaseLostError (retriable)."""
         with TieringHook().open() as app:
             done = app.handover.carry_on(
                 Uuid.parse(self.handover_id),
@@ -126,7 +126,7 @@ class AskApprovalOperator(BaseBranchOperator):
         self.handover_id = handover_id
 
     def choose_branch(self, context: "Context") -> str:
-        """Raise HandoverRefusedError or HandoverWaitsError."""
+        """Return the task that is next. Raises HandoverRefusedError or HandoverWaitsError."""
         with TieringHook().open() as app:
             handover_id = Uuid.parse(self.handover_id)
             found = app.handover.carry_on(handover_id, until=HandoverStep.APPROVAL, driver=driver(context))
@@ -152,7 +152,7 @@ class HandoverAgreedOperator(BaseOperator):
         self.handover_id = handover_id
 
     def execute(self, context: "Context") -> None:
-        """Raise ApprovalRequiredError or AnswerRefusedError."""
+        """Run the task. Raises ApprovalRequiredError or AnswerRefusedError."""
         handover_id = Uuid.parse(self.handover_id)
         with TieringHook().open() as app:
             found = app.adapters.stores.handovers.handover(handover_id)
@@ -174,7 +174,7 @@ class HandoverOutcomeOperator(BaseOperator):
         self.handover_id = handover_id
 
     def execute(self, context: "Context") -> dict[str, str]:
-        """Raise ApprovalMissingError or HandoverRefusedError."""
+        """Run the task. Raises ApprovalMissingError or HandoverRefusedError."""
         with TieringHook().open() as app:
             found = app.adapters.stores.handovers.handover(Uuid.parse(self.handover_id))
             unanswered = is_unanswered(app, context)
@@ -203,7 +203,7 @@ class ForgottenHandoversOperator(BaseOperator):
     """
 
     def execute(self, context: "Context") -> dict[str, int]:
-        """Raise HandoverForgottenError with one line for each handover, or SettingError."""
+        """Run the task. Raises HandoverForgottenError with one line for each handover, or SettingError."""
         with TieringHook().open() as app:
             under_way = app.adapters.stores.handovers.open_handovers()
             forgotten = app.handover.forgotten()
@@ -215,7 +215,7 @@ class ForgottenHandoversOperator(BaseOperator):
 
 
 def driver(context: "Context") -> str:
-    """Return the owner of the lease, which is the same in every try: a retry takes over the lease of a dead try."""
+    """Return the owner of the lease, which is the same in every try: a retry takes over the lease of a killed try."""
     return f"{context['dag_run'].dag_id} {context['run_id']}"
 
 

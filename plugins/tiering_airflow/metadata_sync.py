@@ -34,7 +34,7 @@ class IngestOperator(BaseOperator):
     """
 
     def execute(self, context: "Context") -> None:
-        """Raise TieringError; IngestIncompleteError if a partition was not read to its end."""
+        """Run the task. Raises TieringError; IngestIncompleteError if a partition was not read to its end."""
         author = f"{self.dag_id} {context['run_id']}"
         with TieringHook().open() as app:
             if not app.adapters.has_brokers:
@@ -74,7 +74,7 @@ class IngestOutcomeOperator(BaseOperator):
     """The last task: it fails, and the run with it, if there are findings for a person."""
 
     def execute(self, context: "Context") -> None:
-        """Raise IngestFindingsError."""
+        """Run the task. Raises IngestFindingsError."""
         findings = context["ti"].xcom_pull(task_ids=INGEST_TASK_ID, key=FINDINGS_KEY) or []
         if findings:
             raise IngestFindingsError("\n".join(findings))

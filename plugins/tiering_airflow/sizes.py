@@ -43,7 +43,10 @@ class RemoteLogSizesOperator(ReaderJobOperator):
         return configuration.sizes_dir()
 
     def execute(self, context: "Context") -> None:
-        """Raise SparkJobError, SparkJobRetriableError or SettingError; findings do not fail this task."""
+        """Run the task.
+
+        Raises SparkJobError, SparkJobRetriableError or SettingError; findings do not fail this task.
+        """
         summary = self.output_dir / "summary.json"
         summary.unlink(missing_ok=True)
         from_storage = context["params"][FROM_STORAGE]
@@ -103,7 +106,7 @@ class SizeOutcomeOperator(BaseOperator):
         self.findings = findings
 
     def execute(self, context: "Context") -> None:
-        """Raise SizeDifferenceError."""
+        """Run the task. Raises SizeDifferenceError."""
         if int(self.findings):
             raise SizeDifferenceError(f"{self.findings} findings: see the warnings of the task {SIZES_TASK_ID}")
 

@@ -240,7 +240,7 @@ class SparkJobOperator(SparkSubmitOperator):
         self.spark_resource = spark_resource
 
     def execute(self, context: "Context") -> None:
-        """Raise SparkJobError, SparkJobRetriableError or SettingError."""
+        """Run the task. Raises SparkJobError, SparkJobRetriableError or SettingError."""
         with scratch_directory(configuration.work_dir()) as scratch:
             self.run_job(context, scratch)
 
@@ -294,7 +294,7 @@ class ReaderJobOperator(SparkJobOperator):
     """A job that reads, as one batch of the pool `remote_log_reader`; the task belongs to that pool.
 
     If the pool becomes too small for it, also 0, the job ends, and the task waits in Airflow until the pool has a slot
-    for it again. Then the job begins anew, or continues with the rest of its plan. That is no failed try. The task
+    for it again. Then the job begins again, or continues with the rest of its plan. That is no failed try. The task
     gives its slot back by a short wait in the triggerer, since only a task that is scheduled again waits for a slot.
 
     While Airflow's API does not answer, the size that jobs read may be an old one, for which Airflow does not wait.
@@ -307,7 +307,7 @@ class ReaderJobOperator(SparkJobOperator):
         super().__init__(job=job, arguments=[*arguments, "--pool", READER_POOL, "--batch-id", batch_id], **kwargs)
 
     def execute(self, context: "Context") -> None:
-        """Raise SparkJobError, SparkJobRetriableError or SettingError."""
+        """Run the task. Raises SparkJobError, SparkJobRetriableError or SettingError."""
         with mirrored_pools() as mirroring:
             try:
                 if not mirroring.is_current:

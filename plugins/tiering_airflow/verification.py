@@ -107,7 +107,7 @@ class PlanVerificationOperator(BaseOperator):
     """
 
     def execute(self, context: "Context") -> list[Batch]:
-        """Raise TieringError."""
+        """Run the task. Raises TieringError."""
         # Runs of all DAGs share a table, and two DAGs may start in the same second.
         from include.tiering.verification.report import present_plan
 
@@ -169,7 +169,7 @@ class VerifyBatchOperator(ReaderJobOperator):
         self.planned_run_id = planned_run_id
 
     def execute(self, context: "Context") -> None:
-        """Raise SparkJobError or SparkJobRetriableError."""
+        """Run the task. Raises SparkJobError or SparkJobRetriableError."""
         tasks = self._tasks_for_the_rest()
         if tasks is None:
             self.log.info("All of this batch has been verified")
@@ -205,7 +205,7 @@ class ConcludeMissingOperator(BaseOperator):
         self.results_dir = results_dir
 
     def execute(self, context: "Context") -> None:
-        """Raise TieringError, among them StoreInDoubtError: too much is missing to be lost."""
+        """Run the task. Raises TieringError, among them StoreInDoubtError: too much is missing to be lost."""
         if not self.planned_run_id:
             raise AirflowSkipException("nothing to verify")
         with TieringHook().open() as app:
@@ -248,7 +248,7 @@ class VerificationSummaryOperator(BaseOperator):
         self.depth = depth
 
     def execute(self, context: "Context") -> list[FailedSegment]:
-        """Raise TieringError."""
+        """Run the task. Raises TieringError."""
         if not self.planned_run_id:
             raise AirflowSkipException("nothing to verify")
         with TieringHook().open() as app:
@@ -313,7 +313,7 @@ class VerificationOutcomeOperator(BaseOperator):
         self.planned_run_id = planned_run_id
 
     def execute(self, context: "Context") -> None:
-        """Raise QualityGateError."""
+        """Run the task. Raises QualityGateError."""
         if not self.planned_run_id:
             return
         summary = data_docs(TieringHook().settings()).summary(self.dag_id, context["run_id"])

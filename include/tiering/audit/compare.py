@@ -73,7 +73,7 @@ def classify_uploads(
 ) -> AuditOutcome:
     """Report abandoned uploads, of one segment id or of keys without one.
 
-    An upload is passed over if it is younger than the age guard, if its partition has a live lease, or if brokers tier
+    An upload is passed over if it is younger than the minimum age, its partition has a live lease, or brokers tier
     its topic or take it over.
     """
     findings = []

@@ -1,12 +1,16 @@
 """The end of an audit: check dangling references again, evaluate the guards, and record the audit.
 
-Nothing is removed here. A dangling reference fails a run and raises an alarm. So the object and then the segment's row
-are read again, and the finding is reported only if the object is missing and the row is FINISHED. Only the first 2,000
-dangling references (`_MAX_CHECKED_AGAIN`) are checked again; further ones are reported unchecked. The order of the two
-reads matters: a deletion takes the row out of FINISHED before it deletes objects, so if the object is missing and the
-row read after it is still FINISHED, no deletion has removed the object. The comparison reports a dangling reference
-only for a segment that was FINISHED before the listing began. So if the object exists after all, and the row is
-FINISHED, the listing was incomplete, and may lack other objects too.
+Nothing is removed here. A dangling reference is a FINISHED segment without one of the objects that it must have. It
+fails the audit's run and raises an alarm. So the object and then the segment's row are read again, and the finding is
+reported only if the object is missing and the row is FINISHED. In the order in which the comparison found them, the
+first 2,000 dangling references (`_MAX_CHECKED_AGAIN`) are checked again; further ones are reported unchecked. The order
+of the two reads matters: a deletion takes the row out of FINISHED before it deletes objects, so if the object is
+missing and the row read after it is still FINISHED, no deletion has removed the object. The comparison reports a
+dangling reference only for a segment that was FINISHED before the listing began. So if the object exists after all, and
+the row is FINISHED, the listing was incomplete, and may lack other objects too: the guard INCOMPLETE_LISTING raises an
+objection, and this audit sets no finding to GONE.
+
+The guards are conditions under which the audit's comparison can be trusted; the head of `record` lists them.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -42,8 +46,8 @@ _COMPLETE: Final = (FindingKind.ADOPTABLE, FindingKind.DUPLICATE)
 class SeenByAudit:
     """What an audit saw.
 
-    `began_at_ms` is the database's time before the listing. All changes before `seen_at_ms` are certainly in a listing
-    that was taken earlier, such as an inventory; it is None for a current listing.
+    `began_at_ms` is the database's time before the listing. If the listing is an inventory, which was made before the
+    audit began, `seen_at_ms` is the time up to which it certainly has all changes of objects; otherwise it is None.
     `objects` counts current objects, `rows` segments in every state. `listing_ended_ms` and `rows_began_ms` are by this
     process's monotonic clock, so they can be compared only with each other. `covers` are the kinds of findings that
     this source can show.
@@ -76,8 +80,9 @@ class AuditEnd:
     """Checks dangling references again, evaluates the guards, and records what an audit saw.
 
     Attributes:
-        objection: why the store is not this database's, None if it is.
-        clock_contradiction: how another clock contradicts the database's, None if none does.
+        objection: why the store is not this database's, None if it is. This and the next become objections of guards.
+        clock_contradiction: how a time from another source, such as the store's clock, contradicts the database's
+            clock; None if none does.
     """
 
     audits: AuditStore
@@ -91,7 +96,7 @@ class AuditEnd:
 
         Raises:
             RemoteStorageUnavailableError, MetadataUnavailableError: the audit was not recorded; some of its findings
-                may have been recorded.
+                may have been recorded, as `AuditStore.record` explains.
         """
         confirmed: list[AuditFinding] = []
         unlisted: list[str] = []
@@ -139,7 +144,10 @@ class AuditEnd:
         return key in self.storage.attempt(key)
 
     def _unknown_copies(self, findings: Sequence[AuditFinding]) -> Iterator[UnknownCopy]:
-        """Return the newest complete copies without a row, at most 100, except those that a person accepted."""
+        """Return the complete copies without a row whose objects were written last, at most 100.
+
+        Copies whose finding a person has accepted are left out first.
+        """
         complete = [
             finding for finding in findings if finding.kind in _COMPLETE and finding.key.endswith(_MANIFEST_SUFFIX)
         ]

@@ -41,8 +41,8 @@ class FindingKind(StrEnum):
     objects. `./tiering adopt` makes a segment of it unless something forbids this; no removal run deletes it."""
 
     ABANDONED_COPY = "abandoned-copy"
-    """A segment is in COPY_SEGMENT_STARTED at least as long as the age guard, or in DELETE_SEGMENT_STARTED at least as
-    long as the age guard and the hold of superseded segments, and its partition has no live lease. In topics that
+    """A segment is in COPY_SEGMENT_STARTED for at least the minimum age, or in DELETE_SEGMENT_STARTED for at least
+    the minimum age and the hold of superseded segments, and its partition has no live lease. In topics that
     brokers tier or take over, only COPY_SEGMENT_STARTED counts, and leases are not compared. There is one finding per
     segment, under the key of its log; its bytes are those of its objects, which are no orphans."""
 
@@ -76,8 +76,9 @@ class FindingKind(StrEnum):
 
     OPEN_MULTIPART_UPLOAD = "open-multipart-upload"
     """A write that did not become an object (a multipart upload; a temporary file in a file tree) is at least as old as
-    the age guard; its partition has no live lease, and brokers do not tier its topic or take it over. It uses space and
-    is in no listing of objects. There is one finding per upload; its bytes are 0 if the store does not report them."""
+    the minimum age; its partition has no live lease, and brokers do not tier its topic or take it over. It uses space
+    and is in no listing of objects. There is one finding per upload; its bytes are 0 if the store does not say how many
+    they are."""
 
     OLD_VERSION = "old-version"
     """A version of an object, or a delete marker, that is not the latest of its key. It uses space and is never read.
@@ -221,8 +222,8 @@ class AuditMoment:
 
     `listed_at_ms` is when the listing began, by the database's clock; for an inventory it is the inventory's own time,
     if that is earlier. A change is certainly in the listing if it was made more than `settled_ms` before
-    `listed_at_ms`. `min_age_ms` is the age guard. `delete_hold_ms` is the longest planned wait between the start of a
-    deletion and the deletion of the first object.
+    `listed_at_ms`. `min_age_ms` is the minimum age (`tiering.audit.min.age.ms`). `delete_hold_ms` is the longest
+    planned wait between the start of a deletion and the deletion of the first object.
     """
 
     listed_at_ms: int
@@ -235,11 +236,11 @@ class AuditMoment:
         return changed_at_ms < self.listed_at_ms - self.settled_ms
 
     def is_young(self, at_ms: int) -> bool:
-        """Return whether this time is younger than the age guard."""
+        """Return whether this time is younger than the minimum age."""
         return at_ms > self.listed_at_ms - self.min_age_ms
 
     def is_past_hold(self, delete_started_at_ms: int) -> bool:
-        """Return whether a deletion is at least as old as the age guard, and as `delete_hold_ms`."""
+        """Return whether a deletion is at least as old as the minimum age, and as `delete_hold_ms`."""
         return delete_started_at_ms <= self.listed_at_ms - max(self.min_age_ms, self.delete_hold_ms)
 
 
@@ -278,7 +279,7 @@ class PassedOver(StrEnum):
     """Why objects or uploads were not classified. They are counted, so that a report shows what it does not cover."""
 
     YOUNG = "young"
-    """They, or an object of the same unknown segment id, are younger than the age guard: a copy may be running, or the
+    """They, or an object of the same unknown segment id, are younger than the minimum age: a copy may run, or the
     database may lack recent rows."""
 
     CHANGING = "changing"

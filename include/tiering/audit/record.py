@@ -1,33 +1,40 @@
 """Findings of audits as they are recorded, and the guards, which can forbid removals and expirations after an audit.
 
-There is one row for each finding, however many audits saw it. A finding is OPEN while audits see it, and GONE when an
-audit could have seen it and did not. ACCEPTED is a person's decision: audits still report the finding, and no longer
-fail because of it. ACTED: the platform removed the object. A finding that is GONE or ACTED is OPEN again if a later
-audit sees it.
+An audit compares the objects in the store with the metadata; a finding is one thing that does not fit. A removal
+deletes objects that findings name, an expiration deletes segments, for example by retention.
 
-An audit reports all that it sees, whatever the guards say. After the audit, objects are removed only if none of the
-guards raised an objection. Complete copies (`adoptable` or `duplicate`) are not removed even then. An objection of
-OLDER_DATABASE stays active after its audit; while it is active, nothing expires either. Each guard raises an objection
-if a store, database, clock or listing is not the right one or not complete:
+There is one row for each finding, however many audits saw it. A finding is OPEN from the first audit that sees it, and
+GONE when an audit that covers its kind does not see it. ACCEPTED is a person's decision: audits still report the
+finding, and no longer fail because of it. ACTED: the platform removed what the finding names. A finding that is GONE or
+ACTED is OPEN again if a later audit sees it, even if it had been accepted before it was GONE.
 
-    FOREIGN_STORE        the marker is missing, unreadable or not this database's; or the database recorded no place of
-                         the keys; or its place or the marker's is not the place in the settings
-    CLOCK_DISAGREES      another clock, an event or lease in the database, or the start of the audit contradicts the
-                         database's clock: ages of objects, and whether a lease is live, are not reliable
+An audit reports all that it sees, whatever the guards say. After the audit, objects are removed only if this audit
+raised no objection, and no objection of an earlier one is active. Complete copies (`adoptable`, or `duplicate` of a
+segment) are not removed even then. An objection of OLDER_DATABASE stays active after its audit; while it is active,
+nothing expires either. These guards raise an objection:
+
+    FOREIGN_STORE        the marker is missing, unreadable or not this database's; or the database has not recorded
+                         under which URL, layout and prefix the keys of its store are; or it or the marker has recorded
+                         others than the settings name
+    CLOCK_DISAGREES      the clock of this host or of the store, an event or lease in the database, or the start of the
+                         audit contradicts the database's clock (see `runs/database_clock.py`): ages of objects, and
+                         whether a lease is live, are not reliable
     EMPTY_DATABASE       the store has objects or uploads of segments, and the database has no row of a segment, not
                          even a tombstone
     OLDER_DATABASE       a complete copy without a row, which no person accepted, began at or after the newest time of
                          all segments in the database: its row was lost, so the database was set back, and other rows
                          may be lost too
-    ROWS_BEFORE_LISTING  metadata was read before the listing had ended. If it is read after that, a listed object
-                         without a row is of no running copy: a copy writes its row before its first object
+    ROWS_BEFORE_LISTING  rows were read before the listing had ended. A copy writes its row before its first object. So
+                         a listed object without a row belongs to no running copy only if rows are read afterwards
     INCOMPLETE_LISTING   the store has an object that the listing lacks, although the object's segment was FINISHED
                          before the listing began
 
-No audit raises or clears the last guard, which forbids removals and expirations as OLDER_DATABASE does:
+No audit raises or clears the last guard, which forbids removals and expirations as OLDER_DATABASE does. A take-over or
+a rebuild raises it; reading the brokers' records, or a person's declaration, clears it:
 
-    UNREAD_RECORDS       the database took over the store, or was rebuilt from it, so it may not know which segments
-                         were published to brokers (see `database/unread_records.py`)
+    UNREAD_RECORDS       the database took over the store from another database, or was rebuilt from the store, so it
+                         may not know which segments were published to brokers, and brokers would still read segments
+                         that it deletes (see `database/unread_records.py`)
 
 OLDER_DATABASE compares the start time in the copy's manifest with the newest time in rows. While the guard is active,
 it compares with the newest time that the rows had when the guard was first raised. These times are by the clocks of the
@@ -49,7 +56,7 @@ from include.tiering.units import format_utc
 
 
 class Guard(StrEnum):
-    """The guards of an audit; the head of this module says when each of them raises an objection."""
+    """The guards; the head of this module says when each of them raises an objection."""
 
     FOREIGN_STORE = "foreign-store"
     CLOCK_DISAGREES = "clock-disagrees"
@@ -78,8 +85,8 @@ class ActiveGuard:
     """An objection that an audit raised and no later one has cleared; or UNREAD_RECORDS.
 
     `raised_at_ms` is when the first audit that raised it was recorded, by the database's clock. `memory_ms` is the
-    `Refusal.memory_ms` of this first audit. For UNREAD_RECORDS they are when it was raised last, and None, and `unread`
-    is why an ingestion has not cleared it.
+    `Refusal.memory_ms` of this first audit. `unread` is empty. For UNREAD_RECORDS `raised_at_ms` is when it was raised
+    last, `memory_ms` is None, and `unread` says why reading the brokers' records has not cleared it.
     """
 
     guard: Guard
@@ -133,7 +140,7 @@ def _unread(unread: UnreadRecords) -> str:
 
 @dataclass(frozen=True, slots=True)
 class UnknownCopy:
-    """A complete copy without a row. `began_ms` is from its manifest; None if that lacks it or cannot be used."""
+    """A complete copy without a row. `began_ms` is from its manifest; None, which no guard compares, if it lacks it."""
 
     key: str
     began_ms: int | None
@@ -141,10 +148,10 @@ class UnknownCopy:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """The number of segments in the database in any state, tombstones included.
+    """What the database knows: its number of segments in any state, tombstones included, and their newest time.
 
-    `newest_ms` is the latest event time of these segments, by the clock of the worker or broker that wrote it; None
-    without segments.
+    `newest_ms` is the latest time at which one of these segments changed its state, by the clock of the worker or
+    broker that changed it; None without segments.
     """
 
     segments: int
@@ -157,10 +164,10 @@ class AuditEvidence:
 
     Attributes:
         objection: why the store is not this database's, None if it is.
-        clock_contradiction: how another clock contradicts the database's, None if none does.
+        clock_contradiction: how a time from another source contradicts the database's clock, None if none does.
         segment_objects: number of objects and uploads that the audit did not classify (`passed_over`), and of findings
-            about segments. If the database has no row, each object of a segment is counted, but the objects of a
-            complete copy only once together.
+            about segments. EMPTY_DATABASE compares it with 0, and reports it: without rows these are all objects of
+            segments, where the objects of a complete copy count once together.
         unknown_copies: the newest complete copies without a row, at most 100; accepted ones are left out.
         listing_ended_ms, rows_began_ms: both by the process's monotonic clock; comparable only with each other.
         unlisted: keys of objects that the store has and the listing lacks, although their segments were FINISHED before
@@ -178,18 +185,19 @@ class AuditEvidence:
 
 
 def stays_active(refusal: Refusal) -> bool:
-    """Return whether the objection stays active after its audit.
+    """Return whether the objection stays active after its audit: only that of OLDER_DATABASE does.
 
-    A database that was set back lacks rows also after the audit, and its retention settings may be those of the backup.
+    A database that was set back (restored to an earlier state) lacks rows also after the audit, and its retention
+    settings may be those of the backup.
     """
     return refusal.guard is Guard.OLDER_DATABASE
 
 
 def known_before_restore(memory: Memory, active: Sequence[ActiveGuard]) -> Memory:
-    """Return `memory` with the newest time that the database had when the active guard was raised.
+    """Return `memory` with the newest time that the database had when OLDER_DATABASE was first raised.
 
-    So segments that were copied after that do not hide the lost ones. Without an active guard, `memory` is returned
-    unchanged.
+    Segments that were copied after that have later times and would hide the lost ones. Unless this guard is active,
+    `memory` is returned unchanged.
     """
     times = [active_guard.memory_ms for active_guard in active if active_guard.memory_ms is not None]
     return Memory(memory.segments, min((memory.newest_ms, *times)) if memory.newest_ms is not None else None)
@@ -256,7 +264,7 @@ class FindingState(StrEnum):
 
 
 class AuditSource(StrEnum):
-    """The source of the keys."""
+    """Where an audit has the keys of the objects from: a listing of the store, or an inventory that the store wrote."""
 
     LISTING = "listing"
     INVENTORY = "inventory"
@@ -266,9 +274,9 @@ class AuditSource(StrEnum):
 class RecordedFinding:
     """A finding with its current state.
 
-    `first_seen_ms` and `last_seen_ms` are the `seen_at_ms` of the audits that saw it. `author` is the person who
-    accepted it; None if no person did. The finding's texts are in their stored form: control characters are escaped,
-    and the length is limited.
+    `first_seen_ms` and `last_seen_ms` are the `seen_at_ms` of the first and of the last audit that saw it. `author` is
+    the person who accepted it; None if no person did. The finding's texts are as `stored_text` in
+    `database/transactions.py` makes them.
     """
 
     finding_id: int
@@ -283,9 +291,9 @@ class RecordedFinding:
 class AuditRecord:
     """One audit that ended.
 
-    All changes before `seen_at_ms` are certainly in its listing: it is the start of the audit, or for an inventory the
-    earlier time up to which the inventory is complete. `rows` counts the compared segments, tombstones included;
-    `passed_over` the objects and uploads that were not classified, by reason.
+    All changes of objects before `seen_at_ms` are certainly in its listing. This time is the start of the audit, or for
+    an inventory the earlier time up to which the inventory is complete. `rows` counts the compared segments, tombstones
+    included; `passed_over` the objects and uploads that were not classified, by reason.
     """
 
     run_id: str
@@ -301,7 +309,11 @@ class AuditRecord:
 
 @dataclass(frozen=True, slots=True)
 class AuditTally:
-    """Numbers of findings: `seen` by an audit, of these `new` or open again, and `gone` because it did not see them."""
+    """Numbers of findings.
+
+    `seen` counts those of an audit, `new` those among them that are new or open again, and `gone` those that became
+    GONE because the audit did not see them.
+    """
 
     seen: int
     new: int
@@ -325,38 +337,39 @@ class AuditStore(Protocol):
         """Store an audit and all its findings, which are counted here; `audit.findings` is ignored.
 
         Repeating a call with the same run id is harmless. Findings are written in pages, each in a transaction of its
-        own, and the audit last. A crash may leave findings of an audit that is not recorded; the next audit writes
-        every finding that it has itself.
+        own, and the audit last. A crash may leave findings of an audit that is not recorded. The next audit writes all
+        of its own findings, and sets left findings that it does not see to GONE.
 
-        A finding that ended (GONE or ACTED) after `audit.seen_at_ms`, and not in the future, is not opened again.
-        Refusals of the audit may stay active; see `active_guards`.
+        A finding that became GONE or ACTED after `audit.seen_at_ms` is not opened again, unless that time is in the
+        future, which only a wrong clock explains. An objection may stay active; see `active_guards`.
 
         Args:
             audit: the audit that ended.
             findings: all of its findings.
             covers: kinds that this audit could have seen; findings of these kinds that are open or accepted become GONE
-                if neither it nor an audit with a later `seen_at_ms` saw them. A `seen_at_ms` in the future does not
-                count.
+                if neither it nor an audit with a later `seen_at_ms` saw them. A later `seen_at_ms` that is in the
+                future does not count.
         """
         ...
 
     def active_guards(self) -> Sequence[ActiveGuard]:
-        """Return the active objections: an audit of the store's own listing that ends without objections clears them.
+        """Return the objections that are active.
 
-        An audit of an inventory may raise an objection but clears none, because the inventory may be older. No audit
-        clears UNREAD_RECORDS.
+        An audit of the store's own listing that ends without objections clears them. An audit of an inventory may raise
+        an objection but clears none, because the inventory may be older than the objection. No audit clears
+        UNREAD_RECORDS.
         """
         ...
 
     def declare_nothing_published(self, *, author: str) -> None:
-        """Clear UNREAD_RECORDS by a person's declaration, with an event. Without this guard, do nothing.
+        """Clear UNREAD_RECORDS, because a person declares that no segment was published that this database lacks.
 
-        If this database itself has records of published segments, the declaration can only be about records that were
-        deleted from the metadata topic.
+        An event records the declaration. Without this guard, nothing is done. If this database has published segments
+        itself, the declaration can only be about records that the metadata topic has deleted, which nobody can read.
 
         Raises:
-            StateConflictError: this database has records of published segments, and there is more to read than the
-                records that were deleted.
+            StateConflictError: this database has published segments, and the metadata topic has records that can be
+                read and were not: `./tiering ingest` reads them.
         """
         ...
 
@@ -373,13 +386,13 @@ class AuditStore(Protocol):
         ...
 
     def newest_open(self, *, leave_out: Collection[FindingKind], at_most: int) -> Sequence[RecordedFinding]:
-        """Return open findings of all kinds but those, the last seen first."""
+        """Return at most `at_most` open findings of all kinds except `leave_out`, the last seen first."""
         ...
 
     def seen_by(self, run_id: str, kinds: Collection[FindingKind]) -> Sequence[RecordedFinding]:
         """Return the findings of these kinds that this audit saw, in any state, ordered by kind and key.
 
-        Those that a later audit without a record saw too are left out.
+        Findings that a later audit saw too, which crashed before it was recorded, are left out: they name that audit.
 
         Raises:
             StateConflictError: there is no such audit, or a later one has ended since.
@@ -387,7 +400,7 @@ class AuditStore(Protocol):
         ...
 
     def acted(self, identities: Collection[FindingIdentity]) -> None:
-        """Set the findings that were removed to ACTED."""
+        """Set the findings whose objects were removed to ACTED."""
         ...
 
     def forget(self, older_than_ms: int) -> int:
@@ -410,16 +423,16 @@ class AuditStore(Protocol):
 
 
 class ActiveGuards:
-    """The guards that stay active: see `ActiveGuard`."""
+    """Says whether deletions are forbidden by objections that are active after the audits which raised them."""
 
     def __init__(self, audits: AuditStore) -> None:
         self._audits = audits
 
     def objection(self) -> str | None:
-        """Return why a database that was set back may delete nothing; None if no guard is active."""
+        """Return why nothing may be deleted: the active objections, one after another; None if no guard is active."""
         return "; ".join(active.objection for active in self._audits.active_guards()) or None
 
     def require_deletion_allowed(self) -> None:
-        """Raise DatabaseSetBackError while a guard is active."""
+        """Raise DatabaseSetBackError while a guard is active, also UNREAD_RECORDS."""
         if (objection := self.objection()) is not None:
             raise DatabaseSetBackError(objection)

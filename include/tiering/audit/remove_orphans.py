@@ -1,26 +1,29 @@
 """Remove objects without metadata, partition by partition in groups: the protocol with its crash table, and the batch.
 
-A copy writes its row before its first object, and an adoption writes its row under a lease. So an object whose id has
-no row, or a tombstone, belongs to no segment, and once this id is marked for deletion, no segment can begin under it.
+A copy writes its segment's row before the first object. An adoption (a complete copy without a row gets one) writes a
+row too, for an id that it names. So an object whose segment id has no row, or only a tombstone, belongs to no segment.
+The planned removals of an id are marked before its objects are removed; from then on no copy and no adoption can write
+a row with this id (`marked_for_deletion_by` in `database/transactions.py`).
 
     step        done when it is reached                        a crash right after it leaves          cleaned up by
     CHECKED     the store read again for each segment id; ids  nothing                                -
                 with changed or unplanned objects are kept
-    MARKED      in one transaction, under the lease: no row    ids that no segment can have, all      A
-                in any state except a tombstone; ids marked    objects
-                for deletion
-    REMOVED     uploads, objects, then old versions, then      marked ids without objects, which are  A
-                delete markers                                 still PLANNED
-    RECORDED    outcomes stored with the plan, findings of     nothing                                -
-                done removals set to ACTED
+    MARKED      in one transaction, under the lease: ids that  ids that no segment can have, all      A
+                have a row other than a tombstone are kept,    objects
+                the others are marked for deletion
+    REMOVED     open multipart uploads, then objects, then     marked ids without objects; their      A
+                old versions, then delete markers              removals are still PLANNED
+    RECORDED    outcomes stored with the plan; the audit's     nothing                                -
+                findings of done removals set to ACTED
 
 A: the same run, started again, continues with the removals that are still PLANNED; or the next audit finds what is left
    in the store, and its plan removes that. Both tolerate absent objects.
 
-A batch takes a lease to expire a partition, does its planned removals in groups, releases the lease and takes the next,
-as the batch of `expiration.delete_segments` does. Before each group it waits while paused, and takes one request from
-the delete quota. It never waits for a copy, nor a copy for it. A batch that is killed leaves a lease, which expires,
-and its last group in one of the states that the table describes.
+A batch takes a partition's lease to expire, does the partition's planned removals in groups, releases the lease and
+takes the next, as the batch of `expiration.delete_segments` does. Before each group it waits while its topic or all
+topics are paused, and takes one request from the delete quota, also if the group needs several requests. It never waits
+for a copy, nor a copy for it. A batch that is killed leaves a lease, which expires, and its last group in one of the
+states that the table describes.
 """
 
 from collections import defaultdict, deque
@@ -45,7 +48,8 @@ from include.tiering.segments.topics import Owners
 from include.tiering.telemetry import for_partition, get_logger
 
 ATTEMPTS_PER_GROUP: Final = 333
-"""Segment ids per group. With three objects each they have 999 keys, which S3 deletes in one request."""
+"""Segment ids per group. With three objects each (log, indexes, manifest) they have 999 keys, which S3 deletes in one
+request; a group with more keys takes more requests."""
 
 _OURS: Final = (TopicOwner.PLATFORM, TopicOwner.NONE)
 _CHECKS_AT_ONCE: Final = 8
@@ -60,7 +64,10 @@ _log: Final = get_logger(__name__)
 
 
 class RemovalStep(StrEnum):
-    """The steps of the protocol, in order; each is reported when it is done, with the group's number of removals."""
+    """The steps of the protocol, in order.
+
+    Each is reported to `OrphanRemover.observe` when it is done, with the number of the group's planned removals.
+    """
 
     CHECKED = "checked again"
     MARKED = "ids marked for deletion"
@@ -74,7 +81,7 @@ Attempt = tuple[RemoteLogSegmentId, Sequence[PlannedRemoval]]
 
 @dataclass(frozen=True, slots=True)
 class RemovedGroup:
-    """The outcomes of a group. Removals in `waiting` failed, may succeed in another attempt, and stay PLANNED."""
+    """The outcomes of a group. Removals in `waiting` failed, may succeed if they are tried again, and stay PLANNED."""
 
     items: tuple[RemovalItem, ...]
     waiting: tuple[RemovalItem, ...]
@@ -143,7 +150,7 @@ class OrphanRemover:
         return pending, items
 
     def _all_of(self, planned: Sequence[PlannedRemoval]) -> Mapping[str, SeenObject]:
-        """Return the objects that the store has of one segment id, at every place that the planned keys name."""
+        """Return the objects that the store has of one segment id, for each key (without its suffix) in the plan."""
         places = {removal.key.rpartition(".")[0]: removal.key for removal in planned}
         return {key: seen for named in places.values() for key, seen in self.storage.attempt(named).items()}
 
@@ -177,7 +184,7 @@ class OrphanRemover:
 
 
 def by_attempt(planned: Sequence[PlannedRemoval]) -> list[Attempt]:
-    """Group removals by segment id, in their order."""
+    """Group removals by segment id; ids and the removals of an id stay in the order of `planned`."""
     attempts: dict[RemoteLogSegmentId, list[PlannedRemoval]] = defaultdict(list)
     for removal in planned:
         attempts[removal.segment_id].append(removal)
@@ -206,14 +213,21 @@ def _changed(planned: Sequence[PlannedRemoval], found: Mapping[str, SeenObject])
 
 
 def _is_same(planned: PlannedRemoval, seen: SeenObject) -> bool:
-    """Return whether an object equals the plan. Whole seconds are compared: some stores answer without milliseconds."""
+    """Return whether an object has the planned size, time of writing and, if the plan has one, version.
+
+    Whole seconds are compared, because some stores answer without milliseconds.
+    """
     same_time = planned.last_modified_ms // _MS_PER_SECOND == seen.last_modified_ms // _MS_PER_SECOND
     same_version = planned.token is None or planned.token == seen.version_id
     return same_time and same_version and planned.size_bytes == seen.size_bytes
 
 
 def _orphan(planned: PlannedRemoval) -> Orphan:
-    """Convert a removal. An object is removed without its version id: a bucket with versions adds a delete marker."""
+    """Convert a removal.
+
+    An object is removed without its version id, so a bucket with versions keeps it below a delete marker. The next
+    audit reports both, and a removal of old versions can be planned.
+    """
     kind = _REMOVAL[planned.kind]
     return Orphan(kind, planned.key, NO_VERSION if kind is OrphanKind.OBJECT else planned.token or NO_VERSION)
 
@@ -239,9 +253,10 @@ class RemovalResult:
 
 
 class RemovalBatch:
-    """One batch of a released run; `run` is called once.
+    """One batch of a run that is released, which means that a person approved its plan; `run` is called once.
 
-    `require_allowed` is called before each group and raises DatabaseSetBackError while a guard is active.
+    `require_allowed` is called before each group and raises DatabaseSetBackError while an objection of a guard is
+    active (see `audit.record`).
     """
 
     def __init__(
@@ -270,7 +285,7 @@ class RemovalBatch:
         self._waiting: list[RemovalItem] = []
 
     def run(self) -> RemovalResult:
-        """Claim partitions and do their planned removals, until there is a reason to end.
+        """Claim partitions and do their planned removals, until `BatchLoop.pull` has a reason to end.
 
         Raises:
             ApprovalRequiredError: the run is not released.
@@ -320,7 +335,7 @@ class RemovalBatch:
     def _remove(self, lease: PartitionLease, group: Sequence[PlannedRemoval]) -> bool:
         """Remove a group; return whether the batch continues with this partition.
 
-        It does not continue after an error, or if a failed removal may succeed later.
+        It leaves the partition after an error, or if a failed removal may succeed later.
         """
         partition = lease.fence.topic_id_partition
         with self._loop.setting_aside(partition, lambda error: self._give_up(lease, group, error)):
@@ -333,7 +348,7 @@ class RemovalBatch:
         return partition not in self._loop.set_aside
 
     def _give_up(self, lease: PartitionLease, group: Sequence[PlannedRemoval], error: TieringError) -> None:
-        """Record permanent failures; after a retriable error the removals stay PLANNED."""
+        """Record all removals of the group as FAILED; after a retriable error they stay PLANNED instead."""
         for_partition(_log, lease.fence.topic_id_partition).warning("removal stopped: %s", error)
         outcome = RemovalOutcome.PLANNED if error.retriable else RemovalOutcome.FAILED
         failed = [RemovalItem(removal, outcome, f"{type(error).__name__}: {error}") for removal in group]

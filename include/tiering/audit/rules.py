@@ -1,14 +1,14 @@
 """Classify an object in the store by its key and by the metadata of its segment, if any. Only manifests are read.
 
-*By the key, also old versions.* The key is the marker's or a write check's, or names a segment id, or none.
+*By the key, also old versions.* The key is that of the marker or of a write check, names a segment id, or does neither.
 
 *A segment id that the metadata has, not as a tombstone.* Its objects are never orphans. A FINISHED segment must have
 all its required objects, with the right lengths; a segment that is being copied or deleted may have any of them; no
 other key may name its id.
 
 *A segment id that the metadata lacks, or has as a tombstone.* The platform writes a row before the first object of its
-segment, and keeps it as a tombstone long after the last object is deleted. So an object of an unknown id is of no copy
-that is about to get a row. It is from before a restore or loss of the database, a late write, or another writer.
+segment, and keeps it as a tombstone for months after the last object is deleted. So an object of an unknown id is of no
+copy that is about to get a row: the database lost its row, or the write came late or from another writer.
 """
 
 import re
@@ -54,12 +54,12 @@ def named_segment_id(key: str) -> str | None:
 
 
 def needs_metadata(listed: ListedObject) -> bool:
-    """Return whether this is a current object whose key names a segment id: only the metadata can classify it."""
+    """Return whether this is a current object whose key names a segment id: `classify_by_key` cannot classify it."""
     return listed.is_current and named_segment_id(listed.key) is not None
 
 
 def classify_by_key(listed: ListedObject, layout: SegmentLayout) -> AuditFinding | None:
-    """Return the finding about an object or version that needs no metadata; None if there is none."""
+    """Return the finding that follows from the key alone; None if there is none, or if it needs the metadata."""
     if is_marker_or_probe(listed.key):
         return None  # each plan replaces the marker, and write checks delete their object: old versions are normal
     if not listed.is_latest:
@@ -211,7 +211,7 @@ def _wrong_length(segment: AuditedSegment, kind: ObjectKind, listed: ListedObjec
 
 
 def _is_transformed(segment: AuditedSegment, listed: ListedObject, context: AuditContext) -> bool:
-    """Return whether the log is compressed or encrypted and has the length in its manifest."""
+    """Return whether the log is compressed or encrypted, and its manifest explains that its length is not the row's."""
     manifest = _manifest_of(segment, context)
     if manifest is None or manifest.is_plain:
         return False
@@ -220,7 +220,7 @@ def _is_transformed(segment: AuditedSegment, listed: ListedObject, context: Audi
 
 
 def _manifest_of(segment: AuditedSegment, context: AuditContext) -> SegmentManifest | None:
-    """Return the manifest; None if there is no usable one, or if this process cannot read manifests."""
+    """Return the manifest; None if no usable one is stored, or the audit has no reader for manifests."""
     for key, kind in expected_objects(segment, context).items():
         if kind is ObjectKind.MANIFEST:
             try:
@@ -241,7 +241,7 @@ def _of_begun(
     by_key: Mapping[str, ListedObject],
     context: AuditContext,
 ) -> Iterator[AuditFinding]:
-    """Report a copy or deletion without a live lease that is old enough; see `FindingKind.ABANDONED_COPY`.
+    """Report a begun copy or deletion that is without a live lease and old enough, as ABANDONED_COPY says.
 
     Brokers hold no leases here, and continue deletions by themselves: only their unfinished copies are reported.
     """
@@ -342,11 +342,11 @@ def _classify_brokers(
     partition: PartitionText,
     context: AuditContext,
 ) -> list[AuditFinding] | PassedOver:
-    """Classify objects of an unknown segment id in a topic that brokers tier or take over.
+    """Classify objects of an unknown segment id in a topic that brokers tier, or that is handed over to them.
 
     A broker writes a record before a segment's first object, and another after it deleted the last. So objects without
-    a record, or whose segment is recorded as deleted, are foreign if all records were read, and objects and
-    tombstones last changed at least the age guard before the listing, and before the records' end was determined.
+    a record, or whose segment is recorded as deleted, are foreign if all records were read, and if objects and
+    tombstones had the minimum age both when the listing began and when the end of the records was determined.
     """
     read_ms = context.brokers_read_ms.get(partition)
     if topic.owner is not TopicOwner.BROKER or read_ms is None or partition in context.unread:

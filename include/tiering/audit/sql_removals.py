@@ -81,12 +81,12 @@ class SqlRemovalStore(SqlDeletionRuns):
     _rechecks_after_claim = False
 
     def save_plan(self, run_id: str, removals: Sequence[PlannedRemoval]) -> DeletionRun:
-        """See `RemovalStore`."""
+        """Store a plan. Idempotent for one run id and plan; raises StateConflictError if the run has another plan."""
         rows = [_values(position, removal) for position, removal in enumerate(removals)]
         return self._store_plan(run_id, removal_hash(removals), (planned_removals, rows))
 
     def totals(self, run_id: str, *, window_ms: int) -> Sequence[RemovalTotals]:
-        """See `RemovalStore`."""
+        """Return the totals of every topic in the plan, by name. The window ends now, by the database's clock."""
         with reading(self._engine) as connection:
             since_ms = self._now_ms(connection) - window_ms
             known = _by_topic(connection, _KNOWN_BY_TOPIC, self._key_of(run_id))
@@ -108,13 +108,13 @@ class SqlRemovalStore(SqlDeletionRuns):
             ]
 
     def remaining(self, lease: PartitionLease) -> Sequence[PlannedRemoval]:
-        """See `RemovalStore`."""
+        """Return the removals of the leased partition that are still PLANNED, in the order of the plan."""
         key = key_of(self._cluster_id, lease.fence.topic_id_partition) | {"of_run": lease.run_id}
         with reading(self._engine) as connection:
             return [_removal_of(row) for row in connection.execute(_REMAINING, key)]
 
     def mark_for_deletion(self, lease: PartitionLease, segment_ids: Collection[RemoteLogSegmentId]) -> frozenset[Uuid]:
-        """See `RemovalStore`."""
+        """Mark ids of the leased partition for deletion: until `forget`, no segment may begin under them."""
         partition = lease.fence.topic_id_partition
         ids = sorted({str(segment_id.id) for segment_id in segment_ids})
         marked: set[str] = set()
@@ -140,7 +140,7 @@ class SqlRemovalStore(SqlDeletionRuns):
         return frozenset(map(Uuid.parse, marked))
 
     def record_outcomes(self, lease: PartitionLease, items: Sequence[RemovalItem]) -> None:
-        """See `RemovalStore`."""
+        """Store outcomes of planned removals of the leased partition; an existing outcome stays."""
         if not items:
             return
         outcomes = [
@@ -155,7 +155,7 @@ class SqlRemovalStore(SqlDeletionRuns):
         self._record(lease, _RECORD, outcomes)
 
     def items(self, run_id: str) -> Sequence[RemovalItem]:
-        """See `RemovalStore`."""
+        """Return all planned removals with their outcomes, in the order of the plan."""
         with reading(self._engine) as connection:
             return [
                 RemovalItem(_removal_of(row), RemovalOutcome(row.outcome), row.message)
@@ -163,7 +163,7 @@ class SqlRemovalStore(SqlDeletionRuns):
             ]
 
     def forget(self, older_than_ms: int) -> int:
-        """See `RemovalStore`."""
+        """Delete the rows of removals whose outcome was stored more than `older_than_ms` ago; return how many."""
         settled = (
             delete(planned_removals)
             .where(planned_removals.c.cluster_id == self._cluster_id)

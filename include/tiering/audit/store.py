@@ -96,14 +96,14 @@ class SqlAuditedMetadata(DatedStore):
     """`AuditedMetadata` of one cluster over the platform's database."""
 
     def topics(self) -> Mapping[str, AuditedTopic]:
-        """See `AuditedMetadata`."""
+        """Return the topics by id."""
         query = select(topics.c.topic_id, topics.c.name, topics.c.owner).where(topics.c.cluster_id == self._cluster_id)
         with reading(self._engine) as connection:
             rows = connection.execute(query)
             return {topic_id: AuditedTopic(name, TopicOwner(owner)) for topic_id, name, owner in rows}
 
     def leased_partitions(self) -> frozenset[PartitionText]:
-        """See `AuditedMetadata`."""
+        """Return the partitions with a live lease, in any role."""
         with reading(self._engine) as connection:
             live = select(leases.c.topic_id, leases.c.partition).where(
                 leases.c.cluster_id == self._cluster_id, is_live_lease(literal(self._now_ms(connection)))
@@ -111,11 +111,11 @@ class SqlAuditedMetadata(DatedStore):
             return frozenset((topic_id, partition) for topic_id, partition in connection.execute(live))
 
     def split(self, ranges: int) -> Sequence[KeyRange]:
-        """See `AuditedMetadata`."""
+        """Return at most `ranges` ranges of row keys that together have every segment stored now exactly once."""
         return split_segments(self._engine, self._cluster_id, ranges)
 
     def export(self, key_range: KeyRange) -> Iterator[Sequence[AuditedSegment]]:
-        """See `AuditedMetadata`."""
+        """Return the segments of the range, in pages. Each page is read in a transaction of its own."""
         for rows in pages_of(self._engine, select(*_AUDITED), self._cluster_id, key_range):
             yield [AuditedSegment(*row) for row in rows]
 
@@ -165,7 +165,7 @@ class SqlAuditStore(DatedStore):
     """
 
     def memory(self) -> Memory:
-        """See `AuditStore`."""
+        """Return the number and the newest time of segments in any state."""
         query = select(func.count(), func.max(segments.c.event_timestamp_ms)).select_from(segments)
         with reading(self._engine) as connection:
             known, newest_ms = connection.execute(query.where(segments.c.cluster_id == self._cluster_id)).one()
@@ -174,7 +174,7 @@ class SqlAuditStore(DatedStore):
     def record(
         self, audit: AuditRecord, findings: Iterable[AuditFinding], *, covers: Collection[FindingKind]
     ) -> AuditTally:
-        """See `AuditStore`."""
+        """Store an audit and all its findings, which are counted here; `audit.findings` is ignored."""
         found = iter(findings)
         seen = new = 0
         while page := {_identity(finding.identity): finding for finding in islice(found, PAGE_FINDINGS)}:
@@ -203,7 +203,7 @@ class SqlAuditStore(DatedStore):
         return AuditTally(seen, new, gone)
 
     def declare_nothing_published(self, *, author: str) -> None:
-        """See `AuditStore`."""
+        """Clear UNREAD_RECORDS, because a person declares that no segment was published that this database lacks."""
         with writing(self._engine) as connection:
             now_ms, raised_at_ms = self._now_ms(connection), raised_unread_ms(connection, self._cluster_id)
             unread = unread_records(connection, self._cluster_id, raised_at_ms or now_ms, now_ms)
@@ -223,7 +223,7 @@ class SqlAuditStore(DatedStore):
                 record_event(connection, self._cluster_id, kind, self._cluster_id, detail, author, now_ms)
 
     def audit(self, run_id: str) -> AuditRecord:
-        """See `AuditStore`."""
+        """Return an audit. Raises StateConflictError if no such audit ended."""
         query = select(audits).where(audits.c.cluster_id == self._cluster_id, audits.c.run_id == run_id)
         with reading(self._engine) as connection:
             row = connection.execute(query).one_or_none()
@@ -232,24 +232,24 @@ class SqlAuditStore(DatedStore):
         return _audit_of(row)
 
     def last_audit(self) -> AuditRecord | None:
-        """See `AuditStore`."""
+        """Return the audit that was recorded last, independently of the clock; None if there is no audit."""
         query = select(audits).where(audits.c.cluster_id == self._cluster_id)
         with reading(self._engine) as connection:
             row = connection.execute(query.order_by(audits.c.sequence.desc()).limit(1)).one_or_none()
         return None if row is None else _audit_of(row)
 
     def active_guards(self) -> Sequence[ActiveGuard]:
-        """See `AuditStore`."""
+        """Return the objections that are active."""
         with reading(self._engine) as connection:
             return active_guards_of(connection, self._cluster_id, self._now_ms)
 
     def findings(self, states: Collection[FindingState] = (FindingState.OPEN,)) -> Sequence[RecordedFinding]:
-        """See `AuditStore`."""
+        """Return the findings in these states, ordered by kind and key."""
         with reading(self._engine) as connection:
             return self._select(connection, audit_findings.c.state.in_(states))
 
     def newest_open(self, *, leave_out: Collection[FindingKind], at_most: int) -> Sequence[RecordedFinding]:
-        """See `AuditStore`."""
+        """Return at most `at_most` open findings of all kinds except `leave_out`, the last seen first."""
         query = (
             select(audit_findings)
             .where(audit_findings.c.cluster_id == self._cluster_id, audit_findings.c.state == FindingState.OPEN)
@@ -261,7 +261,7 @@ class SqlAuditStore(DatedStore):
             return [_recorded(row) for row in connection.execute(query)]
 
     def seen_by(self, run_id: str, kinds: Collection[FindingKind]) -> Sequence[RecordedFinding]:
-        """See `AuditStore`."""
+        """Return the findings of these kinds that this audit saw, in any state, ordered by kind and key."""
         self.audit(run_id)
         own = select(audits.c.sequence).where(audits.c.cluster_id == self._cluster_id, audits.c.run_id == run_id)
         later = select(audits.c.run_id).where(
@@ -274,7 +274,7 @@ class SqlAuditStore(DatedStore):
             return self._select(connection, and_(seen, audit_findings.c.kind.in_(kinds)))
 
     def acted(self, identities: Collection[FindingIdentity]) -> None:
-        """See `AuditStore`."""
+        """Set the findings whose objects were removed to ACTED."""
         rows = [{"of_cluster": self._cluster_id, "of_identity": _identity(identity)} for identity in identities]
         if not rows:
             return
@@ -288,7 +288,7 @@ class SqlAuditStore(DatedStore):
             connection.execute(statement, rows)
 
     def forget(self, older_than_ms: int) -> int:
-        """See `AuditStore`."""
+        """Delete findings that ended, and audits that were recorded, more than `older_than_ms` ago."""
         found, newest = audit_findings.c, self._last_sequence().scalar_subquery()
         with writing(self._engine) as connection:
             before_ms = self._now_ms(connection) - older_than_ms
@@ -298,7 +298,7 @@ class SqlAuditStore(DatedStore):
             return deleted + connection.execute(recorded.where(audits.c.recorded_at_ms < before_ms)).rowcount
 
     def accept(self, finding_ids: Collection[int], *, author: str) -> Sequence[RecordedFinding]:
-        """See `AuditStore`."""
+        """Set these findings to ACCEPTED and record an event for each; all or none."""
         wanted = and_(audit_findings.c.cluster_id == self._cluster_id, audit_findings.c.finding_id.in_(finding_ids))
         with writing(self._engine) as connection:
             found = {recorded.finding_id: recorded for recorded in self._select(connection, wanted)}

@@ -1,8 +1,11 @@
-"""A cluster of one broker with a sample in its log directory, as if the broker had always led these partitions.
+"""A throw-away broker, on which a handover is rehearsed: a cluster of its own with samples of a topic's partitions.
 
-    root/broker/    its configuration, its log, and data/, its log directory
+A *sample* has copies of a partition's newest segments (`sample.py`). They are put into the broker's log directory as if
+the broker had always led these partitions.
+
+    root/broker/    its configuration, its server.log, and data/, its log directory
     root/remote/    the segments of its remote storage manager
-    root/platform/  files of the caller
+    root/platform/  left to the caller: settings, database and store of the platform that hands the topic over
 
 step        what it does
 format      StorageTool writes meta.properties and the first records of a new cluster
@@ -14,7 +17,7 @@ files       the samples are copied; checkpoints with their log starts, and with 
             segments as flushed, are written
 start       the broker loads the partitions, recovers the active segments and is elected
 
-A crash at any step leaves the root directory, and perhaps the broker process; nothing outside the root directory.
+A crash at any step leaves the root directory, perhaps the broker's process, and no file elsewhere. Nothing cleans up.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -41,7 +44,7 @@ from include.tiering.model.segments import Uuid
 
 NODE_ID: Final = 1
 _UNTIL_CONFIGURED: Final = {"log.retention.ms": -1}
-"""No record expires before the topic has its own configs."""
+"""The broker's default, so that no record expires before the topic has its own configs."""
 _HEAP_MIB: Final = 512
 _ATTEMPTS: Final = 3
 _RECOVERY_POINTS: Final = "recovery-point-offset-checkpoint"
@@ -96,20 +99,20 @@ def prepare_broker(
     random_bytes: Callable[[int], bytes],
     on_bytes: Callable[[int], None],
 ) -> ThrowAwayBroker:
-    """Prepare a broker in the empty directory `root`, with the samples in its log directory.
+    """Prepare a broker in the empty directory `root`: all steps of this module but the last, `start`.
 
     Args:
         root: an empty directory.
-        kafka: the Kafka release.
+        kafka: the jars of a Kafka release.
         samples: the samples, all of one topic.
-        sources: the log directory from which each sample is copied.
+        sources: the log directory (with all partitions of a broker) from which each sample is copied, by replica.
         clock: the clock for timeouts and record timestamps.
         random_bytes: the source of the cluster id.
         on_bytes: called after each copied block with the number of its bytes.
 
     Raises:
         RehearsalError: Java is missing, or StorageTool does not format the log directory.
-        SourceError: a file of a sample cannot be copied.
+        SourceError: a file of a sample cannot be read or written.
     """
     home = root / "broker"
     for directory in (home, _remote_dir(root), root / "platform"):

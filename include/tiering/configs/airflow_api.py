@@ -19,7 +19,7 @@ _UNAVAILABLE: Final = frozenset({502, 503, 504})
 _DAG_TAG: Final = "tiering"
 _DAG_PREFIX: Final = "tiering_"
 _MOST_DAGS: Final = "100"
-"""Airflow's default of `[api] maximum_page_limit`."""
+"""How many DAGs one request asks for: what an Airflow returns at most, unless `[api] maximum_page_limit` is changed."""
 _DAGS_SECONDS: Final = 5.0
 
 
@@ -56,7 +56,7 @@ class Token:
 
 
 class AirflowApi:
-    """JSON over HTTP. With a login, fetches a token when it is needed, and again when it has expired.
+    """JSON over HTTP. With a login, fetches a token before the first request, and again if Airflow answers 401.
 
     Close it after use.
     """
@@ -69,7 +69,10 @@ class AirflowApi:
 
     @classmethod
     def at(cls, url: str, *, login_file: Path | None, token: str | None, timeout_seconds: float = 30.0) -> Self:
-        """Open the API server at `url` with the token if there is one, otherwise with the login in the file.
+        """Make a client of the API server at `url`, with the token if there is one, otherwise the login in the file.
+
+        Nothing is sent before the first request. The timeout is that of each step of a request: to connect, and to wait
+        for the next bytes.
 
         Raises:
             AirflowApiError: both are None, or the file holds no login that is safe to use.
@@ -136,7 +139,7 @@ class AirflowApi:
 
 
 def _bounded(response: httpx.Response) -> httpx.Response:
-    """Read the body, and return the response with it. Raises AirflowApiError for a body that no Airflow would send."""
+    """Read the body, and return the response with it. Raises AirflowApiError if it exceeds `MAX_ANSWER_BYTES`."""
     body = bytearray()
     for block in response.iter_bytes():
         body += block
@@ -152,7 +155,12 @@ def _bounded(response: httpx.Response) -> httpx.Response:
 
 
 def _content(response: httpx.Response) -> Any:
-    """Return the JSON of a response, None if it is empty. Raises AirflowApiError for a refusal or other text."""
+    """Return the JSON of a response, None if it is empty.
+
+    Raises:
+        AirflowApiError: the status is an error, or the body is not JSON.
+        AirflowApiUnavailableError: the status is 502, 503 or 504.
+    """
     request = response.request
     if response.is_success:
         try:
@@ -174,11 +182,13 @@ def member(content: Any, name: str, kind: type[_T]) -> _T:
 
 
 def dags_in_airflow(airflow: AirflowSettings) -> Mapping[str, bool]:
-    """Return whether each of the platform's DAGs that Airflow has and shows is paused, by its id, in their order.
+    """Return the platform's DAGs by id, in alphabetical order, each with whether it is paused.
+
+    DAGs that Airflow does not have, or does not show to this user, are absent.
 
     Raises:
-        AirflowApiError: there is no login for Airflow's API, or Airflow refused it.
-        AirflowApiUnavailableError: Airflow did not answer within 5 seconds.
+        AirflowApiError: neither a token nor a login is set, or Airflow refused it.
+        AirflowApiUnavailableError: Airflow did not answer a request within 5 seconds.
     """
     token = None if airflow.token is None else airflow.token.get_secret_value()
     with AirflowApi.at(airflow.url, login_file=airflow.login_file, token=token, timeout_seconds=_DAGS_SECONDS) as api:

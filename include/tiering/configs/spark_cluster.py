@@ -190,7 +190,7 @@ def _answer(url: str) -> bytes:
     kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
     with contextlib.closing(kind(parts.netloc, timeout=_TIMEOUT_SECONDS)) as connection:
         connection.connect()
-        # A time-out of a socket begins anew with each byte.
+        # A time-out of a socket begins again with each byte.
         deadline = threading.Timer(_DEADLINE_SECONDS, _shut_down, (connection.sock,))
         deadline.daemon = True
         deadline.start()

@@ -93,13 +93,13 @@ class SqlConfigStore(ClusterStore):
     """`ConfigStore` over an engine."""
 
     def snapshot(self) -> ConfigSnapshot:
-        """Implement `ConfigStore.snapshot`."""
+        """Return all values and their version, which is 0 before the first change."""
         with reading(self._engine) as connection:
             # The version is read first, so that the values are those of this version or of a newer one.
             return ConfigSnapshot(self._version(connection), self._all(connection))
 
     def of_entity(self, entity: ConfigEntity) -> Mapping[str, str]:
-        """Implement `ConfigStore.of_entity`."""
+        """Return the values that are set on this entity itself, without defaults."""
         with reading(self._engine) as connection:
             rows = connection.execute(_OF_ENTITY, self._key_of(entity))
             return _by_current_name((row.name, row.value) for row in rows)
@@ -112,7 +112,7 @@ class SqlConfigStore(ClusterStore):
         author: str,
         check: ConfigCheck = accept_all,
     ) -> ConfigAlteration:
-        """Implement `ConfigStore.alter`."""
+        """Make all of `changes` or none of them: set a value, or remove it if the new value is None."""
         with writing(self._engine) as connection:
             one_change_at_a_time(connection, self._cluster_id)
             before = self._all(connection)
@@ -128,7 +128,7 @@ class SqlConfigStore(ClusterStore):
             return ConfigAlteration(tuple(made), ConfigSnapshot(self._version(connection), after))
 
     def history(self, entity: ConfigEntity | None = None) -> Sequence[ConfigChange]:
-        """Implement `ConfigStore.history`."""
+        """Return the changes of an entity, or of all entities if it is None, oldest first."""
         table = dynamic_config_changes
         query = select(table).where(table.c.cluster_id == self._cluster_id).order_by(table.c.change_id)
         if entity is not None:
@@ -139,7 +139,7 @@ class SqlConfigStore(ClusterStore):
     def changes_of_topics(
         self, topics: Collection[str], names: Collection[str], *, at_most: int
     ) -> Sequence[ConfigChange]:
-        """Implement `ConfigStore.changes_of_topics`."""
+        """Return the newest changes of the configs with these names on these topics, the newest first."""
         table = dynamic_config_changes
         known = [known for name in names for known in (name, *former_names(name))]
         query = (
@@ -208,13 +208,13 @@ class SqlPoolMirror(ClusterStore):
     """`PoolMirror` over an engine."""
 
     def seen(self) -> Mapping[str, SeenPool]:
-        """Implement `PoolMirror.seen`."""
+        """Return the last known sizes by name; pools whose size was never stored are absent."""
         query = select(pools).where(pools.c.cluster_id == self._cluster_id)
         with reading(self._engine) as connection:
             return {row.pool: SeenPool(row.slots, row.updated_at_ms) for row in connection.execute(query)}
 
     def record(self, pool: str, slots: int, *, seen: int | None, author: str) -> bool:
-        """Implement `PoolMirror.record`."""
+        """Store the size that Airflow returned, unless the stored size has changed since the caller read `seen`."""
         with writing(self._engine, durable=seen != slots) as connection:
             now_ms = self._now_ms(connection)
             values = {"cluster_id": self._cluster_id, "pool": pool, "slots": slots, "updated_at_ms": now_ms}

@@ -10,7 +10,7 @@ in the thread of `run`, which never waits for the store, for a quota, or for the
 **Order.** The segments of a partition are sent side by side and become FINISHED in ascending order: a transfer waits
 before FINISHED until the one before it is FINISHED (`SegmentCopier.copy`, `turn`). If one fails, the later transfers of
 its partition are stopped, and this batch copies nothing more of the partition. Those that were not complete are
-abandoned. Those that were stay: the next holder of the lease finishes them in their turn, without sending them again.
+discarded. Those that were stay: the next holder of the lease finishes them in their turn, without sending them again.
 
 While a topic or the platform is paused, the batch begins nothing of it. If the quota of a topic refuses a segment, the
 batch releases the partition and backs off from the topic (`TopicAdmission`). Segments that the batch did not reach stay
@@ -75,7 +75,7 @@ _log: Final = get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class UncopiedSegment:
-    """A planned segment that was not copied, and why. `retriable`: another attempt may succeed without a change."""
+    """A planned segment that was not copied, and why. `retriable`: another try may succeed without a change."""
 
     item: WorkItem
     retriable: bool

@@ -19,9 +19,12 @@ second check, for a whole copy whose segment the source no longer has.
                                                            says PLANNED (also if the answer
                                                            of the database is lost)
 
-    abandoning  DELETE_SEGMENT_STARTED                     that row, its objects               A
+    discarding  DELETE_SEGMENT_STARTED                     that row, its objects               A
                 objects deleted                            that row                            A
                 DELETE_SEGMENT_FINISHED                    a tombstone                         -
+
+*Discarding* (`abandon`) ends an attempt by deleting its objects. An *abandoned copy* is an attempt that was neither
+finished nor discarded, and that no worker continues.
 
 A: the next holder of the partition's copy lease, before it copies anything: see `finish_abandoned`, which finishes a
    whole copy instead of sending it again. Expiration may clean up instead: after `tiering.abandoned.copy.expiry.ms`,
@@ -36,7 +39,7 @@ STARTED: the row is committed before the first byte is sent, and is on the datab
 VERIFIED: if the store returned its own checksum in the response to every write, those are compared; otherwise the
    lengths and checksums are read from the store now.
 RECHECKED: the marker is always read again. If the store no longer belongs to this database (its disk was unmounted,
-   another database took it over), abandoning stops at DELETE_SEGMENT_STARTED, because nothing may be deleted there: the
+   another database took it over), discarding stops at DELETE_SEGMENT_STARTED, because nothing may be deleted there: the
    row stays until A finds the store again, and so do the objects.
 FINISHED: if the copy replaces a failed segment, that segment becomes DELETE_SEGMENT_STARTED in the same transaction. A
    crash before it leaves the failed segment as it was. After it only the new segment can be served, as soon as it has
@@ -90,7 +93,7 @@ _log: Final = get_logger(__name__)
 
 
 class CopyStep(StrEnum):
-    """Named points of the protocol, in order, the last three of abandoning; each is reported after it is done."""
+    """Named points of the protocol, in order, the last three of discarding; each is reported after it is done."""
 
     OPENED = "opened"
     CHECKED = "checked"
@@ -132,7 +135,7 @@ class _NotItsTurn(Exception):
 
 @dataclass(frozen=True, slots=True)
 class SegmentCopier:
-    """Copies single segments, abandons attempts, and finishes attempts whose objects are all stored."""
+    """Copies single segments, discards attempts, and finishes attempts whose objects are all stored."""
 
     source: LogSource
     storage: RemoteStorage
@@ -155,7 +158,7 @@ class SegmentCopier:
     ) -> CopiedSegment:
         """Copy the planned segment under a new id. If it supersedes a failed segment, the copy replaces that segment.
 
-        Abandoning an attempt may fail: then the error of the copy is raised, and the attempt is left to the next
+        Discarding an attempt may fail: then the error of the copy is raised, and the attempt is left to the next
         holder.
 
         Args:
@@ -171,13 +174,13 @@ class SegmentCopier:
 
         Raises:
             SourceError: the segment is corrupt, unreadable or changed, or the source diverges; an attempt that was
-                begun was abandoned. Or the segment vanished; then the attempt was left, as it may be whole.
-            RemoteStorageError: the store refused or failed; an attempt that was begun was abandoned.
+                begun was discarded. Or the segment vanished; then the attempt was left, as it may be whole.
+            RemoteStorageError: the store refused or failed; an attempt that was begun was discarded.
             LeaseLostError: another worker may own the partition; the attempt was left as it was.
             CustomMetadataTooLargeError: brokers would refuse the custom metadata; nothing was begun.
-            SendingStoppedError: the platform is paused or the batch stops; the attempt was abandoned.
+            SendingStoppedError: the platform is paused or the batch stops; the attempt was discarded.
             StateConflictError: the segment to be replaced is not FINISHED and FAILED any more, or the metadata refuses
-                FINISHED (see `RemoteLogMetadata.update_segment`); an attempt that was begun was abandoned.
+                FINISHED (see `RemoteLogMetadata.update_segment`); an attempt that was begun was discarded.
             StoreInDoubtError: the segment to be replaced lacks objects in the store, and a segment that passed is not
                 whole there either; nothing was begun.
         """
@@ -245,7 +248,7 @@ class SegmentCopier:
         return row.metadata
 
     def abandon(self, attempt: RemoteLogSegmentMetadata, fence: Fence) -> None:
-        """Record DELETE_STARTED, delete the objects, record DELETE_FINISHED. May be repeated from any point.
+        """Discard an attempt: record DELETE_STARTED, delete its objects, record DELETE_FINISHED. May be repeated.
 
         If the attempt became FINISHED and only the database's answer was lost, it stays as it is.
 

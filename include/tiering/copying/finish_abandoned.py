@@ -7,7 +7,7 @@ Three rules apply to such a copy, at different times (a handover to the brokers 
 `AbandonedCopies.abandon_empty`):
 
     rule                      applies                                  what it does
-    copy batch                at any age, to copies of this platform,  finishes it, abandons it (deletes its objects;
+    copy batch                at any age, to copies of this platform,  finishes it, discards it (deletes its objects;
     (this module)             under the partition's copy lease         its row becomes DELETE_SEGMENT_FINISHED) or
                                                                        keeps it: see the table below
     expiration                without a live copy lease, and with no   deletes it if it is below the log start, if the
@@ -29,11 +29,11 @@ holds the copy lease, no other worker of this database continues the copy meanwh
     whole                  the same bytes, fewer of them       finishes it if it continues what is copied, or replaces
                            after compaction, or deleted        a failed segment; otherwise keeps it
     whole                  a different segment                 keeps it
-    in parts               the same offsets and size           claims the store, then abandons the copy if it is still
+    in parts               the same offsets and size           claims the store, then discards the copy if it is still
                                                                in parts
     in parts               a different segment, or deleted     keeps it
     wrong, or unreadable   any                                 keeps it
-    any, and the deletion  any                                 abandons it
+    any, and the deletion  any                                 discards it
     of the copy has begun
 
 *Whole* means that lengths and checksums match, *in parts* that an object is missing. If the plan names the copy, a
@@ -150,7 +150,7 @@ _log: Final = get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class AbandonedCopies:
-    """Finishes, abandons or keeps the abandoned copies of a partition whose copy lease is held."""
+    """Finishes, discards or keeps the abandoned copies of a partition whose copy lease is held."""
 
     copier: SegmentCopier
     whole: WholeCopy
@@ -162,7 +162,7 @@ class AbandonedCopies:
     def settle(
         self, replica_id: ReplicaId, planned: Sequence[PlannedSegment], *, fence: Fence, limiter: ByteLimiter
     ) -> frozenset[int]:
-        """Finish, abandon or keep each copy, by ascending start offset. `planned` are the segments to be copied.
+        """Finish, discard or keep each copy, by ascending start offset. `planned` are the segments to be copied.
 
         Returns:
             The start offsets of the copies that were kept. A copy that was sent beside an earlier one, which is in
@@ -175,7 +175,7 @@ class AbandonedCopies:
         """
         abandoned = abandoned_copies_of(self.copier.metadata, fence.topic_id_partition)
         if abandoned:
-            # If this were another store, a missing object would prove nothing, and abandoning deletes objects.
+            # If this were another store, a missing object would prove nothing, and discarding deletes objects.
             self.copier.storage.check_marker()
         kept = set[int]()
         for row in abandoned:
@@ -207,7 +207,7 @@ class AbandonedCopies:
         fence: Fence,
         limiter: ByteLimiter,
     ) -> str | None:
-        """Settle one copy; return why it was kept, None if it was finished or abandoned."""
+        """Settle one copy; return why it was kept, None if it was finished or discarded."""
         attempt = row.metadata
         if not is_started(row):
             self.copier.abandon(attempt, fence)

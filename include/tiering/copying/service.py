@@ -350,13 +350,13 @@ class CopyService:
         return follow_source(planned, metadata=self._metadata, reason=reason, author=author)
 
     def abandoned_copies(self) -> "AbandonedCopies":
-        """Return the object that finishes, abandons or keeps abandoned copies."""
+        """Return the object that finishes, discards or keeps abandoned copies."""
         from include.tiering.copying.finish_abandoned import AbandonedCopies
 
         return AbandonedCopies(self.segment_copier(), WholeCopy(self._storage(), self._quotas()), self._ownership.claim)
 
     def segment_copier(self) -> "SegmentCopier":
-        """Return the object that copies single segments and abandons attempts."""
+        """Return the object that copies single segments and discards attempts."""
         from include.tiering.copying.copy_segment import SegmentCopier
 
         return SegmentCopier(

@@ -1,15 +1,18 @@
 """The identity of the database: its store, whether it is being rebuilt, and whether it has read cluster metadata.
 
-**Store identity** is what the store's marker object must contain before a write or delete. The row is written before
-the marker object is created. Afterwards both change together: the new generation is pending in the row while the marker
-is replaced (`claim_store`). A database that was restored or cloned differs from the marker as soon as the database in
-use has claimed the store. A database that differs is refused.
+**Store identity**: the row of `stores` holds what the store's marker object must contain before a write or delete. The
+row is written before the marker object is created. Every run that plans *claims the store*: it raises the *generation*,
+a number with a random token, in the row and in the marker (`claim_store`). While the marker is replaced, the new
+generation is pending in the row, and both generations are accepted. So if a database was restored from a backup or
+cloned, its row differs from the marker as soon as the store was claimed without it: before the restore, or by the other
+of the two databases. A database that differs is refused.
 
 **Rebuild**: from the beginning of a rebuild until its last step, the row also records that the database is being
 rebuilt from the store. Meanwhile only the rebuild may use the database: objects whose metadata is not rebuilt yet would
 look like orphans.
 
-**Cluster metadata**: an event, written once, records that the metadata of a cluster's topics has been read.
+**Cluster metadata**: an event, written once, records that the topics of the cluster have been read from brokers or from
+`__cluster_metadata-0`. From then on, a run for which they cannot be read waits (`kafka/cluster/cluster_metadata.py`).
 """
 
 from collections.abc import Mapping
@@ -39,6 +42,8 @@ def is_being_rebuilt(engine: Engine) -> bool:
 def rebuild_begun(connection: Connection, found: StoreMarker) -> StoreMarker | None:
     """Return the marker that an earlier, unfinished rebuild gives to the store; None if the database is empty.
 
+    `found` is the marker that the store has now; its cluster id must be that of the rebuild.
+
     Raises:
         StateConflictError: the database has rows and no unfinished rebuild, or its rebuild is for another cluster.
     """
@@ -62,7 +67,11 @@ def rebuild_begun(connection: Connection, found: StoreMarker) -> StoreMarker | N
 def begin_rebuild(connection: Connection, found: StoreMarker, wanted: StoreMarker, now_ms: int) -> StoreMarker | None:
     """Record in an empty database that it is being rebuilt, with `wanted` as its marker.
 
-    Return and raise what `rebuild_begun` does; after an earlier, unfinished rebuild nothing is recorded.
+    Returns:
+        None if the rebuild begins now; the marker of an earlier, unfinished rebuild, which continues with that marker.
+
+    Raises:
+        StateConflictError: as `rebuild_begun` says.
     """
     serialise_writers(connection, _SERIAL)
     begun_before = rebuild_begun(connection, found)
@@ -127,16 +136,16 @@ _NOTHING_PENDING: Final = {
 
 
 class StoreIdentities(ClusterStore):
-    """Implement `StoreGenerations` for one cluster's remote store, in the platform's database."""
+    """`StoreGenerations` in the platform's database, for the store of one cluster."""
 
     def read(self) -> AcceptedMarkers | None:
-        """Read the markers that this database accepts; None before the first `create`."""
+        """Return the markers that this database accepts; None before the first `create`, where `accepted` raises."""
         with reading(self._engine) as connection:
             row = connection.execute(_IDENTITY, {"of_cluster": self._cluster_id}).one_or_none()
         return None if row is None else accepted_by(row)
 
     def accepted(self) -> AcceptedMarkers:
-        """Implement `StoreGenerations.accepted`."""
+        """Return the markers that are accepted now. Raises MetadataUnavailableError if no store is recorded."""
         found = self.read()
         if found is None:
             raise MetadataUnavailableError("the database has no store identity: set it up with ./tiering migrate")
@@ -145,7 +154,7 @@ class StoreIdentities(ClusterStore):
     def create(self, store_id: Uuid, token: Uuid | None = None, place: StorePlace | None = None) -> AcceptedMarkers:
         """Record this store with generation 1 unless an identity is recorded; return the recorded identity.
 
-        A token or place that is None stays unrecorded, as in earlier versions.
+        Without a token and a place the marker is one of version 1, which earlier releases wrote (see `StoreMarker`).
         """
         with writing(self._engine) as connection:
             values = {
@@ -167,7 +176,7 @@ class StoreIdentities(ClusterStore):
             return connection.execute(_SEGMENT).one_or_none() is not None
 
     def propose(self, token: Uuid, place: StorePlace | None) -> AcceptedMarkers:
-        """Implement `StoreGenerations.propose`."""
+        """Make the next generation pending, with this token and place, unless a generation is pending."""
         with writing(self._engine) as connection:
             accepted = self._locked(connection)
             if accepted.pending is None:
@@ -177,7 +186,7 @@ class StoreIdentities(ClusterStore):
     def propose_over(
         self, found: StoreMarker, token: Uuid, place: StorePlace | None, *, author: str
     ) -> AcceptedMarkers:
-        """Implement `StoreGenerations.propose_over`."""
+        """Make pending the generation after the higher one of `found` and of the database: a take-over."""
         with writing(self._engine) as connection:
             current = self._locked(connection).current
             generation = max(found.generation, current.generation) + 1
@@ -190,7 +199,7 @@ class StoreIdentities(ClusterStore):
     def propose_move(
         self, token: Uuid, place: StorePlace, *, replaces: StoreMarker | None, author: str
     ) -> AcceptedMarkers:
-        """Implement `StoreGenerations.propose_move`."""
+        """Make the next generation pending with another place, unless the pending marker is not `replaces`."""
         with writing(self._engine) as connection:
             accepted = self._locked(connection)
             current = accepted.current
@@ -203,7 +212,7 @@ class StoreIdentities(ClusterStore):
             return self._locked(connection)
 
     def settle(self, pending: StoreMarker) -> AcceptedMarkers:
-        """Implement `StoreGenerations.settle`."""
+        """Make `pending` the database's own generation, if it is still pending."""
         with writing(self._engine) as connection:
             accepted = self._locked(connection)
             if accepted.pending == pending:
@@ -215,7 +224,7 @@ class StoreIdentities(ClusterStore):
             return self._locked(connection)
 
     def record_conditional_writes(self, supported: bool) -> None:
-        """Implement `StoreGenerations.record_conditional_writes`."""
+        """Record whether the store can compare the version of an object as it replaces the object."""
         with writing(self._engine) as connection:
             self._change(connection, {"conditional_writes": supported})
 
@@ -245,7 +254,7 @@ class StoreIdentities(ClusterStore):
 
 
 def accepted_by(row: Row[Any]) -> AcceptedMarkers:
-    """Return the markers that a database with this row of `stores` accepts."""
+    """Return the markers that a database with this row of `stores` accepts: the current and the pending one, if any."""
     current = current_marker(row)
     if row.pending_token is None:
         return AcceptedMarkers(current, None, row.conditional_writes)
@@ -288,14 +297,14 @@ _AUTHOR: Final = "plan"
 
 
 class SeenClusterMetadata(ClusterStore):
-    """Record once that the metadata of one cluster has been read. Each call may raise MetadataUnavailableError."""
+    """Whether the topics of one cluster were ever read. Each call may raise MetadataUnavailableError."""
 
     def were_known(self) -> bool:
         with reading(self._engine) as connection:
             return self._is_written(connection)
 
     def record(self) -> None:
-        """Record that cluster metadata has been read. Idempotent."""
+        """Record that they were read. Idempotent."""
         if self.were_known():
             return
         with writing(self._engine) as connection:

@@ -3,26 +3,27 @@
 **Transactions** turn the driver's errors into those of `include.tiering.errors`. Keep write transactions short: SQLite
 has one writer at a time.
 
-**Time**: the database's clock dates leases, verdicts and tombstones, so that no worker's clock matters. With PostgreSQL
-this is the server's clock, with SQLite the clock of the host on which all processes that use the file run.
+**Time**: the database's clock dates leases, verdicts (results of verifications) and tombstones (rows of deleted
+segments), so that no worker's clock matters. With PostgreSQL this is the server's clock, with SQLite the clock of the
+host on which all processes that use the file run.
 
 **Statements**: most are built once and executed with parameters, because building a statement takes several times as
 long as executing it.
 
 **Locks** are taken in this order: leases, partitions, segments, size_counters. A partition's row is locked before a
-segment of the partition changes its state, and triggers on segments change it. Rows of topics and partitions are
-created when first needed.
+segment of the partition changes its state, because triggers on `segments` then change the partition's row. Rows of
+topics and partitions are created when first needed.
 
-**Ids to be removed**: no segment may begin under an id whose objects are removed as orphans. The removal that marks an
-id and the copy that begins a segment under that id both lock the partition's row first, so the second of them sees the
-change of the first.
+**Ids that are marked for deletion**: no segment may begin under an id whose objects are removed as orphans. The removal
+that marks an id and the copy that begins a segment under that id both lock the partition's row first, so the second of
+them sees the change of the first.
 
 **Fencing tokens** of a partition and role ascend. A token is a time in milliseconds and, in its lowest bits, a random
 number. The time is the database's time. If the token would then not be higher than the previous token, the time is that
 of the previous token plus 1 ms. A restore from a backup brings back earlier rows; if the clock goes forward, tokens
 ascend across the restore as well. If the clock was set back, the same time may be used before and after the restore.
-Then the random bits distinguish the two holders (equal in one of 65,536 cases): a fence checks whether a token equals
-the newest token, not whether it is lower.
+Then the random bits distinguish the two holders, except in one of 65,536 cases. This suffices, because a change needs
+the newest token itself: a higher token is refused as a lower one is.
 
 **Live leases**: a lease that ends more than its length and `LEASE_MARGIN_MS` in the future was taken, or renewed, while
 the clock was ahead. It counts as no lease: otherwise its partition would be blocked until that time. Once the partition
@@ -166,7 +167,7 @@ def _describe(engine: Engine, error: SQLAlchemyError) -> str:
 
 
 def _free_space(engine: Engine, cause: BaseException) -> str:
-    """Return how much space the disk of a SQLite file has left, if the driver says only that the disk failed."""
+    """Return how much space a SQLite file's disk has left, as the end of an error; "" for an error not of the disk."""
     code = getattr(cause, "sqlite_errorcode", 0) & _PRIMARY_CODE
     if code not in (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_FULL) or not engine.url.database:
         return ""
@@ -185,7 +186,10 @@ def secrets_of(url: URL) -> list[str]:
 
 
 def _without(password: str, message: str) -> str:
-    """Mask a password in a driver's message; a short one only as a whole word, because other words contain it."""
+    """Mask a password in a driver's message.
+
+    One of less than `_SHORT_PASSWORD` characters is masked only as a whole word, because other words may contain it.
+    """
     pattern = re.escape(password)
     if len(password) < _SHORT_PASSWORD:
         pattern = rf"(?<![^\W_]){pattern}(?![^\W_])"
@@ -314,7 +318,7 @@ def partition_from(topic_id: str, partition: int, name: str) -> TopicIdPartition
 
 
 def ensure_topic(connection: Connection, cluster_id: str, topic_id: Uuid, name: str) -> None:
-    """Register the topic without an owner, unless it is registered."""
+    """Register the topic, unless it is registered, with the owner NONE: see `TopicOwner`."""
     values = {"cluster_id": cluster_id, "topic_id": str(topic_id), "name": name, "owner": TopicOwner.NONE}
     insert_if_absent(connection, topics, values)
 
@@ -355,7 +359,8 @@ def set_stopped_reason(
 def stopped_reason_of(connection: Connection, cluster_id: str, partition: TopicIdPartition) -> str | None:
     """Return why the partition is stopped; None if it is not stopped, or not registered.
 
-    While it is stopped, a segment of the platform becomes FINISHED only if it is a new copy that replaces a failed one.
+    A segment that failed verification stops its partition. Until that is mended, a segment of the platform becomes
+    FINISHED only if it is a new copy that replaces a failed one.
     """
     return connection.execute(_STOPPED_REASON, key_of(cluster_id, partition)).scalar_one_or_none()
 
@@ -369,7 +374,7 @@ _MARKED_FOR_DELETION: Final = (
 
 
 def marked_for_deletion_by(connection: Connection, cluster_id: str, segment_id: RemoteLogSegmentId) -> str | None:
-    """Return the id of a run that marked objects under this segment id for deletion; None if there is none.
+    """Return the id of a run (any, if there are several) that marked this segment id for deletion; None without one.
 
     The caller has locked the partition's row.
     """
@@ -378,7 +383,7 @@ def marked_for_deletion_by(connection: Connection, cluster_id: str, segment_id: 
 
 
 TOKEN_RANDOM_BITS: Final = 16
-"""The other bits of a 64 bit integer hold milliseconds until the year 6429."""
+"""Of a token, a signed 64 bit integer; its 47 bits above them hold milliseconds until the year 6429."""
 _STEP: Final = 1 << TOKEN_RANDOM_BITS
 
 
@@ -404,9 +409,10 @@ _RENEWED_AT_MS: Final = leases.c.expires_at_ms - func.coalesce(leases.c.lease_ms
 
 
 def is_live_lease(now_ms: ColumnElement[int]) -> ColumnElement[bool]:
-    """Return the condition that a lease has not expired, and was renewed no later than `LEASE_MARGIN_MS` after now.
+    """Return the condition that a lease is live: not expired, and not dated too far in the future.
 
-    A lease that was given back has expired.
+    Its end minus its length, which is the time of its renewal, may be after now by `LEASE_MARGIN_MS`, because the clock
+    may have been set back since. A lease that was given back has expired.
     """
     return and_(leases.c.expires_at_ms > now_ms, now_ms >= _RENEWED_AT_MS - LEASE_MARGIN_MS)
 

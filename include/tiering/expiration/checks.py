@@ -1,21 +1,23 @@
-"""Checks right before a deletion: whether the plan still holds, and whether another copy has the segment's offsets.
+"""Checks right before a deletion: whether the plan still holds, and for some segments whether other copies exist.
 
 Ages depend on the database's clock. `runs/database_clock.py` checks that clock.
 
 **The plan.** Hours may pass between a plan, its approval and its deletions. Segments that expired meanwhile are not in
-the plan and wait for the next one. The opposite matters: a segment that the current log start, leader epochs,
-retention, owner and clock keep must not be deleted because of earlier values. So the plan is checked before an approval
-counts, and each batch checks its partition when it takes it and after each pause.
+the plan and wait for the next one. The opposite matters: the log start, leader epochs, retention, the owner of the
+topic, and the clock may have changed so that a planned segment has to stay. So the plan is checked before an approval
+counts, and each batch checks its partition when it takes it and after each pause (`./tiering pause`).
 
-**The new copy.** A failed segment was superseded because of a verification. If the verification was misled (another
-disk, another prefix, a store that returned wrong data), the superseded objects may be the only intact ones. So before
-the objects of a superseded segment are deleted, the new copy is checked once more: it has to exist, be whole and
-correct, and have passed. Without this proof the old objects stay, at the cost of storage. Only a superseded segment
-that is wholly below the log start is deleted without the check.
+**The new copy.** A segment that fails its verification is copied again. Once the new copy is finished, the old segment
+is *superseded*: its deletion is started, and its objects are kept for a while (`tiering.superseded.hold.ms`). If the
+verification was misled (another disk, another prefix, a store that returned wrong data), the superseded objects may be
+the only intact ones. So before they are deleted, the new copy is checked once more: its row has to exist, its verdict
+has to be passed, and its objects have to be whole and correct (`WholeCopy`). Without this proof the old objects stay,
+at the cost of storage. Only a superseded segment that is wholly below the log start is deleted without the check.
 
-**Abandoned copies.** A copy that looks unfinished may be finished in reality: if the database was set back, the copy
-may have been finished after the backup, and may be the only copy of its offsets. So a copy that expires as abandoned is
-deleted only if `ReplacementCheck.require_covered` allows it.
+**Abandoned copies.** A copy that was begun, was not finished, and that no worker continues, is *abandoned*. It may look
+so and be finished: if the database was restored from a backup, the copy may have been finished after that backup, and
+may be the only copy of its offsets. So a copy that expires as abandoned is deleted only if
+`ReplacementCheck.require_covered` allows it.
 """
 
 from collections.abc import Callable, Iterable
@@ -48,9 +50,9 @@ WOULD_STAY = "it stays by the settings that hold now"
 class StillPlanned:
     """The part of a partition's plan that still holds, and the part that does not.
 
-    `planned` holds the deletions that are still planned, with a log start not above the one due now. `kept` are the
-    deletions that are not planned any more; `why` tells a person the reason. `history` is the number of the newest
-    history (see `model/histories.py`), read before the rest of the current state.
+    `planned` holds the deletions that are still planned; its log start is lowered to the one that is due now, if that
+    is lower. `kept` are the deletions that are not planned any more; `why` tells a person the reason. `history` is the
+    number of the partition's newest history (see `model/histories.py`), read before the rest of the current state.
     """
 
     planned: PlannedExpiration
@@ -75,11 +77,11 @@ def still_planned(
 
     A begun deletion continues, because readers no longer get its records, and nothing restores them. The exception is a
     superseded segment, which is DELETE_SEGMENT_STARTED before any plan: it is kept if it would not be planned now.
-    Segments that are already deleted stay in `planned`; the caller records them.
+    Segments that are already deleted stay in `planned`; the caller records them as deleted.
 
     Args:
         planned: the rest of the partition's plan.
-        now: the result of `ExpirationPlanner.plan_again`.
+        now: the result of `ExpirationPlanner.plan_again`; None if it plans nothing of the partition.
         metadata: holds the current states of its segments.
         history: number of the newest history before `now` was planned.
         waits: why the partition does not expire now; empty if it does.
@@ -117,8 +119,8 @@ def _is_due(planned: str, now: str | None) -> bool:
 
     An abandoned copy is deleted only after a proof (`ReplacementCheck.require_covered`), which a batch requires only if
     the plan has the reason ABANDONED_COPY. So a segment that was planned for another reason and is now due as an
-    abandoned copy waits for the next plan. So does one that is now due because its topic was deleted: a plan with that
-    reason is never carried out without an approval.
+    abandoned copy waits for the next plan. So does one that is now due because its topic was deleted: this reason needs
+    an approval of its own.
     """
     return now == planned or now not in (None, DeletionReason.ABANDONED_COPY, DeletionReason.TOPIC_DELETED)
 
@@ -131,9 +133,11 @@ def _may_stay(row: SegmentRow | None) -> bool:
 def withdrawn(
     approved: Iterable[PlannedExpiration], now: ExpirationPlan, metadata: RemoteLogMetadata
 ) -> list[PlannedDeletion]:
-    """Return approved deletions of segments that were, and are, FINISHED and that `now` does not name, in order.
+    """Return the approved deletions that would not be planned any more, in the order of the plan.
 
-    Segments in other states are not returned: a batch checks those again, and deleted segments do not matter any more.
+    These are deletions of segments that were FINISHED when they were planned, are FINISHED still, and are not in `now`,
+    the plan that would be made now. Segments in other states are not returned: a batch checks those again, and deleted
+    segments do not matter any more.
     """
     due = {deletion.segment_id for planned in now.expirations for deletion in planned.deletions}
     kept: list[PlannedDeletion] = []
@@ -187,7 +191,8 @@ class ReplacementCheck:
 
         They may in three cases. The copy is wholly below the log start. Or the store has no object of the copy, and
         `_require_witness` finds no reason to doubt the store. Or each offset of the copy is in a segment that passed
-        verification, or was skipped by a recorded decision, and all of these segments are whole and correct.
+        verification, or a person's recorded decision skips it; then the segments that have such offsets must be whole
+        and correct.
 
         Raises:
             UnprovedReplacementError: some offset of the copy neither was skipped nor is in a segment that passed; or
@@ -216,9 +221,12 @@ class ReplacementCheck:
                 raise UnprovedReplacementError(f"{segment_id} is kept: {row.metadata.remote_log_segment_id.id} {fault}")
 
     def _require_witness(self, missing: RemoteLogSegmentMetadata) -> None:
-        """Check that this is the right store.
+        """Check, by finished segments of the database, that this is the right store.
 
-        A wrong store lacks the objects, too, and a deletion that is recorded because of that is never undone.
+        A wrong store lacks the objects of the copy, too, and a deletion that is recorded because of that is never
+        undone. The last finished segment of the partition that did not fail must not be in the store in parts, the
+        store's marker must be this database's, and a segment that passed must be whole (`StoreWitness`). Without such
+        segments only the marker is checked.
         """
         rows = self.metadata.list_segments(missing.topic_id_partition)
         finished = [row for row in rows if row.metadata.is_finished and row.verdict is not Verdict.FAILED]

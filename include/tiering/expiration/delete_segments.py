@@ -100,7 +100,7 @@ PendingDeletion = tuple[PlannedDeletion, RemoteLogSegmentMetadata]
 class FailedDeletion:
     """A planned deletion that failed, and why.
 
-    If it is `retriable`, another attempt of this run may succeed, so it stays PLANNED; otherwise the next run takes it.
+    If it is `retriable`, another try of this run may succeed, so it stays PLANNED; otherwise the next run takes it.
     """
 
     item: DeletionItem

@@ -119,7 +119,7 @@ class SqlDeletionStore(SqlDeletionRuns):
     _rechecks_after_claim = True
 
     def save_plan(self, run_id: str, expirations: Sequence[PlannedExpiration]) -> DeletionRun:
-        """Implement `DeletionStore.save_plan`."""
+        """Store the plan of a run. Idempotent for the same plan."""
         rows = [_expiration_values(planned) for planned in expirations]
         deletion_rows = [
             _deletion_values(position, deletion)
@@ -131,7 +131,7 @@ class SqlDeletionStore(SqlDeletionRuns):
         )
 
     def plan(self, run_id: str) -> Sequence[PlannedExpiration]:
-        """Implement `DeletionStore.plan`."""
+        """Return the plan as it was stored, ordered by topic and partition."""
         with reading(self._engine) as connection:
             rows = connection.execute(_PLAN, self._key_of(run_id)).all()
         expirations = []
@@ -142,7 +142,7 @@ class SqlDeletionStore(SqlDeletionRuns):
         return expirations
 
     def planned_topics(self, run_ids: Collection[str]) -> Sequence[PlannedTopic]:
-        """Implement `DeletionStore.planned_topics`."""
+        """Return what the plans of these runs delete of each topic, by run and name, with one statement."""
         if not run_ids:
             return []
         with reading(self._engine) as connection:
@@ -162,13 +162,13 @@ class SqlDeletionStore(SqlDeletionRuns):
             ]
 
     def totals(self, run_id: str, *, window_ms: int) -> Sequence[TopicTotals]:
-        """Implement `DeletionStore.totals`."""
+        """Return the sums of each topic of which the plan deletes segments or which lost segments within the window."""
         with reading(self._engine) as connection:
             since_ms = self._now_ms(connection) - window_ms
             return totals(connection, self._cluster_id, run_id, since_ms)
 
     def remaining(self, lease: PartitionLease) -> PlannedExpiration:
-        """Implement `DeletionStore.remaining`."""
+        """Return the leased partition with the deletions that are still PLANNED."""
         partition = lease.fence.topic_id_partition
         key = key_of(self._cluster_id, partition) | {"of_run": lease.run_id}
         with reading(self._engine) as connection:
@@ -181,7 +181,7 @@ class SqlDeletionStore(SqlDeletionRuns):
         return _expiration_of(row, partition, deletions)
 
     def record_outcomes(self, lease: PartitionLease, items: Sequence[DeletionItem]) -> None:
-        """Implement `DeletionStore.record_outcomes`."""
+        """Store outcomes of planned deletions of the leased partition; an outcome that is stored already stays."""
         outcomes = [
             {
                 "of_segment": str(item.planned.segment_id.id),
@@ -194,7 +194,7 @@ class SqlDeletionStore(SqlDeletionRuns):
         self._record(lease, _RECORD, outcomes)
 
     def items(self, run_id: str) -> Sequence[DeletionItem]:
-        """Implement `DeletionStore.items`."""
+        """Return all planned deletions with their outcomes, ordered by topic, partition and position in the plan."""
         with reading(self._engine) as connection:
             return [
                 DeletionItem(_deletion_of(row), DeletionOutcome(row.outcome), row.error, row.message)
@@ -202,7 +202,7 @@ class SqlDeletionStore(SqlDeletionRuns):
             ]
 
     def runs_with_work(self, *, since_ms: int) -> Sequence[str]:
-        """Implement `DeletionStore.runs_with_work`."""
+        """Return the ids of runs planned at `since_ms` or later that have a planned deletion left, oldest first."""
         left = select(planned_deletions.c.position).where(
             planned_deletions.c.cluster_id == runs.c.cluster_id,
             planned_deletions.c.run_id == runs.c.run_id,
@@ -213,14 +213,14 @@ class SqlDeletionStore(SqlDeletionRuns):
             return connection.execute(query).scalars().all()
 
     def tries_of(self, run_id: str) -> Sequence[str]:
-        """Implement `DeletionStore.tries_of`."""
+        """Return the ids of the planned runs that are tries of this run (see `id_of_try`), oldest first."""
         is_try = or_(runs.c.run_id == run_id, runs.c.run_id.startswith(f"{run_id}.", autoescape=True))
         with reading(self._engine) as connection:
             found = connection.execute(self._planned_runs().where(is_try)).scalars()
             return [planned for planned in found if is_try_of(run_id, planned)]
 
     def newest_event_ms(self, after_ms: int) -> int | None:
-        """Implement `DeletionStore.newest_event_ms`."""
+        """Return the newest time after `after_ms` (exclusive) at which an event was recorded or a lease was taken."""
         newest_lease = select(func.max(leases.c.claimed_at_ms)).where(
             leases.c.cluster_id == self._cluster_id, leases.c.claimed_at_ms > after_ms
         )

@@ -1,10 +1,10 @@
 """The values of the four kinds of records of `__remote_log_metadata`, and their conversion to the model of a segment.
 
-The values allow everything that Kafka's decoder accepts. The model refuses, for example, an illegal topic name, a
-negative partition, or epochs whose offsets fall. Unknown tagged fields are kept, in their order.
-
-A record that cannot describe a segment of a topic is refused when it is converted to the model (`metadata_of`,
-`update_of`). The decoder accepts such a record if brokers do.
+The values allow everything that Kafka's decoder accepts, and so does the decoder of this project
+(`formats/remote_log_metadata.py`). The model is stricter: it refuses, for example, an illegal topic name, a negative
+partition, or epochs whose offsets fall. So a record that a broker reads, but that cannot describe a segment of a topic,
+is decoded, and refused when it is converted to the model (`metadata_of`, `update_of`). Unknown tagged fields are kept,
+in their order.
 """
 
 from dataclasses import dataclass
@@ -81,7 +81,7 @@ class SegmentRecord(SegmentDescription):
     """Api key 0: a segment.
 
     Raises:
-        ValueError: the offsets are no range, or there is no epoch.
+        ValueError: the start offset is negative or above the end offset, or there is no epoch.
     """
 
     segment_id: SegmentIdEntry
@@ -96,7 +96,10 @@ class SegmentRecord(SegmentDescription):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentSnapshotRecord(SegmentDescription):
-    """Api key 3: a segment in a snapshot of one partition, without the partition. Brokers accept any offsets."""
+    """Api key 3: a segment in a snapshot of one partition, without the partition.
+
+    Offsets are not checked: brokers check those of a `SegmentRecord` and not these.
+    """
 
     id: Uuid
 
@@ -128,7 +131,7 @@ RemoteLogRecord = SegmentRecord | SegmentUpdateRecord | PartitionDeleteRecord | 
 
 
 def segment_record(metadata: RemoteLogSegmentMetadata) -> SegmentRecord:
-    """Return the record for the metadata, with the state that they have."""
+    """Return the record for the metadata of a segment, with its state."""
     return SegmentRecord(
         segment_id=_segment_id_entry(metadata.remote_log_segment_id),
         start_offset=metadata.start_offset,

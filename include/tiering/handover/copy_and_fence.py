@@ -29,11 +29,11 @@ above the high watermark or the last stable offset are left to the broker, which
     drained     this handover had every copy and expire  leases that expire                  the next try
                 lease once, so older tokens are refused
     cleared     unfinished copies without an object in   the same                            the next try
-                the store are abandoned
+                the store are discarded
     decided     offsets, log start, leader and epoch     the stored values                   the next try replaces them
                 are stored
 
-A batch that copies the topic checks the owner before its next FINISHED, abandons its attempt and releases its lease;
+A batch that copies the topic checks the owner before its next FINISHED, discards its attempt and releases its lease;
 the lease of a batch that died expires. Segments that were copied after the plan was decided are verified and handed
 over too; the step `recheck` stops the handover if one of them failed. If the present plan, with segments up to the
 approved end offsets, is not the approved one, the segments are checked and a person has to approve again.

@@ -2,12 +2,12 @@
 
 Evidence comes from brokers, log directories, the platform's database, the metadata topic and settings.
 `check_preconditions` is the whole first step: it decides whether this topic may be handed over, and changes nothing but
-the stored results.
+the stored results. After its checks, the controller validates the configs that the topic would have at the end.
 
     step        done when it is reached                  a crash right after it leaves       cleaned up by
     gathered    all sources were read                    nothing                             -
     recorded    the results of the checks are stored     the results                         the next try replaces them
-    checked     the controller would accept the configs  the results                         the next try replaces them
+    validated   the controller would accept the configs  the results                         the next try replaces them
                 that the topic has at the end
 """
 
@@ -58,8 +58,8 @@ def check_preconditions(run: HandoverRun) -> StepResult:
 
     Raises:
         BrokersRefusedError: brokers do not accept remote storage with these values of local and total retention.
-            Brokers compare these values only if remote storage is on, so without this validation only the last step
-            would be refused.
+            Brokers compare these values only if remote storage is on. So without this validation the refusal would
+            come as late as in the last step.
     """
     result = evaluate_checks(run, HandoverStep.PRECONDITIONS, evidence_of(run))
     if result.end is StepEnd.DONE:
@@ -70,7 +70,8 @@ def check_preconditions(run: HandoverRun) -> StepResult:
 def _configs_at_the_end(run: HandoverRun) -> dict[str, str | None]:
     """Return the configs that the handover changes, with their values at its end.
 
-    These are the old values, the requested values in place of old ones, and remote.storage.enable. None: unset.
+    These are the old values, the requested values in place of old ones, and remote.storage.enable=true. A value of
+    None means that the topic does not set the config.
     """
     handover = run.handover
     overrides = run.ports.handovers.overrides(handover.handover_id)
@@ -83,7 +84,7 @@ def _configs_at_the_end(run: HandoverRun) -> dict[str, str | None]:
 
 
 def evidence_of(run: HandoverRun) -> HandoverEvidence:
-    """Return the present evidence of this handover."""
+    """Gather the evidence about the topic of this handover, as it is now."""
     handover = run.handover
     return gather(run.ports, handover.topic, handover.topic_id, handover)
 
@@ -117,7 +118,8 @@ _LIST_OFFSETS: Final = 2
 _LATEST_TIERED_VERSION: Final = 9
 """The first version of ListOffsets that returns the latest tiered offset (KIP-1005, Kafka 3.9)."""
 _COUNTS_ONCE_LEVEL: Final = 31
-"""The first metadata.version of Kafka 4.4, which has the fix of KAFKA-20732. 4.3.2 has it too, and 4.3.1's level."""
+"""The first metadata.version of Kafka 4.4, in which brokers count data that is local and remote once (KAFKA-20732).
+Kafka 4.3.2 does so too, but has the same metadata.version as 4.3.1, which does not."""
 _RATE_SEGMENTS: Final = 10
 _BROKER_DEFAULTS: Final = {
     "retention.bytes": (("log.retention.bytes", 1),),
@@ -187,7 +189,8 @@ def gather(ports: HandoverPorts, topic: str, topic_id: Uuid, handover: Handover 
 def seed_rows(metadata: RemoteLogMetadata, partition: TopicIdPartition, log_start_offset: int) -> list[SegmentRow]:
     """Return the platform's FINISHED segments that end at or above the broker's log start, ordered by end offset.
 
-    Segments below the log start are not handed over: they stay with the platform.
+    Segments below the log start are not handed over. They stay in the store as segments of the platform, whose
+    expiration leaves the topic out from then on.
     """
     rows = metadata.list_segments(partition)
     finished = [row for row in rows if row.metadata.is_finished and row.origin is SegmentOrigin.PLATFORM]
@@ -225,7 +228,7 @@ def _old_configs(
 ) -> dict[str, str]:
     """Return the configs that are in force once all overrides are restored.
 
-    An overridden config gets the topic's old value or, without one, the default of one of the brokers.
+    An overridden config gets the topic's old value or, without one, the default of the broker `broker`, one of several.
     """
     old = dict(configs)
     for override in overrides:
@@ -310,7 +313,11 @@ def _partition(
 
 
 def _histories(metadata: RemoteLogMetadata, partition: TopicIdPartition, rows: Sequence[SegmentRow]) -> str:
-    """Return a sentence if a log divergence is undecided, or a segment in the broker's log is of an older history."""
+    """Return why the archive does not continue the broker's log, as a sentence; empty if it does.
+
+    Either a log divergence is undecided, or a copied segment that ends at or above the broker's log start is of an
+    older history: a decision has replaced that history by another one (see `model/histories.py`).
+    """
     divergences = metadata.divergences(partition)
     undecided = open_divergence(divergences)
     if undecided is not None:
@@ -362,7 +369,7 @@ def bytes_per_second(segments: Sequence[LogSegment], now_ms: int) -> float:
 
     Args:
         segments: all segments in the order of offsets, the active one included.
-        now_ms: the present time. If the clocks of producers are ahead, the largest timestamp is used instead.
+        now_ms: the present time. If a producer's clock was ahead, the largest timestamp of the ten is used instead.
 
     Returns:
         Bytes per second; 0 without timestamps, if no segment follows the reference, or if that time is 0.

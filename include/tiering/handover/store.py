@@ -48,7 +48,7 @@ class SqlHandoverStore(DatedStore):
     """`HandoverStore` in the platform's database. Every call is one transaction, with times by the database's clock."""
 
     def begin(self, handover_id: Uuid, topic_id: Uuid, topic: str, wanted: LocalRetention, *, author: str) -> Handover:
-        """Implement `HandoverStore.begin`."""
+        """Store a new handover: ACTIVE, at the first step. Idempotent for the same id and topic."""
         with writing(self._engine) as connection:
             now_ms = self._now_ms(connection)
             values = {
@@ -80,7 +80,7 @@ class SqlHandoverStore(DatedStore):
             return begun
 
     def handover(self, handover_id: Uuid) -> Handover:
-        """Implement `HandoverStore.handover`."""
+        """Return this handover."""
         with reading(self._engine) as connection:
             row = connection.execute(_FOUND, self._key(handover_id)).one_or_none()
         if row is None:
@@ -88,7 +88,7 @@ class SqlHandoverStore(DatedStore):
         return _handover_of(row)
 
     def latest(self, topic_id: Uuid) -> Handover | None:
-        """Implement `HandoverStore.latest`."""
+        """Return the handover of this topic that has not ended, else the newest one; None if there never was one."""
         of_topic = and_(handovers.c.cluster_id == self._cluster_id, handovers.c.topic_id == str(topic_id))
         newest = (handovers.c.open_topic_id.is_(None), handovers.c.began_at_ms.desc(), handovers.c.handover_id)
         with reading(self._engine) as connection:
@@ -96,14 +96,14 @@ class SqlHandoverStore(DatedStore):
         return None if row is None else _handover_of(row)
 
     def open_handovers(self) -> Sequence[Handover]:
-        """Implement `HandoverStore.open_handovers`."""
+        """Return the handovers that have not ended, ordered by topic."""
         is_open = and_(handovers.c.cluster_id == self._cluster_id, handovers.c.open_topic_id.is_not(None))
         with reading(self._engine) as connection:
             rows = connection.execute(select(handovers).where(is_open).order_by(handovers.c.topic))
             return [_handover_of(row) for row in rows]
 
     def drive(self, handover_id: Uuid, driver: str, *, lease_ms: int) -> Drive | None:
-        """Implement `HandoverStore.drive`."""
+        """Take the lease to drive a handover. The same driver may take it again, with a new token."""
         with writing(self._engine) as connection:
             now_ms = self._now_ms(connection)
             row = self._locked(connection, handover_id)
@@ -116,14 +116,14 @@ class SqlHandoverStore(DatedStore):
             return drive
 
     def renew(self, drive: Drive, *, lease_ms: int) -> Drive:
-        """Implement `HandoverStore.renew`."""
+        """Prolong the lease to `lease_ms` from now."""
         with self._driven(drive) as (connection, _, now_ms):
             prolonged = replace(drive, expires_at_ms=now_ms + lease_ms)
             self._set(connection, drive, {"driven_until_ms": prolonged.expires_at_ms})
             return prolonged
 
     def release(self, drive: Drive) -> None:
-        """Implement `HandoverStore.release`."""
+        """Release the lease. Without effect if it was lost."""
         mine = _CHANGE.where(handovers.c.token == drive.token)
         with writing(self._engine) as connection:
             connection.execute(mine, {**self._key(drive.handover_id), "driven_until_ms": 0})
@@ -131,7 +131,7 @@ class SqlHandoverStore(DatedStore):
     def advance(
         self, drive: Drive, step: HandoverStep, *, expected: HandoverStep, detail: str = "", event: str | None = None
     ) -> Handover:
-        """Implement `HandoverStore.advance`."""
+        """Set the step if it is `expected`, and record an event. Do nothing if it is `step` already."""
         with self._driven(drive) as (connection, found, now_ms):
             if found.step is step:
                 return found
@@ -142,7 +142,7 @@ class SqlHandoverStore(DatedStore):
             return self._changed(connection, drive, {"step": step, "detail": detail, "updated_at_ms": now_ms})
 
     def set_state(self, drive: Drive, state: HandoverState, *, detail: str) -> Handover:
-        """Implement `HandoverStore.set_state`."""
+        """Set the state and its detail; record an event if the state changes."""
         with self._driven(drive) as (connection, found, now_ms):
             if found.state.has_ended and found.state is not state:
                 raise StateConflictError(f"handover {drive.handover_id} has ended: {found.state}")
@@ -153,7 +153,7 @@ class SqlHandoverStore(DatedStore):
             return self._changed(connection, drive, values | ({"open_topic_id": None} if state.has_ended else {}))
 
     def save_overrides(self, drive: Drive, overrides: Sequence[RetentionOverride]) -> Sequence[RetentionOverride]:
-        """Implement `HandoverStore.save_overrides`."""
+        """Store the old values of configs before any of them is changed."""
         with self._driven(drive) as (connection, found, now_ms):
             known = {override.key: override for override in self._overrides(connection, drive.handover_id)}
             for override in overrides:
@@ -167,12 +167,12 @@ class SqlHandoverStore(DatedStore):
             return self._overrides(connection, drive.handover_id)
 
     def overrides(self, handover_id: Uuid) -> Sequence[RetentionOverride]:
-        """Implement `HandoverStore.overrides`."""
+        """Return all retention overrides of the handover, ordered by key."""
         with reading(self._engine) as connection:
             return self._overrides(connection, handover_id)
 
     def overrides_restored(self, drive: Drive, keys: Collection[str]) -> None:
-        """Implement `HandoverStore.overrides_restored`."""
+        """Mark the overrides of these configs as restored. Keys without an override are ignored."""
         with self._driven(drive) as (connection, found, now_ms):
             left = {
                 override.key for override in self._overrides(connection, drive.handover_id) if not override.restored
@@ -182,7 +182,7 @@ class SqlHandoverStore(DatedStore):
                 self._event(connection, found, f"{key} has its final value", drive.driver, now_ms)
 
     def save_seed(self, drive: Drive, seed: Sequence[SeededPartition]) -> None:
-        """Implement `HandoverStore.save_seed`."""
+        """Replace all seeded partitions of the handover."""
         with self._driven(drive) as (connection, found, _):
             table = handover_partitions
             connection.execute(delete(table).where(_of_handover(table, self._cluster_id, drive.handover_id)))
@@ -205,7 +205,7 @@ class SqlHandoverStore(DatedStore):
                 connection.execute(insert(table), rows)
 
     def seed(self, handover_id: Uuid) -> Sequence[SeededPartition]:
-        """Implement `HandoverStore.seed`."""
+        """Return the seeded partitions, ordered by partition number."""
         table = handover_partitions
         same = and_(handovers.c.cluster_id == table.c.cluster_id, handovers.c.handover_id == table.c.handover_id)
         query = select(table, handovers.c.topic).join(handovers, same).order_by(table.c.partition)
@@ -214,7 +214,7 @@ class SqlHandoverStore(DatedStore):
             return [_seeded_of(row) for row in rows]
 
     def note_compared(self, drive: Drive, partition: int, offset: int) -> None:
-        """Implement `HandoverStore.note_compared`."""
+        """Raise `compared_offset` (exclusive) of a seeded partition; a lower offset changes nothing."""
         with self._driven(drive) as (connection, _, _):
             table = handover_partitions
             raised = (
@@ -227,7 +227,7 @@ class SqlHandoverStore(DatedStore):
     def claim(
         self, drive: Drive, partition: TopicIdPartition, role: LeaseRole, *, lease_ms: int
     ) -> PartitionLease | None:
-        """Implement `HandoverStore.claim`."""
+        """Take the lease of a partition in a role, so that every older token of that lease is refused from then on."""
         with self._driven(drive) as (connection, found, now_ms):
             # All drivers use the same batch id, so that a new driver takes over the leases of a dead one at once.
             run_id = batch_id = found.run_id
@@ -247,7 +247,7 @@ class SqlHandoverStore(DatedStore):
         return PartitionLease(run_id=run_id, batch_id=batch_id, fence=fence, expires_at_ms=now_ms + lease_ms)
 
     def propose(self, drive: Drive, plan_hash: str) -> Handover:
-        """Implement `HandoverStore.propose`."""
+        """Store the hash of a plan for approval. If it differs from the stored hash, the approval is removed."""
         with self._driven(drive) as (connection, found, now_ms):
             if found.plan_hash == plan_hash:
                 return found
@@ -255,7 +255,7 @@ class SqlHandoverStore(DatedStore):
             return self._changed(connection, drive, changed)
 
     def approve(self, handover_id: Uuid, plan_hash: str, *, author: str) -> Handover:
-        """Implement `HandoverStore.approve`."""
+        """Store the approval of a plan and record an event. Idempotent: the first approval of a plan stays."""
         with writing(self._engine) as connection:
             now_ms = self._now_ms(connection)
             found = _handover_of(self._locked(connection, handover_id))
@@ -270,7 +270,7 @@ class SqlHandoverStore(DatedStore):
             return _handover_of(self._locked(connection, handover_id))
 
     def record_checks(self, drive: Drive, step: HandoverStep, results: Sequence[CheckResult]) -> None:
-        """Implement `HandoverStore.record_checks`."""
+        """Replace the results of the checks of this step."""
         with self._driven(drive) as (connection, found, _):
             table = handover_checks
             of_handover = _of_handover(table, self._cluster_id, drive.handover_id)
@@ -294,7 +294,7 @@ class SqlHandoverStore(DatedStore):
                 connection.execute(insert(table), rows)
 
     def checks(self, handover_id: Uuid, step: HandoverStep | None = None) -> Sequence[CheckResult]:
-        """Implement `HandoverStore.checks`."""
+        """Return the results of the checks of one step, or of all steps in their order; each step's as recorded."""
         table = handover_checks
         query = select(table).where(_of_handover(table, self._cluster_id, handover_id))
         if step is not None:

@@ -1,4 +1,4 @@
-"""Metrics of ingestion from the brokers' metadata topic, and of publication to it."""
+"""Metrics of ingestion, which reads the brokers' metadata topic, and of publication, which writes to it."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -66,7 +66,11 @@ def publish_ingest(
     positions: "Iterable[IngestPosition]",
     outcomes: "Mapping[int, Mapping[RecordOutcome, int]]",
 ) -> None:
-    """Set the metrics of ingestion for every partition of the topic and every outcome, including those without any."""
+    """Set the metrics of ingestion.
+
+    `positions` say how far each metadata partition was read; `outcomes` count, by metadata partition, the records that
+    were read by what became of them (applied, dropped, unusable). An outcome that no record had is set to 0.
+    """
     from include.tiering.segments.ingestion_contract import RecordOutcome
 
     known = list(positions)
@@ -89,7 +93,11 @@ def publish_ingest(
 def show_publication(
     recorder: MetricsRecorder, totals: "Iterable[PublicationTotal]", waiting: Iterable[tuple[str, int, int]]
 ) -> None:
-    """Set the metrics of publication. `waiting` has topic, unpublished segments and their bytes of each partition."""
+    """Set the metrics of publication, which are sums over the partitions of a topic.
+
+    `totals` are the published segments of each partition. `waiting` has one entry for each partition with segments that
+    are to be published: its topic, the number of these segments, and their bytes.
+    """
     published: Counter[str] = Counter()
     for total in totals:
         published[total.topic_id_partition.topic] += total.live_segments

@@ -77,19 +77,19 @@ class SqlMetadataIngestion(ClusterStore):
     """`MetadataIngestion` of one cluster over the platform's database."""
 
     def topic(self) -> MetadataTopicIdentity | None:
-        """Implement `MetadataIngestion.topic`."""
+        """Return the topic that was read so far; None if none was."""
         with reading(self._engine) as connection:
             return sql_metadata_topic.topic_read(connection, self._cluster_id)
 
     def positions(self) -> Sequence[IngestPosition]:
-        """Implement `MetadataIngestion.positions`."""
+        """Return all positions, ordered by metadata partition; empty if nothing was ever read."""
         with reading(self._engine) as connection:
             return sql_metadata_topic.positions_of(connection, self._cluster_id)
 
     def record_bounds(
         self, topic: MetadataTopicIdentity, bounds: Mapping[int, OffsetBounds]
     ) -> Sequence[IngestPosition]:
-        """Implement `MetadataIngestion.record_bounds`."""
+        """Record the current bounds and return every position. Idempotent."""
         with writing(self._engine) as connection:
             now_ms = self._now_ms(connection)
             replaced = sql_metadata_topic.record_bounds(connection, self._cluster_id, topic, bounds, now_ms)
@@ -99,7 +99,7 @@ class SqlMetadataIngestion(ClusterStore):
         return positions
 
     def apply(self, page: IngestPage) -> PageResult:
-        """Implement `MetadataIngestion.apply`."""
+        """Apply the page as a broker's cache would, and move the position, in one transaction."""
         with writing(self._engine) as connection:
             position = self._require_position(connection, page)
             loaded = self._load(connection, page)
@@ -111,7 +111,7 @@ class SqlMetadataIngestion(ClusterStore):
             return PageResult(effects.next_offset, effects.outcomes, tuple(findings), effects.stopped)
 
     def stop(self, metadata_partition: int, at_offset: int, reason: str) -> None:
-        """Implement `MetadataIngestion.stop`."""
+        """Store why nothing is applied from the record at `at_offset` on, with an event if the reason is new."""
         with writing(self._engine) as connection:
             position = sql_metadata_topic.lock_position(connection, self._cluster_id, metadata_partition)
             if position.next_offset == at_offset:
@@ -122,7 +122,7 @@ class SqlMetadataIngestion(ClusterStore):
     def read_again(
         self, topic: MetadataTopicIdentity, bounds: Mapping[int, OffsetBounds], *, author: str
     ) -> Sequence[IngestPosition]:
-        """Implement `MetadataIngestion.read_again`."""
+        """Reset every position to the topic's current beginning, with an event."""
         with writing(self._engine) as connection:
             now_ms = self._now_ms(connection)
             why = "the brokers' records are read again from the beginning"
@@ -137,7 +137,7 @@ class SqlMetadataIngestion(ClusterStore):
             return sql_metadata_topic.positions_of(connection, self._cluster_id)
 
     def take_over(self, *, author: str) -> Sequence[str]:
-        """Implement `MetadataIngestion.take_over`."""
+        """Set the owner BROKER for topics with a live segment of a broker, unless a handover of them is under way."""
         with writing(self._engine) as connection:
             now_ms = self._now_ms(connection)
             findings = list(_give_to_brokers(connection, self._cluster_id, now_ms, author))
@@ -165,7 +165,7 @@ class SqlMetadataIngestion(ClusterStore):
             yield detail
 
     def unread(self) -> Mapping[TopicIdPartition, str]:
-        """Implement `MetadataIngestion.unread`."""
+        """Return the partitions whose metadata is not complete, with the reason, by topic and partition."""
         with reading(self._engine) as connection:
             topic = sql_metadata_topic.topic_read(connection, self._cluster_id)
             if topic is None:
@@ -183,12 +183,12 @@ class SqlMetadataIngestion(ClusterStore):
         return unread
 
     def broker_view(self, partition: TopicIdPartition) -> BrokerView:
-        """Implement `MetadataIngestion.broker_view`."""
+        """Return the brokers' view of a partition; empty if no applied record named the partition."""
         with reading(self._engine) as connection:
             return BrokerView(partition, load_cache(connection, self._cluster_id, partition, (), whole=True).state)
 
     def broker_sizes(self) -> Sequence[BrokerSize]:
-        """Implement `MetadataIngestion.broker_sizes`."""
+        """Return the sizes of each partition with segments in the brokers' caches, ordered by topic and partition."""
         with reading(self._engine) as connection:
             return [
                 BrokerSize(
@@ -201,7 +201,7 @@ class SqlMetadataIngestion(ClusterStore):
             ]
 
     def outcomes(self) -> Mapping[int, Mapping[RecordOutcome, int]]:
-        """Implement `MetadataIngestion.outcomes`."""
+        """Count records by outcome since the topic's first reading or last `read_again`, by metadata partition."""
         found: dict[int, dict[RecordOutcome, int]] = {}
         query = select(ingested_records).where(ingested_records.c.cluster_id == self._cluster_id)
         query = query.order_by(ingested_records.c.metadata_partition, ingested_records.c.outcome)

@@ -76,7 +76,7 @@ class SqlPublicationStore(DatedStore):
     """`PublicationStore` of one cluster over the platform's database."""
 
     def claim(self, partition: TopicIdPartition, *, run_id: str, batch_id: str, lease_ms: int) -> PartitionLease | None:
-        """Implement `PublicationStore.claim`."""
+        """Take the lease to publish about this partition. A live lease of the same run and batch is taken over."""
         with writing(self._engine) as connection:
             now_ms = self._now_ms(connection)
             fence = sql_batches.take(
@@ -94,12 +94,12 @@ class SqlPublicationStore(DatedStore):
         return PartitionLease(run_id=run_id, batch_id=batch_id, fence=fence, expires_at_ms=now_ms + lease_ms)
 
     def journal(self, partition: TopicIdPartition) -> Journal | None:
-        """Implement `PublicationStore.journal`."""
+        """Return the journal of a partition; None if its publication never began."""
         with reading(self._engine) as connection:
             return self._journal(connection, partition)
 
     def begin(self, fence: Fence, *, metadata_partition: int, partition_count: int, next_offset: int) -> Journal:
-        """Implement `PublicationStore.begin`."""
+        """Create an empty journal, or leave an existing one unchanged; return the stored one. Idempotent."""
         partition = fence.topic_id_partition
         with writing(self._engine) as connection:
             hold_fence(connection, self._cluster_id, fence)
@@ -117,7 +117,7 @@ class SqlPublicationStore(DatedStore):
         return journal
 
     def intend(self, fence: Fence, sequence: int, intent: Intent) -> JournalRecord:
-        """Implement `PublicationStore.intend`."""
+        """Store the record that is to be sent next, before it is sent."""
         partition = fence.topic_id_partition
         key = key_of(self._cluster_id, partition)
         with writing(self._engine) as connection:
@@ -142,7 +142,7 @@ class SqlPublicationStore(DatedStore):
         return record
 
     def advance(self, fence: Fence, next_offset: int, *, found: int | None = None) -> None:
-        """Implement `PublicationStore.advance`."""
+        """Store that everything below `next_offset` (exclusive) was read. Idempotent; `next_offset` never falls."""
         key = key_of(self._cluster_id, fence.topic_id_partition)
         if found is not None and not 0 <= found < next_offset:
             raise PublicationRefusedError(f"{fence.topic_id_partition}: {found} is no offset below {next_offset}")
@@ -153,19 +153,19 @@ class SqlPublicationStore(DatedStore):
             connection.execute(_MOVE, key | {"read_to": next_offset})
 
     def forget_pending(self, fence: Fence) -> None:
-        """Implement `PublicationStore.forget_pending`."""
+        """Remove the pending record, if there is one."""
         with writing(self._engine) as connection:
             self._hold(connection, fence)
             connection.execute(_FORGET, key_of(self._cluster_id, fence.topic_id_partition))
 
     def held_segments(self, partition: TopicIdPartition) -> frozenset[Uuid]:
-        """Implement `PublicationStore.held_segments`."""
+        """Return the segments that brokers may have, so their objects must not be deleted."""
         with reading(self._engine) as connection:
             found = connection.execute(_HELD, key_of(self._cluster_id, partition)).scalars().all()
         return frozenset(map(Uuid.parse, found))
 
     def totals(self) -> tuple[PublicationTotal, ...]:
-        """Implement `PublicationStore.totals`."""
+        """Return the totals of every partition with a journal, ordered by topic and partition."""
         with reading(self._engine) as connection:
             rows = connection.execute(_totals(), {"of_cluster": self._cluster_id}).all()
         return tuple(

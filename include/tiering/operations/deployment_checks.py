@@ -68,7 +68,7 @@ class Publications(Protocol):
     """What the platform published to the brokers' metadata topic."""
 
     def held_segments(self, partition: TopicIdPartition) -> Collection[Uuid]:
-        """See `PublicationStore.held_segments`."""
+        """Return the segments that brokers may have, so their objects must not be deleted."""
         ...
 
 

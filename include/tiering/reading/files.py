@@ -45,7 +45,7 @@ def _own_directory(path: Path) -> Path:
     """Create the directory if it is absent, and return it.
 
     Raises:
-        SettingError: somebody else owns it, or it is a link, so that others decide where files in it lead to.
+        SettingError: another user owns it, or it is a link, so that another user decides where files in it are.
     """
     path.mkdir(parents=True, exist_ok=True)
     status = path.lstat()

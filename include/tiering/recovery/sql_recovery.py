@@ -64,12 +64,12 @@ class SqlMetadataRecovery(ClusterStore):
     """`MetadataRecovery` and `SegmentAdoption` of one cluster over the platform's database."""
 
     def begun(self, found: StoreMarker) -> StoreMarker | None:
-        """See `MetadataRecovery.begun`."""
+        """Return the marker that an unfinished rebuild gives to the store; None if the database is empty."""
         with reading(self._engine) as connection:
             return rebuild_begun(connection, found)
 
     def begin(self, found: StoreMarker, wanted: StoreMarker, *, author: str) -> StoreMarker:
-        """See `MetadataRecovery.begin`."""
+        """Record that the metadata of the store with the marker `found` are rebuilt here."""
         with writing(self._engine) as connection:
             now_ms = self._now_ms(connection)
             begun_before = begin_rebuild(connection, found, wanted, now_ms)
@@ -79,7 +79,7 @@ class SqlMetadataRecovery(ClusterStore):
             return wanted
 
     def recovered(self) -> Mapping[TopicIdPartition, int]:
-        """See `MetadataRecovery.recovered`."""
+        """Return each partition that the rebuild has stored, with the number of its segments."""
         same_topic = (topics.c.cluster_id == partitions.c.cluster_id) & (topics.c.topic_id == partitions.c.topic_id)
         same_partition = (
             (segments.c.cluster_id == partitions.c.cluster_id)
@@ -98,7 +98,7 @@ class SqlMetadataRecovery(ClusterStore):
         return {partition_from(topic_id, number, name): count for topic_id, number, name, count in rows}
 
     def add_partition(self, partition: RecoveredPartition, *, author: str) -> None:
-        """See `MetadataRecovery.add_partition`."""
+        """Store a partition with its topic, segments, leader epochs, counters and decisions, and an event."""
         where = partition.topic_id_partition
         with writing(self._engine) as connection:
             require_rebuild(connection, self._cluster_id)
@@ -119,14 +119,14 @@ class SqlMetadataRecovery(ClusterStore):
             self._record(connection, where, partition.detail, author, now_ms)
 
     def finish(self, *, author: str) -> None:
-        """See `MetadataRecovery.finish`."""
+        """End the rebuild: from now on the database can be used as any other."""
         with writing(self._engine) as connection:
             require_rebuild(connection, self._cluster_id)
             end_rebuild(connection, self._cluster_id)
             self._record(connection, self._cluster_id, "finished", author, self._now_ms(connection))
 
     def adopt(self, segment: StoredSegment, *, fence: Fence, author: str) -> None:
-        """See `SegmentAdoption.adopt`."""
+        """Store the copy as a FINISHED segment, as a copy run does, with an event. Repeating it is harmless."""
         metadata = segment.metadata
         segment_id, where = metadata.remote_log_segment_id, metadata.topic_id_partition
         with writing(self._engine) as connection:

@@ -3,11 +3,12 @@
 A run is one plan. Batches of that run pull partitions: `claim` takes a lease on a partition with work left, by default
 the most urgent one; `release` gives the lease back; `waits_longer` says whether another partition has waited longer.
 The database's clock decides when a lease ends. Each claim of a partition in one role gets a higher fencing token than
-the claim before it, and a change under an older token has no effect. Runs that delete are in `deletion_run`.
+the claim before it, and a change under another token than the newest raises LeaseLostError. Runs that delete are in
+`deletion_run`.
 
 A lease is ignored, and blocks no claim, if it ends later than its own length and one minute (`LEASE_MARGIN_MS`) from
 now; a lease that is stored without a length is taken to be one hour long. An ignored lease shows that the database's
-clock was ahead when it dated the lease, or is behind now: `require_no_lease_ahead` reports the lease.
+clock was ahead when it dated the lease, or is behind now: `require_no_lease_ahead` raises an error that names it.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -30,6 +31,9 @@ ALL_TOPICS: Final = "*"
 class PlannedSegment:
     """One segment to copy, or an abandoned copy to finish. Offsets are inclusive.
 
+    The plan does not say which of the two it is: a batch looks for an abandoned copy of these offsets first (see
+    `copying/finish_abandoned.py`).
+
     `supersedes` is the id of the remote segment that the copy replaces, which has the same offsets and failed its
     verification; None for a first copy.
     """
@@ -42,8 +46,9 @@ class PlannedSegment:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Where a replica's files can be read: by an Airflow worker of `queue`, by Spark executors with `spark_resource`.
+    """Where a replica's files can be read: in which queue of Airflow, and with which resource of Spark.
 
+    A job on a local Spark master needs a worker of `queue`, a job on a Spark cluster executors with `spark_resource`.
     A `queue` of None means any worker, a `spark_resource` of None any executor.
     """
 
@@ -56,7 +61,11 @@ ANYWHERE: Final = Placement()
 
 @dataclass(frozen=True, slots=True)
 class PlannedPartition:
-    """Planned segments of one replica by ascending offset. By default a higher `urgency` is claimed first."""
+    """Planned segments of one replica by ascending offset. By default a higher `urgency` is claimed first.
+
+    The urgency is the age of the first segment to copy as a share of the brokers' retention: from 1 on, a broker may
+    delete the segment.
+    """
 
     replica_id: ReplicaId
     urgency: float
@@ -213,11 +222,13 @@ class WorkStore(Protocol):
             exclude: partitions to pass over; paused topics are passed over in any case.
             exclude_topics: topics to pass over, by name.
             exclude_brokers: brokers whose replicas to pass over.
-            placement: claim only partitions of exactly this placement; None for all placements.
+            placement: claim only partitions with an equal placement (so a batch with a queue gets none that any worker
+                may copy); None for all placements.
             order: which partition comes first.
 
         Returns:
-            The lease; None if nothing is left to claim now.
+            The lease; None if no partition can be claimed now: because all work is done, or because what is left is
+            claimed by other batches, paused or excluded.
         """
         ...
 
@@ -231,7 +242,9 @@ class WorkStore(Protocol):
         ...
 
     def renew(self, lease: AnyLease, *, lease_ms: int) -> AnyLease:
-        """Prolong a lease of any role, even an expired one, until the partition is claimed again in this role.
+        """Prolong a lease of any role: it then ends `lease_ms` from now, by the database's clock.
+
+        This is possible until the partition is claimed again in this role, even if the lease has expired.
 
         Raises:
             LeaseLostError: the lease was taken over, given back, or ended by a withdrawal of its run.
@@ -261,7 +274,7 @@ class WorkStore(Protocol):
     def record_outcome(self, lease: Lease, item: WorkItem) -> None:
         """Store the outcome of one planned segment: COPIED, FAILED or SKIPPED. Idempotent for the same outcome.
 
-        A FAILED segment stops the partition in this run: no batch claims it again.
+        After a FAILED segment no batch claims the partition again in this run; the next run may plan it again.
 
         Raises:
             LeaseLostError: the partition was claimed again in this role, or the lease was given back.
@@ -305,7 +318,11 @@ class WorkStore(Protocol):
         ...
 
     def pause(self, topic: str | None, *, author: str) -> None:
-        """Pause copies, deletions and publication of a topic (by name), or of all topics for None. Idempotent."""
+        """Pause a topic (by name), or all topics for None. Idempotent.
+
+        Copies, deletions, and publication (writing records to the metadata topic) wait. What only reads goes on:
+        verification, audits, sizes.
+        """
         ...
 
     def resume(self, topic: str | None, *, author: str) -> None:
@@ -337,7 +354,7 @@ class WorkStore(Protocol):
 
 
 class NoWork(StrEnum):
-    """Why a batch that begins now would end at once."""
+    """Why a batch that begins now would end at once, without any work."""
 
     DONE = "all that the run has planned for it has an outcome"
     HELD = "other batches hold the partitions that are left"
@@ -348,7 +365,8 @@ def why_no_work(
 ) -> NoWork | None:
     """Return why a batch that begins now would end at once, as `BatchLoop.pull` decides; None if it would not.
 
-    A batch waits while topics are paused. This is asked before a process for the batch is started.
+    While any topic is paused, a batch does not end for want of a partition, but waits. This function is called before a
+    process for the batch is started.
 
     Args:
         has_work: whether planned work is left for the batch, claimed by others or not.

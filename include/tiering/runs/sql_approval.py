@@ -46,7 +46,7 @@ class SqlPlanQuestions(ClusterStore):
     """`PlanQuestions` over the platform's database. Every call is one transaction, dated by the database's clock."""
 
     def put(self, asked_in: str, *, subject: str, plan_hash: str, headline: str, body: str) -> None:
-        """Implement `PlanQuestions.put`."""
+        """Store the question of a DAG run. A stored question that was not shown is replaced; a shown one stays."""
         with writing(self._engine) as connection:
             row = connection.execute(_LOCK_QUESTION, self._key_of(asked_in)).one_or_none()
             if row is not None and row.shown_at_ms is not None:
@@ -62,14 +62,14 @@ class SqlPlanQuestions(ClusterStore):
             upsert(connection, plan_questions, {**key, **values, "shown_at_ms": None, **_NOT_ANSWERED})
 
     def show(self, asked_in: str) -> PlanQuestion:
-        """Implement `PlanQuestions.show`."""
+        """Mark the question as shown, remove an earlier answer, and return the question."""
         with writing(self._engine) as connection:
             self._locked(connection, asked_in)
             self._change(connection, asked_in, {"shown_at_ms": self._now_ms(connection), **_NOT_ANSWERED})
             return _question(self._locked(connection, asked_in))
 
     def answer(self, asked_in: str, answer: Answer, *, user_id: str | None, answered_at_ms: int) -> PlanQuestion:
-        """Implement `PlanQuestions.answer`."""
+        """Store the answer that Airflow reports, in place of an earlier one, with an event."""
         with writing(self._engine) as connection:
             row = self._locked(connection, asked_in)
             if row.shown_at_ms is None:
@@ -87,13 +87,13 @@ class SqlPlanQuestions(ClusterStore):
             return _question(self._locked(connection, asked_in))
 
     def find(self, asked_in: str) -> PlanQuestion | None:
-        """Implement `PlanQuestions.find`."""
+        """Return the question of a DAG run, None if none is stored."""
         with reading(self._engine) as connection:
             row = connection.execute(_FIND_QUESTION, self._key_of(asked_in)).one_or_none()
             return None if row is None else _question(row)
 
     def unanswered(self, *, since_ms: int, at_most: int) -> Sequence[PlanQuestion]:
-        """Implement `PlanQuestions.unanswered`."""
+        """Return the newest questions shown at `since_ms` or later that have no answer, the newest first."""
         with reading(self._engine) as connection:
             query = _UNANSWERED.limit(at_most)
             return list(
@@ -101,7 +101,7 @@ class SqlPlanQuestions(ClusterStore):
             )
 
     def last_approved_ms(self) -> int:
-        """Implement `PlanQuestions.last_approved_ms`."""
+        """Return when the newest approved question was stored, in UTC milliseconds; 0 if none was approved."""
         with reading(self._engine) as connection:
             return connection.execute(_LAST_APPROVED, {"of_cluster": self._cluster_id}).scalar_one() or 0
 

@@ -194,7 +194,7 @@ class SqlBatches(ClusterStore):
     """
 
     def renew(self, lease: AnyLease, *, lease_ms: int) -> AnyLease:
-        """Implement `WorkStore.renew`."""
+        """Prolong a lease of any role: it then ends `lease_ms` from now, by the database's clock."""
         fence = lease.fence
         with self._writing() as (connection, now_ms):
             expires_at_ms = now_ms + lease_ms
@@ -206,13 +206,13 @@ class SqlBatches(ClusterStore):
             return replace(lease, expires_at_ms=expires_at_ms)
 
     def release(self, lease: PartitionLease) -> None:
-        """Implement `WorkStore.release`."""
+        """Give back a lease of any role. Idempotent; does nothing if the lease was lost."""
         given_back = key_of_fence(self._cluster_id, lease.fence) | {"expires_at_ms": _RELEASED}
         with self._writing() as (connection, _now_ms):
             connection.execute(_RELEASE, given_back)
 
     def holder(self, partition: TopicIdPartition, role: LeaseRole) -> LeaseHolder | None:
-        """Implement `WorkStore.holder`."""
+        """Return the holder of the live lease of this partition in this role, None if there is none."""
         with reading(self._engine) as connection:
             at_ms = self._now_ms(connection)
             key = key_of(self._cluster_id, partition) | {"of_role": role, "at_ms": at_ms}
@@ -220,15 +220,15 @@ class SqlBatches(ClusterStore):
         return None if row is None else _holder(row)
 
     def leases_ahead(self) -> Sequence[LeaseAhead]:
-        """Implement `WorkStore.leases_ahead`."""
+        """Return the leases that are ignored because they end too late, ordered by topic, partition and role."""
         return [LeaseAhead(*lease) for lease in self._leases(_LEASES_AHEAD)]
 
     def live_leases(self) -> Sequence[LiveLease]:
-        """Implement `WorkStore.live_leases`."""
+        """Return the live leases of all partitions, ordered by topic, partition and role."""
         return [LiveLease(*lease) for lease in self._leases(_LIVE_LEASES)]
 
     def report_progress(self, progress: BatchProgress) -> None:
-        """Implement `WorkStore.report_progress`."""
+        """Replace the earlier report of this batch."""
         with self._writing(durable=False) as (connection, now_ms):
             values = {
                 "cluster_id": self._cluster_id,
@@ -248,14 +248,14 @@ class SqlBatches(ClusterStore):
             upsert(connection, batches, values, keep=("started_at_ms",))
 
     def progress(self, run_id: str) -> Sequence[BatchProgress]:
-        """Implement `WorkStore.progress`."""
+        """Return the last report of each batch of a run, in the order in which the batches began."""
         query = select(batches).where(batches.c.cluster_id == self._cluster_id, batches.c.run_id == run_id)
         with reading(self._engine) as connection:
             rows = connection.execute(query.order_by(batches.c.started_at_ms, batches.c.batch_id)).all()
         return list(map(_report, rows))
 
     def running_batches(self) -> Sequence[BatchProgress]:
-        """Implement `WorkStore.running_batches`."""
+        """Return the last reports of all batches that run now, as `live_batches` defines it, oldest batch first."""
         with reading(self._engine) as connection:
             now_ms = self._now_ms(connection)
             bounds = {"since_ms": now_ms - LIVE_BATCH_MS, "until_ms": now_ms + LEASE_MARGIN_MS}
@@ -263,7 +263,7 @@ class SqlBatches(ClusterStore):
         return list(map(_report, rows))
 
     def pause(self, topic: str | None, *, author: str) -> None:
-        """Implement `WorkStore.pause`."""
+        """Pause a topic (by name), or all topics for None. Idempotent."""
         key = _pause_key(topic)
         with self._writing() as (connection, now_ms):
             values = {"cluster_id": self._cluster_id, "topic": key, "author": author, "paused_at_ms": now_ms}
@@ -271,25 +271,25 @@ class SqlBatches(ClusterStore):
                 record_event(connection, self._cluster_id, EventKind.PAUSE, key, "", author, now_ms)
 
     def resume(self, topic: str | None, *, author: str) -> None:
-        """Implement `WorkStore.resume`."""
+        """End the pause of a topic, or for None the pause of all topics; other pauses stay. Idempotent."""
         key = _pause_key(topic)
         with self._writing() as (connection, now_ms):
             if connection.execute(_RESUME, {"of_cluster": self._cluster_id, "of_topic": key}).rowcount:
                 record_event(connection, self._cluster_id, EventKind.RESUME, key, "", author, now_ms)
 
     def paused_topics(self) -> frozenset[str]:
-        """Implement `WorkStore.paused_topics`."""
+        """Return the names of paused topics, and `ALL_TOPICS` if all topics are paused."""
         with reading(self._engine) as connection:
             return frozenset(connection.execute(_PAUSED, {"of_cluster": self._cluster_id}).scalars())
 
     def pool_size(self, pool: str) -> int | None:
-        """Implement `WorkStore.pool_size`."""
+        """Return the stored number of slots of an Airflow pool; None if no number was ever stored."""
         with reading(self._engine) as connection:
             given = {"of_cluster": self._cluster_id, "of_pool": pool}
             return connection.execute(_SLOTS, given).scalar_one_or_none()
 
     def live_batches(self, pool: str) -> Sequence[str]:
-        """Implement `WorkStore.live_batches`."""
+        """Return the ids of batches that hold a slot of this pool now, in the order in which they began."""
         with reading(self._engine) as connection:
             now_ms = self._now_ms(connection)
             given = {

@@ -112,12 +112,12 @@ class SqlDeletionRuns(DatedStore, ABC):
     _rechecks_after_claim: ClassVar[bool]
 
     def run(self, run_id: str) -> DeletionRun:
-        """Implement `DeletionRuns.run`."""
+        """Return the run."""
         with reading(self._engine) as connection:
             return self._run(connection, run_id)
 
     def record_limit_check(self, run_id: str, *, needs_approval: bool, detail: str, author: str) -> None:
-        """Implement `DeletionRuns.record_limit_check`."""
+        """Store the result of the deletion limits, with an event."""
         values = self._key_of(run_id) | {"needs_approval": needs_approval}
         with self._writing() as (connection, now_ms):
             if connection.execute(_RECORD_LIMIT_CHECK, values).rowcount == 0:
@@ -125,7 +125,7 @@ class SqlDeletionRuns(DatedStore, ABC):
             record_event(connection, self._cluster_id, EventKind.BRAKE, run_subject(run_id), detail, author, now_ms)
 
     def approve(self, run_id: str, plan_hash: str, *, author: str) -> DeletionRun:
-        """Implement `DeletionRuns.approve`."""
+        """Release the run, with an event. Idempotent: the first approval of a run stays."""
         with self._writing() as (connection, now_ms):
             run = self._run(connection, run_id, lock=True)
             if run.plan_hash != plan_hash:
@@ -140,7 +140,7 @@ class SqlDeletionRuns(DatedStore, ABC):
             return self._run(connection, run_id)
 
     def withdraw(self, run_id: str, *, author: str) -> DeletionRun:
-        """Implement `DeletionRuns.withdraw`."""
+        """Withdraw the run for good, with an event. Idempotent: the first withdrawal stays."""
         # A person typed it: bytes that are no text must not reach the driver, and no run has such an id.
         run_id = stored_text(run_id)
         key = self._key_of(run_id)
@@ -158,7 +158,7 @@ class SqlDeletionRuns(DatedStore, ABC):
     def claim(
         self, run_id: str, batch_id: str, *, lease_ms: int, exclude: Collection[TopicIdPartition] = ()
     ) -> PartitionLease | None:
-        """Implement `DeletionRuns.claim`."""
+        """Lease a partition with planned deletions left, in the role EXPIRE; a copy lease does not prevent it."""
         passed_over = set(exclude)
         with self._writing() as (connection, now_ms):
             if not self._run(connection, run_id, lock=True).is_released:
@@ -186,12 +186,12 @@ class SqlDeletionRuns(DatedStore, ABC):
         return None
 
     def has_work(self, run_id: str) -> bool:
-        """Implement `DeletionRuns.has_work`."""
+        """Return whether a planned deletion is left, also in a run that is not released."""
         with reading(self._engine) as connection:
             return connection.execute(self._planned_items.any_left, self._key_of(run_id)).one_or_none() is not None
 
     def could_claim(self, run_id: str, batch_id: str) -> bool:
-        """Implement `DeletionRuns.could_claim`."""
+        """Return whether `claim` would give this batch a lease now, if the run is released."""
         with reading(self._engine) as connection:
             return bool(self._candidates(connection, run_id, batch_id, (), self._now_ms(connection)))
 

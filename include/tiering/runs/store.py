@@ -126,7 +126,7 @@ class SqlWorkStore(SqlBatches):
     """
 
     def save_plan(self, run_id: str, partitions: Sequence[PlannedPartition]) -> None:
-        """Implement `WorkStore.save_plan`."""
+        """Store the plan of a run. Idempotent for the same plan."""
         plan_hash = _hash_of(partitions)
         key = {"cluster_id": self._cluster_id, "run_id": run_id}
         with self._writing() as (connection, now_ms):
@@ -158,7 +158,7 @@ class SqlWorkStore(SqlBatches):
         placement: Placement | None = None,
         order: ClaimOrder = ClaimOrder.URGENCY,
     ) -> Lease | None:
-        """Implement `WorkStore.claim`."""
+        """Lease a partition of the run in the role COPY: the first, by `order`, that can be claimed."""
         passed_over = set(exclude)
         with self._writing() as (connection, now_ms):
             while True:
@@ -203,7 +203,7 @@ class SqlWorkStore(SqlBatches):
     def waits_longer(
         self, lease: Lease, *, exclude: Collection[TopicIdPartition] = (), placement: Placement | None = None
     ) -> bool:
-        """Implement `WorkStore.waits_longer`."""
+        """Return whether the batch could claim a partition that has waited since before this lease was claimed."""
         with reading(self._engine) as connection:
             now_ms = self._now_ms(connection)
             key = key_of_fence(self._cluster_id, lease.fence)
@@ -215,13 +215,13 @@ class SqlWorkStore(SqlBatches):
             return connection.execute(waiting, given | {"since_ms": claimed_at_ms}).one_or_none() is not None
 
     def remaining(self, lease: Lease) -> Sequence[PlannedSegment]:
-        """Implement `WorkStore.remaining`."""
+        """Return the segments of the leased partition that are still PLANNED, by ascending offset."""
         key = key_of(self._cluster_id, lease.fence.topic_id_partition) | {"of_run": lease.run_id}
         with reading(self._engine) as connection:
             return [_segment_of(row) for row in connection.execute(_REMAINING, key)]
 
     def record_outcome(self, lease: Lease, item: WorkItem) -> None:
-        """Implement `WorkStore.record_outcome`."""
+        """Store the outcome of one planned segment: COPIED, FAILED or SKIPPED. Idempotent for the same outcome."""
         partition, base_offset = item.topic_id_partition, item.segment.base_offset
         of_partition = key_of(self._cluster_id, partition) | {"of_run": lease.run_id}
         key = of_partition | {"of_offset": base_offset}
@@ -247,19 +247,19 @@ class SqlWorkStore(SqlBatches):
                 connection.execute(_STOP, of_partition)
 
     def record_left_reason(self, run_id: str, partition: TopicIdPartition, *, error: str, message: str) -> None:
-        """Implement `WorkStore.record_left_reason`."""
+        """Store why a batch ended its work on this partition without an outcome for its PLANNED segments."""
         left = key_of(self._cluster_id, partition) | {"of_run": run_id, "error": error, "message": stored_text(message)}
         with self._writing(durable=False) as (connection, _now_ms):
             connection.execute(_NOTE_LEFT, left)
 
     def items(self, run_id: str) -> Sequence[WorkItem]:
-        """Implement `WorkStore.items`."""
+        """Return all segments of the run's plan with their outcomes, ordered by topic, partition and offset."""
         with reading(self._engine) as connection:
             found = connection.execute(_ITEMS, {"of_cluster": self._cluster_id, "of_run": run_id})
             return [_item_of(row) for row in found]
 
     def has_work(self, run_id: str, placement: Placement | None = None) -> bool:
-        """Implement `WorkStore.has_work`."""
+        """Return whether a PLANNED segment is left in a partition without a FAILED one, claimed or not."""
         query, key = _ANY_WORK, {"of_cluster": self._cluster_id, "of_run": run_id}
         if placement is not None:
             query, key = _ANY_WORK_PLACED, key | key_of_placement(placement)
@@ -267,7 +267,7 @@ class SqlWorkStore(SqlBatches):
             return connection.execute(query, key).one_or_none() is not None
 
     def could_claim(self, run_id: str, batch_id: str, placement: Placement | None = None) -> bool:
-        """Implement `WorkStore.could_claim`."""
+        """Return whether `claim` would give this batch a lease now."""
         with reading(self._engine) as connection:
             given = self._parameters(run_id, batch_id, (), placement, self._now_ms(connection))
             query = _any_claimable(is_placed=placement is not None)

@@ -17,7 +17,10 @@ form `epoch:start,epoch:start`."""
 
 @dataclass(frozen=True, slots=True)
 class KeyRange:
-    """A range of segment keys, both ends inclusive. Keys ascend in the order of recording and may have gaps."""
+    """A range of the keys of rows (`segments.segment_key`, a number; not object keys), both ends inclusive.
+
+    Keys ascend in the order in which segments were recorded, and may have gaps.
+    """
 
     first_key: int
     last_key: int
@@ -25,9 +28,10 @@ class KeyRange:
 
 @dataclass(frozen=True, slots=True)
 class TopicTotal:
-    """A topic's FINISHED bytes and segments, and the bytes that are stored and paid for, over all its partitions.
+    """A topic's FINISHED bytes and segments, and the bytes of its segments whose objects are not deleted yet.
 
-    `partitions` are those of which anything was ever copied.
+    The latter, `stored_bytes`, are those of FINISHED and of DELETE_SEGMENT_STARTED segments. `partitions` is the number
+    of partitions of which anything was ever copied.
     """
 
     topic_id: Uuid
@@ -72,10 +76,11 @@ class RemoteLogSizes(Protocol):
         ...
 
     def delete_lags(self) -> Sequence[PartitionLag]:
-        """Return, by partition, segments whose deletion has begun or that the newest expiration plan may still delete.
+        """Return, by partition, number, bytes and waiting time of the segments that wait for their deletion.
 
-        If that plan waits for an approval, it may delete nothing, and no planned segment counts. A superseded segment
-        counts only if it is a planned one.
+        These are segments whose deletion has begun, and those that the newest expiration plan has and has not deleted;
+        none of the latter if that plan waits for an approval. A superseded segment, which is DELETE_SEGMENT_STARTED
+        from the moment when a new copy replaces it, counts only if that plan has it.
         """
         ...
 

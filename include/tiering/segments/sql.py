@@ -138,7 +138,7 @@ class SqlSegments(ClusterStore):
         log_crc32c: int | None = None,
         source_fingerprint: str | None = None,
     ) -> int | None:
-        """Implement `RemoteLogMetadata.add_segment`."""
+        """Record a new attempt in COPY_SEGMENT_STARTED. Idempotent for equal arguments."""
         # A power failure may lose this row only until the segment is FINISHED, because that change is durable; no
         # reader relies on the segment's objects before.
         with writing(self._engine, durable=False) as connection:
@@ -154,7 +154,7 @@ class SqlSegments(ClusterStore):
         fence: Fence,
         supersedes: RemoteLogSegmentId | None = None,
     ) -> RemoteLogSegmentMetadata:
-        """Implement `RemoteLogMetadata.update_segment`."""
+        """Compare and set the state; return the new metadata. Idempotent: repeating a stored change has no effect."""
         with writing(self._engine) as connection:
             changes = SegmentChanges(connection, self._cluster_id, self._now_ms)
             return changes.change_state(update, expected, fence, supersedes)
@@ -167,7 +167,7 @@ class SqlSegments(ClusterStore):
         event_timestamp_ms: int,
         fence: Fence,
     ) -> Sequence[RemoteLogSegmentMetadata]:
-        """Implement `RemoteLogMetadata.advance_deletion`."""
+        """Advance segments of the fence's partition to DELETE_SEGMENT_STARTED or _FINISHED. Idempotent."""
         cluster_id = self._cluster_id
         with writing(self._engine) as connection:
             for segment in segments:
@@ -198,7 +198,7 @@ class SqlSegments(ClusterStore):
             return [replace(segment, state=state, event_timestamp_ms=event_timestamp_ms) for segment in matching]
 
     def forget_tombstones(self, older_than_ms: int, *, at_most: int) -> int:
-        """Implement `RemoteLogMetadata.forget_tombstones`."""
+        """Remove at most `at_most` tombstones, oldest first, in one transaction; return their number."""
         cluster_id = self._cluster_id
         with writing(self._engine) as connection:
             deleted_before_ms = self._now_ms(connection) - older_than_ms
@@ -234,12 +234,12 @@ class SqlSegments(ClusterStore):
             return len(page)
 
     def segment(self, segment_id: RemoteLogSegmentId) -> SegmentRow | None:
-        """Implement `RemoteLogMetadata.segment`."""
+        """Return the segment with this id, in any state including tombstones; None if there is none."""
         with reading(self._engine) as connection:
             return find_segment(connection, self._cluster_id, segment_id)
 
     def list_segments(self, partition: TopicIdPartition, leader_epoch: int | None = None) -> Sequence[SegmentRow]:
-        """Implement `RemoteLogMetadata.list_segments`."""
+        """Return segments in every state except DELETE_SEGMENT_FINISHED, by start offset."""
         query, key = _OF_PARTITION, key_of(self._cluster_id, partition)
         if leader_epoch is not None:
             query, key = _OF_PARTITION_AND_EPOCH, key | {"of_epoch": leader_epoch}
@@ -247,7 +247,7 @@ class SqlSegments(ClusterStore):
             return [segment_row_of(row) for row in connection.execute(query, key)]
 
     def partitions(self) -> Sequence[TopicIdPartition]:
-        """Implement `RemoteLogMetadata.partitions`."""
+        """Return partitions with at least one segment that is not a tombstone, by topic and partition."""
         # The counters do not include tombstones; reading every segment would take seconds with millions of segments.
         with reading(self._engine) as connection:
             found = connection.execute(_PARTITIONS, {"of_cluster": self._cluster_id})
@@ -256,20 +256,20 @@ class SqlSegments(ClusterStore):
     def segment_for_offset(
         self, partition: TopicIdPartition, leader_epoch: int, offset: int
     ) -> RemoteLogSegmentMetadata | None:
-        """Implement `RemoteLogMetadata.segment_for_offset`."""
+        """Return the FINISHED segment that holds `offset` under `leader_epoch`; None in a gap."""
         key = key_of(self._cluster_id, partition) | {"of_epoch": leader_epoch, "at_offset": offset}
         with reading(self._engine) as connection:
             row = connection.execute(_FOR_OFFSET, key).one_or_none()
             return None if row is None else metadata_of(row)
 
     def segments_of_run(self, run_id: str) -> Sequence[SegmentRow]:
-        """Implement `RemoteLogMetadata.segments_of_run`."""
+        """Return segments whose copy began under a lease of this run, with tombstones, in the order of recording."""
         query = WITH_TOPIC.where(segments.c.cluster_id == self._cluster_id, segments.c.run_id == run_id)
         with reading(self._engine) as connection:
             return [segment_row_of(row) for row in connection.execute(query.order_by(segments.c.segment_key))]
 
     def unverified_segments(self) -> Sequence[SegmentRow]:
-        """Implement `RemoteLogMetadata.unverified_segments`."""
+        """Return the platform's FINISHED segments without a verdict, of all runs, in the order of their recording."""
         query = (
             WITH_TOPIC.where(segments.c.cluster_id == self._cluster_id, _FINISHED)
             .where(segments.c.verdict == str(Verdict.NONE), segments.c.origin == str(SegmentOrigin.PLATFORM))

@@ -75,7 +75,7 @@ _ADD_EPOCHS: Final = insert(segment_epochs)
 
 
 class SegmentChanges:
-    """Changes of one cluster's segments on one connection, inside one transaction."""
+    """Changes of one cluster's segments on one connection, inside one transaction, as `RemoteLogMetadata` says."""
 
     def __init__(self, connection: Connection, cluster_id: str, now_ms: NowMs) -> None:
         self._connection = connection
@@ -89,7 +89,7 @@ class SegmentChanges:
         log_crc32c: int | None,
         source_fingerprint: str | None,
     ) -> None:
-        """Implement `RemoteLogMetadata.add_segment`."""
+        """Record a new attempt in COPY_SEGMENT_STARTED. Idempotent for equal arguments."""
         segment_id = metadata.remote_log_segment_id
         require_same_partition(segment_id, fence)
         if not is_legal_transition(None, metadata.state):
@@ -130,7 +130,7 @@ class SegmentChanges:
         fence: Fence,
         supersedes: RemoteLogSegmentId | None,
     ) -> RemoteLogSegmentMetadata:
-        """Implement `RemoteLogMetadata.update_segment`."""
+        """Compare and set the state; return the new metadata. Idempotent: repeating a stored change has no effect."""
         segment_id = change.remote_log_segment_id
         require_same_partition(segment_id, fence)
         if not expected.may_become(change.state):

@@ -133,12 +133,12 @@ class SqlDivergences(ClusterStore):
     """The part of `RemoteLogMetadata` about divergences: `contract.Divergences`."""
 
     def divergences(self, partition: TopicIdPartition) -> Sequence[Divergence]:
-        """Implement `Divergences.divergences`."""
+        """Return every divergence recorded for this partition, decided or not, by number."""
         with reading(self._engine) as connection:
             return divergences_of(connection, self._cluster_id, partition)
 
     def is_continued(self, partition: TopicIdPartition, leader_epoch: int, highest_copied: int) -> bool:
-        """Implement `Divergences.is_continued`."""
+        """Return whether a source, in which `highest_copied` has this leader epoch, continues what is remote."""
         # An undecided divergence counts, even if none of its offsets is remote any more.
         key = key_of(self._cluster_id, partition) | {"of_epoch": leader_epoch, "of_last": highest_copied}
         with reading(self._engine) as connection:
@@ -147,7 +147,7 @@ class SqlDivergences(ClusterStore):
     def record_divergence(
         self, partition: TopicIdPartition, seen: SeenDivergence, *, history: int
     ) -> Divergence | None:
-        """Implement `Divergences.record_divergence`."""
+        """Record a divergence, or extend the open one; each change is an event. Idempotent."""
         cluster_id = self._cluster_id
         with writing(self._engine) as connection:
             now_ms = self._now_ms(connection)
@@ -182,7 +182,7 @@ class SqlDivergences(ClusterStore):
         reason: str,
         author: str,
     ) -> Divergence:
-        """Implement `Divergences.follow_source`."""
+        """Decide about an open divergence, with an event: the archive follows the source. Deletes nothing."""
         cluster_id = self._cluster_id
         with writing(self._engine) as connection:
             followed = Followed(from_offset, reason, author, self._now_ms(connection))

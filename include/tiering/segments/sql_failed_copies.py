@@ -87,7 +87,7 @@ class SqlFailedCopies(ClusterStore):
     """`FailedCopies` of one cluster over the platform's database. Every call is one transaction."""
 
     def all(self) -> Sequence[FailedCopy]:
-        """Implement `FailedCopies.all`."""
+        """Return every FINISHED segment that failed, given up or not, by topic, partition and start offset."""
         with reading(self._engine) as connection:
             since_ms = self._now_ms(connection) - MEMORY_MS
             rows = connection.execute(_ALL, {"of_cluster": self._cluster_id, "kept_since_ms": since_ms}).all()
@@ -95,13 +95,13 @@ class SqlFailedCopies(ClusterStore):
         return [_copy_of(row, broken.get((row.topic_id, row.partition, row.segment_id), [])) for row in rows]
 
     def failed_by(self, rule: str) -> Mapping[TopicIdPartition, int]:
-        """Implement `FailedCopies.failed_by`."""
+        """Count, by partition, FINISHED failed segments that break this rule and were not given up."""
         with reading(self._engine) as connection:
             rows = connection.execute(_FAILED_BY, {"of_cluster": self._cluster_id, "of_rule": rule}).all()
         return {partition_from(row.topic_id, row.partition, row.name): row.failed for row in rows}
 
     def note_losses(self, partition: TopicIdPartition, losses: Mapping[RemoteLogSegmentId, str]) -> None:
-        """Implement `FailedCopies.note_losses`."""
+        """Store which failed segments the source cannot replace, and why; clear the reasons of the others."""
         reasons = {str(segment_id.id): stored_text(why) for segment_id, why in losses.items()}
         with writing(self._engine) as connection:
             lock_partition(connection, self._cluster_id, partition)
@@ -119,7 +119,7 @@ class SqlFailedCopies(ClusterStore):
                 refresh_stop(connection, self._cluster_id, partition)
 
     def give_up(self, segment_id: RemoteLogSegmentId, *, reason: str, author: str) -> Sequence[SkippedOffsets]:
-        """Implement `FailedCopies.give_up`."""
+        """Record the decision to continue without the records of a failed segment, with an event. Idempotent."""
         partition = segment_id.topic_id_partition
         with writing(self._engine) as connection:
             owner = owner_of(connection, self._cluster_id, partition)

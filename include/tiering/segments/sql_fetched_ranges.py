@@ -33,12 +33,12 @@ class SqlFetchedRanges(DatedStore):
     """`RangeStore` in SQL."""
 
     def ranges(self, partition: TopicIdPartition) -> Sequence[RecordedRange]:
-        """Implement `RangeStore.ranges`."""
+        """Return the ranges by ascending base offset, of which only the last may be open."""
         with reading(self._engine) as connection:
             return [_recorded(row) for row in connection.execute(_RANGES, key_of(self._cluster_id, partition))]
 
     def record(self, partition: TopicIdPartition, before: FetchedRange | None, found: Sequence[FetchedRange]) -> bool:
-        """Implement `RangeStore.record`."""
+        """Replace the open range by what was found from there on, all of it or nothing."""
         key = key_of(self._cluster_id, partition)
         with writing(self._engine) as connection:
             serialise_writers(connection, "fetched ranges")
@@ -57,7 +57,7 @@ class SqlFetchedRanges(DatedStore):
         return True
 
     def forget(self, partition: TopicIdPartition, from_offset: int, *, reason: str) -> None:
-        """Implement `RangeStore.forget`."""
+        """Remove the ranges that reach `from_offset` or begin after it. Idempotent."""
         is_left = of_partition(fetched_ranges, self._cluster_id, partition) & (
             fetched_ranges.c.end_offset >= from_offset
         )

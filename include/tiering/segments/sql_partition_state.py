@@ -87,7 +87,7 @@ class SqlPartitionState(ClusterStore):
     """The part of `RemoteLogMetadata` about whole partitions, except divergences."""
 
     def retention_state(self, partition: TopicIdPartition) -> PartitionRetentionState:
-        """Implement `RemoteLogMetadata.retention_state`."""
+        """Return log start and merged leader epochs; the defaults for a partition without stored state."""
         with reading(self._engine) as connection:
             return retention_state_of(connection, self._cluster_id, partition)
 
@@ -101,7 +101,7 @@ class SqlPartitionState(ClusterStore):
         fence: Fence | None = None,
         history: int | None = None,
     ) -> int:
-        """Implement `RemoteLogMetadata.raise_log_start`."""
+        """Raise the log start offset of the archive, with an event; a lower or equal offset changes nothing."""
         cluster_id = self._cluster_id
         with writing(self._engine) as connection:
             if fence is not None:
@@ -121,7 +121,7 @@ class SqlPartitionState(ClusterStore):
     def merge_leader_epochs(
         self, partition: TopicIdPartition, seen: LeaderEpochs, seen_log_start: int
     ) -> Sequence[Contradiction]:
-        """Implement `RemoteLogMetadata.merge_leader_epochs`."""
+        """Merge a leader's epoch cache into the partition's leader epochs; return every contradiction found."""
         with reading(self._engine) as connection:
             known, found = learnt(connection, self._cluster_id, partition, seen, seen_log_start, is_followed=False)
         if found.history == known:
@@ -132,23 +132,23 @@ class SqlPartitionState(ClusterStore):
             )
 
     def highest_offset_for_epoch(self, partition: TopicIdPartition, leader_epoch: int) -> int | None:
-        """Implement `RemoteLogMetadata.highest_offset_for_epoch`."""
+        """Return the highest offset (inclusive) that was ever FINISHED under this epoch; None if there was none."""
         with reading(self._engine) as connection:
             return highest_finished_offset(connection, self._cluster_id, partition, leader_epoch)
 
     def highest_copied_offset(self, partition: TopicIdPartition) -> int | None:
-        """Implement `RemoteLogMetadata.highest_copied_offset`."""
+        """Return the highest end offset (inclusive) that was ever FINISHED under any epoch; None if there was none."""
         with reading(self._engine) as connection:
             return highest_finished_offset(connection, self._cluster_id, partition)
 
     def remote_log_size(self, partition: TopicIdPartition, leader_epoch: int) -> int:
-        """Implement `RemoteLogMetadata.remote_log_size`."""
+        """Return the FINISHED bytes listed under this epoch. O(1): reads a counter, scans nothing (KIP-852)."""
         key = key_of(self._cluster_id, partition) | {"of_epoch": leader_epoch}
         with reading(self._engine) as connection:
             return connection.execute(_FINISHED_BYTES, key).scalar_one_or_none() or 0
 
     def partition_sizes(self, partition: TopicIdPartition | None = None) -> Sequence[PartitionSize]:
-        """Implement `RemoteLogMetadata.partition_sizes`."""
+        """Return FINISHED sizes from the counters, of one partition or (None) of all that have FINISHED segments."""
         counters = size_counters.c
         same_topic = and_(topics.c.cluster_id == counters.cluster_id, topics.c.topic_id == counters.topic_id)
         query = (
@@ -175,12 +175,12 @@ class SqlPartitionState(ClusterStore):
         return sizes
 
     def stopped_reason(self, partition: TopicIdPartition) -> str | None:
-        """Implement `RemoteLogMetadata.stopped_reason`."""
+        """Return which failed segment stops the partition, and why it failed; None if no segment stops it."""
         with reading(self._engine) as connection:
             return stopped_reason_of(connection, self._cluster_id, partition)
 
     def is_ready(self, partition: TopicIdPartition) -> bool:
-        """Implement `RemoteLogMetadata.is_ready`."""
+        """Return whether the metadata of this partition is complete (KIP-1105)."""
         try:
             if not is_at_head(self._engine):
                 return False
@@ -190,7 +190,7 @@ class SqlPartitionState(ClusterStore):
             return False
 
     def skipped_offsets(self, partition: TopicIdPartition) -> Sequence[SkippedOffsets]:
-        """Implement `RemoteLogMetadata.skipped_offsets`."""
+        """Return every decision to skip offsets of this partition, by offset."""
         with reading(self._engine) as connection:
             return skipped_of(connection, self._cluster_id, partition)
 
@@ -203,7 +203,7 @@ class SqlPartitionState(ClusterStore):
         author: str,
         may_be_first: bool = False,
     ) -> SkippedOffsets:
-        """Implement `RemoteLogMetadata.skip_offsets`."""
+        """Record the decision to continue without these offsets, with an event. Idempotent."""
         cluster_id = self._cluster_id
         with writing(self._engine) as connection:
             decision = SkippedOffsets(offsets, reason, author, self._now_ms(connection))

@@ -118,7 +118,7 @@ class SqlSelectedSegments(ClusterStore):
     """`SelectedSegments` of one cluster over the platform's database."""
 
     def segments_under_way(self, partition: TopicIdPartition) -> Sequence[SegmentRow]:
-        """Implement `SelectedSegments.segments_under_way`."""
+        """Return segments in COPY_SEGMENT_STARTED or DELETE_SEGMENT_STARTED, in the order of `list_segments`."""
         with reading(self._engine) as connection:
             rows = connection.execute(_SELECT_UNDER_WAY, key_of(self._cluster_id, partition))
             return [segment_row_of(row) for row in rows]
@@ -126,7 +126,7 @@ class SqlSelectedSegments(ClusterStore):
     def segments_with_ids(
         self, partition: TopicIdPartition, ids: Iterable[Uuid], *, finished_from: int | None = None
     ) -> Sequence[SegmentRow]:
-        """Implement `SelectedSegments.segments_with_ids`."""
+        """Return the segments with these ids that exist, in the order of `list_segments`, in one consistent read."""
         key = key_of(self._cluster_id, partition)
         with snapshot(self._engine) as connection:
             found = [*_with_ids(connection, key, ids)]
@@ -135,13 +135,13 @@ class SqlSelectedSegments(ClusterStore):
         return _as_listed(found)
 
     def finished_from(self, partition: TopicIdPartition, offset: int) -> Sequence[SegmentRow]:
-        """Implement `SelectedSegments.finished_from`."""
+        """Return FINISHED segments that end at or above `offset`, in the order of `list_segments`."""
         key = key_of(self._cluster_id, partition) | {"from_offset": offset}
         with reading(self._engine) as connection:
             return _as_listed(connection.execute(_FROM_END, key))
 
     def finished_ids(self, partition: TopicIdPartition) -> Iterator[Uuid]:
-        """Implement `SelectedSegments.finished_ids`."""
+        """Yield the ids of all FINISHED segments, in any order. Reads all of them, but nothing else of them."""
         with reading(self._engine) as connection:
             found = connection.execute(
                 _FINISHED_IDS, key_of(self._cluster_id, partition), execution_options={"yield_per": _IDS_PER_PAGE}
@@ -149,7 +149,7 @@ class SqlSelectedSegments(ClusterStore):
             yield from map(Uuid.parse, found.scalars())
 
     def counters_agree(self, partition: TopicIdPartition) -> bool:
-        """Implement `SelectedSegments.counters_agree`."""
+        """Return whether the counter is the size of all FINISHED segments."""
         key = key_of(self._cluster_id, partition)
         with snapshot(self._engine) as connection:
             counted = connection.execute(_COUNTED, key).scalar_one()
@@ -167,7 +167,7 @@ class SqlSelectedSegments(ClusterStore):
         return bool(added_up == counted)
 
     def finished_before(self, row: SegmentRow) -> RemoteLogSegmentMetadata | None:
-        """Implement `SelectedSegments.finished_before`."""
+        """Return the FINISHED segment before this one in its history, by end offset; None if it is first."""
         segment = row.metadata
         of_row = {
             "of_segment": str(segment.remote_log_segment_id.id),
@@ -189,7 +189,7 @@ class SqlSelectedSegments(ClusterStore):
         with_size: bool = False,
         future_from_ms: int | None = None,
     ) -> OldestSegments:
-        """Implement `SelectedSegments.oldest_segments`."""
+        """Return the segments of the platform that retention may concern, in one consistent read."""
         key = key_of(self._cluster_id, partition)
         with snapshot(self._engine) as connection:
             rows = [row for row in _rows(connection, _SELECT_UNDER_WAY, key) if row.origin is SegmentOrigin.PLATFORM]
@@ -215,7 +215,7 @@ class SqlSelectedSegments(ClusterStore):
             )
 
     def finished_with_verdicts(self, verdicts: Mapping[Verdict, int | None]) -> Sequence[SegmentRow]:
-        """Implement `SelectedSegments.finished_with_verdicts`."""
+        """Return FINISHED segments of all partitions with these verdicts, by topic, partition and start offset."""
         rows: list[SegmentRow] = []
         with snapshot(self._engine) as connection:
             for verdict, at_or_before_ms in verdicts.items():

@@ -36,24 +36,24 @@ class SqlTopicRegistry(ClusterStore):
     """`TopicRegistry` of one cluster over the platform's database."""
 
     def owner(self, topic_id: Uuid) -> TopicOwner:
-        """Implement `TopicRegistry.owner`."""
+        """Return the topic's owner; NONE for a topic that is not registered."""
         with reading(self._engine) as connection:
             owner = connection.execute(_OWNER, self._key_of(topic_id)).scalar_one_or_none()
         return TopicOwner.NONE if owner is None else TopicOwner(owner)
 
     def recorded_name(self, topic_id: Uuid) -> str | None:
-        """Implement `TopicRegistry.recorded_name`."""
+        """Return the recorded name of the topic, even if no segment of it is left; None if it was never recorded."""
         with reading(self._engine) as connection:
             return connection.execute(_NAME, self._key_of(topic_id)).scalar_one_or_none()
 
     def names_in_use(self) -> Mapping[Uuid, str]:
-        """Implement `TopicRegistry.names_in_use`."""
+        """Return the names of all topics that may still exist, by topic id."""
         with reading(self._engine) as connection:
             rows = connection.execute(_NAMES_IN_USE, {"of_cluster": self._cluster_id}).all()
         return {Uuid.parse(row.topic_id): row.name for row in rows}
 
     def set_owner(self, topic_id: Uuid, name: str, owner: TopicOwner, *, expected: TopicOwner, author: str) -> None:
-        """Implement `TopicRegistry.set_owner`."""
+        """Compare and set the owner, with an event. Idempotent."""
         key = self._key_of(topic_id)
         with writing(self._engine) as connection:
             ensure_topic(connection, self._cluster_id, topic_id, name)
@@ -83,13 +83,13 @@ class SqlTopicDeletions(ClusterStore):
     """`TopicDeletions` of one cluster over the platform's database. Every call is one transaction."""
 
     def all(self) -> Mapping[Uuid, TopicDeletion]:
-        """Implement `TopicDeletions.all`."""
+        """Return every recorded deletion that was not withdrawn."""
         with reading(self._engine) as connection:
             rows = connection.execute(_DELETED, {"of_cluster": self._cluster_id}).all()
         return {Uuid.parse(topic_id): TopicDeletion(name, seen, evidence) for topic_id, name, seen, evidence in rows}
 
     def record(self, topic_id: Uuid, topic: str, *, evidence: str, author: str) -> TopicDeletion:
-        """Implement `TopicDeletions.record`."""
+        """Record a deletion, with an event. Idempotent: the first record stays."""
         with writing(self._engine) as connection:
             ensure_topic(connection, self._cluster_id, topic_id, topic)
             known = self._locked(connection, topic_id)
@@ -101,7 +101,7 @@ class SqlTopicDeletions(ClusterStore):
             return found
 
     def withdraw(self, topic_id: Uuid, *, evidence: str, author: str) -> None:
-        """Implement `TopicDeletions.withdraw`."""
+        """Remove a recorded deletion that was wrong, with an event. Without a record, do nothing."""
         with writing(self._engine) as connection:
             known = self._locked(connection, topic_id)
             if known is not None:

@@ -63,7 +63,7 @@ class SqlVerdicts(ClusterStore):
     """The part of `RemoteLogMetadata` about verdicts and the results of rules."""
 
     def record_verdict(self, segment_id: RemoteLogSegmentId, verdict: Verdict, *, detail: str = "") -> None:
-        """Implement `RemoteLogMetadata.record_verdict`."""
+        """Store a verdict without any results of rules; a later verification may replace the verdict."""
         with writing(self._engine) as connection:
             lock_partition(connection, self._cluster_id, segment_id.topic_id_partition)
             known = find_segment(connection, self._cluster_id, segment_id)
@@ -73,7 +73,7 @@ class SqlVerdicts(ClusterStore):
             store_verdict(connection, self._cluster_id, known, verdict, detail, at_ms=at_ms)
 
     def record_verification(self, verification: Verification) -> RecordedVerdict | None:
-        """Implement `RemoteLogMetadata.record_verification`."""
+        """Store the results of a verification and the verdict that follows, in one transaction. Idempotent."""
         with writing(self._engine) as connection:
             lock_partition(connection, self._cluster_id, verification.segment_id.topic_id_partition)
             known = find_segment(connection, self._cluster_id, verification.segment_id)
@@ -95,7 +95,7 @@ class SqlVerdicts(ClusterStore):
             return RecordedVerdict(conclusion.verdict or known.verdict, conclusion.broken)
 
     def expire_verdicts(self, older_than_ms: int, *, at_most: int) -> int:
-        """Implement `RemoteLogMetadata.expire_verdicts`."""
+        """Change PASSED verdicts of FINISHED segments to EXPIRED, at most `at_most`; return their number."""
         # A verdict that changes from PASSED to EXPIRED neither stops nor resumes a partition. So only the rows of the
         # chosen segments are locked, and no partition. A row that another transaction verifies at the same time is
         # skipped; the update checks the conditions again.
@@ -121,7 +121,7 @@ class SqlVerdicts(ClusterStore):
             return len(connection.execute(expired).all())
 
     def verdict_totals(self) -> Sequence[VerdictTotal]:
-        """Implement `RemoteLogMetadata.verdict_totals`."""
+        """Return totals of FINISHED segments for every verdict, in the order of `Verdict`."""
         query = (
             select(
                 segments.c.verdict,
@@ -143,7 +143,7 @@ class SqlVerdicts(ClusterStore):
         return totals
 
     def quality_results(self, segment_id: RemoteLogSegmentId) -> Sequence[QualityResult]:
-        """Implement `RemoteLogMetadata.quality_results`."""
+        """Return the last result of each rule that this segment was ever found to break, by rule."""
         with reading(self._engine) as connection:
             rows = connection.execute(_OF_SEGMENT, _key_of(self._cluster_id, segment_id)).all()
         return [_result_of(segment_id, row) for row in rows]

@@ -270,7 +270,7 @@ def compare_sizes(
 
 
 def _settle(partition: TopicIdPartition, sizes: RemoteLogSizes) -> RecountedPartition | None:
-    """Return counters and a recount of the same moment; None if the counters changed during each of 3 attempts."""
+    """Return counters and a recount of the same moment; None if the counters changed during each of 3 tries."""
     before = _counters_of(partition, sizes)
     for _ in range(SETTLE_ATTEMPTS):
         recounted = sizes.recount(partition)

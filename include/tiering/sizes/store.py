@@ -73,18 +73,18 @@ class SqlRemoteLogSizes(ClusterStore):
     """`RemoteLogSizes` of one cluster over the platform's database."""
 
     def partition_states(self, partition: TopicIdPartition | None = None) -> Sequence[PartitionStates]:
-        """See `RemoteLogSizes`."""
+        """Return sizes by state from the counters, by topic and partition."""
         query, key = _COUNTERS, {"of_cluster": self._cluster_id}
         if partition is not None:
             query, key = _COUNTERS_OF_PARTITION, key_of(self._cluster_id, partition)
         return self._states(query, key)
 
     def topic_states(self, topic: str) -> Sequence[PartitionStates]:
-        """See `RemoteLogSizes`."""
+        """Return what `partition_states` has of the topics with this name."""
         return self._states(_COUNTERS_OF_TOPIC, {"of_cluster": self._cluster_id, "of_name": topic})
 
     def topic_totals(self) -> Sequence[TopicTotal]:
-        """See `RemoteLogSizes`."""
+        """Return the sizes of all topics from the counters, by name and id. One statement, which reads no segment."""
         with reading(self._engine) as connection:
             return [
                 TopicTotal(
@@ -100,7 +100,7 @@ class SqlRemoteLogSizes(ClusterStore):
             ]
 
     def recount(self, partition: TopicIdPartition) -> PartitionStates:
-        """See `RemoteLogSizes`."""
+        """Count the sizes of one partition from its segments, as they are at one moment."""
         key = key_of(self._cluster_id, partition)
         with reading(self._engine) as connection:
             # One statement, whose rows the server hands out page by page: a partition may have millions.
@@ -109,13 +109,13 @@ class SqlRemoteLogSizes(ClusterStore):
             return counted_states(partition, counted)
 
     def topic_names(self) -> Mapping[Uuid, str]:
-        """See `RemoteLogSizes`."""
+        """Return the names of all topics in the database, by topic id."""
         query = select(topics.c.topic_id, topics.c.name).where(topics.c.cluster_id == self._cluster_id)
         with reading(self._engine) as connection:
             return {Uuid.parse(topic_id): name for topic_id, name in connection.execute(query)}
 
     def delete_lags(self) -> Sequence[PartitionLag]:
-        """See `RemoteLogSizes`."""
+        """Return, by partition, number, bytes and waiting time of the segments that wait for their deletion."""
         with reading(self._engine) as connection:
             now_ms = self._now_ms(connection)
             waiting: dict[TopicIdPartition, list[Row[Any]]] = defaultdict(list)
@@ -125,11 +125,11 @@ class SqlRemoteLogSizes(ClusterStore):
         return sorted(lags, key=lambda lag: (lag.topic_id_partition.topic, lag.topic_id_partition.partition))
 
     def split(self, ranges: int) -> Sequence[KeyRange]:
-        """See `RemoteLogSizes`."""
+        """Return at most `ranges` key ranges that together contain each segment once; none without segments."""
         return split_segments(self._engine, self._cluster_id, ranges)
 
     def export(self, key_range: KeyRange) -> Iterator[Sequence[SizeRow]]:
-        """See `RemoteLogSizes`."""
+        """Yield the segments of the range except tombstones, in pages. Each page is read in its own transaction."""
         return export_segments(self._engine, self._cluster_id, key_range)
 
     def _states(self, query: Any, key: Mapping[str, Any]) -> Sequence[PartitionStates]:

@@ -18,8 +18,9 @@ class MetricKind(StrEnum):
     """How a metric gets its value.
 
     A COUNTER only increases; Prometheus shows it with `_total` behind its name. A GAUGE has the value that was set
-    last, by whatever process. A PEAK is a gauge that shows the highest value of a minute. A COMPUTED gauge is
-    calculated from minutes of other metrics when it is shown; nothing records it.
+    last, by whatever process. A PEAK is a gauge whose highest value of each minute counts, over all processes. A
+    COMPUTED gauge is calculated, when it is shown, from values of other metrics that are kept by minute; nothing
+    records it.
     """
 
     COUNTER = "counter"
@@ -37,7 +38,7 @@ class Metric:
         labels: names of its labels.
         sentence: what it measures, and in which unit.
         mbean: Kafka's MBean and attribute with this meaning; empty if Kafka has none.
-        by_minute: whether the value of each minute is kept for 14 days.
+        by_minute: whether the values of single minutes are kept for 14 days; of a counter what was added in a minute.
     """
 
     name: str
@@ -54,7 +55,7 @@ class Metric:
 
 
 class RunKind(StrEnum):
-    """Kinds of runs, each with the time when one ended last."""
+    """Kinds of work; the metric `LAST_RUN` has, for each kind, the time at which such work ended last."""
 
     COPY = "copy"
     EXPIRATION = "expiration"
@@ -88,7 +89,8 @@ class Recorded:
         added: what was added to counters, by metric, labels and minute since 1970.
         highest: the highest values of peaks, by metric, labels and minute.
         latest: the values of gauges, by metric and labels, each with its time in UTC milliseconds.
-        replaced: gauges whose other values are gone, with the time when all of them were set.
+        replaced: gauges that were set by `MetricsRecorder.replace`, with the time. Their values for labels that are not
+            in `latest`, from before that time, are to be removed.
     """
 
     added: dict[tuple[Metric, Labels, int], float] = field(default_factory=dict)
@@ -111,7 +113,10 @@ class Recorded:
         self.replaced |= later.replaced
 
     def until(self, now_ms: int) -> "Recorded":
-        """Return this with `now_ms`, UTC, in place of each later time: a clock that is ahead must not date anything."""
+        """Return this with each time after `now_ms` replaced by `now_ms`, which is the database's time in UTC ms.
+
+        Otherwise values of a host whose clock is ahead would hide later values of other hosts.
+        """
         found = Recorded()
         for (metric, labels, minute), amount in self.added.items():
             key = (metric, labels, min(minute, now_ms // MINUTE_MS))
@@ -127,7 +132,7 @@ class Recorded:
 class MetricsRecorder:
     """Collects metrics of this process. Thread-safe, and cheap enough to be called some hundred times a second.
 
-    `wake` is called after each value: it must be cheap, and must not raise.
+    `wake` is called after each value, to start what writes the values: it must be cheap, and must not raise.
     """
 
     def __init__(self, clock: Clock, wake: Callable[[], None] | None = None) -> None:
@@ -201,7 +206,10 @@ def _require_labels(metric: Metric, labels: Labels) -> None:
 
 
 StepObserver = Callable[[Any, TopicIdPartition, int], None]
-"""Receives each step of a protocol (a member of its `StrEnum`), the partition, and a number, usually an offset."""
+"""Is called after each step of a protocol with crash safety, for logs and for tests that end the process there.
+
+Arguments: the step (a member of the protocol's `StrEnum`), the partition, and a number, which the protocol chooses:
+often an offset, or a number of segments."""
 
 
 def ignore(*_: object) -> None:

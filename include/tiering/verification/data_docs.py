@@ -6,7 +6,7 @@
     <root>/<origin>/<page>/results/...        validation results as Great Expectations stores them
 
     step       done when it is reached                    a crash right after it leaves       cleaned up by
-    begun      results of an earlier attempt removed      an empty directory                  the same run, or age
+    begun      results of an earlier try removed          an empty directory                  the same run, or age
     verified   results stored                             results without a page              the same run, or age
     published  page, then summary, each put in place      old runs, a page not in the list    the next publication
     removed    old runs removed                           a list with links to removed runs   the next publication
@@ -216,7 +216,7 @@ class DataDocs:
     keep_days: int = 90
 
     def begin(self, origin: str, run_id: str) -> Path:
-        """Return an empty directory for the results of this run. Results of an earlier attempt are deleted.
+        """Return an empty directory for the results of this run. Results of an earlier try are deleted.
 
         Raises:
             ValueError: `origin` is not a directory name.

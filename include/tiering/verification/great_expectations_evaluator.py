@@ -171,7 +171,7 @@ _RESULT_FORMAT: Final = {"result_format": "COMPLETE"}
 
 
 class GreatExpectationsEvaluator(Generic[Measure]):
-    """Applies `suites`. It is not thread-safe: use one evaluator per thread.
+    """`RuleEvaluator` that applies `suites`. It is not thread-safe: use one evaluator per thread.
 
     Any number of evaluators, in any number of processes, may store their results below one directory.
     """
@@ -184,7 +184,7 @@ class GreatExpectationsEvaluator(Generic[Measure]):
         self._checkpoints: dict[Depth | None, _Checkpoint] = {}
 
     def evaluate(self, measures: Sequence[Measure]) -> tuple[BrokenRule[Measure], ...]:
-        """See `RuleEvaluator`."""
+        """Return broken rules in the order of the measures, then of the rules; each pair once."""
         by_depth: dict[Depth | None, list[int]] = {}
         for position, measure in enumerate(measures):
             by_depth.setdefault(getattr(measure, "depth", None), []).append(position)

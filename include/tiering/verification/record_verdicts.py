@@ -224,7 +224,7 @@ def doubt_of(
 
     Args:
         presences: one for each partition with a checked segment.
-        found_before: number of segments that passed in earlier attempts of the same run.
+        found_before: number of segments that passed in earlier tries of the same run.
         failed_elsewhere: number of segments of other partitions that failed as missing before, and were neither
             replaced nor given up since.
         max_missing_segments: the most of one partition that may be lost (inclusive).

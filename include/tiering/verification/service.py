@@ -273,7 +273,7 @@ class VerificationService:
         )
 
     def findings_of(self, run_id: str) -> list[tuple[Severity, QualityFinding]]:
-        """Return, with severities, the rules that the segments verified by any attempt of a planned run break now."""
+        """Return, with severities, the rules that the segments verified in any try of a planned run break now."""
         broken = self._verifications.broken_rules(run_id)
         rules = (*self._segment_evaluator(None).rules, *self._partition_evaluator(None).rules)
         return [

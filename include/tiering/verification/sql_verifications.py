@@ -67,7 +67,7 @@ class SqlVerificationStore(ClusterStore):
     """`VerificationStore` over the platform's database. Every call is one transaction."""
 
     def save_plan(self, run_id: str, planned: Sequence[PlannedVerification]) -> None:
-        """See `VerificationStore`."""
+        """Store a plan, and delete plans older than `KEPT_PLANS_MS` by the database's clock."""
         hashed = _plan_hash(planned)
         run = {"cluster_id": self._cluster_id, "run_id": run_id, "kind": _KIND, "plan_hash": hashed}
         with writing(self._engine) as connection:
@@ -83,7 +83,7 @@ class SqlVerificationStore(ClusterStore):
             self._delete_old_plans(connection, now_ms - KEPT_PLANS_MS)
 
     def pending(self, run_id: str, *, at_most: int, share: PlanShare | None = None) -> Sequence[PlannedVerification]:
-        """See `VerificationStore`."""
+        """Return the first `at_most` segments that are still PLANNED, by topic, partition and start offset."""
         if share is None:
             return self._read(self._with_outcome(run_id, VerificationOutcome.PLANNED).limit(at_most))
         first, end = share.bounds(sum(total.segments for total in self.totals(run_id)))
@@ -94,11 +94,11 @@ class SqlVerificationStore(ClusterStore):
         return self._read(query.order_by(*(part.c[name] for name in _ORDER)).limit(at_most))
 
     def planned(self, run_id: str, outcome: VerificationOutcome) -> Sequence[PlannedVerification]:
-        """See `VerificationStore`."""
+        """Return all segments with this outcome, by topic, partition and start offset."""
         return self._read(self._with_outcome(run_id, outcome))
 
     def broken_rules(self, run_id: str) -> Sequence[tuple[int, QualityResult]]:
-        """See `VerificationStore`."""
+        """Return the rules that PASSED and FAILED segments of the run break now, whichever run recorded them."""
         rows = planned_verifications.c
         query = _BROKEN.where(rows.cluster_id == self._cluster_id, rows.run_id == run_id)
         with reading(self._engine) as connection:
@@ -111,7 +111,7 @@ class SqlVerificationStore(ClusterStore):
             ]
 
     def record(self, run_id: str, results: Sequence[VerificationResult]) -> None:
-        """See `VerificationStore`."""
+        """Store the outcomes of planned segments, all or none. Idempotent. A later outcome replaces an earlier one."""
         with writing(self._engine) as connection:
             now_ms = self._now_ms(connection)
             for result in results:
@@ -125,14 +125,14 @@ class SqlVerificationStore(ClusterStore):
                     raise StateConflictError(f"the plan of run {run_id} does not contain segment {result.segment_id}")
 
     def note_confirmed_losses(self, found: str, *, author: str) -> None:
-        """See `VerificationStore`."""
+        """Record as an event that `author` confirmed missing segments as lost; `found` describes them."""
         with writing(self._engine) as connection:
             now_ms = self._now_ms(connection)
             kind = EventKind.LOSSES_CONFIRMED
             record_event(connection, self._cluster_id, kind, "missing segments", found, author, now_ms)
 
     def totals(self, run_id: str) -> Sequence[VerificationTotal]:
-        """See `VerificationStore`."""
+        """Return the totals of each outcome, in the order of `VerificationOutcome`."""
         rows = planned_verifications.c
         query = (
             select(

@@ -229,7 +229,7 @@ class LazyRuleEvaluator(Generic[Measure]):
         self._evaluator: RuleEvaluator[Measure] | None = None
 
     def evaluate(self, measures: Sequence[Measure]) -> tuple[BrokenRule[Measure], ...]:
-        """See `RuleEvaluator`."""
+        """Return broken rules in the order of the measures, then of the rules; each pair once."""
         if not measures:
             return ()
         if self._evaluator is None:

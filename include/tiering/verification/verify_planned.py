@@ -143,7 +143,7 @@ def conclude_missing(
     """Decide, for all batches of a planned run together, which of the segments that they found missing are lost.
 
     Each is measured again: one that is there now is evaluated as usual. Idempotent. If a segment of the plan was not
-    read, nothing is recorded, and the next plan that finds these segments due begins anew.
+    read, nothing is recorded, and the next plan that finds these segments due begins again.
 
     Raises:
         RemoteStorageUnavailableError, ForeignStoreError, RuleEvaluationError: see `verify_planned`.

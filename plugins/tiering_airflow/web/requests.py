@@ -116,9 +116,9 @@ class Shared:
 
 
 class KeptApp:
-    """An app that reads share, so that a request does not open the database anew; writes open their own.
+    """An app that reads share, so that a request does not open the database again; writes open their own.
 
-    It is opened anew after `_KEPT_SECONDS`, because settings and connections of Airflow may have changed, and after an
+    It is opened again after `_KEPT_SECONDS`, because settings and connections of Airflow may have changed, and after an
     error that was not about the request. Reads that are under way end with the app that they began with.
     """
 

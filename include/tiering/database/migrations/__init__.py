@@ -1,4 +1,7 @@
-"""The versions of the schema. No other module creates or changes tables, except SQLite's separate file of the quotas.
+"""The versions of the schema. No other module creates or changes tables.
+
+The exception is the separate SQLite file in which quotas are shared out if the database is SQLite
+(`quotas/shared_quotas.py`).
 
 Several processes may upgrade at the same time: each takes the same lock (SQLite's write lock, or an advisory lock in
 PostgreSQL) before it reads the revision. All changes of an upgrade are one transaction.
@@ -52,7 +55,7 @@ def upgrade(engine: Engine) -> None:
 
 
 def current_revision(engine: Engine) -> str | None:
-    """Return the revision of the schema; None if the database records none."""
+    """Return the revision of the schema; None if the database is empty or has no record of one."""
     with reading(engine) as connection:
         return _revision(connection)
 
@@ -71,7 +74,7 @@ def require_head(engine: Engine) -> None:
 
 
 def _revision(connection: Connection) -> str | None:
-    """Read the revision without Alembic, which would write two log lines each time a waiting run checks it."""
+    """Read the revision without Alembic, which writes two log lines at each call: runs wait here for a migration."""
     if not inspect(connection).has_table(_VERSION.name):
         return None
     return connection.execute(select(_VERSION.c.version_num)).scalar_one_or_none()

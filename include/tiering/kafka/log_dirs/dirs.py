@@ -2,9 +2,9 @@
 
 **Log directories**: their owner and their checkpoints. A log directory is used only after its `meta.properties` was
 checked: it must name the broker of the setting (if the setting has one), the same cluster as the other directories, and
-a directory id that no other directory of the broker has. Checkpoints are seconds to a minute older than the broker's
-offsets, so their offsets are lower bounds. A checkpoint stores offsets by partition name; `found_replica` decides
-whether such an offset belongs to the log that has the name now.
+a directory id that no other directory of the broker has. Checkpoints are seconds to a minute older than the offsets
+that the broker has in memory, so their offsets are lower bounds. A checkpoint stores offsets by partition name;
+`found_replica` decides whether such an offset belongs to the log that has the name now.
 
 **Partition directories**: names and sizes of the files in them, and the contents of some.
 `replica_directory` opens the directory of a replica by its ids.
@@ -67,7 +67,7 @@ LOG_STARTS: Final = "log-start-offset-checkpoint"
 RECOVERY_POINTS: Final = "recovery-point-offset-checkpoint"
 CLEANED: Final = "cleaner-offset-checkpoint"
 MAX_SNAPSHOT_BYTES: Final = 64 * MIB
-"""Enough for more than a million producers."""
+"""Limit of a producer snapshot that is read: enough for more than a million producers."""
 
 OffsetsByPartition = Mapping[tuple[str, int], int]
 
@@ -144,7 +144,10 @@ def open_root(path: str) -> BrokerDirectory:
 
 
 def live_partitions(root: BrokerDirectory, topics: Collection[str] | None) -> set[tuple[str, int]]:
-    """Return (topic, number) of each partition that has a live directory in `root`, if its topic matches a pattern.
+    """Return (topic, number) of each partition with a live directory in `root` whose topic matches `topics`.
+
+    A directory is live if its name has no suffix for a deleted, future or stray replica. `topics` are shell-style
+    patterns; None matches all topics.
 
     Raises:
         SourceError: the directory cannot be listed.
@@ -224,7 +227,7 @@ def read_checkpoint(root: BrokerDirectory, name: str) -> Checkpoint:
 def in_file(path: str, offset_bytes: int = 0) -> Iterator[None]:
     """Turn a FormatError into a CorruptFileError of `path`; `offset_bytes` is added to its position.
 
-    An OldMagicError is not changed: it may be no damage.
+    An OldMagicError is not changed: batches of magic 0 and 1 are an old format, and usually no damage.
     """
     try:
         yield
@@ -245,7 +248,8 @@ def last_index_entry(file: BrokerFile, entry_bytes: int) -> bytes | None:
     """Return the last of the index entries that are not all zero; None if there is no such entry.
 
     The index of an active segment is preallocated: ten megabytes by default, mostly zero. Zeros come only after the
-    entries, so a binary search finds the last entry. The caller must check the entry, because the file may be damaged.
+    entries, so a binary search finds the last entry. In a damaged file the entry may be wrong: the caller must compare
+    it with the log.
     """
     zeros = bytes(entry_bytes)
     low, high = 0, file.size_bytes // entry_bytes
@@ -314,8 +318,9 @@ class Listing:
 def list_partition(directory: BrokerDirectory, on_error: Callable[[SourceError], None]) -> Listing:
     """List the files of a partition.
 
-    Temporary names, names of deleted files, and names of other files without an offset are left out. Names that no
-    broker writes are reported and left out. Segment files that are not regular files are reported and listed.
+    Files that are being written, swapped in or deleted, and files without an offset in their names, are left out. Names
+    that no broker writes are reported and left out. Segment files that are not regular files are reported, and listed
+    as the others and in `refused`.
 
     Raises:
         SourceVanishedError: a `.log` or the directory was removed during the call; the caller may list again.
@@ -360,7 +365,8 @@ def _orphans(
 ) -> dict[int, SourceError]:
     """Return an error by base offset for each segment that has an offset or time index, but no `.log`.
 
-    Both names are looked up again, because a segment that is being created or deleted looks the same for a moment.
+    The names of the index and of the `.log` are looked up again, because a segment that is being created or deleted
+    looks the same for a moment.
     """
     lost: dict[int, SourceError] = {}
     for kind in (FileKind.OFFSET_INDEX, FileKind.TIME_INDEX):

@@ -39,9 +39,10 @@ _TAIL_BLOCK_BYTES: Final = 32 * KIB
 class ActiveEnd:
     """The end of the active segment, and the offset of the last entry of its offset index (None without one).
 
-    An entry at or above the log's end means that the log lost records, because the index is read before the size of the
-    log, and brokers write the index after the log. `end.batch_count` counts all batches after a deep read; otherwise it
-    may count only those from the index entry on.
+    If the entry's offset is at or above the log's end, the log has lost records: a broker writes records first, then
+    the entry, and the entry is read here before the log is, so the log should reach further than its entry.
+    `end.batch_count` is the number of all batches of the segment if the read was deep; otherwise it may leave out those
+    before the index entry.
     """
 
     end: LogEnd
@@ -112,9 +113,9 @@ def _end_from(log: BrokerFile, base_offset: int, entry: OffsetPosition) -> LogEn
 
 
 _CHEAP_REPLAY_BYTES: Final = 8 * MIB
-"""Without `deep`, no batches after the snapshot are read if their `.log` files together are larger than this."""
+"""Limit, without `deep`, for the sizes of the `.log` files with batches after the snapshot. Above it none is read."""
 _OPEN_REPLAY_BYTES: Final = 256 * MIB
-"""The limit if the snapshot has an open transaction: its end may decide which segments are eligible."""
+"""The limit if the snapshot has an open transaction: whether it has ended may decide which segments can be copied."""
 
 
 def find_last_stable_offset(
@@ -125,7 +126,7 @@ def find_last_stable_offset(
     deep: bool,
     on_error: Callable[[SourceError], None],
 ) -> int:
-    """Return the last stable offset, at most `high_watermark` (exclusive).
+    """Return the last stable offset: the high watermark, or the first offset of an open transaction below it.
 
     The result is a lower bound if `deep` is false and the log after the snapshot is too long, or if a broken batch ends
     the read. A broken snapshot is reported to `on_error`, and the next older snapshot is used, as brokers do.
@@ -140,9 +141,9 @@ def find_last_stable_offset(
 def transactions_below(
     directory: BrokerDirectory, listing: Listing, *, high_watermark: int, on_error: Callable[[SourceError], None]
 ) -> Transactions:
-    """Return the transactions below `high_watermark` (exclusive), without a deep read.
+    """Return the open and the completed transactions below `high_watermark` (exclusive), without a deep read.
 
-    If the log after the snapshot is too long to be read, only the transactions that the snapshot has are returned.
+    If the log after the snapshot is too long to be read, those that were open at the snapshot are returned as open.
 
     Raises:
         SourceError: a `.log` cannot be read.
@@ -191,8 +192,8 @@ def _newest_snapshot(
 class _Replay:
     """Iterate over the batch headers in [start_offset, high_watermark).
 
-    `end_offset` (exclusive) is the high watermark, or the lower offset at which a cut off or impossible batch ended the
-    iteration.
+    `end_offset` (exclusive) is the high watermark, or the lower offset at which a broken batch (one that is cut off, or
+    whose header cannot be right) ended the iteration.
     """
 
     def __init__(
@@ -229,7 +230,8 @@ def find_unfinished_transactions(
 ) -> Sequence[UnfinishedTransaction]:
     """Return the transactions without a marker below `high_watermark` (exclusive), by ascending first offset.
 
-    Markers are only known from the batches that `transactions_below` reads.
+    Markers are only known from the batches that `transactions_below` reads. So a transaction may be among them although
+    it has ended, if the log after the snapshot is too long to be read.
 
     Raises:
         SourceError: a `.log` cannot be read.

@@ -41,12 +41,13 @@ _LOG: Final = logging.getLogger(__name__)
 _POLL_SECONDS: Final = 0.1
 _RECORDS_AT_ONCE: Final = 1_000
 _TOPIC_APPEARS_MS: Final = 3_000
-"""A topic that the brokers do not return for this long counts as missing."""
+"""Milliseconds after which a topic that the brokers do not return counts as missing."""
 _FETCH_WAIT_MS: Final = 50
-"""This is short, because an assignment of the consumer takes effect only when the previous fetch returns."""
+"""Longest time in ms that a broker holds a fetch for new records. It is short, because an assignment of the consumer
+takes effect only when the previous fetch returns."""
 _HALF: Final = (1 << 64) - 1
 _GRACE_SECONDS: Final = 5.0
-"""Time to wait after the message timeout, because the delivery report arrives a little later."""
+"""Seconds to wait after the message timeout, because the client reports a delivery a little later."""
 
 
 class KafkaMetadataTopic:
@@ -56,7 +57,8 @@ class KafkaMetadataTopic:
         config: configuration of a librdkafka client: addresses, TLS and SASL. It is never logged.
         topic: the topic's name.
         timeout_ms: the longest wait for one response, for the next record, and for the acknowledgement of a record. A
-            call may take longer: it may wait for several of these, and a few seconds more for a client's report.
+            call may take longer: it may wait for several of these, and `_GRACE_SECONDS` more until librdkafka reports
+            that a record was delivered.
         clock: the clock for timeouts.
     """
 
@@ -199,7 +201,7 @@ class KafkaMetadataTopic:
                 raise self._error(f"{what}: no record came from offset {position} on", None)
 
     def _position_after(self, message: Message, what: str, position: int) -> int:
-        """Return the offset to read next, after a record or a report of the partition's end.
+        """Return the offset to read next, after a message, which is a record or the partition's end.
 
         librdkafka reports the end of the partition as an error with the offset of the end. Any other error is raised.
         """

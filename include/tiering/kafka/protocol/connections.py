@@ -44,7 +44,7 @@ from include.tiering.kafka.protocol.messages import (
 
 MAX_FRAME_BYTES: Final = 128 << 20
 MAX_LOGIN_FRAME_BYTES: Final = 64 << 10
-"""Of a response before the login is complete, when nobody knows who sends it. Kafka's own have some hundred bytes."""
+"""Of a response before the login is complete, when its sender is not yet known. Kafka's own have some hundred bytes."""
 _NONCE_BYTES: Final = 18
 
 _Answer = TypeVar("_Answer")
@@ -273,7 +273,7 @@ class ClusterConnections:
         return answer
 
     def find_brokers(self) -> None:
-        """Request the brokers' addresses anew."""
+        """Request the brokers' addresses again."""
         self.metadata(Metadata())
 
     def versions(self, broker_id: int) -> ApiVersionsAnswer:

@@ -107,7 +107,7 @@ class FileObjectStore:
     slow_downs: Final = 0
 
     def describe(self) -> str:
-        """See `ObjectStore.describe`."""
+        """Return a URL without credentials, for messages and logs."""
         return self._root.as_uri()
 
     def put(
@@ -120,7 +120,7 @@ class FileObjectStore:
         on_sent: ProgressCallback,
         running_crc32c: Sequence[int] = (),
     ) -> bool:
-        """See `ObjectStore.put`."""
+        """Create the object; on return it is complete and durable."""
         self._write_as(key, body, crc32c, limiter, on_sent, partial(os.link, follow_symlinks=False))
         return False
 
@@ -221,7 +221,7 @@ class FileObjectStore:
         return ObjectStat(size_bytes, crc32c)
 
     def head(self, key: str) -> SeenObject | None:
-        """See `ObjectStore.head`."""
+        """Return size, time and version without reading the object; None if there is no such object."""
         parents, name = _split(key)
         try:
             with translated(self._root, key, "look at"), self._tree.directory(parents) as directory:
@@ -233,7 +233,7 @@ class FileObjectStore:
         return SeenObject(status.st_size, status.st_mtime_ns // 1_000_000)
 
     def read(self, key: str, first: int = 0, last: int | None = None, *, limiter: ByteLimiter) -> Iterator[bytes]:
-        """See `ObjectStore.read`."""
+        """Read bytes `first` to `last` (both inclusive; None = the end) in blocks."""
         parents, name = _split(key)
         with translated(self._root, key, "read"), self._tree.file(parents, name) as (fd, size_bytes):
             end = size_bytes if last is None else last + 1
@@ -248,7 +248,7 @@ class FileObjectStore:
                 position += len(block)
 
     def delete(self, keys: Collection[str]) -> tuple[KeyFailure, ...]:
-        """See `ObjectStore.delete`."""
+        """Remove these objects, and return those that failed. Absent objects are no error."""
         failures = []
         for key in keys:
             try:
@@ -258,14 +258,14 @@ class FileObjectStore:
         return tuple(failures)
 
     def delete_versions(self, versions: Collection[tuple[str, str]]) -> tuple[KeyFailure, ...]:
-        """See `ObjectStore.delete_versions`."""
+        """Remove these versions, given as (key, version id), permanently; return those that failed."""
         return tuple(
             KeyFailure(key, "a directory keeps no versions", retriable=False, version_id=version_id)
             for key, version_id in versions
         )
 
     def list_objects(self, prefix: str = "") -> Iterator[ObjectEntry]:
-        """See `ObjectStore.list_objects`."""
+        """List every complete object whose key starts with `prefix`, in no particular order."""
         for parent, name, size_bytes in self._files(prefix):
             key = f"{parent}{name}"
             if key.startswith(prefix) and not is_temporary(key, self._staging_prefix):
@@ -282,7 +282,7 @@ class FileObjectStore:
         return False
 
     def list_open_uploads(self, prefix: str = "") -> Iterator[OpenUpload]:
-        """See `ObjectStore.list_open_uploads`."""
+        """List every unfinished write under `prefix`, in no particular order."""
         for parent, name, _ in self._files(self._staging_prefix + prefix):
             object_name, mark, _ = name.partition(TEMPORARY_MARK)
             key = f"{parent}{object_name}".removeprefix(self._staging_prefix)
@@ -290,7 +290,7 @@ class FileObjectStore:
                 yield OpenUpload(key, token=name)
 
     def abort_upload(self, upload: OpenUpload) -> None:
-        """See `ObjectStore.abort_upload`."""
+        """Remove what an unfinished write has stored, so that its writer fails; do nothing if nothing is stored."""
         if TEMPORARY_MARK not in upload.token or "/" in upload.token:
             raise RemoteStorageError(f"{printable(upload.token)!r} is not a temporary file of this store")
         self._unlink(self._staging_prefix + upload.key, upload.token)
@@ -312,7 +312,7 @@ class FileObjectStore:
                 os.unlink(temporary, dir_fd=directory)
 
     def check_capacity(self) -> None:
-        """See `ObjectStore.check_capacity`."""
+        """Check that the medium has the free space that this store requires, if the medium shows its free space."""
         with translated(self._root, "", "look at"), self._tree.made_directory(()) as directory:
             space = os.fstatvfs(directory)
         free_bytes = space.f_bavail * space.f_frsize
@@ -391,19 +391,19 @@ class FileListing:
         self._tree = FileTree(root)
 
     def describe(self) -> str:
-        """See `ObjectListing.describe`."""
+        """Return a URL of what is listed, without credentials, for messages and logs."""
         return self._root.as_uri()
 
     def properties(self) -> ListingProperties:
-        """See `ObjectListing.properties`."""
+        """Return what this listing shows, and its point in time."""
         return ListingProperties(shows_versions=False, shows_open_uploads=True)
 
     def parts(self, wanted: int) -> Sequence[KeyInterval]:
-        """See `ObjectListing.parts`."""
+        """Divide the keys into parts. Each key of a live listing, also a new one, belongs to exactly one."""
         return cut(self._directories, wanted)
 
     def pages(self, part: KeyInterval) -> Iterator[Sequence[ListedObject]]:
-        """See `ObjectListing.pages`."""
+        """List the objects of one part, in pages that bound the reader's memory."""
         objects = (
             ListedObject(found.key, found.status.st_size, found.modified_ms)
             for found in self._files(part)
@@ -413,7 +413,7 @@ class FileListing:
             yield page
 
     def open_uploads(self) -> Iterator[Sequence[ListedUpload]]:
-        """See `ObjectListing.open_uploads`."""
+        """List all unfinished writes below the prefix; nothing if the listing cannot show them."""
         uploads = (
             ListedUpload(
                 _text(found.parent + found.name.partition(TEMPORARY_MARK)[0]).removeprefix(self._staging_prefix),

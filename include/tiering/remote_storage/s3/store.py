@@ -103,12 +103,12 @@ class S3ObjectStore:
         self._slow_downs = SlowDowns(self._client)
 
     def describe(self) -> str:
-        """See `ObjectStore.describe`."""
+        """Return a URL without credentials, for messages and logs."""
         return f"s3://{self._bucket}/{self._prefix}"
 
     @property
     def slow_downs(self) -> int:
-        """See `ObjectStore.slow_downs`."""
+        """How often the store has asked so far for fewer requests (S3: SlowDown, status 503 or 429)."""
         return self._slow_downs.count
 
     def put(
@@ -121,7 +121,7 @@ class S3ObjectStore:
         on_sent: ProgressCallback,
         running_crc32c: Sequence[int] = (),
     ) -> bool:
-        """See `ObjectStore.put`."""
+        """Create the object; on return it is complete and durable."""
         upload = Upload(
             self._client,
             self._bucket,
@@ -139,7 +139,7 @@ class S3ObjectStore:
         return False
 
     def read_version(self, key: str, max_bytes: int) -> tuple[bytes, str] | None:
-        """See `ObjectStore.read_version`."""
+        """Read a small object whole, with its version for `replace`; None if there is no such object."""
         full_key = self._full_key(key)
         with translated("read", self._bucket, full_key):
             try:
@@ -186,12 +186,12 @@ class S3ObjectStore:
             self.delete([key])
 
     def stat(self, key: str, *, read_back: bool = True, most_bytes: int | None = None) -> ObjectStat | None:
-        """See `ObjectStore.stat`."""
+        """Return size and checksum; None if there is no such object."""
         answer = self._head(key, ChecksumMode="ENABLED")
         return None if answer is None else ObjectStat(answer["ContentLength"], full_object_crc32c(answer))
 
     def head(self, key: str) -> SeenObject | None:
-        """See `ObjectStore.head`."""
+        """Return size, time and version without reading the object; None if there is no such object."""
         answer = self._head(key)
         if answer is None:
             return None
@@ -200,7 +200,7 @@ class S3ObjectStore:
         return SeenObject(answer["ContentLength"], modified_ms, answer.get("VersionId"))
 
     def read(self, key: str, first: int = 0, last: int | None = None, *, limiter: ByteLimiter) -> Iterator[bytes]:
-        """See `ObjectStore.read`."""
+        """Read bytes `first` to `last` (both inclusive; None = the end) in blocks."""
         full_key = self._full_key(key)
         is_range = first > 0 or last is not None
         options = {"Range": f"bytes={first}-{'' if last is None else last}"} if is_range else {}
@@ -218,15 +218,15 @@ class S3ObjectStore:
                     remaining_bytes -= len(block)
 
     def delete(self, keys: Collection[str]) -> tuple[KeyFailure, ...]:
-        """See `ObjectStore.delete`."""
+        """Remove these objects, and return those that failed. Absent objects are no error."""
         return self._delete((key, {}) for key in keys)
 
     def delete_versions(self, versions: Collection[tuple[str, str]]) -> tuple[KeyFailure, ...]:
-        """See `ObjectStore.delete_versions`."""
+        """Remove these versions, given as (key, version id), permanently; return those that failed."""
         return self._delete((key, {"VersionId": version_id}) for key, version_id in versions)
 
     def list_objects(self, prefix: str = "") -> Iterator[ObjectEntry]:
-        """See `ObjectStore.list_objects`."""
+        """List every complete object whose key starts with `prefix`, in no particular order."""
         for found in self._listed("list_objects_v2", "Contents", prefix):
             yield ObjectEntry(found["Key"].removeprefix(self._prefix), int(found["Size"]))
 
@@ -241,12 +241,12 @@ class S3ObjectStore:
         return True
 
     def list_open_uploads(self, prefix: str = "") -> Iterator[OpenUpload]:
-        """See `ObjectStore.list_open_uploads`."""
+        """List every unfinished write under `prefix`, in no particular order."""
         for found in self._listed("list_multipart_uploads", "Uploads", prefix):
             yield OpenUpload(found["Key"].removeprefix(self._prefix), token=found["UploadId"])
 
     def abort_upload(self, upload: OpenUpload) -> None:
-        """See `ObjectStore.abort_upload`."""
+        """Remove what an unfinished write has stored, so that its writer fails; do nothing if nothing is stored."""
         abort(self._client, self._bucket, self._full_key(upload.key), upload.token)
 
     def clock_ms(self, key: str) -> int | None:

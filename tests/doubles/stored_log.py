@@ -160,17 +160,20 @@ def copied_partition(
     return CopiedPartition(tuple(rows), storage, root)
 
 
-def rolled_segments(name: str) -> list[tuple[RemoteLogSegmentMetadata, LogSegmentData]]:
-    """Those of one replica of the bundled `public` set, in their order."""
+def rolled_segments(
+    name: str, *, broker: str | None = None, with_active: bool = False
+) -> list[tuple[RemoteLogSegmentMetadata, LogSegmentData]]:
+    """Those of one replica of the bundled `public` set, in their order; the active one has ended with its broker."""
     brokers = _stopped_brokers()
-    broker = next(broker for broker, facts in brokers.items() if name in facts["partitions"])
+    broker = broker or next(broker for broker, facts in brokers.items() if name in facts["partitions"])
     directory = broker_data("public") / "stopped" / broker / name
     facts = brokers[broker]["partitions"][name]
     topic, _, number = name.rpartition("-")
     topic_id = Uuid.parse(facts["partition_metadata"].rpartition("topic_id: ")[2].strip())
     partition = TopicIdPartition(topic_id, int(number), topic)
     history = LeaderEpochs.of(tuple(entry) for entry in facts["leader_epochs"])
-    return [_segment(directory, partition, history, segment) for segment in facts["segments"] if not segment["active"]]
+    wanted = [segment for segment in facts["segments"] if with_active or not segment["active"]]
+    return [_segment(directory, partition, history, segment) for segment in wanted if segment["file_size"]]
 
 
 @cache

@@ -1,0 +1,217 @@
+"""Records that a scan reads are those that a real consumer got, in both isolation levels: real logs, real stores."""
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from include.tiering.errors import OffsetOutOfRangeError, RemoteChecksumError
+from include.tiering.formats.record_columns import RecordColumns
+from include.tiering.model.segments import TopicIdPartition, Verdict
+from include.tiering.reading.plan_scan import (
+    EARLIEST,
+    LATEST,
+    Bound,
+    BoundKind,
+    PartitionScan,
+    ScanPlan,
+    ScanPlanner,
+    ScanRequest,
+)
+from include.tiering.reading.scan import Scanner
+from include.tiering.segments.contract import SegmentRow
+from tests.doubles.quotas import SameLimiter
+from tests.doubles.stored_log import CountingLimiter
+from tests.doubles.whole_logs import (
+    OracleRecord,
+    WholeLogs,
+    consumed,
+    digest_of,
+    oracle_of,
+    public_logs,
+    records_in,
+    tiered_logs,
+)
+
+COMMITTED = pytest.mark.parametrize("committed", [False, True], ids=["read_uncommitted", "read_committed"])
+
+
+@pytest.fixture(scope="module")
+def public(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WholeLogs]:
+    with public_logs(tmp_path_factory.mktemp("public")) as logs:
+        yield logs
+
+
+@pytest.fixture(scope="module")
+def tiered(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WholeLogs]:
+    with tiered_logs(tmp_path_factory.mktemp("tiered")) as logs:
+        yield logs
+
+
+def columns_of(partition: TopicIdPartition) -> RecordColumns:
+    return RecordColumns(partition.topic, partition.partition, include_headers=True)
+
+
+def read(logs: WholeLogs, plan: ScanPlan) -> Iterator[pa.RecordBatch]:
+    for task in plan.tasks:
+        yield from logs.app.reading.scan(task, columns_of(task[0].segment.topic_id_partition))
+
+
+def planned(
+    logs: WholeLogs,
+    partition: TopicIdPartition,
+    *,
+    start: Bound = EARLIEST,
+    end: Bound = LATEST,
+    committed: bool = False,
+    fail_on_data_loss: bool = True,
+) -> ScanPlan:
+    scan = PartitionScan(partition, start, end)
+    request = ScanRequest((scan,), committed=committed, fail_on_data_loss=fail_on_data_loss)
+    return logs.app.reading.plan_scan(request)
+
+
+def offset(number: int) -> Bound:
+    return Bound(BoundKind.OFFSET, number)
+
+
+def rows_of(logs: WholeLogs, partition: TopicIdPartition) -> Sequence[SegmentRow]:
+    return logs.app.adapters.stores.metadata.list_segments(partition)
+
+
+def open_at(oracle: Sequence[OracleRecord], end: int) -> set[int]:
+    """Offsets below `end` of records whose transaction has no marker below it."""
+    begun: dict[int, set[int]] = {}
+    for each in oracle:
+        if each.record.offset >= end:
+            break
+        if each.is_control:
+            begun.pop(each.producer_id, None)
+        elif each.is_transactional:
+            begun.setdefault(each.producer_id, set()).add(each.record.offset)
+    return {number for offsets in begun.values() for number in offsets}
+
+
+@COMMITTED
+def test_what_consumers_got_of_two_brokers(public: WholeLogs, committed: bool) -> None:
+    assert len(public.logs) == 14
+    for partition in public.logs:
+        found = digest_of(read(public, planned(public, partition, committed=committed)))
+        assert found == consumed("public", partition, committed=committed), partition
+
+
+@COMMITTED
+def test_what_consumers_got_of_a_broker_that_tiers(tiered: WholeLogs, committed: bool) -> None:
+    compared = 0
+    for partition in tiered.logs:
+        found = digest_of(read(tiered, planned(tiered, partition, committed=committed)))
+        assert found == consumed("tiered", partition, committed=committed), partition
+        compared += 1
+    assert compared >= 4
+
+
+def test_whole_logs_are_read_with_few_bytes_beside_them(public: WholeLogs) -> None:
+    stores, partition, counting = public.app.adapters.stores, public.partition("orders"), CountingLimiter()
+    quotas = SameLimiter(counting)
+    planner = ScanPlanner(stores.metadata, public.app.adapters.storage, quotas)
+    plan = planner.plan(ScanRequest((PartitionScan(partition),)))
+    assert counting.total_bytes == 0
+    assert (plan.segments, len(plan.tasks), plan.requests) == (7, 1, 14)
+    assert plan.size_bytes == sum(map(len, public.logs[partition]))
+    for _ in Scanner(public.app.adapters.storage, quotas).read(plan.tasks[0], columns_of(partition)):
+        """Only the bytes count."""
+    assert plan.size_bytes < counting.total_bytes <= 1.1 * plan.size_bytes
+
+
+def test_a_range_of_offsets_is_read_where_the_index_says_it_is(public: WholeLogs) -> None:
+    partition = public.partition("orders")
+    plan = planned(public, partition, start=offset(700), end=offset(701))
+    ((each,),) = plan.tasks
+    assert each.segment.start_offset <= 700 <= each.segment.end_offset
+    assert 0 < each.start_position < each.end_position
+    assert [record.offset for batch in read(public, plan) for record in records_in(batch)] == [700]
+
+
+def test_segments_are_divided_if_more_tasks_are_wanted(public: WholeLogs) -> None:
+    partition = public.partition("orders")
+    whole = planned(public, partition)
+    plan = public.app.reading.plan_scan(ScanRequest((PartitionScan(partition),), min_tasks=12))
+    assert len(plan.tasks) >= 12 > whole.segments
+    assert plan.size_bytes == whole.size_bytes
+    assert digest_of(read(public, plan)) == consumed("public", partition, committed=False)
+
+
+def test_segments_with_only_older_records_are_not_read(public: WholeLogs) -> None:
+    partition = public.partition("sensor-old")
+    newest_ms = max(row.metadata.max_timestamp_ms for row in rows_of(public, partition))
+    request = ScanRequest((PartitionScan(partition),), min_timestamp_ms=newest_ms)
+    plan = public.app.reading.plan_scan(request)
+    assert plan.segments == 1 < len(public.logs[partition])
+
+
+def test_offsets_that_are_not_served(public: WholeLogs) -> None:
+    partition = public.partition("orders")
+    second = rows_of(public, partition)[1].metadata
+    metadata = public.app.adapters.stores.metadata
+    metadata.record_verdict(second.remote_log_segment_id, Verdict.NONE)
+    try:
+        with pytest.raises(OffsetOutOfRangeError, match=f"{second.start_offset}..{second.end_offset}"):
+            planned(public, partition)
+        plan = planned(public, partition, fail_on_data_loss=False)
+        assert any("verdict is none" in sentence for sentence in plan.said)
+        offsets = [record.offset for batch in read(public, plan) for record in records_in(batch)]
+        assert offsets == [*range(second.start_offset), *range(second.end_offset + 1, 1750)]
+    finally:
+        metadata.record_verdict(second.remote_log_segment_id, Verdict.PASSED)
+
+
+def test_a_start_below_what_is_served_is_data_loss(public: WholeLogs) -> None:
+    partition = public.partition("retained")
+    with pytest.raises(OffsetOutOfRangeError, match=r"offset 5 is outside of 388\.\.600"):
+        planned(public, partition, start=offset(5))
+    plan = planned(public, partition, start=offset(5), fail_on_data_loss=False)
+    assert digest_of(read(public, plan)) == consumed("public", partition, committed=False)
+
+
+def test_a_transaction_whose_marker_is_in_a_gap_is_in_doubt(public: WholeLogs) -> None:
+    """Of an aborted transaction that spans segments, the one with the marker is not served."""
+    partition = public.partition("payments.v1-eu")
+    oracle = oracle_of(public.logs[partition])
+    rows = rows_of(public, partition)
+    aborted = [each.record.offset for each in oracle if each.is_aborted]
+    spanning = next(
+        (before, after)
+        for before, after in pairwise(rows)
+        if any(before.metadata.start_offset <= each <= before.metadata.end_offset for each in aborted)
+        and open_at(oracle, before.metadata.end_offset + 1)
+    )
+    metadata = public.app.adapters.stores.metadata
+    lost = spanning[1].metadata
+    metadata.record_verdict(lost.remote_log_segment_id, Verdict.NONE)
+    try:
+        with pytest.raises(OffsetOutOfRangeError):
+            planned(public, partition, committed=True, end=offset(lost.start_offset))
+        plan = planned(public, partition, committed=True, end=offset(lost.start_offset), fail_on_data_loss=False)
+        offsets = [record.offset for batch in read(public, plan) for record in records_in(batch)]
+    finally:
+        metadata.record_verdict(lost.remote_log_segment_id, Verdict.PASSED)
+    in_doubt = open_at(oracle, lost.start_offset)
+    wanted = [
+        each.record.offset
+        for each in oracle
+        if each.record.offset < lost.start_offset and not each.is_control and not each.is_aborted
+    ]
+    assert offsets == [each for each in wanted if each not in in_doubt]
+
+
+def test_damage_is_said_and_nothing_damaged_returned(tmp_path: Path) -> None:
+    with public_logs(tmp_path) as logs:
+        partition = logs.partition("replicated")
+        (stored,) = (tmp_path / "store").rglob(f"replicated-*/0/{0:020d}-*.log")
+        content = bytearray(stored.read_bytes())
+        content[len(content) // 2] ^= 1
+        stored.write_bytes(content)
+        with pytest.raises(RemoteChecksumError, match="CRC-32C"):
+            list(read(logs, planned(logs, partition)))

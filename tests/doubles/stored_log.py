@@ -184,7 +184,7 @@ def _stopped_brokers() -> dict[str, Any]:
 def _segment(
     directory: Path, partition: TopicIdPartition, history: LeaderEpochs, facts: dict[str, int]
 ) -> tuple[RemoteLogSegmentMetadata, LogSegmentData]:
-    base, end = facts["base_offset"], facts["end_offset"]
+    base, end = facts["base_offset"], facts.get("end_offset", facts["last_offset"])
     stem = directory / f"{base:020d}"
     log = stem.with_suffix(".log").read_bytes()
     transactions = stem.with_suffix(".txnindex")

@@ -38,6 +38,10 @@ SCHEMA: Final = pa.schema(
 )
 
 
+ColumnBatch = pa.RecordBatch
+"""Records as columns of `SCHEMA`."""
+
+
 class RecordColumns:
     """Collects the records of one partition, batch by batch.
 
@@ -102,7 +106,7 @@ class RecordColumns:
             self._headers.append(record.headers)
             self._bytes += len(record.key or b"") + len(record.value or b"")
 
-    def take(self) -> pa.RecordBatch:
+    def take(self) -> ColumnBatch:
         """Return what was added since the last call, and begin anew."""
         columns = [
             pa.array(self._keys, pa.binary()),

@@ -33,9 +33,7 @@ from include.tiering.telemetry import for_partition, get_logger
 from include.tiering.units import format_duration
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from include.tiering.formats.record_columns import RecordColumns
+    from include.tiering.formats.record_columns import ColumnBatch, RecordColumns
 
 _log: Final = get_logger(__name__)
 _SAID_SECONDS: Final = 5.0
@@ -143,7 +141,7 @@ class Scanner:
         self._quotas = quotas
         self._client = client
 
-    def read(self, ranges: Sequence[SegmentRange], columns: "RecordColumns") -> "Iterator[pa.RecordBatch]":
+    def read(self, ranges: Sequence[SegmentRange], columns: "RecordColumns") -> "Iterator[ColumnBatch]":
         """Yield the records of ranges of one partition, in order, some megabytes at a time.
 
         Args:
@@ -168,7 +166,7 @@ class Scanner:
         if columns.rows:
             yield columns.take()
 
-    def _read(self, each: SegmentRange, columns: "RecordColumns", limiter: ByteLimiter) -> "Iterator[pa.RecordBatch]":
+    def _read(self, each: SegmentRange, columns: "RecordColumns", limiter: ByteLimiter) -> "Iterator[ColumnBatch]":
         aborted = AbortedBatches(each.aborted)
         reader = self._storage.open_log_segment(each.segment, limiter=limiter, ranges=MOST_RANGES)
         blocks = _telling(reader.log(each.start_position, each.end_position - 1), each, limiter)

@@ -31,9 +31,7 @@ from include.tiering.settings import TieringSettings
 from include.tiering.telemetry import for_partition, get_logger
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from include.tiering.formats.record_columns import RecordColumns
+    from include.tiering.formats.record_columns import ColumnBatch, RecordColumns
 
 _log: Final = get_logger(__name__)
 OnThrottled = Callable[[str, int, float], None]
@@ -239,9 +237,7 @@ class ReadService:
         quotas = ((size_bytes, admission.lowest_quota((scope,))) for scope, size_bytes in scope_bytes.items())
         return max((size_bytes / quota for size_bytes, quota in quotas if quota), default=0.0)
 
-    def scan(
-        self, task: ScanTask, columns: "RecordColumns", client: str = NAMELESS_CLIENT
-    ) -> "Iterator[pa.RecordBatch]":
+    def scan(self, task: ScanTask, columns: "RecordColumns", client: str = NAMELESS_CLIENT) -> "Iterator[ColumnBatch]":
         """Yield the records of a task of a plan; see `Scanner.read`."""
         return Scanner(self._storage, self._quotas, client=client).read(task, columns)
 

@@ -140,7 +140,7 @@ def public_logs(directory: Path) -> Iterator[WholeLogs]:
     """Every partition of topics that are not internal, as its leader has it."""
     brokers = broker_data("public") / "stopped"
     log_dirs = {number: brokers / f"broker-{number}" for number in (1, 2)}
-    with _deployment(directory, log_dirs, (directory / "store").as_uri()) as (app, config):
+    with deployment(directory, log_dirs, (directory / "store").as_uri()) as (app, config):
         logs: dict[TopicIdPartition, list[bytes]] = {}
         for topic, facts in expected("public")["facts"]["topics"].items():
             for number, partition_facts in facts["partitions"].items():
@@ -150,11 +150,13 @@ def public_logs(directory: Path) -> Iterator[WholeLogs]:
                     f"{topic}-{number}", broker=f"broker-{partition_facts['leader']}", with_active=True
                 )
                 for metadata, data in found:
-                    _copy(app, metadata, data)
+                    app.adapters.storage.copy_log_segment(
+                        metadata, data, limiter=UnlimitedBytes(), on_sent=lambda _: None
+                    )
                 if found:
                     partition = found[0][0].topic_id_partition
                     logs[partition] = [_bytes(data) for _, data in found]
-                    _finish(app, [metadata for metadata, _ in found], _earliest(partition_facts))
+                    finish_all(app, [metadata for metadata, _ in found], _earliest(partition_facts))
         yield WholeLogs(config, app, logs)
 
 
@@ -163,7 +165,7 @@ def tiered_logs(directory: Path) -> Iterator[WholeLogs]:
     """What a real broker has tiered by itself: its objects, and segments as its metadata topic describes them."""
     store = kafkas_store(directory)
     log_dirs = {5: broker_data("tiered") / "data-stopped"}
-    with _deployment(directory, log_dirs, store.as_uri(), layout="local_tiered_storage") as (app, config):
+    with deployment(directory, log_dirs, store.as_uri(), layout="local_tiered_storage") as (app, config):
         by_partition: dict[TopicIdPartition, list[RemoteLogSegmentMetadata]] = {}
         for metadata in kafkas_segments():
             if metadata.is_finished:
@@ -172,7 +174,7 @@ def tiered_logs(directory: Path) -> Iterator[WholeLogs]:
         for partition, segments in by_partition.items():
             segments.sort(key=lambda each: each.end_offset)
             facts = expected("tiered")["facts"]["topics"][partition.topic]["partitions"][str(partition.partition)]
-            _finish(app, segments, _earliest(facts))
+            finish_all(app, segments, _earliest(facts))
             logs[partition] = [
                 b"".join(app.adapters.storage.fetch_log_segment(each, limiter=UnlimitedBytes())) for each in segments
             ]
@@ -184,9 +186,10 @@ def _earliest(facts: Mapping[str, Any]) -> int:
 
 
 @contextmanager
-def _deployment(
+def deployment(
     directory: Path, log_dirs: Mapping[int, Path], url: str, *, layout: str = "aiven"
 ) -> Iterator[tuple[App, Path]]:
+    """A new one without quotas, and its settings file. The log dirs only say which cluster it is of."""
     config = directory / "tiering.toml"
     lines = [
         'topics.include = ["*"]',
@@ -201,12 +204,8 @@ def _deployment(
         yield app, config
 
 
-def _copy(app: App, metadata: RemoteLogSegmentMetadata, data: LogSegmentData) -> None:
-    app.adapters.storage.copy_log_segment(metadata, data, limiter=UnlimitedBytes(), on_sent=lambda _: None)
-
-
-def _finish(app: App, segments: Iterable[RemoteLogSegmentMetadata], log_start_offset: int) -> None:
-    """Record the segments as copied, and as passed."""
+def finish_all(app: App, segments: Iterable[RemoteLogSegmentMetadata], log_start_offset: int) -> None:
+    """Record segments of one partition as copied, and as passed."""
     stores = app.adapters.stores
     segments = list(segments)
     partition = segments[0].topic_id_partition

@@ -32,14 +32,13 @@ from include.tiering.formats.record_batch import HEADER_SIZE, Codec
 from include.tiering.formats.record_columns import RecordColumns
 from include.tiering.formats.records import Decompressor, records_of
 from include.tiering.model.segments import TopicIdPartition
-from include.tiering.quotas.contract import UnlimitedBytes
 from include.tiering.reading.plan_scan import PartitionScan, ScanRequest
 from include.tiering.reading.scan import batches_of
 from include.tiering.units import KIB, MIB
 from tests.doubles.broker_data import broker_data
 from tests.doubles.many_segments import compressed
 from tests.doubles.record_batches import record, record_batch
-from tests.doubles.whole_logs import deployment, finish_all
+from tests.doubles.whole_logs import copy, deployment, finish_all
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -124,7 +123,7 @@ def _measured(
     topic = f"records-{value_bytes}-{codec.name.lower()}"
     last_offset, plain_bytes = write_log(log, options.size_mib * MIB, value_bytes, codec)
     metadata, data = segment_of_log(log, last_offset, topic)
-    app.adapters.storage.copy_log_segment(metadata, data, limiter=UnlimitedBytes(), on_sent=lambda _: None)
+    copy(app, metadata, data)
     finish_all(app, [metadata], 0)
     partition, records = metadata.topic_id_partition, last_offset + 1
     if read_source(app, partition) != records:

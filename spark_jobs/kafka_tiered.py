@@ -24,7 +24,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
-from pyspark.sql.types import StructType
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
 
 from include.tiering.errors import SettingError
 from include.tiering.reading.plan_scan import ScanTask
@@ -42,10 +51,19 @@ if TYPE_CHECKING:
     from include.tiering.app import App
 
 FORMAT: Final = "kafka-tiered"
-COLUMNS: Final = (
-    "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP, timestampType INT"
+COLUMNS: Final = StructType(
+    [
+        StructField("key", BinaryType()),
+        StructField("value", BinaryType()),
+        StructField("topic", StringType()),
+        StructField("partition", IntegerType()),
+        StructField("offset", LongType()),
+        StructField("timestamp", TimestampType()),
+        StructField("timestampType", IntegerType()),
+    ]
 )
-HEADERS_COLUMN: Final = ", headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
+_HEADER: Final = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
+HEADERS: Final = StructField("headers", ArrayType(_HEADER))
 _PUSHDOWN: Final = "spark.sql.python.filterPushdown.enabled"
 _log: Final = get_logger("include.tiering.kafka_tiered")
 
@@ -65,7 +83,7 @@ class KafkaTieredSource(DataSource):
 
     def schema(self) -> StructType:
         options = read_options(self.options)
-        return StructType.fromDDL(COLUMNS + HEADERS_COLUMN if options.include_headers else COLUMNS)
+        return StructType([*COLUMNS.fields, HEADERS]) if options.include_headers else COLUMNS
 
     def reader(self, schema: StructType) -> "KafkaTieredReader":
         if schema != self.schema():

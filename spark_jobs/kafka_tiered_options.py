@@ -310,7 +310,7 @@ class PushedFilters:
     def wants(self, partition: TopicPartition) -> bool:
         """Return whether records of the partition may be wanted."""
         values = {("topic",): partition[0], ("partition",): partition[1]}
-        return all(_holds(each, values[each.attribute]) for each in self.about_partitions)
+        return all(_holds(each, values) for each in self.about_partitions)
 
 
 _COMPARISONS: Final[Mapping[type[Filter], Callable[[Any, Any], bool]]] = {
@@ -323,11 +323,11 @@ _COMPARISONS: Final[Mapping[type[Filter], Callable[[Any, Any], bool]]] = {
 }
 
 
-def _holds(each: Any, value: Any) -> bool:
-    return _COMPARISONS[type(each)](value, each.value)
+def _holds(each: Any, values: Mapping[tuple[str, ...], Any]) -> bool:
+    return _COMPARISONS[type(each)](values[each.attribute], each.value)
 
 
-def pushed_filters(filters: Iterable[Filter]) -> PushedFilters:
+def pushed_filters(filters: Iterable[Any]) -> PushedFilters:
     """Combine those filters that say what need not be read; the others are ignored."""
     pushed = PushedFilters()
     for each in filters:

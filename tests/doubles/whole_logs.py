@@ -31,7 +31,7 @@ from tests.doubles.broker_data import broker_data, expected
 from tests.doubles.kafkas_remote_store import kafkas_segments, kafkas_store
 from tests.doubles.quotas import NoQuotas
 from tests.doubles.segments import finish, planned
-from tests.doubles.stored_log import rolled_segments
+from tests.doubles.stored_log import segments_of
 
 _STARTED: Final = RemoteLogSegmentState.COPY_SEGMENT_STARTED
 
@@ -146,13 +146,11 @@ def public_logs(directory: Path) -> Iterator[WholeLogs]:
             for number, partition_facts in facts["partitions"].items():
                 if topic.startswith("__"):
                     continue
-                found = rolled_segments(
-                    f"{topic}-{number}", broker=f"broker-{partition_facts['leader']}", with_active=True
-                )
+                leader = f"broker-{partition_facts['leader']}"
+                replica = expected("public")["snapshots"]["stopped"][leader]["partitions"].get(f"{topic}-{number}")
+                found = segments_of(brokers / leader / f"{topic}-{number}", replica)
                 for metadata, data in found:
-                    app.adapters.storage.copy_log_segment(
-                        metadata, data, limiter=UnlimitedBytes(), on_sent=lambda _: None
-                    )
+                    copy(app, metadata, data)
                 if found:
                     partition = found[0][0].topic_id_partition
                     logs[partition] = [_bytes(data) for _, data in found]
@@ -162,7 +160,10 @@ def public_logs(directory: Path) -> Iterator[WholeLogs]:
 
 @contextmanager
 def tiered_logs(directory: Path) -> Iterator[WholeLogs]:
-    """What a real broker has tiered by itself: its objects, and segments as its metadata topic describes them."""
+    """What a real broker has tiered by itself: its objects, and segments as its metadata topic describes them.
+
+    Segments that it had not tiered when it was stopped are copied.
+    """
     store = kafkas_store(directory)
     log_dirs = {5: broker_data("tiered") / "data-stopped"}
     with deployment(directory, log_dirs, store.as_uri(), layout="local_tiered_storage") as (app, config):
@@ -173,6 +174,11 @@ def tiered_logs(directory: Path) -> Iterator[WholeLogs]:
         logs = {}
         for partition, segments in by_partition.items():
             segments.sort(key=lambda each: each.end_offset)
+            replica = expected("tiered")["snapshots"]["stopped"]["partitions"][str(partition)]
+            for metadata, data in segments_of(log_dirs[5] / str(partition), replica):
+                if metadata.start_offset > segments[-1].end_offset:
+                    copy(app, metadata, data)
+                    segments.append(metadata)
             facts = expected("tiered")["facts"]["topics"][partition.topic]["partitions"][str(partition.partition)]
             finish_all(app, segments, _earliest(facts))
             logs[partition] = [
@@ -202,6 +208,10 @@ def deployment(
     with open_app(load_settings(config), quotas=NoQuotas()) as app:
         app.set_up.migrate()
         yield app, config
+
+
+def copy(app: App, metadata: RemoteLogSegmentMetadata, data: LogSegmentData) -> None:
+    app.adapters.storage.copy_log_segment(metadata, data, limiter=UnlimitedBytes(), on_sent=lambda _: None)
 
 
 def finish_all(app: App, segments: Iterable[RemoteLogSegmentMetadata], log_start_offset: int) -> None:

@@ -10,7 +10,7 @@ timestampType  int32                       0 create time, 1 log append time
 headers        list of (key string, value binary), null for a record without headers; only if wanted
 """
 
-from typing import Final
+from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
 
@@ -38,8 +38,8 @@ SCHEMA: Final = pa.schema(
 )
 
 
-ColumnBatch = pa.RecordBatch
-"""Records as columns of `SCHEMA`."""
+ColumnBatch: TypeAlias = Any
+"""A `pyarrow.RecordBatch`, which has no types that mypy knows, with the columns of `SCHEMA`."""
 
 
 class RecordColumns:

@@ -1,11 +1,15 @@
 """Records that a scan reads are those that a real consumer got, in both isolation levels: real logs, real stores."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
+from include.tiering.app import open_app
+from include.tiering.configs.config_catalogue import TOTAL_FETCH_QUOTA
+from include.tiering.configs.config_store import ALL_BROKERS
 from include.tiering.errors import OffsetOutOfRangeError, RemoteChecksumError
 from include.tiering.formats.record_columns import RecordColumns
 from include.tiering.model.segments import TopicIdPartition, Verdict
@@ -19,8 +23,11 @@ from include.tiering.reading.plan_scan import (
     ScanPlanner,
     ScanRequest,
 )
+from include.tiering.reading.report import said_of_scan
 from include.tiering.reading.scan import Scanner
 from include.tiering.segments.contract import SegmentRow
+from include.tiering.settings import load_settings
+from include.tiering.units import format_duration
 from tests.doubles.quotas import SameLimiter
 from tests.doubles.stored_log import CountingLimiter
 from tests.doubles.whole_logs import (
@@ -183,6 +190,43 @@ def test_a_transaction_whose_marker_is_not_served_is_in_doubt(
         metadata.record_verdict(lost.remote_log_segment_id, Verdict.PASSED)
     known = [each for each in before if not each.is_control and not each.is_aborted and each not in in_doubt]
     assert offsets == [each.record.offset for each in known]
+
+
+@dataclass
+class SlowLimiter(CountingLimiter):
+    """Every grant has waited three seconds; no time passes."""
+
+    def take(self, wanted_bytes: int) -> int:
+        self.waited_seconds += 3.0
+        return super().take(wanted_bytes)
+
+
+def test_a_read_that_the_quota_holds_back_says_so(public: WholeLogs, caplog: pytest.LogCaptureFixture) -> None:
+    partition, quotas = public.partition("bigrecs"), SameLimiter(SlowLimiter())
+    plan = planned(public, partition)
+    with caplog.at_level("WARNING"):
+        read_bytes = sum(
+            batch.nbytes
+            for batch in Scanner(public.app.adapters.storage, quotas).read(plan.tasks[0], columns_of(partition))
+        )
+    assert read_bytes > 0
+    assert "[bigrecs-0] the fetch quota has held back the read of offsets 0..2 for 6.0s" in caplog.text
+    assert max(quotas.held) == quotas.limiter.waited_seconds
+
+
+def test_what_the_quota_lets_a_read_take_at_least(public: WholeLogs) -> None:
+    plan = planned(public, public.partition("orders"))
+    assert public.app.reading.least_seconds(plan) == 0
+    public.app.configs.alter(ALL_BROKERS, {TOTAL_FETCH_QUOTA: "20000"}, author="test")
+    try:
+        with open_app(load_settings(public.config)) as app:
+            least_seconds = app.reading.least_seconds(plan)
+    finally:
+        public.app.configs.alter(ALL_BROKERS, {TOTAL_FETCH_QUOTA: None}, author="test")
+    assert least_seconds == plan.size_bytes / 20_000
+    said = said_of_scan(plan, least_seconds)
+    assert said.startswith("reads 7 segments of 1 partition, ")
+    assert said.endswith(f"; the fetch quota holds it for {format_duration(least_seconds)} at least")
 
 
 def test_damage_is_said_and_nothing_damaged_returned(tmp_path: Path) -> None:

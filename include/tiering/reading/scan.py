@@ -193,5 +193,7 @@ def _telling(blocks: Iterable[bytes], each: SegmentRange, limiter: ByteLimiter) 
             due_seconds = 2 * limiter.waited_seconds
             logger, waited = for_partition(_log, each.segment.topic_id_partition), limiter.waited_seconds
             offsets = f"{each.first_offset}..{each.last_offset}"
-            logger.warning("the fetch quota has held back the read of %s for %s", offsets, format_duration(waited))
+            logger.warning(
+                "the fetch quota has held back the read of offsets %s for %s", offsets, format_duration(waited)
+            )
         yield block

@@ -9,7 +9,7 @@ Columns and options are those of Spark's Kafka source; `kafka_tiered_options` ha
 to use them. Spark calls the source in three kinds of processes, each of which reads the settings where it runs:
 
     load        `schema`: the options are checked
-    plan        `pushFilters` and `partitions`: what will be read is planned and logged, before anything of it is read
+    plan        `partitions`: what will be read is planned and logged, before anything of it is read
     each task   `read`: ranges of segments become Arrow batches, at the pace of the fetch quota
 
 What Spark pickles are the options and ranges of segments: no address, no login. Therefore each host of a cluster needs
@@ -88,7 +88,8 @@ class KafkaTieredSource(DataSource):
     def reader(self, schema: StructType) -> "KafkaTieredReader":
         if schema != self.schema():
             raise SettingError(f"{FORMAT} has the columns {self.schema().simpleString()}: leave out .schema(...)")
-        return KafkaTieredReader(dict(self.options))
+        reader = FilteringReader if read_options(self.options).push_filters else KafkaTieredReader
+        return reader(dict(self.options))
 
 
 @dataclass(frozen=True)
@@ -108,10 +109,6 @@ class KafkaTieredReader(DataSourceReader):
     def __init__(self, options: dict[str, str]) -> None:
         self._options = options
         self._pushed = PushedFilters()
-
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
-        self._pushed = pushed_filters(filters)
-        return filters
 
     def partitions(self) -> list[InputPartition]:
         _log_to_stderr()
@@ -135,6 +132,18 @@ class KafkaTieredReader(DataSourceReader):
         columns = RecordColumns(read.topic, read.partition, include_headers=options.include_headers)
         with ParentWatch(), _open_app(options) as app:
             yield from app.reading.scan(partition.task, columns)
+
+
+class FilteringReader(KafkaTieredReader):
+    """A reader to which Spark passes the filters of a query.
+
+    Spark 4.3 keeps a plan with the filters of one query for all others of the same DataFrame, those without filters
+    among them, so that they miss records. Therefore this reader is used only if the option `pushFilters` asks for it.
+    """
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
+        self._pushed = pushed_filters(filters)
+        return filters
 
 
 def _open_app(options: ReadOptions) -> "AbstractContextManager[App]":

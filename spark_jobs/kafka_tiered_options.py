@@ -35,6 +35,7 @@ OPTIONS: Final = (
     "includeHeaders",
     "kafka.isolation.level",
     "minPartitions",
+    "pushFilters",
     "startingOffsets",
     "startingTimestamp",
     "subscribe",
@@ -76,6 +77,7 @@ class ReadOptions:
     committed: bool
     fail_on_data_loss: bool
     include_headers: bool
+    push_filters: bool
     min_partitions: int | None
 
 
@@ -102,6 +104,7 @@ def read_options(given: Mapping[str, str]) -> ReadOptions:
         committed=_one_of(options, "kafka.isolation.level", _ISOLATION, "read_uncommitted"),
         fail_on_data_loss=_one_of(options, "failOnDataLoss", _BOOLEANS, "true"),
         include_headers=_one_of(options, "includeHeaders", _BOOLEANS, "false"),
+        push_filters=_one_of(options, "pushFilters", _BOOLEANS, "false"),
         min_partitions=_whole(options, "minPartitions", 1, 100_000) if "minPartitions" in options else None,
     )
 

@@ -68,13 +68,32 @@ def test_columns_are_those_of_sparks_kafka_source(session: SparkSession, logs: W
 
 
 def test_filters_say_what_is_read(session: SparkSession, logs: WholeLogs) -> None:
-    frame = read(session, logs, subscribe="orders")
-    chosen = frame.where((f.col("partition") == 1) & (f.col("offset") >= 500) & (f.col("offset") < 510))
+    def orders() -> DataFrame:
+        return read(session, logs, subscribe="orders", pushFilters="true")
+
+    chosen = orders().where((f.col("partition") == 1) & (f.col("offset") >= 500) & (f.col("offset") < 510))
     assert [row.offset for row in chosen.orderBy("offset").collect()] == [*range(500, 510)]
     assert chosen.rdd.getNumPartitions() == 1
-    assert frame.where(f.col("partition") == 9).count() == 0
-    ((newest,),) = frame.agg(f.max("timestamp")).collect()
-    assert frame.where(f.col("timestamp") >= newest).count() == frame.where(f.col("timestamp") == newest).count() > 0
+    assert orders().where(f.col("partition") == 9).count() == 0
+    ((newest,),) = orders().agg(f.max("timestamp")).collect()
+    assert (
+        orders().where(f.col("timestamp") >= newest).count() == orders().where(f.col("timestamp") == newest).count() > 0
+    )
+
+
+def test_queries_of_one_frame_with_different_filters(session: SparkSession, logs: WholeLogs) -> None:
+    frame = read(session, logs, subscribe="orders")
+    assert frame.where(f.col("partition") == 1).count() == 600
+    assert frame.count() == 1750 + 600
+    both = frame.where(f.col("offset") == 400).union(frame.where((f.col("partition") == 0) & (f.col("offset") == 5)))
+    assert sorted((row.partition, row.offset) for row in both.collect()) == [(0, 5), (0, 400), (1, 400)]
+
+
+def test_spark_keeps_the_filters_of_another_query(session: SparkSession, logs: WholeLogs) -> None:
+    """Why filters are pushed only on request. As soon as this fails, they can be pushed always."""
+    frame = read(session, logs, subscribe="orders", pushFilters="true")
+    assert frame.where(f.col("partition") == 1).count() == 600
+    assert frame.count() < 1750 + 600
 
 
 def test_more_partitions_on_request(session: SparkSession, logs: WholeLogs) -> None:

@@ -26,7 +26,7 @@ from include.tiering.model.histories import OffsetRange, open_divergence
 from include.tiering.model.segments import RemoteLogSegmentMetadata, TopicIdPartition
 from include.tiering.quotas.contract import NAMELESS_CLIENT, Quotas
 from include.tiering.reading.scan import SegmentRange
-from include.tiering.reading.served_log import LogPart, gaps_between, said_of_gap, served_parts
+from include.tiering.reading.served_log import ServedPart, gaps_between, said_of_gap, served_parts
 from include.tiering.reading.stored_indexes import Positions, StoredIndexes
 from include.tiering.remote_storage.contract import ObjectKind, RemoteStorage
 from include.tiering.remote_storage.parallel_reads import MOST_RANGES, RANGE_BYTES, Reading, in_order, plan_ranges
@@ -296,7 +296,7 @@ class _PartitionPlanner:
                     return found
         return latest
 
-    def _range_of(self, part: LogPart, aborted: Iterable[AbortedTxn]) -> SegmentRange:
+    def _range_of(self, part: ServedPart, aborted: Iterable[AbortedTxn]) -> SegmentRange:
         """Return the range of the log that has the part; the offset index is read only for a part of a segment."""
         positions = Positions(0, part.segment.segment_size_bytes)
         if not part.is_whole:
@@ -306,7 +306,7 @@ class _PartitionPlanner:
         )
         return SegmentRange(part.segment, *positions, part.first_offset, part.last_offset, tuple(touching))
 
-    def _aborted(self, chosen: Sequence[LogPart]) -> tuple[AbortedTxn, ...]:
+    def _aborted(self, chosen: Sequence[ServedPart]) -> tuple[AbortedTxn, ...]:
         """Return all aborted transactions that have records in these parts.
 
         Those that are open at the end of a gap-free piece of the log may have been aborted by a marker in the gap: it
@@ -354,7 +354,7 @@ class _PartitionPlanner:
         self._said.append(f"{self._partition}: {sentence}")
 
 
-def _gaps_of(chosen: Sequence[LogPart], wanted: OffsetRange) -> tuple[OffsetRange, ...]:
+def _gaps_of(chosen: Sequence[ServedPart], wanted: OffsetRange) -> tuple[OffsetRange, ...]:
     """Return the wanted offsets that no part has."""
     if not chosen:
         return (wanted,)

@@ -1,7 +1,7 @@
 """The log of a partition as remote storage has it: which served segment a consumer's records come from, and gaps.
 
 A partition may have several copies of the same offsets: after a leader change the new leader's segment is copied whole,
-and decisions to follow another history (`model.histories`) leave the replaced one where it is. A `LogPart` is a segment
+and decisions to follow another history (`model.histories`) leave the replaced one where it is. A `ServedPart` is a segment
 with the offsets that are read from it. The parts of a partition ascend and do not overlap:
 
     segments     0 ....... 99                       200 ....... 299
@@ -30,7 +30,7 @@ from include.tiering.segments.contract import SegmentRow
 
 
 @dataclass(frozen=True, slots=True)
-class LogPart:
+class ServedPart:
     """A segment, and the offsets that are read from it, both inclusive. Compaction may have left some without record.
 
     Raises:
@@ -51,10 +51,10 @@ class LogPart:
         """Whether these are all offsets of the segment."""
         return (self.first_offset, self.last_offset) == (self.segment.start_offset, self.segment.end_offset)
 
-    def within(self, first_offset: int, last_offset: int) -> "LogPart | None":
+    def within(self, first_offset: int, last_offset: int) -> "ServedPart | None":
         """Return the part of it within these offsets, both inclusive; None if there is none."""
         first, last = max(self.first_offset, first_offset), min(self.last_offset, last_offset)
-        return LogPart(self.segment, first, last) if first <= last else None
+        return ServedPart(self.segment, first, last) if first <= last else None
 
 
 def served_parts(
@@ -63,7 +63,7 @@ def served_parts(
     skipped: Sequence[SkippedOffsets] = (),
     *,
     log_start_offset: int = 0,
-) -> tuple[LogPart, ...]:
+) -> tuple[ServedPart, ...]:
     """Return the parts of a partition, ascending.
 
     Each offset is read in the history that it belongs to. Where this history has no served segment, a later history's
@@ -80,7 +80,7 @@ def served_parts(
     starts = sorted({log_start_offset, *_starts_of_histories(divergences, log_start_offset)})
     highest = max((row.metadata.end_offset for row in served), default=-1)
     ends = [*(start - 1 for start in starts[1:]), max(highest, starts[-1])]
-    parts: list[LogPart] = []
+    parts: list[ServedPart] = []
     for start, end in zip(starts, ends, strict=True):
         parts += _cover(_readable(served, OffsetRange(start, end), divergences, skipped))
     return tuple(parts)
@@ -97,7 +97,7 @@ def _readable(
     offsets: OffsetRange,
     divergences: Sequence[Divergence],
     skipped: Sequence[SkippedOffsets],
-) -> list[LogPart]:
+) -> list[ServedPart]:
     """Return what can be read of each segment within offsets that belong to one history."""
     history = history_at(offsets.first, divergences)
     holes = [decision.offsets for decision in skipped]
@@ -111,15 +111,15 @@ def _readable(
         if row.history > history:
             last = min(readable.last, same_before(history, row.history, divergences) - 1)
             pieces = without(OffsetRange(readable.first, last), holes)
-        found += [LogPart(row.metadata, *piece) for piece in pieces if piece.first <= piece.last]
+        found += [ServedPart(row.metadata, *piece) for piece in pieces if piece.first <= piece.last]
     return found
 
 
-def _cover(readable: Iterable[LogPart]) -> Iterator[LogPart]:
+def _cover(readable: Iterable[ServedPart]) -> Iterator[ServedPart]:
     """Yield non-overlapping parts: at each offset the one that reaches highest, and as few as possible."""
     waiting = sorted(readable, key=lambda part: (part.first_offset, -part.last_offset))
     next_offset, at = 0, 0
-    best: LogPart | None = None
+    best: ServedPart | None = None
     while at < len(waiting) or best is not None:
         while at < len(waiting) and (best is None or waiting[at].first_offset <= next_offset):
             if best is None:
@@ -134,7 +134,7 @@ def _cover(readable: Iterable[LogPart]) -> Iterator[LogPart]:
             best = None
 
 
-def gaps_between(parts: Sequence[LogPart]) -> tuple[OffsetRange, ...]:
+def gaps_between(parts: Sequence[ServedPart]) -> tuple[OffsetRange, ...]:
     """Return the offsets between the parts that none of them has, ascending."""
     return tuple(
         OffsetRange(part.last_offset + 1, after.first_offset - 1)

@@ -7,7 +7,7 @@ import pytest
 
 from include.tiering.model.histories import Divergence, Followed, OffsetRange, SeenBy, SeenDivergence, SkippedOffsets
 from include.tiering.model.segments import Verdict
-from include.tiering.reading.served_log import LogPart, gaps_between, said_of_gap, served_parts
+from include.tiering.reading.served_log import ServedPart, gaps_between, said_of_gap, served_parts
 from include.tiering.segments.contract import SegmentRow
 from tests.doubles.segments import DELETE_STARTED, FINISHED, partition_of, segment_of
 
@@ -32,7 +32,7 @@ def divergence(number: int, first: int, last: int, from_offset: int) -> Divergen
     return Divergence(number, seen, 0, Followed(from_offset, "reason", "author", 0))
 
 
-def offsets(parts: Sequence[LogPart]) -> list[tuple[int, int, int]]:
+def offsets(parts: Sequence[ServedPart]) -> list[tuple[int, int, int]]:
     """Start of the segment, first and last offset of each part."""
     return [(part.segment.start_offset, part.first_offset, part.last_offset) for part in parts]
 
@@ -112,4 +112,4 @@ def test_what_is_said_of_a_gap() -> None:
 @pytest.mark.parametrize(("first", "last"), [(-1, 5), (10, 5), (0, 100)])
 def test_a_part_is_within_its_segment(first: int, last: int) -> None:
     with pytest.raises(ValueError, match="are no part of"):
-        LogPart(row(0, 99).metadata, first, last)
+        ServedPart(row(0, 99).metadata, first, last)

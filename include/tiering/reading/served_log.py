@@ -1,8 +1,8 @@
 """The log of a partition as remote storage has it: which served segment a consumer's records come from, and gaps.
 
 A partition may have several copies of the same offsets: after a leader change the new leader's segment is copied whole,
-and decisions to follow another history (`model.histories`) leave the replaced one where it is. A `ServedPart` is a segment
-with the offsets that are read from it. The parts of a partition ascend and do not overlap:
+and decisions to follow another history (`model.histories`) leave the replaced one where it is. A `ServedPart` is a
+segment with the offsets that are read from it. The parts of a partition ascend and do not overlap:
 
     segments     0 ....... 99                       200 ....... 299
                       50 ......... 149

@@ -9,10 +9,14 @@ that are wanted. Its batches are checked and decoded one after another:
     RemoteChecksumError      a batch with a wrong CRC-32C, length or magic, or records that break their format
 
 All bytes are charged to the fetch quota before they are read, so a scan waits as long as the quota holds it back.
+Ranges of up to `RANGE_BYTES` are read whole, several at the same time, and those of a larger log as `parallel_reads`
+says; either way a scan holds about `MOST_RANGES` of them at most.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
 from include.tiering.errors import FormatError, RemoteChecksumError
@@ -28,7 +32,7 @@ from include.tiering.formats.record_batch import (
 from include.tiering.model.segments import RemoteLogSegmentMetadata
 from include.tiering.quotas.contract import NAMELESS_CLIENT, ByteLimiter, QuotaKind, Quotas
 from include.tiering.remote_storage.contract import RemoteStorage
-from include.tiering.remote_storage.parallel_reads import MOST_RANGES
+from include.tiering.remote_storage.parallel_reads import MOST_RANGES, RANGE_BYTES, Reading, in_order
 from include.tiering.telemetry import for_partition, get_logger
 from include.tiering.units import format_duration
 
@@ -152,37 +156,55 @@ class Scanner:
             RemoteChecksumError: the stored bytes of a segment are damaged.
             RemoteStorageError: the store refused or failed.
         """
-        for each in ranges:
-            topic = each.segment.topic_id_partition.topic
-            limiter = self._quotas.fetch(each.segment.broker_id, topic, self._client)
+        for each, blocks in self._blocks_of(ranges):
             try:
-                yield from self._read(each, columns, limiter)
+                yield from _decoded(each, blocks, columns)
             except FormatError as error:
                 raise RemoteChecksumError(
                     f"{each.segment.remote_log_segment_id} is damaged in the store: {error}"
                 ) from error
-            finally:
-                self._quotas.held_back(QuotaKind.FETCH, limiter.waited_seconds)
         if columns.rows:
             yield columns.take()
 
-    def _read(self, each: SegmentRange, columns: "RecordColumns", limiter: ByteLimiter) -> "Iterator[ColumnBatch]":
-        aborted = AbortedBatches(each.aborted)
-        reader = self._storage.open_log_segment(each.segment, limiter=limiter, ranges=MOST_RANGES)
-        blocks = _telling(reader.log(each.start_position, each.end_position - 1), each, limiter)
-        for position, header, batch in batches_of(blocks, each.start_position):
-            if header.base_offset > each.last_offset:
-                return
-            check_crc(header, batch, position)
-            if header.is_control or header.last_offset < each.first_offset or aborted.has(header):
-                continue
-            try:
-                check_codec(header, position)
-                columns.add(header, batch[HEADER_SIZE:], each.first_offset, each.last_offset)
-            except FormatError as error:
-                raise type(error)(f"the batch at offset {header.base_offset}: {error.message}", position) from error
-            if columns.is_full:
-                yield columns.take()
+    def _blocks_of(self, ranges: Sequence[SegmentRange]) -> Iterator[tuple[SegmentRange, Iterable[bytes]]]:
+        """Yield the bytes of each range. While one is decoded, the next ones are read, if they are not large."""
+        for is_large, group in groupby(ranges, key=lambda each: each.size_bytes > RANGE_BYTES):
+            if is_large:
+                yield from ((each, self._stream(each, Reading(ranges=MOST_RANGES))) for each in group)
+            else:
+                tasks = [partial(self._whole, each) for each in group]
+                yield from in_order(tasks, at_once=MOST_RANGES, ahead=MOST_RANGES)
+
+    def _whole(self, each: SegmentRange, reading: Reading) -> tuple[SegmentRange, Iterable[bytes]]:
+        return each, list(self._stream(each, reading))
+
+    def _stream(self, each: SegmentRange, reading: Reading) -> Iterator[bytes]:
+        segment = each.segment
+        topic = segment.topic_id_partition.topic
+        limiter = self._quotas.fetch(segment.broker_id, topic, self._client, go_on=reading.go_on)
+        reading.limiter = limiter
+        reader = self._storage.open_log_segment(segment, limiter=limiter, ranges=reading.ranges)
+        try:
+            yield from _telling(reader.log(each.start_position, each.end_position - 1), each, limiter)
+        finally:
+            self._quotas.held_back(QuotaKind.FETCH, limiter.waited_seconds)
+
+
+def _decoded(each: SegmentRange, blocks: Iterable[bytes], columns: "RecordColumns") -> "Iterator[ColumnBatch]":
+    aborted = AbortedBatches(each.aborted)
+    for position, header, batch in batches_of(blocks, each.start_position):
+        if header.base_offset > each.last_offset:
+            return
+        check_crc(header, batch, position)
+        if header.is_control or header.last_offset < each.first_offset or aborted.has(header):
+            continue
+        try:
+            check_codec(header, position)
+            columns.add(header, batch[HEADER_SIZE:], each.first_offset, each.last_offset)
+        except FormatError as error:
+            raise type(error)(f"the batch at offset {header.base_offset}: {error.message}", position) from error
+        if columns.is_full:
+            yield columns.take()
 
 
 def _telling(blocks: Iterable[bytes], each: SegmentRange, limiter: ByteLimiter) -> Iterator[bytes]:

@@ -10,7 +10,7 @@ import pytest
 from include.tiering.app import open_app
 from include.tiering.configs.config_catalogue import TOTAL_FETCH_QUOTA
 from include.tiering.configs.config_store import ALL_BROKERS
-from include.tiering.errors import OffsetOutOfRangeError, RemoteChecksumError
+from include.tiering.errors import OffsetOutOfRangeError, RemoteChecksumError, RemoteResourceNotFoundError
 from include.tiering.formats.record_columns import RecordColumns
 from include.tiering.model.segments import TopicIdPartition, Verdict
 from include.tiering.reading.plan_scan import (
@@ -227,6 +227,16 @@ def test_what_the_quota_lets_a_read_take_at_least(public: WholeLogs) -> None:
     said = said_of_scan(plan, least_seconds)
     assert said.startswith("reads 7 segments of 1 partition, ")
     assert said.endswith(f"; the fetch quota holds it for {format_duration(least_seconds)} at least")
+
+
+def test_indexes_that_are_lost_are_not_taken_for_none(tmp_path: Path) -> None:
+    with public_logs(tmp_path) as logs:
+        partition = logs.partition("payments.v1-eu")
+        (stored,) = (tmp_path / "store").rglob(f"payments*/0/{120:020d}-*.indexes")
+        stored.unlink()
+        with pytest.raises(RemoteResourceNotFoundError, match="indexes"):
+            planned(logs, partition, committed=True)
+        assert planned(logs, partition).segments == 9
 
 
 def test_damage_is_said_and_nothing_damaged_returned(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ export UV_PYTHON_PREFERENCE := only-system
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help setup demo demo-broker up down cluster-demo cluster-up cluster-kills cluster-down test test-unit test-integration test-kafka test-browser coverage life simulate simulate-mutants mutants lint structure check docs requirements \
-        bench bench-audit bench-check bench-copy bench-delete bench-far bench-forms bench-generation bench-plan bench-producers bench-queue bench-quota bench-quota-airflow bench-scan bench-sizes bench-start bench-verify s3-server clean
+        bench bench-audit bench-check bench-copy bench-delete bench-far bench-forms bench-generation bench-plan bench-producers bench-queue bench-quota bench-quota-airflow bench-records bench-scan bench-sizes bench-start bench-verify s3-server clean
 
 help: ## print this list
 	@sed -nE 's/^([a-z0-9-]+):[^#]*## (.*)/\1\t\2/p' $(firstword $(MAKEFILE_LIST)) | while IFS=$$'\t' read -r target sentence; do \
@@ -215,6 +215,9 @@ bench-quota: setup s3-server .cache/bin/.rclone-$(RCLONE_VERSION) ## quotas as a
 
 bench-quota-airflow: setup ## quota and pool of a running tiering_copy changed in a real Airflow, with bounds and a chart (6 minutes)
 	@$(PYTHON) -m benchmarks.quota_in_airflow --plot docs/images/quota-in-airflow.svg
+
+bench-records: setup ## records that a scan makes of stored segments, and Spark's queries of them, beside a plain decode
+	@$(PYTHON) -m benchmarks.bench_records --spark
 
 bench-scan: setup ## scan of 2,000 partitions with 50 segments each
 	@$(BENCH) scan

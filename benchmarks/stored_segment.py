@@ -70,16 +70,8 @@ def store_segment(directory: Path, size_bytes: int, batch_bytes: int) -> StoredL
     """Generate a segment and store it below `directory`: the log is one file with two names."""
     log = directory / f"{0:020d}.log"
     end_offset = write_segment(log, size_bytes, batch_bytes) - 1
-    offsets, times, max_timestamp_ms = _indexes(log)
-    stored = StoredLog(directory, _metadata(end_offset, log.stat().st_size, max_timestamp_ms), _crc32c(log))
-    data = LogSegmentData(
-        log=FileSource(log),
-        log_crc32c=stored.log_crc32c,
-        offset_index=offsets,
-        time_index=times,
-        producer_snapshot=indexes.EMPTY_SNAPSHOT,
-        leader_epoch=checkpoints.serialize_leader_epochs(LeaderEpochs.of([(0, 0)])),
-    )
+    metadata, data = segment_of_log(log, end_offset)
+    stored, max_timestamp_ms = StoredLog(directory, metadata, data.log_crc32c), metadata.max_timestamp_ms
     store = FileObjectStore(directory / "store")
     for planned in AivenLayout().objects(stored.metadata, data):
         if planned.kind is ObjectKind.LOG:
@@ -97,6 +89,22 @@ def store_segment(directory: Path, size_bytes: int, batch_bytes: int) -> StoredL
     return stored
 
 
+def segment_of_log(
+    log: Path, end_offset: int, topic: str = _PARTITION.topic
+) -> tuple[RemoteLogSegmentMetadata, LogSegmentData]:
+    """What a copy would store of a log in which every batch is newer than the one before."""
+    offsets, times, max_timestamp_ms = _indexes(log)
+    data = LogSegmentData(
+        log=FileSource(log),
+        log_crc32c=_crc32c(log),
+        offset_index=offsets,
+        time_index=times,
+        producer_snapshot=indexes.EMPTY_SNAPSHOT,
+        leader_epoch=checkpoints.serialize_leader_epochs(LeaderEpochs.of([(0, 0)])),
+    )
+    return _metadata(end_offset, log.stat().st_size, max_timestamp_ms, topic), data
+
+
 def measure_deep(stored: StoredLog) -> tuple[SegmentMeasure, int]:
     """The measure of a segment that breaks no rule, and the bytes that were charged for it."""
     finished = replace(stored.metadata, state=RemoteLogSegmentState.COPY_SEGMENT_FINISHED)
@@ -108,9 +116,12 @@ def measure_deep(stored: StoredLog) -> tuple[SegmentMeasure, int]:
     return measure, limiter.total_bytes
 
 
-def _metadata(end_offset: int, size_bytes: int, max_timestamp_ms: int) -> RemoteLogSegmentMetadata:
+def _metadata(
+    end_offset: int, size_bytes: int, max_timestamp_ms: int, topic: str = _PARTITION.topic
+) -> RemoteLogSegmentMetadata:
+    partition = TopicIdPartition(some_uuid(topic), 0, topic) if topic != _PARTITION.topic else _PARTITION
     return RemoteLogSegmentMetadata(
-        remote_log_segment_id=RemoteLogSegmentId(_PARTITION, some_uuid("generated")),
+        remote_log_segment_id=RemoteLogSegmentId(partition, some_uuid(f"segment of {topic}")),
         start_offset=0,
         end_offset=end_offset,
         max_timestamp_ms=max_timestamp_ms,

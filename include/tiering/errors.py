@@ -26,6 +26,7 @@ TieringError
 |       `-- ForeignClusterError      the brokers are of another cluster than the database
 |-- RemoteStorageError               a remote object or the store
 |   |-- RemoteResourceNotFoundError
+|   |   `-- NoSuchIndexError         the segment has no index of this type, and needs none
 |   |-- RemoteObjectExistsError      If-None-Match: the key exists already
 |   |-- RemoteChecksumError          bytes that were sent, stored or fetched are not those expected
 |   |-- RemoteStorageFullError
@@ -371,6 +372,10 @@ class RemoteStorageError(TieringError):
 
 class RemoteResourceNotFoundError(RemoteStorageError):
     """The object, the index or the requested bytes are not in the store."""
+
+
+class NoSuchIndexError(RemoteResourceNotFoundError):
+    """The segment was stored without this index, as a segment without aborted transactions may be."""
 
 
 class RemoteObjectExistsError(RemoteStorageError):

@@ -8,7 +8,12 @@ from typing import ClassVar
 
 import pytest
 
-from include.tiering.errors import RemoteObjectExistsError, RemoteResourceNotFoundError, SendingStoppedError
+from include.tiering.errors import (
+    NoSuchIndexError,
+    RemoteObjectExistsError,
+    RemoteResourceNotFoundError,
+    SendingStoppedError,
+)
 from include.tiering.formats.aiven_manifest import parse_manifest
 from include.tiering.model.ownership import StoreMarker
 from include.tiering.model.segments import (
@@ -67,7 +72,7 @@ class SegmentContract:
     def test_a_segment_without_transactions_has_no_such_index(self, storage: RemoteStorage) -> None:
         metadata, data = some_segment()
         storage.copy_log_segment(metadata, data, limiter=UnlimitedBytes(), on_sent=lambda _: None)
-        with pytest.raises(RemoteResourceNotFoundError, match="transaction"):
+        with pytest.raises(NoSuchIndexError, match="transaction"):
             storage.fetch_index(metadata, IndexType.TRANSACTION)
 
     def test_positions_are_inclusive_and_checked_at_once(self, storage: RemoteStorage) -> None:

@@ -2,7 +2,7 @@
 
 import dataclasses
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -164,13 +164,18 @@ def rolled_segments(name: str) -> list[tuple[RemoteLogSegmentMetadata, LogSegmen
     """Those of one replica of the bundled `public` set, in their order."""
     brokers = _stopped_brokers()
     broker = next(broker for broker, facts in brokers.items() if name in facts["partitions"])
-    directory = broker_data("public") / "stopped" / broker / name
     facts = brokers[broker]["partitions"][name]
-    topic, _, number = name.rpartition("-")
+    rolled = [segment for segment in facts["segments"] if not segment["active"]]
+    return segments_of(broker_data("public") / "stopped" / broker / name, {**facts, "segments": rolled})
+
+
+def segments_of(directory: Path, facts: Mapping[str, Any]) -> list[tuple[RemoteLogSegmentMetadata, LogSegmentData]]:
+    """The segments of a replica of a broker that was stopped; the last one ends with the log."""
+    topic, _, number = directory.name.rpartition("-")
     topic_id = Uuid.parse(facts["partition_metadata"].rpartition("topic_id: ")[2].strip())
     partition = TopicIdPartition(topic_id, int(number), topic)
     history = LeaderEpochs.of(tuple(entry) for entry in facts["leader_epochs"])
-    return [_segment(directory, partition, history, segment) for segment in facts["segments"] if not segment["active"]]
+    return [_segment(directory, partition, history, each) for each in facts["segments"] if each["file_size"]]
 
 
 @cache
@@ -181,7 +186,7 @@ def _stopped_brokers() -> dict[str, Any]:
 def _segment(
     directory: Path, partition: TopicIdPartition, history: LeaderEpochs, facts: dict[str, int]
 ) -> tuple[RemoteLogSegmentMetadata, LogSegmentData]:
-    base, end = facts["base_offset"], facts["end_offset"]
+    base, end = facts["base_offset"], facts.get("end_offset", facts["last_offset"])
     stem = directory / f"{base:020d}"
     log = stem.with_suffix(".log").read_bytes()
     transactions = stem.with_suffix(".txnindex")

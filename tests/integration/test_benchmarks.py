@@ -26,6 +26,7 @@ from tests.doubles.spark import NO_JAVA
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 SMALL: Final = {
+    "records": ("--size-mib=1", "--rounds=1"),
     "segment_check": ("--size-mib=1", "--repeats=1", "--no-dump-log-segments"),
     "verify": ("--size-mib=1", "--repeats=1", "--no-dump-log-segments"),
     "plan": ("--segments=1000,2000", "--databases=sqlite", "--rounds=1"),

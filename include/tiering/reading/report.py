@@ -8,7 +8,8 @@ from include.tiering.model.segments import TopicIdPartition
 from include.tiering.presentation import PartitionLabels, Presentation, Table, count, labels
 from include.tiering.reading.fetch import FetchedRecords
 from include.tiering.reading.files import FetchedSegment
-from include.tiering.units import format_bytes
+from include.tiering.reading.plan_scan import ScanPlan
+from include.tiering.units import format_bytes, format_duration
 
 
 class FetchedSegmentDocument(TypedDict):
@@ -91,6 +92,16 @@ def present_records(fetched: FetchedRecords, path: Path | None) -> Presentation:
         summary = f"fetched {offsets} of {fetch.partition}, {format_bytes(size_bytes)}, into {path}"
         summary = "; ".join((summary, *fetched.said))
     return Presentation(lambda: document, lambda: (), summary, ok=not fetched.throttle_ms)
+
+
+def said_of_scan(plan: ScanPlan, least_seconds: float) -> str:
+    """Return a sentence about what a scan will read; `least_seconds` as of `ReadService.least_seconds`."""
+    partitions = len({each.segment.topic_id_partition for task in plan.tasks for each in task})
+    read = f"{count(plan.segments, 'segment')} of {count(partitions, 'partition')}, {format_bytes(plan.size_bytes)}"
+    sentence = f"reads {read}, in {count(len(plan.tasks), 'task')} and about {count(plan.requests, 'request')}"
+    return sentence + (
+        f"; the fetch quota holds it for {format_duration(least_seconds)} at least" if least_seconds else ""
+    )
 
 
 def _is_refused(item: FetchedSegment) -> bool:

@@ -1,4 +1,4 @@
-"""The service that reads archived records: partitions into files, and record batches for fetch requests.
+"""The service that reads archived records: partitions into files, batches for fetch requests, columns for scans.
 
 A pool of reader threads serves fetches of several partitions from a queue that is bounded by requests and bytes. Each
 partition of a request that must be read is one entry of the queue with its `max_bytes` as weight. The weight counts
@@ -8,24 +8,30 @@ size.)
 """
 
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
 from types import TracebackType
-from typing import Final, Self
+from typing import TYPE_CHECKING, Final, Self
 
 from include.tiering.errors import QueueClosedError, QueueFullError, TieringError
 from include.tiering.model.segments import RemoteLogSegmentMetadata, TopicIdPartition
 from include.tiering.quotas.byte_bounded_queue import ByteBoundedQueue, Taken
-from include.tiering.quotas.contract import NAMELESS_CLIENT, Quotas
+from include.tiering.quotas.contract import NAMELESS_CLIENT, Quotas, Scope, fetch_scopes
 from include.tiering.reading.fetch import FetchedRecords, PartitionFetch, RecordReader
 from include.tiering.reading.files import FetchedSegment, fetch_partition
+from include.tiering.reading.plan_scan import ScanPlan, ScanPlanner, ScanRequest, ScanTask
+from include.tiering.reading.scan import Scanner
 from include.tiering.remote_storage.contract import RemoteStorage
 from include.tiering.segments.contract import RemoteLogMetadata
 from include.tiering.settings import TieringSettings
 from include.tiering.telemetry import for_partition, get_logger
+
+if TYPE_CHECKING:
+    from include.tiering.formats.record_columns import ColumnBatch, RecordColumns
 
 _log: Final = get_logger(__name__)
 OnThrottled = Callable[[str, int, float], None]
@@ -214,6 +220,26 @@ class ReadService:
             quotas=self._quotas,
             at_once=self._effective().read.max_segments,
         )
+
+    def plan_scan(self, request: ScanRequest, client: str = NAMELESS_CLIENT) -> ScanPlan:
+        """Return which ranges of segments a scan reads; see `ScanPlanner.plan`."""
+        at_once = self._effective().read.max_segments
+        return ScanPlanner(self._metadata, self._storage, self._quotas, at_once=at_once, client=client).plan(request)
+
+    def least_seconds(self, plan: ScanPlan, client: str = NAMELESS_CLIENT) -> float:
+        """Return for how many seconds the fetch quotas hold a scan, if nobody else reads; 0 without a quota."""
+        window = self._effective().fetch_quota_window
+        admission = self._quotas.admission(samples=window.num, sample_ms=window.size_seconds * 1000)
+        scope_bytes: Counter[Scope] = Counter()
+        for each in (each for task in plan.tasks for each in task):
+            topic = each.segment.topic_id_partition.topic
+            scope_bytes.update(dict.fromkeys(fetch_scopes(each.segment.broker_id, topic, client), each.size_bytes))
+        quotas = ((size_bytes, admission.lowest_quota((scope,))) for scope, size_bytes in scope_bytes.items())
+        return max((size_bytes / quota for size_bytes, quota in quotas if quota), default=0.0)
+
+    def scan(self, task: ScanTask, columns: "RecordColumns", client: str = NAMELESS_CLIENT) -> "Iterator[ColumnBatch]":
+        """Yield the records of a task of a plan; see `Scanner.read`."""
+        return Scanner(self._storage, self._quotas, client=client).read(task, columns)
 
     @contextmanager
     def record_readers(self) -> Iterator[RecordReaders]:

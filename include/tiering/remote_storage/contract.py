@@ -282,8 +282,8 @@ class RemoteStorage(Protocol):
         """Return one index.
 
         Raises:
-            RemoteResourceNotFoundError: the object or the manifest is absent, the object is too short, or the segment
-                has no transaction index.
+            NoSuchIndexError: the segment has no transaction index.
+            RemoteResourceNotFoundError: the object or the manifest is absent, or the object is too short.
             RemoteStorageError, SettingError, StoredChunkError: as `fetch_log_segment`.
         """
         ...

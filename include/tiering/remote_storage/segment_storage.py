@@ -24,6 +24,7 @@ from typing import Final
 
 from include.tiering.clock import Clock
 from include.tiering.errors import (
+    NoSuchIndexError,
     ObjectKeyError,
     RemoteObjectExistsError,
     RemoteResourceNotFoundError,
@@ -177,9 +178,9 @@ def check_positions(metadata: RemoteLogSegmentMetadata, start_position: int, end
         raise ValueError(f"positions {start_position}..{end_position} are not inside {inside}")
 
 
-def no_such_index(metadata: RemoteLogSegmentMetadata, index_type: IndexType) -> RemoteResourceNotFoundError:
+def no_such_index(metadata: RemoteLogSegmentMetadata, index_type: IndexType) -> NoSuchIndexError:
     """Return the error for an index that the segment does not have."""
-    return RemoteResourceNotFoundError(f"{metadata.remote_log_segment_id} has no {index_type.value} index")
+    return NoSuchIndexError(f"{metadata.remote_log_segment_id} has no {index_type.value} index")
 
 
 _PROBE: Final = b"written by a check that this store can be written; safe to delete\n"

@@ -1,0 +1,221 @@
+"""Read ranges of segments as columns, in the order of the log: what a consumer would get, and nothing twice.
+
+A scan has a plan (`plan_scan`), whose tasks may be read by different processes. A task is a list of `SegmentRange`s of
+one partition; each is a range of one stored log, from the start of a batch to the start of another, with the offsets
+that are wanted. Its batches are checked and decoded one after another:
+
+    left out                 control batches; with `committed`, batches of aborted transactions; batches that are
+                             outside of the offsets, which only the first and the last batches of a range can be
+    RemoteChecksumError      a batch with a wrong CRC-32C, length or magic, or records that break their format
+
+All bytes are charged to the fetch quota before they are read, so a scan waits as long as the quota holds it back.
+Ranges of up to `RANGE_BYTES` are read whole, several at the same time, and those of a larger log as `parallel_reads`
+says; either way a scan holds about `MOST_RANGES` of them at most.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import groupby
+from typing import TYPE_CHECKING, Final
+
+from include.tiering.errors import FormatError, RemoteChecksumError
+from include.tiering.formats.indexes import AbortedTxn
+from include.tiering.formats.record_batch import (
+    CRC_START,
+    HEADER_SIZE,
+    BatchHeader,
+    check_codec,
+    extend_crc32c,
+    parse_header,
+)
+from include.tiering.model.segments import RemoteLogSegmentMetadata
+from include.tiering.quotas.contract import NAMELESS_CLIENT, ByteLimiter, QuotaKind, Quotas
+from include.tiering.remote_storage.contract import RemoteStorage
+from include.tiering.remote_storage.parallel_reads import MOST_RANGES, RANGE_BYTES, Reading, in_order
+from include.tiering.telemetry import for_partition, get_logger
+from include.tiering.units import format_duration
+
+if TYPE_CHECKING:
+    from include.tiering.formats.record_columns import ColumnBatch, RecordColumns
+
+_log: Final = get_logger(__name__)
+_SAID_SECONDS: Final = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentRange:
+    """A range of one segment's log, and what is wanted of it. It can be pickled, and holds no secret.
+
+    Attributes:
+        segment: the segment.
+        start_position: where the first batch begins.
+        end_position: where the last batch ends (exclusive).
+        first_offset: the first offset that is wanted (inclusive).
+        last_offset: the last offset that is wanted (inclusive).
+        aborted: transactions that touch these offsets, and whose records are left out.
+    """
+
+    segment: RemoteLogSegmentMetadata
+    start_position: int
+    end_position: int
+    first_offset: int
+    last_offset: int
+    aborted: tuple[AbortedTxn, ...] = ()
+
+    @property
+    def size_bytes(self) -> int:
+        return self.end_position - self.start_position
+
+
+def batches_of(blocks: Iterable[bytes], position: int) -> Iterator[tuple[int, BatchHeader, memoryview]]:
+    """Yield the batches of consecutive blocks: position in the log, header, and all bytes of the batch.
+
+    The first block must begin where a batch does, at `position`. A batch's bytes are valid until the next one.
+
+    Raises:
+        FormatError: a header is invalid, or the blocks end within a batch. The CRC-32C is not compared.
+    """
+    pending = memoryview(b"")
+    wanted_bytes = HEADER_SIZE
+    parts: list[bytes | memoryview] = []
+    held_bytes = 0
+    for block in blocks:
+        parts.append(block)
+        held_bytes += len(block)
+        if held_bytes < wanted_bytes:
+            continue
+        pending = memoryview(parts[0] if len(parts) == 1 else b"".join(parts))
+        at = 0
+        while True:
+            left_bytes = len(pending) - at
+            if left_bytes < HEADER_SIZE:
+                wanted_bytes = HEADER_SIZE
+                break
+            header = _header(pending, at, position)
+            if left_bytes < header.size_bytes:
+                wanted_bytes = header.size_bytes
+                break
+            yield position, header, pending[at : at + header.size_bytes]
+            at += header.size_bytes
+            position += header.size_bytes
+        parts, held_bytes = [pending[at:]], len(pending) - at
+    if held_bytes:
+        raise FormatError(f"{held_bytes} bytes are left over", position)
+
+
+def _header(pending: memoryview, at: int, position: int) -> BatchHeader:
+    try:
+        return parse_header(pending, at)
+    except FormatError as error:
+        raise type(error)(error.message, position) from None
+
+
+def check_crc(header: BatchHeader, batch: memoryview, position: int) -> None:
+    """Raise FormatError if the CRC-32C of a batch is not that of its header."""
+    crc = extend_crc32c(0, batch[CRC_START:])
+    if crc != header.crc:
+        message = f"CRC-32C of the batch at offset {header.base_offset} is {crc:08x}, not {header.crc:08x}"
+        raise FormatError(message, position)
+
+
+class AbortedBatches:
+    """Tells which batches belong to an aborted transaction."""
+
+    def __init__(self, aborted: Iterable[AbortedTxn]) -> None:
+        self._by_producer: dict[int, list[AbortedTxn]] = {}
+        for transaction in aborted:
+            self._by_producer.setdefault(transaction.producer_id, []).append(transaction)
+
+    def has(self, header: BatchHeader) -> bool:
+        """Return whether a batch of records, not a control batch, is part of one of the transactions."""
+        if not header.is_transactional or header.producer_id not in self._by_producer:
+            return False
+        return any(
+            transaction.first_offset <= header.last_offset and header.base_offset < transaction.last_offset
+            for transaction in self._by_producer[header.producer_id]
+        )
+
+
+class Scanner:
+    """Reads the ranges of a plan, one task at a time. Not thread-safe."""
+
+    def __init__(self, storage: RemoteStorage, quotas: Quotas, *, client: str = NAMELESS_CLIENT) -> None:
+        self._storage = storage
+        self._quotas = quotas
+        self._client = client
+
+    def read(self, ranges: Sequence[SegmentRange], columns: "RecordColumns") -> "Iterator[ColumnBatch]":
+        """Yield the records of ranges of one partition, in order, some megabytes at a time.
+
+        Args:
+            ranges: a task of a plan.
+            columns: where the records are collected; empty.
+
+        Raises:
+            RemoteChecksumError: the stored bytes of a segment are damaged.
+            RemoteStorageError: the store refused or failed.
+        """
+        for each, blocks in self._blocks_of(ranges):
+            try:
+                yield from _decoded(each, blocks, columns)
+            except FormatError as error:
+                raise RemoteChecksumError(
+                    f"{each.segment.remote_log_segment_id} is damaged in the store: {error}"
+                ) from error
+        if columns.rows:
+            yield columns.take()
+
+    def _blocks_of(self, ranges: Sequence[SegmentRange]) -> Iterator[tuple[SegmentRange, Iterable[bytes]]]:
+        """Yield the bytes of each range. While one is decoded, the next ones are read, if they are not large."""
+        for is_large, group in groupby(ranges, key=lambda each: each.size_bytes > RANGE_BYTES):
+            if is_large:
+                yield from ((each, self._stream(each, Reading(ranges=MOST_RANGES))) for each in group)
+            else:
+                tasks = [partial(self._whole, each) for each in group]
+                yield from in_order(tasks, at_once=MOST_RANGES, ahead=MOST_RANGES)
+
+    def _whole(self, each: SegmentRange, reading: Reading) -> tuple[SegmentRange, Iterable[bytes]]:
+        return each, list(self._stream(each, reading))
+
+    def _stream(self, each: SegmentRange, reading: Reading) -> Iterator[bytes]:
+        segment = each.segment
+        topic = segment.topic_id_partition.topic
+        limiter = self._quotas.fetch(segment.broker_id, topic, self._client, go_on=reading.go_on)
+        reading.limiter = limiter
+        reader = self._storage.open_log_segment(segment, limiter=limiter, ranges=reading.ranges)
+        try:
+            yield from _telling(reader.log(each.start_position, each.end_position - 1), each, limiter)
+        finally:
+            self._quotas.held_back(QuotaKind.FETCH, limiter.waited_seconds)
+
+
+def _decoded(each: SegmentRange, blocks: Iterable[bytes], columns: "RecordColumns") -> "Iterator[ColumnBatch]":
+    aborted = AbortedBatches(each.aborted)
+    for position, header, batch in batches_of(blocks, each.start_position):
+        if header.base_offset > each.last_offset:
+            return
+        check_crc(header, batch, position)
+        if header.is_control or header.last_offset < each.first_offset or aborted.has(header):
+            continue
+        try:
+            check_codec(header, position)
+            columns.add(header, batch[HEADER_SIZE:], each.first_offset, each.last_offset)
+        except FormatError as error:
+            raise type(error)(f"the batch at offset {header.base_offset}: {error.message}", position) from error
+        if columns.is_full:
+            yield columns.take()
+
+
+def _telling(blocks: Iterable[bytes], each: SegmentRange, limiter: ByteLimiter) -> Iterator[bytes]:
+    """Yield the blocks, and log a line whenever the fetch quota has held them back for twice as long as before."""
+    due_seconds = _SAID_SECONDS
+    for block in blocks:
+        if limiter.waited_seconds >= due_seconds:
+            due_seconds = 2 * limiter.waited_seconds
+            logger, waited = for_partition(_log, each.segment.topic_id_partition), limiter.waited_seconds
+            offsets = f"{each.first_offset}..{each.last_offset}"
+            logger.warning(
+                "the fetch quota has held back the read of offsets %s for %s", offsets, format_duration(waited)
+            )
+        yield block

@@ -1,0 +1,145 @@
+"""What the indexes of one stored segment say: where offsets and times are in its log, and about transactions.
+
+Each index is read when it is needed, and checked as it is read. Offsets and positions are found as a broker finds them:
+
+    offsets        the range of the log that has them, from the start of a batch to the start of another; it may have
+                   some batches before the first offset, and after the last one
+    a timestamp    the first record that is not older, control records included, as in Kafka's ListOffsets
+"""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cached_property
+from itertools import pairwise
+from typing import NamedTuple
+
+from include.tiering.errors import FormatError, NoSuchIndexError, RemoteChecksumError
+from include.tiering.formats import indexes
+from include.tiering.formats.indexes import AbortedTxn, OffsetIndex
+from include.tiering.formats.record_batch import HEADER_SIZE
+from include.tiering.formats.records import Decompressor, records_of
+from include.tiering.model.segments import IndexType, RemoteLogSegmentMetadata
+from include.tiering.quotas.contract import ByteLimiter, take_all
+from include.tiering.reading.scan import batches_of, check_crc
+from include.tiering.remote_storage.contract import RemoteStorage
+
+
+class Positions(NamedTuple):
+    """A range of a log: `start` is where a batch begins, `end` (exclusive) where another does, or the log's end."""
+
+    start: int
+    end: int
+
+
+class StoredIndexes:
+    """The indexes of one segment. Not thread-safe.
+
+    All methods read what they need, and raise:
+        RemoteChecksumError: an index, or a batch, is damaged.
+        RemoteStorageError: the store refused or failed.
+    """
+
+    def __init__(self, storage: RemoteStorage, segment: RemoteLogSegmentMetadata, limiter: ByteLimiter) -> None:
+        self._storage = storage
+        self._segment = segment
+        self._limiter = limiter
+        self._reader = storage.open_log_segment(segment, limiter=limiter)
+
+    @cached_property
+    def _offsets(self) -> OffsetIndex:
+        data, segment = self._reader.index(IndexType.OFFSET), self._segment
+        with self._damage():
+            return indexes.check_offset_index(
+                data,
+                base_offset=segment.start_offset,
+                end_offset=segment.end_offset,
+                size_bytes=segment.segment_size_bytes,
+            )
+
+    def positions(self, first_offset: int, last_offset: int) -> Positions:
+        """Return where the batches with these offsets are, both inclusive.
+
+        It ends with the second index entry above the last offset, because the batch of the first one may have it.
+        """
+        index, size_bytes = self._offsets, self._segment.segment_size_bytes
+        start = 0 if first_offset <= self._segment.start_offset else index.lookup(first_offset).position
+        after = bisect_right(index.offsets, last_offset) + 1
+        return Positions(start, int(index.positions[after]) if after < len(index) else size_bytes)
+
+    def split(self, positions: Positions, pieces: int) -> tuple[Positions, ...]:
+        """Divide a range into at most so many pieces of about the same bytes, each with other batches."""
+        starts, known = [positions.start], self._offsets.positions
+        for number in range(1, pieces):
+            wanted = positions.start + (positions.end - positions.start) * number // pieces
+            found = bisect_left(known, wanted)
+            if found < len(known) and starts[-1] < known[found] < positions.end:
+                starts.append(int(known[found]))
+        return tuple(Positions(*pair) for pair in pairwise([*starts, positions.end]))
+
+    def offset_at(self, timestamp_ms: int, first_offset: int) -> int | None:
+        """Return the first offset, at or above `first_offset`, of a record that is not older; None if there is none.
+
+        Control records count, as they do where a broker looks a timestamp up.
+        """
+        with self._damage():
+            data = self._reader.index(IndexType.TIMESTAMP)
+            times = indexes.check_time_index(
+                data, base_offset=self._segment.start_offset, end_offset=self._segment.end_offset
+            )
+            found = bisect_left(times.timestamps_ms, timestamp_ms)
+            # Up to the entry before it all records are older; that of the entry itself is not.
+            first = max(first_offset, int(times.offsets[found - 1]) + 1 if found else 0)
+            last = int(times.offsets[found]) if found < len(times) else self._segment.end_offset
+            here = self._first_of(timestamp_ms, first, max(first, last))
+            return here if here is not None else self._first_of(timestamp_ms, first, self._segment.end_offset)
+
+    def _first_of(self, timestamp_ms: int, first_offset: int, last_offset: int) -> int | None:
+        if first_offset > self._segment.end_offset:
+            return None
+        start, end = self.positions(first_offset, last_offset)
+        decompressor = Decompressor()
+        for position, header, batch in batches_of(self._reader.log(start, end - 1), start):
+            if header.max_timestamp < timestamp_ms or header.last_offset < first_offset:
+                continue
+            check_crc(header, batch, position)
+            for record in records_of(header, batch[HEADER_SIZE:], decompressor):
+                if record.timestamp_ms >= timestamp_ms and record.offset >= first_offset:
+                    return record.offset
+        return None
+
+    def aborted(self) -> tuple[AbortedTxn, ...]:
+        """Return the aborted transactions whose marker is in this segment. Without an index there are none."""
+        if self._segment.txn_index_empty:
+            return ()
+        try:
+            data = self._read_alone(IndexType.TRANSACTION)
+        except NoSuchIndexError:
+            return ()
+        with self._damage():
+            found = indexes.check_transaction_index(
+                data, base_offset=self._segment.start_offset, end_offset=self._segment.end_offset
+            )
+            return tuple(found)
+
+    def open_transactions(self) -> dict[int, int]:
+        """Return the first offset of each transaction that is open at the segment's end, by producer id."""
+        data = self._read_alone(IndexType.PRODUCER_SNAPSHOT)
+        with self._damage():
+            producers = indexes.parse_producer_snapshot(data)
+        return {each.producer_id: each.current_txn_first_offset for each in producers if each.has_open_transaction}
+
+    def _read_alone(self, index_type: IndexType) -> bytes:
+        """Return one index. The others, which may have megabytes, are not read with it."""
+        data = self._storage.fetch_index(self._segment, index_type)
+        take_all(self._limiter, len(data))
+        return data
+
+    @contextmanager
+    def _damage(self) -> Iterator[None]:
+        try:
+            yield
+        except FormatError as error:
+            raise RemoteChecksumError(
+                f"{self._segment.remote_log_segment_id} is damaged in the store: {error}"
+            ) from error

@@ -1,0 +1,250 @@
+"""Records that a scan reads are those that a real consumer got, in both isolation levels: real logs, real stores."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from include.tiering.app import open_app
+from include.tiering.configs.config_catalogue import TOTAL_FETCH_QUOTA
+from include.tiering.configs.config_store import ALL_BROKERS
+from include.tiering.errors import OffsetOutOfRangeError, RemoteChecksumError, RemoteResourceNotFoundError
+from include.tiering.formats.record_columns import RecordColumns
+from include.tiering.model.segments import TopicIdPartition, Verdict
+from include.tiering.reading.plan_scan import (
+    EARLIEST,
+    LATEST,
+    Bound,
+    BoundKind,
+    PartitionScan,
+    ScanPlan,
+    ScanPlanner,
+    ScanRequest,
+)
+from include.tiering.reading.report import said_of_scan
+from include.tiering.reading.scan import Scanner
+from include.tiering.segments.contract import SegmentRow
+from include.tiering.settings import load_settings
+from include.tiering.units import format_duration
+from tests.doubles.quotas import SameLimiter
+from tests.doubles.stored_log import CountingLimiter
+from tests.doubles.whole_logs import (
+    WholeLogs,
+    consumed,
+    digest_of,
+    oracle_of,
+    public_logs,
+    records_in,
+    tiered_logs,
+)
+
+COMMITTED = pytest.mark.parametrize("committed", [False, True], ids=["read_uncommitted", "read_committed"])
+
+
+@pytest.fixture(scope="module")
+def public(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WholeLogs]:
+    with public_logs(tmp_path_factory.mktemp("public")) as logs:
+        yield logs
+
+
+@pytest.fixture(scope="module")
+def tiered(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WholeLogs]:
+    with tiered_logs(tmp_path_factory.mktemp("tiered")) as logs:
+        yield logs
+
+
+def columns_of(partition: TopicIdPartition) -> RecordColumns:
+    return RecordColumns(partition.topic, partition.partition, include_headers=True)
+
+
+def read(logs: WholeLogs, plan: ScanPlan) -> Iterator[pa.RecordBatch]:
+    for task in plan.tasks:
+        yield from logs.app.reading.scan(task, columns_of(task[0].segment.topic_id_partition))
+
+
+def planned(
+    logs: WholeLogs,
+    partition: TopicIdPartition,
+    *,
+    start: Bound = EARLIEST,
+    end: Bound = LATEST,
+    committed: bool = False,
+    fail_on_data_loss: bool = True,
+) -> ScanPlan:
+    scan = PartitionScan(partition, start, end)
+    request = ScanRequest((scan,), committed=committed, fail_on_data_loss=fail_on_data_loss)
+    return logs.app.reading.plan_scan(request)
+
+
+def offset(number: int) -> Bound:
+    return Bound(BoundKind.OFFSET, number)
+
+
+def rows_of(logs: WholeLogs, partition: TopicIdPartition) -> Sequence[SegmentRow]:
+    return logs.app.adapters.stores.metadata.list_segments(partition)
+
+
+@COMMITTED
+def test_what_consumers_got_of_two_brokers(public: WholeLogs, committed: bool) -> None:
+    assert len(public.logs) == 13
+    for partition in public.logs:
+        found = digest_of(read(public, planned(public, partition, committed=committed)))
+        assert found == consumed("public", partition, committed=committed), partition
+
+
+@COMMITTED
+def test_what_consumers_got_of_a_broker_that_tiers(tiered: WholeLogs, committed: bool) -> None:
+    compared = 0
+    for partition in tiered.logs:
+        found = digest_of(read(tiered, planned(tiered, partition, committed=committed)))
+        assert found == consumed("tiered", partition, committed=committed), partition
+        compared += 1
+    assert compared >= 4
+
+
+def test_whole_logs_are_read_with_few_bytes_beside_them(public: WholeLogs) -> None:
+    stores, partition, counting = public.app.adapters.stores, public.partition("orders"), CountingLimiter()
+    quotas = SameLimiter(counting)
+    planner = ScanPlanner(stores.metadata, public.app.adapters.storage, quotas)
+    plan = planner.plan(ScanRequest((PartitionScan(partition),)))
+    assert counting.total_bytes == 0
+    assert (plan.segments, len(plan.tasks), plan.requests) == (7, 1, 14)
+    assert plan.size_bytes == sum(map(len, public.logs[partition]))
+    for _ in Scanner(public.app.adapters.storage, quotas).read(plan.tasks[0], columns_of(partition)):
+        """Only the bytes count."""
+    assert plan.size_bytes < counting.total_bytes <= 1.1 * plan.size_bytes
+
+
+def test_a_range_of_offsets_is_read_where_the_index_says_it_is(public: WholeLogs) -> None:
+    partition = public.partition("orders")
+    segment = rows_of(public, partition)[0].metadata
+    number = segment.end_offset - 1
+    plan = planned(public, partition, start=offset(number), end=offset(number + 1))
+    ((each,),) = plan.tasks
+    assert each.segment == segment
+    assert 0 < each.start_position < each.end_position
+    assert [record.offset for batch in read(public, plan) for record in records_in(batch)] == [number]
+
+
+def test_segments_are_divided_if_more_tasks_are_wanted(public: WholeLogs) -> None:
+    partition = public.partition("orders")
+    whole = planned(public, partition)
+    plan = public.app.reading.plan_scan(ScanRequest((PartitionScan(partition),), min_tasks=12))
+    assert len(plan.tasks) >= 12 > whole.segments
+    assert plan.size_bytes == whole.size_bytes
+    assert digest_of(read(public, plan)) == consumed("public", partition, committed=False)
+
+
+def test_segments_with_only_older_records_are_not_read(public: WholeLogs) -> None:
+    partition = public.partition("sensor-old")
+    newest_ms = max(row.metadata.max_timestamp_ms for row in rows_of(public, partition))
+    request = ScanRequest((PartitionScan(partition),), min_timestamp_ms=newest_ms)
+    plan = public.app.reading.plan_scan(request)
+    assert plan.segments == 1 < len(public.logs[partition])
+
+
+def test_offsets_that_are_not_served(public: WholeLogs) -> None:
+    partition = public.partition("orders")
+    second = rows_of(public, partition)[1].metadata
+    metadata = public.app.adapters.stores.metadata
+    metadata.record_verdict(second.remote_log_segment_id, Verdict.NONE)
+    try:
+        with pytest.raises(OffsetOutOfRangeError, match=f"{second.start_offset}..{second.end_offset}"):
+            planned(public, partition)
+        plan = planned(public, partition, fail_on_data_loss=False)
+        assert any("verdict is none" in sentence for sentence in plan.said)
+        offsets = [record.offset for batch in read(public, plan) for record in records_in(batch)]
+        assert offsets == [*range(second.start_offset), *range(second.end_offset + 1, 1750)]
+    finally:
+        metadata.record_verdict(second.remote_log_segment_id, Verdict.PASSED)
+
+
+def test_a_start_below_what_is_served_is_data_loss(public: WholeLogs) -> None:
+    partition = public.partition("retained")
+    with pytest.raises(OffsetOutOfRangeError, match=r"offset 5 is outside of 388\.\.600"):
+        planned(public, partition, start=offset(5))
+    plan = planned(public, partition, start=offset(5), fail_on_data_loss=False)
+    assert digest_of(read(public, plan)) == consumed("public", partition, committed=False)
+
+
+@pytest.mark.parametrize(("lost_offset", "first_in_doubt", "was_aborted"), [(120, 0, False), (524, 424, True)])
+def test_a_transaction_whose_marker_is_not_served_is_in_doubt(
+    public: WholeLogs, lost_offset: int, first_in_doubt: int, was_aborted: bool
+) -> None:
+    partition, end = public.partition("payments.v1-eu"), offset(lost_offset)
+    lost = next(row.metadata for row in rows_of(public, partition) if row.metadata.start_offset == lost_offset)
+    before = [each for each in oracle_of(public.logs[partition]) if each.record.offset < lost_offset]
+    in_doubt = [each for each in before if each.record.offset >= first_in_doubt and each.is_transactional]
+    assert {each.is_aborted for each in in_doubt} == {was_aborted}
+    metadata = public.app.adapters.stores.metadata
+    metadata.record_verdict(lost.remote_log_segment_id, Verdict.NONE)
+    try:
+        with pytest.raises(OffsetOutOfRangeError, match=f"from offset {first_in_doubt} on was committed"):
+            planned(public, partition, committed=True, end=end)
+        plan = planned(public, partition, committed=True, end=end, fail_on_data_loss=False)
+        offsets = [record.offset for batch in read(public, plan) for record in records_in(batch)]
+        assert planned(public, partition, end=end).said == ()
+    finally:
+        metadata.record_verdict(lost.remote_log_segment_id, Verdict.PASSED)
+    known = [each for each in before if not each.is_control and not each.is_aborted and each not in in_doubt]
+    assert offsets == [each.record.offset for each in known]
+
+
+@dataclass
+class SlowLimiter(CountingLimiter):
+    """Every grant has waited three seconds; no time passes."""
+
+    def take(self, wanted_bytes: int) -> int:
+        self.waited_seconds += 3.0
+        return super().take(wanted_bytes)
+
+
+def test_a_read_that_the_quota_holds_back_says_so(public: WholeLogs, caplog: pytest.LogCaptureFixture) -> None:
+    partition, quotas = public.partition("bigrecs"), SameLimiter(SlowLimiter())
+    plan = planned(public, partition)
+    with caplog.at_level("WARNING"):
+        read_bytes = sum(
+            batch.nbytes
+            for batch in Scanner(public.app.adapters.storage, quotas).read(plan.tasks[0], columns_of(partition))
+        )
+    assert read_bytes > 0
+    assert "[bigrecs-0] the fetch quota has held back the read of offsets 0..2 for 6.0s" in caplog.text
+    assert max(quotas.held) == quotas.limiter.waited_seconds
+
+
+def test_what_the_quota_lets_a_read_take_at_least(public: WholeLogs) -> None:
+    plan = planned(public, public.partition("orders"))
+    assert public.app.reading.least_seconds(plan) == 0
+    public.app.configs.alter(ALL_BROKERS, {TOTAL_FETCH_QUOTA: "20000"}, author="test")
+    try:
+        with open_app(load_settings(public.config)) as app:
+            least_seconds = app.reading.least_seconds(plan)
+    finally:
+        public.app.configs.alter(ALL_BROKERS, {TOTAL_FETCH_QUOTA: None}, author="test")
+    assert least_seconds == plan.size_bytes / 20_000
+    said = said_of_scan(plan, least_seconds)
+    assert said.startswith("reads 7 segments of 1 partition, ")
+    assert said.endswith(f"; the fetch quota holds it for {format_duration(least_seconds)} at least")
+
+
+def test_indexes_that_are_lost_are_not_taken_for_none(tmp_path: Path) -> None:
+    with public_logs(tmp_path) as logs:
+        partition = logs.partition("payments.v1-eu")
+        (stored,) = (tmp_path / "store").rglob(f"payments*/0/{120:020d}-*.indexes")
+        stored.unlink()
+        with pytest.raises(RemoteResourceNotFoundError, match="indexes"):
+            planned(logs, partition, committed=True)
+        assert planned(logs, partition).segments == 9
+
+
+def test_damage_is_said_and_nothing_damaged_returned(tmp_path: Path) -> None:
+    with public_logs(tmp_path) as logs:
+        partition = logs.partition("replicated")
+        (stored,) = (tmp_path / "store").rglob(f"replicated-*/0/{0:020d}-*.log")
+        content = bytearray(stored.read_bytes())
+        content[len(content) // 2] ^= 1
+        stored.write_bytes(content)
+        with pytest.raises(RemoteChecksumError, match="CRC-32C"):
+            list(read(logs, planned(logs, partition)))

@@ -165,12 +165,6 @@ class QuotaExceededError(TieringError):
             f"topic {printable(topic)} on broker {broker_id} brings in {topic_rate:.0f} bytes a second (threshold"
             f" {topic_threshold:.0f}) while all topics bring in {total_rate:.0f} (threshold {total_threshold:.0f})"
         )
-        self.broker_id = broker_id
-        self.topic = topic
-        self.topic_rate = topic_rate
-        self.topic_threshold = topic_threshold
-        self.total_rate = total_rate
-        self.total_threshold = total_threshold
 
 
 class ApprovalRequiredError(TieringError):

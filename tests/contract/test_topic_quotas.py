@@ -85,11 +85,12 @@ def test_every_end_of_a_segment_has_its_meter_and_all_add_up(quotas, now):
     copy(quotas, "clicks", 7)
     copy(quotas, "orders", 10_000)
     now.advance(TICK_MS)
-    with pytest.raises(QuotaExceededError) as refused:
+    refused = (
+        r"topic orders on broker 1 brings in 2000 bytes a second \(threshold 500\) while all topics bring in 2001 "
+        r"\(threshold 1000\)"
+    )
+    with pytest.raises(QuotaExceededError, match=refused):
         quotas.admit(1, "orders", size_bytes=50, records=5)
-    rates = refused.value.topic_rate, refused.value.total_rate
-    assert rates == (10_000 / 5, 10_007 / 5)
-    assert (refused.value.topic_threshold, refused.value.total_threshold) == (500.0, 1000)
     orders, clicks = usage_of(quotas, "orders"), usage_of(quotas, "clicks")
     assert bytes_of(orders) == {
         MeterKind.IO: 10_350,
@@ -210,9 +211,8 @@ def test_the_threshold_of_a_topic_that_is_gone_frees_its_part(quotas, now, clock
     gone.add("old")
     clock.advance(0.5)
     assert usage_of(quotas, "orders").threshold == 1000
-    with pytest.raises(QuotaExceededError) as refused:
+    with pytest.raises(QuotaExceededError, match=r"topic orders .* \(threshold 1000\) while"):
         quotas.admit(1, "orders", size_bytes=1, records=1)
-    assert refused.value.topic_threshold == 1000
 
 
 def test_a_refused_topic_recovers_however_often_it_asks(quotas, now):

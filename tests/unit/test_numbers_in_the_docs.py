@@ -96,7 +96,7 @@ SENTENCES: Final[list[tuple[str, str, dict[str, Any]]]] = [
     ("airflow", "A job that has waited 15 minutes", {"configs.spark_cluster.LONGEST_WAIT_SECONDS": 900.0}),
     (
         "airflow",
-        "after 30 minutes without a core it counts no more",
+        "after 30 minutes without a core the platform does not count it any more",
         {"configs.spark_cluster._DEAD_AFTER_SECONDS": 1_800.0},
     ),
     ("runbook", "or one that died within the last two minutes", {"metadata_sync.publish.LEASE_MS": 2 * MINUTE}),

@@ -10,16 +10,17 @@ according to the plan, end - base + 1, because batches are not counted before ad
 How many bytes a second each topic of a broker may bring in:
 
     total.bytes.in.per.sec.threshold    of a broker: for all of its topics together
-    bytes.in.per.sec.threshold          of a topic, on each broker: explicit, part of the total; 0: gives way always
+    bytes.in.per.sec.threshold          of a topic, on each broker: explicit, part of the total; 0: refused whenever the
+                                        total is exceeded
 
-Topics without an explicit threshold that had a call of `admit` in the last hour share equally what the explicit
-thresholds leave of the total. No topic is refused while the total is not exceeded. While it is exceeded, topics above
-their own threshold are refused.
+Topics without an explicit threshold for which `admit` was ever called at this broker, and that still exist, share
+equally what the explicit thresholds leave of the total. No topic is refused while the total is not exceeded. While it
+is exceeded, topics above their own threshold are refused.
 
-Four kinds of meters, each in bytes and records, count the segments of a topic of a broker, or of all its topics. Each
-is the one-minute meter of Kafka's brokers: an exponentially weighted moving average with ticks of 5 s. At a tick the
-count since the last tick becomes a rate, and the average moves towards it (admission also compares the count of the
-tick that has not ended, see `TopicMeters.compared_bytes_per_second`):
+Four kinds of meters (io, throttled, accepted and failed), each in bytes and records, count the segments of a topic of
+a broker, or of all its topics. Each is the one-minute meter of Kafka's brokers: an exponentially weighted moving
+average with ticks of 5 s. At a tick the count since the last tick becomes a rate, and the average moves towards it
+(admission also compares the count of the tick that has not ended, see `TopicMeters.compared_bytes_per_second`):
 
     first tick     rate  = count / 5 s                                 before it the rate is 0
     later ticks    rate += alpha x (count / 5 s - rate)                alpha = 1 - e^(-5/60)
@@ -156,7 +157,8 @@ class TopicMeters:
         """The rate that is compared with thresholds: the higher of `bytes_in_per_second` and that of this tick.
 
         Until a tick ends, the meters do not show what was admitted in it. So these bytes, divided by the length of a
-        tick, are compared as well: no tick, the first included, admits more than its thresholds and one segment.
+        tick, are compared as well: once the broker's bytes of a tick exceed the total, a topic above its threshold gets
+        at most one segment more in this tick. That holds for the first tick, too.
         """
         return max(self.bytes_in_per_second, self._without(lambda meter: meter.uncounted / _TICK_SECONDS))
 
@@ -362,7 +364,7 @@ class TopicQuotaConfigs:
 
     @property
     def without_effect(self) -> str | None:
-        """A sentence about thresholds that are set and have no effect, with what to do; None if there are none."""
+        """Totals or thresholds that have no effect, as topic quotas are off or no broker has a total, and what to do."""
         named = [name for name, values in ((TOTAL_THRESHOLD, self.totals), (TOPIC_THRESHOLD, self.explicit)) if values]
         if not self.enabled and named:
             verb = "has" if len(named) == 1 else "have"

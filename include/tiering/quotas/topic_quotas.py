@@ -364,7 +364,7 @@ class TopicQuotaConfigs:
 
     @property
     def without_effect(self) -> str | None:
-        """Totals or thresholds that have no effect, as topic quotas are off or no broker has a total, and what to do."""
+        """Totals or thresholds without effect, as topic quotas are off or no broker has a total, and what to do."""
         named = [name for name, values in ((TOTAL_THRESHOLD, self.totals), (TOPIC_THRESHOLD, self.explicit)) if values]
         if not self.enabled and named:
             verb = "has" if len(named) == 1 else "have"

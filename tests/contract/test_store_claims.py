@@ -1,7 +1,5 @@
 """Raising the generation of a store: workers of one database never refuse each other, a copy of it is refused."""
 
-import itertools
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Barrier
@@ -14,7 +12,7 @@ from include.tiering.database.schema import stores
 from include.tiering.database.store_identity import StoreIdentities
 from include.tiering.errors import ForeignStoreError, StateConflictError
 from include.tiering.model.ownership import RaisedBy, StoreMarker, StorePlace
-from include.tiering.remote_storage.claim_store import SETTLE_SECONDS, ClaimStep, StoreClaim, StoreMove
+from include.tiering.remote_storage.claim_store import SETTLE_SECONDS, ClaimStep, StoreClaim
 from include.tiering.remote_storage.file.store import FileObjectStore
 from include.tiering.remote_storage.layouts.aiven import AivenLayout
 from include.tiering.remote_storage.segment_storage import SegmentStorage
@@ -22,10 +20,9 @@ from tests.doubles.databases import SHARED, AdjustableNow, each_database
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.segments import CLUSTER_ID, uuid
 from tests.doubles.storage_decorators import StorageDecorator
+from tests.doubles.store_claims import PLACE, Killed, claim_of, marker, move
 
 WORKERS, RUNS = 4, 12
-PLACE = StorePlace("file:///store", "aiven", "")
-
 
 database_kind = each_database(SHARED)
 
@@ -41,39 +38,6 @@ def storage(identities: StoreIdentities, tmp_path: Path) -> SegmentStorage:
     storage = SegmentStorage(FileObjectStore(tmp_path), AivenLayout())
     storage.create_marker(identities.create(uuid(1), uuid(2), PLACE).current)
     return storage
-
-
-_NUMBERS = itertools.count(1)
-"""No two claims draw the same token."""
-
-
-def claim_of(
-    identities: StoreIdentities,
-    storage: SegmentStorage | StorageDecorator,
-    *,
-    place: StorePlace = PLACE,
-    observe: Callable[[ClaimStep], None] = lambda step: None,
-    clock: ManualClock | SystemClock | None = None,
-) -> StoreClaim:
-    return StoreClaim(
-        identities,
-        storage,
-        place,
-        lambda: RaisedBy("host", "sqlite:///tiering.db", 5),
-        clock or SystemClock(),
-        lambda size: next(_NUMBERS).to_bytes(4, "big").rjust(size, b"c"),
-        observe,
-    )
-
-
-def move(claim: StoreClaim, place: StorePlace, *, left: SegmentStorage | StorageDecorator | None = None) -> StoreMarker:
-    return StoreMove(claim, lambda place: left or claim.storage).run(place, author="me")
-
-
-def marker(storage: SegmentStorage) -> StoreMarker:
-    found = storage.read_marker()
-    assert found is not None
-    return found
 
 
 def test_a_generation_is_raised_in_both(identities: StoreIdentities, storage: SegmentStorage) -> None:
@@ -131,10 +95,6 @@ def test_workers_that_plan_at_once_never_refuse_each_other(
     accepted = identities.accepted()
     assert (accepted.pending, accepted.current) == (None, marker(storage))
     assert accepted.current.generation >= WORKERS * RUNS + 1
-
-
-class Killed(BaseException):
-    """Passes every handler of the library, as a SIGKILL does."""
 
 
 @pytest.mark.parametrize("step", ClaimStep)
@@ -321,61 +281,6 @@ def test_a_take_over_and_a_move_may_die_anywhere(
     accepted = identities.accepted()
     assert (accepted.current.place, accepted.pending, marker(storage).place) == (moved, None, moved)
     claim_of(identities, storage, place=moved).raise_generation()
-
-
-@pytest.mark.parametrize(
-    "theirs",
-    [
-        StoreMarker("another-cluster", str(uuid(8)), 1),
-        StoreMarker(CLUSTER_ID, str(uuid(8)), 1),
-        # A later generation of this database's own store, which names the very place that is moved to.
-        StoreMarker(CLUSTER_ID, str(uuid(1)), 40, "theirs", StorePlace("file:///store/other", "aiven", "")),
-        StoreMarker(CLUSTER_ID, str(uuid(1)), 40, "theirs"),
-    ],
-    ids=["another cluster", "another store", "a copy of this database", "a copy that names no place"],
-)
-def test_a_place_that_another_database_owns_is_not_moved_to(
-    identities: StoreIdentities, storage: SegmentStorage, tmp_path: Path, theirs: StoreMarker
-) -> None:
-    moved = StorePlace("file:///store/other", "aiven", "")
-    (tmp_path / "other").mkdir()
-    new = SegmentStorage(FileObjectStore(tmp_path / "other"), AivenLayout())
-    new.create_marker(theirs)
-    before = identities.accepted(), marker(storage)
-    with pytest.raises(ForeignStoreError):
-        move(claim_of(identities, new, place=moved), moved, left=storage)
-    assert (identities.accepted(), marker(storage)) == before
-    assert marker(new) == theirs
-
-
-@pytest.mark.parametrize("step", ClaimStep)
-def test_a_move_behind_another_url_may_die_anywhere(
-    identities: StoreIdentities, storage: SegmentStorage, tmp_path: Path, step: ClaimStep
-) -> None:
-    """The old marker is raised before the new one is there; a plan does not go on with half a move."""
-
-    def die(reached: ClaimStep) -> None:
-        if reached is step:
-            raise Killed
-
-    moved, before = StorePlace("file:///store/other", "aiven", ""), marker(storage)
-    new = SegmentStorage(FileObjectStore(tmp_path / "other"), AivenLayout())
-    with pytest.raises(Killed):
-        move(claim_of(identities, new, place=moved, observe=die), moved, left=storage)
-    if step is ClaimStep.PENDING_STORED:
-        assert (marker(storage), new.read_marker()) == (before, None)
-        for place in (PLACE, moved):
-            with pytest.raises(ForeignStoreError, match=r"continue it with \./tiering relocate-store"):
-                claim_of(identities, storage, place=place).raise_generation()
-    own = move(claim_of(identities, new, place=moved), moved, left=storage)
-    assert identities.accepted().current == own == marker(new)
-    assert (own.place, marker(new).place, marker(storage).place, identities.accepted().pending) == (
-        moved,
-        moved,
-        moved,
-        None,
-    )
-    claim_of(identities, new, place=moved).raise_generation()
 
 
 def test_nothing_is_raised_while_metadata_are_rebuilt(

@@ -41,13 +41,13 @@ from include.tiering.model.segments import RemoteLogSegmentState
 from include.tiering.quotas.contract import UnlimitedBytes
 from include.tiering.remote_storage.layouts.aiven import AivenLayout
 from include.tiering.remote_storage.object_store import BLOCK_BYTES, BytesSource, ObjectStat, crc32c_of
-from include.tiering.remote_storage.s3 import store as s3_store
 from include.tiering.remote_storage.s3.client import (
     PacedBody,
     SendingFailed,
     SlowDowns,
     crc32c_of_part,
     is_retriable_code,
+    s3_client,
     translated,
     was_retried,
 )
@@ -61,7 +61,7 @@ from tests.doubles.stored_log import CountingLimiter, some_bytes, some_metadata
 @pytest.fixture(scope="module", autouse=True)
 def _one_client() -> Iterator[None]:
     """Of the SDK, to make which takes longer than a test. Each test puts a client of its own in its place."""
-    with patch.object(s3_store, "s3_client", cache(s3_store.s3_client)):
+    with patch(f"{S3ObjectStore.__module__}.s3_client", cache(s3_client)):
         yield
 
 

@@ -15,6 +15,7 @@ import shlex
 import shutil
 import socket
 import subprocess
+import threading
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -156,9 +157,13 @@ class Host:
 
     def command(self, service: Service, command: Sequence[str], *, as_user: str = "") -> list[str]:
         """Return the command line that runs `command` where the service runs; `as_user` is a user of this machine."""
-        script = self.state.scripts / f"{service.name}.sh"
-        script.write_text(self._script(service))
-        script.chmod(0o755)
+        script, text = self.state.scripts / f"{service.name}.sh", self._script(service)
+        if not script.exists() or script.read_text() != text:
+            # Put in place as a whole: a shell that was started a moment ago may be about to read it.
+            written = script.with_suffix(f".{threading.get_ident()}")
+            written.write_text(text)
+            written.chmod(0o755)
+            written.replace(script)
         own_user = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
         drop = _as(as_user, in_own_namespace=bool(own_user)) if as_user else []
         enter = [_UNSHARE, *own_user, "--mount", "--uts", "--propagation", "private"]

@@ -218,6 +218,22 @@ def test_only_its_owner_enters_a_volume(tmp_path: Path) -> None:
     assert modes == [0o711, 0o700, 0o700]
 
 
+def test_a_script_that_a_shell_is_about_to_read_is_not_written_over(tmp_path: Path) -> None:
+    """A health check begins right after the service, whose shell would find an empty file and end."""
+    state = State(tmp_path / "cluster")
+    state.create()
+    made, service = Host(state, {}, {}, {"PATH": "/usr/bin"}), read_services(_SMALL, {})["early"]
+    script = Path(next(word for word in made.command(service, ["true"]) if word.endswith(".sh")))
+    with script.open() as opened:
+        made.command(service, ["true"])
+        assert script.stat().st_ino == os.fstat(opened.fileno()).st_ino
+        before = script.read_text()
+        made.command(replace(service, mounts=(Mount("data", "/srv/data"),)), ["true"])
+        assert script.read_text() != before
+        assert opened.read() == before
+    assert list(state.scripts.iterdir()) == [script]
+
+
 @pytest.fixture
 def host(tmp_path: Path) -> Host:
     try:

@@ -303,7 +303,7 @@ class ClusterLogDirs:
         """
         elsewhere = self.elsewhere()
         if not elsewhere:
-            return self._source().scan(topics=topics, deep=deep)
+            return self._source().scan(topics=topics, deep=True) if deep else self._source().scan(topics=topics)
         found, missing = self.reported(topics)
         if deep:
             words = "a deep scan reads it only on a worker of queue"

@@ -312,7 +312,7 @@ class PushedFilters:
 
     def wants(self, partition: TopicPartition) -> bool:
         """Return whether records of the partition may be wanted."""
-        values = {("topic",): partition[0], ("partition",): partition[1]}
+        values: dict[tuple[str, ...], str | int] = {("topic",): partition[0], ("partition",): partition[1]}
         return all(_holds(each, values) for each in self.about_partitions)
 
 

@@ -256,7 +256,7 @@ def ownership(error: Exception | None) -> StoreOwnership:
     ports: dict[str, Any] = dict.fromkeys(
         ("unguarded", "generations", "place", "raised_by", "open_place", "clock", "random_bytes", "observe")
     )
-    return Ownership(storage=lambda: SimpleNamespace(check_marker=answer), **ports)  # type: ignore[arg-type, return-value]
+    return Ownership(storage=lambda: SimpleNamespace(check_marker=answer), **ports)
 
 
 def test_why_a_store_could_not_be_claimed_is_told_and_that_it_is_another_is_an_objection() -> None:

@@ -209,7 +209,8 @@ def test_on_a_terminal_an_undo_is_asked_about(run, terminal, app):
 @pytest.fixture
 def other_driver(app, world, monkeypatch):
     """Another process has the lease for so many seconds; put them in."""
-    until, carry_on = [], app.handover.carry_on
+    until: list[float] = []
+    carry_on = app.handover.carry_on
 
     def carried(*args, **options):
         if world.clock.monotonic() < until[0]:

@@ -1,7 +1,7 @@
 """Records of batches become columns: nothing is lost, nulls stay nulls, and damage is an error of the format."""
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import pyarrow as pa
 import pytest
@@ -53,7 +53,7 @@ headers = st.lists(st.tuples(st.text(max_size=10).map(str.encode), contents), ma
 
 
 @st.composite
-def batches(draw: st.DrawFn) -> Iterator[tuple[bytes, list[SeenRecord]]]:
+def batches(draw: st.DrawFn) -> list[tuple[bytes, list[SeenRecord]]]:
     """Batches that follow each other, with the gaps in their offsets that compaction leaves."""
     found, next_offset = [], draw(st.integers(0, 2**40))
     for _ in range(draw(st.integers(1, 4))):

@@ -51,7 +51,9 @@ def test_it_is_renewed_again_and_again_also_after_a_database_was_away(errors: li
 def test_a_lease_that_is_lost_is_renewed_no_more() -> None:
     handovers: Any = Handovers([LeaseLostError("another driver")], expected=1)
     with kept_alive(handovers, DRIVE, 30):
-        (beat,) = beats() or [None]
+        running = beats()
+        assert len(running) <= 1
+        beat = running[0] if running else None
         assert handovers.enough.wait(PATIENCE_SECONDS)
         if beat is not None:
             beat.join(PATIENCE_SECONDS)

@@ -26,7 +26,7 @@ REMOTE = (partition_of("orders", 0), partition_of("orders", 1), partition_of("or
 ORDERS = {"subscribe": "orders"}
 
 
-def request(remote: tuple[TopicIdPartition, ...] = REMOTE, **options: str) -> ScanRequest:
+def request(remote: tuple[TopicIdPartition, ...] = REMOTE, /, **options: str) -> ScanRequest:
     named = {name.replace("_", "."): text for name, text in options.items()}
     return scan_request(read_options(named), remote, PushedFilters())
 

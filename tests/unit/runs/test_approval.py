@@ -63,7 +63,7 @@ def test_without_an_approval_it_needs_one(found: PlanQuestion | None) -> None:
 
 @pytest.mark.parametrize(
     "found",
-    [replace(QUESTION, plan_hash="abd"), replace(QUESTION, subject="run-2"), given(answered_at_ms=SHOWN - 10 * MINUTE)],
+    [replace(QUESTION, plan_hash="abe"), replace(QUESTION, subject="run-2"), given(answered_at_ms=SHOWN - 10 * MINUTE)],
 )
 def test_an_approval_of_another_plan_or_from_before_the_question_is_refused(found: PlanQuestion) -> None:
     with pytest.raises(AnswerRefusedError):

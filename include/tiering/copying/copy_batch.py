@@ -256,8 +256,7 @@ class CopyBatch:
         self._look_again_at = self._clock.monotonic() + _LOOK_AGAIN_SECONDS
         now, batches = self._limits_now(), max(1, len(self._work.running_batches()))
         self._limit.most_bytes = now.queued_bytes
-        self._limit.most_connected = max(1, now.total_transfers // batches)
-        self._limit.most = min(now.transfers, self._limit.most_connected)
+        self._limit.most = min(now.transfers, max(1, now.total_transfers // batches))
 
     def _claim(self, exhausted: frozenset[Scope], threads: ThreadPoolExecutor) -> bool:
         """Take a further partition and begin to settle its abandoned copies; return False if none can be claimed now.

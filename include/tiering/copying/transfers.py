@@ -14,7 +14,7 @@ one. When the store asks to slow down, the number is halved at once, and then gr
 `RECOVERY_SECONDS`. Two kinds of transfers in flight need no slot:
 
     one that has stored its objects and waits for the segment before it
-    one that waits for a quota; it has a connection to the store, whose number is bounded apart
+    one that waits for a narrow quota, of a topic or a broker, while a segment to which that quota does not apply begins
 
 **Bounds.** A partition has at most `PARTITION_BOUND` transfers in flight for each slot that the settings allow, and all
 partitions together have at most `BATCH_BOUND`. So one slow segment, for which all others of its partition wait, leaves
@@ -22,7 +22,7 @@ a transfer for each slot to other partitions. The settlement of a partition's ab
 """
 
 from collections import Counter, deque
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -214,6 +214,10 @@ class InFlight:
         )
         return cls(total, size_bytes, by_quota, exhausted)
 
+    def slots_used(self, scopes: Iterable[Scope]) -> int:
+        """Return how many slots a segment to which these scopes apply finds in use."""
+        return self.by_quota[None] + sum(self.by_quota[scope] for scope in scopes)
+
 
 @dataclass(frozen=True, slots=True)
 class ProcessorUse:
@@ -258,8 +262,8 @@ class TransferLimit:
 
     def __init__(self, clock: Clock, *, most: int, most_bytes: int = NO_BYTE_BOUND) -> None:
         self._clock = clock
-        self.most, self.most_connected, self.most_bytes = most, most, most_bytes
-        """There are never more slots, and no transfer begins above these connections and bytes. All may be changed."""
+        self.most, self.most_bytes = most, most_bytes
+        """There are never more slots, and no transfer begins above these bytes; both may be changed at any time."""
         self._slots = 1
         self._core_use = CoreUse(clock)
         self._use: ProcessorUse | None = None
@@ -280,12 +284,13 @@ class TransferLimit:
             return True
         has_bytes = in_flight.size_bytes >= self.most_bytes != NO_BYTE_BOUND
         is_full = has_bytes or in_flight.total >= BATCH_BOUND * self.most
-        if is_full or in_flight.by_quota.total() >= self.most_connected or self.is_held_back(in_flight, partition):
+        if is_full or self.is_held_back(in_flight, partition):
             return False
-        used = in_flight.by_quota[None]
+        used = in_flight.slots_used(_scopes_of(partition))
         if used >= self._slots:
             self._grow()
-        return used < min(self._slots, self.most, self._useful_transfers())
+        # A transfer that waits for a quota leaves the store and the processor to others.
+        return used < min(self._slots, self.most) and in_flight.by_quota[None] < self._useful_transfers()
 
     def note_end(self, transfer: Transfer) -> None:
         """Take into account how a transfer used the processor that has copied its segment."""

@@ -62,7 +62,6 @@ class Growing:
     def __init__(self, most: int = 16) -> None:
         self.clock = ManualClock()
         self.limit = TransferLimit(self.clock, most=most)
-        self.limit.most_connected = BATCH_BOUND * most
 
     @classmethod
     def to(cls, most: int) -> "Growing":
@@ -126,18 +125,11 @@ def test_transfers_that_wait_for_a_quota_are_enough_for_the_segments_it_applies_
     assert growing.allows([OF_BROKER, OF_BROKER], partition_of_topic("payments", broker_id=2))
 
 
-def test_a_transfer_that_waits_for_a_quota_needs_no_slot():
+def test_a_transfer_that_waits_for_a_narrow_quota_needs_no_slot_beside_other_topics():
     growing = Growing.to(4)
-    for topic in ("orders", "payments"):
-        assert growing.allows([OF_TOPIC, *3 * [SENDING]], partition_of_topic(topic))
-        assert not growing.allows([OF_TOPIC, *4 * [SENDING]], partition_of_topic(topic))
-
-
-def test_connections_are_bounded_whatever_they_wait_for():
-    growing = Growing.to(4)
-    growing.limit.most_connected = 6
-    assert growing.allows([OF_TOPIC, OF_BROKER, *3 * [SENDING]], waiting_for_turn=2)
-    assert not growing.allows([OF_TOPIC, OF_BROKER, OF_TOTAL, *3 * [SENDING]])
+    assert growing.allows([OF_TOPIC, *3 * [SENDING]], partition_of_topic("payments"))
+    assert not growing.allows([OF_TOPIC, *3 * [SENDING]], partition_of_topic("orders"))
+    assert not growing.allows(4 * [SENDING], partition_of_topic("payments"))
 
 
 def test_a_transfer_that_waits_for_its_turn_needs_no_slot():
@@ -162,8 +154,8 @@ def test_what_is_in_flight_of_one_partition_is_bounded():
 
 def test_a_partition_that_lacks_a_slot_is_not_held_back():
     growing, partition = Growing.to(4), partition_of_topic("orders")
-    assert not growing.allows([OF_TOPIC, *4 * [SENDING]], partition)
-    assert not growing.limit.is_held_back(in_flight([OF_TOPIC, *4 * [SENDING]]), partition)
+    assert not growing.allows([OF_TOPIC, *3 * [SENDING]], partition)
+    assert not growing.limit.is_held_back(in_flight([OF_TOPIC, *3 * [SENDING]]), partition)
     assert growing.limit.is_held_back(in_flight([OF_TOPIC, OF_TOPIC]), partition)
 
 

@@ -7,7 +7,6 @@ broker is stopped. The exit code is 0 only if all commands and comparisons succe
 
 import base64
 import os
-import random
 import secrets
 import shutil
 import subprocess
@@ -17,9 +16,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
-
-from confluent_kafka import KafkaException, Producer
-from confluent_kafka.admin import AdminClient, NewTopic
 
 from include.tiering.broker_process.broker_process import (
     BrokerProcess,
@@ -33,13 +29,12 @@ from include.tiering.errors import BrokerProcessError, KafkaMissingError
 from include.tiering.units import KIB, MIB
 from local.layout import ROOT
 from local.platform import PlatformError
+from local.produced import TOPICS, fill
 
 _NODE: Final = 1
-_TOPICS: Final = {"orders": 2, "payments": 1}
 _SEGMENT_BYTES: Final = MIB
 _RECORDS: Final = 3_000
 _VALUE_BYTES: Final = 2_000
-_SECONDS: Final = 120.0
 
 
 def main() -> int:
@@ -47,8 +42,9 @@ def main() -> int:
     held = False
     try:
         with _broker(directory / "broker") as broker:
+            config = {"segment.bytes": str(_SEGMENT_BYTES)}
+            fill(broker.bootstrap, TOPICS, _RECORDS, value_bytes=_VALUE_BYTES, config=config, batch_bytes=64 * KIB)
             print(f"a broker listens on {broker.bootstrap}; its topics are filled", flush=True)
-            _produce(broker.bootstrap)
             held = _commands(directory, broker.bootstrap) and _compare(broker.log_dir, directory / "store")
     except (KafkaMissingError, BrokerProcessError, PlatformError) as error:
         print(error, file=sys.stderr)
@@ -83,29 +79,6 @@ def _broker(directory: Path) -> Iterator[BrokerProcess]:
         broker.stop()
 
 
-def _produce(bootstrap_servers: str) -> None:
-    """Create the topics and fill them with some segments. Raises PlatformError if the broker does not answer."""
-    client: dict[str, str | int | float | bool] = {"bootstrap.servers": bootstrap_servers, "log_level": 2}
-    config = {"segment.bytes": str(_SEGMENT_BYTES)}
-    # An answer is lost with the client that asked.
-    admin = AdminClient(client)
-    try:
-        topics = [NewTopic(name, partitions, 1, config=config) for name, partitions in _TOPICS.items()]
-        for created in admin.create_topics(topics).values():
-            created.result(_SECONDS)
-    except KafkaException as error:
-        raise PlatformError(f"the broker at {bootstrap_servers} did not create the topics: {error}") from error
-    producer = Producer({**client, "acks": "all", "enable.idempotence": True, "batch.size": 64 * KIB})
-    contents = random.Random(1)  # noqa: S311
-    for name, partitions in _TOPICS.items():
-        for number in range(_RECORDS):
-            for partition in range(partitions):
-                producer.produce(name, contents.randbytes(_VALUE_BYTES), str(number).encode(), partition)
-            producer.poll(0)
-    if left := producer.flush(_SECONDS):
-        raise PlatformError(f"{left} records were not delivered within {_SECONDS:.0f} s")
-
-
 def _commands(directory: Path, bootstrap_servers: str) -> bool:
     """Run the commands of a new user, and show what they print; tell whether all of them succeeded."""
     config, store = directory / "tiering.toml", directory / "store"
@@ -118,7 +91,7 @@ def _commands(directory: Path, bootstrap_servers: str) -> bool:
         "TIERING_LEADERS__SPOOL_DIRECTORY": str(directory),
     }
     places = ["--bootstrap-servers", bootstrap_servers, "--remote-storage", store.as_uri()]
-    topics = [option for topic in _TOPICS for option in ("--topic", topic)]
+    topics = [option for topic in TOPICS for option in ("--topic", topic)]
     for arguments in (
         ["init", *places, *topics, "--output", str(config)],
         ["migrate"],
@@ -142,7 +115,7 @@ def _compare(log_dir: Path, store: Path) -> bool:
     """Tell whether the objects of each partition, one after the other, are the beginning of the broker's files."""
     print()
     all_equal = True
-    for partition in sorted(path for topic in _TOPICS for path in log_dir.glob(f"{topic}-*")):
+    for partition in sorted(path for topic in TOPICS for path in log_dir.glob(f"{topic}-*")):
         topic, _, number = partition.name.rpartition("-")
         stored = sorted((log for log in store.rglob("*.log") if _is_of(log, topic, number)), key=lambda log: log.name)
         ours = b"".join(log.read_bytes() for log in stored)

@@ -9,36 +9,27 @@ Airflow's database. It prints tables, and stops all processes that it started. T
 succeeded, no comparison failed, the audit found nothing, and no secret was found.
 """
 
-import logging
-import os
-import shutil
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Final
 
 from rich.console import Console
 from rich.table import Table
 
-from include.tiering.app import App, open_app
-from include.tiering.configs.airflow_api import AirflowApi, Login
-from include.tiering.errors import TieringError
-from include.tiering.settings import load_settings
+from include.tiering.app import App
+from include.tiering.configs.airflow_api import AirflowApi
 from include.tiering.units import KIB
 from local.cluster import scrape
-from local.cluster.assembly import CA_VARIABLE, Assembled, assemble
-from local.cluster.cluster import stop
-from local.cluster.host import State
-from local.cluster.produced import produce
-from local.cluster.secret_files import AUTHORITY
+from local.cluster.assembly import Assembled
+from local.cluster.own_cluster import OwnCluster, logged_in
 from local.cluster.up import needs_sentence
 from local.cluster.watch import Watch
 from local.expiry import faults, holdings, limit_retention
 from local.expiry import table as expiry_table
 from local.outcome import outcomes, table
+from local.produced import produce
 from local.runs import errors_of, trigger, wait_for_dag, wait_for_run
 
 _COPY, _QUALITY, _SIZES = "tiering_copy", "tiering_quality", "tiering_remote_log_sizes"
@@ -51,55 +42,33 @@ _RETENTION_BYTES: Final = 64 * KIB
 
 
 def main() -> int:
-    console = Console(highlight=False)
-    logging.getLogger("alembic").setLevel(logging.WARNING)
-    console.width = max(console.width, _TABLE_WIDTH)
-    started = time.monotonic()
-    state = State(Path(tempfile.mkdtemp(prefix="tiering-cluster-")))
-
-    def say(line: str) -> None:
-        console.print(f"[dim]{time.monotonic() - started:5.0f} s[/dim]  {line}", soft_wrap=True)
-
-    console.print(needs_sentence(), soft_wrap=True)
+    own = OwnCluster("tiering-cluster-", _TABLE_WIDTH)
+    own.console.print(needs_sentence(), soft_wrap=True)
     held = False
-    try:
-        assembled = assemble(state.root, say=say)
-        with Watch(state) as watch:
-            held = _demo(console, assembled, say)
+
+    def program(assembled: Assembled) -> None:
+        nonlocal held
+        with Watch(own.state) as watch:
+            all_passed = _demo(own.console, assembled, own.say)
             found = sorted(watch.seen) + watch.files_with_secrets()
         for place in found:
-            console.print(f"a secret stands in {place}", style="red", markup=False, soft_wrap=True)
-        say(f"{len(found)} places with a secret in arguments, logs, files of jobs and Airflow's database")
-        say(f"at most {watch.most_gib:.1f} GiB of memory in use by the cluster")
-        held = held and not found
-    except (RuntimeError, TieringError) as error:
-        console.print(str(error), style="red", markup=False, soft_wrap=True)
-    except KeyboardInterrupt:
-        console.print("interrupted", style="red")
-    finally:
-        stop(state, say)
-        if held:
-            shutil.rmtree(state.root, ignore_errors=True)
-        else:
-            console.print(f"kept for inspection: {state.root}")
-    console.print(f"{'all checks passed' if held else 'NOT all checks passed'}, {time.monotonic() - started:.0f} s")
-    return 0 if held else 1
+            own.console.print(f"a secret stands in {place}", style="red", markup=False, soft_wrap=True)
+        own.say(f"{len(found)} places with a secret in arguments, logs, files of jobs and Airflow's database")
+        own.say(f"at most {watch.most_gib:.1f} GiB of memory in use by the cluster")
+        held = all_passed and not found
+
+    own.run(program)
+    return own.conclude(held=held, words="all checks passed")
 
 
 def _demo(console: Console, assembled: Assembled, say: Callable[[str], None]) -> bool:
-    cluster = assembled.cluster
-    cluster.start()
+    assembled.cluster.start()
     if assembled.no_broker:
         say(f"no broker: {assembled.no_broker}; the bundled log dirs of two brokers are copied")
     else:
         say("producing records to the broker")
         produce(assembled.bootstrap_servers, assembled.log_dirs()[1])
-    os.environ[CA_VARIABLE] = str(cluster.state.secrets / AUTHORITY)
-    password = (cluster.state.secrets / "airflow_admin_password").read_text()
-    with (
-        AirflowApi(assembled.base_url, Login("admin", password)) as api,
-        open_app(load_settings(cluster.state.settings)) as app,
-    ):
+    with logged_in(assembled) as (api, app):
         demo = _Demo(console, assembled, say, api, app)
         held = demo.copies() and demo.expires() and demo.audits()
         console.print(demo.steps())

@@ -15,11 +15,7 @@ there without a segment, and a full audit finds nothing. The exit code is 0 only
 import argparse
 import hashlib
 import json
-import logging
-import os
-import shutil
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -27,19 +23,14 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
-from rich.console import Console
 from rich.table import Table
 
-from include.tiering.app import App, open_app
-from include.tiering.configs.airflow_api import AirflowApi, Login
+from include.tiering.app import App
+from include.tiering.configs.airflow_api import AirflowApi
 from include.tiering.configs.config_store import ALL_BROKERS, ConfigEntity, EntityType
-from include.tiering.errors import TieringError
 from include.tiering.model.segments import RemoteLogSegmentMetadata
-from include.tiering.settings import load_settings
 from include.tiering.units import KIB
-from local.cluster.assembly import CA_VARIABLE, Assembled, assemble
-from local.cluster.cluster import stop
-from local.cluster.host import State
+from local.cluster.assembly import Assembled
 from local.cluster.in_flight import (
     Part,
     Progress,
@@ -52,10 +43,10 @@ from local.cluster.in_flight import (
     rolled_segments,
 )
 from local.cluster.keeper import Keeper
-from local.cluster.produced import produce
-from local.cluster.secret_files import AUTHORITY
+from local.cluster.own_cluster import OwnCluster, logged_in
 from local.expiry import OBJECTS_OF_A_SEGMENT
 from local.platform import PlatformError
+from local.produced import produce
 from local.runs import errors_of, trigger, wait_for_dag, wait_for_run
 
 _DEFAULT: Final = (
@@ -99,38 +90,16 @@ def main() -> int:
     parser.add_argument("--json", type=Path, help="write the outcomes to this file, too")
     options = parser.parse_args()
     kills = [_kill_of(text) for text in options.kills] or list(_DEFAULT)
-    console = Console(highlight=False)
-    console.width = max(console.width, _TABLE_WIDTH)
-    logging.getLogger("alembic").setLevel(logging.WARNING)
-    started = time.monotonic()
-    state = State(Path(tempfile.mkdtemp(prefix="tiering-kills-")))
-
-    def say(line: str) -> None:
-        console.print(f"[dim]{time.monotonic() - started:5.0f} s[/dim]  {line}", soft_wrap=True)
-
-    outcomes: list[Outcome] = []
-    try:
-        assembled = assemble(state.root, say=say)
-        _run_all(assembled, kills, say, outcomes.append)
-    except (RuntimeError, TieringError) as error:
-        console.print(str(error), style="red", markup=False, soft_wrap=True)
-    except KeyboardInterrupt:
-        console.print("interrupted", style="red")
-    finally:
-        stop(state, say)
-    console.print(_table(outcomes))
+    own, outcomes = OwnCluster("tiering-kills-", _TABLE_WIDTH), list[Outcome]()
+    own.run(lambda assembled: _run_all(assembled, kills, own.say, outcomes.append))
+    own.console.print(_table(outcomes))
     for outcome in outcomes:
         for line in (*outcome.errors, *outcome.faults):
-            console.print(f"{outcome.part} in {outcome.work}: {line}", markup=False, soft_wrap=True)
+            own.console.print(f"{outcome.part} in {outcome.work}: {line}", markup=False, soft_wrap=True)
     if options.json is not None:
         options.json.write_text(json.dumps([asdict(outcome) for outcome in outcomes], indent=1))
     held = len(outcomes) == len(kills) and not any(outcome.faults for outcome in outcomes)
-    if held:
-        shutil.rmtree(state.root, ignore_errors=True)
-    else:
-        console.print(f"kept for inspection: {state.root}")
-    console.print(f"{'all held' if held else 'NOT all held'}, {time.monotonic() - started:.0f} s")
-    return 0 if held else 1
+    return own.conclude(held=held, words="all held")
 
 
 def _kill_of(text: str) -> tuple[Part, Work]:
@@ -157,17 +126,12 @@ def _run_all(
         for name, service in cluster.services.items()
     }
     cluster.start()
-    os.environ[CA_VARIABLE] = str(cluster.state.secrets / AUTHORITY)
     topics = {f"kill-{number}": (part, work) for number, (part, work) in enumerate(kills)}
     say("producing records to the broker")
     for work in dict.fromkeys(work for _, work in kills):
         wanted = {topic: _PARTITIONS[work] for topic, (_, own) in topics.items() if own is work}
         produce(assembled.bootstrap_servers, assembled.log_dirs()[1], wanted, _RECORDS[work])
-    password = (cluster.state.secrets / "airflow_admin_password").read_text()
-    with (
-        AirflowApi(assembled.base_url, Login("admin", password)) as api,
-        open_app(load_settings(cluster.state.settings)) as app,
-    ):
+    with logged_in(assembled) as (api, app):
         for work in {work for _, work in kills}:
             wait_for_dag(api, work, seconds=_DAG_SECONDS)
         # Audits leave out young objects; here every object counts.

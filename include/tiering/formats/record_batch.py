@@ -160,6 +160,14 @@ def parse_header(buffer: bytes | bytearray | memoryview, position: int = 0) -> B
     return header
 
 
+def header_at(buffer: bytes | bytearray | memoryview, at: int, position: int) -> BatchHeader:
+    """Parse the header at `at`, which is at `position` of the log: that is the position in errors of `parse_header`."""
+    try:
+        return parse_header(buffer, at)
+    except FormatError as error:
+        raise type(error)(error.message, position) from None
+
+
 def check_frame(magic: int, batch_length: int, position: int) -> None:
     """Require magic 2 and a possible length.
 
@@ -199,6 +207,14 @@ def check_codec(header: BatchHeader, position: int) -> None:
         raise FormatError(f"codec {number} is unknown", position + CRC_START)
     if header.is_control and number != Codec.NONE:
         raise FormatError(f"control batch is compressed with codec {number}", position + CRC_START)
+
+
+def check_crc(header: BatchHeader, batch: memoryview, position: int) -> None:
+    """Raise FormatError if the CRC-32C of a batch, of which `batch` has all bytes, is not that of its header."""
+    crc = extend_crc32c(0, batch[CRC_START:])
+    if crc != header.crc:
+        message = f"CRC-32C of the batch at offset {header.base_offset} is {crc:08x}, not {header.crc:08x}"
+        raise FormatError(message, position)
 
 
 def control_type(buffer: bytes | bytearray | memoryview, position: int) -> ControlType:
@@ -390,10 +406,7 @@ class WholeBatches:
     def _header(self, at: int) -> BatchHeader:
         """Parse a header. Raises FormatError if it is invalid, or if the batch does not fit into its segment."""
         position = self._position + at
-        try:
-            header = parse_header(self._pending, at)
-        except FormatError as error:
-            raise type(error)(error.message, position) from None
+        header = header_at(self._pending, at, position)
         if position + header.size_bytes > self._size_bytes:
             left_bytes = self._size_bytes - position
             raise FormatError(f"batch of {header.size_bytes} bytes, {left_bytes} are left of its segment", position)
@@ -401,10 +414,7 @@ class WholeBatches:
 
     def _collect(self, header: BatchHeader, at: int, end: int) -> None:
         batch = bytes(self._pending[at:end])
-        crc = extend_crc32c(0, memoryview(batch)[CRC_START:])
-        if crc != header.crc:
-            message = f"CRC-32C of the batch at offset {header.base_offset} is {crc:08x}, not {header.crc:08x}"
-            raise FormatError(message, self._position + at)
+        check_crc(header, memoryview(batch), self._position + at)
         self.records += batch
         if self.base_offset is None:
             self.base_offset = header.base_offset

@@ -107,7 +107,7 @@ class RecordColumns:
             self._bytes += len(record.key or b"") + len(record.value or b"")
 
     def take(self) -> ColumnBatch:
-        """Return what was added since the last call, and begin anew."""
+        """Return what was added since the last call, and empty this object."""
         columns = [
             pa.array(self._keys, pa.binary()),
             pa.array(self._values, pa.binary()),

@@ -21,9 +21,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from include.tiering.errors import (
-    FormatError,
     OffsetOutOfRangeError,
-    RemoteChecksumError,
     TieringError,
 )
 from include.tiering.formats import indexes
@@ -49,6 +47,7 @@ from include.tiering.quotas.contract import (
     fetch_scopes,
     take_all,
 )
+from include.tiering.reading.scan import damage_of
 from include.tiering.remote_storage.contract import RemoteStorage
 from include.tiering.segments.contract import RemoteLogMetadata, SegmentRow
 from include.tiering.units import format_duration
@@ -182,12 +181,8 @@ class RecordReader:
         begun, waited_seconds = False, 0.0
         while segment is not None and refusal is None:
             limiter = self.quotas.fetch(segment.broker_id, segment.topic_id_partition.topic, client)
-            try:
+            with damage_of(segment):
                 refusal, begun = self._read_segment(segment, batches, client, limiter, begun=begun), True
-            except FormatError as error:
-                raise RemoteChecksumError(
-                    f"{segment.remote_log_segment_id} is damaged in the store: {error}"
-                ) from error
             waited_seconds += limiter.waited_seconds
             segment = None if batches.full else self._next_segment(segment, history, divergences)
         self.quotas.held_back(QuotaKind.FETCH, waited_seconds)

@@ -14,6 +14,7 @@ says; either way a scan holds about `MOST_RANGES` of them at most.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
@@ -21,14 +22,7 @@ from typing import TYPE_CHECKING, Final
 
 from include.tiering.errors import FormatError, RemoteChecksumError
 from include.tiering.formats.indexes import AbortedTxn
-from include.tiering.formats.record_batch import (
-    CRC_START,
-    HEADER_SIZE,
-    BatchHeader,
-    check_codec,
-    extend_crc32c,
-    parse_header,
-)
+from include.tiering.formats.record_batch import HEADER_SIZE, BatchHeader, check_codec, check_crc, header_at
 from include.tiering.model.segments import RemoteLogSegmentMetadata
 from include.tiering.quotas.contract import NAMELESS_CLIENT, ByteLimiter, QuotaKind, Quotas
 from include.tiering.remote_storage.contract import RemoteStorage
@@ -68,6 +62,15 @@ class SegmentRange:
         return self.end_position - self.start_position
 
 
+@contextmanager
+def damage_of(segment: RemoteLogSegmentMetadata) -> Iterator[None]:
+    """Raise RemoteChecksumError for a FormatError: stored bytes of the segment break their format."""
+    try:
+        yield
+    except FormatError as error:
+        raise RemoteChecksumError(f"{segment.remote_log_segment_id} is damaged in the store: {error}") from error
+
+
 def batches_of(blocks: Iterable[bytes], position: int) -> Iterator[tuple[int, BatchHeader, memoryview]]:
     """Yield the batches of consecutive blocks: position in the log, header, and all bytes of the batch.
 
@@ -92,7 +95,7 @@ def batches_of(blocks: Iterable[bytes], position: int) -> Iterator[tuple[int, Ba
             if left_bytes < HEADER_SIZE:
                 wanted_bytes = HEADER_SIZE
                 break
-            header = _header(pending, at, position)
+            header = header_at(pending, at, position)
             if left_bytes < header.size_bytes:
                 wanted_bytes = header.size_bytes
                 break
@@ -102,21 +105,6 @@ def batches_of(blocks: Iterable[bytes], position: int) -> Iterator[tuple[int, Ba
         parts, held_bytes = [pending[at:]], len(pending) - at
     if held_bytes:
         raise FormatError(f"{held_bytes} bytes are left over", position)
-
-
-def _header(pending: memoryview, at: int, position: int) -> BatchHeader:
-    try:
-        return parse_header(pending, at)
-    except FormatError as error:
-        raise type(error)(error.message, position) from None
-
-
-def check_crc(header: BatchHeader, batch: memoryview, position: int) -> None:
-    """Raise FormatError if the CRC-32C of a batch is not that of its header."""
-    crc = extend_crc32c(0, batch[CRC_START:])
-    if crc != header.crc:
-        message = f"CRC-32C of the batch at offset {header.base_offset} is {crc:08x}, not {header.crc:08x}"
-        raise FormatError(message, position)
 
 
 class AbortedBatches:
@@ -157,12 +145,8 @@ class Scanner:
             RemoteStorageError: the store refused or failed.
         """
         for each, blocks in self._blocks_of(ranges):
-            try:
+            with damage_of(each.segment):
                 yield from _decoded(each, blocks, columns)
-            except FormatError as error:
-                raise RemoteChecksumError(
-                    f"{each.segment.remote_log_segment_id} is damaged in the store: {error}"
-                ) from error
         if columns.rows:
             yield columns.take()
 

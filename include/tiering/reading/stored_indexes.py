@@ -8,20 +8,18 @@ Each index is read when it is needed, and checked as it is read. Offsets and pos
 """
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import cached_property
 from itertools import pairwise
 from typing import NamedTuple
 
-from include.tiering.errors import FormatError, NoSuchIndexError, RemoteChecksumError
+from include.tiering.errors import NoSuchIndexError
 from include.tiering.formats import indexes
 from include.tiering.formats.indexes import AbortedTxn, OffsetIndex
-from include.tiering.formats.record_batch import HEADER_SIZE
+from include.tiering.formats.record_batch import HEADER_SIZE, check_crc
 from include.tiering.formats.records import Decompressor, records_of
 from include.tiering.model.segments import IndexType, RemoteLogSegmentMetadata
 from include.tiering.quotas.contract import ByteLimiter, take_all
-from include.tiering.reading.scan import batches_of, check_crc
+from include.tiering.reading.scan import batches_of, damage_of
 from include.tiering.remote_storage.contract import RemoteStorage
 
 
@@ -49,7 +47,7 @@ class StoredIndexes:
     @cached_property
     def _offsets(self) -> OffsetIndex:
         data, segment = self._reader.index(IndexType.OFFSET), self._segment
-        with self._damage():
+        with damage_of(self._segment):
             return indexes.check_offset_index(
                 data,
                 base_offset=segment.start_offset,
@@ -82,7 +80,7 @@ class StoredIndexes:
 
         Control records count, as they do where a broker looks a timestamp up.
         """
-        with self._damage():
+        with damage_of(self._segment):
             data = self._reader.index(IndexType.TIMESTAMP)
             times = indexes.check_time_index(
                 data, base_offset=self._segment.start_offset, end_offset=self._segment.end_offset
@@ -116,7 +114,7 @@ class StoredIndexes:
             data = self._read_alone(IndexType.TRANSACTION)
         except NoSuchIndexError:
             return ()
-        with self._damage():
+        with damage_of(self._segment):
             found = indexes.check_transaction_index(
                 data, base_offset=self._segment.start_offset, end_offset=self._segment.end_offset
             )
@@ -125,7 +123,7 @@ class StoredIndexes:
     def open_transactions(self) -> dict[int, int]:
         """Return the first offset of each transaction that is open at the segment's end, by producer id."""
         data = self._read_alone(IndexType.PRODUCER_SNAPSHOT)
-        with self._damage():
+        with damage_of(self._segment):
             producers = indexes.parse_producer_snapshot(data)
         return {each.producer_id: each.current_txn_first_offset for each in producers if each.has_open_transaction}
 
@@ -134,12 +132,3 @@ class StoredIndexes:
         data = self._storage.fetch_index(self._segment, index_type)
         take_all(self._limiter, len(data))
         return data
-
-    @contextmanager
-    def _damage(self) -> Iterator[None]:
-        try:
-            yield
-        except FormatError as error:
-            raise RemoteChecksumError(
-                f"{self._segment.remote_log_segment_id} is damaged in the store: {error}"
-            ) from error

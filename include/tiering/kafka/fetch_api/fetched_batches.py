@@ -20,13 +20,12 @@ from typing import Final, NamedTuple
 
 from include.tiering.errors import FormatError, UnusableBatchesError
 from include.tiering.formats.record_batch import (
-    CRC_START,
     HEADER_SIZE,
     LOG_OVERHEAD,
     BatchHeader,
     TransactionMarker,
     check_codec,
-    extend_crc32c,
+    check_crc,
     parse_header,
     transaction_marker,
 )
@@ -113,9 +112,7 @@ def _end_of_batch(whole: memoryview, at: int) -> int | None:
 def _checked(data: memoryview) -> FetchedBatch:
     header = parse_header(data)
     check_codec(header, 0)
-    crc = extend_crc32c(0, data[CRC_START:])
-    if crc != header.crc:
-        raise FormatError(f"CRC-32C of the batch at offset {header.base_offset} is {crc:08x}, not {header.crc:08x}")
+    check_crc(header, data, 0)
     return FetchedBatch(header, data, transaction_marker(data, HEADER_SIZE) if header.is_control else None)
 
 

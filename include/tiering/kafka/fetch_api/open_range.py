@@ -210,14 +210,9 @@ class OpenFetchedRange:
             raise SourceChangedError(self._path, f"cannot be evaluated now: {error}") from error
 
     def _recheck_ownership(self) -> None:
-        before, now = self._opened.ownership, self._ownership_now()
-        for what, old, new in (
-            ("leader", before.leader, now.leader),
-            ("leader epoch", before.leader_epoch, now.leader_epoch),
-            ("reason not to copy the topic", before.refusal, now.refusal),
-        ):
-            if old != new:
-                raise self._changed(what, old, new)
+        change = self._opened.ownership.first_change(self._ownership_now())
+        if change is not None:
+            raise self._changed(*change)
 
     def _recheck_offsets(self) -> None:
         offsets = self._brokers.partition_offsets([self._partition]).of(self._partition)

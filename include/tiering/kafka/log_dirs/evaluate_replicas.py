@@ -46,6 +46,15 @@ class Ownership:
     leader_epoch: int | None
     refusal: IneligibleReason | None
 
+    def first_change(self, now: "Ownership") -> tuple[str, object, object] | None:
+        """Return what is different now, its value here and that in `now`; None if nothing is."""
+        pairs = (
+            ("leader", self.leader, now.leader),
+            ("leader epoch", self.leader_epoch, now.leader_epoch),
+            ("reason not to copy the topic", self.refusal, now.refusal),
+        )
+        return next((pair for pair in pairs if pair[1] != pair[2]), None)
+
 
 def ownership(
     partition: TopicIdPartition, cluster_metadata: ClusterMetadata | None, *, named: bool, cleaned: bool

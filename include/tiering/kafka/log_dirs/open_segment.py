@@ -175,14 +175,9 @@ class OpenLogSegment:
         return SourceChangedError(self._opened.directory.path, f"{what} was {before}, now {now}")
 
     def _recheck_ownership(self) -> None:
-        before, now = self._opened.ownership, self._ownership_now()
-        for what, old, new in (
-            ("leader", before.leader, now.leader),
-            ("leader epoch", before.leader_epoch, now.leader_epoch),
-            ("reason not to copy the topic", before.refusal, now.refusal),
-        ):
-            if old != new:
-                raise self._changed(what, old, new)
+        change = self._opened.ownership.first_change(self._ownership_now())
+        if change is not None:
+            raise self._changed(*change)
 
     def _recheck_directory(self) -> None:
         """Open the log directory and the partition directory by their paths again, and compare owner, inode and id."""

@@ -16,6 +16,7 @@ MB (10^6 bytes of decompressed records) per second, by CPU time; for spark by th
 
 import argparse
 import json
+import os
 import random
 import sys
 import tempfile
@@ -166,6 +167,7 @@ def _session() -> "SparkSession":
 
     from spark_jobs.kafka_tiered import register
 
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
     session = builder.config("spark.log.level", "ERROR").config("spark.driver.bindAddress", "127.0.0.1").getOrCreate()
     register(session)

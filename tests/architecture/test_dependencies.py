@@ -147,7 +147,8 @@ _OWN_PACKAGES: Final = frozenset(
 _ALLOWED: Final[dict[str, frozenset[str]]] = {
     "include/tiering": frozenset(),
     "include/tiering/formats": frozenset({"google_crc32c", "cramjam", "numpy"}),
-    "include/tiering/formats/record_columns.py": frozenset({"pyarrow"}),
+    "include/tiering/formats/record_columns.py": frozenset({"numpy", "pyarrow"}),
+    "include/tiering/formats/record_parser.py": frozenset({"numba", "numpy"}),
     "include/tiering/formats/records.py": frozenset({"cramjam", "pyarrow"}),
     "include/tiering/remote_storage/layouts/key_ring.py": frozenset({"Crypto", "cryptography"}),
     "include/tiering/kafka/log_dirs": frozenset({"google_crc32c"}),

@@ -1,27 +1,43 @@
 """Records of batches as Arrow columns, with the names and types that Spark's Kafka source has.
 
-key            binary                      null for a record without key
-value          binary                      null for a tombstone
-topic          string
-partition      int32
-offset         int64
-timestamp      timestamp (us, UTC)
-timestampType  int32                       0 create time, 1 log append time
-headers        list of (key string, value binary), null for a record without headers; only if wanted
+    key            binary                      null for a record without key
+    value          binary                      null for a tombstone
+    topic          string
+    partition      int32
+    offset         int64
+    timestamp      timestamp (us, UTC)
+    timestampType  int32                       0 create time, 1 log append time
+    headers        list of (key string, value binary), null for a record without headers; only if wanted
+
+Compiled code finds the fields of records (`record_parser`), and Arrow copies keys and values to their columns. No
+object of Python is made of a record.
 """
 
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, TypeVar, cast
 
+import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from include.tiering.errors import FormatError
 from include.tiering.formats.record_batch import BatchHeader
-from include.tiering.formats.records import Decompressor, records_of
+from include.tiering.formats.record_parser import (
+    BEYOND_TIME,
+    MALFORMED,
+    NO_APPEND_TIME,
+    Headers,
+    RecordArrays,
+    Spans,
+    parse_records,
+)
+from include.tiering.formats.records import MIN_RECORD_BYTES, Decompressor
 from include.tiering.units import MIB
 
-MAX_ROWS: Final = 50_000
+MAX_ROWS: Final = 100_000
 MAX_BYTES: Final = 8 * MIB
-_MAX_MS: Final = (2**63 - 1) // 1000
+_MIN_HEADER_BYTES: Final = 2
+_FIRST_ROWS: Final = 10_000
+_FIRST_BYTES: Final = MIB
 
 _HEADER: Final = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
 HEADERS: Final = pa.field("headers", pa.list_(pa.field("element", _HEADER)))
@@ -36,10 +52,50 @@ SCHEMA: Final = pa.schema(
         pa.field("timestampType", pa.int32()),
     ]
 )
-
-
 ColumnBatch: TypeAlias = Any
 """A `pyarrow.RecordBatch`, which has no types that mypy knows, with the columns of `SCHEMA`."""
+
+
+_Array = TypeVar("_Array", bound=NDArray[Any])
+
+
+def _grown(array: _Array, used: int, more: int) -> _Array:
+    """Return the array, or a longer one with its first items, so that there is space for `more` behind the `used`."""
+    if used + more <= len(array):
+        return array
+    grown = cast("_Array", np.zeros_like(array, shape=max(used + more, 2 * len(array))))
+    grown[:used] = array[:used]
+    return grown
+
+
+def _new_spans(rows: int) -> Spans:
+    return np.zeros(2 * rows + 1, np.int32), np.zeros(rows, np.bool_)
+
+
+def _grown_spans(spans: Spans, used: int, more: int) -> Spans:
+    positions, given = spans
+    return _grown(positions, 2 * used + 1, 2 * more), _grown(given, used, more)
+
+
+def _bits(given: NDArray[np.bool_]) -> pa.Buffer | None:
+    """Return which rows are not null, as Arrow has it; None if no row is null."""
+    return None if given.all() else pa.py_buffer(np.packbits(given, bitorder="little"))
+
+
+def _byte_strings(plain: NDArray[np.uint8], spans: Spans, rows: int, type_: pa.DataType) -> pa.Array:
+    """Copy the byte strings of a column out of the decompressed records.
+
+    For Arrow, the positions are those of byte strings without space between them, of which every other one is wanted.
+    """
+    positions, given = spans
+    ends = pa.py_buffer(positions[: 2 * rows + 1])
+    strings = pa.Array.from_buffers(type_, 2 * rows, [None, ends, pa.py_buffer(plain)])
+    odd = pa.py_buffer(np.arange(1, 2 * rows, 2, dtype=np.int32))
+    return strings.take(pa.Array.from_buffers(pa.int32(), rows, [_bits(given[:rows]), odd]))
+
+
+def _numbers(array: NDArray[Any], rows: int, type_: pa.DataType) -> pa.Array:
+    return pa.Array.from_buffers(type_, rows, [None, pa.py_buffer(array)])
 
 
 class RecordColumns:
@@ -50,8 +106,13 @@ class RecordColumns:
         partition: for the column of this name.
         include_headers: whether there is a column with the headers.
         max_rows: how many records make it full.
-        max_bytes: how many bytes of keys and values make it full. It may get fuller by the records of one batch.
+        max_bytes: how many bytes of decompressed records make it full. It may get fuller by those of one batch.
     """
+
+    rows: int
+    _size_bytes: int
+    _types: NDArray[np.int32]
+    _arrays: RecordArrays
 
     def __init__(
         self,
@@ -62,23 +123,19 @@ class RecordColumns:
         max_rows: int = MAX_ROWS,
         max_bytes: int = MAX_BYTES,
     ) -> None:
-        self._topic = topic
-        self._partition = partition
+        self._topic = pa.scalar(topic)
+        self._partition = pa.scalar(partition, pa.int32())
         self._include_headers = include_headers
         self._max_rows = max_rows
         self._max_bytes = max_bytes
         self._decompressor = Decompressor()
+        self._plain = np.empty(_FIRST_BYTES, np.uint8)
         self._clear()
-
-    @property
-    def rows(self) -> int:
-        """Records that were added since the last `take`."""
-        return len(self._offsets)
 
     @property
     def is_full(self) -> bool:
         """Whether the next call should be `take`."""
-        return self.rows >= self._max_rows or self._bytes >= self._max_bytes
+        return self.rows >= self._max_rows or self._size_bytes >= self._max_bytes
 
     def add(self, header: BatchHeader, payload: memoryview, first_offset: int, last_offset: int) -> None:
         """Add the records of a batch within these offsets, both inclusive.
@@ -91,45 +148,81 @@ class RecordColumns:
 
         Raises:
             FormatError: the batch cannot be decompressed, or a record breaks its format, or has a timestamp beyond what
-                a column can have.
+                a column can have; the position is that in the decompressed records.
         """
-        for record in records_of(header, payload, self._decompressor):
-            if not first_offset <= record.offset <= last_offset:
-                continue
-            if abs(record.timestamp_ms) > _MAX_MS:
-                raise FormatError(f"timestamp {record.timestamp_ms} of offset {record.offset} is beyond microseconds")
-            self._offsets.append(record.offset)
-            self._timestamps.append(record.timestamp_ms * 1000)
-            self._types.append(int(record.is_append_time))
-            self._keys.append(record.key)
-            self._values.append(record.value)
-            self._headers.append(record.headers)
-            self._bytes += len(record.key or b"") + len(record.value or b"")
+        plain = self._decompressor.decompress(header.codec, payload)
+        if header.record_count * MIN_RECORD_BYTES > len(plain):
+            raise FormatError(f"{len(plain)} bytes cannot have the {header.record_count} records of the header")
+        self._reserve(header.record_count, len(plain))
+        rows, begin, end = self.rows, self._size_bytes, self._size_bytes + len(plain)
+        self._plain[begin:end] = np.frombuffer(plain, np.uint8)
+        append_ms = header.max_timestamp if header.has_log_append_time else NO_APPEND_TIME
+        status, self.rows, position = parse_records(
+            self._plain,
+            (begin, end, header.record_count),
+            (header.base_offset, header.base_timestamp, append_ms),
+            (first_offset, last_offset),
+            self._include_headers,
+            self._arrays,
+            rows,
+        )
+        if status == BEYOND_TIME:
+            raise FormatError("a timestamp cannot be held in microseconds", position - begin)
+        if status == MALFORMED:
+            raise FormatError(f"no record, or bytes after the last one: {end - position} are left", position - begin)
+        self._types[rows : self.rows] = header.has_log_append_time
+        self._size_bytes = end
 
     def take(self) -> ColumnBatch:
         """Return what was added since the last call, and empty this object."""
+        rows, (offsets, times_us, keys, values, headers) = self.rows, self._arrays
         columns = [
-            pa.array(self._keys, pa.binary()),
-            pa.array(self._values, pa.binary()),
-            pa.repeat(pa.scalar(self._topic), self.rows),
-            pa.repeat(pa.scalar(self._partition, pa.int32()), self.rows),
-            pa.array(self._offsets, pa.int64()),
-            pa.array(self._timestamps, pa.int64()).cast(SCHEMA.field("timestamp").type),
-            pa.array(self._types, pa.int32()),
+            _byte_strings(self._plain, keys, rows, pa.binary()),
+            _byte_strings(self._plain, values, rows, pa.binary()),
+            pa.repeat(self._topic, rows),
+            pa.repeat(self._partition, rows),
+            _numbers(offsets, rows, pa.int64()),
+            _numbers(times_us, rows, SCHEMA.field("timestamp").type),
+            _numbers(self._types, rows, pa.int32()),
         ]
         schema = SCHEMA
         if self._include_headers:
-            headers = [[{"key": key, "value": value} for key, value in each] or None for each in self._headers]
-            columns.append(pa.array(headers, HEADERS.type))
+            columns.append(self._header_column(headers))
             schema = SCHEMA.append(HEADERS)
-        self._clear()
+        # What comes next needs about as much space. The numbers that were taken belong to their columns now.
+        self._clear(len(offsets))
         return pa.RecordBatch.from_arrays(columns, schema=schema)
 
-    def _clear(self) -> None:
-        self._offsets: list[int] = []
-        self._timestamps: list[int] = []
-        self._types: list[int] = []
-        self._keys: list[bytes | None] = []
-        self._values: list[bytes | None] = []
-        self._headers: list[tuple[tuple[bytes, bytes | None], ...]] = []
-        self._bytes = 0
+    def _header_column(self, headers: Headers) -> pa.Array:
+        ends, names, contents = headers
+        ends = ends[: self.rows + 1]
+        count = int(ends[-1])
+        parts = [
+            _byte_strings(self._plain, names, count, pa.string()),
+            _byte_strings(self._plain, contents, count, pa.binary()),
+        ]
+        pairs = pa.StructArray.from_arrays(parts, fields=list(HEADERS.type.value_type))
+        buffers = [_bits(ends[1:] > ends[:-1]), pa.py_buffer(ends)]
+        return pa.Array.from_buffers(HEADERS.type, self.rows, buffers, children=[pairs])
+
+    def _reserve(self, rows: int, size_bytes: int) -> None:
+        """Make space for a batch of so many records and decompressed bytes."""
+        used, (offsets, times_us, keys, values, (ends, names, contents)) = self.rows, self._arrays
+        self._plain = _grown(self._plain, self._size_bytes, size_bytes)
+        if used + rows > len(self._types):
+            self._types = _grown(self._types, used, rows)
+            offsets, times_us = _grown(offsets, used, rows), _grown(times_us, used, rows)
+            keys, values = _grown_spans(keys, used, rows), _grown_spans(values, used, rows)
+            ends = _grown(ends, used + 1, rows)
+        if self._include_headers:
+            headers, more = int(ends[used]), size_bytes // _MIN_HEADER_BYTES
+            names, contents = _grown_spans(names, headers, more), _grown_spans(contents, headers, more)
+        self._arrays = offsets, times_us, keys, values, (ends, names, contents)
+
+    def _clear(self, rows: int = _FIRST_ROWS) -> None:
+        """Begin with new arrays for so many rows."""
+        self.rows = self._size_bytes = 0
+        self._types = np.empty(rows, np.int32)
+        headers: Headers = np.zeros(rows + 1, np.int32), _new_spans(0), _new_spans(0)
+        offsets, times_us = np.empty(rows, np.int64), np.empty(rows, np.int64)
+        self._arrays = offsets, times_us, _new_spans(rows), _new_spans(rows), headers

@@ -121,7 +121,7 @@ def test_an_append_time_is_that_of_all_records() -> None:
 
 
 def test_it_is_full_by_records_and_by_bytes() -> None:
-    by_rows, by_bytes = RecordColumns("orders", 0, max_rows=3), RecordColumns("orders", 0, max_bytes=50)
+    by_rows, by_bytes = RecordColumns("orders", 0, max_rows=3), RecordColumns("orders", 0, max_bytes=60)
     for number in range(3):
         assert not by_rows.is_full
         assert not by_bytes.is_full
@@ -152,6 +152,16 @@ def test_records_that_are_cut_off(codec: Codec) -> None:
     whole = b"".join(encoded(each, 0) for each in records)
     for size_bytes in range(len(whole)):
         assert damaged(header, compressed(codec, [whole[:size_bytes]]) if size_bytes else b"")
+
+
+def test_more_records_than_the_header_says() -> None:
+    header = parse_header(record_batch(0, count=2))
+    assert damaged(header, b"".join(record(each, b"x") for each in range(3)))
+
+
+def test_offsets_that_do_not_ascend() -> None:
+    header = parse_header(record_batch(0, count=2))
+    assert damaged(header, record(1, b"x") + record(1, b"x"))
 
 
 @given(st.binary(max_size=200), st.integers(0, 2**31 - 1), st.sampled_from(Codec))

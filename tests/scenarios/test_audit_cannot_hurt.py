@@ -17,7 +17,8 @@ from include.tiering.audit.finding import AuditContext, AuditMoment, FindingKind
 from include.tiering.audit.plan_removals import RemovalOutcome
 from include.tiering.audit.remove_orphans import RemovalStep
 from include.tiering.database.schema import metadata, segment_epochs, segments, stores
-from include.tiering.errors import ForeignStoreError
+from include.tiering.errors import ForeignStoreError, RemoteAccessDeniedError
+from include.tiering.remote_storage.file.store import FileObjectStore
 from include.tiering.remote_storage.store_ownership import MARKER_KEY
 from tests.doubles.archive import Archive, Command, document, settings_of
 from tests.doubles.orphans import (
@@ -62,6 +63,18 @@ def _say_where_keys_lie(directory: Path, *, before: Path) -> None:
     marker.write_text(marker.read_text().replace(str(before), str(directory)))
     with contextlib.closing(sqlite3.connect(directory / "metadata.sqlite")) as database, database:
         database.execute("UPDATE stores SET url = replace(url, ?, ?)", (str(before), str(directory)))
+
+
+def deny_manifests(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As by a policy without s3:GetObject, or in a storage class that is not read at once."""
+    read = FileObjectStore.read
+
+    def denied(self: FileObjectStore, key: str, *positions: int | None, **options: Any) -> Any:
+        if key.endswith(".rsm-manifest"):
+            raise RemoteAccessDeniedError("denied")
+        return read(self, key, *positions, **options)
+
+    monkeypatch.setattr(FileObjectStore, "read", denied)
 
 
 def audited(app: Command, code: int, *flags: str) -> Any:
@@ -167,6 +180,18 @@ class TestGuards:
         assert app("take-over-store", "--approve").exit_code == 0
         self.require_refusal(app, store, "older-database", "restored from a backup?")
 
+    def test_a_restored_database_and_a_store_that_denies_reading_manifests(self, app, store, archive, monkeypatch):
+        """Nothing says when their copies began; when they were stored is known."""
+        database = archive.directory / "metadata.sqlite"
+        shutil.copy(database, archive.directory / "backup.sqlite")
+        archive.copy()
+        for file in archive.directory.glob("metadata.sqlite*"):
+            file.unlink()
+        shutil.copy(archive.directory / "backup.sqlite", database)
+        assert app("take-over-store", "--approve").exit_code == 0
+        deny_manifests(monkeypatch)
+        self.require_refusal(app, store, "older-database", "restored from a backup?")
+
     def test_a_restored_database_before_the_copies_are_as_old_as_the_guard(self, app, store, archive):
         """They are the evidence, whatever their age."""
         database = archive.directory / "metadata.sqlite"
@@ -236,15 +261,19 @@ class TestGuards:
             assert opened.audit.plan_removals("remove", "one").removals == ()
         assert stored_files(store) == before
 
-    def test_an_adoptable_copy_is_offered_and_stays(self, app, store, archive):
+    @pytest.mark.parametrize("readable", [True, False], ids=["readable", "denied"])
+    def test_an_adoptable_copy_is_offered_and_stays(self, app, store, archive, monkeypatch, readable):
         with archive.open() as opened, opened.adapters.engine.begin() as connection:
             oldest = select(segments.c.segment_key).order_by(segments.c.segment_key).limit(1).scalar_subquery()
             connection.execute(delete(segment_epochs).where(segment_epochs.c.segment_key == oldest))
             connection.execute(delete(segments).where(segments.c.segment_key == oldest))
+        if not readable:
+            deny_manifests(monkeypatch)
         found = audited(app, 1, "--delete-orphans", "--approve")
         adoptable = [one for one in found["findings"] if one["kind"] == "adoptable"]
-        assert len(adoptable) == 1
+        assert [("cannot be read: denied" in one["message"]) for one in adoptable] == [not readable]
         assert {one["outcome"] for one in found["removal"]["removals"]} == {"removed"}
+        assert all(adoptable[0]["segment_id"] not in one["key"] for one in found["removal"]["removals"])
         assert adoptable[0]["key"] in stored_files(store)
 
 

@@ -29,7 +29,7 @@ from include.tiering.audit.record import (
     known_before_restore,
     refusals,
 )
-from include.tiering.errors import FormatError, RemoteStorageError
+from include.tiering.errors import FormatError, RemoteResourceNotFoundError, RemoteStorageError
 from include.tiering.formats.aiven_manifest import parse_manifest
 from include.tiering.model.segments import RemoteLogSegmentId, TopicIdPartition
 from include.tiering.remote_storage.contract import ObjectKind
@@ -157,15 +157,16 @@ class AuditEnd:
         copies = [copy for copy in complete if copy.identity not in accepted]
         newest = sorted(copies, key=lambda copy: copy.last_modified_ms or 0, reverse=True)[:_MAX_MANIFESTS]
         for copy in newest:
-            yield UnknownCopy(copy.key, self._began_ms(copy.key))
+            yield UnknownCopy(copy.key, self._began_ms(copy))
 
-    def _began_ms(self, key: str) -> int | None:
+    def _began_ms(self, copy: AuditFinding) -> int | None:
+        """Return when the copy began; if its manifest cannot be read, when it was stored, which is not earlier."""
         try:
-            metadata = parse_manifest(self.storage.manifest(key)).metadata
-        except FormatError:
+            metadata = parse_manifest(self.storage.manifest(copy.key)).metadata
+        except (FormatError, RemoteResourceNotFoundError):
             return None
         except RemoteStorageError as error:
             if error.retriable:
                 raise
-            return None
+            return copy.last_modified_ms
         return None if metadata is None else metadata.event_timestamp_ms

@@ -140,7 +140,11 @@ def _unread(unread: UnreadRecords) -> str:
 
 @dataclass(frozen=True, slots=True)
 class UnknownCopy:
-    """A complete copy without a row. `began_ms` is from its manifest; None, which no guard compares, if it lacks it."""
+    """A complete copy without a row.
+
+    `began_ms` is from its manifest; None, which no guard compares, if the manifest is gone or lacks it. If the manifest
+    cannot be read, it is the time at which it was stored: a guard then refuses rather once too often.
+    """
 
     key: str
     began_ms: int | None

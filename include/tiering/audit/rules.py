@@ -200,9 +200,12 @@ def _dangling(segment: AuditedSegment, key: str, kind: ObjectKind, context: Audi
 
 def _wrong_length(segment: AuditedSegment, kind: ObjectKind, listed: ListedObject, context: AuditContext) -> str | None:
     if kind is ObjectKind.LOG:
-        if listed.size_bytes == segment.size_bytes or _is_transformed(segment, listed, context):
+        if listed.size_bytes == segment.size_bytes:
             return None
-        return f"the log has {listed.size_bytes} bytes instead of the metadata's {segment.size_bytes}"
+        manifest, why_unknown = _manifest_of(segment, context)
+        if manifest is not None and _is_transformed(segment, listed, manifest):
+            return None
+        return f"the log has {listed.size_bytes} bytes instead of the metadata's {segment.size_bytes}{why_unknown}"
     if not listed.size_bytes and kind in _NEVER_EMPTY:
         return f"the {kind.value} object is empty"
     if kind is ObjectKind.MANIFEST and listed.size_bytes > MAX_MANIFEST_BYTES:
@@ -210,29 +213,27 @@ def _wrong_length(segment: AuditedSegment, kind: ObjectKind, listed: ListedObjec
     return None
 
 
-def _is_transformed(segment: AuditedSegment, listed: ListedObject, context: AuditContext) -> bool:
+def _is_transformed(segment: AuditedSegment, listed: ListedObject, manifest: SegmentManifest) -> bool:
     """Return whether the log is compressed or encrypted, and its manifest explains that its length is not the row's."""
-    manifest = _manifest_of(segment, context)
-    if manifest is None or manifest.is_plain:
-        return False
     chunks = manifest.chunk_index
-    return (chunks.original_file_size_bytes, chunks.stored_size_bytes) == (segment.size_bytes, listed.size_bytes)
+    expected = (segment.size_bytes, listed.size_bytes)
+    return not manifest.is_plain and (chunks.original_file_size_bytes, chunks.stored_size_bytes) == expected
 
 
-def _manifest_of(segment: AuditedSegment, context: AuditContext) -> SegmentManifest | None:
-    """Return the manifest; None if no usable one is stored, or the audit has no reader for manifests."""
+def _manifest_of(segment: AuditedSegment, context: AuditContext) -> tuple[SegmentManifest | None, str]:
+    """Return the manifest, or None and what to say of it: nothing, if the audit has no reader or there is none."""
     for key, kind in expected_objects(segment, context).items():
         if kind is ObjectKind.MANIFEST:
             try:
                 content = context.read_manifest(key)
-                return None if content is None else parse_manifest(content)
-            except FormatError:
-                return None
-            except RemoteStorageError as error:
+                return None if content is None else parse_manifest(content), ""
+            except RemoteResourceNotFoundError:
+                return None, ""
+            except (FormatError, RemoteStorageError) as error:
                 if error.retriable:
                     raise
-                return None
-    return None
+                return None, f"; its manifest, which may explain this, cannot be read: {error}"
+    return None, ""
 
 
 def _of_begun(
@@ -408,10 +409,14 @@ def _complete(
         manifest = None if content is None else parse_manifest(content)
     except RemoteResourceNotFoundError:
         return PassedOver.CHANGING
-    except (FormatError, RemoteStorageError) as error:
-        if isinstance(error, RemoteStorageError) and error.retriable:
-            raise
+    except FormatError as error:
         return _orphans(stored, f"the metadata lacks its segment, whose manifest cannot be used: {error}", context)
+    except RemoteStorageError as error:
+        if error.retriable:
+            raise
+        # Access is denied, say, or the object lies in a storage class that is not read at once: the copy may be whole.
+        unread = f"the metadata lacks its segment; its manifest cannot be read: {error}"
+        return [_adoptable(stored, described, unread, context)]
     if manifest is None:
         return [_adoptable(stored, described, f"the metadata lacks its segment; {_UNREAD}", context)]
     if (contradiction := _contradiction(attempt, stored, manifest)) is not None:

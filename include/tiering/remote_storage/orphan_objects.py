@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, Protocol
 
-from include.tiering.errors import ObjectKeyError, RemoteStorageError
+from include.tiering.errors import FormatError, ObjectKeyError, RemoteStorageError
 from include.tiering.formats.aiven_manifest import MAX_MANIFEST_BYTES
 from include.tiering.quotas.contract import UnlimitedBytes
 from include.tiering.remote_storage.contract import ObjectKind
@@ -63,7 +63,7 @@ class OrphanStorage(Protocol):
 
         Raises:
             RemoteResourceNotFoundError: no such object.
-            RemoteStorageError: it is longer than a manifest may be.
+            FormatError: it is longer than a manifest may be.
             ObjectKeyError: `key` is not the key of a manifest.
         """
         ...
@@ -101,7 +101,7 @@ class StoredOrphans:
         for block in self._store.read(key, limiter=UnlimitedBytes()):
             content += block
             if len(content) > MAX_MANIFEST_BYTES:
-                raise RemoteStorageError(f"{key}: more than {MAX_MANIFEST_BYTES} bytes: too long for a manifest")
+                raise FormatError(f"{key}: more than {MAX_MANIFEST_BYTES} bytes: too long for a manifest")
         return content
 
     def remove(self, orphans: Sequence[Orphan]) -> tuple[OrphanFailure, ...]:

@@ -10,10 +10,14 @@ from include.tiering.audit.compare import AuditResult, classify, gather
 from include.tiering.audit.finding import AuditContext, AuditMoment, FindingKind, PassedOver
 from include.tiering.errors import (
     ForeignStoreError,
+    FormatError,
+    RemoteAccessDeniedError,
+    RemoteChecksumError,
     RemoteMetadataError,
     RemoteResourceNotFoundError,
     RemoteStorageError,
     RemoteStorageUnavailableError,
+    TieringError,
 )
 from include.tiering.remote_storage.layouts.aiven import AivenLayout
 from include.tiering.remote_storage.object_store import ListedObject
@@ -238,12 +242,31 @@ def test_a_manifest_that_cannot_be_read_now_leaves_its_segment_adoptable() -> No
 
 @pytest.mark.parametrize(
     ("error", "kinds"),
-    [(RemoteResourceNotFoundError("gone"), set()), (RemoteStorageError("too large"), {"orphan"})],
+    [
+        (RemoteResourceNotFoundError("gone"), set()),
+        (FormatError("too long for a manifest"), {"orphan"}),
+        # These say nothing of the stored bytes, so the copy may be whole, and must not be removed.
+        (RemoteAccessDeniedError("the store answered InvalidObjectState (403)"), {"adoptable"}),
+        (RemoteChecksumError("the bytes that arrived differ"), {"adoptable"}),
+        (RemoteStorageError("the store answered KMS.DisabledException (400)"), {"adoptable"}),
+    ],
 )
-def test_a_manifest_that_is_gone_or_unreadable(error: RemoteStorageError, kinds: set[str]) -> None:
+def test_a_manifest_that_is_gone_or_unreadable(error: TieringError, kinds: set[str]) -> None:
     world = World.empty()
     PLANTS["adoptable"](world)
-    assert {finding.kind.value for finding in _audit_with_reader(world, error).findings} == kinds
+    found = _audit_with_reader(world, error).findings
+    assert {finding.kind.value for finding in found} == kinds
+    assert all(str(error) in finding.message for finding in found)
+
+
+def test_a_wrong_length_that_an_unreadable_manifest_may_explain_says_so() -> None:
+    world = World.empty()
+    QUIET["compressed by a broker"](world)
+    (found,) = _audit_with_reader(world, RemoteAccessDeniedError("denied")).findings
+    assert (found.kind.value, "which may explain this, cannot be read: denied" in found.message) == (
+        "size-mismatch",
+        True,
+    )
 
 
 def test_a_store_that_does_not_answer_ends_the_audit() -> None:
@@ -276,7 +299,7 @@ def test_a_segment_of_no_topic_is_a_damaged_database() -> None:
         audit(world)
 
 
-def _audit_with_reader(world: World, error: RemoteStorageError) -> AuditResult:
+def _audit_with_reader(world: World, error: TieringError) -> AuditResult:
     def read(_: str) -> bytes | None:
         raise error
 

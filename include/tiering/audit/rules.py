@@ -202,22 +202,17 @@ def _wrong_length(segment: AuditedSegment, kind: ObjectKind, listed: ListedObjec
     if kind is ObjectKind.LOG:
         if listed.size_bytes == segment.size_bytes:
             return None
-        manifest, why_unknown = _manifest_of(segment, context)
-        if manifest is not None and _is_transformed(segment, listed, manifest):
-            return None
-        return f"the log has {listed.size_bytes} bytes instead of the metadata's {segment.size_bytes}{why_unknown}"
+        manifest, unread = _manifest_of(segment, context)
+        if manifest is not None and not manifest.is_plain:  # Compressed or encrypted: of another length than the row's.
+            chunks = manifest.chunk_index
+            if (chunks.original_file_size_bytes, chunks.stored_size_bytes) == (segment.size_bytes, listed.size_bytes):
+                return None
+        return f"the log has {listed.size_bytes} bytes instead of the metadata's {segment.size_bytes}{unread}"
     if not listed.size_bytes and kind in _NEVER_EMPTY:
         return f"the {kind.value} object is empty"
     if kind is ObjectKind.MANIFEST and listed.size_bytes > MAX_MANIFEST_BYTES:
         return f"the manifest has {listed.size_bytes} bytes, above the limit of {MAX_MANIFEST_BYTES}"
     return None
-
-
-def _is_transformed(segment: AuditedSegment, listed: ListedObject, manifest: SegmentManifest) -> bool:
-    """Return whether the log is compressed or encrypted, and its manifest explains that its length is not the row's."""
-    chunks = manifest.chunk_index
-    expected = (segment.size_bytes, listed.size_bytes)
-    return not manifest.is_plain and (chunks.original_file_size_bytes, chunks.stored_size_bytes) == expected
 
 
 def _manifest_of(segment: AuditedSegment, context: AuditContext) -> tuple[SegmentManifest | None, str]:
@@ -228,7 +223,7 @@ def _manifest_of(segment: AuditedSegment, context: AuditContext) -> tuple[Segmen
                 content = context.read_manifest(key)
                 return None if content is None else parse_manifest(content), ""
             except RemoteResourceNotFoundError:
-                return None, ""
+                break
             except (FormatError, RemoteStorageError) as error:
                 if error.retriable:
                     raise
@@ -285,7 +280,7 @@ def _misplaced(segment: AuditedSegment, listed: ListedObject, context: AuditCont
     )
 
 
-_UNREAD: Final = "its manifest was not read"
+_LACKS: Final = "the metadata lacks its segment; "
 _WITHOUT_MANIFEST: Final = (
     "the metadata lacks its segment, which has all of its objects; this layout has no manifests, so the segment cannot"
     " be adopted, nor distinguished from one that an older database lost: it stays as it is"
@@ -415,10 +410,9 @@ def _complete(
         if error.retriable:
             raise
         # Access is denied, say, or the object lies in a storage class that is not read at once: the copy may be whole.
-        unread = f"the metadata lacks its segment; its manifest cannot be read: {error}"
-        return [_adoptable(stored, described, unread, context)]
+        return [_adoptable(stored, described, f"{_LACKS}its manifest cannot be read: {error}", context)]
     if manifest is None:
-        return [_adoptable(stored, described, f"the metadata lacks its segment; {_UNREAD}", context)]
+        return [_adoptable(stored, described, f"{_LACKS}its manifest was not read", context)]
     if (contradiction := _contradiction(attempt, stored, manifest)) is not None:
         return _orphans(stored, f"the metadata lacks its segment, and its manifest {contradiction}", context)
     end_offset = None if manifest.metadata is None else manifest.metadata.end_offset

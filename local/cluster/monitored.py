@@ -18,7 +18,7 @@ from include.tiering.settings import load_settings
 from local.cluster import prometheus, scrape, throttle
 from local.cluster.programs import ProgramMissingError, prometheus_directory
 from local.cluster.prometheus import Prometheus
-from local.cluster.scrape import Endpoint, Scrape
+from local.cluster.scrape import Endpoint, Scrape, token_file
 from local.cluster.throttle import QUOTAS, Throttled, throttled
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def start_prometheus(assembled: "Assembled", say: Callable[[str], None]) -> Prom
         [endpoint.address],
         prometheus.ALERTS,
         interval_seconds=_INTERVAL_SECONDS,
-        token_file=state.secrets / "metrics_token",
+        token_file=token_file(state),
     )
     server = prometheus.start(
         programs, state.root / "prometheus", config, pid_files=state.pid_files, log=state.logs / "prometheus.log"

@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from http.client import HTTPConnection, HTTPException
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
 
 from prometheus_client.parser import text_string_to_metric_families
@@ -17,6 +18,7 @@ from local.platform import PlatformError
 if TYPE_CHECKING:
     from include.tiering.app import App
     from local.cluster.cluster import Cluster
+    from local.cluster.host import State
 
 _PORT: Final = 9464
 _TIMEOUT_SECONDS: Final = 10.0
@@ -58,7 +60,7 @@ class Endpoint:
 
     @classmethod
     def of(cls, cluster: "Cluster") -> Self:
-        token = (cluster.state.secrets / "metrics_token").read_text().strip()
+        token = token_file(cluster.state).read_text().strip()
         return cls(f"{cluster.host.addresses['metrics']}:{_PORT}", token)
 
     def scrape(self) -> Scrape:
@@ -91,6 +93,11 @@ class Endpoint:
         while (found := self.scrape()).by_topic(COPY_SENT_BYTES) != expected and time.monotonic() < deadline:
             time.sleep(_POLL_SECONDS)
         return found
+
+
+def token_file(state: "State") -> Path:
+    """Return the file of the token that the endpoint demands."""
+    return state.secrets / "metrics_token"
 
 
 def stored_bytes(app: "App") -> dict[str, int]:

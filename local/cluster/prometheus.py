@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+import psutil
 import yaml
 
 from local import processes
@@ -116,7 +117,7 @@ def start(programs: Path, home: Path, config: Mapping[str, Any], *, pid_files: P
     )
     deadline = time.monotonic() + _START_SECONDS
     while not _is_ready(server):
-        if not process.is_running() or time.monotonic() > deadline:
+        if process.status() == psutil.STATUS_ZOMBIE or time.monotonic() > deadline:
             raise PlatformError(f"Prometheus is not ready, its last lines ({log}):\n{last_lines(log)}")
         time.sleep(_POLL_SECONDS)
     return server

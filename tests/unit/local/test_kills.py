@@ -206,6 +206,8 @@ def test_a_scrape_has_the_bytes_of_each_topic(endpoint: str, monkeypatch: pytest
     [
         ({}, None),
         ({"held_back": 4}, "4 segments that a quota held back, not 5"),
+        ({"held_back": 6, "throttle_seconds": 2.2}, None),
+        ({"held_back": 6, "throttle_seconds": 1.4}, "expected at least"),
         ({"segments": 0, "held_back": 0}, "not 0"),
         ({"throttle_seconds": 1.4}, "expected at least"),
         ({"throttle_seconds": 2.2}, "at most 2.10"),

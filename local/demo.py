@@ -6,21 +6,15 @@ of one topic, triggers `tiering_expiration`, and compares segments, sizes and ob
 tables, and stops all processes that it started. The exit code is 0 only if all runs and comparisons succeeded.
 """
 
-import logging
-import shutil
 import sys
-import tempfile
-import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 from rich.console import Console
 
 from include.tiering.app import App, open_app
 from include.tiering.configs.airflow_api import AirflowApi, Login
-from include.tiering.errors import TieringError
 from include.tiering.settings import load_settings
 from include.tiering.units import KIB
 from local.assembly import assemble
@@ -28,6 +22,7 @@ from local.expiry import faults, holdings, limit_retention
 from local.expiry import table as expiry_table
 from local.layout import Layout
 from local.outcome import outcomes, table
+from local.own_directory import OwnDirectory
 from local.platform import stop
 from local.ports import free_port
 from local.runs import errors_of, trigger, wait_for_dag, wait_for_run
@@ -47,31 +42,16 @@ _RETENTION_BYTES: Final = 64 * KIB
 
 
 def main() -> int:
-    console = Console(highlight=False)
-    logging.getLogger("alembic").setLevel(logging.WARNING)
-    console.width = max(console.width, _TABLE_WIDTH)
-    started = time.monotonic()
-    directory = Path(tempfile.mkdtemp(prefix="tiering-demo-"))
-    layout = Layout.below(directory)
-
-    def say(line: str) -> None:
-        console.print(f"[dim]{time.monotonic() - started:5.0f} s[/dim]  {line}", soft_wrap=True)
-
+    own = OwnDirectory("tiering-demo-", _TABLE_WIDTH)
+    layout = Layout.below(own.directory)
     held = False
-    try:
-        held = _demo(console, layout, say)
-    except (RuntimeError, TieringError) as error:
-        console.print(str(error), style="red", markup=False)
-    except KeyboardInterrupt:
-        console.print("interrupted", style="red")
-    finally:
-        stop(layout, say)
-        if held:
-            shutil.rmtree(directory, ignore_errors=True)
-        else:
-            console.print(f"kept for inspection: {directory}")
-    console.print(f"{'all checks passed' if held else 'NOT all checks passed'}, {time.monotonic() - started:.0f} s")
-    return 0 if held else 1
+
+    def program() -> None:
+        nonlocal held
+        held = _demo(own.console, layout, own.say)
+
+    own.run(program, lambda: stop(layout, own.say))
+    return own.conclude(held=held, words="all checks passed")
 
 
 def _demo(console: Console, layout: Layout, say: Callable[[str], None]) -> bool:

@@ -3,10 +3,11 @@
 The demo starts the services of docker-compose.yaml as processes and produces records to a real broker. If Maven does
 not bring Kafka's jars, it takes the bundled log dirs of two brokers instead. It triggers each DAG and waits for it. It
 reads every copied segment back and compares it byte for byte with the broker's file. It compares what the endpoint of
-the metrics says with the bytes in the store, and segments and objects before and after an expiration (`local/expiry.py`
-says what must have changed and what not). At last it looks for every secret in arguments, logs, files of jobs and
-Airflow's database. It prints tables, and stops all processes that it started. The exit code is 0 only if all runs
-succeeded, no comparison failed, the audit found nothing, and no secret was found.
+the metrics says with the bytes in the store, throttle times with a model (`local/cluster/throttle.py`), and segments
+and objects before and after an expiration (`local/expiry.py` says what must have changed and what not). It looks which
+services see the broker's log dir, and whether an alert fires in a real Prometheus. At last it looks for every secret in
+arguments, logs, files of jobs and Airflow's database. It prints tables, and stops all processes that it started. The
+exit code is 0 only if all runs succeeded, no comparison failed, the audit found nothing, and no secret was found.
 """
 
 import sys
@@ -21,15 +22,18 @@ from rich.table import Table
 from include.tiering.app import App
 from include.tiering.configs.airflow_api import AirflowApi
 from include.tiering.units import KIB
-from local.cluster import scrape
 from local.cluster.assembly import Assembled
-from local.cluster.own_cluster import OwnCluster, logged_in
+from local.cluster.monitored import Monitored, start_prometheus
+from local.cluster.own_cluster import logged_in, run_cluster
+from local.cluster.parts import BROKERS_LOG_DIR, readers
+from local.cluster.throttle import QUOTAS
 from local.cluster.up import needs_sentence
 from local.cluster.watch import Watch
 from local.expiry import faults, holdings, limit_retention
 from local.expiry import table as expiry_table
 from local.outcome import outcomes, table
-from local.produced import produce
+from local.own_directory import OwnDirectory
+from local.produced import TOPICS, produce
 from local.runs import errors_of, trigger, wait_for_dag, wait_for_run
 
 _COPY, _QUALITY, _SIZES = "tiering_copy", "tiering_quality", "tiering_remote_log_sizes"
@@ -42,13 +46,13 @@ _RETENTION_BYTES: Final = 64 * KIB
 
 
 def main() -> int:
-    own = OwnCluster("tiering-cluster-", _TABLE_WIDTH)
+    own = OwnDirectory("tiering-cluster-", _TABLE_WIDTH)
     own.console.print(needs_sentence(), soft_wrap=True)
     held = False
 
     def program(assembled: Assembled) -> None:
         nonlocal held
-        with Watch(own.state) as watch:
+        with Watch(assembled.cluster.state) as watch:
             all_passed = _demo(own.console, assembled, own.say)
             found = sorted(watch.seen) + watch.files_with_secrets()
         for place in found:
@@ -57,7 +61,7 @@ def main() -> int:
         own.say(f"at most {watch.most_gib:.1f} GiB of memory in use by the cluster")
         held = all_passed and not found
 
-    own.run(program)
+    run_cluster(own, program)
     return own.conclude(held=held, words="all checks passed")
 
 
@@ -67,10 +71,12 @@ def _demo(console: Console, assembled: Assembled, say: Callable[[str], None]) ->
         say(f"no broker: {assembled.no_broker}; the bundled log dirs of two brokers are copied")
     else:
         say("producing records to the broker")
-        produce(assembled.bootstrap_servers, assembled.log_dirs()[1])
+        topics = {**TOPICS, **dict.fromkeys(QUOTAS, 1)}
+        produce(assembled.bootstrap_servers, assembled.log_dirs()[1], topics)
+    server = start_prometheus(assembled, say)
     with logged_in(assembled) as (api, app):
-        demo = _Demo(console, assembled, say, api, app)
-        held = demo.copies() and demo.expires() and demo.audits()
+        demo = _Demo(console, assembled, say, api, app, Monitored(assembled, app, console, say, server))
+        held = demo.sees() and demo.throttles() and demo.copies() and demo.expires() and demo.audits() and demo.alerts()
         console.print(demo.steps())
         return held
 
@@ -84,7 +90,35 @@ class _Demo:
     say: Callable[[str], None]
     api: AirflowApi
     app: App
+    monitored: Monitored
     runs: list[tuple[str, str, float]] = field(default_factory=list)
+
+    def sees(self) -> bool:
+        """Return whether the services that mount the broker's log dir see it, and no others: as on hosts of their own.
+
+        Without a broker all of them mount the bundled log dirs, from which the cluster's metadata is read.
+        """
+        cluster = self.assembled.cluster
+        found = {name for name in cluster.services if self._sees_log_dir(name)}
+        self.say(f"the broker's log dir is seen by {', '.join(sorted(found))}")
+        if expected := found ^ readers(cluster.services):
+            self._complain([f"not as the compose file says: {', '.join(sorted(expected))}"])
+        return not expected
+
+    def _sees_log_dir(self, name: str) -> bool:
+        cluster = self.assembled.cluster
+        if cluster.services[name].runs_once:
+            return False
+        seen = cluster.run(name, "sh", "-c", f"ls {BROKERS_LOG_DIR} 2>/dev/null || true")
+        return "meta.properties" in seen.split()
+
+    def throttles(self) -> bool:
+        """Return whether copies under two quotas have the throttle times of a model."""
+        if self.assembled.no_broker:
+            self.say("throttle times are not compared: that needs topics of its own, and there is no broker")
+            return True
+        wait_for_dag(self.api, _COPY, seconds=_DAG_SECONDS)
+        return self._holds(self.monitored.throttle_times(lambda topic: self._run(_COPY, {"topics": [topic]})))
 
     def copies(self) -> bool:
         self.say("waiting for Airflow to know the DAGs")
@@ -100,18 +134,8 @@ class _Demo:
         self.console.print(table(found))
         self._complain(line for outcome in found for line in outcome.differences)
         copied = sum(len(outcome.rows) for outcome in found)
-        is_counted = self._counts()
+        is_counted = self._holds(self.monitored.copied_bytes())
         return sized and verified and is_counted and copied > 0 and all(outcome.held for outcome in found)
-
-    def _counts(self) -> bool:
-        """Return whether a scrape of the metrics has the bytes that are in the store."""
-        self.say("waiting for a scrape of the metrics with the bytes in the store")
-        cluster = self.assembled.cluster
-        token = (cluster.state.secrets / "metrics_token").read_text().strip()
-        stored = scrape.stored_bytes(self.app)
-        scraped = scrape.wait_for_scrape(f"{cluster.host.addresses['metrics']}:{scrape.PORT}", token, stored)
-        self.console.print(scrape.table(scraped, stored))
-        return scraped == stored
 
     def expires(self) -> bool:
         before = holdings(self.app)
@@ -120,15 +144,16 @@ class _Demo:
         succeeded = self._run(_EXPIRATION)
         after = holdings(self.app)
         self.console.print(expiry_table(before, after, _EXPIRED_TOPIC))
-        found = list(faults(before, after, _EXPIRED_TOPIC))
-        self._complain(found)
-        return succeeded and not found
+        return self._holds(faults(before, after, _EXPIRED_TOPIC)) and succeeded
 
     def audits(self) -> bool:
         succeeded = self._run(_AUDIT)
         findings = self.app.adapters.stores.audits.findings()
         self._complain(f"the audit found {finding.finding.kind}: {finding.finding.key}" for finding in findings)
         return succeeded and not findings
+
+    def alerts(self) -> bool:
+        return self._holds(self.monitored.alerts())
 
     def steps(self) -> Table:
         """Return the last table: each run with its state and its seconds."""
@@ -150,6 +175,11 @@ class _Demo:
         self.runs.append((dag_id, run.state, time.monotonic() - started))
         self._complain(errors_of(self.assembled.cluster.host.volume("airflow-logs"), run))
         return run.state == "success"
+
+    def _holds(self, faults: Iterable[str]) -> bool:
+        found = list(faults)
+        self._complain(found)
+        return not found
 
     def _complain(self, lines: Iterable[str]) -> None:
         for line in lines:

@@ -43,8 +43,9 @@ from local.cluster.in_flight import (
     rolled_segments,
 )
 from local.cluster.keeper import Keeper
-from local.cluster.own_cluster import OwnCluster, logged_in
+from local.cluster.own_cluster import logged_in, run_cluster
 from local.expiry import OBJECTS_OF_A_SEGMENT
+from local.own_directory import OwnDirectory
 from local.platform import PlatformError
 from local.produced import produce
 from local.runs import errors_of, trigger, wait_for_dag, wait_for_run
@@ -90,8 +91,8 @@ def main() -> int:
     parser.add_argument("--json", type=Path, help="write the outcomes to this file, too")
     options = parser.parse_args()
     kills = [_kill_of(text) for text in options.kills] or list(_DEFAULT)
-    own, outcomes = OwnCluster("tiering-kills-", _TABLE_WIDTH), list[Outcome]()
-    own.run(lambda assembled: _run_all(assembled, kills, own.say, outcomes.append))
+    own, outcomes = OwnDirectory("tiering-kills-", _TABLE_WIDTH), list[Outcome]()
+    run_cluster(own, lambda assembled: _run_all(assembled, kills, own.say, outcomes.append))
     own.console.print(_table(outcomes))
     for outcome in outcomes:
         for line in (*outcome.errors, *outcome.faults):

@@ -25,6 +25,8 @@ from local.sample_data import broker_log_dirs, unpack
 POSTGRES_USER: Final = "nobody"
 """PostgreSQL refuses to run as root."""
 PORTS: Final = (5432, 6379, 7070, 7077, 8080, 8081, 8974, 9092, 9093, 29092)
+BROKERS_LOG_DIR: Final = "/srv/kafka/broker-1"
+"""Where those that read the broker's log dir mount it."""
 _HERE: Final = ROOT / "local" / "cluster"
 _CONFIGURATION, _REMOTE = "kafka-configuration", "kafka-remote"
 _HEAP: Final = ("-Xms192m", "-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData")
@@ -81,6 +83,15 @@ def parts(
     return Parts(found, paths, "")
 
 
+def readers(services: Mapping[str, Service]) -> set[str]:
+    """Return the services that mount the broker's log dir to read it, and go on running."""
+    return {
+        name
+        for name, service in services.items()
+        if not service.runs_once and BROKERS_LOG_DIR in {mount.target for mount in service.mounts}
+    }
+
+
 def _broker(service: Service, state: State, address: str, environ: Mapping[str, str]) -> Service:
     """Return the broker with the properties of its image's variables, quick checkpoints, and remote storage.
 
@@ -124,7 +135,7 @@ def _without_broker(services: Mapping[str, Service], state: State) -> dict[str, 
         if not (state.volumes / volume).exists():
             dirs[broker].rename(state.volumes / volume)
     mounts = {
-        Mount("kafka-data", "/srv/kafka/broker-1", read_only=True): None,
+        Mount("kafka-data", BROKERS_LOG_DIR, read_only=True): None,
         Mount(_OTHER_BROKER, "/srv/kafka/broker-2", read_only=True): None,
     }
     return {

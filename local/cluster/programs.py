@@ -1,7 +1,7 @@
-"""The programs of the other parts: redis and PostgreSQL of the distribution, and versitygw.
+"""The programs of the other parts: redis, PostgreSQL and Prometheus of the distribution, and versitygw.
 
-Where redis is not on the PATH, Debian's packages are fetched by apt-get and unpacked below `.cache/debian`: nothing is
-installed, and no service of the machine is started.
+Where redis or Prometheus is not on the PATH, Debian's packages are fetched by apt-get and unpacked below
+`.cache/debian`: nothing is installed, and no service of the machine is started.
 """
 
 import os
@@ -17,6 +17,7 @@ NO_VERSITYGW: Final = "versitygw is not here: `make s3-server` builds it where G
 _DEBIAN: Final = CACHE / "debian"
 _REDIS_PACKAGES: Final = ("redis-tools", "libjemalloc2", "liblzf1")
 """The server is the same program as the tools, which look at the name by which they are called."""
+_PROMETHEUS_PACKAGES: Final = ("prometheus",)
 _POSTGRESQL: Final = Path("/usr/lib/postgresql")
 _FETCH_SECONDS: Final = 300
 
@@ -56,6 +57,14 @@ def redis_directory() -> Path:
         (wrappers / name).write_text(text)
         (wrappers / name).chmod(0o755)
     return wrappers
+
+
+def prometheus_directory() -> Path:
+    """Return a directory with prometheus and promtool. Raises ProgramMissingError."""
+    on_path = shutil.which("prometheus")
+    if on_path and shutil.which("promtool", path=str(Path(on_path).parent)):
+        return Path(on_path).parent
+    return _unpacked("prometheus", _PROMETHEUS_PACKAGES) / "usr" / "bin"
 
 
 def postgresql_directory() -> Path:

@@ -1,5 +1,7 @@
 """Start the production shape of docker-compose.yaml as processes on this machine, and print its addresses.
 
+Where a Prometheus can be had, one scrapes the metrics, with the alert rules of this repository.
+
 A cluster begins empty: what the last one left below `.run/cluster` is removed. Another directory is used only if it is
 empty or had a cluster before. Nothing is copied or deleted before you trigger a DAG.
 """
@@ -19,6 +21,9 @@ from local import processes
 from local.cluster.assembly import CA_VARIABLE, Assembled, assemble
 from local.cluster.cluster import stop
 from local.cluster.host import ForeignDirectoryError, State
+from local.cluster.monitored import start_prometheus
+from local.cluster.prometheus import ALERTS, Prometheus
+from local.cluster.scrape import Endpoint, token_file
 from local.cluster.secret_files import AUTHORITY
 from local.layout import ROOT
 
@@ -58,21 +63,24 @@ def main() -> int:
     try:
         assembled = assemble(home, say=say)
         assembled.cluster.start()
+        server = start_prometheus(assembled, say)
     except RuntimeError as error:
         console.print(str(error), style="red", markup=False, soft_wrap=True)
         stop(state, console.print)
         return 1
-    _say_where(console, state, assembled)
+    _say_where(console, state, assembled, server)
     return 0
 
 
-def _say_where(console: Console, state: State, assembled: Assembled) -> None:
+def _say_where(console: Console, state: State, assembled: Assembled, server: Prometheus | None) -> None:
     host = assembled.cluster.host
     shown = {
         "Airflow": assembled.base_url,
         "user": f"admin, password in {state.secrets / 'airflow_admin_password'}",
         "Spark": f"http://{host.addresses['spark-master']}:8080",
         "Kafka": f"none: {assembled.no_broker}" if assembled.no_broker else assembled.bootstrap_servers,
+        "metrics": f"http://{Endpoint.of(assembled.cluster).address}/metrics, token in {token_file(state)}",
+        "Prometheus": "none" if server is None else f"http://{server.address}, with {ALERTS.name}",
         "settings": f"export TIERING_CONFIG={state.settings}   (for ./tiering)",
         "authority": f"export {CA_VARIABLE}={state.secrets / AUTHORITY}   (for ./tiering)",
         "logs": str(state.logs),

@@ -130,7 +130,11 @@ class PlanCopyOperator(BaseOperator):
                 states=["failed", "upstream_failed", "skipped", "removed"],
             )
             if ended == len(queues) or clock.monotonic() >= deadline:
-                self.log.warning("Not scanned in this run: queue %s. Does a worker of it run?", ", ".join(queues))
+                self.log.warning(
+                    "Not scanned in this run: queue %s. Does a worker of it run? Start one, or take the queue out of"
+                    " log_dirs. Without one this run stays open until Airflow fails the task of the scan",
+                    ", ".join(queues),
+                )
                 return
             clock.sleep(_SCAN_POLL_SECONDS)
 

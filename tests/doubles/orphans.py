@@ -75,20 +75,22 @@ class TinyCopies:
     number: int = 0
 
     @classmethod
-    def into(cls, app: App, partition: TopicIdPartition) -> "TinyCopies":
+    def into(cls, app: App, partition: TopicIdPartition, run_id: str = "tiny") -> "TinyCopies":
         """Takes the lease to copy, and the topic for the platform."""
-        app.adapters.stores.work.save_plan("tiny", [planned(partition)])
-        lease = app.adapters.stores.work.claim("tiny", "tiny/0", lease_ms=600_000)
+        app.adapters.stores.work.save_plan(run_id, [planned(partition)])
+        lease = app.adapters.stores.work.claim(run_id, f"{run_id}/0", lease_ms=600_000)
         assert lease is not None
         registry = app.adapters.stores.registry
         owner = registry.owner(partition.topic_id)
         registry.set_owner(partition.topic_id, partition.topic, TopicOwner.PLATFORM, expected=owner, author="test")
         return cls(app, partition, lease)
 
-    def copy(self, at: Callable[[str], None] = lambda _: None, *, give_up: bool = False) -> RemoteLogSegmentMetadata:
-        """One segment; one that is given up stays STARTED with all its objects."""
+    def copy(
+        self, at: Callable[[str], None] = lambda _: None, *, give_up: bool = False, start: int | None = None
+    ) -> RemoteLogSegmentMetadata:
+        """One segment, the next one or that at `start`; one that is given up stays STARTED with all its objects."""
         self.number += 1
-        start = 10 * self.number
+        start = 10 * self.number if start is None else start
         _, data = some_segment(500, seed=f"{self.partition}-{self.number}")
         segment = segment_of(self.partition, self.number, start, start + 9, size_bytes=500)
         self.app.adapters.stores.metadata.add_segment(segment, fence=self.lease.fence)

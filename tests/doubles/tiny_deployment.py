@@ -53,6 +53,11 @@ class TinyDeployment:
         with self.open() as app:
             app.set_up.migrate()
 
+    @property
+    def environ(self) -> dict[str, str]:
+        """The variables of its processes."""
+        return dict(self._environ)
+
     def set_environ(self, **variables: str) -> None:
         """Variables of all that is opened from now on."""
         self._environ |= variables

@@ -13,8 +13,10 @@ from include.tiering.copying.plan import HeldBack
 from include.tiering.database.schema import queue_scans
 from include.tiering.errors import ClusterMetadataError, SettingError, SourceError
 from include.tiering.kafka.log_dirs.contract import ScanReport
+from include.tiering.kafka.log_dirs.dirs import LogDirLocation
 from include.tiering.model.segments import Uuid
 from include.tiering.operations.readiness import NotReady
+from include.tiering.runs import cluster_log_dirs
 from include.tiering.runs.cluster_log_dirs import MOST_AGE_MS
 from include.tiering.runs.contract import Placement
 from include.tiering.settings import load_settings
@@ -164,6 +166,14 @@ def test_topics_that_were_not_reported_are_not_taken_for_absent(hosts: Hosts) ->
         assert app.log_dirs.scan_all(topics=["orders"]).errors == ()
         errors = app.log_dirs.scan_all().errors
         assert [bool(re.search("only for the topics orders, clicks", error.message)) for error in errors] == [True] * 2
+
+
+def test_a_scan_looks_once_which_log_dirs_are_elsewhere(hosts: Hosts, monkeypatch: pytest.MonkeyPatch) -> None:
+    looked: list[LogDirLocation] = []
+    monkeypatch.setattr(cluster_log_dirs, "is_here", lambda log_dir: looked.append(log_dir) or False)
+    with hosts.scheduler() as app:
+        app.log_dirs.scan_all()
+    assert [log_dir.broker_id for log_dir in looked] == [1, 2]
 
 
 def test_a_worker_without_the_log_dirs_of_its_queue_reports_nothing(hosts: Hosts) -> None:

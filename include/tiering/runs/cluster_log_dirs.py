@@ -278,11 +278,16 @@ class ClusterLogDirs:
         Raises:
             MetadataUnavailableError: the database is locked or unreachable.
         """
+        return self._reported(self.elsewhere(), topics)
+
+    def _reported(
+        self, queues: Collection[str], topics: Collection[str] | None
+    ) -> tuple[Sequence[QueueScan], Mapping[str, str]]:
         found: list[QueueScan] = []
         missing: dict[str, str] = {}
-        if elsewhere := self.elsewhere():
+        if queues:
             scans, now_ms = self._queue_scans().all(), self._queue_scans().now_ms()
-            for queue in elsewhere:
+            for queue in queues:
                 scan = scans.get(queue)
                 if scan is None:
                     missing[queue] = f"no worker of queue {queue} has reported it: does a worker of that queue run?"
@@ -304,10 +309,9 @@ class ClusterLogDirs:
         elsewhere = self.elsewhere()
         if not elsewhere:
             return self._source().scan(topics=topics, deep=True) if deep else self._source().scan(topics=topics)
-        found, missing = self.reported(topics)
+        found, missing = ((), {}) if deep else self._reported(elsewhere, topics)
         if deep:
-            words = "a deep scan reads it only on a worker of queue"
-            found, missing = [], {queue: f"{words} {queue}" for queue in elsewhere}
+            missing = {queue: f"a deep scan reads it only on a worker of queue {queue}" for queue in elsewhere}
         away = {log_dir for log_dirs in elsewhere.values() for log_dir in log_dirs}
         here = self._source_of([log_dir for log_dir in configured_log_dirs(self._settings) if log_dir not in away])
         report = here.scan(topics=topics, deep=deep)

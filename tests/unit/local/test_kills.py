@@ -3,6 +3,7 @@
 import json
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from threading import Thread
@@ -12,10 +13,15 @@ from typing import Any
 import psutil
 import pytest
 
+from include.tiering.copying.metrics import COPY_SENT_BYTES
+from include.tiering.quotas.metrics import HELD
+from include.tiering.units import KIB
 from local import processes
 from local.cluster import in_flight, kills, scrape
 from local.cluster.host import State
 from local.cluster.in_flight import Part, Progress, Work
+from local.cluster.scrape import Endpoint
+from local.cluster.throttle import Throttled
 from local.platform import PlatformError
 from tests.doubles.patience import PATIENCE_SECONDS, eventually
 from tests.doubles.segments import DELETE_STARTED, FINISHED, STARTED, partition_of, segment_of
@@ -152,6 +158,9 @@ METRICS = """\
 # TYPE tiering_copy_sent_bytes counter
 tiering_copy_sent_bytes_total{topic="orders"} 130.0
 tiering_copy_sent_bytes_total{topic="clicks"} 7.0
+# TYPE tiering_quota_held_back counter
+tiering_quota_held_back_total{kind="copy"} 3.0
+tiering_quota_held_back_total{kind="fetch"} 4.0
 # TYPE other counter
 other_total{topic="orders"} 1.0
 """
@@ -180,10 +189,33 @@ def endpoint() -> Iterator[str]:
 
 def test_a_scrape_has_the_bytes_of_each_topic(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = {"orders": 130, "clicks": 7}
-    assert scrape.wait_for_scrape(endpoint, "right", expected) == expected
+    right = Endpoint(endpoint, "right")
+    assert right.wait_for_sent(expected).by_topic(COPY_SENT_BYTES) == expected
     monkeypatch.setattr(scrape, "_WRITTEN_SECONDS", 0.0)
-    assert scrape.wait_for_scrape(endpoint, "right", {"orders": 131}) == expected
+    found = right.wait_for_sent({"orders": 131})
+    assert found.by_topic(COPY_SENT_BYTES) == expected
+    assert (found.total(HELD, kind="copy"), found.total(HELD), found.total(COPY_SENT_BYTES)) == (3, 7, 137)
     with pytest.raises(PlatformError, match="answers 401"):
-        scrape.scraped_bytes(endpoint, "wrong")
+        Endpoint(endpoint, "wrong").scrape()
     with pytest.raises(PlatformError, match="does not answer"):
-        scrape.scraped_bytes("127.0.0.1:1", "right")
+        Endpoint("127.0.0.1:1", "right").scrape()
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({}, None),
+        ({"held_back": 4}, "4 segments that a quota held back, not 5"),
+        ({"held_back": 6, "throttle_seconds": 2.2}, None),
+        ({"held_back": 6, "throttle_seconds": 1.4}, "expected at least"),
+        ({"segments": 0, "held_back": 0}, "not 0"),
+        ({"throttle_seconds": 1.4}, "expected at least"),
+        ({"throttle_seconds": 2.2}, "at most 2.10"),
+    ],
+)
+def test_a_throttle_time_is_nearly_size_by_quota_and_no_longer_than_a_segment_was_in_flight(
+    changes: dict[str, Any], said: str | None
+) -> None:
+    right = Throttled("slow", 32 * KIB, 5, 5, throttle_seconds=1.9, model_seconds=2.0, in_flight_seconds=2.1)
+    fault = replace(right, **changes).fault
+    assert fault is None if said is None else said in str(fault)

@@ -33,6 +33,7 @@ from include.tiering.operations.broker_configs import (
 )
 from include.tiering.operations.doctor import DoctorDocument
 from include.tiering.operations.events import EventsDocument
+from include.tiering.operations.quality import QualityDocument
 from include.tiering.operations.readiness import ReadinessDocument
 from include.tiering.operations.set_up import SetUpDocument
 from include.tiering.operations.status import PauseDocument, StatusDocument
@@ -68,6 +69,7 @@ DOCUMENTS: Final[Mapping[str, Mapping[str, type]]] = {
     "status": {"": StatusDocument},
     "backfill": {"": BackfillDocument},
     "attention": {"": AttentionDocument},
+    "quality": {"": QualityDocument},
     "events": {"": EventsDocument},
     "throughput": {"": ThroughputDocument},
     "pause": {"": PauseDocument},

@@ -44,6 +44,7 @@ from include.tiering.operations.doctor import (
 from include.tiering.operations.known_names import KnownNames
 from include.tiering.operations.monitoring import MonitoringService
 from include.tiering.operations.overview import OverviewService
+from include.tiering.operations.quality import QualityService
 from include.tiering.operations.readiness import (
     NOTHING_PLANNED,
     Readiness,
@@ -167,6 +168,14 @@ class OperationsService:
             handovers=stores.handovers,
             series=self._series,
             clock=self._clock,
+        )
+
+    @cached_property
+    def quality(self) -> QualityService:
+        """What was verified, and what is wrong."""
+        stores = self._stores()
+        return QualityService(
+            failed_copies=stores.failed_copies, audits=stores.audits, series=self._series, clock=self._clock
         )
 
     @cached_property

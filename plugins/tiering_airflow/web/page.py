@@ -10,6 +10,7 @@
     GET  /tiering/page/limits           what `./tiering configs --describe` and `events` have, and meanings
     GET  /tiering/page/backfill         what `./tiering backfill --json` has: topic (repeated), quota
     GET  /tiering/page/attention        what `./tiering attention --json` has, and what the user may do about it
+    GET  /tiering/page/quality          what `./tiering quality --json` has, and what the user may do about it
     GET  /tiering/page/retention        what `./tiering retention --json` has: topic, retention_ms, retention_bytes
     POST /tiering/page/pause            JSON: {"topic": name or null for all, "paused": true or false}
     POST /tiering/page/limits           JSON: {"entity_type": ..., "entity_name": ..., "name": ..., "value": ...}
@@ -63,6 +64,8 @@ ASSETS: Final = {
     "topic.js": "text/javascript",
     "limits.js": "text/javascript",
     "needs.js": "text/javascript",
+    "quality.js": "text/javascript",
+    "decisions.js": "text/javascript",
     "backfill.js": "text/javascript",
     "retention.js": "text/javascript",
     "icon.svg": "image/svg+xml",

@@ -62,7 +62,7 @@ def requests_to() -> Iterator[Callable[[type[Plugin]], Ask]]:
 
 
 @pytest.fixture
-def ask(deployed: Deployment, requests_to: Callable[[type[Plugin]], Ask]) -> Iterator[Ask]:
+def ask(deployed: Deployment, requests_to: Callable[..., Ask]) -> Iterator[Ask]:
     """Send requests of users to the page *Tiering* of the deployment."""
     from plugins.tiering_airflow.web import page
 

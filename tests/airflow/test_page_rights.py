@@ -1,6 +1,7 @@
 """Who may use which route of the page *Tiering*: every route, method and role, foreign origins, and no token."""
 
 from typing import Any, Final
+from urllib.parse import urlencode
 
 import pytest
 from fastapi.routing import APIRoute
@@ -29,6 +30,7 @@ RIGHTS: Final[dict[tuple[str, str], dict[str | None, int]]] = {
     ("GET", "/topics"): SEE,
     ("GET", "/topics.csv"): SEE,
     ("GET", "/topic"): SEE,
+    ("GET", "/segments"): SEE,
     ("GET", "/limits"): SEE,
     ("GET", "/retention"): SEE,
     ("POST", "/pause"): CHANGE,
@@ -56,7 +58,7 @@ def deployed(deployed: Deployment) -> Deployment:
 
 
 def address(path: str) -> str:
-    queries = {"/topic": "?name=orders", "/retention": "?topic=orders"}
+    queries = {"/topic": "?name=orders", "/segments": "?topic=orders&partition=0", "/retention": "?topic=orders"}
     return URL_PREFIX + path.replace("{name}", next(iter(ASSETS))) + queries.get(path, "")
 
 
@@ -105,11 +107,15 @@ def test_foreign_origins_and_requests_without_a_token_change_nothing(ask: Ask, d
 
 @pytest.mark.parametrize("text", ["<script>alert(1)</script>", "../../etc/passwd", "a' OR 1=1--", "%00", "x" * 3_000])
 def test_hostile_names_are_refused_and_never_markup(ask: Ask, text: str) -> None:
-    for path, name in (("/topic", "name"), ("/retention", "topic"), ("/topics", "sort")):
-        answer = ask(f"{URL_PREFIX}{path}", params={name: text})
+    wanted = (("/topic", "name"), ("/retention", "topic"), ("/topics", "sort"), ("/segments?partition=0", "topic"))
+    for path, name in wanted:
+        separator = "&" if "?" in path else "?"
+        answer = ask(f"{URL_PREFIX}{path}{separator}{urlencode({name: text})}")
         assert (answer.status_code, list(answer.json())) == (400, ["detail"])
         assert answer.headers["content-type"] == "application/json"
         assert answer.headers["x-content-type-options"] == "nosniff"
+    answer = ask(f"{URL_PREFIX}/segments", params={"topic": "orders", "partition": "0", "topic_id": text})
+    assert (answer.status_code, list(answer.json())) == (400, ["detail"])
     for parameter in ("retention_ms", "retention_bytes", "partitions"):
         answer = ask(f"{URL_PREFIX}/retention", params={"topic": "orders", parameter: text})
         assert (answer.status_code, list(answer.json())) == (400, ["detail"])

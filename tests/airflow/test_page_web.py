@@ -143,6 +143,36 @@ def test_a_topic_has_the_numbers_of_the_commands(ask: Ask, deployed: Deployment)
         assert (answer.status_code, list(answer.json())) == (400, ["detail"])
 
 
+def test_a_timeline_is_that_of_the_command(ask: Ask, deployed: Deployment) -> None:
+    with deployed.open() as app:
+        app.copying.plan("some", limit_bytes=400_000)
+        app.copying.run_batch("some", "some/0")
+        app.verification.verify_run("some")
+        app.copying.plan("rest")
+        rest = app.adapters.stores.work.items("rest")
+        sizes = app.adapters.stores.metadata.partition_sizes()
+    of_both = {size.topic_id_partition for size in sizes} & {item.topic_id_partition for item in rest}
+    partition = min(of_both, key=str)
+    topic = partition.topic
+    asked = {"topic": topic, "topic_id": str(partition.topic_id), "partition": partition.partition}
+    size = next(size for size in sizes if size.topic_id_partition == partition)
+    shown = ask(f"{URL_PREFIX}/segments", params=asked).json()
+    of_partition = ("segments", topic, "--partition", str(partition.partition))
+    assert shown == _command(deployed, *of_partition)
+    assert sum(part["kind"] == "verified" for part in shown["parts"]) == size.segments
+    assert sum(part["bytes"] for part in shown["parts"] if part["kind"] == "verified") == size.size_bytes
+    second = shown["parts"][1]["start_offset"]
+    older = ask(f"{URL_PREFIX}/segments", params={**asked, "before": second}).json()
+    assert older == _command(deployed, *of_partition, "--before", str(second))
+    assert older["parts"] == shown["parts"][:1]
+    waiting = [part["start_offset"] for part in shown["parts"] if part["kind"] == "waiting"]
+    assert waiting == [item.segment.base_offset for item in rest if item.topic_id_partition == partition]
+    assert shown["planned_at_ms"] is not None
+    for query in ({**asked, "partition": 99}, {**asked, "topic_id": "A" * 22}, {**asked, "before": -1}):
+        answer = ask(f"{URL_PREFIX}/segments", params=query)
+        assert (answer.status_code, list(answer.json())) == (400, ["detail"])
+
+
 def test_an_empty_platform_has_a_page(ask: Ask) -> None:
     shown = ask(f"{URL_PREFIX}/now").json()
     assert (shown["totals"]["topics"], shown["batches"], shown["alarms"]) == (0, [], [])

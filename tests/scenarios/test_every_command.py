@@ -53,6 +53,7 @@ _STEPS: Final[tuple[tuple[tuple[str, ...], int], ...]] = (
     (("events",), 0),
     (("attention",), 0),
     (("quality",), 0),
+    (("segments", _TOPIC), 0),
     (("retention", _TOPIC, "--retention-ms", "7d"), 0),
     (("configs", "--describe"), 0),
     (("configs", "--describe", "--target", "brokers"), 2),

@@ -40,6 +40,7 @@ from include.tiering.operations.status import PauseDocument, StatusDocument
 from include.tiering.operations.store_owner import RelocationDocument, TakeOverDocument
 from include.tiering.operations.survey import SurveyDocument
 from include.tiering.operations.throughput import ThroughputDocument
+from include.tiering.operations.timeline import TimelineDocument
 from include.tiering.reading.report import FetchDocument, RecordsDocument
 from include.tiering.recovery.documents import AdoptionDocument, RebuildDocument
 from include.tiering.sizes.documents import LogDirsDocument, SizesDocument
@@ -70,6 +71,7 @@ DOCUMENTS: Final[Mapping[str, Mapping[str, type]]] = {
     "backfill": {"": BackfillDocument},
     "attention": {"": AttentionDocument},
     "quality": {"": QualityDocument},
+    "segments": {"": TimelineDocument},
     "events": {"": EventsDocument},
     "throughput": {"": ThroughputDocument},
     "pause": {"": PauseDocument},

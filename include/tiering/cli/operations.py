@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from include.tiering.cli.command import (
+    MOST_INT,
+    MOST_LONG,
     AllowUnknown,
     Approve,
     Interrupt,
@@ -414,6 +416,32 @@ def quality(ctx: typer.Context, as_json: Json = False) -> None:
     from include.tiering.operations.quality import present_quality
 
     finish(present_quality(found), as_json=as_json)
+
+
+def segments(
+    ctx: typer.Context,
+    topic: Annotated[str, typer.Argument(help="Name of one topic.", metavar="TOPIC")],
+    partition: Annotated[int, typer.Option("--partition", min=0, max=MOST_INT, help="Its partition.", metavar="N")] = 0,
+    topic_id: Annotated[
+        str | None, typer.Option("--topic-id", help="If several topics have or had this name.", metavar="ID")
+    ] = None,
+    before: Annotated[
+        int | None,
+        typer.Option("--before", min=0, max=MOST_LONG, help="Only segments that start below it.", metavar="OFFSET"),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Show a partition offset by offset: what waits, is remote, verified, expired, skipped or missing.
+
+    The newest 200 remote segments are shown, deleted ones with a tombstone included, and what the newest plan of a copy
+    found to wait; `--before` goes back. Nothing is read but the database. The exit code is 1 if offsets are missing
+    without a decision, or a segment failed.
+    """
+    with session_of(ctx).opened() as app:
+        found = app.operations.timeline.of(topic, partition, topic_id=topic_id, before=before)
+    from include.tiering.operations.timeline import present_timeline
+
+    finish(present_timeline(found), as_json=as_json)
 
 
 def backfill(

@@ -195,7 +195,7 @@ class StoppingSegmentDocument(FailedCopyDocument):
     runbook: str
 
 
-class BrokenRuleDocument(TypedDict):
+class BrokenRuleValuesDocument(TypedDict):
     """A rule that a segment breaks now: what was expected and what was found. Only `critical` ones fail a segment."""
 
     rule: str
@@ -204,10 +204,10 @@ class BrokenRuleDocument(TypedDict):
     found: str
 
 
-class FailedSegmentDocument(StoppingSegmentDocument):
+class SegmentWithRulesDocument(StoppingSegmentDocument):
     """A failed segment with both values of each rule that it breaks."""
 
-    broken: list[BrokenRuleDocument]
+    broken: list[BrokenRuleValuesDocument]
 
 
 class OpenFindingDocument(FindingDocument):
@@ -263,7 +263,7 @@ class QualityDocument(TypedDict):
     counted_at_ms: int | None
     ages_days: list[str]
     verdicts: list[CountedVerdictsDocument]
-    failed: list[FailedSegmentDocument]
+    failed: list[SegmentWithRulesDocument]
     more_failed: int
     audit: LastAuditDocument | None
     guards: list[AuditRefusalDocument]
@@ -336,7 +336,7 @@ def open_finding(recorded: RecordedFinding) -> OpenFindingDocument:
     return {**finding_document(recorded), "advice": advice, "runbook": FINDING_ENTRY}
 
 
-def _broken(result: QualityResult) -> BrokenRuleDocument:
+def _broken(result: QualityResult) -> BrokenRuleValuesDocument:
     """Return both values of a broken rule; `rules.explain` writes them one after the other."""
     expected, separator, found = result.message.removeprefix("Expected: ").partition(" Found: ")
     if not separator:

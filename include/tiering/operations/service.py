@@ -52,6 +52,7 @@ from include.tiering.operations.readiness import (
     unread_partitions,
 )
 from include.tiering.operations.throughput import ThroughputService
+from include.tiering.operations.timeline import TimelineService
 from include.tiering.operations.topic_details import TopicDetailsService
 from include.tiering.operations.topic_list import TopicListService
 from include.tiering.quotas.contract import QuotaKind, QuotaLedger
@@ -207,6 +208,12 @@ class OperationsService:
             series=self._series,
             clock=self._clock,
         )
+
+    @cached_property
+    def timeline(self) -> TimelineService:
+        """A partition of the archive, segment by segment."""
+        stores = self._stores()
+        return TimelineService(sizes=stores.remote_log_sizes, metadata=lambda: stores.metadata, work=stores.work)
 
     def require_schema(self) -> None:
         """Require that the database is at the revision of this version.

@@ -1,6 +1,6 @@
 // What was verified, by age and depth; what failed, with both values; and what audits found.
 import { decisions } from "./decisions.js";
-import { ago, ask, bytes, confirmed, element, moment, panel, table, whole } from "./parts.js";
+import { ago, ask, bytes, confirmed, duration, element, moment, panel, table, whole } from "./parts.js";
 
 const ROWS = [
   ["passed", "deep", "Passed, every byte was read"],
@@ -90,7 +90,7 @@ export function quality(view) {
       ["Object", (row) => element("code", {}, row.key), "name"],
       ["Bytes", (row) => bytes(row.bytes), "number"],
       ["What", (row) => row.message, "name"],
-      ["First seen", (row) => ago(row.first_seen_ms, found.as_of_ms)],
+      ["First seen", (row) => `${duration((found.as_of_ms - row.first_seen_ms) / 1000)} ago`],
       ["What to do", (row) => [element("code", {}, row.advice), ofFinding(row)], "name"],
     ], found.findings);
     return wide("Open findings", found.findings.length ? [rows, more(found.more_findings), element("p", { class: "dim" }, "What they mean: ", element("code", {}, found.findings[0].runbook))]

@@ -123,7 +123,16 @@ coverage: setup s3-server ## the fast tests under coverage.py: fails below fail_
 test-kafka: setup ## the long suite against real Kafka brokers from Maven (Java 17, mvn; skipped where they are missing)
 	@$(PYTEST) tests/kafka
 
-test-browser: setup ## log in, copy from the form, use the page Tiering, pause and resume in headless Chromium (Debian: chromium, chromium-driver)
+AXE_VERSION := 4.10.3
+AXE_SHA256 := 880970c081707360e64f34cea25ff91892f5bc95675b0776925b9709dd8a68bb
+
+.cache/axe/axe.min.js:
+	@mkdir -p $(@D) && cd $(@D) && npm pack --silent axe-core@$(AXE_VERSION) >/dev/null && \
+	    tar -xzOf axe-core-$(AXE_VERSION).tgz package/axe.min.js >axe.partial && \
+	    echo "$(AXE_SHA256)  axe.partial" | sha256sum --check --quiet && mv axe.partial axe.min.js || \
+	    echo "axe-core could not be fetched by npm: tests that need it are skipped" >&2
+
+test-browser: setup .cache/axe/axe.min.js ## log in, copy from the form, use the page Tiering, pause and resume in headless Chromium (Debian: chromium, chromium-driver)
 	@eval "$$($(PYTHON) -m local.java)" && $(PYTEST) tests/browser
 
 life: setup ## real brokers through kills, elections, lost disks, ... while two platforms archive: MINUTES=30 SEED=7

@@ -12,6 +12,7 @@ from fastapi import FastAPI
 from tests.doubles.airflow_home import Deployment, airflow_database, deployed_for, deployment
 
 NO_ROLE = "nobody"
+Ask = Callable[..., httpx.Response]
 
 
 class Plugin(Protocol):
@@ -25,7 +26,7 @@ def deployed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Deployment:
 
 
 @pytest.fixture(scope="module")
-def requests_to() -> Iterator[Callable[[type[Plugin]], Callable[..., httpx.Response]]]:
+def requests_to() -> Iterator[Callable[[type[Plugin]], Ask]]:
     """Send requests of users, logged in as Airflow does it, to a plugin's application where Airflow mounts it."""
     from airflow.api_fastapi.app import create_auth_manager
     from airflow.api_fastapi.auth.managers.simple.user import SimpleAuthManagerUser
@@ -37,7 +38,7 @@ def requests_to() -> Iterator[Callable[[type[Plugin]], Callable[..., httpx.Respo
         user = SimpleAuthManagerUser(username=f"a {role}", role=role)
         return {"Authorization": f"Bearer {manager.generate_jwt(user)}"}
 
-    def mounted(plugin: type[Plugin]) -> Callable[..., httpx.Response]:
+    def mounted(plugin: type[Plugin]) -> Ask:
         (application,) = plugin.fastapi_apps
         airflow = FastAPI()
         airflow.mount(application["url_prefix"], application["app"])
@@ -58,3 +59,13 @@ def requests_to() -> Iterator[Callable[[type[Plugin]], Callable[..., httpx.Respo
         patch.setenv("AIRFLOW__API_AUTH__JWT_SECRET", "s" * 64)
         manager.init()
         yield mounted
+
+
+@pytest.fixture
+def ask(deployed: Deployment, requests_to: Callable[..., Ask]) -> Iterator[Ask]:
+    """Send requests of users to the page *Tiering* of the deployment."""
+    from plugins.tiering_airflow.web import page
+
+    page.make_application.cache_clear()
+    yield requests_to(page.TieringPagePlugin)
+    page.make_application.cache_clear()

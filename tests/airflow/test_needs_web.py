@@ -1,11 +1,8 @@
 """The part *Needs you* of the page *Tiering*: what it shows, who decides there, and under whose name."""
 
 import json
-from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any, Final
 
-import httpx
 import pytest
 from sqlalchemy import event, select, update
 from typer.testing import CliRunner
@@ -16,9 +13,9 @@ from include.tiering.cli.app import cli
 from include.tiering.configs.config_store import ConfigEntity, EntityType
 from include.tiering.database.schema import events, segments
 from include.tiering.model.segments import Verdict
-from plugins.tiering_airflow.web import page
-from plugins.tiering_airflow.web.page import URL_PREFIX, TieringPagePlugin
-from tests.doubles.airflow_home import Deployment, deployed_for, deployment
+from plugins.tiering_airflow.web.page import URL_PREFIX
+from tests.airflow.conftest import Ask
+from tests.doubles.airflow_home import Deployment
 
 # Airflow's web application imports a test client.
 pytestmark = pytest.mark.filterwarnings("ignore:Using `httpx` with `starlette.testclient`")
@@ -29,26 +26,13 @@ SKIP: Final = f"{URL_PREFIX}/skip"
 SAME_ORIGIN: Final = {"Origin": "http://airflow", "Sec-Fetch-Site": "same-origin"}
 MARKUP: Final = "<img src=x onerror=alert(1)>"
 ROLES: Final = [("nobody", 401), (None, 403), ("viewer", 403), ("user", 200), ("op", 200), ("admin", 200)]
-Ask = Callable[..., httpx.Response]
 
 
-@pytest.fixture
-def made(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Deployment:
-    return deployed_for(monkeypatch, deployment(tmp_path))
-
-
-@pytest.fixture
-def ask(made: Deployment, requests_to: Callable[..., Ask]) -> Iterator[Ask]:
-    page.make_application.cache_clear()
-    yield requests_to(TieringPagePlugin)
-    page.make_application.cache_clear()
-
-
-def asked_about(made: Deployment, topic: str = "audit_log") -> str:
+def asked_about(deployed: Deployment, topic: str = "audit_log") -> str:
     """Let a plan that deletes all of a topic wait for an answer; return the id of its run."""
-    made.copied(topic)
+    deployed.copied(topic)
     entity = ConfigEntity(EntityType.TOPICS, topic)
-    with made.open() as app:
+    with deployed.open() as app:
         app.configs.alter(entity, {"retention.bytes": "1073741824"}, author="olga")
         app.configs.alter(entity, {"retention.bytes": "0"}, author="otto")
         plan = app.expiration.plan("expire-manual__1")
@@ -59,9 +43,9 @@ def asked_about(made: Deployment, topic: str = "audit_log") -> str:
     return plan.run_id
 
 
-def found_by_an_audit(made: Deployment, *keys: str) -> list[int]:
+def found_by_an_audit(deployed: Deployment, *keys: str) -> list[int]:
     """Record an audit that saw an orphan under each of these keys; return the ids of its findings."""
-    with made.open() as app:
+    with deployed.open() as app:
         audits = app.adapters.stores.audits
         now_ms = audits.now_ms()
         seen = [AuditFinding(kind=FindingKind.ORPHAN, key=key, message=MARKUP, size_bytes=7) for key in keys]
@@ -71,10 +55,10 @@ def found_by_an_audit(made: Deployment, *keys: str) -> list[int]:
         return [recorded.finding_id for recorded in audits.findings()]
 
 
-def failed_and_lost(made: Deployment, topic: str = "orders") -> dict[str, Any]:
+def failed_and_lost(deployed: Deployment, topic: str = "orders") -> dict[str, Any]:
     """Let the first segment of a topic fail its verification, while its source does not have it any more."""
-    made.copied(topic, run_id="copy of what fails")
-    with made.open() as app:
+    deployed.copied(topic, run_id="copy of what fails")
+    with deployed.open() as app:
         stores = app.adapters.stores
         partition = next(one for one in stores.metadata.partitions() if one.topic == topic)
         first = stores.metadata.list_segments(partition)[0].metadata
@@ -91,29 +75,29 @@ def failed_and_lost(made: Deployment, topic: str = "orders") -> dict[str, Any]:
     return {"topic": topic, "topic_id": str(partition.topic_id), "partition": partition.partition}
 
 
-def said_by_command(made: Deployment) -> Any:
-    result = CliRunner().invoke(cli, ["attention", "--json"], env=made.environment)
+def said_by_command(deployed: Deployment) -> Any:
+    result = CliRunner().invoke(cli, ["attention", "--json"], env=deployed.environment)
     assert result.exit_code in (0, 1), result.output
     return json.loads(result.stdout)
 
 
-def authors(made: Deployment, kind: str) -> list[str]:
-    with made.open() as app, app.adapters.engine.connect() as connection:
+def authors(deployed: Deployment, kind: str) -> list[str]:
+    with deployed.open() as app, app.adapters.engine.connect() as connection:
         return list(connection.execute(select(events.c.author).where(events.c.kind == kind)).scalars())
 
 
-def test_an_empty_platform_needs_nobody(ask: Ask, made: Deployment) -> None:
+def test_an_empty_platform_needs_nobody(ask: Ask, deployed: Deployment) -> None:
     shown = ask(ATTENTION).json()
     assert (shown["total"], shown["approvals"], shown["failed"], shown["findings"]) == (0, [], [], [])
     assert (shown["held"], shown["handovers"]) == ([], [])
-    assert CliRunner().invoke(cli, ["attention"], env=made.environment).exit_code == 0
+    assert CliRunner().invoke(cli, ["attention"], env=deployed.environment).exit_code == 0
 
 
-def test_it_shows_what_the_command_shows_with_who_cut_the_retention(ask: Ask, made: Deployment) -> None:
-    run_id = asked_about(made)
-    failed_and_lost(made)
-    found_by_an_audit(made, MARKUP)
-    shown, said = ask(ATTENTION).json(), said_by_command(made)
+def test_it_shows_what_the_command_shows_with_who_cut_the_retention(ask: Ask, deployed: Deployment) -> None:
+    run_id = asked_about(deployed)
+    failed_and_lost(deployed)
+    found_by_an_audit(deployed, MARKUP)
+    shown, said = ask(ATTENTION).json(), said_by_command(deployed)
     assert shown.pop("may") == {"answer": [], "run": [], "accept": False, "skip": False}
     assert shown.pop("as_of_ms") <= said.pop("as_of_ms")
     assert shown == said
@@ -121,7 +105,7 @@ def test_it_shows_what_the_command_shows_with_who_cut_the_retention(ask: Ask, ma
     assert (approval["dag_id"], approval["dag_run_id"]) == ("tiering_expiration", "manual__1")
     assert (approval["run_id"], approval["headline"]) == (run_id, MARKUP)
     (topic,) = approval["topics"]
-    with made.open() as app:
+    with deployed.open() as app:
         plan = app.adapters.stores.deletions.plan(run_id)
         total = next(each for each in app.operations.topic_list.all() if each.total.topic == "audit_log").total
     assert topic["segments"] == sum(len(planned.deletions) for planned in plan) == total.segments
@@ -135,12 +119,13 @@ def test_it_shows_what_the_command_shows_with_who_cut_the_retention(ask: Ask, ma
 
 
 def test_each_entry_of_the_runbook_exists() -> None:
-    from include.tiering.operations import attention
+    from include.tiering.operations import attention, quality
     from tests.doubles.source_tree import ROOT
 
     text = (ROOT / "docs" / "runbook.md").read_text()
     heads = {line.lstrip("# ").lower().replace(" ", "-") for line in text.splitlines() if line.startswith("#")}
-    entries = [value for name, value in vars(attention).items() if name.endswith("_ENTRY")]
+    names = {**vars(attention), **vars(quality)}
+    entries = [value for name, value in names.items() if name.endswith("_ENTRY")]
     assert len(entries) == 6
     assert {entry.partition("#")[2] for entry in entries} <= heads
 
@@ -148,7 +133,7 @@ def test_each_entry_of_the_runbook_exists() -> None:
 def test_what_a_user_may_do_is_what_airflow_allows(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
     everything = {
         "answer": ["tiering_expiration", "tiering_audit", "tiering_handover"],
-        "run": ["tiering_quality", "tiering_copy", "tiering_handover"],
+        "run": ["tiering_quality", "tiering_copy", "tiering_handover", "tiering_audit"],
         "accept": True,
         "skip": True,
     }
@@ -159,12 +144,12 @@ def test_what_a_user_may_do_is_what_airflow_allows(ask: Ask, monkeypatch: pytest
     assert ask(ATTENTION, "op").json()["may"] == everything
 
 
-def test_it_takes_at_most_ten_statements(made: Deployment) -> None:
-    asked_about(made)
-    failed_and_lost(made)
-    found_by_an_audit(made, "a", "b")
+def test_it_takes_at_most_ten_statements(deployed: Deployment) -> None:
+    asked_about(deployed)
+    failed_and_lost(deployed)
+    found_by_an_audit(deployed, "a", "b")
     statements: list[str] = []
-    with made.open() as app:
+    with deployed.open() as app:
         app.operations.attention.now()
         event.listen(app.adapters.engine, "before_cursor_execute", lambda *call: statements.append(call[2]))
         app.operations.attention.now()
@@ -174,12 +159,12 @@ def test_it_takes_at_most_ten_statements(made: Deployment) -> None:
 
 @pytest.mark.parametrize(("role", "status"), ROLES)
 def test_who_may_edit_the_dag_accepts_a_finding_by_name(
-    ask: Ask, made: Deployment, role: str | None, status: int
+    ask: Ask, deployed: Deployment, role: str | None, status: int
 ) -> None:
-    finding_ids = found_by_an_audit(made, "orphan.log")
+    finding_ids = found_by_an_audit(deployed, "orphan.log")
     answer = ask(ACCEPT, role, "POST", json={"finding_ids": finding_ids}, headers=SAME_ORIGIN)
     assert answer.status_code == status
-    assert authors(made, "audit finding accepted") == ([f"a {role} (page Tiering)"] if status == 200 else [])
+    assert authors(deployed, "audit finding accepted") == ([f"a {role} (page Tiering)"] if status == 200 else [])
     if status == 200:
         assert ask(ATTENTION, role).json()["findings"] == []
         assert answer.json()["accepted"][0]["key"] == "orphan.log"
@@ -187,12 +172,12 @@ def test_who_may_edit_the_dag_accepts_a_finding_by_name(
 
 @pytest.mark.parametrize(("role", "status"), ROLES)
 def test_who_may_edit_the_dag_skips_what_is_lost_by_name_after_the_question(
-    ask: Ask, made: Deployment, role: str | None, status: int
+    ask: Ask, deployed: Deployment, role: str | None, status: int
 ) -> None:
-    wanted = {**failed_and_lost(made), "reason": "agreed in OPS-12", "confirm": None}
+    wanted = {**failed_and_lost(deployed), "reason": "agreed in OPS-12", "confirm": None}
     asked = ask(SKIP, role, "POST", json=wanted, headers=SAME_ORIGIN)
     assert asked.status_code == status
-    with made.open() as app:
+    with deployed.open() as app:
         assert [copy.given_up for copy in app.adapters.stores.failed_copies.all()] == [False]
     if status != 200:
         return
@@ -203,7 +188,7 @@ def test_who_may_edit_the_dag_skips_what_is_lost_by_name_after_the_question(
     assert (other["question"], other["recorded"]) == (question["question"], [])
     done = ask(SKIP, role, "POST", json={**wanted, "confirm": question["confirm"]}, headers=SAME_ORIGIN).json()
     assert (done["question"], len(done["recorded"])) == (None, 1)
-    with made.open() as app:
+    with deployed.open() as app:
         assert [copy.given_up for copy in app.adapters.stores.failed_copies.all()] == [True]
         (decision,) = app.adapters.stores.metadata.skipped_offsets(app.adapters.stores.metadata.partitions()[0])
     assert (decision.author, decision.reason) == (f"a {role} (page Tiering)", "agreed in OPS-12")
@@ -229,18 +214,18 @@ def test_who_may_edit_the_dag_skips_what_is_lost_by_name_after_the_question(
         {"topic": "orders", "topic_id": None, "partition": 0, "reason": "x" * 5_000, "confirm": None},
     ],
 )
-def test_what_is_no_decision_changes_nothing(ask: Ask, made: Deployment, path: str, body: Any) -> None:
+def test_what_is_no_decision_changes_nothing(ask: Ask, deployed: Deployment, path: str, body: Any) -> None:
     answer = ask(path, "admin", "POST", json=body, headers=SAME_ORIGIN)
     assert (answer.status_code, list(answer.json())) == (400, ["detail"])
-    assert authors(made, "audit finding accepted") == []
+    assert authors(deployed, "audit finding accepted") == []
 
 
-def test_a_finding_that_is_not_open_is_a_conflict(ask: Ask, made: Deployment) -> None:
+def test_a_finding_that_is_not_open_is_a_conflict(ask: Ask, deployed: Deployment) -> None:
     answer = ask(ACCEPT, "admin", "POST", json={"finding_ids": [7]}, headers=SAME_ORIGIN)
     assert (answer.status_code, "finding 7 is unknown" in answer.json()["detail"]) == (409, True)
 
 
-def test_a_partition_that_no_log_dir_shows_is_not_skipped(ask: Ask, made: Deployment) -> None:
+def test_a_partition_that_no_log_dir_shows_is_not_skipped(ask: Ask, deployed: Deployment) -> None:
     wanted = {"topic": "nowhere", "topic_id": None, "partition": 0, "reason": "x", "confirm": None}
     answer = ask(SKIP, "admin", "POST", json=wanted, headers=SAME_ORIGIN)
     assert (answer.status_code, "nowhere-0" in answer.json()["detail"]) == (400, True)

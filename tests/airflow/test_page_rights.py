@@ -1,18 +1,17 @@
 """Who may use which route of the page *Tiering*: every route, method and role, foreign origins, and no token."""
 
-from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any, Final
+from urllib.parse import urlencode
 
-import httpx
 import pytest
 from fastapi.routing import APIRoute
 from sqlalchemy import func, select
 
 from include.tiering.database.schema import dynamic_config_changes, events
 from plugins.tiering_airflow.web import page
-from plugins.tiering_airflow.web.page import ASSETS, URL_PREFIX, TieringPagePlugin
-from tests.doubles.airflow_home import Deployment, deployed_for, deployment
+from plugins.tiering_airflow.web.page import ASSETS, URL_PREFIX
+from tests.airflow.conftest import Ask
+from tests.doubles.airflow_home import Deployment
 
 # Airflow's web application imports a test client.
 pytestmark = pytest.mark.filterwarnings("ignore:Using `httpx` with `starlette.testclient`")
@@ -26,10 +25,12 @@ RIGHTS: Final[dict[tuple[str, str], dict[str | None, int]]] = {
     ("GET", "/now"): SEE,
     ("GET", "/throughput"): SEE,
     ("GET", "/attention"): SEE,
+    ("GET", "/quality"): SEE,
     ("GET", "/backfill"): SEE,
     ("GET", "/topics"): SEE,
     ("GET", "/topics.csv"): SEE,
     ("GET", "/topic"): SEE,
+    ("GET", "/segments"): SEE,
     ("GET", "/limits"): SEE,
     ("GET", "/retention"): SEE,
     ("POST", "/pause"): CHANGE,
@@ -48,30 +49,21 @@ FOREIGN: Final = (
     {"Sec-Fetch-Site": "none"},
     {**SAME_ORIGIN, "Content-Type": "text/plain"},
 )
-Ask = Callable[..., httpx.Response]
 
 
 @pytest.fixture
-def made(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Deployment:
-    made = deployed_for(monkeypatch, deployment(tmp_path))
-    made.copied("orders")
-    return made
-
-
-@pytest.fixture
-def ask(made: Deployment, requests_to: Callable[..., Ask]) -> Iterator[Ask]:
-    page.make_application.cache_clear()
-    yield requests_to(TieringPagePlugin)
-    page.make_application.cache_clear()
+def deployed(deployed: Deployment) -> Deployment:
+    deployed.copied("orders")
+    return deployed
 
 
 def address(path: str) -> str:
-    queries = {"/topic": "?name=orders", "/retention": "?topic=orders"}
+    queries = {"/topic": "?name=orders", "/segments": "?topic=orders&partition=0", "/retention": "?topic=orders"}
     return URL_PREFIX + path.replace("{name}", next(iter(ASSETS))) + queries.get(path, "")
 
 
-def recorded(made: Deployment) -> tuple[int, ...]:
-    with made.open() as app, app.adapters.engine.connect() as connection:
+def recorded(deployed: Deployment) -> tuple[int, ...]:
+    with deployed.open() as app, app.adapters.engine.connect() as connection:
         tables = (events, dynamic_config_changes)
         return tuple(connection.execute(select(func.count()).select_from(table)).scalar_one() for table in tables)
 
@@ -84,8 +76,8 @@ def test_the_table_has_every_route() -> None:
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_every_role_with_every_method(ask: Ask, made: Deployment, path: str) -> None:
-    before = recorded(made)
+def test_every_role_with_every_method(ask: Ask, deployed: Deployment, path: str) -> None:
+    before = recorded(deployed)
     for method in METHODS:
         rights = RIGHTS.get((method, path))
         for role in SEE:
@@ -97,12 +89,12 @@ def test_every_role_with_every_method(ask: Ask, made: Deployment, path: str) -> 
                 assert answer.status_code == rights[role], (method, role, answer.text)
             if answer.status_code in (401, 403):
                 assert "orders" not in answer.text
-    assert recorded(made) == before
+    assert recorded(deployed) == before
 
 
 @pytest.mark.parametrize("path", [path for method, path in RIGHTS if method == "POST"])
-def test_foreign_origins_and_requests_without_a_token_change_nothing(ask: Ask, made: Deployment, path: str) -> None:
-    before = recorded(made)
+def test_foreign_origins_and_requests_without_a_token_change_nothing(ask: Ask, deployed: Deployment, path: str) -> None:
+    before = recorded(deployed)
     for role in ("user", "op", "admin"):
         for headers in FOREIGN:
             assert ask(address(path), role, "POST", json={}, headers=headers).status_code == 403, (role, headers)
@@ -110,16 +102,20 @@ def test_foreign_origins_and_requests_without_a_token_change_nothing(ask: Ask, m
         assert ask(address(path), "nobody", "POST", json={}, headers=headers).status_code == 401, headers
         forged = {**headers, "Authorization": "Bearer forged"}
         assert ask(address(path), "nobody", "POST", json={}, headers=forged).status_code in (401, 403), headers
-    assert recorded(made) == before
+    assert recorded(deployed) == before
 
 
 @pytest.mark.parametrize("text", ["<script>alert(1)</script>", "../../etc/passwd", "a' OR 1=1--", "%00", "x" * 3_000])
 def test_hostile_names_are_refused_and_never_markup(ask: Ask, text: str) -> None:
-    for path, name in (("/topic", "name"), ("/retention", "topic"), ("/topics", "sort")):
-        answer = ask(f"{URL_PREFIX}{path}", params={name: text})
+    wanted = (("/topic", "name"), ("/retention", "topic"), ("/topics", "sort"), ("/segments?partition=0", "topic"))
+    for path, name in wanted:
+        separator = "&" if "?" in path else "?"
+        answer = ask(f"{URL_PREFIX}{path}{separator}{urlencode({name: text})}")
         assert (answer.status_code, list(answer.json())) == (400, ["detail"])
         assert answer.headers["content-type"] == "application/json"
         assert answer.headers["x-content-type-options"] == "nosniff"
+    answer = ask(f"{URL_PREFIX}/segments", params={"topic": "orders", "partition": "0", "topic_id": text})
+    assert (answer.status_code, list(answer.json())) == (400, ["detail"])
     for parameter in ("retention_ms", "retention_bytes", "partitions"):
         answer = ask(f"{URL_PREFIX}/retention", params={"topic": "orders", parameter: text})
         assert (answer.status_code, list(answer.json())) == (400, ["detail"])

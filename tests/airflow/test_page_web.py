@@ -2,11 +2,9 @@
 
 import json
 import re
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
-import httpx
 import pytest
 from airflow.api_fastapi.core_api.datamodels.plugins import ExternalViewResponse
 from sqlalchemy import select
@@ -17,10 +15,10 @@ from include.tiering.cli.app import cli
 from include.tiering.configs.config_store import ALL_BROKERS
 from include.tiering.database.schema import events
 from include.tiering.errors import MetadataUnavailableError, SettingError
-from plugins.tiering_airflow.web import page
 from plugins.tiering_airflow.web.page import ASSETS, POLICY, URL_PREFIX, TieringPagePlugin
 from plugins.tiering_airflow.web.requests import KeptApp, Shared
-from tests.doubles.airflow_home import Deployment, deployed_for, deployment
+from tests.airflow.conftest import Ask
+from tests.doubles.airflow_home import Deployment
 from tests.doubles.source_tree import ROOT
 
 # Airflow's web application imports a test client.
@@ -38,23 +36,10 @@ READS: Final = (
 PAUSE: Final = f"{URL_PREFIX}/pause"
 SAME_ORIGIN: Final = {"Origin": "http://airflow", "Sec-Fetch-Site": "same-origin"}
 ALL: Final = {"topic": None, "paused": True}
-Ask = Callable[..., httpx.Response]
 
 
-@pytest.fixture
-def made(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Deployment:
-    return deployed_for(monkeypatch, deployment(tmp_path))
-
-
-@pytest.fixture
-def ask(made: Deployment, requests_to: Callable[..., Ask]) -> Iterator[Ask]:
-    page.make_application.cache_clear()
-    yield requests_to(TieringPagePlugin)
-    page.make_application.cache_clear()
-
-
-def _paused(made: Deployment) -> frozenset[str]:
-    with made.open() as app:
+def _paused(deployed: Deployment) -> frozenset[str]:
+    with deployed.open() as app:
         return app.adapters.stores.work.paused_topics()
 
 
@@ -91,28 +76,28 @@ def test_the_list_of_files_is_complete() -> None:
     assert imported <= set(ASSETS)
 
 
-def _command(made: Deployment, *arguments: str) -> Any:
-    result = CliRunner().invoke(cli, [*arguments, "--json"], env=made.environment)
+def _command(deployed: Deployment, *arguments: str) -> Any:
+    result = CliRunner().invoke(cli, [*arguments, "--json"], env=deployed.environment)
     assert result.exit_code == 0, result.output
     return json.loads(result.stdout)
 
 
-def test_its_numbers_are_those_of_the_commands(ask: Ask, made: Deployment) -> None:
-    made.copied("orders", "audit_log")
-    made.expires("orders", retention_bytes="4096")
-    with made.open() as app:
+def test_its_numbers_are_those_of_the_commands(ask: Ask, deployed: Deployment) -> None:
+    deployed.copied("orders", "audit_log")
+    deployed.expires("orders", retention_bytes="4096")
+    with deployed.open() as app:
         app.operations.topic_list.all()
         app.sizes.report()
         app.verification.publish_verdicts()
-    shown, said = ask(f"{URL_PREFIX}/now", "viewer").json(), _command(made, "status")
+    shown, said = ask(f"{URL_PREFIX}/now", "viewer").json(), _command(deployed, "status")
     assert shown.pop("may") == {"pause": False}
     assert shown.pop("as_of_ms") <= said.pop("as_of_ms")
     assert shown == {name: said[name] for name in shown}
     assert shown["totals"]["segments"] > 0
-    throughput, known = ask(f"{URL_PREFIX}/throughput").json(), _command(made, "throughput")
+    throughput, known = ask(f"{URL_PREFIX}/throughput").json(), _command(deployed, "throughput")
     assert {**throughput, "since_ms": 0, "until_ms": 0}.keys() == known.keys()
     assert throughput["changes"] == known["changes"]
-    sizes = {topic["topic"]: topic for topic in _command(made, "sizes", "--by", "topic")["topics"]}
+    sizes = {topic["topic"]: topic for topic in _command(deployed, "sizes", "--by", "topic")["topics"]}
     listed = ask(f"{URL_PREFIX}/topics").json()
     assert {topic["topic"] for topic in listed["topics"]} == sizes.keys() == {"orders", "audit_log"}
     for topic in listed["topics"]:
@@ -123,8 +108,8 @@ def test_its_numbers_are_those_of_the_commands(ask: Ask, made: Deployment) -> No
     assert [topic["retention_bytes"] for topic in listed["topics"]] == [None, 4096]
 
 
-def test_topics_are_searched_sorted_and_cut_by_the_server(ask: Ask, made: Deployment) -> None:
-    made.copied("orders", "audit_log", "bigrecs")
+def test_topics_are_searched_sorted_and_cut_by_the_server(ask: Ask, deployed: Deployment) -> None:
+    deployed.copied("orders", "audit_log", "bigrecs")
 
     def names(query: str) -> list[str]:
         return [topic["topic"] for topic in ask(f"{URL_PREFIX}/topics?{query}").json()["topics"]]
@@ -139,15 +124,15 @@ def test_topics_are_searched_sorted_and_cut_by_the_server(ask: Ask, made: Deploy
     assert [line.split(",")[1] for line in lines] == ["topic", "orders"]
 
 
-def test_a_topic_has_the_numbers_of_the_commands(ask: Ask, made: Deployment) -> None:
-    made.copied("orders", "audit_log")
-    made.expires("orders", retention_bytes="4096")
-    with made.open() as app:
+def test_a_topic_has_the_numbers_of_the_commands(ask: Ask, deployed: Deployment) -> None:
+    deployed.copied("orders", "audit_log")
+    deployed.expires("orders", retention_bytes="4096")
+    with deployed.open() as app:
         app.sizes.report()
     shown = ask(f"{URL_PREFIX}/topic?name=orders").json()
     sizes, configs = (
-        _command(made, "sizes", "--topic", "orders"),
-        _command(made, "configs", "--describe", "--topic", "orders"),
+        _command(deployed, "sizes", "--topic", "orders"),
+        _command(deployed, "configs", "--describe", "--topic", "orders"),
     )
     assert shown["partitions"] == sizes["partitions"]
     assert (shown["configs"]["configs"], shown["configs"]["history"]) == (configs["configs"], configs["history"])
@@ -155,6 +140,36 @@ def test_a_topic_has_the_numbers_of_the_commands(ask: Ask, made: Deployment) -> 
     assert shown["hours"][-1]["stored_bytes"] == sum(each["stored_bytes"] for each in shown["partitions"]) > 0
     for name in ("nothing", "../../etc/passwd", "<script>", "", "x" * 3_000):
         answer = ask(f"{URL_PREFIX}/topic", params={"name": name})
+        assert (answer.status_code, list(answer.json())) == (400, ["detail"])
+
+
+def test_a_timeline_is_that_of_the_command(ask: Ask, deployed: Deployment) -> None:
+    with deployed.open() as app:
+        app.copying.plan("some", limit_bytes=400_000)
+        app.copying.run_batch("some", "some/0")
+        app.verification.verify_run("some")
+        app.copying.plan("rest")
+        rest = app.adapters.stores.work.items("rest")
+        sizes = app.adapters.stores.metadata.partition_sizes()
+    of_both = {size.topic_id_partition for size in sizes} & {item.topic_id_partition for item in rest}
+    partition = min(of_both, key=str)
+    topic = partition.topic
+    asked = {"topic": topic, "topic_id": str(partition.topic_id), "partition": partition.partition}
+    size = next(size for size in sizes if size.topic_id_partition == partition)
+    shown = ask(f"{URL_PREFIX}/segments", params=asked).json()
+    of_partition = ("segments", topic, "--partition", str(partition.partition))
+    assert shown == _command(deployed, *of_partition)
+    assert sum(part["kind"] == "verified" for part in shown["parts"]) == size.segments
+    assert sum(part["bytes"] for part in shown["parts"] if part["kind"] == "verified") == size.size_bytes
+    second = shown["parts"][1]["start_offset"]
+    older = ask(f"{URL_PREFIX}/segments", params={**asked, "before": second}).json()
+    assert older == _command(deployed, *of_partition, "--before", str(second))
+    assert older["parts"] == shown["parts"][:1]
+    waiting = [part["start_offset"] for part in shown["parts"] if part["kind"] == "waiting"]
+    assert waiting == [item.segment.base_offset for item in rest if item.topic_id_partition == partition]
+    assert shown["planned_at_ms"] is not None
+    for query in ({**asked, "partition": 99}, {**asked, "topic_id": "A" * 22}, {**asked, "before": -1}):
+        answer = ask(f"{URL_PREFIX}/segments", params=query)
         assert (answer.status_code, list(answer.json())) == (400, ["detail"])
 
 
@@ -169,18 +184,18 @@ def test_an_empty_platform_has_a_page(ask: Ask) -> None:
     ("role", "status"), [("nobody", 401), (None, 403), ("viewer", 403), ("user", 200), ("op", 200), ("admin", 200)]
 )
 def test_who_may_edit_the_dag_pauses_and_resumes_by_name(
-    ask: Ask, made: Deployment, role: str | None, status: int
+    ask: Ask, deployed: Deployment, role: str | None, status: int
 ) -> None:
     answer = ask(PAUSE, role, "POST", json=ALL, headers=SAME_ORIGIN)
     assert answer.status_code == status
-    assert _paused(made) == (frozenset("*") if status == 200 else frozenset())
+    assert _paused(deployed) == (frozenset("*") if status == 200 else frozenset())
     if status != 200:
         return
     assert answer.json()["paused_topics"] == ["*"]
     assert ask(f"{URL_PREFIX}/now", role).json()["may"] == {"pause": True}
     assert ask(PAUSE, role, "POST", json={**ALL, "paused": False}, headers=SAME_ORIGIN).status_code == 200
-    assert _paused(made) == frozenset()
-    with made.open() as app, app.adapters.engine.connect() as connection:
+    assert _paused(deployed) == frozenset()
+    with deployed.open() as app, app.adapters.engine.connect() as connection:
         query = select(events.c.kind, events.c.author).where(events.c.kind.in_(("pause", "resume")))
         found = connection.execute(query.order_by(events.c.event_id)).all()
     assert found == [("pause", f"a {role} (page Tiering)"), ("resume", f"a {role} (page Tiering)")]
@@ -196,9 +211,9 @@ def test_who_may_edit_the_dag_pauses_and_resumes_by_name(
         {**SAME_ORIGIN, "Content-Type": "text/plain"},
     ],
 )
-def test_other_sites_pause_nothing(ask: Ask, made: Deployment, headers: dict[str, str]) -> None:
+def test_other_sites_pause_nothing(ask: Ask, deployed: Deployment, headers: dict[str, str]) -> None:
     assert ask(PAUSE, "admin", "POST", json=ALL, headers=headers).status_code == 403
-    assert _paused(made) == frozenset()
+    assert _paused(deployed) == frozenset()
 
 
 @pytest.mark.parametrize(
@@ -216,9 +231,9 @@ def test_other_sites_pause_nothing(ask: Ask, made: Deployment, headers: dict[str
         {"topic": "no-such-topic", "paused": True},
     ],
 )
-def test_what_is_no_pause_changes_nothing(ask: Ask, made: Deployment, body: Any) -> None:
+def test_what_is_no_pause_changes_nothing(ask: Ask, deployed: Deployment, body: Any) -> None:
     assert ask(PAUSE, "admin", "POST", json=body, headers=SAME_ORIGIN).status_code == 400
-    assert _paused(made) == frozenset()
+    assert _paused(deployed) == frozenset()
 
 
 def test_a_database_that_is_away_is_said(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -254,7 +269,7 @@ def test_airflows_navigation_has_the_page() -> None:
     assert ExternalViewResponse.model_validate(view).url_route == "tiering"
 
 
-def test_reads_share_an_app_until_it_fails(made: Deployment) -> None:
+def test_reads_share_an_app_until_it_fails(deployed: Deployment) -> None:
     kept, seen = KeptApp(), []
 
     def note(app: App) -> int:
@@ -280,18 +295,18 @@ TOTAL: Final = "tiering.copy.total.max.bytes.per.second"
 WANTED: Final = {"entity_type": "brokers", "entity_name": None, "name": TOTAL, "value": "50MiB"}
 
 
-def _stored(made: Deployment) -> dict[str, str]:
-    with made.open() as app:
+def _stored(deployed: Deployment) -> dict[str, str]:
+    with deployed.open() as app:
         return dict(app.adapters.stores.configs.of_entity(ALL_BROKERS))
 
 
-def test_limits_are_those_of_the_command_with_what_they_mean(ask: Ask, made: Deployment) -> None:
-    made.copied("orders")
-    made.expires("orders", retention_bytes="4096")
-    shown, said = ask(LIMITS).json(), _command(made, "configs", "--describe")
+def test_limits_are_those_of_the_command_with_what_they_mean(ask: Ask, deployed: Deployment) -> None:
+    deployed.copied("orders")
+    deployed.expires("orders", retention_bytes="4096")
+    shown, said = ask(LIMITS).json(), _command(deployed, "configs", "--describe")
     assert shown["may"] == {"alter": False}
     assert (shown["configs"], shown["history"], shown["notes"]) == (said["configs"], said["history"], said["notes"])
-    assert shown["events"] == _command(made, "events")["events"]
+    assert shown["events"] == _command(deployed, "events")["events"]
     meant = {(each["entity_type"], each["name"]) for each in shown["meanings"]}
     assert {(each["entity_type"], each["name"]) for each in shown["configs"]} <= meant
 
@@ -300,18 +315,18 @@ def test_limits_are_those_of_the_command_with_what_they_mean(ask: Ask, made: Dep
     ("role", "status"), [("nobody", 401), (None, 403), ("viewer", 403), ("user", 200), ("op", 200), ("admin", 200)]
 )
 def test_who_may_trigger_the_dag_changes_a_config_by_name(
-    ask: Ask, made: Deployment, role: str | None, status: int
+    ask: Ask, deployed: Deployment, role: str | None, status: int
 ) -> None:
     answer = ask(LIMITS, role, "POST", json=WANTED, headers=SAME_ORIGIN)
     assert answer.status_code == status
-    assert _stored(made) == ({TOTAL: "52428800"} if status == 200 else {})
+    assert _stored(deployed) == ({TOTAL: "52428800"} if status == 200 else {})
     if status == 200:
         assert "1 config changed" in answer.json()["summary"]
         shown = ask(LIMITS, role).json()
         assert shown["may"] == {"alter": True}
         assert [change["author"] for change in shown["history"]] == [f"a {role} (page Tiering)"]
         assert ask(LIMITS, role, "POST", json={**WANTED, "value": None}, headers=SAME_ORIGIN).status_code == 200
-        assert _stored(made) == {}
+        assert _stored(deployed) == {}
 
 
 @pytest.mark.parametrize(
@@ -327,16 +342,16 @@ def test_who_may_trigger_the_dag_changes_a_config_by_name(
         {"more": 1},
     ],
 )
-def test_what_is_no_config_changes_nothing(ask: Ask, made: Deployment, change: dict[str, Any]) -> None:
+def test_what_is_no_config_changes_nothing(ask: Ask, deployed: Deployment, change: dict[str, Any]) -> None:
     answer = ask(LIMITS, "admin", "POST", json={**WANTED, **change}, headers=SAME_ORIGIN)
     assert (answer.status_code, list(answer.json())) == (400, ["detail"])
-    assert _stored(made) == {}
+    assert _stored(deployed) == {}
 
 
-def test_other_sites_change_no_config(ask: Ask, made: Deployment) -> None:
+def test_other_sites_change_no_config(ask: Ask, deployed: Deployment) -> None:
     headers = {"Origin": "http://evil.example", "Sec-Fetch-Site": "cross-site"}
     assert ask(LIMITS, "admin", "POST", json=WANTED, headers=headers).status_code == 403
-    assert _stored(made) == {}
+    assert _stored(deployed) == {}
 
 
 def test_who_may_not_edit_a_pool_does_not_resize_it(ask: Ask) -> None:
@@ -345,37 +360,39 @@ def test_who_may_not_edit_a_pool_does_not_resize_it(ask: Ask) -> None:
     assert (answer.status_code, "remote_log_copier" in answer.json()["detail"]) == (403, True)
 
 
-def test_only_approvers_loosen_a_deletion_limit(ask: Ask, made: Deployment, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_approvers_loosen_a_deletion_limit(
+    ask: Ask, deployed: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("AIRFLOW__TIERING__EXPIRATION_APPROVERS", "a op")
     loosening = {**WANTED, "name": "tiering.expiration.max.share", "value": "0.9"}
     refused = ask(LIMITS, "admin", "POST", json=loosening, headers=SAME_ORIGIN)
     assert refused.status_code == 409, refused.json()
     assert "may not approve deletions" in refused.json()["detail"]
-    assert _stored(made) == {}
+    assert _stored(deployed) == {}
     assert ask(LIMITS, "op", "POST", json=loosening, headers=SAME_ORIGIN).status_code == 200
 
 
-def test_a_preview_is_that_of_the_command(ask: Ask, made: Deployment) -> None:
-    made.copied("orders")
+def test_a_preview_is_that_of_the_command(ask: Ask, deployed: Deployment) -> None:
+    deployed.copied("orders")
     asked = {"topic": "orders", "retention_bytes": "4KiB", "retention_ms": "-1"}
     shown = ask(f"{URL_PREFIX}/retention", params=asked).json()
-    said = _command(made, "retention", "orders", "--retention-bytes", "4KiB", "--retention-ms", "-1")
+    said = _command(deployed, "retention", "orders", "--retention-bytes", "4KiB", "--retention-ms", "-1")
     assert shown.pop("may") == {"alter": False}
     assert shown.pop("as_of_ms") <= said.pop("as_of_ms")
     assert shown == said
     assert shown["horizons"][0]["segments"] > 0
-    assert _stored(made) == {}
+    assert _stored(deployed) == {}
     only = ask(f"{URL_PREFIX}/retention", params={**asked, "partitions": "1"}).json()
     assert {each["partition"] for each in only["partitions"]} == {1}
 
 
-def test_a_backfill_is_that_of_the_command(ask: Ask, made: Deployment) -> None:
-    with made.open() as app:
+def test_a_backfill_is_that_of_the_command(ask: Ask, deployed: Deployment) -> None:
+    with deployed.open() as app:
         app.configs.alter(ALL_BROKERS, {TOTAL: "1024"}, author="test")
         app.sizes.report()
     asked = {"topic": ["orders", "audit_log"], "quota": "2KiB"}
     shown = ask(f"{URL_PREFIX}/backfill", params=asked).json()
-    said = _command(made, "backfill", "--topic", "orders", "--topic", "audit_log", "--quota", "2KiB")
+    said = _command(deployed, "backfill", "--topic", "orders", "--topic", "audit_log", "--quota", "2KiB")
     assert shown.pop("may") == {"start": False, "pause": False}
     assert shown.pop("as_of_ms") <= said.pop("as_of_ms")
     assert shown == said

@@ -3,17 +3,24 @@
 import os
 import re
 import shutil
+import socket
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Final
+from typing import Any, Final
 
 import pytest
 from selenium import webdriver
 from selenium.webdriver.chrome.service import Service
 
+from local.ports import free_port
 from tests.browser import steps
+from tests.doubles.airflow_home import airflow_database
+from tests.doubles.patience import eventually
+from tests.doubles.source_tree import ROOT
 
 _CHROMIUM: Final = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 _DRIVER: Final = shutil.which("chromedriver")
@@ -23,6 +30,7 @@ _FLAGS: Final = (
 )  # fmt: skip
 
 OpenBrowser = Callable[..., webdriver.Chrome]
+Serve = Callable[[str, str], tuple[str, str]]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -50,6 +58,36 @@ def open_browser() -> Iterator[OpenBrowser]:
             return driver
 
         yield opens
+
+
+@pytest.fixture
+def serve(monkeypatch: pytest.MonkeyPatch) -> Iterator[Serve]:
+    """Serves a plugin alone, by its factory in `plugin_server`; returns its address, and the session of a user."""
+    from airflow.api_fastapi.app import create_auth_manager
+    from airflow.api_fastapi.auth.managers.simple.user import SimpleAuthManagerUser
+
+    airflow_database()
+    monkeypatch.setenv("AIRFLOW__API_AUTH__JWT_SECRET", "s" * 64)
+    manager: Any = create_auth_manager()
+    manager.init()
+    with ExitStack() as started:
+
+        def serves(factory: str, role: str) -> tuple[str, str]:
+            port = free_port()
+            program = ["-m", "uvicorn", "--factory", f"tests.doubles.plugin_server:{factory}", "--port", str(port)]
+            server = subprocess.Popen([sys.executable, *program], cwd=ROOT, env=dict(os.environ))
+            started.callback(server.wait)
+            started.callback(server.terminate)
+            eventually(lambda: _listens(port), "the server listens")
+            session = manager.generate_jwt(SimpleAuthManagerUser(username="olga", role=role))
+            return f"http://127.0.0.1:{port}", session
+
+        yield serves
+
+
+def _listens(port: int) -> bool:
+    with socket.socket() as client:
+        return client.connect_ex(("127.0.0.1", port)) == 0
 
 
 @pytest.fixture(scope="module")

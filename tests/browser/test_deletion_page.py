@@ -1,24 +1,16 @@
 """The page of a deletion plan in a browser: a click withdraws the plan, a request of another site does not."""
 
-import os
-import socket
-import subprocess
-import sys
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from selenium import webdriver
 from selenium.webdriver.common.by import By
 
 from include.tiering.configs.config_store import ConfigEntity, EntityType
-from local.ports import free_port
 from plugins.tiering_airflow.web.expiration import DAG_ID
-from tests.browser.conftest import OpenBrowser
-from tests.doubles.airflow_home import Deployment, airflow_database, deployed_for, deployment
+from tests.browser.conftest import OpenBrowser, Serve
+from tests.doubles.airflow_home import Deployment, deployed_for, deployment
 from tests.doubles.patience import eventually
-from tests.doubles.source_tree import ROOT
 
 DAG_RUN = "manual__2026-01-01T00:00:00+00:00"
 RUN_ID = f"expire-{DAG_RUN}"
@@ -45,29 +37,9 @@ def planned(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Deployment:
 
 
 @pytest.fixture
-def address(planned: Deployment, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, str]]:
-    """Where Airflow serves the plugin, and the session of a user who may change runs."""
-    from airflow.api_fastapi.app import create_auth_manager
-    from airflow.api_fastapi.auth.managers.simple.user import SimpleAuthManagerUser
-
-    airflow_database()
-    monkeypatch.setenv("AIRFLOW__API_AUTH__JWT_SECRET", "s" * 64)
-    manager: Any = create_auth_manager()
-    manager.init()
-    port = free_port()
-    program = ["-m", "uvicorn", "--factory", "tests.doubles.deletion_page_server:application", "--port", str(port)]
-    server = subprocess.Popen([sys.executable, *program], cwd=ROOT, env=dict(os.environ))
-    try:
-        eventually(lambda: _listens(port), "the server listens")
-        yield f"http://127.0.0.1:{port}", manager.generate_jwt(SimpleAuthManagerUser(username="olga", role="user"))
-    finally:
-        server.terminate()
-        server.wait()
-
-
-def _listens(port: int) -> bool:
-    with socket.socket() as client:
-        return client.connect_ex(("127.0.0.1", port)) == 0
+def address(planned: Deployment, serve: Serve) -> tuple[str, str]:
+    """Where the plugin is served, and the session of a user who may change runs."""
+    return serve("deletion_plans", "user")
 
 
 @pytest.fixture

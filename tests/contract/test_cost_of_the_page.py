@@ -11,6 +11,8 @@ import pytest
 
 from include.tiering.app import App, open_app
 from include.tiering.operations.attention import attention_document
+from include.tiering.operations.quality import quality_document
+from include.tiering.operations.timeline import timeline_document
 from include.tiering.settings import load_settings
 from tests.contract.test_cost_of_plans import archive_url, recorded, whole_reads
 from tests.doubles.databases import SHARED, each_database
@@ -28,6 +30,9 @@ READS: Final[Mapping[str, Callable[[App], Any]]] = {
     "topics": lambda app: app.operations.topic_list.all(),
     "topic": lambda app: app.operations.topic_details.of(TOPIC),
     "backfill": lambda app: app.operations.backfill.of(),
+    "quality": lambda app: quality_document(app.operations.quality.now()),
+    "segments": lambda app: timeline_document(app.operations.timeline.of(TOPIC, 0)),
+    "older segments": lambda app: timeline_document(app.operations.timeline.of(TOPIC, 0, before=50_000)),
     "attention": lambda app: attention_document(app.operations.attention.now()),
 }
 KEEPS: Final[Mapping[str, Mapping[str, str | None]]] = {

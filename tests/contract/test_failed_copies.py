@@ -112,6 +112,10 @@ def test_the_critical_rules_that_a_segment_breaks_now(copies, metadata, segments
         metadata.record_verification(Verification(segment_id, broken, unevaluated, before=metadata.segment(segment_id)))
     metadata.record_verdict(third, Verdict.PASSED)
     assert [(one.segment_id, one.broken_rules) for one in copies.all()] == [(first, ("Q102", "Q301")), (second, ())]
+    assert {key: [each.rule for each in found] for key, found in copies.broken([first, second]).items()} == {
+        first: ["Q102", "Q301", "Q302"]
+    }
+    assert copies.broken([]) == {}
 
 
 @pytest.mark.parametrize(

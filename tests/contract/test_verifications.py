@@ -9,10 +9,13 @@ from sqlalchemy import update
 from include.tiering.database.schema import segments as segment_rows
 from include.tiering.model.ownership import Fence
 from include.tiering.model.segments import (
+    AgedSegments,
+    Depth,
     RemoteLogSegmentId,
     RemoteLogSegmentMetadata,
     TopicIdPartition,
     Verdict,
+    VerdictAge,
     VerdictTotal,
 )
 from include.tiering.segments import sql_verdicts
@@ -289,11 +292,51 @@ def test_totals_by_verdict_with_the_age_of_the_oldest(metadata, now, partition, 
     record_verdict_of(metadata, segments[2])
     assert metadata.expire_verdicts(AGE_MS, at_most=10) == 1
     now.advance(50)
+    shallow, day = Depth.SHALLOW, VerdictAge.DAY
     assert list(metadata.verdict_totals()) == [
-        VerdictTotal(Verdict.NONE, 2, 9_000, None),
-        VerdictTotal(Verdict.PASSED, 1, 3_000, 50),
-        VerdictTotal(Verdict.FAILED, 1, 2_000, 751),
-        VerdictTotal(Verdict.EXPIRED, 1, 1_000, 1_051),
+        VerdictTotal(Verdict.NONE, 2, 9_000, None, (AgedSegments(None, None, 2, 9_000),)),
+        VerdictTotal(Verdict.PASSED, 1, 3_000, 50, (AgedSegments(shallow, day, 1, 3_000),)),
+        VerdictTotal(Verdict.FAILED, 1, 2_000, 751, (AgedSegments(None, day, 1, 2_000),)),
+        VerdictTotal(Verdict.EXPIRED, 1, 1_000, 1_051, (AgedSegments(shallow, day, 1, 1_000),)),
     ]
     delete(metadata, segments[0], fence)
     assert metadata.verdict_totals()[3] == VerdictTotal(Verdict.EXPIRED, 0, 0, None)
+
+
+DAY_MS = 86_400_000
+
+
+@pytest.mark.parametrize(
+    ("age_ms", "expected"),
+    [
+        (0, VerdictAge.DAY),
+        (DAY_MS - 1, VerdictAge.DAY),
+        (DAY_MS, VerdictAge.WEEK),
+        (7 * DAY_MS, VerdictAge.MONTH),
+        (30 * DAY_MS, VerdictAge.QUARTER),
+        (90 * DAY_MS - 1, VerdictAge.QUARTER),
+        (90 * DAY_MS, VerdictAge.OLDER),
+    ],
+)
+def test_a_range_of_ages_has_its_lower_bound(metadata, now, segments, age_ms, expected):
+    record_verdict_of(metadata, segments[0])
+    now.advance(age_ms)
+    (passed,) = metadata.verdict_totals()[1].by_age
+    assert (passed.depth, passed.age, passed.segments) == (Depth.SHALLOW, expected, 1)
+
+
+def test_the_age_of_what_was_read_whole_is_that_of_the_reading(metadata, now, segments):
+    segment_id = segments[0].remote_log_segment_id
+
+    def verified(*, is_deep: bool) -> AgedSegments:
+        metadata.record_verification(Verification(segment_id, before=metadata.segment(segment_id), is_deep=is_deep))
+        (aged,) = metadata.verdict_totals()[1].by_age
+        return aged
+
+    size_bytes = segments[0].segment_size_bytes
+    assert verified(is_deep=True) == AgedSegments(Depth.DEEP, VerdictAge.DAY, 1, size_bytes)
+    now.advance(8 * DAY_MS)
+    assert verified(is_deep=False) == AgedSegments(Depth.DEEP, VerdictAge.MONTH, 1, size_bytes)
+    metadata.record_verdict(segment_id, Verdict.FAILED)
+    assert metadata.verdict_totals()[1].by_age == ()
+    assert verified(is_deep=False) == AgedSegments(Depth.SHALLOW, VerdictAge.DAY, 1, size_bytes)

@@ -52,6 +52,8 @@ _STEPS: Final[tuple[tuple[tuple[str, ...], int], ...]] = (
     (("throughput",), 0),
     (("events",), 0),
     (("attention",), 0),
+    (("quality",), 0),
+    (("segments", _TOPIC), 0),
     (("retention", _TOPIC, "--retention-ms", "7d"), 0),
     (("configs", "--describe"), 0),
     (("configs", "--describe", "--target", "brokers"), 2),

@@ -33,12 +33,14 @@ from include.tiering.operations.broker_configs import (
 )
 from include.tiering.operations.doctor import DoctorDocument
 from include.tiering.operations.events import EventsDocument
+from include.tiering.operations.quality import QualityDocument
 from include.tiering.operations.readiness import ReadinessDocument
 from include.tiering.operations.set_up import SetUpDocument
 from include.tiering.operations.status import PauseDocument, StatusDocument
 from include.tiering.operations.store_owner import RelocationDocument, TakeOverDocument
 from include.tiering.operations.survey import SurveyDocument
 from include.tiering.operations.throughput import ThroughputDocument
+from include.tiering.operations.timeline import TimelineDocument
 from include.tiering.reading.report import FetchDocument, RecordsDocument
 from include.tiering.recovery.documents import AdoptionDocument, RebuildDocument
 from include.tiering.sizes.documents import LogDirsDocument, SizesDocument
@@ -68,6 +70,8 @@ DOCUMENTS: Final[Mapping[str, Mapping[str, type]]] = {
     "status": {"": StatusDocument},
     "backfill": {"": BackfillDocument},
     "attention": {"": AttentionDocument},
+    "quality": {"": QualityDocument},
+    "segments": {"": TimelineDocument},
     "events": {"": EventsDocument},
     "throughput": {"": ThroughputDocument},
     "pause": {"": PauseDocument},

@@ -1,9 +1,9 @@
 """Commands that watch and set up: from `./tiering ready` and `status` to `take-over-store` and `metrics serve`.
 
 `ready` checks whether a run can start. `doctor` says why a topic is not tiered. `status` shows settings with their
-origins and the present work, `throughput` bytes by minute, `events` who decided what, and `attention` what waits for a
-person. `pause` and `resume` change the pause that every sender checks. `init` writes a first settings file, and
-`migrate` sets a deployment up.
+origins and the present work, `throughput` bytes by minute, `events` who decided what, `attention` what waits for a
+person, and `quality` what was verified. `pause` and `resume` change the pause that every sender checks. `init` writes a
+first settings file, and `migrate` sets a deployment up.
 `take-over-store` and `relocate-store` change the owner and the place of the store. `metrics serve` is the endpoint that
 Prometheus scrapes.
 """
@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from include.tiering.cli.command import (
+    MOST_INT,
+    MOST_LONG,
     AllowUnknown,
     Approve,
     Interrupt,
@@ -400,6 +402,46 @@ def attention(ctx: typer.Context, as_json: Json = False) -> None:
     from include.tiering.operations.attention import present_attention
 
     finish(present_attention(found), as_json=as_json)
+
+
+def quality(ctx: typer.Context, as_json: Json = False) -> None:
+    """Show what was verified and what is wrong: verdicts by age and depth, failed segments, and findings of audits.
+
+    Verdicts are those of the last verification or size run, findings those of the last audit. Each failed segment is
+    named with the rules that it breaks, what they expect and what was found. Nothing is read from the store. The exit
+    code is 1 if a segment stops its partition or a finding is open.
+    """
+    with session_of(ctx).opened() as app:
+        found = app.operations.quality.now()
+    from include.tiering.operations.quality import present_quality
+
+    finish(present_quality(found), as_json=as_json)
+
+
+def segments(
+    ctx: typer.Context,
+    topic: Annotated[str, typer.Argument(help="Name of one topic.", metavar="TOPIC")],
+    partition: Annotated[int, typer.Option("--partition", min=0, max=MOST_INT, help="Its partition.", metavar="N")] = 0,
+    topic_id: Annotated[
+        str | None, typer.Option("--topic-id", help="If several topics have or had this name.", metavar="ID")
+    ] = None,
+    before: Annotated[
+        int | None,
+        typer.Option("--before", min=0, max=MOST_LONG, help="Only segments that start below it.", metavar="OFFSET"),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Show a partition offset by offset: what waits, is remote, verified, expired, skipped or missing.
+
+    The newest 200 remote segments are shown, deleted ones with a tombstone included, and what the newest plan of a copy
+    found to wait; `--before` goes back. Nothing is read but the database. The exit code is 1 if offsets are missing
+    without a decision, or a segment failed.
+    """
+    with session_of(ctx).opened() as app:
+        found = app.operations.timeline.of(topic, partition, topic_id=topic_id, before=before)
+    from include.tiering.operations.timeline import present_timeline
+
+    finish(present_timeline(found), as_json=as_json)
 
 
 def backfill(

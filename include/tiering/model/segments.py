@@ -183,17 +183,20 @@ class Verdict(StrEnum):
         return self is Verdict.PASSED
 
 
-@dataclass(frozen=True, slots=True)
-class VerdictTotal:
-    """Total of FINISHED segments with one verdict. `oldest_age_ms` is the age of the oldest of these verdicts.
+class VerdictAge(StrEnum):
+    """Ranges of ages, in days: the lower bound is inclusive, the upper one exclusive."""
 
-    `oldest_age_ms` is None if there are no segments, and for the verdict NONE, which has no time.
-    """
+    DAY = "0-1"
+    WEEK = "1-7"
+    MONTH = "7-30"
+    QUARTER = "30-90"
+    OLDER = "90-"
 
-    verdict: Verdict
-    segments: int
-    size_bytes: int
-    oldest_age_ms: int | None
+    @property
+    def below_ms(self) -> int | None:
+        """Return the upper bound; None without one."""
+        upper = self.value.partition("-")[2]
+        return int(upper) * 24 * 60 * 60 * 1000 if upper else None
 
 
 class Depth(StrEnum):
@@ -206,6 +209,40 @@ class Depth(StrEnum):
 
     SHALLOW = "shallow"
     DEEP = "deep"
+
+
+@dataclass(frozen=True, slots=True)
+class AgedSegments:
+    """FINISHED segments of one verdict that were verified equally deep and are in the same range of ages.
+
+    Attributes:
+        depth: DEEP if a deep verification passed and none failed since, else SHALLOW; None for the verdicts NONE and
+            FAILED.
+        age: of a DEEP one since the last deep verification that passed, of others since the verdict; None for the
+            verdict NONE, which has no time.
+        segments: their number.
+        size_bytes: of their `.log`.
+    """
+
+    depth: Depth | None
+    age: VerdictAge | None
+    segments: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class VerdictTotal:
+    """Total of FINISHED segments with one verdict. `oldest_age_ms` is the age of the oldest of these verdicts.
+
+    `oldest_age_ms` is None if there are no segments, and for the verdict NONE, which has no time. `by_age` has the same
+    segments by depth and range of ages, without combinations that no segment has.
+    """
+
+    verdict: Verdict
+    segments: int
+    size_bytes: int
+    oldest_age_ms: int | None
+    by_age: tuple[AgedSegments, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

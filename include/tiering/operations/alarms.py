@@ -24,6 +24,11 @@ class AlarmSeverity(StrEnum):
     CRITICAL = "critical"
 
 
+def runbook_entry(anchor: str) -> str:
+    """Return the address of an entry of the runbook."""
+    return f"docs/runbook.md#{anchor}"
+
+
 @dataclass(frozen=True, slots=True)
 class AlarmRule:
     """A condition on each series of a metric.
@@ -225,6 +230,6 @@ def alarm_document(alarm: Alarm) -> AlarmDocument:
         "severity": str(alarm.rule.severity),
         "subject": alarm.subject,
         "sentence": alarm.sentence,
-        "runbook": f"docs/runbook.md#{alarm.rule.runbook}",
+        "runbook": runbook_entry(alarm.rule.runbook),
         "as_of_ms": alarm.as_of_ms,
     }

@@ -9,9 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypedDict
 
-from include.tiering.audit.finding import FindingKind
 from include.tiering.audit.record import AuditStore, RecordedFinding
-from include.tiering.audit.report import HARMLESS, FindingDocument, finding_document
 from include.tiering.clock import Clock
 from include.tiering.configs.config_store import (
     KEPT_FOR_EVER,
@@ -23,39 +21,32 @@ from include.tiering.configs.config_store import (
 from include.tiering.copying.metrics import HELD_BACK
 from include.tiering.database.metric_series import MetricSeries
 from include.tiering.handover.contract import ForgottenHandover, HandoverStore, forgotten_handovers
+from include.tiering.operations.alarms import runbook_entry
 from include.tiering.operations.overview import Waiting, WaitingGroupDocument, waiting, waiting_document
+from include.tiering.operations.quality import (
+    FINDINGS,
+    MOST_FAILED,
+    OpenFindingDocument,
+    StoppingSegmentDocument,
+    failed_segment,
+    open_finding,
+    open_findings,
+)
 from include.tiering.presentation import Presentation, Table, count
 from include.tiering.runs.approval import PlanQuestion, PlanQuestions
 from include.tiering.runs.deletion_run import DeletionStore, PlannedTopic
-from include.tiering.segments.failed_copies import FailedCopies, FailedCopy, FailedCopyDocument, failed_copy_document
+from include.tiering.segments.failed_copies import FailedCopies, FailedCopy
 from include.tiering.units import format_bytes, format_duration, format_utc
 
 MOST_APPROVALS: Final = 50
 MOST_TOPICS: Final = 50
-MOST_FAILED: Final = 100
-MOST_FINDINGS: Final = 200
 _MOST_CHANGES: Final = 500
 _ASKED_SINCE_MS: Final = 30 * 24 * 60 * 60 * 1000
 """A question that nobody answered for so long is of a DAG run that Airflow has removed."""
-_FINDINGS: Final = "tiering_audit_findings"
 
-APPROVAL_ENTRY: Final = "docs/runbook.md#expiration-waits-for-an-approval"
-FAILED_ENTRY: Final = "docs/runbook.md#a-segment-failed-the-quality-gate"
-LOST_ENTRY: Final = "docs/runbook.md#a-failed-segment-is-lost"
-FINDING_ENTRY: Final = "docs/runbook.md#findings"
-HELD_ENTRY: Final = "docs/runbook.md#a-partition-is-held-back"
-HANDOVER_ENTRY: Final = "docs/runbook.md#a-handover-stands-still"
-_ADVICE: Final[Mapping[FindingKind, str]] = {
-    FindingKind.ORPHAN: "./tiering audit --delete-orphans",
-    FindingKind.ADOPTABLE: "./tiering adopt {segment}",
-    FindingKind.ABANDONED_COPY: "the next copy or expiration ends it",
-    FindingKind.DANGLING_REFERENCE: "./tiering verify, then the next copy copies it again while its source is there",
-    FindingKind.SIZE_MISMATCH: "./tiering verify, then the next copy copies it again while its source is there",
-    FindingKind.DUPLICATE: "accept it: it costs storage and endangers nothing",
-    FindingKind.WRONG_LAYOUT: "look at it, then delete it by hand",
-    FindingKind.FOREIGN_OBJECT: "accept it, or delete it by hand",
-    FindingKind.OPEN_MULTIPART_UPLOAD: "./tiering audit --delete-orphans",
-}
+APPROVAL_ENTRY: Final = runbook_entry("expiration-waits-for-an-approval")
+HELD_ENTRY: Final = runbook_entry("a-partition-is-held-back")
+HANDOVER_ENTRY: Final = runbook_entry("a-handover-stands-still")
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,20 +119,14 @@ class AttentionService:
 
     def now(self) -> Attention:
         """Return what waits. Raises MetadataUnavailableError."""
-        now_ms, gauges = self._clock.now_ms(), self._series().latest((HELD_BACK.name, _FINDINGS))
-        findings = tuple(self._audits.newest_open(leave_out=HARMLESS, at_most=MOST_FINDINGS))
-        harmless = {str(kind) for kind in HARMLESS}
-        open_findings = sum(
-            round(series.value)
-            for series in gauges.get(_FINDINGS, ())
-            if dict(series.key.labels).get("kind") not in harmless
-        )
+        now_ms, gauges = self._clock.now_ms(), self._series().latest((HELD_BACK.name, FINDINGS))
+        findings, more_findings = open_findings(self._audits, gauges)
         return Attention(
             now_ms,
             self._approvals(now_ms),
             tuple(copy for copy in self._failed_copies.all() if not copy.given_up and not copy.was_left),
             findings,
-            max(0, open_findings - len(findings)) if len(findings) == MOST_FINDINGS else 0,
+            more_findings,
             tuple(group for group in waiting(gauges.get(HELD_BACK.name, ())) if needs_a_person(group)),
             tuple(forgotten_handovers(self._handovers.open_handovers(), self._handovers.now_ms())),
         )
@@ -229,24 +214,9 @@ class ApprovalDocument(TypedDict):
     runbook: str
 
 
-class StoppingSegmentDocument(FailedCopyDocument):
-    """A failed segment that stops its partition: what was found, and the rules that it breaks."""
-
-    detail: str
-    rules: list[str]
-    runbook: str
-
-
 class HeldPartitionsDocument(WaitingGroupDocument):
     """Partitions that no later run takes without a decision or a correction."""
 
-    runbook: str
-
-
-class OpenFindingDocument(FindingDocument):
-    """An open finding of an audit, and what to do about it."""
-
-    advice: str
     runbook: str
 
 
@@ -283,9 +253,9 @@ def attention_document(attention: Attention) -> AttentionDocument:
         "as_of_ms": attention.as_of_ms,
         "total": attention.total,
         "approvals": list(map(_approval, attention.approvals)),
-        "failed": list(map(_failed, attention.failed[:MOST_FAILED])),
+        "failed": list(map(failed_segment, attention.failed[:MOST_FAILED])),
         "more_failed": max(0, len(attention.failed) - MOST_FAILED),
-        "findings": list(map(_finding, attention.findings)),
+        "findings": list(map(open_finding, attention.findings)),
         "more_findings": attention.more_findings,
         "held": [{**waiting_document(group), "runbook": HELD_ENTRY} for group in attention.held],
         "handovers": list(map(_stalled, attention.handovers)),
@@ -332,21 +302,6 @@ def _cut(change: ConfigChange) -> CutDocument:
 
 def _limit(value: str | None) -> int | None:
     return None if value is None or int(value) == KEPT_FOR_EVER else int(value)
-
-
-def _failed(copy: FailedCopy) -> StoppingSegmentDocument:
-    return {
-        **failed_copy_document(copy),
-        "detail": copy.verdict_detail,
-        "rules": list(copy.broken_rules),
-        "runbook": FAILED_ENTRY if copy.lost_because is None else LOST_ENTRY,
-    }
-
-
-def _finding(recorded: RecordedFinding) -> OpenFindingDocument:
-    finding = recorded.finding
-    advice = _ADVICE.get(finding.kind, "").replace("{segment}", str(finding.segment_id))
-    return {**finding_document(recorded), "advice": advice, "runbook": FINDING_ENTRY}
 
 
 def _stalled(found: ForgottenHandover) -> StalledHandoverDocument:

@@ -44,6 +44,7 @@ from include.tiering.operations.doctor import (
 from include.tiering.operations.known_names import KnownNames
 from include.tiering.operations.monitoring import MonitoringService
 from include.tiering.operations.overview import OverviewService
+from include.tiering.operations.quality import QualityService
 from include.tiering.operations.readiness import (
     NOTHING_PLANNED,
     Readiness,
@@ -51,6 +52,7 @@ from include.tiering.operations.readiness import (
     unread_partitions,
 )
 from include.tiering.operations.throughput import ThroughputService
+from include.tiering.operations.timeline import TimelineService
 from include.tiering.operations.topic_details import TopicDetailsService
 from include.tiering.operations.topic_list import TopicListService
 from include.tiering.quotas.contract import QuotaKind, QuotaLedger
@@ -170,6 +172,14 @@ class OperationsService:
         )
 
     @cached_property
+    def quality(self) -> QualityService:
+        """What was verified, and what is wrong."""
+        stores = self._stores()
+        return QualityService(
+            failed_copies=stores.failed_copies, audits=stores.audits, series=self._series, clock=self._clock
+        )
+
+    @cached_property
     def backfill(self) -> BackfillService:
         """What it takes to copy what waits."""
         stores, prices = self._stores(), self._settings.prices.table()
@@ -198,6 +208,12 @@ class OperationsService:
             series=self._series,
             clock=self._clock,
         )
+
+    @cached_property
+    def timeline(self) -> TimelineService:
+        """A partition of the archive, segment by segment."""
+        stores = self._stores()
+        return TimelineService(sizes=stores.remote_log_sizes, metadata=lambda: stores.metadata, work=stores.work)
 
     def require_schema(self) -> None:
         """Require that the database is at the revision of this version.

@@ -271,6 +271,15 @@ class WorkStore(Protocol):
         """Return the segments of the leased partition that are still PLANNED, by ascending offset."""
         ...
 
+    def newest_plan(
+        self, partition: TopicIdPartition, *, from_offset: int, at_most: int
+    ) -> tuple[int | None, Sequence[PlannedSegment]]:
+        """Return when the newest plan with this partition was made, and what is still PLANNED in it, by offset.
+
+        Segments below `from_offset` are left out. Without such a plan the time is None.
+        """
+        ...
+
     def record_outcome(self, lease: Lease, item: WorkItem) -> None:
         """Store the outcome of one planned segment: COPIED, FAILED or SKIPPED. Idempotent for the same outcome.
 

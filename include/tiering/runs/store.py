@@ -62,6 +62,18 @@ _REMAINING: Final = (
     .where(*_LEFT_OF_RUN)
     .order_by(planned_segments.c.base_offset)
 )
+_NEWEST_PLAN: Final = (
+    select(planned_partitions.c.run_id, runs.c.created_at_ms)
+    .join(
+        runs, and_(runs.c.cluster_id == planned_partitions.c.cluster_id, runs.c.run_id == planned_partitions.c.run_id)
+    )
+    .where(in_partition(planned_partitions))
+    .order_by(runs.c.created_at_ms.desc())
+    .limit(1)
+)
+_STILL_PLANNED: Final = _REMAINING.where(planned_segments.c.base_offset >= bindparam("from_offset")).limit(
+    bindparam("at_most")
+)
 _ADD_PARTITIONS: Final = insert(planned_partitions)
 _ADD_SEGMENTS: Final = insert(planned_segments)
 _STOP: Final = (
@@ -219,6 +231,18 @@ class SqlWorkStore(SqlBatches):
         key = key_of(self._cluster_id, lease.fence.topic_id_partition) | {"of_run": lease.run_id}
         with reading(self._engine) as connection:
             return [_segment_of(row) for row in connection.execute(_REMAINING, key)]
+
+    def newest_plan(
+        self, partition: TopicIdPartition, *, from_offset: int, at_most: int
+    ) -> tuple[int | None, Sequence[PlannedSegment]]:
+        """Return when the newest plan with this partition was made, and what is still PLANNED in it, by offset."""
+        key = key_of(self._cluster_id, partition)
+        with reading(self._engine) as connection:
+            plan = connection.execute(_NEWEST_PLAN, key).one_or_none()
+            if plan is None:
+                return None, ()
+            key |= {"of_run": plan.run_id, "from_offset": from_offset, "at_most": at_most}
+            return plan.created_at_ms, [_segment_of(row) for row in connection.execute(_STILL_PLANNED, key)]
 
     def record_outcome(self, lease: Lease, item: WorkItem) -> None:
         """Store the outcome of one planned segment: COPIED, FAILED or SKIPPED. Idempotent for the same outcome."""

@@ -379,7 +379,7 @@ class RemoteLogMetadata(Divergences, Protocol):
         ...
 
     def verdict_totals(self) -> Sequence[VerdictTotal]:
-        """Return totals of FINISHED segments for every verdict, in the order of `Verdict`."""
+        """Return totals of FINISHED segments for every verdict, in the order of `Verdict`, also by depth and age."""
         ...
 
     def quality_results(self, segment_id: RemoteLogSegmentId) -> Sequence[QualityResult]:

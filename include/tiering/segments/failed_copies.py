@@ -7,13 +7,14 @@ This module holds the values, the contract of their store, the report and the me
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
 from include.tiering.model.histories import OffsetRange, SkippedOffsets
 from include.tiering.model.segments import RemoteLogSegmentId, RemoteLogSegmentMetadata, TopicIdPartition
 from include.tiering.presentation import PartitionLabels, Table, TopicNames, labels
+from include.tiering.segments.values import QualityResult
 from include.tiering.telemetry.metrics import Metric, MetricKind
 
 if TYPE_CHECKING:
@@ -92,6 +93,12 @@ class FailedCopies(Protocol):
 
         Partitions without any are left out.
         """
+        ...
+
+    def broken(
+        self, segment_ids: Collection[RemoteLogSegmentId]
+    ) -> Mapping[RemoteLogSegmentId, Sequence[QualityResult]]:
+        """Return, for some segments, the results of the rules that they break now, warnings included, by rule."""
         ...
 
     def note_losses(self, partition: TopicIdPartition, losses: Mapping[RemoteLogSegmentId, str]) -> None:

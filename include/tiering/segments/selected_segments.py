@@ -42,7 +42,11 @@ class OldestSegments:
 
 
 class SelectedSegments(Protocol):
-    """Queries about single segments: `RemoteLogMetadata.selected`. None of them returns a tombstone."""
+    """Queries about single segments: `RemoteLogMetadata.selected`. Only `newest` returns tombstones."""
+
+    def newest(self, partition: TopicIdPartition, *, before: int, at_most: int) -> Sequence[SegmentRow]:
+        """Return segments in any state that start below the offset `before`, by descending start offset."""
+        ...
 
     def segments_under_way(self, partition: TopicIdPartition) -> Sequence[SegmentRow]:
         """Return segments in COPY_SEGMENT_STARTED or DELETE_SEGMENT_STARTED, in the order of `list_segments`."""

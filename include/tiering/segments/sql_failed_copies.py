@@ -10,10 +10,10 @@ giving up is refused; if the decision is first, the copy replaces the segment in
 """
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, Connection, Row, and_, bindparam, func, select, update
+from sqlalchemy import ColumnElement, Connection, Row, and_, bindparam, func, select, tuple_, update
 
 from include.tiering.database.event_log import EventKind, record_event
 from include.tiering.database.schema import quality_results, segments, topics
@@ -33,7 +33,7 @@ from include.tiering.model.segments import RemoteLogSegmentId, RemoteLogSegmentS
 from include.tiering.segments.failed_copies import MEMORY_MS, FailedCopy
 from include.tiering.segments.sql_rows import metadata_of, owner_of, skipped_of, store_decision
 from include.tiering.segments.sql_verdicts import WAS_LEFT, refresh_stop
-from include.tiering.segments.values import CRITICAL
+from include.tiering.segments.values import CRITICAL, QualityResult
 
 _PLANNER: Final = "copy plan"
 _FAILED: Final = and_(
@@ -99,6 +99,36 @@ class SqlFailedCopies(ClusterStore):
         with reading(self._engine) as connection:
             rows = connection.execute(_FAILED_BY, {"of_cluster": self._cluster_id, "of_rule": rule}).all()
         return {partition_from(row.topic_id, row.partition, row.name): row.failed for row in rows}
+
+    def broken(
+        self, segment_ids: Collection[RemoteLogSegmentId]
+    ) -> Mapping[RemoteLogSegmentId, Sequence[QualityResult]]:
+        """Return, for some segments, the results of the rules that they break now, warnings included, by rule."""
+        results = quality_results.c
+        by_key = {
+            (
+                str(segment_id.topic_id_partition.topic_id),
+                segment_id.topic_id_partition.partition,
+                str(segment_id.id),
+            ): segment_id
+            for segment_id in segment_ids
+        }
+        key = tuple_(results.topic_id, results.partition, results.segment_id)
+        query = (
+            select(
+                results.topic_id, results.partition, results.segment_id, results.rule, results.level, results.message
+            )
+            .where(results.cluster_id == self._cluster_id, key.in_(list(by_key)), results.passed.is_(False))
+            .order_by(results.rule)
+        )
+        found: dict[RemoteLogSegmentId, list[QualityResult]] = defaultdict(list)
+        with reading(self._engine) as connection:
+            for row in connection.execute(query):
+                segment_id = by_key[row.topic_id, row.partition, row.segment_id]
+                found[segment_id].append(
+                    QualityResult(segment_id, row.rule, row.level, passed=False, message=row.message)
+                )
+        return found
 
     def note_losses(self, partition: TopicIdPartition, losses: Mapping[RemoteLogSegmentId, str]) -> None:
         """Store which failed segments the source cannot replace, and why; clear the reasons of the others."""

@@ -44,6 +44,11 @@ _BY_START: Final = (segments.c.start_offset, segments.c.segment_key)
 _SELECT_UNDER_WAY: Final = _OF_PARTITION.where(UNDER_WAY).order_by(*_BY_START)
 _BY_ID: Final = _OF_PARTITION.where(segments.c.segment_id.in_(bindparam("of_segments", expanding=True)), ~_TOMBSTONE)
 _FROM_END: Final = _OF_PARTITION.where(_FINISHED, segments.c.end_offset >= bindparam("from_offset"))
+_NEWEST: Final = (
+    _OF_PARTITION.where(segments.c.start_offset < bindparam("before_offset"))
+    .order_by(segments.c.start_offset.desc(), segments.c.segment_key.desc())
+    .limit(bindparam("at_most"))
+)
 _FINISHED_IDS: Final = select(segments.c.segment_id).where(in_partition(segments), _FINISHED)
 _OUR_FINISHED: Final = _OF_PARTITION.where(_FINISHED, _OURS).order_by(*_BY_START)
 _BELOW: Final = _OUR_FINISHED.where(segments.c.start_offset < bindparam("from_offset"))
@@ -133,6 +138,12 @@ class SqlSelectedSegments(ClusterStore):
             if finished_from is not None:
                 found += connection.execute(_FROM_END, key | {"from_offset": finished_from})
         return _as_listed(found)
+
+    def newest(self, partition: TopicIdPartition, *, before: int, at_most: int) -> Sequence[SegmentRow]:
+        """Return segments in any state that start below the offset `before`, by descending start offset."""
+        key = key_of(self._cluster_id, partition) | {"before_offset": before, "at_most": at_most}
+        with reading(self._engine) as connection:
+            return [segment_row_of(row) for row in connection.execute(_NEWEST, key)]
 
     def finished_from(self, partition: TopicIdPartition, offset: int) -> Sequence[SegmentRow]:
         """Return FINISHED segments that end at or above `offset`, in the order of `list_segments`."""

@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from types import MappingProxyType
 from typing import Any, Final, TypeGuard
 
-from sqlalchemy import Connection, Row, and_, bindparam, exists, func, select, update
+from sqlalchemy import Connection, Row, Subquery, and_, bindparam, case, exists, func, null, or_, select, update
 
 from include.tiering.database.schema import divergences, quality_results, segments
 from include.tiering.database.transactions import (
@@ -38,10 +38,13 @@ from include.tiering.database.transactions import (
 )
 from include.tiering.errors import UnknownSegmentError
 from include.tiering.model.segments import (
+    AgedSegments,
+    Depth,
     RemoteLogSegmentId,
     RemoteLogSegmentState,
     TopicIdPartition,
     Verdict,
+    VerdictAge,
     VerdictTotal,
 )
 from include.tiering.segments.sql_rows import find_segment
@@ -121,32 +124,67 @@ class SqlVerdicts(ClusterStore):
             return len(connection.execute(expired).all())
 
     def verdict_totals(self) -> Sequence[VerdictTotal]:
-        """Return totals of FINISHED segments for every verdict, in the order of `Verdict`."""
-        query = (
-            select(
-                segments.c.verdict,
-                func.count(),
-                func.sum(segments.c.size_bytes),
-                func.min(segments.c.verdict_at_ms),
-            )
-            .where(segments.c.cluster_id == self._cluster_id, _FINISHED)
-            .group_by(segments.c.verdict)
-        )
+        """Return totals of FINISHED segments for every verdict, in the order of `Verdict`, also by depth and age."""
         with reading(self._engine) as connection:
             now_ms = self._now_ms(connection)
-            found = {verdict: rest for verdict, *rest in connection.execute(query)}
-        totals = []
-        for verdict in Verdict:
-            count, size_bytes, oldest_ms = found.get(str(verdict), (0, 0, None))
-            age_ms = None if oldest_ms is None or verdict is Verdict.NONE else max(0, now_ms - oldest_ms)
-            totals.append(VerdictTotal(verdict, count, int(size_bytes), age_ms))
-        return totals
+            aged = _aged(self._cluster_id, now_ms)
+            query = select(
+                aged.c.verdict,
+                aged.c.depth,
+                aged.c.age,
+                func.count().label("number"),
+                func.sum(aged.c.size_bytes).label("size_bytes"),
+                func.min(aged.c.verdict_at_ms).label("oldest_ms"),
+            ).group_by(aged.c.verdict, aged.c.depth, aged.c.age)
+            rows = connection.execute(query).all()
+        return [_total(verdict, [row for row in rows if row.verdict == verdict], now_ms) for verdict in Verdict]
 
     def quality_results(self, segment_id: RemoteLogSegmentId) -> Sequence[QualityResult]:
         """Return the last result of each rule that this segment was ever found to break, by rule."""
         with reading(self._engine) as connection:
             rows = connection.execute(_OF_SEGMENT, _key_of(self._cluster_id, segment_id)).all()
         return [_result_of(segment_id, row) for row in rows]
+
+
+def _aged(cluster_id: str, now_ms: int) -> Subquery:
+    """Return the FINISHED segments with the depth and the range of ages of their verdicts."""
+    has_depth = segments.c.verdict.in_([Verdict.PASSED, Verdict.EXPIRED])
+    is_deep = segments.c.deep_passed_at_ms.is_not(None)
+    since = case((and_(has_depth, is_deep), segments.c.deep_passed_at_ms), else_=segments.c.verdict_at_ms)
+    ranges = [(since > now_ms - below, str(age)) for age in VerdictAge if (below := age.below_ms) is not None]
+    return (
+        select(
+            segments.c.verdict,
+            segments.c.verdict_at_ms,
+            segments.c.size_bytes,
+            case((and_(has_depth, is_deep), str(Depth.DEEP)), (has_depth, str(Depth.SHALLOW))).label("depth"),
+            case(
+                (or_(segments.c.verdict == Verdict.NONE, since.is_(None)), null()), *ranges, else_=str(VerdictAge.OLDER)
+            ).label("age"),
+        )
+        .where(segments.c.cluster_id == cluster_id, _FINISHED)
+        .subquery()
+    )
+
+
+def _total(verdict: Verdict, rows: Sequence[Row[Any]], now_ms: int) -> VerdictTotal:
+    oldest_ms = min((row.oldest_ms for row in rows if row.oldest_ms is not None), default=None)
+    by_age = sorted(
+        (
+            AgedSegments(
+                row.depth and Depth(row.depth), row.age and VerdictAge(row.age), row.number, int(row.size_bytes)
+            )
+            for row in rows
+        ),
+        key=lambda aged: (aged.depth or "", list(VerdictAge).index(aged.age) if aged.age else -1),
+    )
+    return VerdictTotal(
+        verdict,
+        sum(aged.segments for aged in by_age),
+        sum(aged.size_bytes for aged in by_age),
+        None if oldest_ms is None or verdict is Verdict.NONE else max(0, now_ms - oldest_ms),
+        tuple(by_age),
+    )
 
 
 def store_verdict(

@@ -1,6 +1,7 @@
-"""The part *Needs you* of the page *Tiering*: what waits for a person, and what a person decides there.
+"""The parts *Needs you* and *Quality and audit* of the page *Tiering*, and what a person decides there.
 
     GET  /tiering/page/attention  what `./tiering attention --json` has, and what the user may do
+    GET  /tiering/page/quality    what `./tiering quality --json` has, and what the user may do
     POST /tiering/page/accept     JSON: {"finding_ids": [...]}, as `./tiering audit --accept`
     POST /tiering/page/skip       JSON: {"topic", "topic_id", "partition", "reason", "confirm"}, as `./tiering skip`
 
@@ -15,6 +16,7 @@ says. If something else could be skipped meanwhile, it records nothing and retur
 | accept a finding | edit the DAG `tiering_audit` |
 | skip offsets | edit the DAG `tiering_copy` |
 | verify again, copy again, continue a handover | trigger `tiering_quality`, `tiering_copy`, `tiering_handover` |
+| compare with the store, plan the removal of orphans | trigger `tiering_audit` |
 """
 
 from collections.abc import Callable
@@ -32,7 +34,7 @@ if TYPE_CHECKING:
 
 AUDIT_DAG: Final = "tiering_audit"
 ASKING_DAGS: Final = ("tiering_expiration", "tiering_audit", "tiering_handover")
-RUN_DAGS: Final = ("tiering_quality", "tiering_copy", "tiering_handover")
+RUN_DAGS: Final = ("tiering_quality", "tiering_copy", "tiering_handover", "tiering_audit")
 _COPY_DAG: Final = "tiering_copy"
 _MOST_ACCEPTED: Final = 200
 _MOST_REASON: Final = 1_000
@@ -78,6 +80,10 @@ def add_needs(reads: "APIRouter", decisions: "APIRouter", acceptances: "APIRoute
     @reads.get("/attention")
     def attention(user: GetUserDep) -> Response:
         return answer(lambda: {**read.get("attention", lambda: kept.read(_attention)), "may": _may(user)})
+
+    @reads.get("/quality")
+    def quality(user: GetUserDep) -> Response:
+        return answer(lambda: {**read.get("quality", lambda: kept.read(_quality)), "may": _may(user)})
 
     @acceptances.post("/accept")
     async def accept(request: Request, user: GetUserDep) -> Response:
@@ -128,6 +134,12 @@ def _attention(app: "App") -> Any:
     from include.tiering.operations.attention import attention_document
 
     return attention_document(app.operations.attention.now())
+
+
+def _quality(app: "App") -> Any:
+    from include.tiering.operations.quality import quality_document
+
+    return quality_document(app.operations.quality.now())
 
 
 def _finding_ids(body: Any) -> list[int] | None:

@@ -7,9 +7,11 @@
     GET  /tiering/page/topics           a page of topics: search, sort, descending, offset, limit
     GET  /tiering/page/topics.csv       all topics that are searched for
     GET  /tiering/page/topic            one topic: name
+    GET  /tiering/page/segments         what `./tiering segments --json` has: topic, topic_id, partition, before
     GET  /tiering/page/limits           what `./tiering configs --describe` and `events` have, and meanings
     GET  /tiering/page/backfill         what `./tiering backfill --json` has: topic (repeated), quota
     GET  /tiering/page/attention        what `./tiering attention --json` has, and what the user may do about it
+    GET  /tiering/page/quality          what `./tiering quality --json` has, and what the user may do about it
     GET  /tiering/page/retention        what `./tiering retention --json` has: topic, retention_ms, retention_bytes
     POST /tiering/page/pause            JSON: {"topic": name or null for all, "paused": true or false}
     POST /tiering/page/limits           JSON: {"entity_type": ..., "entity_name": ..., "name": ..., "value": ...}
@@ -63,6 +65,9 @@ ASSETS: Final = {
     "topic.js": "text/javascript",
     "limits.js": "text/javascript",
     "needs.js": "text/javascript",
+    "quality.js": "text/javascript",
+    "timeline.js": "text/javascript",
+    "decisions.js": "text/javascript",
     "backfill.js": "text/javascript",
     "retention.js": "text/javascript",
     "icon.svg": "image/svg+xml",
@@ -180,6 +185,11 @@ def _add_topics(router: "APIRouter", kept: KeptApp) -> None:
     def topic(name: str) -> Response:
         return answer(lambda: read.get(("topic", name), lambda: kept.read(_topic(name))))
 
+    @router.get("/segments")
+    def segments(topic: str, partition: int, topic_id: str = "", before: int | None = None) -> Response:
+        asked = (topic, partition, topic_id, before)
+        return answer(lambda: read.get(("segments", *asked), lambda: kept.read(_segments(*asked))))
+
     @router.get("/topics.csv")
     def topics_csv(search: str = "") -> Response:
         def content() -> str:
@@ -235,6 +245,18 @@ def _topic(name: str) -> "Callable[[App], Any]":
     from include.tiering.operations.topic_details import topic_details_document
 
     return lambda app: topic_details_document(app.operations.topic_details.of(name), app.operations.topic_list.currency)
+
+
+def _segments(topic: str, partition: int, topic_id: str, before: int | None) -> "Callable[[App], Any]":
+    def read(app: "App") -> Any:
+        from include.tiering.errors import SettingError
+        from include.tiering.operations.timeline import timeline_document
+
+        if before is not None and not 0 <= before < 2**63:
+            raise SettingError(f"before {before}: accepted: 0 to {2**63 - 1}")
+        return timeline_document(app.operations.timeline.of(topic, partition, topic_id=topic_id or None, before=before))
+
+    return read
 
 
 def _topics(app: "App") -> Any:

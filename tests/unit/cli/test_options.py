@@ -171,6 +171,8 @@ NUMBERS: Final = {
     ("fetch", "--epoch"): (None, 0, INT32),
     ("events", "--last"): (50, 1, 10_000),
     ("throughput", "--hours"): (6, 1, 14 * 24),
+    ("segments", "--partition"): (0, 0, INT32),
+    ("segments", "--before"): (None, 0, INT64),
     ("handover", "--rehearse-bytes"): (2**30, None, None),
     ("publish", "--partition"): (None, 0, INT32),
     ("ingest", "--poll-seconds"): (5.0, None, None),

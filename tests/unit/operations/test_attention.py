@@ -7,16 +7,13 @@ import pytest
 
 from include.tiering.audit.finding import AuditFinding, FindingKind
 from include.tiering.audit.record import FindingState, RecordedFinding
-from include.tiering.audit.report import HARMLESS
 from include.tiering.configs.config_store import ConfigChange, ConfigEntity, EntityType
 from include.tiering.copying.plan import HeldBack
 from include.tiering.handover.contract import Handover, LocalRetention, forgotten_handovers
 from include.tiering.handover.rules import HandoverState, HandoverStep
 from include.tiering.kafka.log_dirs.contract import IneligibleReason
 from include.tiering.model.segments import Uuid
-from include.tiering.operations import attention
 from include.tiering.operations.attention import (
-    MOST_FAILED,
     MOST_TOPICS,
     Attention,
     OpenApproval,
@@ -26,6 +23,7 @@ from include.tiering.operations.attention import (
     present_attention,
 )
 from include.tiering.operations.overview import Waiting
+from include.tiering.operations.quality import MOST_FAILED
 from include.tiering.presentation import as_text
 from include.tiering.runs.approval import PlanQuestion
 from include.tiering.runs.deletion_run import PlannedTopic
@@ -78,8 +76,7 @@ def test_what_a_later_run_takes_by_itself_needs_nobody() -> None:
     assert not any(needs_a_person(group(reason)) for reason in (HeldBack.BYTE_LIMIT, HeldBack.PAST_RETENTION))
 
 
-def test_each_kind_that_needs_a_decision_has_advice() -> None:
-    assert {*attention._ADVICE} | {*HARMLESS} == {*FindingKind}
+def test_a_copy_that_may_be_adopted_is_named_in_the_advice() -> None:
     finding = AuditFinding(kind=FindingKind.ADOPTABLE, key="k", message="m", segment_id=Uuid(bytes(16)))
     recorded = RecordedFinding(1, finding, FindingState.OPEN, NOW_MS, NOW_MS)
     (shown,) = attention_document(Attention(NOW_MS, findings=(recorded,)))["findings"]

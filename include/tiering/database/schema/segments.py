@@ -182,7 +182,7 @@ segments: Final = Table(
     _partial("ix_segments_timestamp", *_PARTITION, "max_timestamp_ms", "start_offset", where="state = 1"),
     _partial("ix_segments_under_way", *_PARTITION, "start_offset", where="state IN (0, 2)"),
     Index("ix_segments_run", "cluster_id", "run_id"),
-    Index("ix_segments_verdict", "cluster_id", "state", "verdict", "verdict_at_ms", "size_bytes"),
+    Index("ix_segments_verdict", "cluster_id", "state", "verdict", "verdict_at_ms", "deep_passed_at_ms", "size_bytes"),
     Index("ix_segments_delete_started", "cluster_id", "delete_started_at_ms"),
     _partial("ix_segments_tombstones", "cluster_id", "deleted_at_ms", where="deleted_at_ms IS NOT NULL"),
     _partial("ix_segments_of_brokers", "cluster_id", "topic_id", "state", where="origin = 'broker'"),

@@ -1,4 +1,5 @@
 // What waits for a person, each with its entry of the runbook and what can be done about it here.
+import { action, decisions } from "./decisions.js";
 import { ago, ask, askAirflow, bytes, confirmed, duration, element, link, moment, panel, table, whole } from "./parts.js";
 
 const DECIDED_BY_A_SKIP = ["hole", "lost", "failed-again", "compacted"];
@@ -6,14 +7,13 @@ const held = (value, name) => (value === null ? "for ever" : name === "retention
 const entry = (runbook) => element("p", { class: "dim" }, "What to do: ", element("code", {}, runbook));
 const nothing = (text) => element("p", { class: "dim" }, text);
 const more = (number) => (number ? nothing(`${whole(number)} more are not shown.`) : null);
-const action = (text, label, onclick) => element("button", { class: "action", type: "button", "aria-label": label, onclick }, text);
 
 export function needs(view) {
   const status = element("p", { class: "dim", role: "status" }, "Loading…");
   const said = element("p", { role: "status" });
   const parts = element("div", { class: "panels" });
-  const form = element("div");
   let found = null;
+  const { act, trigger, run, ofFailed, ofFinding, skip, form } = decisions(said, load, () => found.may);
 
   async function load() {
     try {
@@ -24,24 +24,6 @@ export function needs(view) {
       status.textContent = found ? `These lines are of ${moment(found.as_of_ms)}; they cannot be read again: ${error.message}` : `What needs a person cannot be read: ${error.message}`;
     }
   }
-
-  // Says what became of an action, and reads everything again.
-  async function act(what, request, words) {
-    said.className = "dim";
-    said.textContent = `${what}…`;
-    try {
-      const answer = await request();
-      said.className = "good";
-      said.textContent = words(answer);
-    } catch (error) {
-      said.className = "bad";
-      said.textContent = `${what}: not done as far as is known: ${error.message}`;
-    }
-    await load();
-  }
-
-  const trigger = (dag, conf, words) => act(words, () => askAirflow(`/dags/${dag}/dagRuns`, { logical_date: null, conf }), (run) => `${words}: ${dag} ${run.dag_run_id} was triggered.`);
-  const may = (list, dag) => found.may[list].includes(dag);
 
   function approvals() {
     const cut = (change) => element("li", {}, `${change.author}, ${moment(change.changed_at_ms)}: ${change.name} ${held(change.old_value, change.name)} → ${held(change.new_value, change.name)}`);
@@ -61,7 +43,7 @@ export function needs(view) {
         ["Who cut its retention", (topic) => (topic.cuts.length ? element("ul", { class: "plain" }, topic.cuts.map(cut)) : "nobody, by a config of this topic"), "name"],
       ], approval.topics) : null,
       more(approval.more_topics),
-      may("answer", approval.dag_id)
+      found.may.answer.includes(approval.dag_id)
         ? element("p", { class: "row" },
           confirmed("Approve…", `Approve: ${approval.headline}`, () => answer(approval, "Approve"), `Approve: ${approval.headline}`),
           confirmed("Reject…", "Reject: delete nothing by this plan", () => answer(approval, "Reject"), `Reject: ${approval.headline}`))
@@ -79,16 +61,12 @@ export function needs(view) {
       ["What was found", (copy) => [copy.detail, copy.rules.length ? element("div", { class: "dim" }, copy.rules.join(", ")) : null], "name"],
       ["What becomes of it", fate, "name"],
       ["Runbook", (copy) => element("code", {}, copy.runbook), "name"],
-      ["Actions", (copy) => element("span", { class: "row" },
-        may("run", "tiering_quality") ? action("Verify again", `Verify the failed segments of ${copy.topic} again`, () => trigger("tiering_quality", { topics: [copy.topic], which: "failed" }, `Verify the failed segments of ${copy.topic} again`)) : null,
-        may("run", "tiering_copy") ? action("Copy again", `Copy ${copy.topic} again`, () => trigger("tiering_copy", { topics: [copy.topic] }, `Copy ${copy.topic} again`)) : null,
-        found.may.skip && copy.lost_because ? action("Continue without it…", `Continue ${copy.topic}-${copy.partition} without offsets ${copy.start_offset} to ${copy.end_offset}`, () => skip(copy)) : null)],
+      ["Actions", ofFailed],
     ], found.failed);
     return wide("Failed segments", found.failed.length ? [rows, more(found.more_failed)] : nothing("No segment that failed its verification stops a partition."));
   }
 
   function findings() {
-    const accept = (row) => act(`Accept finding ${row.finding_id}`, () => ask("accept", { finding_ids: [row.finding_id] }), (answer) => answer.summary);
     const rows = table("Findings of audits", [
       ["Kind", (row) => row.kind],
       ["Object", (row) => element("code", {}, row.key), "name"],
@@ -96,7 +74,7 @@ export function needs(view) {
       ["What", (row) => row.message, "name"],
       ["Seen", (row) => ago(row.last_seen_ms, found.as_of_ms)],
       ["What to do", (row) => element("code", {}, row.advice), "name"],
-      ["Action", (row) => (found.may.accept ? confirmed("Accept…", `Leave finding ${row.finding_id} as it is`, () => accept(row), `Accept finding ${row.finding_id}`) : null)],
+      ["Actions", ofFinding],
     ], found.findings);
     const who = found.may.accept || !found.findings.length ? null : nothing("To accept a finding takes the permission to edit the DAG tiering_audit.");
     return wide("Findings of audits", found.findings.length ? [rows, more(found.more_findings), who, entry(found.findings[0].runbook)] : nothing("No finding of an audit is open."));
@@ -113,45 +91,8 @@ export function needs(view) {
 
   function handovers() {
     const rows = found.handovers.map((each) => element("li", {}, `${each.message} `,
-      may("run", "tiering_handover") ? confirmed("Continue…", `Continue the handover of ${each.topic}`, () => trigger("tiering_handover", { topic: each.topic }, `Continue the handover of ${each.topic}`), `Continue the handover of ${each.topic}`) : null));
+      run("tiering_handover") ? confirmed("Continue…", `Continue the handover of ${each.topic}`, () => trigger("tiering_handover", { topic: each.topic }, `Continue the handover of ${each.topic}`), `Continue the handover of ${each.topic}`) : null));
     return wide("Handovers", rows.length ? [element("ul", { class: "plain" }, rows), entry(found.handovers[0].runbook)] : nothing("No handover stands still."));
-  }
-
-  // What can be skipped is found out by the server, which reads the log directories for it; then it is confirmed.
-  function skip({ topic, topic_id: id = null, partition = 0 }) {
-    const input = (name, value, attributes) => element("input", { class: "field", id: `skip-${name}`, value, autocomplete: "off", required: true, ...attributes });
-    const name = input("topic", topic, { maxlength: 249 });
-    const number = input("partition", partition, { type: "number", min: 0, max: 2 ** 31 - 1 });
-    const reason = input("reason", "", { maxlength: 1000 });
-    const asked = element("div", { role: "status" });
-    const body = (confirm) => ({ topic: name.value, topic_id: name.value === topic ? id : null, partition: Number(number.value), reason: reason.value, confirm });
-    const close = () => form.replaceChildren();
-
-    async function question(confirm) {
-      asked.replaceChildren(nothing("Reading the log directories…"));
-      try {
-        const answer = await ask("skip", body(confirm));
-        if (answer.question === null) {
-          close();
-          said.className = answer.recorded.length ? "good" : "dim";
-          said.textContent = answer.summary;
-          await load();
-          return;
-        }
-        const sure = action("Continue without them", `Continue: ${answer.question}`, () => question(answer.confirm));
-        asked.replaceChildren(element("p", { class: "odd" }, answer.question), element("p", { class: "row" }, sure, action("No", "Do not skip", close)));
-        sure.focus();
-      } catch (error) {
-        asked.replaceChildren(element("p", { class: "bad" }, `Nothing was decided: ${error.message}`));
-      }
-    }
-
-    const label = (to, text) => element("label", { for: `skip-${to}` }, text);
-    form.replaceChildren(element("h3", {}, "Continue without offsets"),
-      element("form", { class: "grid", onsubmit: (event) => { event.preventDefault(); question(null); } },
-        label("topic", "Topic"), name, label("partition", "Partition"), number, label("reason", "Reason, kept for ever"), reason,
-        element("span"), element("span", { class: "row" }, element("button", { class: "action", type: "submit" }, "Show what would be missing"), action("Close", "Close the form", close))), asked);
-    reason.focus();
   }
 
   view.replaceChildren(element("p", { class: "row" }, status, action("Read again", "Read again what needs a person", load)), said, parts);

@@ -4,6 +4,7 @@ import { limits } from "./limits.js";
 import { needs } from "./needs.js";
 import { now, setPause } from "./now.js";
 import { ago, ask, bytes, duration, element, link, whole } from "./parts.js";
+import { quality } from "./quality.js";
 import { retention } from "./retention.js";
 import { topic } from "./topic.js";
 import { topics } from "./topics.js";
@@ -119,7 +120,7 @@ async function pause(topic, paused) {
 }
 
 function choose() {
-  const [, asked, name] = /^#(needs|backfill|topics|topic|retention|limits)(?:\/(.*))?$/.exec(location.hash) ?? [];
+  const [, asked, name] = /^#(needs|quality|backfill|topics|topic|retention|limits)(?:\/(.*))?$/.exec(location.hash) ?? [];
   current = asked ?? "now";
   for (const each of document.querySelectorAll("nav a")) {
     if (each.dataset.view === current.replace(/^(topic|retention)$/, "topics")) each.setAttribute("aria-current", "page");
@@ -131,6 +132,7 @@ function choose() {
   else if (current === "retention") retention(view, decodeURIComponent(name ?? ""));
   else if (current === "backfill") backfill(view);
   else if (current === "needs") needs(view);
+  else if (current === "quality") quality(view);
   else if (current === "limits") limits(view);
   else if (present) draw();
   else view.replaceChildren(element("p", { class: "dim" }, "Loading…"));

@@ -1,5 +1,6 @@
 // One topic: what it is, how it grew, why it waits, its partitions, failed segments, configs and who changed them.
 import { amount } from "./limits.js";
+import { timeline } from "./timeline.js";
 import { ask, bytes, chartWidth, clock, drawn, duration, element, moment, panel, table, whole } from "./parts.js";
 
 const HEIGHT = 160;
@@ -55,7 +56,7 @@ function details(found) {
     ["Before", (change) => amount(change.old_value), "number"], ["After", (change) => amount(change.new_value), "number"],
   ], configs.history.slice().reverse()) : element("p", { class: "dim" }, "No config of it was changed yet.");
   return element("div", { class: "panels" }, about, why, wide("Stored bytes of the last 14 days", history(found.hours)),
-    wide("Failed segments", failed), wide("Partitions", partitions, more(found.more_partitions)),
+    timeline(found), wide("Failed segments", failed), wide("Partitions", partitions, more(found.more_partitions)),
     panel("Configs", values, element("p", { class: "row" }, element("a", { href: `#retention/${encodeURIComponent(found.topic)}` }, "Preview another retention"), element("a", { href: "#limits" }, "Change a limit"))), panel("Changes", changes));
 }
 

@@ -1,0 +1,72 @@
+"""What the timeline of a partition makes of segments, of what waits, and of decisions."""
+
+from dataclasses import replace
+from typing import Final
+
+import pytest
+
+from include.tiering.model.histories import OffsetRange, SkippedOffsets
+from include.tiering.model.segments import RemoteLogSegmentState, Uuid, Verdict
+from include.tiering.operations.timeline import PartKind, Timeline, parts_of, present_timeline, timeline_document
+from include.tiering.presentation import as_text
+from include.tiering.runs.contract import PlannedSegment
+from include.tiering.segments.contract import SegmentRow
+from tests.doubles.segments import partition_of, segment_of
+
+PARTITION: Final = partition_of("orders")
+
+
+def row(first: int, last: int, verdict: Verdict = Verdict.PASSED, state: int = 1, **rest: object) -> SegmentRow:
+    segment = replace(segment_of(PARTITION, first, first, last), state=RemoteLogSegmentState(state))
+    return SegmentRow(metadata=segment, verdict=verdict, log_crc32c=None, **rest)  # type: ignore[arg-type]
+
+
+def kinds(*parts: object) -> list[tuple[PartKind, int, int]]:
+    return [(part.kind, part.offsets.first, part.offsets.last) for part in parts]  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("verdict", "state", "kind"),
+    [
+        (Verdict.NONE, 1, PartKind.COPIED),
+        (Verdict.PASSED, 1, PartKind.VERIFIED),
+        (Verdict.EXPIRED, 1, PartKind.VERDICT_EXPIRED),
+        (Verdict.FAILED, 1, PartKind.FAILED),
+        (Verdict.NONE, 0, PartKind.COPYING),
+        (Verdict.PASSED, 2, PartKind.DELETING),
+        (Verdict.PASSED, 3, PartKind.EXPIRED),
+    ],
+)
+def test_the_kind_follows_state_and_verdict(verdict: Verdict, state: int, kind: PartKind) -> None:
+    assert kinds(*parts_of([row(0, 9, verdict, state)], (), ())) == [(kind, 0, 9)]
+    replaced = row(0, 9, Verdict.FAILED, superseded_by=Uuid(bytes(16)))
+    assert kinds(*parts_of([replaced], (), ())) == [(PartKind.REPLACED, 0, 9)]
+
+
+def test_what_is_missing_is_a_gap_but_for_what_was_decided() -> None:
+    decision = SkippedOffsets(OffsetRange(15, 17), "agreed", "olga", 0)
+    found = parts_of([row(20, 29), row(0, 9)], [PlannedSegment(32, 39, 7)], [decision])
+    assert kinds(*found) == [
+        (PartKind.VERIFIED, 0, 9),
+        (PartKind.GAP, 10, 14),
+        (PartKind.SKIPPED, 15, 17),
+        (PartKind.GAP, 18, 19),
+        (PartKind.VERIFIED, 20, 29),
+        (PartKind.GAP, 30, 31),
+        (PartKind.WAITING, 32, 39),
+    ]
+    assert "olga" in found[2].why
+
+
+def test_overlaps_are_no_gap_and_nothing_is_missing_before_the_page() -> None:
+    found = parts_of([row(105, 109), row(100, 129), row(120, 140)], (), ())
+    assert [kind for kind, *_ in kinds(*found)] == [PartKind.VERIFIED] * 3
+
+
+def test_a_page_says_where_the_next_one_lies() -> None:
+    failed = row(0, 9, Verdict.FAILED, verdict_detail="Q102: other bytes")
+    timeline = Timeline(PARTITION, 0, parts_of([failed], (), ()), older_before=5)
+    document = timeline_document(timeline)
+    assert (document["older_before"], document["parts"][0]["why"]) == (5, "Q102: other bytes")
+    assert "--before 5" in as_text(present_timeline(timeline))
+    assert not present_timeline(timeline).ok

@@ -71,6 +71,8 @@ _STEPS: Final[tuple[tuple[tuple[str, ...], int], ...]] = (
     (("relocate-store", "--approve"), 0),
     (("fetch", "bigrecs", "0", "--output", "{tmp}"), 0),
     (("fetch", "bigrecs", "0", "--output", "{tmp}", "--offset", "0"), 0),
+    (("restore", "bigrecs", "--output", "{tmp}/restored", "--dry-run"), 0),
+    (("restore", "bigrecs", "--output", "{tmp}/restored"), 0),
     (("handover", _TOPIC, "--dry-run"), 2),
     (("handover", _TOPIC), 2),
     (("handover", _TOPIC, "--rehearse", "--kafka-home", "{tmp}"), 1),

@@ -33,6 +33,7 @@ from include.tiering.cli.operations import (
 )
 from include.tiering.cli.reading import fetch
 from include.tiering.cli.recovery import adopt, rebuild
+from include.tiering.cli.restoring import restore
 from include.tiering.cli.sizes import log_dirs, sizes
 from include.tiering.cli.verification import verify
 from include.tiering.telemetry import log_to_stderr
@@ -94,6 +95,7 @@ COMMANDS: Final = (
         "delete-records orders --partition 0 --before-offset 1000",
     ),
     (fetch, "Read a partition back from remote storage.", "fetch orders 0 --output /tmp/restored"),
+    (restore, "Restore a topic into segment files.", "restore orders --output /var/tmp/orders --dry-run"),
     (pause, "Pause copies, deletions and publication.", "pause --topic orders"),
     (resume, "End a pause.", "resume --topic orders"),
     (doctor, "Say why a topic is not tiered.", "doctor orders"),

@@ -41,6 +41,7 @@ from include.tiering.operations.survey import SurveyDocument
 from include.tiering.operations.throughput import ThroughputDocument
 from include.tiering.reading.report import FetchDocument, RecordsDocument
 from include.tiering.recovery.documents import AdoptionDocument, RebuildDocument
+from include.tiering.restoring.report import RestoreDocument, RestorePlanDocument
 from include.tiering.sizes.documents import LogDirsDocument, SizesDocument
 from include.tiering.verification.report import VerificationDocument, VerificationPlanDocument
 
@@ -56,6 +57,7 @@ DOCUMENTS: Final[Mapping[str, Mapping[str, type]]] = {
     "retention": {"": RetentionPreviewDocument},
     "delete-records": {"": TruncationDocument},
     "fetch": {"": FetchDocument, "--offset": RecordsDocument},
+    "restore": {"": RestoreDocument, "--dry-run": RestorePlanDocument},
     "doctor": {"": DoctorDocument},
     "ready": {"": ReadinessDocument},
     "configs": {

@@ -32,7 +32,7 @@ from include.tiering.cli.operations import (
     throughput,
 )
 from include.tiering.cli.reading import fetch
-from include.tiering.cli.recovery import adopt, rebuild
+from include.tiering.cli.recovery import adopt, drill, rebuild
 from include.tiering.cli.restoring import restore
 from include.tiering.cli.sizes import log_dirs, sizes
 from include.tiering.cli.verification import verify
@@ -125,6 +125,7 @@ COMMANDS: Final = (
     (take_over_store, "Make this database the store's owner.", "take-over-store"),
     (relocate_store, "Record that the store's objects were moved.", "relocate-store"),
     (adopt, "Adopt complete copies without metadata.", "adopt --all --dry-run"),
+    (drill, "Try the recovery of a topic, on a throw-away broker.", "drill orders"),
 )
 
 for function, short_help, example in COMMANDS:

@@ -41,6 +41,7 @@ from include.tiering.operations.survey import SurveyDocument
 from include.tiering.operations.throughput import ThroughputDocument
 from include.tiering.reading.report import FetchDocument, RecordsDocument
 from include.tiering.recovery.documents import AdoptionDocument, RebuildDocument
+from include.tiering.recovery.drill import DrillDocument
 from include.tiering.restoring.report import RestoreDocument, RestorePlanDocument
 from include.tiering.sizes.documents import LogDirsDocument, SizesDocument
 from include.tiering.verification.report import VerificationDocument, VerificationPlanDocument
@@ -85,6 +86,7 @@ DOCUMENTS: Final[Mapping[str, Mapping[str, type]]] = {
     "take-over-store": {"": TakeOverDocument},
     "relocate-store": {"": RelocationDocument},
     "adopt": {"": AdoptionDocument},
+    "drill": {"": DrillDocument},
 }
 """By command, and then by the options with which a command has another document."""
 

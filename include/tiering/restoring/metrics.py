@@ -9,7 +9,6 @@ RESTORED_BYTES: Final = Metric(
     MetricKind.COUNTER,
     ("topic",),
     "Bytes of segments' logs that restores read, checked and wrote.",
-    by_minute=True,
 )
 FAILED_SEGMENTS: Final = Metric(
     "tiering_restore_failed_segments",

@@ -60,7 +60,7 @@ class PartKey(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class RestorePart:
     """One segment, and what is restored of it.
 
     Attributes:
@@ -136,21 +136,21 @@ class RestoredPart:
 
 def parts_of(
     scan: ScanPlan, rows: Mapping[TopicIdPartition, Sequence[SegmentRow]]
-) -> dict[TopicIdPartition, tuple[Part, ...]]:
+) -> dict[TopicIdPartition, tuple[RestorePart, ...]]:
     """Return the parts of each partition that has any, ascending.
 
     Args:
         scan: what a scan of the wanted offsets would read.
         rows: all segments of each partition.
     """
-    found: dict[TopicIdPartition, tuple[Part, ...]] = {}
+    found: dict[TopicIdPartition, tuple[RestorePart, ...]] = {}
     ranges = (each for task in scan.tasks for each in task)
     for partition, group in groupby(ranges, key=lambda each: each.segment.topic_id_partition):
         by_id = {row.metadata.remote_log_segment_id: row for row in rows[partition]}
         each_range = list(group)
         last = len(each_range) - 1
         found[partition] = tuple(
-            Part(
+            RestorePart(
                 by_id[each.segment.remote_log_segment_id],
                 each.segment.start_offset if number == 0 else each.first_offset,
                 each.last_offset,
@@ -183,11 +183,11 @@ class PartitionRestore:
 
     partition: TopicIdPartition
     offsets: OffsetRange
-    parts: tuple[Part, ...]
+    parts: tuple[RestorePart, ...]
     done: Mapping[PartKey, RestoredPart]
 
     @property
-    def left(self) -> tuple[Part, ...]:
+    def left(self) -> tuple[RestorePart, ...]:
         return tuple(part for part in self.parts if part.key not in self.done)
 
 
@@ -219,7 +219,7 @@ class RestorePlan:
     said: tuple[str, ...] = ()
 
     @property
-    def left(self) -> tuple[Part, ...]:
+    def left(self) -> tuple[RestorePart, ...]:
         return tuple(part for each in self.partitions for part in each.left)
 
     @property
@@ -227,7 +227,7 @@ class RestorePlan:
         return self.request.partitions[0].topic
 
 
-def require_same(done: Mapping[PartKey, RestoredPart], parts: Iterable[Part]) -> None:
+def require_same(done: Mapping[PartKey, RestoredPart], parts: Iterable[RestorePart]) -> None:
     """Require that parts that are in the target have the offsets of the plan.
 
     Raises:
@@ -247,7 +247,7 @@ _SMALL_OBJECTS: Final = 2
 """Requests beside the log: the manifest and the indexes; two indexes in a layout without manifests."""
 
 
-def requests_of(parts: Iterable[Part]) -> int:
+def requests_of(parts: Iterable[RestorePart]) -> int:
     """Return about how many requests the reads of these parts send."""
     requests = 0
     for part in parts:

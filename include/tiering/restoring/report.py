@@ -37,7 +37,7 @@ class RestoredPartitionDocument(PartitionLabels):
     complete: bool
 
 
-class FailedSegmentDocument(PartitionLabels):
+class UnrestoredSegmentDocument(PartitionLabels):
     """A segment that cannot be restored, and why."""
 
     segment_id: str
@@ -59,7 +59,7 @@ class RestorePlanDocument(TypedDict):
 class RestoreDocument(RestorePlanDocument):
     """A restore. `cost` is that of this run, `complete` says whether all that was wanted is in the target."""
 
-    failed: list[FailedSegmentDocument]
+    failed: list[UnrestoredSegmentDocument]
     seconds: float
     complete: bool
 
@@ -256,7 +256,7 @@ def _partition(each: PartitionRestore) -> RestoredPartitionDocument:
     }
 
 
-def _failed(failed: FailedPart) -> FailedSegmentDocument:
+def _failed(failed: FailedPart) -> UnrestoredSegmentDocument:
     segment = failed.part.segment
     return {
         **labels(failed.part.partition),

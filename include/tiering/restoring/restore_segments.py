@@ -34,8 +34,8 @@ from include.tiering.model.leader_epochs import LeaderEpochEntry, LeaderEpochs
 from include.tiering.quotas.contract import QuotaKind, Quotas
 from include.tiering.remote_storage.contract import RemoteStorage
 from include.tiering.remote_storage.parallel_reads import Reading, in_order
-from include.tiering.restoring.plan import Part, PartitionRestore, RestoredPart
-from include.tiering.restoring.segment_files import SegmentFiles, WrittenLog, stored_files, write_log
+from include.tiering.restoring.plan import PartitionRestore, RestoredPart, RestorePart
+from include.tiering.restoring.segment_files import RestoredFiles, WrittenLog, stored_files, write_log
 from include.tiering.restoring.target import RestoreTarget, sync
 
 LOG_STARTS: Final = "log-start-offset-checkpoint"
@@ -50,7 +50,7 @@ OnBytes = Callable[[int], None]
 class FailedPart:
     """A part that cannot be restored; `reason` says why."""
 
-    part: Part
+    part: RestorePart
     reason: str
 
 
@@ -70,7 +70,7 @@ class SegmentRestorer:
     on_bytes: OnBytes
     stop: Callable[[], bool]
 
-    def restored(self, parts: Sequence[Part], *, at_once: int) -> Iterator[RestoredPart | FailedPart]:
+    def restored(self, parts: Sequence[RestorePart], *, at_once: int) -> Iterator[RestoredPart | FailedPart]:
         """Restore the parts; yield the results in their order.
 
         Raises:
@@ -81,7 +81,7 @@ class SegmentRestorer:
         tasks = [partial(self._restored, part) for part in parts]
         return in_order(tasks, at_once=at_once, ahead=max(1, len(tasks)))
 
-    def _restored(self, part: Part, reading: Reading) -> RestoredPart | FailedPart:
+    def _restored(self, part: RestorePart, reading: Reading) -> RestoredPart | FailedPart:
         counted = 0
 
         def count(more_bytes: int) -> None:
@@ -97,7 +97,7 @@ class SegmentRestorer:
             self.on_bytes(-counted)
             return FailedPart(part, str(error))
 
-    def _restore(self, part: Part, reading: Reading, on_bytes: OnBytes) -> RestoredPart:
+    def _restore(self, part: RestorePart, reading: Reading, on_bytes: OnBytes) -> RestoredPart:
         segment, directory = part.segment, self.target.partition_directory(part.partition)
 
         def go_on() -> None:
@@ -121,7 +121,9 @@ class SegmentRestorer:
         self.target.enter(directory, restored)
         return restored
 
-    def _write_beside(self, part: Part, directory: Path, written: WrittenLog, files: SegmentFiles) -> RestoredPart:
+    def _write_beside(
+        self, part: RestorePart, directory: Path, written: WrittenLog, files: RestoredFiles
+    ) -> RestoredPart:
         base, end = part.base_offset, written.next_offset
         contents = {
             offset_file(base, FileKind.OFFSET_INDEX): files.offset_index,

@@ -45,7 +45,7 @@ from include.tiering.formats.record_batch import (
 from include.tiering.model.segments import IndexType, RemoteLogSegmentMetadata
 from include.tiering.reading.scan import batches_of
 from include.tiering.remote_storage.contract import SegmentReader
-from include.tiering.restoring.plan import Part
+from include.tiering.restoring.plan import RestorePart
 
 INDEX_INTERVAL_BYTES: Final = 4096
 """Kafka's default of index.interval.bytes: the topic's own is not in remote storage. Lookups do not depend on it."""
@@ -61,7 +61,7 @@ class StoredFiles:
 
 
 def stored_files(
-    part: Part, reader: SegmentReader, before: Callable[[RemoteLogSegmentMetadata], SegmentReader]
+    part: RestorePart, reader: SegmentReader, before: Callable[[RemoteLogSegmentMetadata], SegmentReader]
 ) -> StoredFiles:
     """Read what is stored beside the log of a part.
 
@@ -99,7 +99,7 @@ class WrittenLog:
 
 
 @dataclass(slots=True)
-class SegmentFiles:
+class RestoredFiles:
     """The files beside the restored `.log`, by suffix; `before` is the snapshot at its base offset."""
 
     offset_index: bytes
@@ -136,8 +136,8 @@ class _Seen:
 
 
 def write_log(
-    part: Part, blocks: Iterable[bytes], stored: StoredFiles, write: Callable[[memoryview], object]
-) -> tuple[WrittenLog, SegmentFiles]:
+    part: RestorePart, blocks: Iterable[bytes], stored: StoredFiles, write: Callable[[memoryview], object]
+) -> tuple[WrittenLog, RestoredFiles]:
     """Write the batches of a part, and return what belongs to them.
 
     Args:
@@ -174,7 +174,7 @@ def write_log(
     if not part.is_cut:
         _check_producers(parse_producer_snapshot(stored.producers_at_end), part.segment, seen)
         at_end = stored.producers_at_end
-    return written, SegmentFiles(
+    return written, RestoredFiles(
         files.offset_index,
         files.time_index,
         serialize_transaction_index(kept) if kept else None,
@@ -183,7 +183,7 @@ def write_log(
     )
 
 
-def _snapshot_before(part: Part, stored: StoredFiles, seen: _Seen) -> bytes | None:
+def _snapshot_before(part: RestorePart, stored: StoredFiles, seen: _Seen) -> bytes | None:
     """Return the producers before the first part; None if nothing is known of them.
 
     A broker that recovers the part without them would forget transactions that began before it. Without a snapshot
@@ -212,7 +212,7 @@ def _snapshot_before(part: Part, stored: StoredFiles, seen: _Seen) -> bytes | No
 
 
 def _checked_batches(
-    part: Part, blocks: Iterable[bytes], written: WrittenLog
+    part: RestorePart, blocks: Iterable[bytes], written: WrittenLog
 ) -> Iterator[tuple[int, BatchHeader, memoryview, TransactionMarker | None]]:
     segment = part.segment
     epochs = EpochGuard(segment.segment_leader_epochs)
@@ -238,7 +238,7 @@ def _summed(blocks: Iterable[bytes], written: WrittenLog) -> Iterator[bytes]:
         yield block
 
 
-def _is_wanted(part: Part, header: BatchHeader, position: int) -> bool:
+def _is_wanted(part: RestorePart, header: BatchHeader, position: int) -> bool:
     """Return whether a batch is restored.
 
     Raises:
@@ -254,7 +254,7 @@ def _is_wanted(part: Part, header: BatchHeader, position: int) -> bool:
     return True
 
 
-def _require_source(part: Part, written: WrittenLog) -> None:
+def _require_source(part: RestorePart, written: WrittenLog) -> None:
     wanted_bytes, wanted_crc32c = part.segment.segment_size_bytes, part.row.log_crc32c
     if written.source_bytes != wanted_bytes or wanted_crc32c not in (None, written.source_crc32c):
         wanted = "unknown" if wanted_crc32c is None else f"{wanted_crc32c:08x}"

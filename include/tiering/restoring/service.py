@@ -16,11 +16,11 @@ from include.tiering.reading.service import ReadService
 from include.tiering.remote_storage.contract import RemoteStorage
 from include.tiering.restoring.metrics import RestoreMetrics
 from include.tiering.restoring.plan import (
-    Part,
     PartitionRestore,
     PartKey,
     ReadingCost,
     RestoredPart,
+    RestorePart,
     RestorePlan,
     RestoreRequest,
     parts_of,
@@ -191,7 +191,7 @@ class RestoreService:
         left = [part for each in partitions for part in each.left]
         return RestorePlan(request, partitions, self._cost(left, request.client), (*said, *scan.said))
 
-    def _cost(self, parts: Sequence[Part], client: str) -> ReadingCost:
+    def _cost(self, parts: Sequence[RestorePart], client: str) -> ReadingCost:
         ranges = tuple(
             SegmentRange(part.segment, 0, part.size_bytes, part.segment.start_offset, part.segment.end_offset)
             for part in parts

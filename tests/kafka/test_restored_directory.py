@@ -8,6 +8,7 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -63,9 +64,9 @@ def test_brokers_serve_every_record_and_an_empty_replica_follows(
         for topic in FOLLOWED:
             move(cluster, topic, 0, [2, 1])
         for topic in FOLLOWED:
-            wait_until(lambda topic=topic: replicas(cluster, topic, 0).in_sync == {1, 2}, f"{topic} is in sync")
+            wait_until(partial(_is_in_sync, cluster, topic), f"{topic} is in sync")
             lead(cluster, topic, 0)
-            wait_until(lambda topic=topic: replicas(cluster, topic, 0).leader == 2, f"{topic} is led by the replica")
+            wait_until(partial(_is_led_by, cluster, topic, 2), f"{topic} is led by the replica")
         _require_records(cluster, [each for each in partitions if each.topic in FOLLOWED and not each.partition])
         for topic in FOLLOWED:
             first, second = (cluster.partition_dir(topic, 0, node_id=node) for node in (1, 2))
@@ -74,7 +75,7 @@ def test_brokers_serve_every_record_and_an_empty_replica_follows(
         restarted = cluster.brokers[0]
         restarted.kill()
         restarted.start()
-        wait_until(lambda: replicas(cluster, "bigrecs", 0).leader == 1, "the first broker leads again")
+        wait_until(partial(_is_led_by, cluster, "bigrecs", 1), "the first broker leads again")
         # A client of its own: the old one asks under the leader epochs from before the kill.
         _require_records(replace(cluster), [each for each in partitions if each.topic not in FOLLOWED])
 
@@ -106,6 +107,14 @@ def _dump(files: list[Path], *options: str) -> str:
     assert done.returncode == 0, done.stderr[-3000:]
     assert "Exception" not in done.stderr, done.stderr[-3000:]
     return done.stdout
+
+
+def _is_in_sync(cluster: KafkaCluster, topic: str) -> bool:
+    return replicas(cluster, topic, 0).in_sync == {1, 2}
+
+
+def _is_led_by(cluster: KafkaCluster, topic: str, node_id: int) -> bool:
+    return replicas(cluster, topic, 0).leader == node_id
 
 
 def _require_records(cluster: KafkaCluster, partitions: list[TopicIdPartition]) -> None:

@@ -125,6 +125,18 @@ def drill(
     return replace(report, kept=root) if keep else report
 
 
+def topic_that_waits(app: "App") -> str | None:
+    """Return the topic whose last drill is the longest ago, or that had none; the smallest one of several without."""
+    from include.tiering.database.event_log import EventKind
+
+    sizes: dict[str, int] = {}
+    for each in app.sizes.partition_sizes():
+        sizes[each.topic_id_partition.topic] = sizes.get(each.topic_id_partition.topic, 0) + each.size_bytes
+    last = {topic: app.adapters.stores.events.last(EventKind.DRILL, topic) for topic in sizes}
+    waits = {topic: 0 if event is None else event.occurred_at_ms for topic, event in last.items()}
+    return min(sizes, key=lambda topic: (waits[topic], sizes[topic], topic), default=None)
+
+
 def _record(app: "App", report: DrillReport, author: str) -> None:
     from include.tiering.database.event_log import EventKind
 

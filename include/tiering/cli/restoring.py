@@ -2,7 +2,6 @@
 
 import sys
 from collections.abc import Callable
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,7 +9,8 @@ import typer
 
 from include.tiering.cli.command import MOST_INT, MOST_LONG, Interrupt, Json, finish, session_of
 from include.tiering.cli.exit_codes import ExitCode
-from include.tiering.errors import SendingStoppedError, SettingError, printable
+from include.tiering.errors import SendingStoppedError, printable
+from include.tiering.units import parse_time_ms
 
 if TYPE_CHECKING:
     from include.tiering.app import App
@@ -19,18 +19,11 @@ if TYPE_CHECKING:
 
 
 def time_ms(text: Any) -> int:
-    """Parse a time: milliseconds since 1970, or ISO 8601; without an offset from UTC it is UTC."""
+    """Parse a time; see `parse_time_ms`."""
     try:
-        return int(text) if str(text).isdecimal() else _milliseconds(datetime.fromisoformat(str(text)))
-    except (ValueError, OverflowError) as error:
-        raise typer.BadParameter(
-            f"{printable(str(text))!r}: accepted: milliseconds since 1970, or a time such as 2026-11-27T03:12:05Z"
-        ) from error
-
-
-def _milliseconds(moment: datetime) -> int:
-    aware = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
-    return int(aware.timestamp() * 1000)
+        return parse_time_ms(str(text))
+    except ValueError as error:
+        raise typer.BadParameter(f"{printable(str(text))!r}: {error}") from error
 
 
 def restore(
@@ -82,8 +75,19 @@ def restore(
     damaged are named (exit code 1).
     """
     with session_of(ctx).opened() as app, Interrupt() as interrupt:
-        request = _request(
-            app, topic, partition, topic_id, (from_offset, from_time), (to_offset, to_time), client or ""
+        if client is not None:
+            from include.tiering.configs.rules import checked_entity
+
+            checked_entity("clients", client)
+        request = app.restoring.requested(
+            topic,
+            partitions=partition or (),
+            topic_id=topic_id,
+            from_offset=from_offset,
+            to_offset=to_offset,
+            from_time_ms=from_time,
+            to_time_ms=to_time,
+            client=client or "",
         )
         if dry_run:
             from include.tiering.restoring.report import present_plan
@@ -100,39 +104,6 @@ def restore(
                 typer.echo("stopped: the same command continues this restore", err=True)
                 raise typer.Exit(interrupt.exit_code) from None
     finish(presentation, as_json=as_json, otherwise=ExitCode.FINDINGS)
-
-
-def _request(
-    app: "App",
-    topic: str,
-    numbers: list[int] | None,
-    topic_id: str | None,
-    start: tuple[int | None, int | None],
-    end: tuple[int | None, int | None],
-    client: str,
-) -> "RestoreRequest":
-    from include.tiering.reading.plan_scan import EARLIEST, LATEST
-    from include.tiering.restoring.plan import RestoreRequest
-
-    if client:
-        from include.tiering.configs.rules import checked_entity
-
-        checked_entity("clients", client)
-    partitions = app.restoring.partitions_of(topic, numbers or (), topic_id)
-    if len(partitions) > 1 and (start[0] is not None or end[0] is not None):
-        raise SettingError("--from-offset and --to-offset need one --partition: offsets of partitions have no relation")
-    begin, until = _bound("from", *start), _bound("to", *end)
-    return RestoreRequest(partitions, begin or EARLIEST, until or LATEST, client=client)
-
-
-def _bound(name: str, offset: int | None, timestamp_ms: int | None) -> Any:
-    from include.tiering.reading.plan_scan import Bound, BoundKind
-
-    if offset is not None and timestamp_ms is not None:
-        raise SettingError(f"--{name}-offset and --{name}-time exclude each other")
-    if offset is not None:
-        return Bound(BoundKind.OFFSET, offset)
-    return None if timestamp_ms is None else Bound(BoundKind.TIMESTAMP, timestamp_ms)
 
 
 def _run(app: "App", request: "RestoreRequest", output: Path, stop: Callable[[], bool]) -> "RestoreReport":

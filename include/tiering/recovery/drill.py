@@ -6,7 +6,6 @@ from a throw-away broker. The records that consumers get are compared, segment b
 files, each of whose batches has its CRC-32C.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -180,7 +179,7 @@ def _needed(report: DrillReport) -> str:
     )
 
 
-def _tables(report: DrillReport) -> Sequence[Table]:
+def _tables(report: DrillReport) -> tuple[Table, ...]:
     steps = tuple((step.value, format_duration(seconds)) for step, seconds in report.steps)
     rows = tuple(
         (

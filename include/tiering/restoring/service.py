@@ -10,7 +10,15 @@ from include.tiering.errors import SettingError, printable
 from include.tiering.model.histories import OffsetRange
 from include.tiering.model.segments import TopicIdPartition
 from include.tiering.quotas.contract import Quotas
-from include.tiering.reading.plan_scan import Bound, BoundKind, PartitionScan, ScanPlan, ScanRequest
+from include.tiering.reading.plan_scan import (
+    EARLIEST,
+    LATEST,
+    Bound,
+    BoundKind,
+    PartitionScan,
+    ScanPlan,
+    ScanRequest,
+)
 from include.tiering.reading.scan import SegmentRange
 from include.tiering.reading.service import ReadService
 from include.tiering.remote_storage.contract import RemoteStorage
@@ -87,6 +95,29 @@ class RestoreService:
         if missing := sorted(set(numbers) - found.keys()):
             raise SettingError(f"{topic}-{missing[0]}: nothing of it is in remote storage")
         return tuple(found[number] for number in sorted(set(numbers) or found))
+
+    def requested(
+        self,
+        topic: str,
+        *,
+        partitions: Sequence[int] = (),
+        topic_id: str | None = None,
+        from_offset: int | None = None,
+        to_offset: int | None = None,
+        from_time_ms: int | None = None,
+        to_time_ms: int | None = None,
+        client: str = "",
+    ) -> RestoreRequest:
+        """Return the request for what a person names; ends are exclusive, times are UTC milliseconds.
+
+        Raises:
+            SettingError: as `partitions_of`; an offset and a time for one end; or an offset for several partitions.
+        """
+        found = self.partitions_of(topic, partitions, topic_id)
+        if len(found) > 1 and (from_offset is not None or to_offset is not None):
+            raise SettingError("an offset needs one partition: offsets of several partitions have no relation")
+        start, end = _bound("begin", from_offset, from_time_ms), _bound("end", to_offset, to_time_ms)
+        return RestoreRequest(found, start or EARLIEST, end or LATEST, client=client)
 
     def plan(self, request: RestoreRequest, directory: Path) -> RestorePlan:
         """Return what a run would read and write. The directory is only read.
@@ -205,6 +236,14 @@ class RestoreService:
             None if prices.get_requests is None else prices.get_requests * requests / 1000,
             prices.currency,
         )
+
+
+def _bound(which: str, offset: int | None, time_ms: int | None) -> Bound | None:
+    if offset is not None and time_ms is not None:
+        raise SettingError(f"the {which} is named by an offset and by a time: leave one of them out")
+    if offset is not None:
+        return Bound(BoundKind.OFFSET, offset)
+    return None if time_ms is None else Bound(BoundKind.TIMESTAMP, time_ms)
 
 
 def _scan_of(request: RestoreRequest, partition: int, resolved: Resolved | None) -> tuple[Bound, Bound] | None:

@@ -14,9 +14,10 @@ log directories say nothing to it, and the store is only read.
 import secrets
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
     from include.tiering.broker_process.kafka_home import KafkaHome
     from include.tiering.handover.rehearsal import SegmentDigests
     from include.tiering.kafka.cluster.kafka_records import Isolation
-    from include.tiering.model.segments import TopicIdPartition
+    from include.tiering.model.segments import SeenRecord, TopicIdPartition
     from include.tiering.recovery.rebuild import RebuildPlan
     from include.tiering.restoring.report import RestoreReport
     from include.tiering.settings import TieringSettings
@@ -86,6 +87,7 @@ _COPIES: Final = 1.1
 """Free disk space that is needed, as a multiple of the topic's logs: the restored files are moved, not copied."""
 _BASE_BYTES: Final = 64 * MIB
 _MOST_FINDINGS: Final = 20
+_BLOCK_BYTES: Final = 4 * MIB
 
 
 def drill(
@@ -121,7 +123,7 @@ def drill(
     finally:
         if not keep:
             shutil.rmtree(root)
-    _record(app, report, author)
+    record_drill(app, report, author)
     return replace(report, kept=root) if keep else report
 
 
@@ -137,7 +139,8 @@ def topic_that_waits(app: "App") -> str | None:
     return min(sizes, key=lambda topic: (waits[topic], sizes[topic], topic), default=None)
 
 
-def _record(app: "App", report: DrillReport, author: str) -> None:
+def record_drill(app: "App", report: DrillReport, author: str) -> None:
+    """Keep the result of a drill in the event log and in the metrics."""
     from include.tiering.database.event_log import EventKind
 
     topic, adapters = report.topic, app.adapters
@@ -294,7 +297,6 @@ def _expected(restored: Path, partition: "TopicIdPartition", isolation: "Isolati
     from include.tiering.formats.checkpoints import parse_offset_checkpoint
     from include.tiering.handover.rehearsal import segment_digests
     from include.tiering.kafka.cluster.kafka_records import Isolation
-    from include.tiering.restoring.read_back import last_stable_offset, records_of_directory
     from include.tiering.restoring.restore_segments import HIGH_WATERMARKS, LOG_STARTS
 
     directory, key = restored / str(partition), (partition.topic, partition.partition)
@@ -302,9 +304,54 @@ def _expected(restored: Path, partition: "TopicIdPartition", isolation: "Isolati
     end = parse_offset_checkpoint((restored / HIGH_WATERMARKS).read_bytes())[key]
     committed = isolation is Isolation.COMMITTED
     if committed:
-        end = min(end, last_stable_offset(directory, end))
-    records = records_of_directory(directory, start, end, committed=committed)
+        end = min(end, _last_stable_offset(directory, end))
+    records = _records_of(directory, start, end, committed=committed)
     return _Expected(start, end, segment_digests(records, _bases_of(directory)))
+
+
+def _last_stable_offset(directory: Path, end: int) -> int:
+    """Return the first offset of a transaction that is open at the log's end, by the snapshot there; else `end`."""
+    from include.tiering.formats import indexes
+
+    producers = indexes.parse_producer_snapshot((directory / f"{end:020d}.snapshot").read_bytes())
+    return min((each.current_txn_first_offset for each in producers if each.has_open_transaction), default=end)
+
+
+def _records_of(directory: Path, start: int, end: int, *, committed: bool) -> "Iterator[SeenRecord]":
+    """Yield the records from offset `start` up to `end` (exclusive), in order; control records are left out.
+
+    Args:
+        directory: of one partition.
+        start: the first offset.
+        end: behind the last offset; with `committed`, at most the last stable offset.
+        committed: leave out records of aborted transactions.
+
+    Raises:
+        FormatError: a file is damaged.
+    """
+    from include.tiering.formats import indexes
+    from include.tiering.formats.record_batch import HEADER_SIZE
+    from include.tiering.formats.records import Decompressor, records_of
+    from include.tiering.reading.scan import AbortedBatches, batches_of
+
+    found = (indexes.parse_transaction_index(path.read_bytes()) for path in sorted(directory.glob("*.txnindex")))
+    aborted = AbortedBatches(chain.from_iterable(found) if committed else ())
+    decompressor = Decompressor()
+    for path in sorted(directory.glob("*.log")):
+        for _, header, batch in batches_of(_blocks(path), 0):
+            if header.base_offset >= end:
+                return
+            if header.is_control or header.last_offset < start or aborted.has(header):
+                continue
+            for record in records_of(header, batch[HEADER_SIZE:], decompressor):
+                if start <= record.offset < end:
+                    yield record
+
+
+def _blocks(path: Path) -> Iterable[bytes]:
+    with path.open("rb") as file:
+        while block := file.read(_BLOCK_BYTES):
+            yield block
 
 
 def _bases_of(directory: Path) -> list[int]:

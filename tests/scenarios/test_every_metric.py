@@ -92,6 +92,9 @@ def archived(directory: Path) -> Samples:
     # The copy that replaced the damaged one is lost, so the damaged one is kept; one log cannot be deleted.
     (again,) = set((archive.directory / "store").rglob("orders-*/0/*.log")) - set(logs)
     _damage(again)
+    with archive.open() as app:
+        request = app.restoring.requested("orders", partitions=(0,))
+        assert len(app.restoring.run(request, directory / "restored").failed) == 1
     logs[1].unlink()
     (logs[1] / "in the way").mkdir(parents=True)
     archive.set(retention_bytes=1)

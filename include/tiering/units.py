@@ -99,3 +99,19 @@ def without_suffix(text: str, unit: str | None) -> str:
 def accepted_suffixes(unit: str | None) -> str:
     """Return, for the end of a message, which suffixes an amount in this unit may have; empty if none."""
     return f"; {_SUFFIXES[unit][2]}" if unit is not None and unit in _SUFFIXES else ""
+
+
+def parse_time_ms(text: str) -> int:
+    """Parse a time into UTC milliseconds: milliseconds since 1970, or ISO 8601; without an offset from UTC it is UTC.
+
+    Raises:
+        ValueError: it is neither; the message says what is accepted.
+    """
+    try:
+        if text.isdecimal():
+            return int(text)
+        moment = datetime.fromisoformat(text)
+        aware = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+        return int(aware.timestamp() * 1000)
+    except (ValueError, OverflowError) as error:
+        raise ValueError("accepted: milliseconds since 1970, or a time such as 2026-11-27T03:12:05Z") from error

@@ -46,7 +46,9 @@ DEADLINES: Final[Mapping[str, timedelta]] = {
     "tiering_handover_watch": timedelta(hours=1),
     "tiering_ingest": timedelta(hours=2),
     "tiering_quality": timedelta(hours=12),
+    "tiering_recovery_drill": timedelta(hours=12),
     "tiering_remote_log_sizes": timedelta(hours=6),
+    "tiering_restore": timedelta(hours=24),
 }
 """The deadline of each DAG, without the time that a person has for an approval."""
 _ASKS_A_PERSON: Final = frozenset({"tiering_audit", "tiering_expiration", "tiering_handover"})

@@ -9,6 +9,7 @@ These options concern Airflow only; everything about Kafka and remote storage is
 | expiration_approvers | unset | users who may approve plans, by commas; empty: all users whom Airflow lets answer |
 | expiration_approval_hours | `24` | hours that an approval task of any DAG waits; then the plan counts as rejected |
 | audit_schedule | `30 3 * * *` | when `tiering_audit` runs; empty: only when triggered |
+| drill_schedule | `0 5 * * 6` | when `tiering_recovery_drill` runs; empty: only when triggered |
 | handover_watch_schedule | `*/10 * * * *` | when `tiering_handover_watch` runs, if brokers are set |
 | ingest_schedule | `*/5 * * * *` | when `tiering_ingest` runs, if brokers are set; empty: only when triggered |
 | quality_schedule | `30 2 * * *` | when `tiering_quality` runs; empty: only when triggered |
@@ -167,6 +168,10 @@ def handover_watch_schedule() -> str | None:
 
 def quality_schedule() -> str | None:
     return _option("quality_schedule", "30 2 * * *") or None
+
+
+def drill_schedule() -> str | None:
+    return _option("drill_schedule", "0 5 * * 6") or None
 
 
 def sizes_schedule() -> str | None:

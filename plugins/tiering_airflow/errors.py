@@ -69,6 +69,14 @@ class IngestIncompleteError(TieringError):
     retriable = True
 
 
+class RestoreFindingsError(TieringError):
+    """Some of the wanted offsets are not restored; the log of the task names them. All others are."""
+
+
+class DrillFailedError(TieringError):
+    """A recovery drill found something that cannot be recovered; the message names it."""
+
+
 class SizeDifferenceError(TieringError):
     """The sizes counted by Spark differ from the counters or from the store. They are reported, never corrected."""
 

@@ -211,7 +211,7 @@ def test_a_percent_sign_in_airflow_cfg_is_written_twice(
     request.addfinalizer(lambda: conf.remove_option("tiering", "notifiers"))
     text = '[{"class": "a.B", "kwargs": {"text": "s3cret 5% {% if x %}"}}]'
     conf.read_string(f"[tiering]\nnotifiers = {text}\n")
-    assert len(_dags()) == 9
+    assert len(_dags()) == 11
     (problem,) = alerts.problems()
     assert "[tiering] notifiers has a %" in problem
     assert "%%" in problem

@@ -39,7 +39,7 @@ from tests.doubles.source_tree import ROOT
 
 DAG_FILES = sorted((ROOT / "dags").glob("*.py"))
 DAG_IDS = [file.stem for file in DAG_FILES]
-STARTS_PAUSED = {"tiering_copy", "tiering_expiration", "tiering_quality", "tiering_audit"}
+STARTS_PAUSED = {"tiering_copy", "tiering_expiration", "tiering_quality", "tiering_audit", "tiering_recovery_drill"}
 POOL_NAMES = {pool.name for pool in POOLS}
 
 # Parses one file as Airflow does, with Airflow itself and the provider's operator imported before.
@@ -203,7 +203,8 @@ def test_is_tagged_and_owned(dag: DAG) -> None:
 
 
 def test_bounds_what_runs_at_once(dag: DAG) -> None:
-    assert dag.max_active_runs == (16 if dag.dag_id in ("tiering_expiration", "tiering_handover") else 1)
+    several = ("tiering_expiration", "tiering_handover", "tiering_restore")
+    assert dag.max_active_runs == (16 if dag.dag_id in several else 1)
     assert dag.catchup is False
     # The pool bounds mapped tasks: the DAG's own limit, 16 unless it is set, must not be in its way.
     assert dag.max_active_tasks >= (64 if any(task.is_mapped for task in dag.tasks) else 1)

@@ -45,6 +45,7 @@ _NUMBERS: Final = (
     "ten",
     "eleven",
     "twelve",
+    "thirteen",
 )
 _THIRD_PARTIES: Final = {
     "SQL": "sqlalchemy",

@@ -16,6 +16,7 @@ from include.tiering.copying.copy_batch import BatchResult, UncopiedSegment
 from include.tiering.copying.decisions import FollowSource, Skip
 from include.tiering.copying.plan import CopyPlan, HeldBack, HeldBackPartition, LeftPartition, left_work
 from include.tiering.copying.run_scope import RunScope
+from include.tiering.database.event_log import Event
 from include.tiering.errors import StoreInDoubtError
 from include.tiering.kafka.log_dirs.contract import ScanReport, matches
 from include.tiering.model.histories import Divergence, Followed, OffsetRange, SeenBy, SeenDivergence, SkippedOffsets
@@ -118,6 +119,7 @@ class FakeApp:
         self.checks: list[Check] = [Check("schema", True, True, "at head")]
         self.partitions: list[PartitionReadiness] = []
         self.diagnoses: list[Diagnosis] = []
+        self.drill: Event | None = None
         self.known = Place(frozenset({"orders", "payments", "audit"}))
         self.skip = Skip(sample.ORDERS_0, OffsetRange(100, 199))
         seen = SeenDivergence(OffsetRange(150, 299), (0, 4), (6,), SeenBy.PLAN)
@@ -351,6 +353,7 @@ class FakeApp:
                 check_entity=lambda entity, **_: unknown_names("broker", (), [self.known]),
             ),
             diagnose=self._diagnose,
+            last_drill=lambda _topic: self.drill,
             monitoring=SimpleNamespace(traffic=lambda: ()),
             overview=SimpleNamespace(now=self._overview),
         )

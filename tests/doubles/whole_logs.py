@@ -52,21 +52,25 @@ def consumed(data_set: Any, partition: TopicIdPartition, *, committed: bool) -> 
 
 def digest_of(batches: Iterable[pa.RecordBatch]) -> Consumed:
     """The same of record batches with headers."""
+    return digest_of_records(record for batch in batches for record in records_in(batch))
+
+
+def digest_of_records(found: Iterable[SeenRecord]) -> Consumed:
+    """The same of records."""
     sums, records = hashlib.sha256(), 0
 
     def add(content: bytes | None) -> None:
         sums.update(struct.pack(">i", -1 if content is None else len(content)) + (content or b""))
 
-    for batch in batches:
-        for record in records_in(batch):
-            sums.update(struct.pack(">qq", record.offset, record.timestamp_ms))
-            add(record.key)
-            add(record.value)
-            sums.update(struct.pack(">i", len(record.headers)))
-            for header in record.headers:
-                add(header[0])
-                add(header[1])
-            records += 1
+    for record in found:
+        sums.update(struct.pack(">qq", record.offset, record.timestamp_ms))
+        add(record.key)
+        add(record.value)
+        sums.update(struct.pack(">i", len(record.headers)))
+        for header in record.headers:
+            add(header[0])
+            add(header[1])
+        records += 1
     return Consumed(records, sums.hexdigest())
 
 

@@ -22,6 +22,7 @@ from tests.doubles import (
     publish_worker,
     rebuild_worker,
     removal_worker,
+    restore_worker,
     verify_worker,
 )
 
@@ -33,6 +34,7 @@ WORKERS = {
     "publish_worker": publish_worker,
     "rebuild_worker": rebuild_worker,
     "removal_worker": removal_worker,
+    "restore_worker": restore_worker,
     "verify_worker": verify_worker,
 }
 __all__ = ["WORKERS", "boto3"]

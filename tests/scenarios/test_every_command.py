@@ -73,16 +73,19 @@ _STEPS: Final[tuple[tuple[tuple[str, ...], int], ...]] = (
     (("relocate-store", "--approve"), 0),
     (("fetch", "bigrecs", "0", "--output", "{tmp}"), 0),
     (("fetch", "bigrecs", "0", "--output", "{tmp}", "--offset", "0"), 0),
+    (("restore", "bigrecs", "--output", "{tmp}/restored", "--dry-run"), 0),
+    (("restore", "bigrecs", "--output", "{tmp}/restored"), 0),
     (("handover", _TOPIC, "--dry-run"), 2),
     (("handover", _TOPIC), 2),
     (("handover", _TOPIC, "--rehearse", "--kafka-home", "{tmp}"), 1),
+    (("drill", _TOPIC, "--kafka-home", "{tmp}"), 1),
     (("publish", _TOPIC, "--dry-run"), 2),
     (("ingest",), 2),
 )
 """Command lines in the order of a life, each with its exit code on the set-up of `make up`."""
 _WITHOUT_BROKERS: Final = {
     *("configs --target brokers", "configs --alter --target brokers", "configs --target both"),
-    *("handover", "handover --dry-run", "handover --rehearse", "publish", "ingest", "init"),
+    *("handover", "handover --dry-run", "handover --rehearse", "publish", "ingest", "init", "drill"),
 }
 """Their documents need a cluster: tests of these commands over doubles compare them, and type checking does."""
 _NOTHING_LIKE_IT: Final = {"skip --follow-source-from", "expire --withdraw", "audit --accept", "audit --withdraw"}

@@ -14,12 +14,14 @@ import pytest
 
 from include.tiering.app import App
 from include.tiering.app.metrics import METRICS
+from include.tiering.app.recovery import record_drill
 from include.tiering.configs.config_store import ALL_BROKERS, ConfigEntity, EntityType
 from include.tiering.handover.contract import LocalRetention
 from include.tiering.handover.store import SqlHandoverStore
 from include.tiering.model.segments import TopicIdPartition, Uuid
 from include.tiering.quotas.topic_quotas import TOPIC_QUOTAS_ENABLE
 from include.tiering.reading.fetch import PartitionFetch
+from include.tiering.recovery.drill import DrillReport, DrillStep, RecoveryNeeds
 from tests.doubles.archive import Archive
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.orphans import plant_orphan, remove_all_orphans
@@ -90,12 +92,19 @@ def archived(directory: Path) -> Samples:
     # The copy that replaced the damaged one is lost, so the damaged one is kept; one log cannot be deleted.
     (again,) = set((archive.directory / "store").rglob("orders-*/0/*.log")) - set(logs)
     _damage(again)
+    with archive.open() as app:
+        request = app.restoring.requested("orders", partitions=(0,))
+        assert len(app.restoring.run(request, directory / "restored").failed) == 1
     logs[1].unlink()
     (logs[1] / "in the way").mkdir(parents=True)
     archive.set(retention_bytes=1)
     archive.expire()
     archive.raise_broker_log_start(1, 716)
     with archive.open() as app:
+        # What a drill on a real broker records: tests/integration/test_recovery_drill.py.
+        needs = RecoveryNeeds(topic_bytes=1, store_bytes=1, disk_bytes=1, work_seconds=1.0)
+        steps = ((DrillStep.REBUILD, 1.5),)
+        record_drill(app, DrillReport("orders", "4.3.1", steps, (), ("a segment is lost",), needs), "test")
         app.copying.plan("the broker has deleted what was not copied")
         app.sizes.report()
     _raise(found, scraped(archive.open, began_ms))

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from include.tiering.reading.service import ReadService
     from include.tiering.recovery.service import RecoveryService
     from include.tiering.remote_storage.store_ownership import StoreOwnership
+    from include.tiering.restoring.service import RestoreService
     from include.tiering.runs.approval import QuestionService
     from include.tiering.runs.cluster_log_dirs import ClusterLogDirs
     from include.tiering.runs.database_clock import ClockBounds, ClockGuard
@@ -218,28 +219,15 @@ class App:
 
     @cached_property
     def recovery(self) -> "RecoveryService":
-        from include.tiering.database.migrations import upgrade
-        from include.tiering.recovery.service import RecoveryService
-        from include.tiering.recovery.sql_recovery import SqlMetadataRecovery
+        from include.tiering.app.recovery import recovery_service
 
-        adapters = self.adapters
-        return RecoveryService(
-            upgrade_schema=lambda: upgrade(adapters.create_database()),
-            has_schema=adapters.has_schema,
-            unguarded=lambda: adapters.unguarded_storage,
-            storage=lambda: adapters.storage,
-            place=lambda: adapters.place,
-            raised_by=adapters.raised_by,
-            recovery_of=lambda cluster_id: SqlMetadataRecovery(adapters.engine, cluster_id),
-            adoption=lambda: adapters.stores.recovery,
-            metadata=lambda: adapters.stores.metadata,
-            registry=lambda: adapters.stores.registry,
-            work=lambda: adapters.stores.work,
-            log_dirs=self.log_dirs,
-            ownership=self.ownership,
-            clock=adapters.clock,
-            random_bytes=adapters.random_bytes,
-        )
+        return recovery_service(self)
+
+    @cached_property
+    def restoring(self) -> "RestoreService":
+        from include.tiering.app.recovery import restore_service
+
+        return restore_service(self)
 
     # Operations.
 

@@ -12,6 +12,8 @@ from include.tiering.expiration.metrics import EXPIRATION_METRICS
 from include.tiering.handover.metrics import HANDOVER_METRICS
 from include.tiering.metadata_sync.metrics import INGEST_METRICS, PUBLICATION_METRICS
 from include.tiering.quotas.metrics import DELETE_RATE_METRICS, QUOTA_METRICS, TOPIC_QUOTA_METRICS
+from include.tiering.recovery.metrics import DRILL_METRICS
+from include.tiering.restoring.metrics import RESTORE_METRICS
 from include.tiering.segments.failed_copies import FAILED_COPY_METRICS
 from include.tiering.sizes.metrics import SIZE_METRICS
 from include.tiering.telemetry.metrics import LAST_RUN
@@ -29,6 +31,8 @@ METRICS: Final = (
     *TOPIC_QUOTA_METRICS,
     *QUOTA_METRICS,
     *EXPIRATION_METRICS,
+    *RESTORE_METRICS,
+    *DRILL_METRICS,
     *DELETE_RATE_METRICS,
     LAST_RUN,
 )

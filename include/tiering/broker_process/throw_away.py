@@ -37,10 +37,11 @@ from include.tiering.broker_process.kafka_home import KafkaHome
 from include.tiering.broker_process.sample import PartitionSample, copy_sample
 from include.tiering.clock import Clock
 from include.tiering.errors import PortTakenError, RehearsalError
-from include.tiering.formats.checkpoints import serialize_offset_checkpoint
+from include.tiering.formats.checkpoints import parse_leader_epochs, serialize_offset_checkpoint
 from include.tiering.formats.cluster_metadata import topic_batch
 from include.tiering.kafka.log_dirs.contract import ReplicaId
-from include.tiering.model.segments import Uuid
+from include.tiering.kafka.log_dirs.files import LEADER_EPOCH_CHECKPOINT
+from include.tiering.model.segments import TopicIdPartition, Uuid
 
 NODE_ID: Final = 1
 _UNTIL_CONFIGURED: Final = {"log.retention.ms": -1}
@@ -49,6 +50,7 @@ _HEAP_MIB: Final = 512
 _ATTEMPTS: Final = 3
 _RECOVERY_POINTS: Final = "recovery-point-offset-checkpoint"
 _LOG_STARTS: Final = "log-start-offset-checkpoint"
+_HIGH_WATERMARKS: Final = "replication-offset-checkpoint"
 _BOOTSTRAP: Final = ("bootstrap.checkpoint", "__cluster_metadata-0/00000000000000000000-0000000000.checkpoint")
 """The files in which Kafka stores the first records of a new cluster: each release writes one of them."""
 
@@ -114,6 +116,56 @@ def prepare_broker(
         RehearsalError: Java is missing, or StorageTool does not format the log directory.
         SourceError: a file of a sample cannot be read or written.
     """
+    process = _formatted(root, kafka, clock, random_bytes)
+    topic = samples[0].replica_id.topic_id_partition
+    epochs = {sample.partition: sample.leader_epoch for sample in samples}
+    create_topic(process.log_dir, topic.topic, topic.topic_id, epochs, now_ms=clock.now_ms())
+    for sample in samples:
+        copy_sample(sample, sources[sample.replica_id], process.log_dir, on_bytes)
+    _write_checkpoints(process.log_dir, samples)
+    return ThrowAwayBroker(root, process)
+
+
+def prepare_restored_broker(
+    root: Path,
+    kafka: KafkaHome,
+    restored: Path,
+    partitions: Sequence[TopicIdPartition],
+    *,
+    clock: Clock,
+    random_bytes: Callable[[int], bytes],
+) -> ThrowAwayBroker:
+    """Prepare a broker in the empty directory `root`, whose log directory gets what a restore has written.
+
+    Args:
+        root: an empty directory, on the file system of `restored`.
+        kafka: the jars of a Kafka release.
+        restored: a complete restore of these partitions; their directories are moved, not copied.
+        partitions: all of one topic.
+        clock: the clock for timeouts and record timestamps.
+        random_bytes: the source of the cluster id.
+
+    Raises:
+        RehearsalError: Java is missing, or StorageTool does not format the log directory.
+    """
+    process = _formatted(root, kafka, clock, random_bytes)
+    topic, log_dir = partitions[0], process.log_dir
+    epochs = {each.partition: last_leader_epoch(restored / str(each)) for each in partitions}
+    create_topic(log_dir, topic.topic, topic.topic_id, epochs, now_ms=clock.now_ms())
+    for each in partitions:
+        (restored / str(each)).rename(log_dir / str(each))
+    for name in (_RECOVERY_POINTS, _LOG_STARTS, _HIGH_WATERMARKS):
+        (restored / name).rename(log_dir / name)
+    return ThrowAwayBroker(root, process)
+
+
+def last_leader_epoch(partition_directory: Path) -> int:
+    """Return the last leader epoch in a partition's directory; 0 if there is none."""
+    entries = parse_leader_epochs((partition_directory / LEADER_EPOCH_CHECKPOINT).read_bytes()).entries
+    return entries[-1].epoch if entries else 0
+
+
+def _formatted(root: Path, kafka: KafkaHome, clock: Clock, random_bytes: Callable[[int], bytes]) -> BrokerProcess:
     home = root / "broker"
     for directory in (home, _remote_dir(root), root / "platform"):
         directory.mkdir()
@@ -123,11 +175,7 @@ def prepare_broker(
     )
     _configure(process, root)
     process.format(str(Uuid.random(random_bytes)))
-    _create_topic(process.log_dir, samples, clock.now_ms())
-    for sample in samples:
-        copy_sample(sample, sources[sample.replica_id], process.log_dir, on_bytes)
-    _write_checkpoints(process.log_dir, samples)
-    return ThrowAwayBroker(root, process)
+    return process
 
 
 def _remote_dir(root: Path) -> Path:
@@ -142,14 +190,24 @@ def _configure(process: BrokerProcess, root: Path) -> None:
     process.configuration.write_text(text)
 
 
-def _create_topic(log_dir: Path, samples: Sequence[PartitionSample], now_ms: int) -> None:
+def create_topic(log_dir: Path, topic: str, topic_id: Uuid, leader_epochs: Mapping[int, int], *, now_ms: int) -> None:
+    """Append a topic to the first records of a cluster, whose log directory was formatted and never used.
+
+    Args:
+        log_dir: of node 1.
+        topic: the topic's name.
+        topic_id: the topic's id.
+        leader_epochs: the last leader epoch of each partition.
+        now_ms: the timestamp of the records, in ms.
+
+    Raises:
+        RehearsalError: the log directory has no such records.
+    """
     found = [log_dir / name for name in _BOOTSTRAP if (log_dir / name).is_file()]
     if not found:
         raise RehearsalError(f"this release's StorageTool writes none of {', '.join(_BOOTSTRAP)} in {log_dir}")
-    first = samples[0].replica_id.topic_id_partition
-    epochs = {sample.partition: sample.leader_epoch for sample in samples}
     with found[0].open("ab") as bootstrap:
-        bootstrap.write(topic_batch(first.topic, first.topic_id, epochs, broker_id=NODE_ID, now_ms=now_ms))
+        bootstrap.write(topic_batch(topic, topic_id, leader_epochs, broker_id=NODE_ID, now_ms=now_ms))
 
 
 def _write_checkpoints(log_dir: Path, samples: Sequence[PartitionSample]) -> None:

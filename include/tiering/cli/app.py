@@ -34,7 +34,8 @@ from include.tiering.cli.operations import (
     throughput,
 )
 from include.tiering.cli.reading import fetch
-from include.tiering.cli.recovery import adopt, rebuild
+from include.tiering.cli.recovery import adopt, drill, rebuild
+from include.tiering.cli.restoring import restore
 from include.tiering.cli.sizes import log_dirs, sizes
 from include.tiering.cli.verification import verify
 from include.tiering.telemetry import log_to_stderr
@@ -96,6 +97,7 @@ COMMANDS: Final = (
         "delete-records orders --partition 0 --before-offset 1000",
     ),
     (fetch, "Read a partition back from remote storage.", "fetch orders 0 --output /tmp/restored"),
+    (restore, "Restore a topic into segment files.", "restore orders --output /var/tmp/orders --dry-run"),
     (pause, "Pause copies, deletions and publication.", "pause --topic orders"),
     (resume, "End a pause.", "resume --topic orders"),
     (doctor, "Say why a topic is not tiered.", "doctor orders"),
@@ -127,6 +129,7 @@ COMMANDS: Final = (
     (take_over_store, "Make this database the store's owner.", "take-over-store"),
     (relocate_store, "Record that the store's objects were moved.", "relocate-store"),
     (adopt, "Adopt complete copies without metadata.", "adopt --all --dry-run"),
+    (drill, "Try the recovery of a topic, on a throw-away broker.", "drill orders"),
 )
 
 for function, short_help, example in COMMANDS:

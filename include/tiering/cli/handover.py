@@ -328,7 +328,7 @@ def rehearsed(app: "App", topic: str, *, max_bytes: int, kafka_home: Path | None
     from include.tiering.cli.progress import counted_bytes
 
     watcher = Watcher(_echo, _step, counted_bytes)
-    with _ended_once(keep=keep):
+    with ended_once(keep=keep):
         java()
         kafka = kafka_by_maven(os.environ) if kafka_home is None else kafka_in(kafka_home)
         return rehearse(app, topic, kafka, watcher, max_bytes=max_bytes, keep=keep)
@@ -353,7 +353,7 @@ class _EndedBy(BaseException):
 
 
 @contextmanager
-def _ended_once(*, keep: bool) -> Iterator[None]:
+def ended_once(*, keep: bool) -> Iterator[None]:
     """Raise at the first signal, so that everything is cleaned up; ignore further signals meanwhile."""
 
     def end(number: int, _frame: FrameType | None) -> None:

@@ -43,6 +43,8 @@ from include.tiering.operations.throughput import ThroughputDocument
 from include.tiering.operations.timeline import TimelineDocument
 from include.tiering.reading.report import FetchDocument, RecordsDocument
 from include.tiering.recovery.documents import AdoptionDocument, RebuildDocument
+from include.tiering.recovery.drill import DrillDocument
+from include.tiering.restoring.report import RestoreDocument, RestorePlanDocument
 from include.tiering.sizes.documents import LogDirsDocument, SizesDocument
 from include.tiering.verification.report import VerificationDocument, VerificationPlanDocument
 
@@ -58,6 +60,7 @@ DOCUMENTS: Final[Mapping[str, Mapping[str, type]]] = {
     "retention": {"": RetentionPreviewDocument},
     "delete-records": {"": TruncationDocument},
     "fetch": {"": FetchDocument, "--offset": RecordsDocument},
+    "restore": {"": RestoreDocument, "--dry-run": RestorePlanDocument},
     "doctor": {"": DoctorDocument},
     "ready": {"": ReadinessDocument},
     "configs": {
@@ -87,6 +90,7 @@ DOCUMENTS: Final[Mapping[str, Mapping[str, type]]] = {
     "take-over-store": {"": TakeOverDocument},
     "relocate-store": {"": RelocationDocument},
     "adopt": {"": AdoptionDocument},
+    "drill": {"": DrillDocument},
 }
 """By command, and then by the options with which a command has another document."""
 

@@ -85,10 +85,10 @@ def doctor(
         raise SettingError(f"{topic!r} is no topic: 1 to 249 of letters, digits, '.', '_' and '-'")
     with session_of(ctx).opened() as app:
         require_known_topics(app, (topic,))
-        diagnoses = app.operations.diagnose(topic)
+        diagnoses, last_drill = app.operations.diagnose(topic), app.operations.last_drill(topic)
     from include.tiering.operations.doctor import present_doctor
 
-    finish(present_doctor(topic, diagnoses), as_json=as_json)
+    finish(present_doctor(topic, diagnoses, last_drill), as_json=as_json)
 
 
 def status(ctx: typer.Context, as_json: Json = False) -> None:

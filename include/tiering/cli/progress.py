@@ -64,6 +64,16 @@ def counted_bytes(activity: str, planned_bytes: int, console: Console | None = N
         yield partial(progress.advance, task)
 
 
+@contextmanager
+def growing_bytes(
+    activity: str, console: Console | None = None
+) -> Iterator[tuple[Callable[[int], None], Callable[[int], None]]]:
+    """Show a bar whose total is known later; yield a function that takes the total, and one that takes more bytes."""
+    with bar_of_bytes(console if console is not None else Console(stderr=True)) as progress:
+        task = progress.add_task(activity, total=None)
+        yield lambda total: progress.update(task, total=total), partial(progress.advance, task)
+
+
 class RunProgress:
     """Shows the progress that the batches of a run store in the database, from a thread of its own.
 

@@ -1,8 +1,11 @@
-"""`./tiering rebuild` and `adopt`.
+"""`./tiering rebuild`, `adopt` and `drill`.
 
-`rebuild` rebuilds lost metadata from the store. `adopt` turns complete copies without metadata into segments.
+`rebuild` rebuilds lost metadata from the store. `adopt` turns complete copies without metadata into segments. `drill`
+tries the recovery of a topic.
 """
 
+import os
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -121,3 +124,47 @@ def _refusal_to_adopt(plan: "AdoptionPlan", *, approve: bool) -> str | None:
     if approve or not plan.segments:
         return None
     return refusal_of(adoption_question(plan))
+
+
+def drill(
+    ctx: typer.Context,
+    topic: Annotated[str, typer.Argument(help="Name of the topic.")],
+    kafka_home: Annotated[
+        Path | None,
+        typer.Option(
+            "--kafka-home",
+            envvar="KAFKA_HOME",
+            help="Kafka distribution of the throw-away broker, with kafka-storage-VERSION-test.jar among its libs."
+            " Without this option Maven fetches one.",
+            metavar="DIR",
+        ),
+    ] = None,
+    keep: Annotated[bool, typer.Option("--keep", help="Keep the files of the drill.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Try the recovery of a topic from the store alone, on a throw-away broker.
+
+    As if database and brokers were lost: the topic's metadata are rebuilt from the store's manifests in a database of
+    their own, verified, the topic is restored into a directory, a broker is started on it, and consumers read
+    everything in both isolation levels. Their records are compared with those that were restored, segment by segment.
+    The result says how long each step took, and what a recovery of the whole store would need; `doctor`, the metrics
+    and the event log have it, too.
+
+    The deployment and the store are only read, at the pace of the fetch quota. It needs Java, the jars of a broker,
+    and space for the topic in TMPDIR. A segment that is damaged or absent is named, and the drill fails (exit code 1).
+    """
+    from include.tiering.cli.handover import ended_once
+
+    with session_of(ctx).opened() as app:
+        from include.tiering.app.recovery import drill as recover
+        from include.tiering.broker_process.kafka_home import java, kafka_by_maven, kafka_in
+
+        with ended_once(keep=keep):
+            java()
+            kafka = kafka_by_maven(os.environ) if kafka_home is None else kafka_in(kafka_home)
+            report = recover(
+                app, topic, kafka, author=author(), say=lambda line: typer.echo(f"    {line}", err=True), keep=keep
+            )
+    from include.tiering.recovery.drill import present_drill
+
+    finish(present_drill(report), as_json=as_json)

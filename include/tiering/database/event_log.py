@@ -23,7 +23,7 @@ from typing import Final
 from sqlalchemy import Connection, func, insert, select
 
 from include.tiering.database.schema import events
-from include.tiering.database.transactions import ClusterStore, reading, stored_text
+from include.tiering.database.transactions import ClusterStore, reading, stored_text, writing
 from include.tiering.model.segments import TopicIdPartition, Uuid
 
 
@@ -64,6 +64,8 @@ class EventKind(StrEnum):
     CLUSTER_METADATA_READ = "topic facts"
     # The subject is `finding ` and the finding's id, such as `finding 12`.
     FINDING_ACCEPTED = "audit finding accepted"
+    # The subject is the name of a topic, the detail what came of the drill.
+    DRILL = "recovery drill"
     # The subject is the text `missing segments`.
     LOSSES_CONFIRMED = "losses confirmed"
 
@@ -131,7 +133,26 @@ class Event:
 
 
 class EventLog(ClusterStore):
-    """Reads the events of one cluster."""
+    """Reads the events of one cluster, and appends those that belong to no other change."""
+
+    def append(self, kind: EventKind, subject: str, detail: str, *, author: str) -> None:
+        """Append an event, by the database's time. Raises MetadataUnavailableError."""
+        with writing(self._engine) as connection:
+            now_ms = self._now_ms(connection)
+            record_event(connection, self._cluster_id, kind, subject, detail, author, now_ms)
+
+    def last(self, kind: EventKind, subject: str) -> Event | None:
+        """Return the newest event of this kind and subject; None without one. Raises MetadataUnavailableError."""
+        of_cluster = events.c.cluster_id == self._cluster_id
+        query = (
+            select(events)
+            .where(of_cluster, events.c.kind == kind, events.c.subject == subject)
+            .order_by(events.c.event_id.desc())
+            .limit(1)
+        )
+        with reading(self._engine) as connection:
+            row = connection.execute(query).one_or_none()
+        return None if row is None else Event(row.occurred_at_ms, row.kind, row.subject, row.detail, row.author)
 
     def newest(self, most: int) -> Sequence[Event]:
         """Return the last `most` events, the newest first. Raises MetadataUnavailableError."""

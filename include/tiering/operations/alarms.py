@@ -176,6 +176,14 @@ RULES: Final = (
         "{value} handovers stand still, and may hold up the retention of their topics.",
         "a-handover-stands-still",
     ),
+    AlarmRule(
+        "TieringRecoveryDrillFailed",
+        "tiering_recovery_drill_failed",
+        0,
+        AlarmSeverity.CRITICAL,
+        "The last recovery drill of {subject} found something wrong.",
+        "a-recovery-drill-failed",
+    ),
 )
 
 ALARMS_FROM: Final = tuple(sorted({rule.metric for rule in RULES}))

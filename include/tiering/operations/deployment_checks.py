@@ -22,6 +22,7 @@ from include.tiering.configs.pools import (
     pool_missing,
 )
 from include.tiering.configs.rules import quotas_in_force
+from include.tiering.database.event_log import EventLog
 from include.tiering.database.migrations import HEAD, require_head
 from include.tiering.errors import (
     AirflowApiError,
@@ -106,6 +107,10 @@ class ClusterStores(NamedStores, Protocol):
     @property
     def publications(self) -> Publications:
         """Published records."""
+
+    @property
+    def events(self) -> EventLog:
+        """What was decided and done."""
 
     @property
     def configs(self) -> ConfigStore:

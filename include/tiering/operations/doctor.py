@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final, TypedDict
 
 from include.tiering.copying.plan import CopyPlan, HeldBack, HeldBackPartition, errors_about
+from include.tiering.database.event_log import Event
 from include.tiering.errors import printable
 from include.tiering.handover.checks import CheckResult
 from include.tiering.handover.contract import Handover, ways_out
@@ -21,7 +22,7 @@ from include.tiering.quotas.contract import QuotasInForce, copy_scopes
 from include.tiering.quotas.topic_quotas import GIVES_WAY, TopicQuotaConfigs, TopicQuotaReport, is_refused
 from include.tiering.runs.contract import LeaseAhead, LeaseHolder, PlannedPartition, describe_lease_ahead
 from include.tiering.segments.failed_copies import FailedCopy
-from include.tiering.units import format_bytes, format_duration
+from include.tiering.units import format_bytes, format_duration, format_utc
 
 
 class Cause(Reason):
@@ -401,16 +402,24 @@ class DiagnosisDocument(TypedDict):
     advice: str
 
 
+class LastDrillDocument(TypedDict):
+    """The last recovery drill of the topic: when it ended, and what came of it."""
+
+    at_ms: int
+    result: str
+
+
 class DoctorDocument(TypedDict):
-    """Why a topic is not tiered; `tiers` is false if a line is a finding."""
+    """Why a topic is not tiered; `tiers` is false if a line is a finding. `last_drill` is null before any drill."""
 
     topic: str
     tiers: bool
     partitions: list[DiagnosisDocument]
+    last_drill: LastDrillDocument | None
 
 
-def present_doctor(topic: str, diagnoses: Sequence[Diagnosis]) -> Presentation:
-    """Present the diagnoses.
+def present_doctor(topic: str, diagnoses: Sequence[Diagnosis], last_drill: Event | None = None) -> Presentation:
+    """Present the diagnoses, with the result of the topic's last recovery drill, which is no finding.
 
     The result is `ok` if no line is a finding (`Cause.is_finding`).
     """
@@ -418,8 +427,14 @@ def present_doctor(topic: str, diagnoses: Sequence[Diagnosis]) -> Presentation:
     is_there = any(diagnosis.cause is not Cause.DELETED for diagnosis in diagnoses)
     fine = f"{topic}: all partitions are tiered" if is_there else f"{topic}: was deleted"
     summary = f"{topic}: {count(len(findings), 'finding')}" if findings else fine
+    drill: LastDrillDocument | None = None
+    if last_drill is not None:
+        drill = {"at_ms": last_drill.occurred_at_ms, "result": last_drill.detail}
+        summary += f"; last recovery drill, {format_utc(last_drill.occurred_at_ms)}: {last_drill.detail}"
     return Presentation(
-        lambda: DoctorDocument(topic=topic, tiers=not findings, partitions=list(map(_document, diagnoses))),
+        lambda: DoctorDocument(
+            topic=topic, tiers=not findings, partitions=list(map(_document, diagnoses)), last_drill=drill
+        ),
         lambda: (_table(topic, diagnoses),),
         summary,
         ok=not findings,

@@ -15,6 +15,7 @@ from include.tiering.configs.pools import (
 from include.tiering.copying.plan import CopyPlan
 from include.tiering.copying.plan_copy import CopyPlanner
 from include.tiering.copying.run_scope import AS_CONFIGURED, RunScope
+from include.tiering.database.event_log import Event, EventKind
 from include.tiering.database.metric_series import MetricSeries
 from include.tiering.database.migrations import require_head
 from include.tiering.errors import (
@@ -273,6 +274,12 @@ class OperationsService:
             return None
         with suppress(AirflowApiError, MetadataUnavailableError):
             return self._mirror_pools()
+        return None
+
+    def last_drill(self, topic: str) -> Event | None:
+        """Return the result of the last recovery drill of this topic; None if there was none, or it is not known."""
+        with suppress(MetadataUnavailableError, SettingError):
+            return self._stores().events.last(EventKind.DRILL, topic)
         return None
 
     def diagnose(self, topic: str) -> tuple[Diagnosis, ...]:

@@ -284,7 +284,8 @@ class Rebuild:
 
         Args:
             plan: from `plan_rebuild`.
-            wanted: the store's new marker; if an unfinished rebuild is continued, only its `raised_by` is used.
+            wanted: the store's new marker; if an unfinished rebuild is continued, only its `raised_by` is used. If it
+                is the marker that was found, the store is not taken over.
             on_examined: called with the number of attempts that were examined since the last call.
             stop: called after each partition; if it returns True, the run ends, and the next call continues.
 

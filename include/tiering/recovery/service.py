@@ -114,6 +114,16 @@ class RecoveryService:
         )
         return task.run(plan, wanted, on_examined=on_examined, stop=stop)
 
+    def rebuild_apart(self, plan: RebuildPlan, *, author: str) -> RebuildReport:
+        """Rebuild metadata in this empty database, and leave the store to its owner: nothing of it is changed.
+
+        For a database that is thrown away, in which nothing is copied or deleted: a recovery drill.
+        """
+        self._upgrade_schema()
+        recovery = self._recovery_of(plan.found.cluster_id)
+        task = Rebuild(self._unguarded(), recovery, self._clock, ignore, author)
+        return task.run(plan, plan.found, on_examined=ignore, stop=lambda: False)
+
     def plan_adoption(self, ids: Collection[Uuid] | None = None) -> AdoptionPlan:
         """Return which complete copies without metadata may be adopted; `ids` restricts them to these segment ids.
 

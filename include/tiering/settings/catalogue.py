@@ -71,6 +71,7 @@ from include.tiering.settings.use_cases import (
     HandoverSettings,
     LeadersSettings,
     PricesSettings,
+    RestoreSettings,
     SizesSettings,
     SuitesSettings,
     VerdictSettings,
@@ -173,6 +174,7 @@ class TieringSettings(Section):
     read: ReadSettings = Field(default_factory=ReadSettings)
     sizes: SizesSettings = Field(default_factory=SizesSettings)
     prices: PricesSettings = Field(default_factory=PricesSettings)
+    restore: RestoreSettings = Field(default_factory=RestoreSettings)
     expiration: ExpirationSettings = Field(default_factory=ExpirationSettings)
     audit: AuditSettings = Field(default_factory=AuditSettings)
     abandoned_copy: AbandonedCopySettings = Field(default_factory=AbandonedCopySettings)

@@ -1,4 +1,4 @@
-"""Settings of single use cases: reads of leaders, audits, verdicts, handovers, data docs, suites, sizes and prices.
+"""Settings of single use cases: leaders, audits, verdicts, handovers, data docs, suites, sizes, prices and restores.
 
 Settings of a `DynamicSection` may be changed while jobs run.
 """
@@ -274,6 +274,17 @@ class SizesSettings(Section):
         le=36_500,
         description="Days of the history of sizes to keep; a size run deletes older ones.",
         json_schema_extra={"unit": "days"},
+    )
+
+
+class RestoreSettings(Section):
+    """Where the DAG `tiering_restore` writes."""
+
+    directory: Annotated[str, BeforeValidator(check_absolute_path)] | None = Field(
+        default=None,
+        description="Directory below which `tiering_restore` writes; the workers that run it must be able to, and each "
+        "restore gets a directory of its own there. Unset: the DAG refuses to run; `./tiering restore` needs no such "
+        "setting.",
     )
 
 

@@ -182,7 +182,7 @@ def kafka_cluster(
     class_path(version)
     directory.mkdir(parents=True, exist_ok=True)
     for attempt in range(_START_ATTEMPTS):
-        cluster = _prepared(directory / f"try-{attempt}", version, brokers, remote_dir, config or {}, jmx=jmx)
+        cluster = prepared_cluster(directory / f"try-{attempt}", version, brokers, remote_dir, config or {}, jmx=jmx)
         for broker in cluster.brokers:
             broker.heap_mib, broker.niceness = heap_mib, niceness
         try:
@@ -229,15 +229,16 @@ def wait_until(holds: Callable[[], bool], what: str, *, seconds: float = WAIT_SE
         time.sleep(0.1)
 
 
-def _prepared(
+def prepared_cluster(
     directory: Path,
     version: str,
     brokers: int,
     remote_dir: Path | None,
     config: Mapping[str, str | int],
     *,
-    jmx: bool,
+    jmx: bool = False,
 ) -> KafkaCluster:
+    """Brokers whose log directories are not formatted yet: who calls it formats, starts and stops them."""
     if remote_dir is not None:
         remote_dir.mkdir(parents=True, exist_ok=True)
     controller, *ports = free_ports(1 + 2 * brokers)

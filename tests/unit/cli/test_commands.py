@@ -10,6 +10,7 @@ from typer.testing import Result
 
 from include.tiering.cli.exit_codes import ExitCode
 from include.tiering.copying.plan import HeldBack, HeldBackPartition
+from include.tiering.database.event_log import Event
 from include.tiering.errors import OffsetOutOfRangeError
 from include.tiering.kafka.log_dirs.contract import ScanReport
 from include.tiering.model.segments import Depth, TopicIdPartition, Uuid
@@ -392,6 +393,19 @@ def test_doctor(run: Run, document: Document, app: FakeApp, cause: Cause, code: 
                 "advice": "what to do",
             }
         ],
+        "last_drill": None,
+    }
+
+
+def test_doctor_shows_the_last_drill(run: Run, document: Document, app: FakeApp) -> None:
+    app.diagnoses = [Diagnosis("orders", None, Cause.UP_TO_DATE, "all of it")]
+    app.drill = Event(1_700_000_000_000, "recovery drill", "orders", "passed: 12 records equal", "ada")
+    result = run("doctor", "orders")
+    assert result.exit_code == 0
+    assert "last recovery drill, 2023-11-14 22:13:20 UTC: passed: 12 records equal" in result.stdout
+    assert document("doctor", "orders")["last_drill"] == {
+        "at_ms": 1_700_000_000_000,
+        "result": "passed: 12 records equal",
     }
 
 

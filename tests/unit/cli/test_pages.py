@@ -42,7 +42,7 @@ def test_the_root_lists_exactly_the_commands_that_work_and_the_exit_codes(run: C
     shown = run("--help").stdout
     assert all(f" {name} " in shown for name in _NAMES)
     assert "0 done, 1 findings or refused, 2 usage or setting, 3 worth retrying" in shown
-    assert "│ restore " not in shown
+    assert "│ restored " not in shown
 
 
 # JSON in pieces is the same JSON; the progress bar shows what SQL says.

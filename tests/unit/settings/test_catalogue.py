@@ -126,11 +126,13 @@ DEFAULTS = {
     "prices.put_requests": "unset",
     "prices.get_requests": "unset",
     "prices.delete_requests": "unset",
+    "restore.directory": "unset",
 }
 DEPLOYMENT_SECTIONS = (
     "data_docs.",
     "sizes.",
     "prices.",
+    "restore.",
     "cluster.",
     "metadata_topic.",
     "topics.",

@@ -1,0 +1,1 @@
+"""Restores of topics from remote storage into another place, without a broker."""

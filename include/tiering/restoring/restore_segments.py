@@ -1,0 +1,194 @@
+"""Restore the parts of a plan into a directory of Kafka's segment files, and complete what brokers need beside them.
+
+Parts are read at the same time, up to `at_once`, whatever partition they are of; each is written by one thread. The
+head of `target.py` has the steps of a part, and what a crash after each leaves. A part whose segment is damaged, or is
+not in the store, is named in the result, and all others are restored; its partition is not completed.
+
+A partition is completed when all its parts are in the target:
+
+    leader-epoch-checkpoint     the leader epochs of what was restored
+    partition.metadata          the topic's id
+
+and once all partitions are, in the directory itself, which then is a log directory but for its meta.properties:
+
+    log-start-offset-checkpoint           the first wanted offset of each partition
+    recovery-point-offset-checkpoint      the end: all of it was written to disk
+    replication-offset-checkpoint         the end: all of it was committed
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from include.tiering.errors import FormatError, RemoteStorageError, SegmentKeyError, SendingStoppedError
+from include.tiering.formats import checkpoints
+from include.tiering.kafka.log_dirs.files import (
+    LEADER_EPOCH_CHECKPOINT,
+    PARTITION_METADATA,
+    FileKind,
+    offset_file,
+)
+from include.tiering.model.leader_epochs import LeaderEpochEntry, LeaderEpochs
+from include.tiering.quotas.contract import QuotaKind, Quotas
+from include.tiering.remote_storage.contract import RemoteStorage
+from include.tiering.remote_storage.parallel_reads import Reading, in_order
+from include.tiering.restoring.plan import PartitionRestore, RestoredPart, RestorePart
+from include.tiering.restoring.segment_files import RestoredFiles, WrittenLog, stored_files, write_log
+from include.tiering.restoring.target import RestoreTarget, sync
+
+LOG_STARTS: Final = "log-start-offset-checkpoint"
+RECOVERY_POINTS: Final = "recovery-point-offset-checkpoint"
+HIGH_WATERMARKS: Final = "replication-offset-checkpoint"
+
+OnBytes = Callable[[int], None]
+"""Called with how many more bytes of logs were read; with a negative number if a part failed."""
+
+
+@dataclass(frozen=True, slots=True)
+class FailedPart:
+    """A part that cannot be restored; `reason` says why."""
+
+    part: RestorePart
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentRestorer:
+    """Restores parts. Thread-safe.
+
+    Args:
+        on_bytes: called from several threads.
+        stop: returns whether the run is to end.
+    """
+
+    storage: RemoteStorage
+    quotas: Quotas
+    target: RestoreTarget
+    client: str
+    on_bytes: OnBytes
+    stop: Callable[[], bool]
+
+    def restored(self, parts: Sequence[RestorePart], *, at_once: int) -> Iterator[RestoredPart | FailedPart]:
+        """Restore the parts; yield the results in their order.
+
+        Raises:
+            SendingStoppedError: `stop` returned True. What is restored stays.
+            SettingError: a file of the target is in the way.
+            TieringError: what is worth retrying, such as RemoteStorageUnavailableError.
+        """
+        tasks = [partial(self._restored, part) for part in parts]
+        return in_order(tasks, at_once=at_once, ahead=max(1, len(tasks)))
+
+    def _restored(self, part: RestorePart, reading: Reading) -> RestoredPart | FailedPart:
+        counted = 0
+
+        def count(more_bytes: int) -> None:
+            nonlocal counted
+            counted += more_bytes
+            self.on_bytes(more_bytes)
+
+        try:
+            return self._restore(part, reading, count)
+        except (FormatError, RemoteStorageError, SegmentKeyError) as error:
+            if error.retriable:
+                raise
+            self.on_bytes(-counted)
+            return FailedPart(part, str(error))
+
+    def _restore(self, part: RestorePart, reading: Reading, on_bytes: OnBytes) -> RestoredPart:
+        segment, directory = part.segment, self.target.partition_directory(part.partition)
+
+        def go_on() -> None:
+            if self.stop():
+                raise SendingStoppedError("the restore was stopped; the next run continues")
+            reading.go_on()
+
+        limiter = self.quotas.fetch(segment.broker_id, part.partition.topic, self.client, go_on=go_on)
+        reading.limiter = limiter
+        try:
+            reader = self.storage.open_log_segment(segment, limiter=limiter, ranges=reading.ranges)
+            stored = stored_files(part, reader, partial(self.storage.open_log_segment, limiter=limiter))
+            log = directory / offset_file(part.base_offset, FileKind.LOG)
+            blocks = _counted(reader.log(0, segment.segment_size_bytes - 1), go_on, on_bytes)
+            with self.target.new_file(log) as file:
+                written, files = write_log(part, blocks, stored, file.write)
+                sync(file)
+        finally:
+            self.quotas.held_back(QuotaKind.FETCH, limiter.waited_seconds)
+        restored = self._write_beside(part, directory, written, files)
+        self.target.enter(directory, restored)
+        return restored
+
+    def _write_beside(
+        self, part: RestorePart, directory: Path, written: WrittenLog, files: RestoredFiles
+    ) -> RestoredPart:
+        base, end = part.base_offset, written.next_offset
+        contents = {
+            offset_file(base, FileKind.OFFSET_INDEX): files.offset_index,
+            offset_file(base, FileKind.TIME_INDEX): files.time_index,
+            offset_file(base, FileKind.TRANSACTION_INDEX): files.transaction_index,
+            offset_file(base, FileKind.PRODUCER_SNAPSHOT): files.snapshot_before,
+            offset_file(end, FileKind.PRODUCER_SNAPSHOT): files.producer_snapshot,
+        }
+        present = {name: content for name, content in contents.items() if content is not None}
+        for name, content in present.items():
+            self.target.write_file(directory / name, content)
+        sizes = {name: len(content) for name, content in present.items()}
+        return RestoredPart(
+            part.key,
+            str(part.segment.remote_log_segment_id.id),
+            part.last_offset,
+            end,
+            {offset_file(base, FileKind.LOG): written.size_bytes, **sizes},
+            written.crc32c,
+            written.batches,
+            written.records,
+            written.source_bytes,
+        )
+
+
+def _counted(blocks: Iterator[bytes], go_on: Callable[[], None], on_bytes: OnBytes) -> Iterator[bytes]:
+    for block in blocks:
+        go_on()
+        on_bytes(len(block))
+        yield block
+
+
+def leader_epochs_of(partition: PartitionRestore, end_offset: int) -> LeaderEpochs:
+    """Return the leader epochs of what is restored of a partition, up to `end_offset` (exclusive).
+
+    Each part has those of its segment; where the epoch does not change between two parts, there is no entry.
+    """
+    entries: list[LeaderEpochEntry] = []
+    for part in partition.parts:
+        for epoch, start_offset in part.segment.segment_leader_epochs.range(part.base_offset, part.last_offset + 1):
+            if not entries or epoch > entries[-1].epoch:
+                entries.append(LeaderEpochEntry(epoch, max(start_offset, part.base_offset)))
+    return LeaderEpochs(tuple(entries)).range(partition.parts[0].base_offset, end_offset)
+
+
+def complete(target: RestoreTarget, partitions: Sequence[PartitionRestore], *, all_are_complete: bool) -> None:
+    """Write what names the logs of complete partitions. Repeating it is harmless.
+
+    Args:
+        target: of the restore.
+        partitions: those of which every part is in the target.
+        all_are_complete: whether the restore has no others.
+    """
+    starts: dict[tuple[str, int], int] = {}
+    ends: dict[tuple[str, int], int] = {}
+    for each in partitions:
+        partition, directory = each.partition, target.partition_directory(each.partition)
+        end_offset = target.done[each.parts[-1].key].next_offset
+        epochs = leader_epochs_of(each, end_offset)
+        target.replace_file(directory / LEADER_EPOCH_CHECKPOINT, checkpoints.serialize_leader_epochs(epochs))
+        identity = checkpoints.serialize_partition_metadata(partition.topic_id)
+        target.replace_file(directory / PARTITION_METADATA, identity)
+        starts[partition.topic, partition.partition] = each.offsets.first
+        ends[partition.topic, partition.partition] = end_offset
+    if all_are_complete:
+        for name, offsets in ((LOG_STARTS, starts), (RECOVERY_POINTS, ends), (HIGH_WATERMARKS, ends)):
+            target.replace_file(target.directory / name, checkpoints.serialize_offset_checkpoint(offsets))
+    target.completed()

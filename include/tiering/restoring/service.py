@@ -1,0 +1,264 @@
+"""The service that restores topics from remote storage into another place, under the fetch quota."""
+
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final
+
+from include.tiering.clock import Clock
+from include.tiering.errors import SettingError, printable
+from include.tiering.model.histories import OffsetRange
+from include.tiering.model.segments import TopicIdPartition
+from include.tiering.quotas.contract import Quotas
+from include.tiering.reading.plan_scan import (
+    EARLIEST,
+    LATEST,
+    Bound,
+    BoundKind,
+    PartitionScan,
+    ScanPlan,
+    ScanRequest,
+)
+from include.tiering.reading.scan import SegmentRange
+from include.tiering.reading.service import ReadService
+from include.tiering.remote_storage.contract import RemoteStorage
+from include.tiering.restoring.metrics import RestoreMetrics
+from include.tiering.restoring.plan import (
+    PartitionRestore,
+    PartKey,
+    ReadingCost,
+    RestoredPart,
+    RestorePart,
+    RestorePlan,
+    RestoreRequest,
+    parts_of,
+    requests_of,
+    require_same,
+)
+from include.tiering.restoring.report import RestoreReport
+from include.tiering.restoring.restore_segments import FailedPart, OnBytes, SegmentRestorer, complete
+from include.tiering.restoring.target import Resolved, RestoreTarget, StepObserver, identity_of, opened, read_done
+from include.tiering.segments.contract import RemoteLogMetadata
+from include.tiering.settings import TieringSettings
+from include.tiering.telemetry.metrics import MetricsRecorder, ignore
+from include.tiering.units import format_bytes
+
+_SPARE_RATIO: Final = 0.02
+"""Space for indexes and snapshots, as a share of the logs."""
+
+
+class RestoreService:
+    """Restores parts of topics.
+
+    Args:
+        cluster_id: of the deployment.
+        reading: plans what is read.
+        effective: returns the settings overridden by the current dynamic configs.
+    """
+
+    def __init__(
+        self,
+        *,
+        cluster_id: str,
+        metadata: RemoteLogMetadata,
+        storage: RemoteStorage,
+        quotas: Quotas,
+        reading: ReadService,
+        effective: Callable[[], TieringSettings],
+        recorder: MetricsRecorder,
+        clock: Clock,
+    ) -> None:
+        self._cluster_id = cluster_id
+        self._metadata = metadata
+        self._storage = storage
+        self._quotas = quotas
+        self._reading = reading
+        self._effective = effective
+        self._metrics = RestoreMetrics(recorder)
+        self._clock = clock
+
+    def partitions_of(
+        self, topic: str, numbers: Sequence[int] = (), topic_id: str | None = None
+    ) -> tuple[TopicIdPartition, ...]:
+        """Return partitions of a topic that have remote data, ascending; without `numbers` all of them.
+
+        Raises:
+            SettingError: nothing of the topic, or of a partition, is remote; or several topics have this name.
+        """
+        named = [each for each in self._metadata.partitions() if each.topic == topic]
+        named = [each for each in named if topic_id in (None, str(each.topic_id))]
+        if not named:
+            raise SettingError(f"{printable(topic)}: nothing of it is in remote storage; ./tiering sizes lists what is")
+        if len(ids := sorted({str(each.topic_id) for each in named})) > 1:
+            raise SettingError(f"{topic}: topics of this name have the ids {', '.join(ids)}: name one, by --topic-id")
+        found = {each.partition: each for each in named}
+        if missing := sorted(set(numbers) - found.keys()):
+            raise SettingError(f"{topic}-{missing[0]}: nothing of it is in remote storage")
+        return tuple(found[number] for number in sorted(set(numbers) or found))
+
+    def requested(
+        self,
+        topic: str,
+        *,
+        partitions: Sequence[int] = (),
+        topic_id: str | None = None,
+        from_offset: int | None = None,
+        to_offset: int | None = None,
+        from_time_ms: int | None = None,
+        to_time_ms: int | None = None,
+        client: str = "",
+    ) -> RestoreRequest:
+        """Return the request for what a person names; ends are exclusive, times are UTC milliseconds.
+
+        Raises:
+            SettingError: as `partitions_of`; an offset and a time for one end; or an offset for several partitions.
+        """
+        found = self.partitions_of(topic, partitions, topic_id)
+        if len(found) > 1 and (from_offset is not None or to_offset is not None):
+            raise SettingError("an offset needs one partition: offsets of several partitions have no relation")
+        start, end = _bound("begin", from_offset, from_time_ms), _bound("end", to_offset, to_time_ms)
+        return RestoreRequest(found, start or EARLIEST, end or LATEST, client=client)
+
+    def plan(self, request: RestoreRequest, directory: Path) -> RestorePlan:
+        """Return what a run would read and write. The directory is only read.
+
+        Offsets and times are resolved once: a run that continues another one restores the same offsets.
+
+        Raises:
+            SettingError: the directory holds something else, another restore, or segments that do not fit the remote
+                log any more.
+            RemoteStorageError: the store refused or failed.
+        """
+        resolved, done = read_done(directory, identity_of(request, self._cluster_id))
+        return self._plan(request, resolved, done)
+
+    def run(
+        self,
+        request: RestoreRequest,
+        directory: Path,
+        *,
+        on_planned: Callable[[RestorePlan], None] = ignore,
+        on_bytes: OnBytes = ignore,
+        stop: Callable[[], bool] = lambda: False,
+        observe: StepObserver = ignore,
+    ) -> RestoreReport:
+        """Restore what is not restored yet.
+
+        Args:
+            request: what is wanted.
+            directory: of the restore; made if it is absent.
+            on_planned: called before anything of a log is read.
+            on_bytes: called from several threads with how many more bytes of logs were read.
+            stop: if it returns True, the run ends with SendingStoppedError, and the next one continues.
+            observe: called after each step.
+
+        Raises:
+            SettingError: as `plan`; or another process restores into the directory, or it has too little space.
+            SendingStoppedError: the run was stopped.
+            RemoteStorageError: the store does not answer.
+        """
+        began = self._clock.monotonic()
+        with opened(directory, identity_of(request, self._cluster_id), observe=observe) as target:
+            plan = self._plan(request, target.resolved, target.done)
+            on_planned(plan)
+            _require_space(directory, plan)
+            target.begin(
+                identity_of(request, self._cluster_id),
+                Resolved({each.partition.partition: each.offsets for each in plan.partitions}),
+            )
+            failed = self._restore(target, plan, on_bytes, stop)
+            partitions = tuple(
+                PartitionRestore(each.partition, each.offsets, each.parts, dict(target.done))
+                for each in plan.partitions
+            )
+            whole = [each for each in partitions if not each.left]
+            complete(target, whole, all_are_complete=len(whole) == len(partitions))
+        return RestoreReport(plan, directory, partitions, failed, self._clock.monotonic() - began)
+
+    def _restore(
+        self, target: RestoreTarget, plan: RestorePlan, on_bytes: OnBytes, stop: Callable[[], bool]
+    ) -> tuple[FailedPart, ...]:
+        for each in plan.partitions:
+            target.publish_entered(each.partition)
+        client = plan.request.client
+        restorer = SegmentRestorer(self._storage, self._quotas, target, client, on_bytes, stop)
+        failed = []
+        for result in restorer.restored(plan.left, at_once=self._effective().read.max_segments):
+            if isinstance(result, FailedPart):
+                failed.append(result)
+                self._metrics.failed(plan.topic)
+            else:
+                self._metrics.restored(plan.topic, result.log_bytes)
+        return tuple(failed)
+
+    def _plan(
+        self, request: RestoreRequest, resolved: Resolved | None, done: dict[PartKey, RestoredPart]
+    ) -> RestorePlan:
+        wanted = [_scan_of(request, partition.partition, resolved) for partition in request.partitions]
+        scans = [
+            PartitionScan(partition, *bounds)
+            for partition, bounds in zip(request.partitions, wanted, strict=True)
+            if bounds is not None
+        ]
+        said = [
+            f"{partition}: nothing of it was in remote storage when this restore began"
+            for partition, bounds in zip(request.partitions, wanted, strict=True)
+            if bounds is None
+        ]
+        scan = self._reading.plan_scan(ScanRequest(tuple(scans), fail_on_data_loss=False), request.client)
+        rows = {each.partition: self._metadata.list_segments(each.partition) for each in scans}
+        offsets: dict[int, OffsetRange] = {}
+        for each in (each for task in scan.tasks for each in task):
+            number = each.segment.topic_id_partition.partition
+            first = offsets[number].first if number in offsets else each.first_offset
+            offsets[number] = OffsetRange(first, each.last_offset)
+        if resolved is not None:
+            offsets = dict(resolved.offsets)
+        partitions = tuple(
+            PartitionRestore(partition, offsets[partition.partition], parts, done)
+            for partition, parts in parts_of(scan, rows).items()
+        )
+        require_same(done, (part for each in partitions for part in each.parts))
+        left = [part for each in partitions for part in each.left]
+        return RestorePlan(request, partitions, self._cost(left, request.client), (*said, *scan.said))
+
+    def _cost(self, parts: Sequence[RestorePart], client: str) -> ReadingCost:
+        ranges = tuple(
+            SegmentRange(part.segment, 0, part.size_bytes, part.segment.start_offset, part.segment.end_offset)
+            for part in parts
+        )
+        requests, prices = requests_of(parts), self._effective().prices.table()
+        return ReadingCost(
+            len(parts),
+            sum(part.size_bytes for part in parts),
+            requests,
+            self._reading.least_seconds(ScanPlan((ranges,), requests), client),
+            None if prices.get_requests is None else prices.get_requests * requests / 1000,
+            prices.currency,
+        )
+
+
+def _bound(which: str, offset: int | None, time_ms: int | None) -> Bound | None:
+    if offset is not None and time_ms is not None:
+        raise SettingError(f"the {which} is named by an offset and by a time: leave one of them out")
+    if offset is not None:
+        return Bound(BoundKind.OFFSET, offset)
+    return None if time_ms is None else Bound(BoundKind.TIMESTAMP, time_ms)
+
+
+def _scan_of(request: RestoreRequest, partition: int, resolved: Resolved | None) -> tuple[Bound, Bound] | None:
+    if resolved is None:
+        return request.start, request.end
+    if (known := resolved.offsets.get(partition)) is None:
+        return None
+    return Bound(BoundKind.OFFSET, known.first), Bound(BoundKind.OFFSET, known.last + 1)
+
+
+def _require_space(directory: Path, plan: RestorePlan) -> None:
+    """Raise SettingError if the logs that are left would not fit."""
+    needed_bytes, free_bytes = int(plan.cost.size_bytes * (1 + _SPARE_RATIO)), shutil.disk_usage(directory).free
+    if needed_bytes > free_bytes:
+        raise SettingError(
+            f"{directory} has {format_bytes(free_bytes)} free, and the restore needs {format_bytes(needed_bytes)}: name"
+            " a directory with more space, or restore fewer partitions or offsets"
+        )

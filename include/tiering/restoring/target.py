@@ -1,0 +1,331 @@
+"""The directory that a restore writes, and its manifest: what is in it, and what may be written into it.
+
+The manifest is `tiering-restore.jsonl` in the directory. Its first line says which restore the directory belongs to;
+each further line is a part that is complete. A line counts once it is whole, so a crash leaves either a part or none.
+
+    step             done when it is reached                     a crash right after it leaves       cleaned up by
+    written          all files of a part are on disk, under      files `.partial`                    the next run, which
+                     names that end in `.partial`                                                    writes them again
+    entered          the manifest has the part, with the size    the part, some of its files still   the next run, which
+                     of each file                                `.partial`                          renames the rest
+    published        all files have their names                  the part                            -
+    completed        the files that name a partition's log are   a partition that brokers can load   -
+                     there: leader epochs, topic id, checkpoints
+
+So the next run reads again only what had no line. A file that the manifest does not name is not of this restore: such a
+directory is refused, and nothing is ever overwritten. One process at a time writes, which holds a lock on the manifest.
+"""
+
+import fcntl
+import json
+import os
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, BinaryIO, Final
+
+from include.tiering.errors import SettingError, printable
+from include.tiering.model.histories import OffsetRange
+from include.tiering.model.segments import TopicIdPartition, is_legal_topic_name
+from include.tiering.reading.plan_scan import Bound
+from include.tiering.restoring.plan import PartKey, RestoredPart, RestoreRequest
+
+MANIFEST: Final = "tiering-restore.jsonl"
+PARTIAL: Final = ".partial"
+_FORM: Final = 1
+_MOST_MANIFEST_BYTES: Final = 1 << 30
+
+
+class RestoreStep(StrEnum):
+    """Steps of a part, in order; each is reported after it is done. See the table of this module."""
+
+    WRITTEN = "written"
+    ENTERED = "entered"
+    PUBLISHED = "published"
+    COMPLETED = "completed"
+
+
+StepObserver = Callable[[RestoreStep], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """The offsets of each partition that a restore wants, as they were when it began; both inclusive."""
+
+    offsets: Mapping[int, OffsetRange]
+
+
+class RestoreTarget:
+    """A directory for one restore. Thread-safe. Use `opened`.
+
+    Args:
+        directory: of the restore.
+        manifest: the open manifest, at its end.
+        resolved: as the manifest has it; None if the restore begins.
+        done: parts that are in the manifest.
+        observe: called after each step.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        manifest: BinaryIO,
+        resolved: Resolved | None,
+        done: Mapping[PartKey, RestoredPart],
+        observe: StepObserver,
+    ) -> None:
+        self.directory = directory
+        self.resolved = resolved
+        self.done = dict(done)
+        self._manifest = manifest
+        self._observe = observe
+        self._lock = threading.Lock()
+
+    def begin(self, identity: Mapping[str, Any], resolved: Resolved) -> None:
+        """Record which restore this directory belongs to, if that is not recorded yet."""
+        if self.resolved is None:
+            offsets = {str(partition): list(each) for partition, each in resolved.offsets.items()}
+            self._append({"restore": _FORM, **identity, "offsets": offsets})
+            _sync_directory(self.directory)
+            self.resolved = resolved
+
+    def partition_directory(self, partition: TopicIdPartition) -> Path:
+        """Return the directory of a partition, which is made if it is absent."""
+        if not is_legal_topic_name(partition.topic):
+            raise SettingError(f"{printable(partition.topic)!r} is no name of a topic, so no directory is made for it")
+        path = self.directory / str(partition)
+        path.mkdir(exist_ok=True, mode=0o700)
+        if path.is_symlink():
+            raise SettingError(f"{_shown(path)} is a link, which leads out of the target: name another directory")
+        return path
+
+    def publish_entered(self, partition: TopicIdPartition) -> None:
+        """Give all files of entered parts of a partition their names, for a run that a crash ended in between."""
+        of_partition = [part.files for key, part in self.done.items() if key.partition == partition.partition]
+        if of_partition:
+            publish(self.partition_directory(partition), [name for files in of_partition for name in files])
+
+    def new_file(self, path: Path) -> BinaryIO:
+        """Open the `.partial` file of a path; one that a crash has left is replaced."""
+        partial = _partial(path)
+        partial.unlink(missing_ok=True)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        return os.fdopen(os.open(partial, flags, 0o600), "wb")
+
+    def write_file(self, path: Path, content: bytes) -> None:
+        """Write a small `.partial` file to disk."""
+        with self.new_file(path) as file:
+            file.write(content)
+            sync(file)
+
+    def enter(self, directory: Path, part: RestoredPart) -> None:
+        """Enter a part, all of whose files are written as `.partial`, and give them their names."""
+        self._observe(RestoreStep.WRITTEN)
+        with self._lock:
+            require_absent(directory, part.files)
+            self._append(_line_of(part))
+            self.done[part.key] = part
+        self._observe(RestoreStep.ENTERED)
+        publish(directory, part.files)
+        self._observe(RestoreStep.PUBLISHED)
+
+    def replace_file(self, path: Path, content: bytes) -> None:
+        """Write a file that follows from the parts; one with the same name is replaced, as this restore wrote it."""
+        self.write_file(path, content)
+        _partial(path).replace(path)
+
+    def completed(self) -> None:
+        _sync_directory(self.directory)
+        self._observe(RestoreStep.COMPLETED)
+
+    def _append(self, document: Mapping[str, Any]) -> None:
+        self._manifest.write(json.dumps(document, separators=(",", ":")).encode() + b"\n")
+        sync(self._manifest)
+
+
+def identity_of(request: RestoreRequest, cluster_id: str) -> dict[str, Any]:
+    """Return what tells one restore from another, for its manifest."""
+    return {
+        "form": request.form.value,
+        "cluster_id": cluster_id,
+        "topic": request.partitions[0].topic,
+        "topic_id": str(request.partitions[0].topic_id),
+        "partitions": [each.partition for each in request.partitions],
+        "start": _bound(request.start),
+        "end": _bound(request.end),
+    }
+
+
+def _bound(bound: Bound) -> list[Any]:
+    return [bound.kind.value, bound.value]
+
+
+@contextmanager
+def opened(
+    directory: Path, identity: Mapping[str, Any], *, observe: StepObserver = lambda _: None
+) -> Iterator[RestoreTarget]:
+    """Open a directory for a restore, or make it; it is locked while the context lasts.
+
+    Raises:
+        SettingError: the directory holds something else, or another restore; another process restores into it; another
+            user owns it; or it cannot be made.
+    """
+    _require_usable(directory)
+    directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+    path = directory / MANIFEST
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+    with os.fdopen(os.open(path, flags, 0o600), "r+b") as manifest:
+        try:
+            fcntl.flock(manifest, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise SettingError(f"{_shown(directory)}: another process restores into it now") from error
+        lines = _whole_lines(manifest)
+        resolved = _resolved(lines[0], identity, directory) if lines else None
+        target = RestoreTarget(directory, manifest, resolved, _present(directory, identity, lines[1:]), observe)
+        yield target
+
+
+def read_done(directory: Path, identity: Mapping[str, Any]) -> tuple[Resolved | None, dict[PartKey, RestoredPart]]:
+    """Return what a directory has of a restore, and change nothing. Raises like `opened`."""
+    _require_usable(directory)
+    path = directory / MANIFEST
+    if not path.exists():
+        return None, {}
+    with path.open("rb") as manifest:
+        lines = _whole_lines(manifest, trim=False)
+    if not lines:
+        return None, {}
+    return _resolved(lines[0], identity, directory), _present(directory, identity, lines[1:])
+
+
+def _present(
+    directory: Path, identity: Mapping[str, Any], lines: Iterable[Mapping[str, Any]]
+) -> dict[PartKey, RestoredPart]:
+    """Return the entered parts whose files are all there."""
+    entered = {part.key: part for part in map(_part_of, lines)}
+    return {key: part for key, part in entered.items() if is_present(directory, identity["topic"], part)}
+
+
+def _require_usable(directory: Path) -> None:
+    if directory.is_symlink() or (directory.exists() and not directory.is_dir()):
+        raise SettingError(f"{_shown(directory)} is no directory: name another one")
+    if not directory.exists():
+        return
+    if directory.stat().st_uid != os.geteuid():
+        raise SettingError(f"{_shown(directory)} belongs to another user: name another directory")
+    if not (directory / MANIFEST).exists() and (other := next(directory.iterdir(), None)) is not None:
+        raise SettingError(
+            f"{_shown(directory)} holds something else, such as {_shown(Path(other.name))}: a restore needs a directory"
+            " that is empty or absent"
+        )
+
+
+def _whole_lines(manifest: BinaryIO, *, trim: bool = True) -> list[dict[str, Any]]:
+    """Return the lines of the manifest that are whole; a torn one at its end is removed."""
+    content = manifest.read(_MOST_MANIFEST_BYTES)
+    whole_bytes = content.rfind(b"\n") + 1
+    try:
+        lines = [json.loads(line) for line in content[:whole_bytes].splitlines()]
+    except ValueError as error:
+        raise SettingError(f"{MANIFEST} is damaged: {error}; restore into another directory") from error
+    if trim:
+        manifest.truncate(whole_bytes)
+        manifest.seek(whole_bytes)
+    return lines
+
+
+def _resolved(line: Mapping[str, Any], identity: Mapping[str, Any], directory: Path) -> Resolved:
+    for name, wanted in {"restore": _FORM, **identity}.items():
+        if line.get(name) != wanted:
+            raise SettingError(
+                f"{_shown(directory)} holds another restore: its {name} is {line.get(name)!r}, not {wanted!r}. Give the"
+                " arguments with which it was begun, or name another directory"
+            )
+    return Resolved({int(partition): OffsetRange(*each) for partition, each in line["offsets"].items()})
+
+
+def _line_of(part: RestoredPart) -> dict[str, Any]:
+    return {
+        "partition": part.key.partition,
+        "base_offset": part.key.base_offset,
+        "last_offset": part.last_offset,
+        "next_offset": part.next_offset,
+        "segment_id": part.segment_id,
+        "crc32c": f"{part.crc32c:08x}",
+        "batches": part.batches,
+        "records": part.records,
+        "log_bytes": part.log_bytes,
+        "files": dict(part.files),
+    }
+
+
+def _part_of(line: Mapping[str, Any]) -> RestoredPart:
+    try:
+        return RestoredPart(
+            PartKey(line["partition"], line["base_offset"]),
+            line["segment_id"],
+            line["last_offset"],
+            line["next_offset"],
+            line["files"],
+            int(line["crc32c"], 16),
+            line["batches"],
+            line["records"],
+            line["log_bytes"],
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise SettingError(f"{MANIFEST} is damaged: {error!r}; restore into another directory") from error
+
+
+def is_present(directory: Path, topic: str, part: RestoredPart) -> bool:
+    """Return whether all files of an entered part are there, under their names or as `.partial`."""
+    of_partition = directory / f"{topic}-{part.key.partition}"
+    return all(
+        _size_of(of_partition / name) == size_bytes or _size_of(_partial(of_partition / name)) == size_bytes
+        for name, size_bytes in part.files.items()
+    )
+
+
+def _size_of(path: Path) -> int | None:
+    return path.stat().st_size if path.is_file() and not path.is_symlink() else None
+
+
+def require_absent(directory: Path, names: Iterable[str]) -> None:
+    """Raise SettingError if one of the names is taken."""
+    taken = next((name for name in names if (directory / name).exists()), None)
+    if taken is not None:
+        raise SettingError(
+            f"{_shown(directory / taken)} exists already, and nothing is overwritten: name another target"
+        )
+
+
+def publish(directory: Path, names: Iterable[str]) -> None:
+    """Give the files of an entered part their names. Repeating it is harmless."""
+    for name in names:
+        if (partial := _partial(directory / name)).exists():
+            partial.rename(directory / name)
+    _sync_directory(directory)
+
+
+def _partial(path: Path) -> Path:
+    return path.with_name(path.name + PARTIAL)
+
+
+def sync(file: BinaryIO) -> None:
+    """Write a file to disk."""
+    file.flush()
+    os.fsync(file.fileno())
+
+
+def _sync_directory(directory: Path) -> None:
+    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def _shown(path: Path) -> str:
+    return printable(str(path))

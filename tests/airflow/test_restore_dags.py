@@ -1,0 +1,98 @@
+"""`tiering_restore` and `tiering_recovery_drill` run by Airflow's own DAG runner."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.dag_processing.dagbag import DagBag
+
+from include.tiering.errors import SettingError
+from plugins.tiering_airflow.restoring import target_of
+from tests.doubles.airflow_home import Deployment, deployed_for, deployment
+from tests.doubles.broker_data import broker_data
+from tests.doubles.kafka_lab.artifacts import jars
+from tests.doubles.kafka_lab.requests import require_kafka
+from tests.doubles.source_tree import ROOT
+
+# Airflow's in-process API server warns of its own dependencies while it is imported.
+pytestmark = pytest.mark.filterwarnings("default")
+
+TOPIC = "sensor-old"
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Deployment:
+    """One topic, copied and verified."""
+    found = deployed_for(monkeypatch, deployment(tmp_path), tasks=True)
+    monkeypatch.setenv("TIERING_RESTORE__DIRECTORY", str(tmp_path / "restored"))
+    found.copied(TOPIC)
+    with found.open() as app:
+        app.verification.verify_run()
+    return found
+
+
+def run_of(dag_id: str, conf: dict[str, Any]) -> tuple[str, dict[str, str]]:
+    run = DagBag(str(ROOT / "dags")).dags[dag_id].test(run_conf=conf)
+    return str(run.state), {task.task_id: str(task.state) for task in run.get_task_instances()}
+
+
+def logs_of(directory: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in directory.glob("*.log")}
+
+
+def test_a_topic_is_restored_below_the_directory_of_the_settings(made: Deployment, tmp_path: Path) -> None:
+    assert run_of("tiering_restore", {"topic": TOPIC, "dry_run": True})[0] == "success"
+    assert not (tmp_path / "restored").exists()
+    state, tasks = run_of("tiering_restore", {"topic": TOPIC, "directory": "again"})
+    assert (state, tasks) == ("success", {"ready": "success", "restore": "success"})
+    theirs = logs_of(broker_data("public") / "stopped" / "broker-1" / f"{TOPIC}-0")
+    ours = logs_of(tmp_path / "restored" / "again" / f"{TOPIC}-0")
+    assert len(ours) == 8
+    assert {name: theirs[name] for name in ours} == ours
+    (tmp_path / "restored" / "again" / "other").mkdir()
+    assert run_of("tiering_restore", {"topic": TOPIC, "partitions": [0], "to_offset": 5, "directory": "again"})[0] == (
+        "failed"
+    )
+
+
+@pytest.mark.parametrize("name", ["../elsewhere", "/tmp", "a/b", ".hidden", "..", ""])
+def test_a_directory_elsewhere_is_refused(made: Deployment, name: str) -> None:
+    with made.open() as app, pytest.raises(SettingError, match="accepted: letters"):
+        target_of(app.settings, {"directory": name, "topic": ""})
+
+
+def test_a_drill_takes_the_topic_that_waits_and_finds_a_damaged_segment(
+    made: Deployment, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, only_real_kafka: Callable[[], None]
+) -> None:
+    only_real_kafka()
+    state, tasks = run_of("tiering_recovery_drill", {})
+    assert (state, tasks) == ("success", {"ready": "success", "drill": "success"})
+    with made.open() as app:
+        passed = app.operations.last_drill(TOPIC)
+    assert passed is not None
+    assert passed.detail.startswith("passed: ")
+    log = max(made.remote.rglob("*.log"), key=lambda path: path.stat().st_size)
+    content = bytearray(log.read_bytes())
+    content[len(content) // 2] ^= 1
+    log.chmod(0o600)
+    log.write_bytes(content)
+    assert run_of("tiering_recovery_drill", {"topic": TOPIC})[0] == "failed"
+    with made.open() as app:
+        failed = app.operations.last_drill(TOPIC)
+    assert failed is not None
+    assert failed.detail.startswith("FAILED")
+    assert log.stem[21:] in failed.detail
+
+
+@pytest.fixture
+def only_real_kafka(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[], None]:
+    """Skip where no broker can be had; else name its jars, and a directory for temporary files."""
+
+    def require() -> None:
+        require_kafka()
+        (tmp_path / "scratch").mkdir()
+        monkeypatch.setenv("KAFKA_HOME", str(jars("4.3.1")))
+        monkeypatch.setenv("TMPDIR", str(tmp_path / "scratch"))
+
+    return require

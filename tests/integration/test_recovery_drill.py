@@ -1,0 +1,100 @@
+"""A recovery drill on the archive of real brokers: with a real throw-away broker, and with a damaged segment."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from include.tiering.cli.app import cli
+from tests.doubles.kafka_lab.artifacts import jars
+from tests.doubles.kafka_lab.requests import require_kafka
+from tests.doubles.whole_logs import WholeLogs, consumed, public_logs
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture(scope="module")
+def logs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WholeLogs]:
+    with public_logs(tmp_path_factory.mktemp("public")) as found:
+        yield found
+
+
+@pytest.fixture
+def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where a drill makes its directory."""
+    made = tmp_path / "scratch"
+    made.mkdir()
+    monkeypatch.setenv("TMPDIR", str(made))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    return made
+
+
+def command(logs: WholeLogs, *arguments: str) -> Result:
+    options = ["--config", str(logs.config), *arguments]
+    return CliRunner(env={"COLUMNS": "300"}).invoke(cli, options, prog_name="./tiering")
+
+
+def drilled(logs: WholeLogs, topic: str, code: int) -> dict[str, Any]:
+    require_kafka()
+    result = command(logs, "drill", topic, "--kafka-home", str(jars("4.3.1")), "--json")
+    assert result.exit_code == code, result.output
+    return dict(json.loads(result.stdout))
+
+
+def stored(logs: WholeLogs) -> dict[str, bytes]:
+    store = logs.config.parent / "store"
+    return {str(path): path.read_bytes() for path in sorted(store.rglob("*")) if path.is_file()}
+
+
+@pytest.mark.timeout(300)
+def test_a_topic_is_recovered_from_the_store_alone(logs: WholeLogs, scratch: Path) -> None:
+    before = stored(logs)
+    found = drilled(logs, "payments.v1-eu", 0)
+    assert (found["passed"], found["findings"], found["kafka_version"]) == (True, [], "4.3.1")
+    partition = logs.partition("payments.v1-eu")
+    plain, committed = (consumed("public", partition, committed=one).records for one in (False, True))
+    (one,) = found["partitions"]
+    assert (one["records"], one["equal"]) == (plain, plain)
+    assert (one["records_committed"], one["equal_committed"]) == (committed, committed)
+    assert plain > committed > 0
+    assert [each["step"] for each in found["steps"]] == ["rebuild", "verify", "restore", "start", "read"]
+    assert found["needs"]["topic_bytes"] == sum(map(len, logs.logs[partition])) < found["needs"]["store_bytes"]
+    assert list(scratch.iterdir()) == []
+    assert stored(logs) == before, "the marker and every object are as they were"
+    doctor = json.loads(command(logs, "doctor", "payments.v1-eu", "--json").stdout)
+    assert doctor["last_drill"]["result"].startswith(f"passed: {plain:,} records equal")
+    assert any(
+        event["kind"] == "recovery drill" for event in json.loads(command(logs, "events", "--json").stdout)["events"]
+    )
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(("suffix", "position"), [("log", -1), ("log", None)])
+def test_a_damaged_segment_fails_the_drill_by_its_name(
+    logs: WholeLogs, scratch: Path, suffix: str, position: int | None
+) -> None:
+    """A wrong bit in the middle of records that only a complete read finds; and a log that is gone."""
+    partition = logs.partition("audit_log", 1)
+    segment = logs.app.adapters.stores.metadata.list_segments(partition)[0].metadata
+    (path,) = (logs.config.parent / "store").rglob(f"*{segment.remote_log_segment_id.id}.{suffix}")
+    intact = path.read_bytes()
+    path.chmod(0o600)
+    if position is None:
+        path.unlink()
+    else:
+        damaged = bytearray(intact)
+        damaged[len(damaged) // 2] ^= 1
+        path.write_bytes(damaged)
+    try:
+        found = drilled(logs, "audit_log", 1)
+    finally:
+        path.write_bytes(intact)
+    assert found["passed"] is False
+    assert any(str(segment.remote_log_segment_id.id) in finding for finding in found["findings"]), found["findings"]
+    assert list(scratch.iterdir()) == []
+    doctor = command(logs, "doctor", "audit_log")
+    assert "last recovery drill" in doctor.stdout
+    assert "FAILED" in doctor.stdout

@@ -1,0 +1,126 @@
+"""What may be written into the target of a restore, and what a crash leaves in it."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from include.tiering.errors import SettingError
+from include.tiering.model.histories import OffsetRange
+from include.tiering.model.segments import TopicIdPartition, Uuid
+from include.tiering.reading.plan_scan import Bound, BoundKind
+from include.tiering.restoring.plan import PartKey, RestoredPart, RestoreRequest
+from include.tiering.restoring.target import MANIFEST, Resolved, RestoreStep, identity_of, opened, read_done
+
+PARTITION = TopicIdPartition(Uuid(bytes(range(16))), 0, "orders")
+IDENTITY = identity_of(RestoreRequest((PARTITION,)), "cluster")
+RESOLVED = Resolved({0: OffsetRange(0, 99)})
+
+
+def part(base: int, **files: int) -> RestoredPart:
+    sizes = {f"{base:020d}.{suffix}": size for suffix, size in files.items()}
+    return RestoredPart(PartKey(0, base), "segment", base + 9, base + 10, sizes, 0xABC, 1, 10, 100)
+
+
+def write(directory: Path, restored: RestoredPart, **options: Any) -> None:
+    with opened(directory, IDENTITY, **options) as target:
+        target.begin(IDENTITY, RESOLVED)
+        of_partition = target.partition_directory(PARTITION)
+        for name, size_bytes in restored.files.items():
+            target.write_file(of_partition / name, b"x" * size_bytes)
+        target.enter(of_partition, restored)
+
+
+class Died(BaseException):
+    """In place of a SIGKILL."""
+
+
+def test_what_was_entered_is_there_in_the_next_run(tmp_path: Path) -> None:
+    target, wanted = tmp_path / "target", part(0, log=5, index=0)
+    write(target, wanted)
+    assert read_done(target, IDENTITY) == (RESOLVED, {wanted.key: wanted})
+    assert sorted(path.name for path in (target / "orders-0").iterdir()) == sorted(wanted.files)
+
+
+@pytest.mark.parametrize(("step", "counts"), [(RestoreStep.WRITTEN, False), (RestoreStep.ENTERED, True)])
+def test_a_crash_leaves_a_part_or_none(tmp_path: Path, step: RestoreStep, counts: bool) -> None:
+    target, wanted = tmp_path / "target", part(0, log=5, index=3)
+
+    def die(reached: RestoreStep) -> None:
+        if reached is step:
+            raise Died
+
+    with pytest.raises(Died):
+        write(target, wanted, observe=die)
+    assert (wanted.key in read_done(target, IDENTITY)[1]) is counts
+    assert all(path.name.endswith(".partial") for path in (target / "orders-0").iterdir())
+    if not counts:
+        write(target, wanted)
+    with opened(target, IDENTITY) as again:
+        again.publish_entered(PARTITION)
+    assert sorted(path.name for path in (target / "orders-0").iterdir()) == sorted(wanted.files)
+
+
+def test_a_part_whose_file_is_gone_does_not_count(tmp_path: Path) -> None:
+    target, wanted = tmp_path / "target", part(0, log=5, index=3)
+    write(target, wanted)
+    (target / "orders-0" / f"{0:020d}.index").write_bytes(b"longer")
+    assert read_done(target, IDENTITY)[1] == {}
+    with pytest.raises(SettingError, match="exists already"):
+        write(target, wanted)
+
+
+def test_one_process_at_a_time(tmp_path: Path) -> None:
+    target = tmp_path / "target"
+    with opened(target, IDENTITY), pytest.raises(SettingError, match="another process"), opened(target, IDENTITY):
+        """It never gets here."""
+
+
+def test_a_link_in_the_place_of_a_partition_is_refused(tmp_path: Path) -> None:
+    target, elsewhere = tmp_path / "target", tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    with opened(target, IDENTITY) as found:
+        (target / "orders-0").symlink_to(elsewhere)
+        with pytest.raises(SettingError, match="is a link"):
+            found.partition_directory(PARTITION)
+
+
+def test_a_manifest_that_is_a_link_is_not_followed(tmp_path: Path) -> None:
+    target, elsewhere = tmp_path / "target", tmp_path / "elsewhere"
+    elsewhere.write_text("kept")
+    target.mkdir()
+    (target / MANIFEST).symlink_to(elsewhere)
+    with pytest.raises(OSError, match="symbolic links"), opened(target, IDENTITY):
+        """It never gets here."""
+    assert elsewhere.read_text() == "kept"
+
+
+@pytest.mark.parametrize("topic", ["../up", "a/b", "..", "", "x" * 250])
+def test_a_topic_name_that_leads_elsewhere_is_none(topic: str) -> None:
+    with pytest.raises(ValueError, match="topic"):
+        TopicIdPartition(Uuid(bytes(range(16))), 0, topic)
+
+
+def test_a_damaged_manifest_is_said(tmp_path: Path) -> None:
+    target = tmp_path / "target"
+    write(target, part(0, log=1))
+    path = target / MANIFEST
+    first = path.read_text().splitlines()[0]
+    for line in ("{", json.dumps({"partition": 0})):
+        path.write_text(f"{first}\n{line}\n")
+        with pytest.raises(SettingError, match="is damaged"):
+            read_done(target, IDENTITY)
+
+
+def test_another_request_is_another_restore(tmp_path: Path) -> None:
+    target = tmp_path / "target"
+    write(target, part(0, log=1))
+    for other in (
+        RestoreRequest((PARTITION,), start=Bound(BoundKind.TIMESTAMP, 5)),
+        RestoreRequest((TopicIdPartition(Uuid(bytes(range(1, 17))), 0, "orders"),)),
+    ):
+        with pytest.raises(SettingError, match="holds another restore"):
+            read_done(target, identity_of(other, "cluster"))
+    with pytest.raises(SettingError, match="cluster_id"):
+        read_done(target, identity_of(RestoreRequest((PARTITION,)), "another"))

@@ -69,7 +69,7 @@ def deny_manifests(monkeypatch: pytest.MonkeyPatch) -> None:
     """As by a policy without s3:GetObject, or in a storage class that is not read at once."""
     read = FileObjectStore.read
 
-    def denied(self: FileObjectStore, key: str, *positions: int | None, **options: Any) -> Any:
+    def denied(self: FileObjectStore, key: str, *positions: Any, **options: Any) -> Any:
         if key.endswith(".rsm-manifest"):
             raise RemoteAccessDeniedError("denied")
         return read(self, key, *positions, **options)

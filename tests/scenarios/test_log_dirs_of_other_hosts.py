@@ -170,7 +170,12 @@ def test_topics_that_were_not_reported_are_not_taken_for_absent(hosts: Hosts) ->
 
 def test_a_scan_looks_once_which_log_dirs_are_elsewhere(hosts: Hosts, monkeypatch: pytest.MonkeyPatch) -> None:
     looked: list[LogDirLocation] = []
-    monkeypatch.setattr(cluster_log_dirs, "is_here", lambda log_dir: looked.append(log_dir) or False)
+
+    def is_here(log_dir: LogDirLocation) -> bool:
+        looked.append(log_dir)
+        return False
+
+    monkeypatch.setattr(cluster_log_dirs, "is_here", is_here)
     with hosts.scheduler() as app:
         app.log_dirs.scan_all()
     assert [log_dir.broker_id for log_dir in looked] == [1, 2]

@@ -24,7 +24,6 @@ from include.tiering.cli.operations import (
     metrics,
     migrate,
     pause,
-    quality,
     ready,
     relocate_store,
     resume,
@@ -37,7 +36,7 @@ from include.tiering.cli.reading import fetch
 from include.tiering.cli.recovery import adopt, drill, rebuild
 from include.tiering.cli.restoring import restore
 from include.tiering.cli.sizes import log_dirs, sizes
-from include.tiering.cli.verification import verify
+from include.tiering.cli.verification import quality, verify
 from include.tiering.telemetry import log_to_stderr
 
 EXIT_CODES: Final = "Exit codes: 0 done, 1 findings or refused, 2 usage or setting, 3 worth retrying."

@@ -1,11 +1,10 @@
 """Commands that watch and set up: from `./tiering ready` and `status` to `take-over-store` and `metrics serve`.
 
 `ready` checks whether a run can start. `doctor` says why a topic is not tiered. `status` shows settings with their
-origins and the present work, `throughput` bytes by minute, `events` who decided what, `attention` what waits for a
-person, and `quality` what was verified. `pause` and `resume` change the pause that every sender checks. `init` writes a
-first settings file, and `migrate` sets a deployment up.
-`take-over-store` and `relocate-store` change the owner and the place of the store. `metrics serve` is the endpoint that
-Prometheus scrapes.
+origins and the present work, `throughput` bytes by minute, `events` who decided what, `segments` a partition offset by
+offset, and `attention` what waits for a person. `pause` and `resume` change the pause that every sender checks. `init`
+writes a first settings file, and `migrate` sets a deployment up. `take-over-store` and `relocate-store` change the
+owner and the place of the store. `metrics serve` is the endpoint that Prometheus scrapes.
 """
 
 from pathlib import Path
@@ -402,20 +401,6 @@ def attention(ctx: typer.Context, as_json: Json = False) -> None:
     from include.tiering.operations.attention import present_attention
 
     finish(present_attention(found), as_json=as_json)
-
-
-def quality(ctx: typer.Context, as_json: Json = False) -> None:
-    """Show what was verified and what is wrong: verdicts by age and depth, failed segments, and findings of audits.
-
-    Verdicts are those of the last verification or size run, findings those of the last audit. Each failed segment is
-    named with the rules that it breaks, what they expect and what was found. Nothing is read from the store. The exit
-    code is 1 if a segment stops its partition or a finding is open.
-    """
-    with session_of(ctx).opened() as app:
-        found = app.operations.quality.now()
-    from include.tiering.operations.quality import present_quality
-
-    finish(present_quality(found), as_json=as_json)
 
 
 def segments(

@@ -1,4 +1,4 @@
-"""`./tiering verify`: verify new copies, and verify older copies again."""
+"""`./tiering verify`: verify new copies, and verify older copies again. `quality` shows what was verified."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated
@@ -195,3 +195,17 @@ def _verify_sample(
         )
     app.verification.publish_verdicts()
     return report
+
+
+def quality(ctx: typer.Context, as_json: Json = False) -> None:
+    """Show what was verified and what is wrong: verdicts by age and depth, failed segments, and findings of audits.
+
+    Verdicts are those of the last verification or size run, findings those of the last audit. Each failed segment is
+    named with the rules that it breaks, what they expect and what was found. Nothing is read from the store. The exit
+    code is 1 if a segment stops its partition or a finding is open.
+    """
+    with session_of(ctx).opened() as app:
+        found = app.operations.quality.now()
+    from include.tiering.operations.quality import present_quality
+
+    finish(present_quality(found), as_json=as_json)

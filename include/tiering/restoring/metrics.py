@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from include.tiering.telemetry.metrics import Metric, MetricKind, MetricsRecorder
+from include.tiering.telemetry.metrics import Metric, MetricKind
 
 RESTORED_BYTES: Final = Metric(
     "tiering_restored_bytes",
@@ -18,16 +18,3 @@ FAILED_SEGMENTS: Final = Metric(
 )
 
 RESTORE_METRICS: Final = (RESTORED_BYTES, FAILED_SEGMENTS)
-
-
-class RestoreMetrics:
-    """Records what restores did."""
-
-    def __init__(self, recorder: MetricsRecorder) -> None:
-        self._recorder = recorder
-
-    def restored(self, topic: str, log_bytes: int) -> None:
-        self._recorder.add(RESTORED_BYTES, log_bytes, topic)
-
-    def failed(self, topic: str) -> None:
-        self._recorder.add(FAILED_SEGMENTS, 1, topic)

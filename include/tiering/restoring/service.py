@@ -22,7 +22,7 @@ from include.tiering.reading.plan_scan import (
 from include.tiering.reading.scan import SegmentRange
 from include.tiering.reading.service import ReadService
 from include.tiering.remote_storage.contract import RemoteStorage
-from include.tiering.restoring.metrics import RestoreMetrics
+from include.tiering.restoring.metrics import FAILED_SEGMENTS, RESTORED_BYTES
 from include.tiering.restoring.plan import (
     PartitionRestore,
     PartKey,
@@ -74,7 +74,7 @@ class RestoreService:
         self._quotas = quotas
         self._reading = reading
         self._effective = effective
-        self._metrics = RestoreMetrics(recorder)
+        self._recorder = recorder
         self._clock = clock
 
     def partitions_of(
@@ -186,9 +186,9 @@ class RestoreService:
         for result in restorer.restored(plan.left, at_once=self._effective().read.max_segments):
             if isinstance(result, FailedPart):
                 failed.append(result)
-                self._metrics.failed(plan.topic)
+                self._recorder.add(FAILED_SEGMENTS, 1, plan.topic)
             else:
-                self._metrics.restored(plan.topic, result.log_bytes)
+                self._recorder.add(RESTORED_BYTES, result.log_bytes, plan.topic)
         return tuple(failed)
 
     def _plan(

@@ -192,7 +192,9 @@ def test_a_failure_in_the_middle_lets_the_earlier_one_be_finished(world):
     world.source.corrupt.add((orders.topic_id_partition, 10))
     world.plan()
     result = world.batch(transfers=3)
-    assert (world.offsets(orders), world.objects()) == ([(0, 9)], 3)
+    assert world.offsets(orders) == [(0, 9)]
+    # The segment behind the corrupt one may have been sent meanwhile; its copy is whole, and stays.
+    assert {found.start_offset for found in world.storage.list_segment_objects()} <= {0, 20}
     assert [failure.item.segment.base_offset for failure in result.failed] == [10]
 
 

@@ -5,20 +5,23 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from include.tiering.errors import SettingError
 from include.tiering.formats import checkpoints, indexes
 from include.tiering.model.segments import TopicIdPartition, Verdict
 from include.tiering.reading.plan_scan import Bound, BoundKind
-from include.tiering.restoring.plan import RestoreRequest
+from include.tiering.restoring.parquet_files import FILE_SCHEMA, MOST_OPEN
+from include.tiering.restoring.plan import RestoreForm, RestoreRequest
 from include.tiering.restoring.report import RestoreReport
 from include.tiering.restoring.restore_segments import HIGH_WATERMARKS, LOG_STARTS, RECOVERY_POINTS
 from include.tiering.restoring.target import MANIFEST
 from tests.doubles.broker_data import broker_data, expected
 from tests.doubles.quotas import SameLimiter
 from tests.doubles.stored_log import CountingLimiter
-from tests.doubles.whole_logs import WholeLogs, oracle_of, public_logs, tiered_logs
+from tests.doubles.whole_logs import WholeLogs, consumed, digest_of, oracle_of, public_logs, tiered_logs
 
 pytestmark = pytest.mark.integration
 
@@ -248,7 +251,7 @@ def test_a_file_that_is_in_the_way_is_kept(public: WholeLogs, tmp_path: Path) ->
     with pytest.raises(SettingError, match="exists already"):
         restored(public, target, wanted)
     (log,) = (name for name in lost["files"] if name.endswith(".log"))
-    assert (target / "orders-0" / log).stat().st_size == lost["files"][log]
+    assert (target / log).stat().st_size == lost["files"][log]
 
 
 def test_a_torn_line_of_the_manifest_counts_for_nothing(public: WholeLogs, tmp_path: Path) -> None:
@@ -257,8 +260,75 @@ def test_a_torn_line_of_the_manifest_counts_for_nothing(public: WholeLogs, tmp_p
     content = (target / MANIFEST).read_bytes()
     last = json.loads(content.splitlines()[-1])
     for name in last["files"]:
-        (target / "audit_log-0" / name).unlink()
+        (target / name).unlink()
     (target / MANIFEST).write_bytes(content[:-20])
     assert restored(public, target, wanted).is_complete
     assert (target / MANIFEST).read_bytes() == content
     assert log_of(target / "audit_log-0") == b"".join(public.logs[public.partition("audit_log")])
+
+
+# Parquet.
+
+
+def rows_of(directory: Path) -> pa.Table:
+    """All files below a directory, as a reader that knows partitions reads them, in the order of offsets."""
+    files = sorted(directory.glob("date=*/*.parquet"))
+    tables = [pq.read_table(path, partitioning=None) for path in files]
+    assert {table.schema for table in tables} <= {FILE_SCHEMA.remove_metadata()}
+    for path, table in zip(files, tables, strict=True):
+        days = {time.date().isoformat() for time in table.column("timestamp").to_pylist()}
+        assert days == {path.parent.name.removeprefix("date=")}
+    return pa.concat_tables(tables).sort_by("offset") if tables else FILE_SCHEMA.empty_table()
+
+
+def columns(*partitions: TopicIdPartition, committed: bool = False) -> RestoreRequest:
+    return replace(request(*partitions), form=RestoreForm.PARQUET, committed=committed)
+
+
+@pytest.mark.parametrize("committed", [False, True], ids=["read_uncommitted", "read_committed"])
+def test_parquet_files_have_what_consumers_got(public: WholeLogs, tmp_path: Path, committed: bool) -> None:
+    for partition in public.logs:
+        target = tmp_path / str(partition)
+        report = restored(public, target, columns(partition, committed=committed))
+        assert all(not each.left for each in report.partitions), report
+        found = rows_of(target)
+        wanted = consumed("public", partition, committed=committed)
+        assert digest_of(found.to_batches()) == wanted, partition
+        done = report.partitions[0].done.values()
+        assert sum(part.records for part in done) == wanted.records
+
+
+def test_records_of_many_dates_are_in_their_directories(public: WholeLogs, tmp_path: Path) -> None:
+    partition = public.partition("sensor-old")
+    restored(public, tmp_path / "target", columns(partition))
+    dates = sorted(path.name for path in (tmp_path / "target").glob("date=*"))
+    assert len(dates) > MOST_OPEN
+    assert dates[0] == "date=1970-01-01"
+
+
+def test_a_range_of_offsets_is_exact_in_parquet(public: WholeLogs, tmp_path: Path) -> None:
+    wanted = replace(
+        columns(public.partition("orders")), start=Bound(BoundKind.OFFSET, 150), end=Bound(BoundKind.OFFSET, 641)
+    )
+    restored(public, tmp_path / "target", wanted)
+    offsets = rows_of(tmp_path / "target").column("offset").to_pylist()
+    assert offsets == list(range(150, 641))
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "target").rglob("*.parquet")}
+    again = restored(public, tmp_path / "target", wanted)
+    assert (again.is_complete, again.plan.cost.segments) == (True, 0)
+    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "target").rglob("*.parquet")} == before
+
+
+def test_a_damaged_segment_leaves_no_parquet_file(public: WholeLogs, tmp_path: Path) -> None:
+    partition = public.partition("audit_log", 1)
+    segment = public.app.adapters.stores.metadata.list_segments(partition)[0].metadata
+    (path,) = (public.config.parent / "store").rglob(f"*{segment.remote_log_segment_id.id}.log")
+    intact = path.read_bytes()
+    path.chmod(0o600)
+    path.write_bytes(intact[:-1] + bytes([intact[-1] ^ 1]))
+    try:
+        report = restored(public, tmp_path / "target", columns(partition))
+    finally:
+        path.write_bytes(intact)
+    assert [failed.part.segment for failed in report.failed] == [segment]
+    assert not list((tmp_path / "target").glob(f"date=*/audit_log-1-{segment.start_offset:020d}-*.parquet"))

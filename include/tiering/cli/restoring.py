@@ -10,6 +10,7 @@ import typer
 from include.tiering.cli.command import MOST_INT, MOST_LONG, Interrupt, Json, finish, session_of
 from include.tiering.cli.exit_codes import ExitCode
 from include.tiering.errors import SendingStoppedError, printable
+from include.tiering.restoring.plan import RestoreForm
 from include.tiering.units import parse_time_ms
 
 if TYPE_CHECKING:
@@ -53,6 +54,12 @@ def restore(
         int | None,
         typer.Option("--to-time", parser=time_ms, help="End before the first record not older.", metavar="TIME"),
     ] = None,
+    form: Annotated[
+        RestoreForm, typer.Option("--form", help="`segments`, which a broker loads; or `parquet`, by date.")
+    ] = RestoreForm.SEGMENTS,
+    read_committed: Annotated[
+        bool, typer.Option("--read-committed", help="With Parquet: leave out records of aborted transactions.")
+    ] = False,
     client: Annotated[
         str | None,
         typer.Option("--client", help="Client id whose fetch quota applies; default: that of clients.", metavar="ID"),
@@ -62,7 +69,7 @@ def restore(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Restore a topic from remote storage into a directory of Kafka's segment files, which a broker can load.
+    """Restore a topic from remote storage into Kafka's segment files, which a broker can load, or into Parquet files.
 
     DIR/TOPIC-PARTITION gets the segments with their indexes, producer snapshots, leader epochs and the topic's id.
     Every batch is checked by its CRC-32C, and every segment by the length and CRC-32C of its source. The command says
@@ -70,9 +77,12 @@ def restore(
     same command continues, and reads nothing again but what was under way. Nothing is ever overwritten: DIR must be
     absent, empty, or of the same restore.
 
-    Batches are never divided: offsets before the first wanted one are below the log start offset, and the batch that
-    has the last wanted one is the last. Offsets that are not in remote storage, or not served, and segments that are
-    damaged are named (exit code 1).
+    With `--form parquet` DIR gets a directory of Parquet files for each date of the records, with the columns of
+    Spark's Kafka source, and exactly the records that a consumer gets.
+
+    In segment files batches are never divided: offsets before the first wanted one are below the log start offset, and
+    the batch that has the last wanted one is the last. Offsets that are not in remote storage, or not served, and
+    segments that are damaged are named (exit code 1).
     """
     with session_of(ctx).opened() as app, Interrupt() as interrupt:
         if client is not None:
@@ -87,6 +97,8 @@ def restore(
             to_offset=to_offset,
             from_time_ms=from_time,
             to_time_ms=to_time,
+            form=form,
+            committed=read_committed,
             client=client or "",
         )
         if dry_run:

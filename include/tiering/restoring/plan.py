@@ -20,6 +20,7 @@ from itertools import groupby
 from typing import Final, NamedTuple
 
 from include.tiering.errors import SettingError
+from include.tiering.formats.indexes import AbortedTxn
 from include.tiering.model.histories import OffsetRange
 from include.tiering.model.segments import RemoteLogSegmentMetadata, TopicIdPartition
 from include.tiering.reading.plan_scan import EARLIEST, LATEST, Bound, ScanPlan
@@ -31,6 +32,7 @@ class RestoreForm(StrEnum):
     """What is written into the target."""
 
     SEGMENTS = "segments"
+    PARQUET = "parquet"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +44,8 @@ class RestoreRequest:
         start: the first offset of each partition that is wanted.
         end: the end of each partition (exclusive).
         form: what is written.
+        committed: leave out records of aborted transactions, and those of transactions that have not ended; only with
+            Parquet, because brokers do it by themselves.
         client: the client id whose fetch quota applies; empty: the default of clients.
     """
 
@@ -49,6 +53,7 @@ class RestoreRequest:
     start: Bound = EARLIEST
     end: Bound = LATEST
     form: RestoreForm = RestoreForm.SEGMENTS
+    committed: bool = False
     client: str = ""
 
 
@@ -66,19 +71,23 @@ class RestorePart:
     Attributes:
         row: the segment.
         base_offset: batches below it are left out.
+        first_offset: the first wanted offset (inclusive), which may be in the middle of a batch.
         last_offset: the last wanted offset (inclusive). The batch that has it is restored whole.
         is_first: whether no part of the partition is before it.
         is_last: whether no part of the partition follows.
+        aborted: transactions whose records are left out.
         before: the segment that ends where this one begins, whose producer snapshot holds the producers before it;
             None if there is none, or if it is not needed.
     """
 
     row: SegmentRow
     base_offset: int
+    first_offset: int
     last_offset: int
     is_first: bool
     is_last: bool
     before: RemoteLogSegmentMetadata | None = None
+    aborted: tuple[AbortedTxn, ...] = ()
 
     @property
     def segment(self) -> RemoteLogSegmentMetadata:
@@ -112,7 +121,7 @@ class RestoredPart:
         last_offset: that of the part.
         next_offset: behind the last restored batch.
         size_bytes: of all files.
-        files: size of each file, by its name in the partition's directory.
+        files: size of each file, by its name in the target.
         crc32c: of the restored `.log`.
         batches: restored batches.
         records: their records, those of control batches left out.
@@ -153,12 +162,14 @@ def parts_of(
             RestorePart(
                 by_id[each.segment.remote_log_segment_id],
                 each.segment.start_offset if number == 0 else each.first_offset,
+                each.first_offset,
                 each.last_offset,
                 is_first=number == 0,
                 is_last=number == last,
                 before=_before(each.segment, rows[partition])
                 if number == 0 or each.last_offset < each.segment.end_offset
                 else None,
+                aborted=each.aborted,
             )
             for number, each in enumerate(each_range)
         )

@@ -28,6 +28,7 @@ from include.tiering.restoring.plan import (
     PartKey,
     ReadingCost,
     RestoredPart,
+    RestoreForm,
     RestorePart,
     RestorePlan,
     RestoreRequest,
@@ -106,18 +107,25 @@ class RestoreService:
         to_offset: int | None = None,
         from_time_ms: int | None = None,
         to_time_ms: int | None = None,
+        form: RestoreForm = RestoreForm.SEGMENTS,
+        committed: bool = False,
         client: str = "",
     ) -> RestoreRequest:
         """Return the request for what a person names; ends are exclusive, times are UTC milliseconds.
 
         Raises:
-            SettingError: as `partitions_of`; an offset and a time for one end; or an offset for several partitions.
+            SettingError: as `partitions_of`; an offset and a time for one end; an offset for several partitions; or
+                committed records as segments.
         """
+        if committed and form is RestoreForm.SEGMENTS:
+            raise SettingError(
+                "segment files have all records, and brokers leave out aborted ones: this is for Parquet"
+            )
         found = self.partitions_of(topic, partitions, topic_id)
         if len(found) > 1 and (from_offset is not None or to_offset is not None):
             raise SettingError("an offset needs one partition: offsets of several partitions have no relation")
         start, end = _bound("begin", from_offset, from_time_ms), _bound("end", to_offset, to_time_ms)
-        return RestoreRequest(found, start or EARLIEST, end or LATEST, client=client)
+        return RestoreRequest(found, start or EARLIEST, end or LATEST, form, committed=committed, client=client)
 
     def plan(self, request: RestoreRequest, directory: Path) -> RestorePlan:
         """Return what a run would read and write. The directory is only read.
@@ -172,16 +180,16 @@ class RestoreService:
                 for each in plan.partitions
             )
             whole = [each for each in partitions if not each.left]
-            complete(target, whole, all_are_complete=len(whole) == len(partitions))
+            if request.form is RestoreForm.SEGMENTS:
+                complete(target, whole, all_are_complete=len(whole) == len(partitions))
         return RestoreReport(plan, directory, partitions, failed, self._clock.monotonic() - began)
 
     def _restore(
         self, target: RestoreTarget, plan: RestorePlan, on_bytes: OnBytes, stop: Callable[[], bool]
     ) -> tuple[FailedPart, ...]:
-        for each in plan.partitions:
-            target.publish_entered(each.partition)
+        target.publish_entered()
         client = plan.request.client
-        restorer = SegmentRestorer(self._storage, self._quotas, target, client, on_bytes, stop)
+        restorer = SegmentRestorer(self._storage, self._quotas, target, client, plan.request.form, on_bytes, stop)
         failed = []
         for result in restorer.restored(plan.left, at_once=self._effective().read.max_segments):
             if isinstance(result, FailedPart):
@@ -205,7 +213,9 @@ class RestoreService:
             for partition, bounds in zip(request.partitions, wanted, strict=True)
             if bounds is None
         ]
-        scan = self._reading.plan_scan(ScanRequest(tuple(scans), fail_on_data_loss=False), request.client)
+        scan = self._reading.plan_scan(
+            ScanRequest(tuple(scans), committed=request.committed, fail_on_data_loss=False), request.client
+        )
         rows = {each.partition: self._metadata.list_segments(each.partition) for each in scans}
         offsets: dict[int, OffsetRange] = {}
         for each in (each for task in scan.tasks for each in task):

@@ -8,6 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyspark.sql import SparkSession
 
 from include.tiering.errors import SettingError
 from include.tiering.formats import checkpoints, indexes
@@ -20,6 +21,7 @@ from include.tiering.restoring.restore_segments import HIGH_WATERMARKS, LOG_STAR
 from include.tiering.restoring.target import MANIFEST
 from tests.doubles.broker_data import broker_data, expected
 from tests.doubles.quotas import SameLimiter
+from tests.doubles.spark import NO_JAVA
 from tests.doubles.stored_log import CountingLimiter
 from tests.doubles.whole_logs import WholeLogs, consumed, digest_of, oracle_of, public_logs, tiered_logs
 
@@ -332,3 +334,19 @@ def test_a_damaged_segment_leaves_no_parquet_file(public: WholeLogs, tmp_path: P
         path.write_bytes(intact)
     assert [failed.part.segment for failed in report.failed] == [segment]
     assert not list((tmp_path / "target").glob(f"date=*/audit_log-1-{segment.start_offset:020d}-*.parquet"))
+
+
+@NO_JAVA
+def test_spark_reads_parquet_files_by_date(public: WholeLogs, tmp_path: Path, spark: SparkSession) -> None:
+    """While the manifest lies beside them; with the date as a column, which prunes."""
+    partition = public.partition("payments.v1-eu")
+    restored(public, tmp_path / "target", columns(partition, committed=True))
+    frame = spark.read.parquet(str(tmp_path / "target"))
+    assert dict(frame.dtypes)["date"] == "date"
+    assert frame.drop("date").schema.simpleString() == (
+        "struct<key:binary,value:binary,topic:string,partition:int,offset:bigint,timestamp:timestamp,"
+        "timestampType:int,headers:array<struct<key:string,value:binary>>>"
+    )
+    table = frame.drop("date").orderBy("offset").toArrow()
+    assert digest_of(table.to_batches()) == consumed("public", partition, committed=True)
+    assert frame.where("date <> to_date(timestamp)").count() == 0

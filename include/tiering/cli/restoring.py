@@ -1,5 +1,6 @@
 """`./tiering restore`: a topic's partitions from remote storage into a directory that a broker can load."""
 
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +16,7 @@ from include.tiering.units import parse_time_ms
 
 if TYPE_CHECKING:
     from include.tiering.app import App
+    from include.tiering.restoring.copy_elsewhere import OtherStorage
     from include.tiering.restoring.plan import RestorePlan, RestoreRequest
     from include.tiering.restoring.report import RestoreReport
 
@@ -55,11 +57,20 @@ def restore(
         typer.Option("--to-time", parser=time_ms, help="End before the first record not older.", metavar="TIME"),
     ] = None,
     form: Annotated[
-        RestoreForm, typer.Option("--form", help="`segments`, which a broker loads; or `parquet`, by date.")
+        RestoreForm, typer.Option("--form", help="`segments`, which a broker loads; `parquet`, by date; or `storage`.")
     ] = RestoreForm.SEGMENTS,
     read_committed: Annotated[
         bool, typer.Option("--read-committed", help="With Parquet: leave out records of aborted transactions.")
     ] = False,
+    into: Annotated[
+        Path | None,
+        typer.Option(
+            "--into",
+            help="With `--form storage`: settings file whose section remote_storage names the other storage.",
+            metavar="FILE",
+            dir_okay=False,
+        ),
+    ] = None,
     client: Annotated[
         str | None,
         typer.Option("--client", help="Client id whose fetch quota applies; default: that of clients.", metavar="ID"),
@@ -80,6 +91,10 @@ def restore(
     With `--form parquet` DIR gets a directory of Parquet files for each date of the records, with the columns of
     Spark's Kafka source, and exactly the records that a consumer gets.
 
+    With `--form storage --into FILE` the segments are copied whole into another, empty remote storage, in its layout;
+    `./tiering rebuild` makes their metadata there. DIR then holds only what is done, and logs that are under way.
+    Variables TIERING_TARGET__REMOTE_STORAGE__... give it secrets.
+
     In segment files batches are never divided: offsets before the first wanted one are below the log start offset, and
     the batch that has the last wanted one is the last. Offsets that are not in remote storage, or not served, and
     segments that are damaged are named (exit code 1).
@@ -89,6 +104,11 @@ def restore(
             from include.tiering.configs.rules import checked_entity
 
             checked_entity("clients", client)
+        other = None
+        if into is not None:
+            from include.tiering.app.recovery import other_storage
+
+            other = other_storage(into, os.environ)
         request = app.restoring.requested(
             topic,
             partitions=partition or (),
@@ -99,6 +119,7 @@ def restore(
             to_time_ms=to_time,
             form=form,
             committed=read_committed,
+            place=None if other is None else other.place,
             client=client or "",
         )
         if dry_run:
@@ -109,7 +130,7 @@ def restore(
             from include.tiering.restoring.report import present_restore
 
             try:
-                presentation = present_restore(_run(app, request, output, lambda: interrupt.requested))
+                presentation = present_restore(_run(app, request, output, other, lambda: interrupt.requested))
             except SendingStoppedError:
                 if not interrupt.requested:
                     raise
@@ -118,7 +139,9 @@ def restore(
     finish(presentation, as_json=as_json, otherwise=ExitCode.FINDINGS)
 
 
-def _run(app: "App", request: "RestoreRequest", output: Path, stop: Callable[[], bool]) -> "RestoreReport":
+def _run(
+    app: "App", request: "RestoreRequest", output: Path, other: "OtherStorage | None", stop: Callable[[], bool]
+) -> "RestoreReport":
     from include.tiering.cli.progress import growing_bytes
     from include.tiering.restoring.report import ByteProgress, said_of_cost
 
@@ -137,4 +160,4 @@ def _run(app: "App", request: "RestoreRequest", output: Path, stop: Callable[[],
             if not sys.stderr.isatty():
                 lines.advance(more_bytes)
 
-        return app.restoring.run(request, output, on_planned=planned, on_bytes=on_bytes, stop=stop)
+        return app.restoring.run(request, output, other=other, on_planned=planned, on_bytes=on_bytes, stop=stop)

@@ -13,7 +13,7 @@ A segment is read whole, even if only a part of it is restored: its stored check
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from enum import StrEnum
 from itertools import groupby
@@ -22,8 +22,10 @@ from typing import Final, NamedTuple
 from include.tiering.errors import SettingError
 from include.tiering.formats.indexes import AbortedTxn
 from include.tiering.model.histories import OffsetRange
+from include.tiering.model.ownership import StorePlace
 from include.tiering.model.segments import RemoteLogSegmentMetadata, TopicIdPartition
 from include.tiering.reading.plan_scan import EARLIEST, LATEST, Bound, ScanPlan
+from include.tiering.reading.scan import SegmentRange
 from include.tiering.remote_storage.parallel_reads import MOST_RANGES, RANGE_BYTES, plan_ranges
 from include.tiering.segments.contract import SegmentRow
 
@@ -33,6 +35,7 @@ class RestoreForm(StrEnum):
 
     SEGMENTS = "segments"
     PARQUET = "parquet"
+    STORAGE = "storage"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +49,7 @@ class RestoreRequest:
         form: what is written.
         committed: leave out records of aborted transactions, and those of transactions that have not ended; only with
             Parquet, because brokers do it by themselves.
+        place: of the other remote storage, for `RestoreForm.STORAGE`; else None.
         client: the client id whose fetch quota applies; empty: the default of clients.
     """
 
@@ -54,6 +58,7 @@ class RestoreRequest:
     end: Bound = LATEST
     form: RestoreForm = RestoreForm.SEGMENTS
     committed: bool = False
+    place: StorePlace | None = None
     client: str = ""
 
 
@@ -144,24 +149,27 @@ class RestoredPart:
 
 
 def parts_of(
-    scan: ScanPlan, rows: Mapping[TopicIdPartition, Sequence[SegmentRow]]
+    scan: ScanPlan, rows: Mapping[TopicIdPartition, Sequence[SegmentRow]], *, whole: bool = False
 ) -> dict[TopicIdPartition, tuple[RestorePart, ...]]:
     """Return the parts of each partition that has any, ascending.
 
     Args:
         scan: what a scan of the wanted offsets would read.
         rows: all segments of each partition.
+        whole: take each segment once and whole, also what another one has of it.
     """
     found: dict[TopicIdPartition, tuple[RestorePart, ...]] = {}
     ranges = (each for task in scan.tasks for each in task)
     for partition, group in groupby(ranges, key=lambda each: each.segment.topic_id_partition):
         by_id = {row.metadata.remote_log_segment_id: row for row in rows[partition]}
         each_range = list(group)
+        if whole:
+            each_range = list({each.segment: _whole(each) for each in each_range}.values())
         last = len(each_range) - 1
         found[partition] = tuple(
             RestorePart(
                 by_id[each.segment.remote_log_segment_id],
-                each.segment.start_offset if number == 0 else each.first_offset,
+                each.segment.start_offset if number == 0 or whole else each.first_offset,
                 each.first_offset,
                 each.last_offset,
                 is_first=number == 0,
@@ -174,6 +182,10 @@ def parts_of(
             for number, each in enumerate(each_range)
         )
     return found
+
+
+def _whole(each: SegmentRange) -> SegmentRange:
+    return replace(each, last_offset=each.segment.end_offset)
 
 
 def _before(segment: RemoteLogSegmentMetadata, rows: Iterable[SegmentRow]) -> RemoteLogSegmentMetadata | None:

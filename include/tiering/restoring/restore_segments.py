@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from include.tiering.errors import FormatError, RemoteStorageError, SegmentKeyError, SendingStoppedError
 from include.tiering.formats import checkpoints
@@ -36,6 +36,9 @@ from include.tiering.remote_storage.parallel_reads import MOST_RANGES, RANGE_BYT
 from include.tiering.restoring.plan import PartitionRestore, RestoredPart, RestoreForm, RestorePart
 from include.tiering.restoring.segment_files import StoredFiles, WrittenLog, stored_files, write_log
 from include.tiering.restoring.target import RestoreTarget, sync
+
+if TYPE_CHECKING:
+    from include.tiering.restoring.copy_elsewhere import OtherStorage
 
 LOG_STARTS: Final = "log-start-offset-checkpoint"
 RECOVERY_POINTS: Final = "recovery-point-offset-checkpoint"
@@ -58,6 +61,7 @@ class SegmentRestorer:
     """Restores parts. Thread-safe.
 
     Args:
+        other: where `RestoreForm.STORAGE` copies to; else None.
         on_bytes: called from several threads.
         stop: returns whether the run is to end.
     """
@@ -67,6 +71,7 @@ class SegmentRestorer:
     target: RestoreTarget
     client: str
     form: RestoreForm
+    other: "OtherStorage | None"
     on_bytes: OnBytes
     stop: Callable[[], bool]
 
@@ -121,6 +126,11 @@ class SegmentRestorer:
                 from include.tiering.restoring.parquet_files import write_parquet
 
                 restored = write_parquet(part, blocks, self.target)
+            elif self.other is not None:
+                from include.tiering.restoring.copy_elsewhere import copy_segment
+
+                sending = self.quotas.copy(segment.broker_id, part.partition.topic, go_on=go_on)
+                restored = copy_segment(part, reader, blocks, self.other, self.target, sending)
             else:
                 before = partial(self.storage.open_log_segment, limiter=limiter)
                 restored = self._write_segment(part, blocks, stored_files(part, reader, before))

@@ -172,6 +172,7 @@ def identity_of(request: RestoreRequest, cluster_id: str) -> dict[str, Any]:
     return {
         "form": request.form.value,
         "committed": request.committed,
+        "place": None if request.place is None else str(request.place),
         "cluster_id": cluster_id,
         "topic": request.partitions[0].topic,
         "topic_id": str(request.partitions[0].topic_id),

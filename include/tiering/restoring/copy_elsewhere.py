@@ -20,14 +20,21 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from include.tiering.errors import ForeignStoreError, NoSuchIndexError, RemoteChecksumError, RemoteObjectExistsError
+from include.tiering.formats.indexes import check_offset_index, check_time_index
 from include.tiering.kafka.fetch_api.spool import SpooledLog
 from include.tiering.model.ownership import RaisedBy, StoreMarker, StorePlace
-from include.tiering.model.segments import IndexType, LogSegmentData, RemoteLogSegmentState, Uuid
+from include.tiering.model.segments import (
+    IndexType,
+    LogSegmentData,
+    RemoteLogSegmentMetadata,
+    RemoteLogSegmentState,
+    Uuid,
+)
 from include.tiering.quotas.contract import ByteLimiter
 from include.tiering.remote_storage.contract import RemoteStorage, SegmentReader
 from include.tiering.restoring.plan import RestoredPart, RestorePart
 from include.tiering.restoring.restore_segments import restored_part
-from include.tiering.restoring.segment_files import WrittenLog, checked_batches, require_source
+from include.tiering.restoring.segment_files import stored_files, write_log
 from include.tiering.restoring.target import RestoreTarget
 from include.tiering.telemetry.metrics import ignore
 
@@ -89,30 +96,30 @@ def copy_segment(
         RemoteChecksumError: the other store has other bytes than were sent.
         RemoteStorageError: one of the stores refused or failed.
     """
-    written = WrittenLog(next_offset=part.segment.end_offset + 1)
     metadata = replace(part.segment, custom_metadata=None)
+    stored = stored_files(part, reader, lambda _: reader)
     with tempfile.TemporaryFile(dir=target.directory, buffering=0) as file:
         log = SpooledLog(file, str(part.segment.remote_log_segment_id))
-        for _, header, batch, _ in checked_batches(part, blocks, written):
-            log.append(batch)
-            written.batches += 1
-            written.records += 0 if header.is_control else header.record_count
-        require_source(part, written)
-        written.crc32c, written.size_bytes = written.source_crc32c, written.source_bytes
-        data = _data_of(reader, log, written.crc32c)
+        written, _ = write_log(part, blocks, stored, log.append)
+        data = _data_of(part.segment, reader, log, written.crc32c)
         try:
             sent = other.storage.copy_log_segment(metadata, data, limiter=limiter, on_sent=ignore)
         except RemoteObjectExistsError:
             other.storage.delete_log_segments([replace(metadata, state=_STARTED)])
             sent = other.storage.copy_log_segment(metadata, data, limiter=limiter, on_sent=ignore)
-    stored = {each.kind: each for each in other.storage.stat_log_segment(metadata)}
+    found = {each.kind: each for each in other.storage.stat_log_segment(metadata)}
     for each in sent:
-        if stored.get(each.kind) != each:
+        if found.get(each.kind) != each:
             raise RemoteChecksumError(f"{other.place}: {each.key} was sent, and is not stored as it was sent")
     return restored_part(part, written, {})
 
 
-def _data_of(reader: SegmentReader, log: SpooledLog, crc32c: int) -> LogSegmentData:
+def _data_of(segment: RemoteLogSegmentMetadata, reader: SegmentReader, log: SpooledLog, crc32c: int) -> LogSegmentData:
+    """Return what is copied of a segment. Raises FormatError for an offset or time index that is not of this log."""
+    offset_index, time_index = reader.index(IndexType.OFFSET), reader.index(IndexType.TIMESTAMP)
+    base, end, size_bytes = segment.start_offset, segment.end_offset, segment.segment_size_bytes
+    check_offset_index(offset_index, base_offset=base, end_offset=end, size_bytes=size_bytes)
+    check_time_index(time_index, base_offset=base, end_offset=end)
     try:
         transactions: bytes | None = reader.index(IndexType.TRANSACTION)
     except NoSuchIndexError:
@@ -120,8 +127,8 @@ def _data_of(reader: SegmentReader, log: SpooledLog, crc32c: int) -> LogSegmentD
     return LogSegmentData(
         log=log,
         log_crc32c=crc32c,
-        offset_index=reader.index(IndexType.OFFSET),
-        time_index=reader.index(IndexType.TIMESTAMP),
+        offset_index=offset_index,
+        time_index=time_index,
         producer_snapshot=reader.index(IndexType.PRODUCER_SNAPSHOT),
         leader_epoch=reader.index(IndexType.LEADER_EPOCH),
         transaction_index=transactions,

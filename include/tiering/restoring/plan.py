@@ -175,7 +175,7 @@ def parts_of(
                 is_first=number == 0,
                 is_last=number == last,
                 before=_before(each.segment, rows[partition])
-                if number == 0 or each.last_offset < each.segment.end_offset
+                if (number == 0 and not whole) or each.last_offset < each.segment.end_offset
                 else None,
                 aborted=each.aborted,
             )

@@ -16,7 +16,7 @@ from include.tiering.app.recovery import other_storage
 from include.tiering.errors import ForeignStoreError, SettingError
 from include.tiering.formats import checkpoints, indexes
 from include.tiering.formats.record_columns import RecordColumns
-from include.tiering.model.segments import TopicIdPartition, Verdict
+from include.tiering.model.segments import Depth, TopicIdPartition, Verdict
 from include.tiering.reading.plan_scan import Bound, BoundKind, PartitionScan, ScanRequest
 from include.tiering.restoring.copy_elsewhere import OtherStorage
 from include.tiering.restoring.parquet_files import FILE_SCHEMA, MOST_OPEN
@@ -390,7 +390,7 @@ def rebuilt(directory: Path, config: Path) -> Iterator[App]:
     )
     with open_app(settings, quotas=NoQuotas()) as app:
         app.recovery.rebuild(app.recovery.plan_rebuild(), author="test")
-        assert app.verification.verify_run().failed == ()
+        assert app.verification.verify_run(depth=Depth.DEEP).failed == ()
         yield app
 
 

@@ -138,12 +138,14 @@ def drill(
         keep: whether to keep the temporary directory. The broker is ended in any case.
 
     Raises:
-        SettingError: the store has no such topic, or several.
+        SettingError: the store has no such topic, or several; or TMPDIR is in a log directory.
         StateConflictError: the store's layout writes no manifests, so nothing can be rebuilt from it.
         RehearsalError: there is too little space, or the throw-away broker could not be prepared.
         RemoteStorageUnavailableError: the store does not answer.
     """
-    root = Path(tempfile.mkdtemp(prefix=_PREFIX))
+    from include.tiering.app.rehearse import temporary_parent
+
+    root = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=temporary_parent(app)))
     try:
         say(f"the drill's database and files are in {root}")
         run = _Drill(app, topic, kafka, root, say)

@@ -3,7 +3,7 @@
     ready -> restore
 
 This DAG is the form of `./tiering restore`: it reads a topic back, without a broker, and writes a directory of Kafka's
-segment files that a broker can load.
+segment files that a broker can load, or of Parquet files by date.
 
 * **ready** waits in the triggerer until the run can start: the schema and the store are usable, and Airflow has the
   pool `remote_log_reader`.
@@ -73,6 +73,21 @@ FORM = {
         title="To time",
         description_md=f"Up to the first record that is not older: {_TIME}.",
         section="From and to",
+    ),
+    "form": Param(
+        "segments",
+        type="string",
+        enum=["segments", "parquet"],
+        title="Form",
+        description_md="`segments`: files that a broker can load. `parquet`: Parquet files, by date.",
+        section="Where",
+    ),
+    "read_committed": Param(
+        False,
+        type="boolean",
+        title="Read committed",
+        description_md="With `parquet`: leave out records of aborted transactions.",
+        section="Where",
     ),
     "directory": Param(
         None,

@@ -71,6 +71,8 @@ def target_of(settings: "TieringSettings", params: Mapping[str, Any]) -> Path:
 
 
 def _request(app: "App", params: Mapping[str, Any]) -> "RestoreRequest":
+    from include.tiering.restoring.plan import RestoreForm
+
     if not params["topic"]:
         raise SettingError("name a topic")
     return app.restoring.requested(
@@ -81,6 +83,8 @@ def _request(app: "App", params: Mapping[str, Any]) -> "RestoreRequest":
         to_offset=params["to_offset"],
         from_time_ms=_time("From time", params["from_time"]),
         to_time_ms=_time("To time", params["to_time"]),
+        form=RestoreForm(params["form"]),
+        committed=params["read_committed"],
     )
 
 

@@ -50,10 +50,10 @@ def test_a_topic_is_restored_below_the_directory_of_the_settings(made: Deploymen
     ours = logs_of(tmp_path / "restored" / "again" / f"{TOPIC}-0")
     assert len(ours) == 8
     assert {name: theirs[name] for name in ours} == ours
-    (tmp_path / "restored" / "again" / "other").mkdir()
-    assert run_of("tiering_restore", {"topic": TOPIC, "partitions": [0], "to_offset": 5, "directory": "again"})[0] == (
-        "failed"
-    )
+    other = {"topic": TOPIC, "partitions": [0], "to_offset": 5}
+    assert run_of("tiering_restore", {**other, "directory": "again"})[0] == "failed", "it holds another restore"
+    assert run_of("tiering_restore", {**other, "form": "parquet", "directory": "columns"})[0] == "success"
+    assert list((tmp_path / "restored" / "columns").glob("date=*/*.parquet"))
 
 
 @pytest.mark.parametrize("name", ["../elsewhere", "/tmp", "a/b", ".hidden", "..", ""])

@@ -45,6 +45,7 @@ _USE_CASES: Final = (
     "metadata_sync",
     "handover",
     "recovery",
+    "restoring",
     "reading",
 )
 _IMPORTER: Final = """
@@ -164,6 +165,7 @@ _ALLOWED: Final[dict[str, frozenset[str]]] = {
     "include/tiering/handover": frozenset({"sqlalchemy"}),
     "include/tiering/metadata_sync": frozenset({"sqlalchemy"}),
     "include/tiering/sizes": frozenset({"sqlalchemy"}),
+    "include/tiering/restoring/parquet_files.py": frozenset({"numpy", "pyarrow"}),
     "include/tiering/verification": frozenset({"numpy", "sqlalchemy"}),
     "include/tiering/kafka/cluster/kafka_records.py": frozenset({"confluent_kafka"}),
     "include/tiering/kafka/metadata_topic/kafka.py": frozenset({"confluent_kafka"}),

@@ -5,6 +5,8 @@ what was in flight. The crash table of `restoring/target.py` is the specificatio
 import json
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from include.tiering.app import open_app
@@ -14,6 +16,7 @@ from include.tiering.settings import load_settings
 from tests.doubles.broker_data import broker_data
 from tests.doubles.copy_process import kill_worker, run_worker
 from tests.doubles.restore_worker import READ, READING
+from tests.doubles.whole_logs import oracle_of, records_in
 
 pytestmark = pytest.mark.chaos
 
@@ -74,6 +77,24 @@ def test_killed_three_times_in_the_middle_and_once_at_the_end(logs: dict[str, by
     assert {path: path.read_bytes() for path in target.rglob("*") if path.is_file()} == before
     assert {path.name: path.read_bytes() for path in (target / f"{TOPIC}-0").glob("*.log")} == logs
     assert _read_bytes(tmp_path) == sum(map(len, logs.values()))
+
+
+def test_parquet_files_are_killed_as_well(logs: dict[str, bytes], tmp_path: Path) -> None:
+    target = tmp_path / "target"
+    options = ("--topic", TOPIC, "--form", "parquet")
+    lost_bytes = 0
+    for death in (RestoreStep.WRITTEN, RestoreStep.ENTERED, READING, RestoreStep.PUBLISHED):
+        before = _read_bytes(tmp_path)
+        kill_worker(str(target), *options, "--kill-at", death, worker=WORKER)
+        if death in (READING, RestoreStep.WRITTEN):
+            lost_bytes += _read_bytes(tmp_path) - before
+    assert run_worker(str(target), *options, worker=WORKER) == 0
+    tables = [pq.read_table(path, partitioning=None) for path in target.glob("date=*/*.parquet")]
+    found = pa.concat_tables(tables).sort_by("offset").to_batches()
+    wanted = [each.record for each in oracle_of(logs.values()) if not each.is_control]
+    assert [record for batch in found for record in records_in(batch)] == wanted
+    assert not list(target.rglob("*.partial"))
+    assert _read_bytes(tmp_path) - lost_bytes == sum(map(len, logs.values()))
 
 
 def _read_bytes(directory: Path) -> int:

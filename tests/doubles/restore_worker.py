@@ -1,6 +1,6 @@
 """A process that restores a topic and, if told to, dies by SIGKILL at a named step of its Nth part.
 
-    restore_worker TARGET [--kill-at STEP] [--topic T] [--part N]
+    restore_worker TARGET [--kill-at STEP] [--topic T] [--form F] [--part N]
 
 STEP is a value of `RestoreStep`, or `reading`: in the middle of a log. Settings come from TIERING_... variables.
 """
@@ -9,7 +9,7 @@ import json
 from pathlib import Path
 
 from include.tiering.app import open_app
-from include.tiering.restoring.plan import RestoreRequest
+from include.tiering.restoring.plan import RestoreForm, RestoreRequest
 from include.tiering.settings import load_settings
 from tests.doubles.dying import die, worker_arguments
 
@@ -18,7 +18,7 @@ READ = "read.json"
 
 
 def main() -> None:
-    arguments = worker_arguments("--part", texts=("--topic",))
+    arguments = worker_arguments("--part", texts=("--topic", "--form"))
     target = Path(arguments.run_id)
     steps: list[str] = []
     read = target.with_name(READ)
@@ -35,6 +35,7 @@ def main() -> None:
             die()
 
     with open_app(load_settings()) as app:
-        request = RestoreRequest(app.restoring.partitions_of(arguments.topic))
+        form = RestoreForm(arguments.form or RestoreForm.SEGMENTS)
+        request = RestoreRequest(app.restoring.partitions_of(arguments.topic), form=form)
         report = app.restoring.run(request, target, on_bytes=on_bytes, observe=observe)
         assert report.is_complete, report

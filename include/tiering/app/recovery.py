@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from include.tiering.kafka.cluster.kafka_records import Isolation
     from include.tiering.model.segments import SeenRecord, TopicIdPartition
     from include.tiering.recovery.rebuild import RebuildPlan
+    from include.tiering.restoring.copy_elsewhere import OtherStorage
     from include.tiering.restoring.report import RestoreReport
     from include.tiering.settings import TieringSettings
 
@@ -72,6 +73,7 @@ def restore_service(app: "App") -> RestoreService:
     adapters = app.adapters
     return RestoreService(
         cluster_id=adapters.cluster_id,
+        place=lambda: adapters.place,
         metadata=adapters.stores.metadata,
         storage=adapters.storage,
         quotas=adapters.quotas,
@@ -79,7 +81,33 @@ def restore_service(app: "App") -> RestoreService:
         effective=app.effective_configs.settings,
         recorder=adapters.recorder,
         clock=adapters.clock,
+        random_bytes=adapters.random_bytes,
     )
+
+
+_TARGET: Final = "TIERING_TARGET__"
+
+
+def other_storage(config: Path, environ: Mapping[str, str]) -> "OtherStorage":
+    """Return the remote storage that another settings file names, for a restore into it.
+
+    Args:
+        config: a settings file with a section `remote_storage`.
+        environ: of its variables those count whose names begin with `TIERING_TARGET__`, such as
+            `TIERING_TARGET__REMOTE_STORAGE__SECRET_ACCESS_KEY`: the others are of the storage that is read.
+
+    Raises:
+        SettingError: the file cannot be used, or names no storage.
+    """
+    from include.tiering.remote_storage.location import access_of, layout_options, open_storage, place_of
+    from include.tiering.restoring.copy_elsewhere import OtherStorage
+    from include.tiering.settings import load_settings
+
+    own = {f"TIERING_{name.removeprefix(_TARGET)}": text for name, text in environ.items() if name.startswith(_TARGET)}
+    remote = load_settings(config, environ={"HOME": environ.get("HOME", ""), **own}).remote_storage
+    url = remote.required_url()
+    storage = open_storage(url, access_of(remote), **layout_options(remote))
+    return OtherStorage(storage, place_of(url, remote.layout, remote.key_prefix))
 
 
 _PREFIX: Final = "tiering-drill-"
@@ -110,12 +138,14 @@ def drill(
         keep: whether to keep the temporary directory. The broker is ended in any case.
 
     Raises:
-        SettingError: the store has no such topic, or several.
+        SettingError: the store has no such topic, or several; or TMPDIR is in a log directory.
         StateConflictError: the store's layout writes no manifests, so nothing can be rebuilt from it.
         RehearsalError: there is too little space, or the throw-away broker could not be prepared.
         RemoteStorageUnavailableError: the store does not answer.
     """
-    root = Path(tempfile.mkdtemp(prefix=_PREFIX))
+    from include.tiering.app.rehearse import temporary_parent
+
+    root = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=temporary_parent(app)))
     try:
         say(f"the drill's database and files are in {root}")
         run = _Drill(app, topic, kafka, root, say)
@@ -229,7 +259,8 @@ class _Drill:
                 adapters.unguarded_storage,
                 adapters.segment_evaluator(None),
                 run_id=None,
-                depth=Depth.SHALLOW,
+                # Without the database nobody knows the checksum of a log that is stored compressed or encrypted.
+                depth=Depth.DEEP,
                 quotas=adapters.quotas,
                 clock=adapters.clock,
                 # The owner of the store may plan meanwhile, which changes the marker.

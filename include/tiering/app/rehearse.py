@@ -280,7 +280,7 @@ def rehearse(
     samples, configs = _sampled(app, topic, max_bytes)
     sources = _sources(app, samples)
     size_bytes = size_of(samples)
-    parent = _parent(app)
+    parent = temporary_parent(app)
     require_free_space(size_bytes, shutil.disk_usage(parent).free, parent)
     with _directory(parent, keep=keep) as root:
         watcher.on_message(f"{format_bytes(size_bytes)} of {count(len(samples), 'partition')} are copied into {root}")
@@ -335,7 +335,7 @@ def _sources(app: App, samples: Sequence[PartitionSample]) -> dict[ReplicaId, Pa
     return sources
 
 
-def _parent(app: App) -> Path:
+def temporary_parent(app: App) -> Path:
     """Return the parent of temporary directories. Raises SettingError if it is in a broker's log directory."""
     parent = Path(tempfile.gettempdir()).resolve()
     for log_dir in configured_log_dirs(app.settings):

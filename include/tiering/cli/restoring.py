@@ -1,5 +1,6 @@
 """`./tiering restore`: a topic's partitions from remote storage into a directory that a broker can load."""
 
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -10,10 +11,12 @@ import typer
 from include.tiering.cli.command import MOST_INT, MOST_LONG, Interrupt, Json, finish, session_of
 from include.tiering.cli.exit_codes import ExitCode
 from include.tiering.errors import SendingStoppedError, printable
+from include.tiering.restoring.plan import RestoreForm
 from include.tiering.units import parse_time_ms
 
 if TYPE_CHECKING:
     from include.tiering.app import App
+    from include.tiering.restoring.copy_elsewhere import OtherStorage
     from include.tiering.restoring.plan import RestorePlan, RestoreRequest
     from include.tiering.restoring.report import RestoreReport
 
@@ -53,6 +56,21 @@ def restore(
         int | None,
         typer.Option("--to-time", parser=time_ms, help="End before the first record not older.", metavar="TIME"),
     ] = None,
+    form: Annotated[
+        RestoreForm, typer.Option("--form", help="`segments`, which a broker loads; `parquet`, by date; or `storage`.")
+    ] = RestoreForm.SEGMENTS,
+    read_committed: Annotated[
+        bool, typer.Option("--read-committed", help="With Parquet: leave out records of aborted transactions.")
+    ] = False,
+    into: Annotated[
+        Path | None,
+        typer.Option(
+            "--into",
+            help="With `--form storage`: settings file whose section remote_storage names the other storage.",
+            metavar="FILE",
+            dir_okay=False,
+        ),
+    ] = None,
     client: Annotated[
         str | None,
         typer.Option("--client", help="Client id whose fetch quota applies; default: that of clients.", metavar="ID"),
@@ -62,7 +80,7 @@ def restore(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Restore a topic from remote storage into a directory of Kafka's segment files, which a broker can load.
+    """Restore a topic from remote storage into Kafka's segment files, which a broker can load, or into Parquet files.
 
     DIR/TOPIC-PARTITION gets the segments with their indexes, producer snapshots, leader epochs and the topic's id.
     Every batch is checked by its CRC-32C, and every segment by the length and CRC-32C of its source. The command says
@@ -70,15 +88,27 @@ def restore(
     same command continues, and reads nothing again but what was under way. Nothing is ever overwritten: DIR must be
     absent, empty, or of the same restore.
 
-    Batches are never divided: offsets before the first wanted one are below the log start offset, and the batch that
-    has the last wanted one is the last. Offsets that are not in remote storage, or not served, and segments that are
-    damaged are named (exit code 1).
+    With `--form parquet` DIR gets a directory of Parquet files for each date of the records, with the columns of
+    Spark's Kafka source, and exactly the records that a consumer gets.
+
+    With `--form storage --into FILE` the segments are copied whole into another, empty remote storage, in its layout;
+    `./tiering rebuild` makes their metadata there. DIR then holds only what is done, and logs that are under way.
+    Variables TIERING_TARGET__REMOTE_STORAGE__... give it secrets.
+
+    In segment files batches are never divided: offsets before the first wanted one are below the log start offset, and
+    the batch that has the last wanted one is the last. Offsets that are not in remote storage, or not served, and
+    segments that are damaged are named (exit code 1).
     """
     with session_of(ctx).opened() as app, Interrupt() as interrupt:
         if client is not None:
             from include.tiering.configs.rules import checked_entity
 
             checked_entity("clients", client)
+        other = None
+        if into is not None:
+            from include.tiering.app.recovery import other_storage
+
+            other = other_storage(into, os.environ)
         request = app.restoring.requested(
             topic,
             partitions=partition or (),
@@ -87,6 +117,9 @@ def restore(
             to_offset=to_offset,
             from_time_ms=from_time,
             to_time_ms=to_time,
+            form=form,
+            committed=read_committed,
+            place=None if other is None else other.place,
             client=client or "",
         )
         if dry_run:
@@ -97,7 +130,7 @@ def restore(
             from include.tiering.restoring.report import present_restore
 
             try:
-                presentation = present_restore(_run(app, request, output, lambda: interrupt.requested))
+                presentation = present_restore(_run(app, request, output, other, lambda: interrupt.requested))
             except SendingStoppedError:
                 if not interrupt.requested:
                     raise
@@ -106,7 +139,9 @@ def restore(
     finish(presentation, as_json=as_json, otherwise=ExitCode.FINDINGS)
 
 
-def _run(app: "App", request: "RestoreRequest", output: Path, stop: Callable[[], bool]) -> "RestoreReport":
+def _run(
+    app: "App", request: "RestoreRequest", output: Path, other: "OtherStorage | None", stop: Callable[[], bool]
+) -> "RestoreReport":
     from include.tiering.cli.progress import growing_bytes
     from include.tiering.restoring.report import ByteProgress, said_of_cost
 
@@ -125,4 +160,4 @@ def _run(app: "App", request: "RestoreRequest", output: Path, stop: Callable[[],
             if not sys.stderr.isatty():
                 lines.advance(more_bytes)
 
-        return app.restoring.run(request, output, on_planned=planned, on_bytes=on_bytes, stop=stop)
+        return app.restoring.run(request, output, other=other, on_planned=planned, on_bytes=on_bytes, stop=stop)

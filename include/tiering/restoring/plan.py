@@ -13,16 +13,19 @@ A segment is read whole, even if only a part of it is restored: its stored check
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from enum import StrEnum
 from itertools import groupby
 from typing import Final, NamedTuple
 
 from include.tiering.errors import SettingError
+from include.tiering.formats.indexes import AbortedTxn
 from include.tiering.model.histories import OffsetRange
+from include.tiering.model.ownership import StorePlace
 from include.tiering.model.segments import RemoteLogSegmentMetadata, TopicIdPartition
 from include.tiering.reading.plan_scan import EARLIEST, LATEST, Bound, ScanPlan
+from include.tiering.reading.scan import SegmentRange
 from include.tiering.remote_storage.parallel_reads import MOST_RANGES, RANGE_BYTES, plan_ranges
 from include.tiering.segments.contract import SegmentRow
 
@@ -31,6 +34,8 @@ class RestoreForm(StrEnum):
     """What is written into the target."""
 
     SEGMENTS = "segments"
+    PARQUET = "parquet"
+    STORAGE = "storage"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +47,9 @@ class RestoreRequest:
         start: the first offset of each partition that is wanted.
         end: the end of each partition (exclusive).
         form: what is written.
+        committed: leave out records of aborted transactions, and those of transactions that have not ended; only with
+            Parquet, because brokers do it by themselves.
+        place: of the other remote storage, for `RestoreForm.STORAGE`; else None.
         client: the client id whose fetch quota applies; empty: the default of clients.
     """
 
@@ -49,6 +57,8 @@ class RestoreRequest:
     start: Bound = EARLIEST
     end: Bound = LATEST
     form: RestoreForm = RestoreForm.SEGMENTS
+    committed: bool = False
+    place: StorePlace | None = None
     client: str = ""
 
 
@@ -66,19 +76,23 @@ class RestorePart:
     Attributes:
         row: the segment.
         base_offset: batches below it are left out.
+        first_offset: the first wanted offset (inclusive), which may be in the middle of a batch.
         last_offset: the last wanted offset (inclusive). The batch that has it is restored whole.
         is_first: whether no part of the partition is before it.
         is_last: whether no part of the partition follows.
+        aborted: transactions whose records are left out.
         before: the segment that ends where this one begins, whose producer snapshot holds the producers before it;
             None if there is none, or if it is not needed.
     """
 
     row: SegmentRow
     base_offset: int
+    first_offset: int
     last_offset: int
     is_first: bool
     is_last: bool
     before: RemoteLogSegmentMetadata | None = None
+    aborted: tuple[AbortedTxn, ...] = ()
 
     @property
     def segment(self) -> RemoteLogSegmentMetadata:
@@ -112,7 +126,7 @@ class RestoredPart:
         last_offset: that of the part.
         next_offset: behind the last restored batch.
         size_bytes: of all files.
-        files: size of each file, by its name in the partition's directory.
+        files: size of each file, by its name in the target.
         crc32c: of the restored `.log`.
         batches: restored batches.
         records: their records, those of control batches left out.
@@ -135,34 +149,43 @@ class RestoredPart:
 
 
 def parts_of(
-    scan: ScanPlan, rows: Mapping[TopicIdPartition, Sequence[SegmentRow]]
+    scan: ScanPlan, rows: Mapping[TopicIdPartition, Sequence[SegmentRow]], *, whole: bool = False
 ) -> dict[TopicIdPartition, tuple[RestorePart, ...]]:
     """Return the parts of each partition that has any, ascending.
 
     Args:
         scan: what a scan of the wanted offsets would read.
         rows: all segments of each partition.
+        whole: take each segment once and whole, also what another one has of it.
     """
     found: dict[TopicIdPartition, tuple[RestorePart, ...]] = {}
     ranges = (each for task in scan.tasks for each in task)
     for partition, group in groupby(ranges, key=lambda each: each.segment.topic_id_partition):
         by_id = {row.metadata.remote_log_segment_id: row for row in rows[partition]}
         each_range = list(group)
+        if whole:
+            each_range = list({each.segment: _whole(each) for each in each_range}.values())
         last = len(each_range) - 1
         found[partition] = tuple(
             RestorePart(
                 by_id[each.segment.remote_log_segment_id],
-                each.segment.start_offset if number == 0 else each.first_offset,
+                each.segment.start_offset if number == 0 or whole else each.first_offset,
+                each.first_offset,
                 each.last_offset,
                 is_first=number == 0,
                 is_last=number == last,
                 before=_before(each.segment, rows[partition])
-                if number == 0 or each.last_offset < each.segment.end_offset
+                if (number == 0 and not whole) or each.last_offset < each.segment.end_offset
                 else None,
+                aborted=each.aborted,
             )
             for number, each in enumerate(each_range)
         )
     return found
+
+
+def _whole(each: SegmentRange) -> SegmentRange:
+    return replace(each, last_offset=each.segment.end_offset)
 
 
 def _before(segment: RemoteLogSegmentMetadata, rows: Iterable[SegmentRow]) -> RemoteLogSegmentMetadata | None:

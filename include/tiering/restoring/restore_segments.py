@@ -1,8 +1,7 @@
 """Restore the parts of a plan into a directory of Kafka's segment files, and complete what brokers need beside them.
 
-Parts are read at the same time, up to `at_once`, whatever partition they are of; each is written by one thread. The
-head of `target.py` has the steps of a part, and what a crash after each leaves. A part whose segment is damaged, or is
-not in the store, is named in the result, and all others are restored; its partition is not completed.
+The head of `target.py` has the steps of a part, and what a crash after each leaves. A part whose segment is damaged,
+or is not in the store, is named in the result, and all others are restored; its partition is not completed.
 
 A partition is completed when all its parts are in the target:
 
@@ -16,11 +15,11 @@ and once all partitions are, in the directory itself, which then is a log direct
     replication-offset-checkpoint         the end: all of it was committed
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
-from typing import Final
+from itertools import groupby
+from typing import TYPE_CHECKING, Final
 
 from include.tiering.errors import FormatError, RemoteStorageError, SegmentKeyError, SendingStoppedError
 from include.tiering.formats import checkpoints
@@ -33,10 +32,13 @@ from include.tiering.kafka.log_dirs.files import (
 from include.tiering.model.leader_epochs import LeaderEpochEntry, LeaderEpochs
 from include.tiering.quotas.contract import QuotaKind, Quotas
 from include.tiering.remote_storage.contract import RemoteStorage
-from include.tiering.remote_storage.parallel_reads import Reading, in_order
-from include.tiering.restoring.plan import PartitionRestore, RestoredPart, RestorePart
-from include.tiering.restoring.segment_files import RestoredFiles, WrittenLog, stored_files, write_log
+from include.tiering.remote_storage.parallel_reads import MOST_RANGES, RANGE_BYTES, Reading, in_order
+from include.tiering.restoring.plan import PartitionRestore, RestoredPart, RestoreForm, RestorePart
+from include.tiering.restoring.segment_files import StoredFiles, WrittenLog, stored_files, write_log
 from include.tiering.restoring.target import RestoreTarget, sync
+
+if TYPE_CHECKING:
+    from include.tiering.restoring.copy_elsewhere import OtherStorage
 
 LOG_STARTS: Final = "log-start-offset-checkpoint"
 RECOVERY_POINTS: Final = "recovery-point-offset-checkpoint"
@@ -59,6 +61,7 @@ class SegmentRestorer:
     """Restores parts. Thread-safe.
 
     Args:
+        other: where `RestoreForm.STORAGE` copies to; else None.
         on_bytes: called from several threads.
         stop: returns whether the run is to end.
     """
@@ -67,19 +70,28 @@ class SegmentRestorer:
     quotas: Quotas
     target: RestoreTarget
     client: str
+    form: RestoreForm
+    other: "OtherStorage | None"
     on_bytes: OnBytes
     stop: Callable[[], bool]
 
     def restored(self, parts: Sequence[RestorePart], *, at_once: int) -> Iterator[RestoredPart | FailedPart]:
         """Restore the parts; yield the results in their order.
 
+        Small logs are read at the same time, up to `at_once`, and a large one alone, in ranges: so what a kill leaves
+        to be read again is one large log, or some small ones.
+
         Raises:
             SendingStoppedError: `stop` returned True. What is restored stays.
             SettingError: a file of the target is in the way.
             TieringError: what is worth retrying, such as RemoteStorageUnavailableError.
         """
-        tasks = [partial(self._restored, part) for part in parts]
-        return in_order(tasks, at_once=at_once, ahead=max(1, len(tasks)))
+        for is_large, group in groupby(parts, key=lambda part: part.size_bytes > RANGE_BYTES):
+            if is_large:
+                yield from (self._restored(part, Reading(ranges=MOST_RANGES)) for part in group)
+            else:
+                tasks = [partial(self._restored, part) for part in group]
+                yield from in_order(tasks, at_once=at_once, ahead=len(tasks))
 
     def _restored(self, part: RestorePart, reading: Reading) -> RestoredPart | FailedPart:
         counted = 0
@@ -98,7 +110,7 @@ class SegmentRestorer:
             return FailedPart(part, str(error))
 
     def _restore(self, part: RestorePart, reading: Reading, on_bytes: OnBytes) -> RestoredPart:
-        segment, directory = part.segment, self.target.partition_directory(part.partition)
+        segment = part.segment
 
         def go_on() -> None:
             if self.stop():
@@ -109,44 +121,59 @@ class SegmentRestorer:
         reading.limiter = limiter
         try:
             reader = self.storage.open_log_segment(segment, limiter=limiter, ranges=reading.ranges)
-            stored = stored_files(part, reader, partial(self.storage.open_log_segment, limiter=limiter))
-            log = directory / offset_file(part.base_offset, FileKind.LOG)
             blocks = _counted(reader.log(0, segment.segment_size_bytes - 1), go_on, on_bytes)
-            with self.target.new_file(log) as file:
-                written, files = write_log(part, blocks, stored, file.write)
-                sync(file)
+            if self.form is RestoreForm.PARQUET:
+                from include.tiering.restoring.parquet_files import write_parquet
+
+                restored = write_parquet(part, blocks, self.target)
+            elif self.other is not None:
+                from include.tiering.restoring.copy_elsewhere import copy_segment
+
+                sending = self.quotas.copy(segment.broker_id, part.partition.topic, go_on=go_on)
+                restored = copy_segment(part, reader, blocks, self.other, self.target, sending)
+            else:
+                before = partial(self.storage.open_log_segment, limiter=limiter)
+                restored = self._write_segment(part, blocks, stored_files(part, reader, before))
         finally:
             self.quotas.held_back(QuotaKind.FETCH, limiter.waited_seconds)
-        restored = self._write_beside(part, directory, written, files)
-        self.target.enter(directory, restored)
+        self.target.enter(restored)
         return restored
 
-    def _write_beside(
-        self, part: RestorePart, directory: Path, written: WrittenLog, files: RestoredFiles
-    ) -> RestoredPart:
-        base, end = part.base_offset, written.next_offset
+    def _write_segment(self, part: RestorePart, blocks: Iterable[bytes], stored: StoredFiles) -> RestoredPart:
+        directory, base = self.target.subdirectory(str(part.partition)).name, part.base_offset
+        log = f"{directory}/{offset_file(base, FileKind.LOG)}"
+        with self.target.new_file(log) as file:
+            written, files = write_log(part, blocks, stored, file.write)
+            sync(file)
         contents = {
             offset_file(base, FileKind.OFFSET_INDEX): files.offset_index,
             offset_file(base, FileKind.TIME_INDEX): files.time_index,
             offset_file(base, FileKind.TRANSACTION_INDEX): files.transaction_index,
             offset_file(base, FileKind.PRODUCER_SNAPSHOT): files.snapshot_before,
-            offset_file(end, FileKind.PRODUCER_SNAPSHOT): files.producer_snapshot,
+            offset_file(written.next_offset, FileKind.PRODUCER_SNAPSHOT): files.producer_snapshot,
         }
-        present = {name: content for name, content in contents.items() if content is not None}
-        for name, content in present.items():
-            self.target.write_file(directory / name, content)
-        sizes = {name: len(content) for name, content in present.items()}
-        return RestoredPart(
-            part.key,
-            str(part.segment.remote_log_segment_id.id),
-            part.last_offset,
-            end,
-            {offset_file(base, FileKind.LOG): written.size_bytes, **sizes},
-            written.crc32c,
-            written.batches,
-            written.records,
-            written.source_bytes,
-        )
+        sizes = {log: written.size_bytes}
+        for name, content in contents.items():
+            if content is not None:
+                self.target.write_file(f"{directory}/{name}", content)
+                sizes[f"{directory}/{name}"] = len(content)
+        return restored_part(part, written, sizes)
+
+
+def restored_part(part: RestorePart, written: WrittenLog, files: Mapping[str, int]) -> RestoredPart:
+    """Return a part as the manifest has it; `files` are the sizes of its files by name."""
+    segment_id = str(part.segment.remote_log_segment_id.id)
+    return RestoredPart(
+        part.key,
+        segment_id,
+        part.last_offset,
+        written.next_offset,
+        files,
+        written.crc32c,
+        written.batches,
+        written.records,
+        written.source_bytes,
+    )
 
 
 def _counted(blocks: Iterator[bytes], go_on: Callable[[], None], on_bytes: OnBytes) -> Iterator[bytes]:
@@ -180,15 +207,15 @@ def complete(target: RestoreTarget, partitions: Sequence[PartitionRestore], *, a
     starts: dict[tuple[str, int], int] = {}
     ends: dict[tuple[str, int], int] = {}
     for each in partitions:
-        partition, directory = each.partition, target.partition_directory(each.partition)
+        partition, directory = each.partition, target.subdirectory(str(each.partition)).name
         end_offset = target.done[each.parts[-1].key].next_offset
         epochs = leader_epochs_of(each, end_offset)
-        target.replace_file(directory / LEADER_EPOCH_CHECKPOINT, checkpoints.serialize_leader_epochs(epochs))
+        target.replace_file(f"{directory}/{LEADER_EPOCH_CHECKPOINT}", checkpoints.serialize_leader_epochs(epochs))
         identity = checkpoints.serialize_partition_metadata(partition.topic_id)
-        target.replace_file(directory / PARTITION_METADATA, identity)
+        target.replace_file(f"{directory}/{PARTITION_METADATA}", identity)
         starts[partition.topic, partition.partition] = each.offsets.first
         ends[partition.topic, partition.partition] = end_offset
     if all_are_complete:
         for name, offsets in ((LOG_STARTS, starts), (RECOVERY_POINTS, ends), (HIGH_WATERMARKS, ends)):
-            target.replace_file(target.directory / name, checkpoints.serialize_offset_checkpoint(offsets))
+            target.replace_file(name, checkpoints.serialize_offset_checkpoint(offsets))
     target.completed()

@@ -153,7 +153,7 @@ def write_log(
     seen = _Seen()
     before = () if stored.producers_before is None else parse_producer_snapshot(stored.producers_before)
     restored = SegmentFilesBuilder(part.base_offset, INDEX_INTERVAL_BYTES, ProducerStates(before))
-    for position, header, batch, marker in _checked_batches(part, blocks, written):
+    for position, header, batch, marker in checked_batches(part, blocks, written):
         seen.add(header, marker)
         if not _is_wanted(part, header, position):
             continue
@@ -164,7 +164,7 @@ def write_log(
         written.batches += 1
         written.records += 0 if header.is_control else header.record_count
         written.next_offset = header.last_offset + 1
-    _require_source(part, written)
+    require_source(part, written)
     if not part.is_cut:
         written.next_offset = part.segment.end_offset + 1
     _check_aborted(stored.aborted, seen)
@@ -211,9 +211,16 @@ def _snapshot_before(part: RestorePart, stored: StoredFiles, seen: _Seen) -> byt
     return serialize_producer_snapshot(entries.values()) if entries else None
 
 
-def _checked_batches(
+def checked_batches(
     part: RestorePart, blocks: Iterable[bytes], written: WrittenLog
 ) -> Iterator[tuple[int, BatchHeader, memoryview, TransactionMarker | None]]:
+    """Yield all batches of a stored log, each checked, with its position in the log, and the marker of a control batch.
+
+    The bytes of a batch are valid until the next one. `written` gets what `require_source` needs.
+
+    Raises:
+        FormatError: a batch is damaged, or does not belong to this segment.
+    """
     segment = part.segment
     epochs = EpochGuard(segment.segment_leader_epochs)
     next_offset = segment.start_offset
@@ -254,7 +261,8 @@ def _is_wanted(part: RestorePart, header: BatchHeader, position: int) -> bool:
     return True
 
 
-def _require_source(part: RestorePart, written: WrittenLog) -> None:
+def require_source(part: RestorePart, written: WrittenLog) -> None:
+    """Raise FormatError unless the log, which was read to its end, has the length and CRC-32C of its source."""
     wanted_bytes, wanted_crc32c = part.segment.segment_size_bytes, part.row.log_crc32c
     if written.source_bytes != wanted_bytes or wanted_crc32c not in (None, written.source_crc32c):
         wanted = "unknown" if wanted_crc32c is None else f"{wanted_crc32c:08x}"

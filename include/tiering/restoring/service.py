@@ -8,6 +8,7 @@ from typing import Final
 from include.tiering.clock import Clock
 from include.tiering.errors import SettingError, printable
 from include.tiering.model.histories import OffsetRange
+from include.tiering.model.ownership import StorePlace
 from include.tiering.model.segments import TopicIdPartition
 from include.tiering.quotas.contract import Quotas
 from include.tiering.reading.plan_scan import (
@@ -22,12 +23,15 @@ from include.tiering.reading.plan_scan import (
 from include.tiering.reading.scan import SegmentRange
 from include.tiering.reading.service import ReadService
 from include.tiering.remote_storage.contract import RemoteStorage
+from include.tiering.remote_storage.parallel_reads import MOST_RANGES
+from include.tiering.restoring.copy_elsewhere import OtherStorage, claim_other
 from include.tiering.restoring.metrics import FAILED_SEGMENTS, RESTORED_BYTES
 from include.tiering.restoring.plan import (
     PartitionRestore,
     PartKey,
     ReadingCost,
     RestoredPart,
+    RestoreForm,
     RestorePart,
     RestorePlan,
     RestoreRequest,
@@ -52,6 +56,7 @@ class RestoreService:
 
     Args:
         cluster_id: of the deployment.
+        place: returns the place of the storage that is read.
         reading: plans what is read.
         effective: returns the settings overridden by the current dynamic configs.
     """
@@ -60,6 +65,7 @@ class RestoreService:
         self,
         *,
         cluster_id: str,
+        place: Callable[[], StorePlace],
         metadata: RemoteLogMetadata,
         storage: RemoteStorage,
         quotas: Quotas,
@@ -67,8 +73,10 @@ class RestoreService:
         effective: Callable[[], TieringSettings],
         recorder: MetricsRecorder,
         clock: Clock,
+        random_bytes: Callable[[int], bytes],
     ) -> None:
         self._cluster_id = cluster_id
+        self._place = place
         self._metadata = metadata
         self._storage = storage
         self._quotas = quotas
@@ -76,6 +84,7 @@ class RestoreService:
         self._effective = effective
         self._recorder = recorder
         self._clock = clock
+        self._random_bytes = random_bytes
 
     def partitions_of(
         self, topic: str, numbers: Sequence[int] = (), topic_id: str | None = None
@@ -106,18 +115,32 @@ class RestoreService:
         to_offset: int | None = None,
         from_time_ms: int | None = None,
         to_time_ms: int | None = None,
+        form: RestoreForm = RestoreForm.SEGMENTS,
+        committed: bool = False,
+        place: StorePlace | None = None,
         client: str = "",
     ) -> RestoreRequest:
         """Return the request for what a person names; ends are exclusive, times are UTC milliseconds.
 
         Raises:
-            SettingError: as `partitions_of`; an offset and a time for one end; or an offset for several partitions.
+            SettingError: as `partitions_of`; an offset and a time for one end; an offset for several partitions; or
+                committed records as segments.
         """
+        if committed and form is not RestoreForm.PARQUET:
+            raise SettingError(
+                "segments have all records, and brokers leave out aborted ones: committed is for Parquet"
+            )
+        if (place is None) is (form is RestoreForm.STORAGE):
+            raise SettingError("form storage, and the settings of another storage, belong together")
+        if place is not None and place.overlaps(self._place()):
+            raise SettingError(f"{place} overlaps the storage that is read: name another bucket, prefix or directory")
         found = self.partitions_of(topic, partitions, topic_id)
         if len(found) > 1 and (from_offset is not None or to_offset is not None):
             raise SettingError("an offset needs one partition: offsets of several partitions have no relation")
         start, end = _bound("begin", from_offset, from_time_ms), _bound("end", to_offset, to_time_ms)
-        return RestoreRequest(found, start or EARLIEST, end or LATEST, client=client)
+        return RestoreRequest(
+            found, start or EARLIEST, end or LATEST, form, committed=committed, place=place, client=client
+        )
 
     def plan(self, request: RestoreRequest, directory: Path) -> RestorePlan:
         """Return what a run would read and write. The directory is only read.
@@ -137,6 +160,7 @@ class RestoreService:
         request: RestoreRequest,
         directory: Path,
         *,
+        other: OtherStorage | None = None,
         on_planned: Callable[[RestorePlan], None] = ignore,
         on_bytes: OnBytes = ignore,
         stop: Callable[[], bool] = lambda: False,
@@ -147,6 +171,7 @@ class RestoreService:
         Args:
             request: what is wanted.
             directory: of the restore; made if it is absent.
+            other: the other storage, for `RestoreForm.STORAGE`.
             on_planned: called before anything of a log is read.
             on_bytes: called from several threads with how many more bytes of logs were read.
             stop: if it returns True, the run ends with SendingStoppedError, and the next one continues.
@@ -166,22 +191,32 @@ class RestoreService:
                 identity_of(request, self._cluster_id),
                 Resolved({each.partition.partition: each.offsets for each in plan.partitions}),
             )
-            failed = self._restore(target, plan, on_bytes, stop)
+            if other is not None:
+                now_ms, random_bytes = self._clock.now_ms(), self._random_bytes
+                claim_other(other, target, self._cluster_id, now_ms=now_ms, random_bytes=random_bytes)
+            failed = self._restore(target, plan, other, on_bytes, stop)
             partitions = tuple(
                 PartitionRestore(each.partition, each.offsets, each.parts, dict(target.done))
                 for each in plan.partitions
             )
             whole = [each for each in partitions if not each.left]
-            complete(target, whole, all_are_complete=len(whole) == len(partitions))
+            if request.form is RestoreForm.SEGMENTS:
+                complete(target, whole, all_are_complete=len(whole) == len(partitions))
         return RestoreReport(plan, directory, partitions, failed, self._clock.monotonic() - began)
 
     def _restore(
-        self, target: RestoreTarget, plan: RestorePlan, on_bytes: OnBytes, stop: Callable[[], bool]
+        self,
+        target: RestoreTarget,
+        plan: RestorePlan,
+        other: OtherStorage | None,
+        on_bytes: OnBytes,
+        stop: Callable[[], bool],
     ) -> tuple[FailedPart, ...]:
-        for each in plan.partitions:
-            target.publish_entered(each.partition)
+        target.publish_entered()
         client = plan.request.client
-        restorer = SegmentRestorer(self._storage, self._quotas, target, client, on_bytes, stop)
+        restorer = SegmentRestorer(
+            self._storage, self._quotas, target, client, plan.request.form, other, on_bytes, stop
+        )
         failed = []
         for result in restorer.restored(plan.left, at_once=self._effective().read.max_segments):
             if isinstance(result, FailedPart):
@@ -205,7 +240,9 @@ class RestoreService:
             for partition, bounds in zip(request.partitions, wanted, strict=True)
             if bounds is None
         ]
-        scan = self._reading.plan_scan(ScanRequest(tuple(scans), fail_on_data_loss=False), request.client)
+        scan = self._reading.plan_scan(
+            ScanRequest(tuple(scans), committed=request.committed, fail_on_data_loss=False), request.client
+        )
         rows = {each.partition: self._metadata.list_segments(each.partition) for each in scans}
         offsets: dict[int, OffsetRange] = {}
         for each in (each for task in scan.tasks for each in task):
@@ -216,7 +253,7 @@ class RestoreService:
             offsets = dict(resolved.offsets)
         partitions = tuple(
             PartitionRestore(partition, offsets[partition.partition], parts, done)
-            for partition, parts in parts_of(scan, rows).items()
+            for partition, parts in parts_of(scan, rows, whole=request.form is RestoreForm.STORAGE).items()
         )
         require_same(done, (part for each in partitions for part in each.parts))
         left = [part for each in partitions for part in each.left]
@@ -256,7 +293,11 @@ def _scan_of(request: RestoreRequest, partition: int, resolved: Resolved | None)
 
 def _require_space(directory: Path, plan: RestorePlan) -> None:
     """Raise SettingError if the logs that are left would not fit."""
-    needed_bytes, free_bytes = int(plan.cost.size_bytes * (1 + _SPARE_RATIO)), shutil.disk_usage(directory).free
+    size_bytes = plan.cost.size_bytes
+    if plan.request.form is RestoreForm.STORAGE:
+        # Only logs that are under way are on the disk.
+        size_bytes = MOST_RANGES * max((part.size_bytes for part in plan.left), default=0)
+    needed_bytes, free_bytes = int(size_bytes * (1 + _SPARE_RATIO)), shutil.disk_usage(directory).free
     if needed_bytes > free_bytes:
         raise SettingError(
             f"{directory} has {format_bytes(free_bytes)} free, and the restore needs {format_bytes(needed_bytes)}: name"

@@ -1,6 +1,6 @@
 """The directory that a restore writes, and its manifest: what is in it, and what may be written into it.
 
-The manifest is `tiering-restore.jsonl` in the directory. Its first line says which restore the directory belongs to;
+The manifest is `_tiering-restore.jsonl` in the directory. Its first line says which restore the directory belongs to;
 each further line is a part that is complete. A line counts once it is whole, so a crash leaves either a part or none.
 
     step             done when it is reached                     a crash right after it leaves       cleaned up by
@@ -19,6 +19,7 @@ directory is refused, and nothing is ever overwritten. One process at a time wri
 import fcntl
 import json
 import os
+import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -29,13 +30,14 @@ from typing import Any, BinaryIO, Final
 
 from include.tiering.errors import SettingError, printable
 from include.tiering.model.histories import OffsetRange
-from include.tiering.model.segments import TopicIdPartition, is_legal_topic_name
 from include.tiering.reading.plan_scan import Bound
 from include.tiering.restoring.plan import PartKey, RestoredPart, RestoreRequest
 
-MANIFEST: Final = "tiering-restore.jsonl"
+MANIFEST: Final = "_tiering-restore.jsonl"
+"""Spark and Hive take no file for data whose name begins so, and brokers none in this place."""
 PARTIAL: Final = ".partial"
 _FORM: Final = 1
+_SUBDIRECTORY: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*|date=[0-9A-Za-z_-]+")
 _MOST_MANIFEST_BYTES: Final = 1 << 30
 
 
@@ -92,50 +94,69 @@ class RestoreTarget:
             _sync_directory(self.directory)
             self.resolved = resolved
 
-    def partition_directory(self, partition: TopicIdPartition) -> Path:
-        """Return the directory of a partition, which is made if it is absent."""
-        if not is_legal_topic_name(partition.topic):
-            raise SettingError(f"{printable(partition.topic)!r} is no name of a topic, so no directory is made for it")
-        path = self.directory / str(partition)
+    def subdirectory(self, name: str) -> Path:
+        """Return a directory of the target, which is made if it is absent: of a partition, or of a date."""
+        if _SUBDIRECTORY.fullmatch(name) is None:
+            raise SettingError(f"{printable(name)!r} cannot be the name of a directory in the target")
+        path = self.directory / name
         path.mkdir(exist_ok=True, mode=0o700)
         if path.is_symlink():
             raise SettingError(f"{_shown(path)} is a link, which leads out of the target: name another directory")
         return path
 
-    def publish_entered(self, partition: TopicIdPartition) -> None:
-        """Give all files of entered parts of a partition their names, for a run that a crash ended in between."""
-        of_partition = [part.files for key, part in self.done.items() if key.partition == partition.partition]
-        if of_partition:
-            publish(self.partition_directory(partition), [name for files in of_partition for name in files])
+    def publish_entered(self) -> None:
+        """Give all files of entered parts their names, for a run that a crash ended in between."""
+        self._publish([name for part in self.done.values() for name in part.files])
 
-    def new_file(self, path: Path) -> BinaryIO:
-        """Open the `.partial` file of a path; one that a crash has left is replaced."""
-        partial = _partial(path)
+    def new_file(self, name: str) -> BinaryIO:
+        """Open the `.partial` file of a name in the target; one that a crash has left is replaced."""
+        partial = self._partial(name)
         partial.unlink(missing_ok=True)
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         return os.fdopen(os.open(partial, flags, 0o600), "wb")
 
-    def write_file(self, path: Path, content: bytes) -> None:
+    def write_file(self, name: str, content: bytes) -> None:
         """Write a small `.partial` file to disk."""
-        with self.new_file(path) as file:
+        with self.new_file(name) as file:
             file.write(content)
             sync(file)
 
-    def enter(self, directory: Path, part: RestoredPart) -> None:
-        """Enter a part, all of whose files are written as `.partial`, and give them their names."""
+    def enter(self, part: RestoredPart) -> None:
+        """Enter a part, all of whose files are written as `.partial`, and give them their names.
+
+        Raises:
+            SettingError: one of the names is taken.
+        """
         self._observe(RestoreStep.WRITTEN)
         with self._lock:
-            require_absent(directory, part.files)
+            taken = next((name for name in part.files if (self.directory / name).exists()), None)
+            if taken is not None:
+                raise SettingError(
+                    f"{_shown(self.directory / taken)} exists already, and nothing is overwritten: name another target"
+                )
             self._append(_line_of(part))
             self.done[part.key] = part
         self._observe(RestoreStep.ENTERED)
-        publish(directory, part.files)
+        self._publish(part.files)
         self._observe(RestoreStep.PUBLISHED)
 
-    def replace_file(self, path: Path, content: bytes) -> None:
+    def replace_file(self, name: str, content: bytes) -> None:
         """Write a file that follows from the parts; one with the same name is replaced, as this restore wrote it."""
-        self.write_file(path, content)
-        _partial(path).replace(path)
+        self.write_file(name, content)
+        self._partial(name).replace(self.directory / name)
+
+    def _publish(self, names: Iterable[str]) -> None:
+        """Give the files of entered parts their names. Repeating it is harmless."""
+        changed = set()
+        for name in names:
+            if (partial := self._partial(name)).exists():
+                partial.rename(self.directory / name)
+                changed.add(partial.parent)
+        for directory in changed:
+            _sync_directory(directory)
+
+    def _partial(self, name: str) -> Path:
+        return _partial(self.directory / name)
 
     def completed(self) -> None:
         _sync_directory(self.directory)
@@ -150,6 +171,8 @@ def identity_of(request: RestoreRequest, cluster_id: str) -> dict[str, Any]:
     """Return what tells one restore from another, for its manifest."""
     return {
         "form": request.form.value,
+        "committed": request.committed,
+        "place": None if request.place is None else str(request.place),
         "cluster_id": cluster_id,
         "topic": request.partitions[0].topic,
         "topic_id": str(request.partitions[0].topic_id),
@@ -184,7 +207,7 @@ def opened(
             raise SettingError(f"{_shown(directory)}: another process restores into it now") from error
         lines = _whole_lines(manifest)
         resolved = _resolved(lines[0], identity, directory) if lines else None
-        target = RestoreTarget(directory, manifest, resolved, _present(directory, identity, lines[1:]), observe)
+        target = RestoreTarget(directory, manifest, resolved, _present(directory, lines[1:]), observe)
         yield target
 
 
@@ -198,15 +221,13 @@ def read_done(directory: Path, identity: Mapping[str, Any]) -> tuple[Resolved | 
         lines = _whole_lines(manifest, trim=False)
     if not lines:
         return None, {}
-    return _resolved(lines[0], identity, directory), _present(directory, identity, lines[1:])
+    return _resolved(lines[0], identity, directory), _present(directory, lines[1:])
 
 
-def _present(
-    directory: Path, identity: Mapping[str, Any], lines: Iterable[Mapping[str, Any]]
-) -> dict[PartKey, RestoredPart]:
+def _present(directory: Path, lines: Iterable[Mapping[str, Any]]) -> dict[PartKey, RestoredPart]:
     """Return the entered parts whose files are all there."""
     entered = {part.key: part for part in map(_part_of, lines)}
-    return {key: part for key, part in entered.items() if is_present(directory, identity["topic"], part)}
+    return {key: part for key, part in entered.items() if is_present(directory, part)}
 
 
 def _require_usable(directory: Path) -> None:
@@ -279,34 +300,16 @@ def _part_of(line: Mapping[str, Any]) -> RestoredPart:
         raise SettingError(f"{MANIFEST} is damaged: {error!r}; restore into another directory") from error
 
 
-def is_present(directory: Path, topic: str, part: RestoredPart) -> bool:
+def is_present(directory: Path, part: RestoredPart) -> bool:
     """Return whether all files of an entered part are there, under their names or as `.partial`."""
-    of_partition = directory / f"{topic}-{part.key.partition}"
     return all(
-        _size_of(of_partition / name) == size_bytes or _size_of(_partial(of_partition / name)) == size_bytes
+        size_bytes in (_size_of(directory / name), _size_of(_partial(directory / name)))
         for name, size_bytes in part.files.items()
     )
 
 
 def _size_of(path: Path) -> int | None:
     return path.stat().st_size if path.is_file() and not path.is_symlink() else None
-
-
-def require_absent(directory: Path, names: Iterable[str]) -> None:
-    """Raise SettingError if one of the names is taken."""
-    taken = next((name for name in names if (directory / name).exists()), None)
-    if taken is not None:
-        raise SettingError(
-            f"{_shown(directory / taken)} exists already, and nothing is overwritten: name another target"
-        )
-
-
-def publish(directory: Path, names: Iterable[str]) -> None:
-    """Give the files of an entered part their names. Repeating it is harmless."""
-    for name in names:
-        if (partial := _partial(directory / name)).exists():
-            partial.rename(directory / name)
-    _sync_directory(directory)
 
 
 def _partial(path: Path) -> Path:

@@ -37,7 +37,7 @@ def part_of(
         segment, end_offset=109, segment_size_bytes=len(log), segment_leader_epochs=LeaderEpochs.of([(0, 100)])
     )
     row = SegmentRow(metadata, Verdict.PASSED, google_crc32c.value(log), **changes)
-    return RestorePart(row, base, end, is_first=is_first, is_last=is_last)
+    return RestorePart(row, base, base, end, is_first=is_first, is_last=is_last)
 
 
 def written(

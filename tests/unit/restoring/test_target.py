@@ -19,17 +19,17 @@ RESOLVED = Resolved({0: OffsetRange(0, 99)})
 
 
 def part(base: int, **files: int) -> RestoredPart:
-    sizes = {f"{base:020d}.{suffix}": size for suffix, size in files.items()}
+    sizes = {f"orders-0/{base:020d}.{suffix}": size for suffix, size in files.items()}
     return RestoredPart(PartKey(0, base), "segment", base + 9, base + 10, sizes, 0xABC, 1, 10, 100)
 
 
 def write(directory: Path, restored: RestoredPart, **options: Any) -> None:
     with opened(directory, IDENTITY, **options) as target:
         target.begin(IDENTITY, RESOLVED)
-        of_partition = target.partition_directory(PARTITION)
+        target.subdirectory("orders-0")
         for name, size_bytes in restored.files.items():
-            target.write_file(of_partition / name, b"x" * size_bytes)
-        target.enter(of_partition, restored)
+            target.write_file(name, b"x" * size_bytes)
+        target.enter(restored)
 
 
 class Died(BaseException):
@@ -40,7 +40,7 @@ def test_what_was_entered_is_there_in_the_next_run(tmp_path: Path) -> None:
     target, wanted = tmp_path / "target", part(0, log=5, index=0)
     write(target, wanted)
     assert read_done(target, IDENTITY) == (RESOLVED, {wanted.key: wanted})
-    assert sorted(path.name for path in (target / "orders-0").iterdir()) == sorted(wanted.files)
+    assert sorted(f"orders-0/{path.name}" for path in (target / "orders-0").iterdir()) == sorted(wanted.files)
 
 
 @pytest.mark.parametrize(("step", "counts"), [(RestoreStep.WRITTEN, False), (RestoreStep.ENTERED, True)])
@@ -58,8 +58,8 @@ def test_a_crash_leaves_a_part_or_none(tmp_path: Path, step: RestoreStep, counts
     if not counts:
         write(target, wanted)
     with opened(target, IDENTITY) as again:
-        again.publish_entered(PARTITION)
-    assert sorted(path.name for path in (target / "orders-0").iterdir()) == sorted(wanted.files)
+        again.publish_entered()
+    assert sorted(f"orders-0/{path.name}" for path in (target / "orders-0").iterdir()) == sorted(wanted.files)
 
 
 def test_a_part_whose_file_is_gone_does_not_count(tmp_path: Path) -> None:
@@ -83,7 +83,7 @@ def test_a_link_in_the_place_of_a_partition_is_refused(tmp_path: Path) -> None:
     with opened(target, IDENTITY) as found:
         (target / "orders-0").symlink_to(elsewhere)
         with pytest.raises(SettingError, match="is a link"):
-            found.partition_directory(PARTITION)
+            found.subdirectory("orders-0")
 
 
 def test_a_manifest_that_is_a_link_is_not_followed(tmp_path: Path) -> None:
@@ -94,6 +94,13 @@ def test_a_manifest_that_is_a_link_is_not_followed(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="symbolic links"), opened(target, IDENTITY):
         """It never gets here."""
     assert elsewhere.read_text() == "kept"
+
+
+@pytest.mark.parametrize("name", ["../up", "a/b", "..", ".", "", ".hidden", "date=../x"])
+def test_a_directory_that_leads_elsewhere_is_refused(tmp_path: Path, name: str) -> None:
+    with opened(tmp_path / "target", IDENTITY) as found, pytest.raises(SettingError, match="cannot be the name"):
+        found.subdirectory(name)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["target"]
 
 
 @pytest.mark.parametrize("topic", ["../up", "a/b", "..", "", "x" * 250])

@@ -52,6 +52,7 @@ from local.platform import stop
 from local.ports import free_port
 from local.runs import wait_for_dag
 from local.secrets_store import ADMIN, password_of
+from tests.doubles.broker_data import broker_data
 
 TOPIC: Final = "topic-0"
 ROUTES: Final[Mapping[str, str]] = {
@@ -276,6 +277,7 @@ def _served(directory: Path, url: str) -> Iterator[tuple[psutil.Process, httpx.C
     layout = Layout.below(directory / "platform")
     layout.state.mkdir(parents=True)
     own = _settings(f"sqlite:///{layout.metadata_database}", directory)
+    own["TIERING_LOG_DIRS"] = f"1:{broker_data('public') / 'stopped' / 'broker-1'}"
     with ExitStack() as stack:
         platform = assemble(layout, own, port=free_port(), say=_say)
         stack.callback(stop, layout, _say)

@@ -1,6 +1,6 @@
 """What the page *Tiering* costs beside Airflow's own list of DAGs, over a large archive with a long history.
 
-    python -m benchmarks.bench_page [--segments 1000000] [--partitions 10000] [--days 90] [--rounds 40] [--viewers 20]
+    python -m benchmarks.bench_page [--segments 1000000] [--partitions 10000] [--days 90] [--rounds 30] [--viewers 20]
 
 A real API server of Airflow serves both, from SQLite; its scheduler, triggerer and DAG processor have ended before
 anything is measured. Each data route is asked in turns with the two lists of DAGs that Airflow's own pages load, so
@@ -98,7 +98,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--segments", type=int, default=1_000_000)
     parser.add_argument("--partitions", type=int, default=10_000)
     parser.add_argument("--days", type=int, default=90)
-    parser.add_argument("--rounds", type=int, default=40)
+    parser.add_argument("--rounds", type=int, default=30)
     parser.add_argument("--viewers", type=int, default=20)
     parser.add_argument("--seconds", type=float, default=30.0, help="how long viewers look")
     asked = parser.parse_args(arguments)
@@ -305,7 +305,6 @@ def _wait_for_dags(api: AirflowApi) -> None:
 
 def _asked_in_turns(client: httpx.Client, rounds: int) -> dict[str, Any]:
     taken: dict[str, list[float]] = {name: [] for name in (*ROUTES, *AIRFLOW)}
-    last_throughput = -_THROUGHPUT_SECONDS
     paths = {name: f"/tiering/page/{path}" for name, path in ROUTES.items()} | dict(AIRFLOW)
     for path in paths.values():  # A first answer imports what the route needs.
         client.get(path).raise_for_status()
@@ -321,7 +320,12 @@ def _asked_in_turns(client: httpx.Client, rounds: int) -> dict[str, Any]:
             client.get(path).raise_for_status()
             taken[name].append((time.perf_counter() - asked) * 1000)
         time.sleep(max(0.0, _SHARED_SECONDS - (time.monotonic() - begun)))
-    return {name: _summary(found) for name, found in taken.items() if found}
+    if not taken["throughput"]:  # A few rounds are over before an answer is fresh again.
+        time.sleep(_THROUGHPUT_SECONDS)
+        asked = time.perf_counter()
+        client.get(paths["throughput"]).raise_for_status()
+        taken["throughput"].append((time.perf_counter() - asked) * 1000)
+    return {name: _summary(found) for name, found in taken.items()}
 
 
 def _summary(milliseconds: Sequence[float]) -> dict[str, float]:

@@ -43,7 +43,7 @@ OF_THE_PAGE: Final = {"now": {"6"}, "needs": set(), "quality": set(), "backfill"
 """Numbers in the page's own words, such as `Throughput of the last 6 hours`."""
 NUMBER: Final = re.compile(
     r"\d{4}-\d\d-\d\d \d\d:\d\d UTC|\d\d:\d\d UTC|-?\d+ d \d+ h|-?\d+ h \d+ min"
-    r"|-?\d[\d,]*(?:\.\d+)?(?: (?:[KMGTP]iB|B)(?:/s)?| (?:s|min|h|d)\b| %)?"
+    r"|-?\d+(?:,\d{3})*(?:\.\d+)?(?: (?:[KMGTP]iB|B)(?:/s)?| (?:s|min|h|d)\b| %)?"
 )
 AGES: Final = 30
 """An age grows by so many seconds at most between a command and the page."""

@@ -86,7 +86,8 @@ class DiskOfLogDir:
     @property
     def seconds_left(self) -> float | None:
         """When the disk would be full at this rate; None if it does not fill, or the rate is not known."""
-        return self.free_bytes / self.filled_per_second if (self.filled_per_second or 0) > 0 else None
+        rate = self.filled_per_second
+        return self.free_bytes / rate if rate is not None and rate > 0 else None
 
 
 @dataclass(frozen=True, slots=True)

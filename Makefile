@@ -21,7 +21,7 @@ export UV_PYTHON_PREFERENCE := only-system
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help setup demo demo-broker up down cluster-demo cluster-up cluster-kills cluster-down test test-unit test-integration test-kafka test-browser coverage life simulate simulate-mutants mutants lint structure check docs requirements \
-        bench bench-audit bench-check bench-copy bench-delete bench-far bench-forms bench-generation bench-plan bench-producers bench-queue bench-quota bench-quota-airflow bench-records bench-scan bench-sizes bench-start bench-verify s3-server clean
+        bench bench-audit bench-check bench-copy bench-delete bench-far bench-forms bench-generation bench-page bench-plan bench-producers bench-queue bench-quota bench-quota-airflow bench-records bench-scan bench-sizes bench-start bench-verify s3-server clean
 
 help: ## print this list
 	@sed -nE 's/^([a-z0-9-]+):[^#]*## (.*)/\1\t\2/p' $(firstword $(MAKEFILE_LIST)) | while IFS=$$'\t' read -r target sentence; do \
@@ -209,6 +209,9 @@ bench-forms: setup ## what compression and encryption of segments cost, and how 
 
 bench-generation: setup s3-server ## what the generation of the store costs a plan and a segment, in requests and milliseconds
 	@$(BENCH) generation
+
+bench-page: setup ## the page Tiering over a million segments and 90 days of history, beside Airflow's own list of DAGs; 20 viewers (5 minutes)
+	@$(PYTHON) -m local.java >/dev/null && eval "$$($(PYTHON) -m local.java)" && $(BENCH) page
 
 bench-plan: setup ## what plans cost over 1,000 and a million segments, with nothing to do and 100 changes; both databases (5 minutes)
 	@$(BENCH) plan

@@ -16,7 +16,7 @@ from selenium.webdriver.common.by import By
 
 from include.tiering.configs.config_store import ALL_BROKERS
 from include.tiering.model.segments import Depth
-from tests.airflow.test_needs_web import asked_about
+from tests.airflow.test_needs_web import asked_about, failed_and_lost
 from tests.browser import steps
 from tests.browser.conftest import OpenBrowser, Serve
 from tests.doubles.airflow_home import Deployment, deployed_for, deployment
@@ -152,6 +152,31 @@ def test_no_view_is_wider_than_the_window(full: Deployment, serve: Serve, browse
             assert shown <= width, (theme, view, width)
             if theme == "light" and width != WIDTHS[1]:
                 _picture(browser, str(width), view, "op")
+
+
+def test_lost_offsets_are_skipped_after_the_question_and_the_author_is_shown(
+    empty: Deployment, serve: Serve, browser: webdriver.Chrome
+) -> None:
+    failed_and_lost(empty)
+    page = _opened(browser, serve("tiering_page", "op"))
+    browser.get(f"{page}#quality")
+    steps.button(browser, "main", "Continue without it…").click()
+    steps.element(browser, "#skip-reason").send_keys("agreed in OPS-12")
+    steps.button(browser, "form", "Show what would be missing").click()
+    steps.button(browser, "main", "Continue without them").click()
+    steps.wait(
+        browser, lambda shown: "given up by decision" in shown.find_element(By.TAG_NAME, "main").text, "decision"
+    )
+    browser.get("about:blank")
+    browser.get(f"{page}#limits")
+    _shows(browser, "agreed in OPS-12", "olga (page Tiering)")
+
+
+def _shows(browser: webdriver.Chrome, *texts: str) -> None:
+    def shown(page: webdriver.Chrome) -> bool:
+        return all(text in page.find_element(By.TAG_NAME, "main").text for text in texts)
+
+    steps.wait(browser, shown, str(texts))
 
 
 def _picture(browser: webdriver.Chrome, kind: str, view: str, role: str) -> None:

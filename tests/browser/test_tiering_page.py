@@ -19,6 +19,7 @@ from selenium.webdriver.support.ui import Select
 from local.secrets_store import READER
 from tests.browser import steps
 from tests.browser.conftest import OpenBrowser
+from tests.doubles.orphans import plant_orphan
 from tests.doubles.source_tree import ROOT
 
 PICTURES: Final = ROOT / "docs" / "images"
@@ -244,6 +245,48 @@ def test_a_finding_with_markup_is_inert_and_is_accepted(
     assert [event["author"] for event in events if event["kind"] == "audit finding accepted"] == [
         "admin (page Tiering)"
     ]
+
+
+def test_a_damaged_segment_is_verified_again_and_copied_again(
+    browser: webdriver.Chrome, said: dict[str, str], home: Path
+) -> None:
+    damaged = next(path for path in sorted((home / "state").rglob("*.log")) if "audit_log" in str(path.parent))
+    content = damaged.read_bytes()
+    damaged.write_bytes(content[:500] + bytes([content[500] ^ 1]) + content[501:])
+    _findings_of(said, "verify", "--all", "--topic", "audit_log", "--depth", "deep")
+    _open(browser, said)
+    _view(browser, "quality")
+    _sees(browser, "Passed, every byte was read", "audit_log", "Q102", "stored_log_crc32c", "Expected")
+    steps.button(browser, "main", "Verify again").click()
+    _sees(browser, "Verify the failed segments of audit_log again: tiering_quality")
+    steps.wait(browser, lambda page: _ended(page, "tiering_quality"), "end of the verification")
+    (conf,) = [run["conf"] for run in steps.ask(browser, "/dags/tiering_quality/dagRuns")["dag_runs"]]
+    assert (conf["topics"], conf["which"]) == (["audit_log"], "failed")
+    steps.button(browser, "main", "Copy again").click()
+    _sees(browser, "Copy audit_log again: tiering_copy")
+    steps.wait(browser, lambda page: _ended(page, "tiering_copy"), "end of the copy")
+    steps.button(browser, "main", "Read again").click()
+    _sees(browser, "No segment failed its verification.")
+
+
+def _ended(browser: webdriver.Chrome, dag_id: str) -> bool:
+    (run,) = steps.ask(browser, f"/dags/{dag_id}/dagRuns?order_by=-run_after&limit=1")["dag_runs"]
+    return run["state"] in ("success", "failed")
+
+
+def test_an_orphan_is_found_and_its_removal_is_planned(
+    browser: webdriver.Chrome, said: dict[str, str], home: Path
+) -> None:
+    store = next((home / "state").rglob("_tiering-store.json")).parent
+    plant_orphan(store)
+    _audit(said)
+    _open(browser, said)
+    _view(browser, "quality")
+    _sees(browser, "orphan", "./tiering audit --delete-orphans")
+    steps.button(browser, "main", "Remove…").click()
+    steps.button(browser, "main", "Plan to remove all orphans, and ask for an approval").click()
+    _sees(browser, "Plan the removal of orphans: tiering_audit")
+    steps.wait(browser, lambda _page: bool(json.loads(_attention(said))["approvals"]), "approval of the removal")
 
 
 def _attention(said: dict[str, str]) -> str:

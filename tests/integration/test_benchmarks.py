@@ -41,6 +41,7 @@ SMALL_WITH_SERVER: Final = {
     "far": ("--quick", "--rounds=1", "--delay-ms=1"),
 }
 SMALL_WITH_SPARK: Final = {
+    "page": ("--segments=2000", "--partitions=20", "--days=2", "--rounds=2", "--viewers=3", "--seconds=3"),
     "start": ("--repeats=1", "--ways", "inline", "airflow"),
     "sizes": ("--only=recount", "--segments=3000", "--rounds=1", "--shape=skewed"),
 }

@@ -17,17 +17,23 @@ from include.tiering.database.metric_series import MetricSeries, Series
 from include.tiering.errors import SettingError
 from include.tiering.kafka.log_dirs.contract import matches
 from include.tiering.model.sizes import OBJECTS_PER_SEGMENT, CostEstimate, PriceTable, estimate_cost
-from include.tiering.operations.monitoring import newest_minute, total_of
+from include.tiering.operations.monitoring import Minutes, newest_minute, total_of
 from include.tiering.operations.topic_list import LAG_BYTES, LAG_SECONDS, LAG_SEGMENTS, by_topic
 from include.tiering.presentation import Presentation, Table, count
 from include.tiering.quotas.contract import UNLIMITED, QuotaKind, QuotaLevel, QuotasInForce, Scope
 from include.tiering.quotas.metrics import GRANTED_BYTES
 from include.tiering.runs.contract import ALL_TOPICS, WorkStore
+from include.tiering.telemetry.metrics import MINUTE_MS
 from include.tiering.units import format_bytes, format_duration
 
 MOST_TOPICS: Final = 500
-GAUGES: Final = (LAG_BYTES, LAG_SEGMENTS, LAG_SECONDS, HELD_BACK.name)
+_DUPLICATES: Final = "tiering_duplicate_bytes"
+_FREE: Final = "tiering_log_dir_free_bytes"
+GAUGES: Final = (LAG_BYTES, LAG_SEGMENTS, LAG_SECONDS, HELD_BACK.name, _DUPLICATES, _FREE)
 """Names of the metrics that a backfill needs. Those of other use cases are named by their text."""
+_COMPARED_MINUTES: Final = 24 * 60
+_LEAST_MINUTES: Final = 60
+"""Free bytes that were read within less than this say little about how fast a disk fills."""
 _TOTAL: Final = Scope(QuotaKind.COPY, QuotaLevel.TOTAL)
 
 
@@ -57,6 +63,34 @@ class TopicBackfill:
 
 
 @dataclass(frozen=True, slots=True)
+class DiskOfLogDir:
+    """The disk of a log directory, as size runs saw it on their host.
+
+    Attributes:
+        broker: id of the broker that owns the directory.
+        path: of the directory.
+        free_bytes: as of `as_of_ms`.
+        as_of_ms: when a size run read it last.
+        filled_per_second: how many bytes a second fewer were free, on average over `over_seconds`, negative if more
+            were; None if no two size runs of the last 24 hours were at least an hour apart.
+        over_seconds: between these two size runs.
+    """
+
+    broker: str
+    path: str
+    free_bytes: int
+    as_of_ms: int
+    filled_per_second: float | None = None
+    over_seconds: float | None = None
+
+    @property
+    def seconds_left(self) -> float | None:
+        """When the disk would be full at this rate; None if it does not fill, or the rate is not known."""
+        rate = self.filled_per_second
+        return self.free_bytes / rate if rate is not None and rate > 0 else None
+
+
+@dataclass(frozen=True, slots=True)
 class Backfill:
     """What it takes to copy what waits of some topics.
 
@@ -69,6 +103,9 @@ class Backfill:
         rate: bytes a second that copies sent in the newest whole minute.
         has_broker_quotas: whether a copy quota of brokers is in force, which may make it slower.
         cost: of the requests, and of storing what waits for a month; None without any price.
+        removable_bytes: local bytes of these topics that would be remote, too, once all of it is copied: what brokers
+            could delete then. None if no size run has compared the tiers.
+        disks: of the log directories, by broker and path.
     """
 
     as_of_ms: int
@@ -79,6 +116,8 @@ class Backfill:
     rate: float
     has_broker_quotas: bool
     cost: CostEstimate | None
+    removable_bytes: int | None = None
+    disks: tuple[DiskOfLogDir, ...] = ()
 
     @property
     def size_bytes(self) -> int:
@@ -147,6 +186,11 @@ class BackfillService:
                 for scope, limit in in_force.bytes_per_second.items()
             ),
             estimate_cost(size_bytes, segments, self._prices),
+            removable(chosen, gauges.get(_DUPLICATES, ())),
+            disks(
+                gauges.get(_FREE, ()),
+                series.minutes((_FREE,), since_minute=now_ms // MINUTE_MS - _COMPARED_MINUTES),
+            ),
         )
 
 
@@ -174,6 +218,41 @@ def waiting_topics(
         if (size_bytes := round(sum(each.value for each in series)))
     ]
     return tuple(sorted(found, key=lambda topic: (-topic.size_bytes, topic.topic)))
+
+
+def removable(topics: Collection[TopicBackfill], duplicates: Sequence[Series]) -> int | None:
+    """Return the local bytes of these topics that are remote, too, after the backfill; None if it is not known.
+
+    Args:
+        topics: what waits of them.
+        duplicates: series of bytes that are stored more than once, of all topics and places.
+    """
+    local = [series for series in duplicates if ("held", "local") in series.key.labels]
+    if not local:
+        return None
+    names = {topic.topic for topic in topics}
+    remote = sum(round(series.value) for series in local if dict(series.key.labels).get("topic") in names)
+    return remote + sum(topic.size_bytes for topic in topics)
+
+
+def disks(free: Sequence[Series], minutes: Minutes) -> tuple[DiskOfLogDir, ...]:
+    """Return the disks of log directories, by broker and path.
+
+    Args:
+        free: the last known free bytes.
+        minutes: free bytes by minute.
+    """
+    found = []
+    for series in free:
+        labels, read = dict(series.key.labels), sorted(minutes.get(series.key, {}).items())
+        filled = over = None
+        if read and read[-1][0] - read[0][0] >= _LEAST_MINUTES:
+            over = (read[-1][0] - read[0][0]) * 60.0
+            filled = (read[0][1] - read[-1][1]) / over
+        found.append(
+            DiskOfLogDir(labels["broker"], labels["log_dir"], round(series.value), series.updated_at_ms, filled, over)
+        )
+    return tuple(sorted(found, key=lambda disk: (disk.broker, disk.path)))
 
 
 def _limit(quota: int | None) -> int | None:
@@ -209,12 +288,30 @@ class BackfillCostDocument(TypedDict):
     storage_per_month: str | None
 
 
+class DiskOfLogDirDocument(TypedDict):
+    """The disk of a log directory, as size runs saw it on their host.
+
+    `filled_bytes_per_second` is the average over `over_seconds`, below 0 if the disk gets emptier; both are null if no
+    two size runs of the last 24 hours were at least an hour apart. `seconds_left` is at this rate, null if none is.
+    """
+
+    broker_id: int
+    log_dir: str
+    free_bytes: int
+    as_of_ms: int
+    filled_bytes_per_second: float | None
+    over_seconds: float | None
+    seconds_left: float | None
+
+
 class BackfillDocument(TypedDict):
     """What it takes to copy what waits of some topics.
 
     Quotas and `rate` are in bytes a second; a quota is null if there is none. Seconds are the least that a copy takes:
     at the total quota in force, at the one that is asked about, and at the rate of the newest whole minute; null if
-    nothing limits it, or nothing was sent.
+    nothing limits it, or nothing was sent. `removable_bytes` are local bytes that are remote, too, once all of it is
+    copied, null if no size run has compared the tiers: a copy frees nothing by itself, brokers delete by their
+    retention, and after a handover by their local retention.
     """
 
     as_of_ms: int
@@ -232,6 +329,8 @@ class BackfillDocument(TypedDict):
     rate: float
     rate_seconds: float | None
     has_broker_quotas: bool
+    removable_bytes: int | None
+    disks: list[DiskOfLogDirDocument]
 
 
 def backfill_document(backfill: Backfill) -> BackfillDocument:
@@ -260,6 +359,20 @@ def backfill_document(backfill: Backfill) -> BackfillDocument:
         "rate": backfill.rate,
         "rate_seconds": backfill.size_bytes / backfill.rate if backfill.rate > 0 else None,
         "has_broker_quotas": backfill.has_broker_quotas,
+        "removable_bytes": backfill.removable_bytes,
+        "disks": list(map(_disk, backfill.disks)),
+    }
+
+
+def _disk(disk: DiskOfLogDir) -> DiskOfLogDirDocument:
+    return {
+        "broker_id": int(disk.broker),
+        "log_dir": disk.path,
+        "free_bytes": disk.free_bytes,
+        "as_of_ms": disk.as_of_ms,
+        "filled_bytes_per_second": disk.filled_per_second,
+        "over_seconds": disk.over_seconds,
+        "seconds_left": disk.seconds_left,
     }
 
 
@@ -303,4 +416,18 @@ def _tables(backfill: Backfill) -> tuple[Table, ...]:
         for topic in backfill.topics
     )
     columns = ("topic", "bytes>", "segments>", "oldest waits>", "own quota>", "waits for")
-    return (Table("what waits", columns, rows),) if rows else ()
+    of_disks = tuple(
+        (
+            disk.broker,
+            disk.path,
+            format_bytes(disk.free_bytes),
+            "not known" if disk.filled_per_second is None else f"{format_bytes(round(disk.filled_per_second))}/s",
+            "" if disk.seconds_left is None else format_duration(disk.seconds_left),
+        )
+        for disk in backfill.disks
+    )
+    tables = (
+        Table("what waits", columns, rows),
+        Table("disks", ("broker", "log dir", "free>", "filled by>", "full in>"), of_disks),
+    )
+    return tuple(table for table in tables if table.rows)

@@ -6,6 +6,7 @@ topics, counts as none: the log dirs are then named as unreadable, with their qu
 Whatever needs the files themselves (a copy, the sizes that an expiration counts) reads them where it runs, or not.
 """
 
+import shutil
 import socket
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -258,6 +259,14 @@ class ClusterLogDirs:
     def elsewhere(self) -> Mapping[str, Sequence[LogDirLocation]]:
         """Return the log dirs of queues of which this host can read none, by queue."""
         return {queue: log_dirs for queue, log_dirs in self._by_queue().items() if not any(map(is_here, log_dirs))}
+
+    def free_bytes(self) -> Mapping[tuple[int, str], int]:
+        """Return the free bytes of the disk of each log directory that this host can read, by broker and path."""
+        found = {}
+        for log_dir in self._settings.log_dirs:
+            with suppress(OSError):
+                found[log_dir.broker_id, str(log_dir.path)] = shutil.disk_usage(log_dir.path).free
+        return found
 
     def not_scanned_in(self, run_id: str) -> Sequence[str]:
         """Return the queues whose log dirs are elsewhere and were not reported in this run.

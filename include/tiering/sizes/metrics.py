@@ -113,6 +113,14 @@ DUPLICATE_BYTES: Final = Metric(
     "Bytes that are stored more than once: `local`, also in the replica that copies read; `remote`, also in another "
     "FINISHED segment (as of the last size run, by the share of offsets that both hold).",
 )
+LOG_DIR_FREE: Final = Metric(
+    "tiering_log_dir_free_bytes",
+    MetricKind.GAUGE,
+    ("broker", "log_dir"),
+    "Bytes that are free on the disk of a log directory, as the last size run saw it that could read the directory on "
+    "its own host.",
+    by_minute=True,
+)
 STORAGE_COST: Final = Metric(
     "tiering_storage_cost_per_month",
     MetricKind.GAUGE,
@@ -135,6 +143,7 @@ SIZE_METRICS: Final = (
     DELETE_LAG_SEGMENTS,
     DELETE_LAG_SECONDS,
     DUPLICATE_BYTES,
+    LOG_DIR_FREE,
     STORAGE_COST,
 )
 
@@ -179,6 +188,10 @@ class SizeGauges:
     def duplicates(self, held: str, by_topic: Mapping[str, int]) -> None:
         """Publish duplicate bytes; `held` is the place of the second copy, `local` or `remote`."""
         self._show(DUPLICATE_BYTES, {(topic, held): size_bytes for topic, size_bytes in by_topic.items()})
+
+    def free_bytes(self, free: Mapping[tuple[int, str], int]) -> None:
+        """Publish the free bytes of log directories, by broker and path."""
+        self._show(LOG_DIR_FREE, {(str(broker), path): size_bytes for (broker, path), size_bytes in free.items()})
 
     def cost(self, cost: "CostEstimate | None") -> None:
         """Publish the storage cost of a month; without a price of storage, remove it."""

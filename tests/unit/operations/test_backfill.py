@@ -3,6 +3,8 @@
 from decimal import Decimal
 from typing import Final
 
+import pytest
+
 from include.tiering.database.metric_series import Series, SeriesKey
 from include.tiering.model.sizes import OBJECTS_PER_SEGMENT, PriceTable, estimate_cost
 from include.tiering.operations.backfill import (
@@ -10,7 +12,9 @@ from include.tiering.operations.backfill import (
     Backfill,
     TopicBackfill,
     backfill_document,
+    disks,
     present_backfill,
+    removable,
     waiting_topics,
 )
 from include.tiering.presentation import as_text
@@ -87,3 +91,33 @@ def test_a_long_list_says_how_much_is_left_out_and_the_sums_are_of_all() -> None
     document = backfill_document(of_topics(*topics))
     assert (len(document["topics"]), document["more_topics"], document["segments"]) == (MOST_TOPICS, 3, MOST_TOPICS + 3)
     assert "no quota limits it" in as_text(present_backfill(of_topics(*topics)))
+
+
+def test_what_brokers_could_delete_is_what_is_in_both_tiers_then() -> None:
+    topics = [TopicBackfill("a", 900, 1, 0, NOW_MS)]
+    duplicates = [
+        series("tiering_duplicate_bytes", 70, topic="a", held="local"),
+        series("tiering_duplicate_bytes", 5, topic="a", held="remote"),
+        series("tiering_duplicate_bytes", 3, topic="another", held="local"),
+    ]
+    assert removable(topics, duplicates) == 970
+    assert removable(topics, duplicates[1:2]) is None
+
+
+@pytest.mark.parametrize(
+    ("read", "filled", "left"),
+    [
+        ({}, None, None),
+        ({100: 9_000.0}, None, None),
+        ({100: 9_000.0, 159: 1_800.0}, None, None),
+        ({100: 9_000.0, 130: 0.0, 160: 1_800.0}, 2.0, 900.0),
+        ({100: 1_800.0, 160: 1_800.0}, 0.0, None),
+        ({100: 0.0, 160: 1_800.0}, -0.5, None),
+    ],
+)
+def test_a_disk_is_full_at_the_rate_between_the_first_and_the_last_size_run(
+    read: dict[int, float], filled: float | None, left: float | None
+) -> None:
+    free = series("tiering_log_dir_free_bytes", 1_800, broker="1", log_dir="/data")
+    (disk,) = disks([free], {free.key: read})
+    assert (disk.free_bytes, disk.filled_per_second, disk.seconds_left) == (1_800, filled, left)

@@ -126,7 +126,7 @@ def service_with(counters: "Counters", recorder: RecordedMetrics) -> SizeService
         failed_copies=counters,
         ingestion=counters,
         cluster_metadata=nothing,
-        log_dirs=nothing,
+        log_dirs=counters,
         names=nothing,
         planner=nothing,
         recorder=recorder,
@@ -151,6 +151,9 @@ class Counters(Partial):
 
     def verdict_totals(self) -> tuple[()]:
         return ()
+
+    def free_bytes(self) -> dict[tuple[int, str], int]:
+        return {}
 
     def unread(self) -> dict[TopicIdPartition, str]:
         return {}

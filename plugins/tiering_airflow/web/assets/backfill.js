@@ -64,11 +64,21 @@ export function backfill(view) {
       fact("Storage of a month", found.cost === null ? "no price is set" : money(found.cost.storage_per_month, found.cost.currency)),
       fact(`At the present total quota (${found.quota === null ? "none" : perSecond(found.quota)})`, `${least(found.seconds, "no quota limits it")}.${broker}`),
       found.is_asked ? fact(`At a total quota of ${found.asked_quota === null ? "none" : perSecond(found.asked_quota)}`, `${least(found.asked_seconds, "no quota limits it")}.${broker}`) : null,
+      fact("Removable from brokers' disks afterwards", found.removable_bytes === null ? "not known: no size run has compared the tiers" : `${bytes(found.removable_bytes)}, as of the last size run. A copy frees nothing by itself: brokers delete by their retention, and after a handover by their local retention`),
       fact(`At the rate of the last minute (${perSecond(found.rate)})`, found.rate_seconds === null ? "nothing is sent now" : duration(found.rate_seconds)));
+    const disks = table("Disks of log directories", [
+      ["Broker", (disk) => disk.broker_id, "number"],
+      ["Log directory", (disk) => element("code", {}, disk.log_dir), "name"],
+      ["Free", (disk) => bytes(disk.free_bytes), "number"],
+      ["Filled by", (disk) => (disk.filled_bytes_per_second === null ? "not known: it takes two size runs at least an hour apart" : `${perSecond(disk.filled_bytes_per_second)}, over ${duration(disk.over_seconds)}`), "number"],
+      ["Full in", (disk) => (disk.seconds_left !== null ? duration(disk.seconds_left) : disk.filled_bytes_per_second === null ? "not known" : "it does not fill"), "number"],
+      ["Read", (disk) => ago(disk.as_of_ms, found.as_of_ms)],
+    ], found.disks);
     const start = names.length ? `Copy ${names.length === 1 ? names[0] : `${names.length} topics`} now` : "Copy all configured topics now";
     const action = found.may.start ? confirmed(`${start}…`, start, begin) : element("p", { class: "dim" }, "To start a copy takes the permission to trigger the DAG tiering_copy.");
     results.replaceChildren(wide("Choose topics", all.topics.length ? choices : element("p", { class: "dim" }, "Nothing waits."), all.more_topics ? element("p", { class: "dim" }, `${whole(all.more_topics)} more are not shown.`) : null),
-      wide(names.length ? `For ${names.join(", ")}` : "For all of them", all.topics.length ? facts : null, element("p", { class: "row" }, action, element("a", { href: "#limits" }, "Change a quota"), element("a", { href: "#now" }, "Watch it"))));
+      wide(names.length ? `For ${names.join(", ")}` : "For all of them", all.topics.length ? facts : null, element("p", { class: "row" }, action, element("a", { href: "#limits" }, "Change a quota"), element("a", { href: "#now" }, "Watch it"))),
+      wide("When disks fill", found.disks.length ? disks : element("p", { class: "dim" }, "Not known: no size run could read a log directory on its own host, so their free space was not recorded.")));
     if (focused) document.getElementById(focused)?.focus();
   }
 

@@ -71,7 +71,7 @@ def target_of(settings: "TieringSettings", params: Mapping[str, Any]) -> Path:
 
 
 def _request(app: "App", params: Mapping[str, Any]) -> "RestoreRequest":
-    from include.tiering.restoring.plan import RestoreForm
+    from include.tiering.restoring.forms import RestoreForm
 
     if not params["topic"]:
         raise SettingError("name a topic")

@@ -9,7 +9,8 @@ import json
 from pathlib import Path
 
 from include.tiering.app import open_app
-from include.tiering.restoring.plan import RestoreForm, RestoreRequest
+from include.tiering.restoring.forms import RestoreForm
+from include.tiering.restoring.plan import RestoreRequest
 from include.tiering.settings import load_settings
 from tests.doubles.dying import die, worker_arguments
 

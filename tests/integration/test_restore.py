@@ -19,8 +19,9 @@ from include.tiering.formats.record_columns import RecordColumns
 from include.tiering.model.segments import Depth, TopicIdPartition, Verdict
 from include.tiering.reading.plan_scan import Bound, BoundKind, PartitionScan, ScanRequest
 from include.tiering.restoring.copy_elsewhere import OtherStorage
+from include.tiering.restoring.forms import RestoreForm
 from include.tiering.restoring.parquet_files import FILE_SCHEMA, MOST_OPEN
-from include.tiering.restoring.plan import RestoreForm, RestoreRequest
+from include.tiering.restoring.plan import RestoreRequest
 from include.tiering.restoring.report import RestoreReport
 from include.tiering.restoring.restore_segments import HIGH_WATERMARKS, LOG_STARTS, RECOVERY_POINTS
 from include.tiering.restoring.target import MANIFEST, RestoreStep

@@ -11,7 +11,7 @@ import typer
 from include.tiering.cli.command import MOST_INT, MOST_LONG, Interrupt, Json, finish, session_of
 from include.tiering.cli.exit_codes import ExitCode
 from include.tiering.errors import SendingStoppedError, printable
-from include.tiering.restoring.plan import RestoreForm
+from include.tiering.restoring.forms import RestoreForm
 from include.tiering.units import parse_time_ms
 
 if TYPE_CHECKING:

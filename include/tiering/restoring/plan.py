@@ -15,7 +15,6 @@ A segment is read whole, even if only a part of it is restored: its stored check
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
-from enum import StrEnum
 from itertools import groupby
 from typing import Final, NamedTuple
 
@@ -27,15 +26,8 @@ from include.tiering.model.segments import RemoteLogSegmentMetadata, TopicIdPart
 from include.tiering.reading.plan_scan import EARLIEST, LATEST, Bound, ScanPlan
 from include.tiering.reading.scan import SegmentRange
 from include.tiering.remote_storage.parallel_reads import MOST_RANGES, RANGE_BYTES, plan_ranges
+from include.tiering.restoring.forms import RestoreForm
 from include.tiering.segments.contract import SegmentRow
-
-
-class RestoreForm(StrEnum):
-    """What is written into the target."""
-
-    SEGMENTS = "segments"
-    PARQUET = "parquet"
-    STORAGE = "storage"
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,7 +33,8 @@ from include.tiering.model.leader_epochs import LeaderEpochEntry, LeaderEpochs
 from include.tiering.quotas.contract import QuotaKind, Quotas
 from include.tiering.remote_storage.contract import RemoteStorage
 from include.tiering.remote_storage.parallel_reads import MOST_RANGES, RANGE_BYTES, Reading, in_order
-from include.tiering.restoring.plan import PartitionRestore, RestoredPart, RestoreForm, RestorePart
+from include.tiering.restoring.forms import RestoreForm
+from include.tiering.restoring.plan import PartitionRestore, RestoredPart, RestorePart
 from include.tiering.restoring.segment_files import StoredFiles, WrittenLog, stored_files, write_log
 from include.tiering.restoring.target import RestoreTarget, sync
 

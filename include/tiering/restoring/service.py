@@ -25,13 +25,13 @@ from include.tiering.reading.service import ReadService
 from include.tiering.remote_storage.contract import RemoteStorage
 from include.tiering.remote_storage.parallel_reads import MOST_RANGES
 from include.tiering.restoring.copy_elsewhere import OtherStorage, claim_other
+from include.tiering.restoring.forms import RestoreForm
 from include.tiering.restoring.metrics import FAILED_SEGMENTS, RESTORED_BYTES
 from include.tiering.restoring.plan import (
     PartitionRestore,
     PartKey,
     ReadingCost,
     RestoredPart,
-    RestoreForm,
     RestorePart,
     RestorePlan,
     RestoreRequest,

@@ -39,6 +39,7 @@ from local.runs import errors_of, trigger, wait_for_dag, wait_for_run
 _COPY, _QUALITY, _SIZES = "tiering_copy", "tiering_quality", "tiering_remote_log_sizes"
 _EXPIRATION, _AUDIT = "tiering_expiration", "tiering_audit"
 _TABLE_WIDTH: Final = 120
+_MINUTES: Final = 10
 _DAG_SECONDS: Final = 300.0
 _RUN_SECONDS: Final = 900.0
 _EXPIRED_TOPIC: Final = "orders"
@@ -47,7 +48,7 @@ _RETENTION_BYTES: Final = 64 * KIB
 
 def main() -> int:
     own = OwnDirectory("tiering-cluster-", _TABLE_WIDTH)
-    own.console.print(needs_sentence(), soft_wrap=True)
+    own.console.print(needs_sentence(_MINUTES, "for the demonstration"), soft_wrap=True)
     held = False
 
     def program(assembled: Assembled) -> None:

@@ -28,17 +28,14 @@ from local.cluster.secret_files import AUTHORITY
 from local.layout import ROOT
 
 DEFAULT_HOME = ROOT / ".run" / "cluster"
-
-
-_MINUTES_ON_TWO_CORES: Final = 10
 _MEMORY_GIB: Final = 6
 
 
-def needs_sentence() -> str:
-    """Return what a cluster and its demonstration take, as measured, beside what this machine has."""
+def needs_sentence(minutes: int, what: str) -> str:
+    """Return what a cluster takes, as measured on two idle cores, beside what this machine has."""
     available = psutil.virtual_memory().available / GIB
     return (
-        f"needs about {_MINUTES_ON_TWO_CORES} minutes for the demonstration on two idle cores (here: {os.cpu_count()}),"
+        f"needs about {minutes} minutes {what} on two idle cores (here: {os.cpu_count()}),"
         f" and {_MEMORY_GIB} GiB of memory (free here: {available:.0f} GiB)"
     )
 
@@ -53,7 +50,7 @@ def main() -> int:
     if processes.recorded(state.pid_files):
         console.print(f"a cluster is running already: make cluster-down stops it; its logs are in {state.logs}")
         return 0
-    console.print(needs_sentence(), soft_wrap=True)
+    console.print(needs_sentence(2, "to start"), soft_wrap=True)
     try:
         # A link to another place was resolved, so that its files need the marker.
         state.clear(is_own=home == DEFAULT_HOME)

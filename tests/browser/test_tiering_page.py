@@ -250,7 +250,8 @@ def test_a_finding_with_markup_is_inert_and_is_accepted(
 def test_a_damaged_segment_is_verified_again_and_copied_again(
     browser: webdriver.Chrome, said: dict[str, str], home: Path
 ) -> None:
-    damaged = next(path for path in sorted((home / "state").rglob("*.log")) if "audit_log" in str(path.parent))
+    store = next((home / "state").rglob("_tiering-store.json")).parent
+    damaged = next(path for path in sorted(store.rglob("*.log")) if "audit_log" in str(path.parent))
     content = damaged.read_bytes()
     damaged.write_bytes(content[:500] + bytes([content[500] ^ 1]) + content[501:])
     _findings_of(said, "verify", "--all", "--topic", "audit_log", "--depth", "deep")
@@ -278,6 +279,8 @@ def test_an_orphan_is_found_and_its_removal_is_planned(
     browser: webdriver.Chrome, said: dict[str, str], home: Path
 ) -> None:
     store = next((home / "state").rglob("_tiering-store.json")).parent
+    for by_hand in store.glob("*.log"):
+        by_hand.unlink()
     plant_orphan(store)
     _audit(said)
     _open(browser, said)

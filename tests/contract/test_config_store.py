@@ -191,3 +191,12 @@ def test_changes_of_topics_are_the_newest_of_these_configs_on_these_topics(engin
             ("a", "0"),
         ]
         assert list(store.changes_of_topics(["a", "b"], ["retention.ms"], at_most=1)) == list(found[:1])
+
+
+def test_a_history_begins_at_a_time(engine: Engine) -> None:
+    stores: tuple[ConfigStore, ...] = (SqlConfigStore(engine, CLUSTER_ID), MemoryConfigStore())
+    for store in stores:
+        store.alter(ALL_BROKERS, {BROKER_FETCH: "10"}, author="ann")
+        (change,) = store.history(ALL_BROKERS)
+        assert list(store.history(since_ms=change.changed_at_ms)) == [change]
+        assert list(store.history(since_ms=change.changed_at_ms + 1)) == []

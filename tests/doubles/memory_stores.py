@@ -321,8 +321,9 @@ class MemoryConfigStore:
         self._history += made
         return ConfigAlteration(made, self.snapshot())
 
-    def history(self, entity: ConfigEntity | None = None) -> Sequence[ConfigChange]:
-        return [change for change in self._history if entity in (None, change.entity)]
+    def history(self, entity: ConfigEntity | None = None, *, since_ms: int = 0) -> Sequence[ConfigChange]:
+        own = (change for change in self._history if entity in (None, change.entity))
+        return [change for change in own if change.changed_at_ms >= since_ms]
 
     def changes_of_topics(
         self, topics: Collection[str], names: Collection[str], *, at_most: int

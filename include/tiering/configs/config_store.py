@@ -132,8 +132,8 @@ class ConfigStore(Protocol):
         """
         ...
 
-    def history(self, entity: ConfigEntity | None = None) -> Sequence[ConfigChange]:
-        """Return the changes of an entity, or of all entities if it is None, oldest first."""
+    def history(self, entity: ConfigEntity | None = None, *, since_ms: int = 0) -> Sequence[ConfigChange]:
+        """Return the changes of an entity, or of all entities if it is None, from `since_ms` on, oldest first."""
         ...
 
     def changes_of_topics(

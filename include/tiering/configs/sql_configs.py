@@ -127,12 +127,14 @@ class SqlConfigStore(ClusterStore):
             ]
             return ConfigAlteration(tuple(made), ConfigSnapshot(self._version(connection), after))
 
-    def history(self, entity: ConfigEntity | None = None) -> Sequence[ConfigChange]:
-        """Return the changes of an entity, or of all entities if it is None, oldest first."""
+    def history(self, entity: ConfigEntity | None = None, *, since_ms: int = 0) -> Sequence[ConfigChange]:
+        """Return the changes of an entity, or of all entities if it is None, from `since_ms` on, oldest first."""
         table = dynamic_config_changes
         query = select(table).where(table.c.cluster_id == self._cluster_id).order_by(table.c.change_id)
         if entity is not None:
             query = query.where(table.c.entity_type == entity.entity_type, table.c.entity_name == entity.entity_name)
+        if since_ms:
+            query = query.where(table.c.changed_at_ms >= since_ms)
         with reading(self._engine) as connection:
             return list(map(_change_of, connection.execute(query)))
 

@@ -9,6 +9,7 @@ import json
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import islice
 from typing import Any, Final, TypeVar
 
@@ -174,9 +175,11 @@ class MetricSeries(ClusterStore):
         found: dict[SeriesKey, dict[int, float]] = {}
         with reading(self._engine) as connection:
             for row in connection.execute(statement):
-                for minute, value in _minutes_of(row.hour, row.minutes):
-                    if minute >= since_minute:
-                        found.setdefault(_key(row.metric, row.labels), {})[minute] = value
+                values = {
+                    minute: value for minute, value in _minutes_of(row.hour, row.minutes) if minute >= since_minute
+                }
+                if values:
+                    found.setdefault(_key(row.metric, row.labels), {}).update(values)
         return found
 
     def _forget(self, connection: Connection, now_ms: int) -> None:
@@ -383,6 +386,7 @@ def _text_of(labels: Mapping[str, str]) -> str:
     return json.dumps(dict(sorted(labels.items())), separators=(",", ":"))
 
 
+@lru_cache(maxsize=20_000)
 def _key(metric: str, labels: str) -> SeriesKey:
     return SeriesKey(metric, tuple(json.loads(labels).items()))
 

@@ -109,7 +109,7 @@ class ThroughputService:
         newest = newest_minute(self._clock.now_ms())
         since = newest - min(hours, MOST_HOURS) * 60 + 1
         since_ms = since * MINUTE_MS
-        changes = self._configs.history()
+        changes = self._configs.history(since_ms=since_ms)
         of_limits = tuple(change for change in changes if change.name in _LIMITS and change.changed_at_ms >= since_ms)
         return Throughput(
             since_ms,

@@ -20,7 +20,8 @@ from sqlalchemy import Engine
 from include.tiering.app.metrics import METRICS
 from include.tiering.audit.finding import FindingKind
 from include.tiering.audit.metrics import AUDIT_FINDING_BYTES, AUDIT_FINDINGS, AUDIT_REFUSALS
-from include.tiering.copying.metrics import COPY_ERRORS, count_failed
+from include.tiering.copying.metrics import COPY_ERRORS
+from include.tiering.copying.service import count_failed
 from include.tiering.database.engine import open_engine
 from include.tiering.database.metric_series import MetricSeries
 from include.tiering.database.migrations import upgrade

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Final
 from include.tiering.telemetry.metrics import Metric, MetricKind
 
 if TYPE_CHECKING:
-    from include.tiering.copying.copy_segment import CopiedSegment
     from include.tiering.copying.plan import HeldBackPartition
     from include.tiering.telemetry.metrics import MetricsRecorder
 
@@ -55,22 +54,6 @@ HELD_BACK: Final = Metric(
 )
 
 COPY_METRICS: Final = (COPY_BYTES, COPY_REQUESTS, COPY_ERRORS, COPY_ERRORS_BY_CLASS, COPY_SENT_BYTES, HELD_BACK)
-
-
-def count_copied(recorder: "MetricsRecorder", segment: "CopiedSegment") -> None:
-    """Count a segment that was sent and became FINISHED."""
-    topic = segment.segment_id.topic_id_partition.topic
-    recorder.add(COPY_REQUESTS, 1, topic)
-    recorder.add(COPY_ERRORS, 0, topic)  # So that the counter is there, and the first error is an increase.
-    recorder.add(COPY_BYTES, segment.size_bytes, topic)
-    recorder.add(COPY_SENT_BYTES, segment.sent_bytes, topic)
-
-
-def count_failed(recorder: "MetricsRecorder", topic: str, error: str) -> None:
-    """Count one segment that could not be copied; `error` is the class name of a TieringError."""
-    recorder.add(COPY_REQUESTS, 1, topic)
-    recorder.add(COPY_ERRORS, 1, topic)
-    recorder.add(COPY_ERRORS_BY_CLASS, 1, topic, error)
 
 
 def publish_held_back(recorder: "MetricsRecorder", held_back: "Iterable[HeldBackPartition]") -> None:

@@ -6,7 +6,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from include.tiering.clock import Clock
-from include.tiering.copying.metrics import count_copied, count_failed, publish_held_back
+from include.tiering.copying.metrics import (
+    COPY_BYTES,
+    COPY_ERRORS,
+    COPY_ERRORS_BY_CLASS,
+    COPY_REQUESTS,
+    COPY_SENT_BYTES,
+    publish_held_back,
+)
 from include.tiering.copying.plan import CopyPlan, LeftPartition, left_work, record_divergences
 from include.tiering.copying.plan_copy import CopyPlanner
 from include.tiering.copying.plan_replacements import record_losses
@@ -361,3 +368,19 @@ class CopyService:
             self._random_bytes,
             self._observe,
         )
+
+
+def count_copied(recorder: MetricsRecorder, segment: "CopiedSegment") -> None:
+    """Count a segment that was sent and became FINISHED."""
+    topic = segment.segment_id.topic_id_partition.topic
+    recorder.add(COPY_REQUESTS, 1, topic)
+    recorder.add(COPY_ERRORS, 0, topic)  # So that the counter is there, and the first error is an increase.
+    recorder.add(COPY_BYTES, segment.size_bytes, topic)
+    recorder.add(COPY_SENT_BYTES, segment.sent_bytes, topic)
+
+
+def count_failed(recorder: MetricsRecorder, topic: str, error: str) -> None:
+    """Count one segment that could not be copied; `error` is the class name of a TieringError."""
+    recorder.add(COPY_REQUESTS, 1, topic)
+    recorder.add(COPY_ERRORS, 1, topic)
+    recorder.add(COPY_ERRORS_BY_CLASS, 1, topic, error)

@@ -22,9 +22,9 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Final
 
@@ -35,7 +35,7 @@ from pyspark.sql import DataFrame, SparkSession, functions
 
 from include.tiering.app import App
 from include.tiering.audit.compare import require_marker
-from include.tiering.audit.conclude_audit import SeenByAudit
+from include.tiering.audit.conclude_audit import EVIDENCE, SeenByAudit
 from include.tiering.audit.finding import AuditFinding, FindingKind, PassedOver, no_manifest
 from include.tiering.audit.record import AuditSource
 from include.tiering.audit.service import covered_kinds, seen_at_ms
@@ -68,10 +68,14 @@ _BATCH_ROWS: Final = 10_000
 Document = dict[str, Any]
 
 
-def read_findings(directory: Path) -> Iterator[AuditFinding]:
-    """Yield all findings of the audit whose `--output` was `directory`, in no order; memory holds 10,000 of them."""
+def read_findings(directory: Path, kinds: Iterable[FindingKind] = tuple(FindingKind)) -> Iterator[AuditFinding]:
+    """Yield the findings of the audit whose `--output` was `directory`, in no order; memory holds 10,000 of them.
+
+    `kinds` are those of the findings to yield; by default all.
+    """
+    wanted = ds.field("kind").isin([kind.value for kind in kinds])
     stored = ds.dataset(directory / "findings", format="parquet")
-    for batch in stored.to_batches(batch_size=_BATCH_ROWS, filter=ds.field("kind").is_valid()):
+    for batch in stored.to_batches(batch_size=_BATCH_ROWS, filter=wanted):
         yield from map(finding_of, batch.to_pylist())
 
 
@@ -145,9 +149,11 @@ def record(
 ) -> dict[str, Any]:
     """Check the findings in `output` again and record the audit; return members for the job's summary.
 
+    Those that the guards decide from come first: a guard that did not see them would let orphan objects be removed.
     If not all findings are recorded, no finding of an earlier audit is marked as resolved.
     """
-    stored = read_findings(output)
+    others = [kind for kind in FindingKind if kind not in EVIDENCE]
+    stored = chain(read_findings(output, EVIDENCE), read_findings(output, others))
     findings = tuple(islice(stored, MOST_RECORDED))
     left_out = sum(1 for _ in stored)
     covers: frozenset[FindingKind] = frozenset() if left_out else covered_kinds(properties)

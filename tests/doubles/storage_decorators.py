@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from include.tiering.clock import Clock
+from include.tiering.errors import RemoteAccessDeniedError
 from include.tiering.model.ownership import StoreMarker
 from include.tiering.model.segments import IndexType, LogSegmentData, RemoteLogSegmentMetadata, TopicIdPartition
 from include.tiering.quotas.contract import ByteLimiter
@@ -162,6 +163,18 @@ class StorageDecorator:
         self.before("check_writable", "")
         self.inner.check_writable()
         self.after("check_writable", "")
+
+
+class UnreadCopy(StorageDecorator):
+    """Has every object, and does not give one: the right to read it is missing, or its storage class forbids it."""
+
+    def __init__(self, inner: RemoteStorage, operation: str, segment: RemoteLogSegmentMetadata) -> None:
+        super().__init__(inner)
+        self._refused = (operation, str(segment.remote_log_segment_id))
+
+    def before(self, operation: str, detail: str) -> None:
+        if (operation, detail.split(" ")[0]) == self._refused:
+            raise RemoteAccessDeniedError("the store answered InvalidObjectState (403)")
 
 
 class RecordingStorage(StorageDecorator):

@@ -18,8 +18,9 @@ from include.tiering.cli.command import author
 from include.tiering.copying.copy_segment import CopyStep
 from include.tiering.copying.plan import CopyPlan, HeldBack
 from include.tiering.database.schema import events
-from include.tiering.errors import StoreInDoubtError
+from include.tiering.errors import RemoteStorageError, StoreInDoubtError
 from include.tiering.model.segments import RemoteLogSegmentId, Verdict
+from include.tiering.remote_storage.file.store import FileObjectStore
 from include.tiering.remote_storage.store_ownership import MARKER_KEY
 from include.tiering.verification import verify_planned, verify_segments
 from include.tiering.verification.suites import PARTITION_RULES
@@ -324,6 +325,29 @@ def test_a_mirror_that_is_under_way_fails_nothing(
     assert len(failed_ids(archive)) == 1
     archive.copy()
     assert app("verify")[0] == 0
+
+
+@pytest.mark.parametrize("depth", ["shallow", "deep"])
+@pytest.mark.parametrize("suffix", ["log", "indexes", "rsm-manifest"])
+def test_objects_that_are_there_and_cannot_be_read_fail_nothing(
+    archive: Archive, app: Command, monkeypatch: pytest.MonkeyPatch, suffix: str, depth: str
+) -> None:
+    """As of a bucket whose key in KMS is disabled: length and checksum are shown, and no byte."""
+    read = FileObjectStore.read
+
+    def refused(store: FileObjectStore, key: str, *positions: Any, **options: Any) -> Any:
+        if key.endswith(f".{suffix}"):
+            raise RemoteStorageError(f"cannot read {key}: the store answered KMS.DisabledException (400)")
+        return read(store, key, *positions, **options)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(FileObjectStore, "read", refused)
+        code, _, said = app("verify", "--all", "--depth", depth)
+        assert (code, failed_ids(archive)) == (1, set())
+        assert "the store is probably not complete or not the right one" in said
+        assert verdicts(archive) == [Verdict.PASSED] * 10
+        assert looked_ahead(archive).segments == 0
+    assert app("verify", "--all", "--depth", depth)[0] == 0
 
 
 def test_logs_of_full_length_with_other_content_are_damage_at_once(archive: Archive, app: Command) -> None:

@@ -40,6 +40,8 @@ _MAX_CHECKED_AGAIN: Final = 2_000
 _MAX_MANIFESTS: Final = 100
 _MANIFEST_SUFFIX: Final = f".{ObjectKind.MANIFEST.value}"
 _COMPLETE: Final = (FindingKind.ADOPTABLE, FindingKind.DUPLICATE)
+EVIDENCE: Final = (FindingKind.DANGLING_REFERENCE, *_COMPLETE)
+"""The kinds of findings that guards decide from."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

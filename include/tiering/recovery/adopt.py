@@ -219,6 +219,9 @@ def _adoptable(
     finished = [row.metadata for row in rows if row.metadata.is_finished and row.history == history]
     others = [row.metadata for row in rows if row.metadata.remote_log_segment_id not in stored]
     begun = [segment for segment in others if segment.state is RemoteLogSegmentState.COPY_SEGMENT_STARTED]
+    # The first copy must not leave out the offsets of one that may be complete, or of one that may be completed.
+    begun_offsets = [attempt.attempt.start_offset for attempt in faulty if attempt.is_unread]
+    begun_offsets += [segment.start_offset for segment in begun]
     refused = [
         RefusedAttempt(found.attempt.segment_id.id, partition, found.attempt.start_offset, found.error, found.message)
         for found in faulty
@@ -240,7 +243,7 @@ def _adoptable(
         highest,
         decisions=metadata.skipped_offsets(partition),
         log_start_offset=log_start,
-        begun_offset=min((segment.start_offset for segment in begun), default=None),
+        begun_offset=min(begun_offsets, default=None),
         followed_from=None
         if finished or decision is None or decision.followed is None
         else decision.followed.from_offset,

@@ -27,7 +27,7 @@ from itertools import groupby
 from typing import Final
 
 from include.tiering.clock import Clock
-from include.tiering.errors import ForeignStoreError, StateConflictError, printable
+from include.tiering.errors import ForeignStoreError, RemoteStorageError, StateConflictError, printable
 from include.tiering.model.histories import OffsetRange
 from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.ownership import StoreMarker, StorePlace, elsewhere
@@ -292,7 +292,9 @@ class Rebuild:
         Raises:
             ForeignStoreError: another database has taken the store over.
             StateConflictError: the database is not empty, or is rebuilt for another cluster.
-            RemoteStorageUnavailableError, MetadataUnavailableError: the next call continues.
+            RemoteStorageError: the store is not available, or an object that may be right cannot be read: the next call
+                continues. A dry run only raises the second for a leader epoch index.
+            MetadataUnavailableError: the next call continues.
         """
         began = self.clock.monotonic()
         marker, known = None, {}
@@ -333,6 +335,8 @@ class Rebuild:
 
     def _add(self, partition: TopicIdPartition, found: Sequence[StoredSegment | FaultyAttempt]) -> RebuiltPartition:
         stored, faulty = separated(found)
+        if self.recovery is not None:
+            _require_read(partition, faulty)
         log, carried = self._log([segment.metadata for segment in stored.values()])
         if not log.segments:
             left = log.left_out
@@ -378,6 +382,17 @@ class Rebuild:
                 return replace(log, left_out=by_offset([*log.left_out, *odd])), carried
             odd += [LeftOut(segment, Obstacle.ODD_EPOCHS) for segment in found]
             left = [segment for segment in left if segment not in found]
+
+
+def _require_read(partition: TopicIdPartition, faulty: Iterable[FaultyAttempt]) -> None:
+    """Refuse to add a partition with a copy that may be complete: its offsets would be recorded as skipped for ever."""
+    unread = [attempt for attempt in faulty if attempt.is_unread]
+    if unread:
+        raise RemoteStorageError(
+            f"{partition}: {len(unread)} copies may be complete and cannot be read, first"
+            f" {unread[0].attempt.segment_id.id} at offset {unread[0].attempt.start_offset}: {unread[0].message}; make"
+            " them readable, or move their objects out of the store if they are lost, and call ./tiering rebuild again"
+        )
 
 
 def _stored_before(plan: RebuildPlan, known: Mapping[TopicIdPartition, int]) -> Iterator[RebuiltPartition]:

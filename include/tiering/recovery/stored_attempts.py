@@ -29,7 +29,7 @@ from include.tiering.model.recovered_histories import is_odd, lateness, recovere
 from include.tiering.model.recovered_log import StoredHistories
 from include.tiering.model.segments import IndexType, RemoteLogSegmentId, RemoteLogSegmentMetadata
 from include.tiering.recovery.contract import StoredSegment
-from include.tiering.remote_storage.contract import ObjectKind, RemoteStorage, SegmentObject
+from include.tiering.remote_storage.contract import ObjectKind, RemoteStorage, SegmentObject, is_unread
 
 _COMPLETE: Final = (ObjectKind.LOG, ObjectKind.INDEXES, ObjectKind.MANIFEST)
 _THREADS: Final = 8
@@ -54,12 +54,14 @@ class FoundAttempt:
 class FaultyAttempt:
     """An attempt that is not a complete copy, or whose segment id an earlier complete copy has.
 
-    `error` is the class name of a TieringError.
+    `error` is the class name of a TieringError. With `is_unread`, an object could not be read, for a reason that says
+    nothing about its bytes: the attempt may be a complete copy.
     """
 
     attempt: FoundAttempt
     error: str
     message: str
+    is_unread: bool = False
 
 
 def found_attempts(objects: Iterable[SegmentObject]) -> list[FoundAttempt]:
@@ -118,7 +120,7 @@ def examine(storage: RemoteStorage, attempt: FoundAttempt) -> StoredSegment | Fa
     except TieringError as error:
         if error.retriable:
             raise
-        return FaultyAttempt(attempt, type(error).__name__, str(error))
+        return FaultyAttempt(attempt, type(error).__name__, str(error), is_unread(error))
 
 
 def separated(
@@ -143,11 +145,15 @@ def separated(
 
 
 def leader_epochs_of(storage: RemoteStorage, segment: RemoteLogSegmentMetadata) -> LeaderEpochs:
-    """Read the leader epoch index of a copy, up to its end; empty if the index is missing or damaged."""
+    """Read the leader epoch index of a copy, up to its end; empty if the index is missing or damaged.
+
+    Raises:
+        RemoteStorageError: the index may be right, but cannot be read.
+    """
     try:
         history = checkpoints.parse_leader_epochs(storage.fetch_index(segment, IndexType.LEADER_EPOCH))
     except (FormatError, RemoteStorageError) as error:
-        if error.retriable:
+        if error.retriable or is_unread(error):
             raise
         return LeaderEpochs()
     return history.range(-1, segment.end_offset + 1)
@@ -218,7 +224,7 @@ def stored_histories(
         leader epoch index.
 
     Raises:
-        RemoteStorageUnavailableError: the store is not available.
+        RemoteStorageError: the store is not available, or a leader epoch index cannot be read.
     """
     odd: list[RemoteLogSegmentMetadata] = []
     left = [*known, *copies]

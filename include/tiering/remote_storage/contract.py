@@ -14,6 +14,13 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final, Protocol
 
+from include.tiering.errors import (
+    ObjectKeyError,
+    RemoteChecksumError,
+    RemoteResourceNotFoundError,
+    RemoteStorageError,
+    StoredChunkError,
+)
 from include.tiering.model.ownership import StoreMarker
 from include.tiering.model.segments import (
     IndexType,
@@ -23,6 +30,18 @@ from include.tiering.model.segments import (
     TopicIdPartition,
 )
 from include.tiering.quotas.contract import ByteLimiter
+
+_ABOUT_BYTES: Final = (ObjectKeyError, RemoteChecksumError, RemoteResourceNotFoundError, StoredChunkError)
+
+
+def is_unread(error: Exception) -> bool:
+    """Return whether a read failed with an error that says nothing about the stored bytes: they may be right.
+
+    For example, access is denied, the object's storage class or its disabled KMS key forbids reading, there are no
+    credentials, or this process has too many open files.
+    """
+    return isinstance(error, RemoteStorageError) and not isinstance(error, _ABOUT_BYTES)
+
 
 ProgressCallback = Callable[[int], None]
 """Called with the number of bytes of each block that is sent. When a retry begins again at an earlier byte, the number

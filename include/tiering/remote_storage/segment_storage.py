@@ -26,6 +26,7 @@ from include.tiering.clock import Clock
 from include.tiering.errors import (
     NoSuchIndexError,
     ObjectKeyError,
+    RemoteChecksumError,
     RemoteObjectExistsError,
     RemoteResourceNotFoundError,
     RemoteStorageError,
@@ -159,14 +160,14 @@ def read_small(store: ObjectStore, key: str, first: int = 0, last: int | None = 
     """Read a small object, or a small part of an object, into memory. The size is untrusted, so it is limited.
 
     Raises:
-        RemoteStorageError: more than `MAX_IN_MEMORY_BYTES`.
+        RemoteChecksumError: more than `MAX_IN_MEMORY_BYTES`.
     """
     blocks = []
     size_bytes = 0
     for block in store.read(key, first, last, limiter=limiter):
         size_bytes += len(block)
         if size_bytes > MAX_IN_MEMORY_BYTES:
-            raise RemoteStorageError(f"{key}: more than {MAX_IN_MEMORY_BYTES} bytes: no index or manifest is that long")
+            raise RemoteChecksumError(f"{key}: more than {MAX_IN_MEMORY_BYTES} bytes: no index or manifest is that long")
         blocks.append(block)
     return b"".join(blocks)
 

@@ -11,10 +11,11 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Final, NamedTuple, TypeVar
 
-from include.tiering.errors import FormatError, RemoteAccessDeniedError, RemoteStorageError
+from include.tiering.errors import FormatError, RemoteStorageError
 from include.tiering.formats import indexes
 from include.tiering.formats.record_batch import HEADER_SIZE, NO_TIMESTAMP, parse_header
 from include.tiering.model.segments import IndexType, RemoteLogSegmentMetadata
+from include.tiering.remote_storage.contract import is_unread
 from include.tiering.units import KIB
 from include.tiering.verification.log_batches import (
     EpochOrder,
@@ -45,7 +46,7 @@ class Measurements:
     """Collects the columns of a measure.
 
     `values` has the number of each column, None if it could not be measured. `remarks` are pairs (column, sentence)
-    that explain numbers. `is_refused` is True if the store has denied access to an object.
+    that explain numbers. `is_refused` is True if an object could not be read (`is_unread`).
     """
 
     def __init__(self) -> None:
@@ -70,7 +71,7 @@ class Measurements:
         except (FormatError, RemoteStorageError) as error:
             if error.retriable:
                 raise
-            self.is_refused |= isinstance(error, RemoteAccessDeniedError)
+            self.is_refused |= is_unread(error)
             self.leave_out(columns, str(error))
             return None
 

@@ -1,6 +1,6 @@
 """Take the measure of one segment through the storage contract.
 
-If an object is missing, cannot be parsed, or the store denies access to it, the columns that need it are None, with the
+If an object is missing, cannot be parsed or cannot be read, the columns that need it are None, with the
 reason as a remark. If the store does not answer, or the private key of an encrypted segment is missing, there is no
 measure: the caller gets the error.
 """
@@ -203,14 +203,14 @@ def _manifest_differences(
 
 
 def _objects_missing(measurements: Measurements, contents: SegmentContents) -> int | None:
-    """Count missing objects; None if the store refused access to one.
+    """Count missing objects; None if one could not be read, for a reason that says nothing about its bytes.
 
-    An archive tier shows length and checksum of an object, but refuses to return it. An index that is an object of its
+    For example, an archive tier shows length and checksum of an object, but refuses to return it. An index that is an object of its
     own may be empty. If another column says that such an index should have entries, it counts as missing.
     """
     absent = list(contents.absent_kinds())
     if measurements.is_refused:
-        measurements.remark("objects_missing", "the store denies access to at least one object")
+        measurements.remark("objects_missing", "at least one object could not be read")
         return None
     if contents.indexes_are_objects:
         sizes = {stored_object.kind: stored_object.size_bytes for stored_object in contents.stored_objects()}

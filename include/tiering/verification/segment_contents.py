@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import fields
 from typing import Final, NamedTuple, TypeVar
 
-from include.tiering.errors import FormatError, RemoteResourceNotFoundError, RemoteStorageError
+from include.tiering.errors import FormatError, RemoteChecksumError, RemoteResourceNotFoundError, RemoteStorageError
 from include.tiering.formats import checkpoints, indexes
 from include.tiering.formats.aiven_manifest import parse_manifest
 from include.tiering.formats.indexes import OffsetIndex, TimeIndex, TransactionIndex
@@ -84,14 +84,15 @@ class SegmentContents:
         and the length is that of the broker's log.
 
         Raises:
-            RemoteStorageError: the log is missing, or is transformed and not as long as its manifest says.
+            RemoteResourceNotFoundError: the log is missing.
+            RemoteChecksumError: it is transformed and not as long as its manifest says.
         """
         stored = self.log_object()
         sizes = self._transformed_sizes()
         if sizes is None:
             return stored.size_bytes, stored.crc32c
         if stored.size_bytes != sizes.stored_bytes:
-            raise RemoteStorageError(
+            raise RemoteChecksumError(
                 f"the log object has {stored.size_bytes} bytes instead of {sizes.stored_bytes} as in its manifest"
             )
         return sizes.log_bytes, None

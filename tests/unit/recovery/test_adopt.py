@@ -20,7 +20,7 @@ from include.tiering.runs.store import SqlWorkStore
 from include.tiering.segments.sql import SqlRemoteLogMetadata
 from include.tiering.segments.sql_topics import SqlTopicRegistry
 from tests.doubles.segments import CLUSTER_ID, FINISHED, STARTED, delete, lease_of, update_of, uuid
-from tests.doubles.storage_decorators import StorageDecorator
+from tests.doubles.storage_decorators import StorageDecorator, UnreadCopy
 from tests.doubles.stored_log import StoredLog, new_database
 
 
@@ -255,6 +255,17 @@ def test_nothing_is_adopted_behind_a_first_copy_that_was_only_begun(tmp_path: Pa
         _, (_, error, message) = why(plan)
         assert error == "StateConflictError"
         assert "offsets before it are missing" in message
+
+
+def test_nothing_is_adopted_behind_a_first_copy_that_cannot_be_read(tmp_path: Path) -> None:
+    """It may be whole. Behind what is adopted it could never be adopted itself."""
+    with new_database() as engine:
+        stored, metadata = StoredLog.at(tmp_path), SqlRemoteLogMetadata(engine, CLUSTER_ID)
+        first, _, registry = stored.copy(0), stored.copy(1), SqlTopicRegistry(engine, CLUSTER_ID)
+        plan = plan_adoption(UnreadCopy(stored.storage, "fetch_manifest", first), metadata, registry, None)
+        assert plan.partitions == ()
+        assert [error for _, error, _ in why(plan)] == ["RemoteAccessDeniedError", "StateConflictError"]
+        assert plan_adoption(stored.storage, metadata, registry, None).segments == 2
 
 
 def test_a_whole_copy_that_was_only_begun_is_adopted(deployment: Deployment) -> None:

@@ -16,7 +16,13 @@ from include.tiering.database.schema import (
     topics,
 )
 from include.tiering.database.store_identity import is_being_rebuilt
-from include.tiering.errors import ForeignStoreError, RemoteStorageUnavailableError, StateConflictError
+from include.tiering.errors import (
+    ForeignStoreError,
+    RemoteAccessDeniedError,
+    RemoteStorageError,
+    RemoteStorageUnavailableError,
+    StateConflictError,
+)
 from include.tiering.model.histories import OffsetRange
 from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.ownership import StoreMarker
@@ -29,7 +35,7 @@ from include.tiering.segments.sql import SqlRemoteLogMetadata
 from tests.doubles.generations import always
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.segments import CLUSTER_ID, uuid
-from tests.doubles.storage_decorators import StorageDecorator
+from tests.doubles.storage_decorators import StorageDecorator, UnreadCopy
 from tests.doubles.stored_log import MARKER, StoredLog, new_database, rows_of
 
 TABLES = (topics, partitions, segments, segment_epochs, size_counters, skipped_offsets)
@@ -274,3 +280,31 @@ class TestWhoseStoreItIs:
             rebuild(stored.storage, dropped, stop=lambda: True)
         report = rebuild(stored.storage, engine, store_id=6)
         assert (report.found, report.marker) == (NEW, StoreMarker(CLUSTER_ID, str(uuid(6)), 3))
+
+
+@pytest.mark.parametrize("number", [0, 1, 3], ids=["first", "between", "last"])
+def test_offsets_of_a_copy_that_cannot_be_read_are_not_given_up(stored: StoredLog, engine: Engine, number: int) -> None:
+    copies = [stored.copy(each, topic="kept") for each in range(4)]
+    unread = UnreadCopy(stored.storage, "fetch_manifest", copies[number])
+    dry = rebuild(unread, engine, dry_run=True)
+    assert [one.error for partition in dry.partitions for one in partition.faulty] == ["RemoteAccessDeniedError"]
+    with pytest.raises(RemoteStorageError, match=rf"kept-0: 1 copies may be complete.*at offset {25 * number}: "):
+        rebuild(unread, engine)
+    assert is_being_rebuilt(engine)
+    assert rebuild(stored.storage, engine).segments == 11
+    metadata = SqlRemoteLogMetadata(engine, CLUSTER_ID)
+    assert metadata.list_segments(copies[0].topic_id_partition)[number].metadata.start_offset == 25 * number
+    assert not metadata.skipped_offsets(copies[0].topic_id_partition)
+
+
+def test_an_odd_manifest_whose_leader_epoch_index_cannot_be_read_takes_no_other_copy_with_it(
+    tmp_path: Path, engine: Engine
+) -> None:
+    stored = StoredLog.at(tmp_path)
+    for number in (0, 2, 3):
+        stored.copy(number)
+    odd = stored.copy(1, epochs={7: 25}, carried={0: 0})
+    with pytest.raises(RemoteAccessDeniedError, match="InvalidObjectState"):
+        rebuild(UnreadCopy(stored.storage, "fetch_index", odd), engine)
+    (orders_0,) = rebuild(stored.storage, engine).partitions
+    assert (orders_0.segments, orders_0.decided) == (3, ())

@@ -2,16 +2,20 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
+from include.tiering.audit.conclude_audit import SeenByAudit
 from include.tiering.audit.finding import AuditFinding, AuditOutcome, FindingKind, PassedOver
 from include.tiering.errors import RemoteStorageUnavailableError, SettingError
 from include.tiering.model.segments import Uuid
-from include.tiering.remote_storage.object_store import ListedObject, ListedUpload
-from spark_jobs.audit import PARTS, attempt, parse_arguments
+from include.tiering.remote_storage.object_store import ListedObject, ListedUpload, ListingProperties
+from spark_jobs import audit
+from spark_jobs.audit import PARTS, attempt, parse_arguments, record
 from spark_jobs.audit_frames import (
     FINDINGS_SCHEMA,
     LISTED_SCHEMA,
@@ -104,3 +108,41 @@ def test_a_typed_error_of_a_task_is_its_last_row(error: Exception, exit_code: in
     assert [row["key"] for row in rows] == ["k", None]
     assert [row["exit_code"] for row in rows] == [None, exit_code]
     assert rows[1]["error"] == f"{type(error).__name__}: {error}"
+
+
+def test_of_more_findings_than_are_recorded_the_guards_see_theirs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A copy that the database lost shows that it was set back: without it the orphans could be removed."""
+    monkeypatch.setattr(audit, "MOST_RECORDED", 4)
+    orphans = [AuditFinding(kind=FindingKind.ORPHAN, key=f"orphan-{number}", message="") for number in range(6)]
+    evidence = [
+        AuditFinding(kind=kind, key=kind.value, message="")
+        for kind in (FindingKind.DANGLING_REFERENCE, FindingKind.ADOPTABLE, FindingKind.DUPLICATE)
+    ]
+    (tmp_path / "findings").mkdir()
+    table = pa.Table.from_batches([*finding_batches([AuditOutcome((*orphans, *evidence))])])
+    pq.write_table(table, tmp_path / "findings" / "part-0.parquet")
+    concluded: list[SeenByAudit] = []
+
+    def conclude(seen: SeenByAudit) -> Any:
+        concluded.append(seen)
+        return SimpleNamespace(record=SimpleNamespace(findings=len(seen.findings), refusals=()))
+
+    app: Any = SimpleNamespace(audit=SimpleNamespace(conclude=conclude))
+    listing = ListingProperties(shows_versions=False, shows_open_uploads=True)
+    recorded = record(
+        app,
+        "one",
+        tmp_path,
+        listing,
+        began_at_ms=1,
+        objects=9,
+        rows=1,
+        passed_over={},
+        listing_ended_ms=1,
+        rows_began_ms=2,
+    )
+    assert (recorded["recorded"], recorded["not_recorded"]) == (4, 5)
+    assert {finding.kind.value for finding in concluded[0].findings} == {finding.key for finding in evidence} | {"orphan"}
+    assert concluded[0].covers == frozenset()

@@ -23,7 +23,6 @@ from include.tiering.errors import (
     FormatError,
     ObjectKeyError,
     RemoteChecksumError,
-    RemoteStorageError,
     SettingError,
     printable,
 )
@@ -170,7 +169,7 @@ class AivenLayout:
         if manifest.is_plain:
             return stream(key, first, last)
         if last >= manifest.chunk_index.original_file_size_bytes:
-            raise RemoteStorageError(
+            raise RemoteChecksumError(
                 f"{metadata.remote_log_segment_id}: its manifest describes a log of"
                 f" {manifest.chunk_index.original_file_size_bytes} bytes, byte {last} was requested"
             )
@@ -204,7 +203,7 @@ class AivenLayout:
         try:
             return parse_manifest(read(key, 0, None))
         except FormatError as error:
-            raise RemoteStorageError(f"{key}: {error}") from error
+            raise RemoteChecksumError(f"{key}: {error}") from error
 
     def _sealed(self, content: bytes | None, cipher: Cipher | None) -> bytes | None:
         """Return an index as it is stored; an empty index is not encrypted."""

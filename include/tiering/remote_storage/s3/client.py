@@ -33,6 +33,7 @@ from botocore.exceptions import (
     BotoCoreError,
     ClientError,
     CredentialRetrievalError,
+    FlexibleChecksumError,
     HTTPClientError,
     IncompleteReadError,
     NoCredentialsError,
@@ -362,6 +363,8 @@ def translated(action: str, bucket: str, key: str) -> Iterator[None]:
         raise RemoteStorageUnavailableError(
             f"{place}: the store sent no response, or a broken one ({type(error).__name__}{_asked(error)})"
         ) from error
+    except FlexibleChecksumError as error:
+        raise RemoteChecksumError(f"{place}: the bytes that arrived do not have the object's checksum") from error
     except BotoCoreError as error:
         raise RemoteStorageError(f"{place}: the request could not be made ({type(error).__name__})") from error
     except (ValueError, LookupError, RecursionError) as error:

@@ -18,7 +18,7 @@ from include.tiering.cli.command import author
 from include.tiering.copying.copy_segment import CopyStep
 from include.tiering.copying.plan import CopyPlan, HeldBack
 from include.tiering.database.schema import events
-from include.tiering.errors import RemoteStorageError, StoreInDoubtError
+from include.tiering.errors import RemoteAccessDeniedError, RemoteStorageError, StoreInDoubtError
 from include.tiering.model.segments import RemoteLogSegmentId, Verdict
 from include.tiering.remote_storage.file.store import FileObjectStore
 from include.tiering.remote_storage.store_ownership import MARKER_KEY
@@ -348,6 +348,32 @@ def test_objects_that_are_there_and_cannot_be_read_fail_nothing(
         assert verdicts(archive) == [Verdict.PASSED] * 10
         assert looked_ahead(archive).segments == 0
     assert app("verify", "--all", "--depth", depth)[0] == 0
+
+
+def test_a_single_segment_that_cannot_be_read_is_not_lost(
+    archive: Archive, app: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor copied again, so that nothing deletes it. The policy denies one object; another segment is really lost."""
+    denied, *_, lost = numbered(archive)[0]
+    read = FileObjectStore.read
+
+    def refused(store: FileObjectStore, key: str, *positions: Any, **options: Any) -> Any:
+        if str(denied.id) in key and key.endswith(".indexes"):
+            raise RemoteAccessDeniedError(f"cannot read {key}: the store answered AccessDenied (403)")
+        return read(store, key, *positions, **options)
+
+    lose(archive, lost)
+    with monkeypatch.context() as patched:
+        patched.setattr(FileObjectStore, "read", refused)
+        for flags in (["--all"], ["--all", "--partition", "0", "--limit-bytes", "1"]):
+            code, _, said = app("verify", *flags)
+            assert (code, failed_ids(archive)) == (1, set())
+            assert f"first {denied.id}: " in said
+            assert "AccessDenied (403)" in said
+            assert "--missing-is-real" in said
+        assert looked_ahead(archive).segments == 0
+    assert app("verify", "--all")[0] == 1
+    assert failed_ids(archive) == {lost}
 
 
 def test_logs_of_full_length_with_other_content_are_damage_at_once(archive: Archive, app: Command) -> None:

@@ -8,15 +8,15 @@ that was recorded since (`segments/values.py`): in whatever order they record, a
 that either failed is not PASSED before another verification.
 
 **Missing segments.** A segment is missing if one of its objects is not in the store or wrongly has 0 bytes there, or if
-that cannot be found out, for example because access is denied. While files are copied into the store, it shows logs
-without manifests, manifests without logs, and files of 0 bytes.
+that cannot be found out, for example because access is denied: then it is *unread*, and perhaps whole. While files are
+copied into the store, it shows logs without manifests, manifests without logs, and files of 0 bytes.
 
 Objects are usually lost one at a time: one is deleted by hand, one was never written. If all segments that a run
 checked are missing, or all or more than a few of one partition, or very many in all, the likelier cause is a wrong
 place: a disk that is not mounted, a wrong prefix or layout, a restore that has not ended. FAILED verdicts would have
 all of these segments copied again to the wrong place, and deleted where they are. So a verdict about a missing segment
-is stored only after all segments of the run were checked, and only if the loss is plausible or a person confirms it. A
-segment that was FAILED before is not held back. Segments that failed before because they were missing count too, until
+is stored only after all segments of the run were checked, and only if the loss is plausible or a person confirms it.
+With an unread segment it never is plausible. A segment that was FAILED before is not held back. Segments that failed before because they were missing count too, until
 they are replaced or given up: many small runs cannot record more losses than a large one.
 
 `doubt_of` decides from counts alone. `MissingSegments` holds measures of missing segments back, in planned runs as in
@@ -302,6 +302,7 @@ class MissingSegments:
     def _doubt(self) -> str | None:
         if not self._held:
             return None
+        unread = [(subject, measure) for subject, measure in self._held if measure.objects_missing is None]
         limits, before = self._limits, self._limits.failed_before()
         checked = {**self._found, **self._missing}
         doubt = doubt_of(
@@ -311,6 +312,13 @@ class MissingSegments:
             max_missing_segments=limits.max_missing_segments,
             max_missing_total=limits.max_missing_total,
         )
+        if doubt is None and unread:
+            first, measure = unread[0]
+            why = measure.remarks[0][1] if measure.remarks else "unknown"
+            return (
+                f"{len(unread)} of {len(self._held)} segments that would count as lost have objects that cannot be read,"
+                f" first {first.segment_id.id}: {why}"
+            )
         if doubt is None and len(self._held) == 1 and not self._found and not self._found_before:
             return limits.doubt_of_single(self._held[0][0].row.metadata)
         return doubt

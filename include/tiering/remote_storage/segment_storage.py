@@ -167,7 +167,7 @@ def read_small(store: ObjectStore, key: str, first: int = 0, last: int | None = 
     for block in store.read(key, first, last, limiter=limiter):
         size_bytes += len(block)
         if size_bytes > MAX_IN_MEMORY_BYTES:
-            raise RemoteChecksumError(f"{key}: more than {MAX_IN_MEMORY_BYTES} bytes: no index or manifest is that long")
+            raise RemoteChecksumError(f"{key}: more than {MAX_IN_MEMORY_BYTES} bytes, unlike any index or manifest")
         blocks.append(block)
     return b"".join(blocks)
 

@@ -205,8 +205,8 @@ def _manifest_differences(
 def _objects_missing(measurements: Measurements, contents: SegmentContents) -> int | None:
     """Count missing objects; None if one could not be read, for a reason that says nothing about its bytes.
 
-    For example, an archive tier shows length and checksum of an object, but refuses to return it. An index that is an object of its
-    own may be empty. If another column says that such an index should have entries, it counts as missing.
+    For example, an archive tier shows length and checksum of an object, but refuses to return it. An index that is an
+    object of its own may be empty. If another column says that such an index should have entries, it counts as missing.
     """
     absent = list(contents.absent_kinds())
     if measurements.is_refused:

@@ -15,9 +15,10 @@ Objects are usually lost one at a time: one is deleted by hand, one was never wr
 checked are missing, or all or more than a few of one partition, or very many in all, the likelier cause is a wrong
 place: a disk that is not mounted, a wrong prefix or layout, a restore that has not ended. FAILED verdicts would have
 all of these segments copied again to the wrong place, and deleted where they are. So a verdict about a missing segment
-is stored only after all segments of the run were checked, and only if the loss is plausible or a person confirms it.
-With an unread segment it never is plausible. A segment that was FAILED before is not held back. Segments that failed before because they were missing count too, until
-they are replaced or given up: many small runs cannot record more losses than a large one.
+is stored only after all segments of the run were checked, and only if the loss is plausible or a person confirms it. It
+is not plausible if a segment is unread. A segment that was FAILED before is not held back. Segments that failed before
+because they were missing count too, until they are replaced or given up: many small runs cannot record more losses than
+a large one.
 
 `doubt_of` decides from counts alone. `MissingSegments` holds measures of missing segments back, in planned runs as in
 others. Measures that are held back are lost if the process dies: the next attempt measures these segments again.
@@ -316,8 +317,8 @@ class MissingSegments:
             first, measure = unread[0]
             why = measure.remarks[0][1] if measure.remarks else "unknown"
             return (
-                f"{len(unread)} of {len(self._held)} segments that would count as lost have objects that cannot be read,"
-                f" first {first.segment_id.id}: {why}"
+                f"{len(unread)} of {len(self._held)} segments that would count as lost have objects that cannot be"
+                f" read, first {first.segment_id.id}: {why}"
             )
         if doubt is None and len(self._held) == 1 and not self._found and not self._found_before:
             return limits.doubt_of_single(self._held[0][0].row.metadata)

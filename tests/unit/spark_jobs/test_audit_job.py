@@ -144,5 +144,7 @@ def test_of_more_findings_than_are_recorded_the_guards_see_theirs(
         rows_began_ms=2,
     )
     assert (recorded["recorded"], recorded["not_recorded"]) == (4, 5)
-    assert {finding.kind.value for finding in concluded[0].findings} == {finding.key for finding in evidence} | {"orphan"}
+    assert {finding.kind.value for finding in concluded[0].findings} == {finding.key for finding in evidence} | {
+        "orphan"
+    }
     assert concluded[0].covers == frozenset()

@@ -14,6 +14,7 @@ from botocore.exceptions import (
     ClientError,
     ConnectTimeoutError,
     EndpointConnectionError,
+    FlexibleChecksumError,
     HTTPClientError,
     IncompleteReadError,
     NoCredentialsError,
@@ -39,6 +40,7 @@ from include.tiering.errors import (
 )
 from include.tiering.model.segments import RemoteLogSegmentState
 from include.tiering.quotas.contract import UnlimitedBytes
+from include.tiering.remote_storage.contract import is_unread
 from include.tiering.remote_storage.layouts.aiven import AivenLayout
 from include.tiering.remote_storage.object_store import BLOCK_BYTES, BytesSource, ObjectStat, crc32c_of
 from include.tiering.remote_storage.s3.client import (
@@ -251,6 +253,12 @@ def test_no_answer_is_worth_retrying(error: Exception) -> None:
 def test_what_cannot_even_be_asked() -> None:
     assert "AWS_ACCESS_KEY_ID" in str(outcome_of(NoCredentialsError()))
     assert not outcome_of(ParamValidationError(report="bad")).retriable
+
+
+def test_an_object_that_does_not_have_its_own_checksum_is_damaged() -> None:
+    """Other than what cannot be asked, which says nothing about the object."""
+    damaged, not_asked = outcome_of(FlexibleChecksumError(error_msg="crc32c")), outcome_of(NoCredentialsError())
+    assert (type(damaged), is_unread(damaged), is_unread(not_asked)) == (RemoteChecksumError, False, True)
 
 
 def test_an_error_of_the_sender_comes_out_as_it_was() -> None:

@@ -15,7 +15,7 @@ from include.tiering.audit.record import Guard
 from include.tiering.cli.app import cli
 from include.tiering.configs.config_store import ConfigEntity, EntityType
 from include.tiering.database.event_log import EventKind, record_event
-from include.tiering.errors import ClockBehindError, ClockDisagreesError
+from include.tiering.errors import ClockBehindError, ClockDisagreesError, RemoteStorageUnavailableError
 from tests.doubles.archive import Archive, settings_of
 from tests.doubles.orphans import plant_orphan
 
@@ -103,6 +103,24 @@ class Silent:
 
     def clock_ms(self) -> None:
         return None
+
+
+def test_a_store_that_does_not_answer_now_is_waited_for(archive: Archive) -> None:
+    """It is the only clock that could contradict: without it, one topic of many would go without a question."""
+    everything = archive.remote()
+    with shifted(archive, TWELVE_YEARS, worker_ms=TWELVE_YEARS) as app:
+        app.adapters.unguarded_storage = cast(Any, Busy(app.adapters.unguarded_storage))
+        with pytest.raises(RemoteStorageUnavailableError, match="503"):
+            app.expiration.plan("run")
+        assert app.expiration.forget_tombstones() == 0
+    assert archive.remote() == everything
+
+
+class Busy(Silent):
+    """A store that asks for fewer requests when its clock is read."""
+
+    def clock_ms(self) -> None:
+        raise RemoteStorageUnavailableError("the store answered SlowDown (503)")
 
 
 def test_it_is_asked_again_at_the_release_and_by_the_batch(archive: Archive) -> None:

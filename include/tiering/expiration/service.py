@@ -7,7 +7,7 @@ from typing import Final
 from include.tiering.audit.record import ActiveGuards
 from include.tiering.clock import Clock
 from include.tiering.configs.config_store import EffectiveConfigs, TopicRetention
-from include.tiering.errors import ClockDisagreesError, SettingError, SourceError
+from include.tiering.errors import ClockDisagreesError, RemoteStorageUnavailableError, SettingError, SourceError
 from include.tiering.expiration.checks import StillPlanned, still_planned, withdrawn
 from include.tiering.expiration.delete_segments import DeleteBatch, DeleteResult, SegmentDeleter
 from include.tiering.expiration.metrics import count_batch, count_deleted
@@ -319,7 +319,7 @@ class ExpirationService:
         """
         try:
             self._clocks().require()
-        except ClockDisagreesError as error:
+        except (ClockDisagreesError, RemoteStorageUnavailableError) as error:
             _log.warning("no tombstone is removed: %s", error)
             return 0
         older_than_ms = self._configs.settings().tombstone.ms

@@ -420,13 +420,20 @@ def test_a_store_that_refuses_leaves_everything_unmeasured(partition: CopiedPart
     measure = measure_segment(partition.rows[0], previous=None, storage=storage, limiter=UnlimitedBytes())
     found = broken(measure)
     assert {"Q103", "Q104", "Q201", "Q212", "Q223", "Q224", "Q231", "Q241"} <= found
-    assert all("access denied" in text for _, text in measure.remarks)
+    remarks = dict(measure.remarks)
+    assert remarks.pop("objects_missing") == "at least one object could not be read"
+    assert all("access denied" in text for text in remarks.values())
 
 
 @pytest.mark.parametrize("depth", Depth)
-def test_what_the_store_has_and_does_not_give_is_not_damaged(partition: CopiedPartition, depth: Depth) -> None:
-    """As of an archive tier, which tells length and checksum all the same."""
-    storage = StorageThatFails(partition.storage, RemoteAccessDeniedError("InvalidObjectState"))
+@pytest.mark.parametrize(
+    "error", [RemoteAccessDeniedError("InvalidObjectState"), RemoteStorageError("KMS.DisabledException (400)")], ids=str
+)
+def test_what_the_store_has_and_does_not_give_is_not_damaged(
+    partition: CopiedPartition, error: RemoteStorageError, depth: Depth
+) -> None:
+    """As of an archive tier, or with a disabled key: the store tells length and checksum all the same."""
+    storage = StorageThatFails(partition.storage, error)
     measure = measure_segment(partition.rows[0], previous=None, storage=storage, limiter=UnlimitedBytes(), depth=depth)
     assert (measure.objects_missing, measure.is_missing) == (None, True)
     assert {"Q103", "Q106"} <= broken(measure)

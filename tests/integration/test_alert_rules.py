@@ -35,6 +35,7 @@ from include.tiering.model.sizes import PartitionLag
 from include.tiering.operations.monitoring import MetricValues, MonitoringService
 from include.tiering.quotas.contract import QuotaKind, QuotaLevel, Scope
 from include.tiering.quotas.metrics import QuotaMetrics
+from include.tiering.recovery.metrics import DRILL_FAILED
 from include.tiering.segments.failed_copies import FAILED_SEGMENTS, LOST_OFFSETS
 from include.tiering.segments.ingestion_contract import IngestPosition
 from include.tiering.sizes.metrics import SizeGauges
@@ -107,6 +108,7 @@ def healthy(world: World) -> None:
     recorder.show(AUDIT_FINDINGS, {(kind.value,): 0 for kind in FindingKind})
     recorder.show(AUDIT_FINDING_BYTES, {(kind.value,): 0 for kind in FindingKind})
     recorder.set(AUDIT_REFUSALS, 0)
+    recorder.set(DRILL_FAILED, 0, "orders")
     publish_handovers(recorder, [(HandoverState.ACTIVE, HandoverStep.PUBLISH)] * 2, 0)
     publish_ingest(recorder, [IngestPosition(0, next_offset=9, end_offset=9, bounds_read_at_ms=1)], {})
     world.quotas.in_force({Scope(QuotaKind.COPY, QuotaLevel.TOTAL): 1_000_000})
@@ -136,6 +138,7 @@ def sick(world: World) -> None:
     recorder.show(AUDIT_FINDINGS, {(FindingKind.DANGLING_REFERENCE.value,): 3})
     recorder.show(AUDIT_FINDING_BYTES, {(FindingKind.ORPHAN.value,): 100 * age})
     recorder.set(AUDIT_REFUSALS, 1)
+    recorder.set(DRILL_FAILED, 1, "orders")
     publish_handovers(recorder, [(HandoverState.ACTIVE, HandoverStep.PUBLISH)] * 2, 1)
     stopped = IngestPosition(0, next_offset=9, end_offset=19, bounds_read_at_ms=1, stopped="a record is missing")
     publish_ingest(recorder, [stopped], {})

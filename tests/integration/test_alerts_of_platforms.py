@@ -22,6 +22,7 @@ import pytest
 import yaml
 from sqlalchemy import delete, update
 
+from include.tiering.app.recovery import record_drill
 from include.tiering.clock import SystemClock
 from include.tiering.database.metric_series import SETTLED_MS
 from include.tiering.database.schema import handovers, segments, size_counters
@@ -31,6 +32,7 @@ from include.tiering.handover.store import SqlHandoverStore
 from include.tiering.model.segments import Uuid, Verdict
 from include.tiering.operations import monitoring
 from include.tiering.operations.exporters import MetricsServer
+from include.tiering.recovery.drill import DrillReport, RecoveryNeeds
 from include.tiering.units import KIB
 from local import processes
 from local.cluster import prometheus
@@ -312,6 +314,9 @@ class Platforms:
             connection.execute(delete(segments))
         with self.tiny.open() as app:
             app.audit.run("no rows")
+            # What a drill keeps that a damaged segment has failed; tests/integration/test_recovery_drill.py runs one.
+            failed = DrillReport("orders", "3.9.2", (), (), ("orders-0: a segment",), RecoveryNeeds(1, 1, 1, 1.0))
+            record_drill(app, failed, author="ada")
         yield
         self.observed.topic.append(0, b"no record")
         with self.observed.opened() as app:

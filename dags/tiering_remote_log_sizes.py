@@ -5,17 +5,18 @@
 This DAG runs after `tiering_copy`, `tiering_expiration` or `tiering_ingest` has changed the remote log (asset
 `tiering_remote_log`), on a schedule of its own, and when it is triggered.
 
-* **ready** waits in the triggerer, without a worker or a pool slot, until the run can start: the schema, the store and
-  at least one log dir (if any are set) are usable, and Airflow has the pool `remote_log_reader`. It does not wait for
-  cluster metadata, nor for a pause of all topics to end; while the pool has 0 slots, the Spark task waits for a slot.
-  It fails at once if waiting cannot help, otherwise after half an hour. **summary** still runs then, so that the amount
-  of data that waits to be copied is known, and the next run tries again.
+* **ready** waits in the triggerer, without a worker or a pool slot, until the run can start: the schema, the store, the
+  suite files, the quota ledger (if a quota is set) and at least one log dir (if any are set) are usable, and Airflow
+  has the pool `remote_log_reader`. It does not wait for cluster metadata, for the end of a pause of all topics, or for
+  a slot of the pool: while the pool has 0 slots, the task **sizes** waits for one, without a time limit.
+  If waiting cannot help, **ready** fails at once, otherwise after half an hour. **sizes** does not run then, but
+  **summary** does, because it needs no **sizes** to count what waits to be copied. The next run tries **ready** again.
 * **sizes** is a Spark job. It counts bytes and segments per topic, partition, leader epoch and state from the segment
   rows, and compares them with the counters that every state change updates; the rules are evaluated by Great
   Expectations. It adds the result to the history (`sizes.history_path`). With *Compare with the store* it also compares
-  the rows with a listing of the store, and if so chosen with every manifest. Its log has the differences.
-* **summary** logs sizes, what waits to be copied or deleted, what is stored twice and what the storage costs, and
-  publishes metrics.
+  the rows with a listing of the store and, if `manifests` is chosen, with every manifest. Its log has the differences.
+* **summary** logs sizes, what waits to be copied or deleted, how many bytes are both local and remote, and what the
+  storage costs, and publishes metrics.
 * **outcome** fails the run if counters, rows and store differ. A difference is a finding; this DAG corrects nothing.
 
 Several events may start one run together. A run counts the rows that exist when it runs.

@@ -111,7 +111,11 @@ def _run(api: AirflowApi, dag_id: str, run_id: str | None) -> dict[str, Any] | N
 
 
 def _picture(api: AirflowApi, dag_id: str, run_id: str) -> str:
-    """Return such as `ready success, copy running 2 queued`, in the API's order, without tasks that only wait."""
+    """Return the states of a run's tasks, such as `ready success, copy running 2 queued`, in the API's order.
+
+    In this text one instance of the task `copy` is running, and two are queued. A task is left out while no instance of
+    it has a state.
+    """
     counts: dict[str, dict[str, int]] = {}
     instances = api.get(f"/dags/{dag_id}/dagRuns/{run_id}/taskInstances")["task_instances"]
     for instance in instances:
@@ -127,7 +131,7 @@ def _words(states: dict[str, int]) -> str:
 
 
 def _asked(question: Callable[..., _T], *arguments: Any) -> _T | None:
-    """Return the response; None if the API refuses the request or does not answer, for example for a new resource."""
+    """Return the response; None if the API does not answer, or refuses the request, as for a DAG not parsed yet."""
     try:
         return question(*arguments)
     except AirflowApiError:

@@ -60,7 +60,8 @@ class ReadOptions:
     Attributes:
         config: path of the settings file; None: `TIERING_CONFIG`, or variables only.
         accepts: whether a partition is subscribed.
-        named: topics, and with `assign` partitions, that must have data in remote storage.
+        named: what must have data in remote storage: the topics of `subscribe`, or the partitions of `assign`; empty
+            with `subscribePattern`.
         topic_id: of the topics of the same name, only the one with this id is read.
         starts: by partition; None: `start` is for all of them.
         ends: by partition; None: `end` is for all of them.
@@ -230,8 +231,8 @@ def scan_request(options: ReadOptions, remote: Iterable[TopicIdPartition], pushe
     """Return what to read of the partitions that are in remote storage.
 
     Raises:
-        SettingError: a topic or partition that is named has no data there, several topics have its name, or offsets
-            are not given for exactly the partitions that are read.
+        SettingError: a topic or partition that is named has no data there, several topics have its name, offsets are
+            not given for exactly the partitions that are read, or a start offset is above the end offset.
     """
     subscribed = [each for each in remote if options.accepts((each.topic, each.partition))]
     chosen = {
@@ -367,5 +368,5 @@ def _offsets_that_hold(each: Any) -> OffsetRange:
 
 
 def _ms_of(value: datetime) -> int:
-    """Return the milliseconds of a literal, rounded down. Spark gives one of the type TIMESTAMP with its time zone."""
+    """Return the milliseconds since 1970 of a literal, rounded down. Spark gives a TIMESTAMP with a time zone."""
     return (value - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1)

@@ -29,8 +29,9 @@ class TieringHook(BaseHook):
     | tiering_metadata | extra `url`, else the connection as a URL | `metadata.url` |
 
     Both connections are optional. Extras with other names, such as those of Airflow's own providers, are ignored. If
-    the settings have no login for Airflow's API, its URL and login file are taken from airflow.cfg. The library is
-    imported when it is first needed, so that DAG files are parsed fast.
+    the settings have neither a token nor a login file for Airflow's API, both its URL and its login file are taken from
+    airflow.cfg, even if the settings have a URL. The library is imported when it is first needed, so that DAG files are
+    parsed fast.
     """
 
     def settings(self) -> "TieringSettings":
@@ -64,7 +65,7 @@ def connection_settings() -> dict[str, Any]:
 
 
 def _with_airflow(settings: "TieringSettings") -> "TieringSettings":
-    """Add this Airflow's own URL and the login in its configuration, if the settings have no login."""
+    """Set this Airflow's own URL and the login file in its configuration, if the settings have no login."""
     airflow = settings.airflow
     if airflow.token is not None or airflow.login_file is not None:
         return settings

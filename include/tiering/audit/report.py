@@ -114,7 +114,7 @@ class UnsettledDocument(TypedDict):
 
 
 class WithdrawnRemovalsDocument(TypedDict):
-    """A withdrawn run of removals. `not_claimed`: why the store's generation stayed."""
+    """A withdrawn run of removals. `not_claimed` says why the store could not be claimed."""
 
     run_id: str
     plan_hash: str

@@ -1,7 +1,8 @@
 """A throw-away broker, on which a handover is rehearsed: a cluster of its own with samples of a topic's partitions.
 
-A *sample* has copies of a partition's newest segments (`sample.py`). They are put into the broker's log directory as if
-the broker had always led these partitions.
+A handover makes a topic's brokers copy and expire the topic instead of the platform. A *sample* has copies of a
+partition's newest segments (`sample.py`). They are put into the broker's log directory as if the broker had always led
+these partitions.
 
     root/broker/    its configuration, its server.log, and data/, its log directory
     root/remote/    the segments of its remote storage manager
@@ -45,7 +46,7 @@ from include.tiering.model.segments import TopicIdPartition, Uuid
 
 NODE_ID: Final = 1
 _UNTIL_CONFIGURED: Final = {"log.retention.ms": -1}
-"""The broker's default, so that no record expires before the topic has its own configs."""
+"""The broker's configuration has this, so no record expires before the topic gets its own configs."""
 _HEAP_MIB: Final = 512
 _ATTEMPTS: Final = 3
 _RECOVERY_POINTS: Final = "recovery-point-offset-checkpoint"
@@ -114,7 +115,8 @@ def prepare_broker(
 
     Raises:
         RehearsalError: Java is missing, or StorageTool does not format the log directory.
-        SourceError: a file of a sample cannot be read or written.
+        SourceError: a file of a sample cannot be read.
+        OSError: a copy cannot be written.
     """
     process = _formatted(root, kafka, clock, random_bytes)
     topic = samples[0].replica_id.topic_id_partition
@@ -160,7 +162,7 @@ def prepare_restored_broker(
 
 
 def last_leader_epoch(partition_directory: Path) -> int:
-    """Return the last leader epoch in a partition's directory; 0 if there is none."""
+    """Return the last leader epoch in the checkpoint of a partition's directory; 0 if the checkpoint has no entry."""
     entries = parse_leader_epochs((partition_directory / LEADER_EPOCH_CHECKPOINT).read_bytes()).entries
     return entries[-1].epoch if entries else 0
 

@@ -1,8 +1,9 @@
 """All configs that can be changed while jobs run: where each may be set, what it accepts, and what it means.
 
-Quotas, thresholds, other limits, retention and sizes of pools are declared here, dynamic settings in `settings/`. The
-values are rows of one table, except sizes of pools, which Airflow stores. A dynamic setting applies to the whole
-cluster, so it is set on the default of the brokers, as is the size of a pool.
+Quotas, thresholds, other limits, copy lags, retention and sizes of pools are declared here, dynamic settings in
+`settings/`, and the keys of Spark's configuration that may be set in `spark_conf.py`. The values are rows of one table,
+except sizes of pools, which Airflow stores. Dynamic settings and sizes of pools apply to the whole cluster, so both are
+set on the default of the brokers.
 """
 
 import re
@@ -37,7 +38,9 @@ TOTAL_COPY_QUOTA: Final = "tiering.copy.total.max.bytes.per.second"
 TOTAL_FETCH_QUOTA: Final = "tiering.fetch.total.max.bytes.per.second"
 NARROW_COPY_QUOTA: Final = "tiering.copy.max.bytes.per.second"
 NARROW_FETCH_QUOTA: Final = "tiering.fetch.max.bytes.per.second"
-"""The last two names are quotas of a topic; this name is also that of a client's fetch quota."""
+"""`NARROW_COPY_QUOTA` and `NARROW_FETCH_QUOTA` name the quotas of a topic.
+
+`NARROW_FETCH_QUOTA` also names the fetch quota of a client."""
 
 DELETE_RATE: Final = "tiering.delete.max.requests.per.second"
 MOST_DELETE_REQUESTS: Final = 1_000_000
@@ -51,11 +54,19 @@ _MOST_SHOWN: Final = 100
 class DynamicConfig:
     """A config of one entity type.
 
-    `on_default` says whether the config may be set on the default of the type, `on_named` whether on named entities. A
-    quota has the kind and level that it limits as `quota`, a dynamic setting has its declaration as `setting`, and the
-    size of a pool has the pool's name as `pool`, and a key of Spark's configuration is `spark`; other configs have None
-    there. Without `setting` and `spark` the value is an integer from `at_least` to `at_most`, inclusive. `unset` is the
-    number for which the word `default` stands, if any.
+    The value is an integer from `at_least` to `at_most`, unless the config has `setting` or `spark`.
+
+    Attributes:
+        on_default: whether the config may be set on the default of the entity type.
+        on_named: whether the config may be set on named entities.
+        default: what holds while the config is not set: a value, the name of another config, or a word.
+        quota: the kind and the level that a quota limits; None if the config is no quota.
+        setting: the declaration of a dynamic setting; None if the config is none.
+        at_least: the lowest possible value, inclusive.
+        at_most: the highest possible value, inclusive.
+        pool: the name of the pool whose size the config is; None if it is no size of a pool.
+        unset: the number that the word in `default` means, such as 0 for `unlimited`; None without such a number.
+        spark: the key of Spark's configuration that the config sets, and for which DAG; None if it sets none.
     """
 
     name: str
@@ -109,9 +120,10 @@ class DynamicConfig:
 
     @property
     def loosens(self) -> Loosens | None:
-        """The direction in which a change of this dynamic setting lets more be deleted without an approval, or sooner.
+        """The direction of a change that permits more deletions without an approval, or earlier deletions.
 
-        Settings without such a direction, and all other configs (also `DELETE_LIMIT`), have None.
+        None if this dynamic setting has no such direction. None for every config that is no dynamic setting, such as
+        `DELETE_LIMIT`.
         """
         return None if self.setting is None else self.setting.loosens
 
@@ -124,25 +136,28 @@ class DynamicConfig:
 
 @cache
 def all_configs() -> tuple[DynamicConfig, ...]:
-    """Return all configs: quotas, thresholds, the limit of delete requests, retention, sizes of pools, settings."""
+    """Return all configs except those for keys of Spark's configuration, which are made when they are named.
+
+    The order is: quotas, thresholds, the limit of delete requests, copy lags, retention, sizes of pools, settings.
+    """
     return (*LIMITS, DELETE_LIMIT, *COPY_LAGS, *RETENTIONS, *POOL_SIZES, *map(_of_setting, dynamic_settings()))
 
 
 @cache
 def config_names() -> tuple[str, ...]:
-    """Return each config name once, without aliases."""
+    """Return each name of `all_configs` once, without aliases."""
     return tuple(dict.fromkeys(config.name for config in all_configs()))
 
 
 @cache
 def accepted_names() -> tuple[str, ...]:
-    """Return each name under which a config may be set: first the current names, then the aliases."""
+    """Return each name under which one of `all_configs` may be set: first the current names, then the aliases."""
     aliases = (alias for config in all_configs() if config.setting is not None for alias in config.setting.aliases)
     return (*config_names(), *dict.fromkeys(aliases))
 
 
 def configs_of(entity: ConfigEntity) -> tuple[DynamicConfig, ...]:
-    """Return all configs that may be set on the entity."""
+    """Return those of `all_configs` that may be set on the entity."""
     return tuple(config for config in all_configs() if config.is_legal_on(entity))
 
 
@@ -150,9 +165,9 @@ def config_on(entity: ConfigEntity, name: str) -> DynamicConfig:
     """Return the config that has this name, or this alias, on this entity.
 
     Raises:
-        SettingError: the name is unknown (the message contains the most similar name that may be set on this entity, or
-            all of them if none is similar), or the config may not be set on this entity (the message contains where it
-            may be set). A name that begins with `SPARK_CONF_PREFIX` is refused if `parse_name` refuses it.
+        SettingError: the name is unknown: the message contains the most similar name that may be set on this entity, or
+            all of them if none is similar. Or the config may not be set on this entity: the message contains where it
+            may be set. Or the name begins with `SPARK_CONF_PREFIX`, and `parse_name` refuses it.
     """
     if name.startswith(SPARK_CONF_PREFIX):
         called = [_of_spark(name)]

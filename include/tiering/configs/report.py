@@ -95,7 +95,7 @@ class WorkerDocument(TypedDict):
 class AlterationDocument(EntityMembers):
     """A change of configs, and the workers that use it.
 
-    `read_at_start` names configs that running work keeps; `not_claimed` says why the store's generation stayed.
+    `read_at_start` names configs that running work keeps; `not_claimed` says why the store could not be claimed.
     """
 
     version: int

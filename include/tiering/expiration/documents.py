@@ -84,7 +84,7 @@ class ExpirationDocument(TypedDict):
 
 
 class WithdrawalDocument(TypedDict):
-    """A withdrawn run. The next run completes what had `begun`. `not_claimed`: why the store's generation stayed."""
+    """A withdrawn run. The next run completes what had `begun`. `not_claimed`: why the store could not be claimed."""
 
     run_id: str
     plan_hash: str

@@ -1,14 +1,15 @@
 """The `chunkIndex` of a manifest: how a segment file was cut into chunks, and where each stored chunk begins.
 
 All chunks of an uncompressed segment, except the last, have the same stored size: the chunk size, plus 28 bytes if the
-segment is encrypted. The index of such a segment is `fixed` and has four numbers. Compressed chunks differ in size. The
-index of a compressed segment is `variable` and has the stored size of every chunk: base64 of one zstd frame, whose
-content is (big-endian)
+segment is encrypted. The index of such a segment is `fixed` and has four numbers: the chunk size, the size of the
+segment file, the stored size of every chunk but the last, and the stored size of the last chunk. Compressed chunks
+differ in size. The index of a compressed segment is `variable` and has the stored size of every chunk: base64 of one
+zstd frame, whose content is (big-endian)
 
     chunks    content
     0         int32 0
     1         int32 1, int32 size
-    n         int32 n, int32 base, int8 width (1..4), n-1 times (size - base) in width bytes unsigned, int32 last size
+    n >= 2    int32 n, int32 base, int8 width (1..4), n-1 times (size - base) in width bytes unsigned, int32 last size
 
 Base is the smallest size of all chunks except the last. Width is the number of bytes that the largest difference
 (size - base) needs, at least 1.
@@ -17,10 +18,14 @@ A compressed chunk is one zstd frame of known content size:
 
     at   size      field
     0    4         magic                28 b5 2f fd
-    4    1         descriptor           bits 6-7: length of content size, 5: single segment, 2: checksum, 0-1: dict.
+    4    1         descriptor           bits 6-7: code of the length of the content size, 5: single segment,
+                                        2: checksum, 0-1: code of the length of the dictionary id
     5    0 or 1    window               absent if the bit "single segment" is set
     ..   0..4      dictionary id
     ..   0..8      content size         little-endian; if it has 2 bytes, 256 must be added to it
+
+The codes 0, 1, 2 and 3 mean 0, 2, 4 and 8 bytes of content size, and 0, 1, 2 and 4 bytes of dictionary id. Code 0
+means 1 byte of content size if the bit "single segment" is set.
 
 The reader allocates its buffer by the content size. A frame without a content size, or with one above the limit, is
 refused before it is decompressed.
@@ -243,7 +248,7 @@ def decompress_frame(frame: bytes | memoryview, *, max_bytes: int) -> bytes:
 
     Raises:
         FormatError: as for `frame_content_size_bytes`; or the content is larger than `max_bytes`, the frame is
-            damaged, or more than empty frames follow.
+            damaged, or bytes follow it that are not frames without content.
     """
     size_bytes = frame_content_size_bytes(frame)
     if size_bytes > max_bytes:

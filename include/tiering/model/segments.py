@@ -13,6 +13,7 @@ The deletion of a whole partition. No broker writes these states, but every brok
     (none) --> DELETE_PARTITION_MARKED --> DELETE_PARTITION_STARTED --> DELETE_PARTITION_FINISHED
 
 A transition to the same state is legal, so requests are idempotent. A segment's `Verdict` is separate from its state.
+A segment in COPY_SEGMENT_FINISHED is called FINISHED, and one in DELETE_SEGMENT_FINISHED is called a tombstone.
 
 `RecordDigest` is a SHA-256 over offsets, timestamps with their type, keys, values and headers of a range of records:
 equal digests mean equal records.
@@ -165,8 +166,9 @@ class RemotePartitionDeleteState(IntEnum):
 class Verdict(StrEnum):
     """Result of the last verification of a segment.
 
-    NONE: not verified yet. EXPIRED: the segment passed, but too long ago. FINISHED segments with the verdict PASSED or
-    EXPIRED are served. Only FINISHED segments with PASSED count as safe and are published.
+    NONE: not verified yet. EXPIRED: the segment passed, but too long ago. Of the segments in COPY_SEGMENT_FINISHED,
+    readers are served from those that are PASSED or EXPIRED. Only those that are PASSED count as safe, and only these
+    are added to the brokers' metadata topic, `__remote_log_metadata`.
     """
 
     NONE = "none"
@@ -200,8 +202,9 @@ class VerdictAge(StrEnum):
 
 
 class Depth(StrEnum):
-    """Depth of a verification. Both depths read every object's length and checksum, and whole manifests and indexes.
+    """Depth of a verification.
 
+    Both depths ask the store for the length and the checksum of every object, and read manifest and indexes whole.
     SHALLOW also reads the first batch of the log, and the batches from the last offset index entry on: it finds objects
     that are missing, truncated, exchanged or described wrongly. DEEP reads every byte of the log once, paced by the
     fetch quota: it finds each batch that is damaged or misplaced, and each wrong index entry.
@@ -216,12 +219,12 @@ class AgedSegments:
     """FINISHED segments of one verdict that were verified equally deep and are in the same range of ages.
 
     Attributes:
-        depth: DEEP if a deep verification passed and none failed since, else SHALLOW; None for the verdicts NONE and
-            FAILED.
-        age: of a DEEP one since the last deep verification that passed, of others since the verdict; None for the
-            verdict NONE, which has no time.
-        segments: their number.
-        size_bytes: of their `.log`.
+        depth: DEEP if a deep verification passed, and since then no verification of either depth has failed; otherwise
+            SHALLOW. None if the verdict is NONE or FAILED.
+        age: the time since the last deep verification that passed, if `depth` is DEEP. Otherwise the time since the
+            verdict was recorded; if the verdict is EXPIRED, since PASSED was recorded. None if the verdict is NONE.
+        segments: the number of the segments.
+        size_bytes: the size of all of their `.log` files.
     """
 
     depth: Depth | None
@@ -251,8 +254,8 @@ class RemoteLogSegmentMetadata:
 
     Offsets are inclusive. `segment_leader_epochs` is the history clipped to [start_offset, end_offset]; its first
     entry is at `start_offset`, or later if the history began within the segment (for example, at the log start).
-    `max_timestamp_ms` is the largest record timestamp; if no record has one, the modification time of the `.log`, or
-    -1. `segment_size_bytes` counts only the `.log`, as Kafka does.
+    `max_timestamp_ms` is the largest record timestamp. If no record has one, it is the modification time of the `.log`;
+    -1 means that it is unknown. `segment_size_bytes` counts only the `.log`, as Kafka does.
 
     Raises:
         ValueError: the offsets are not a range, the size is outside 0..2^31-1, there is no leader epoch, or the last
@@ -361,12 +364,20 @@ class ByteSource(Protocol):
 class LogSegmentData:
     """Everything that is copied of one segment (KIP-405's LogSegmentData).
 
-    `log` is the whole rolled `.log`, `log_crc32c` its CRC-32C from the check pass. No index ends in zero entries or an
-    incomplete entry. `transaction_index` is None if the broker wrote none. `producer_snapshot` is the snapshot at end
-    offset + 1, `leader_epoch` the checkpoint text of the replica's history up to the end. `log_running_crc32c` holds
-    the CRC-32C of the first `RUNNING_CRC32C_STEP_BYTES` of the log, of the first two steps, and so on: the checksum of
-    a part that begins and ends at such steps, or at the end of the log, can be computed without reading the part again.
-    The tuple is empty if the check pass kept none.
+    The *check pass* reads and checks the whole segment before it is copied. No index ends in zero entries or in an
+    incomplete entry.
+
+    Attributes:
+        log: the whole rolled `.log`.
+        log_crc32c: the CRC-32C of the log, which the check pass computed.
+        offset_index: the `.index`.
+        time_index: the `.timeindex`.
+        producer_snapshot: the snapshot at the end offset + 1.
+        leader_epoch: the text of a checkpoint with the replica's history up to the end of the segment.
+        transaction_index: the `.txnindex`; None if the broker wrote none.
+        log_running_crc32c: the CRC-32C of the first 1, 2, 3, ... times `RUNNING_CRC32C_STEP_BYTES` of the log; empty if
+            the check pass kept none. From these the checksum of a part of the log can be computed without reading it
+            again, if the part begins at a multiple of that size, and ends at one or at the end of the log.
     """
 
     log: ByteSource

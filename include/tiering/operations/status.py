@@ -40,7 +40,7 @@ class Activity:
 
     Attributes:
         overview: totals, pauses, batches, pools, limits, what waits, and alarms.
-        topic_quotas: the rates at which topics receive bytes.
+        topic_quotas: at which rates segments of each topic are brought into remote storage, with the thresholds.
         deleted_topics: topics that were deleted in the cluster.
         traffic: what all processes did in the last minute, hour and day.
     """
@@ -72,7 +72,7 @@ class DeletedTopicDocument(TypedDict):
 class TrafficDocument(TypedDict):
     """What all processes did in the newest `minutes` whole minutes; the newest one ended 15 to 75 seconds ago.
 
-    The throttled seconds are those that grants waited for a quota, summed over all streams.
+    The throttled seconds are the time for which copies or reads waited for a quota; simultaneous waits are added up.
     """
 
     minutes: int
@@ -235,7 +235,7 @@ def _alarms(alarms: Sequence[Alarm]) -> tuple[Table, ...]:
 
 
 def _waiting(overview: Overview) -> tuple[Table, ...]:
-    """Return a table of what the last plan held back; no table without anything."""
+    """Return a table of the partitions that the last plan of copies held back, by reason; no table without any."""
     rows = tuple(
         (str(found["partitions"]), found["reason_message"] or "", listed(found["topics"], 3), found["advice"])
         for found in overview_document(overview)["waiting"]
@@ -291,14 +291,18 @@ def paused_words(topics: Collection[str]) -> str:
 
 
 class PauseDocument(TypedDict):
-    """What is paused after the command, `*` for all topics; `not_claimed` says why the store's generation stayed."""
+    """What is paused after the command; `*` stands for all topics.
+
+    The command claims the store: it raises the generation in the store's marker, so that the store refuses an older
+    copy of the database. `not_claimed` says why that was not possible; null if it was.
+    """
 
     paused_topics: list[str]
     not_claimed: str | None
 
 
 def present_pause(paused: Collection[str], not_claimed: str | None, *, ok: bool = True) -> Presentation:
-    """Present what is paused after a change. `not_claimed` says why the store could not be claimed, if so."""
+    """Present what is paused after a change; see `PauseDocument` for `not_claimed`."""
     return Presentation(
         lambda: PauseDocument(paused_topics=sorted(paused), not_claimed=not_claimed),
         lambda: (),

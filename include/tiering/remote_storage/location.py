@@ -72,7 +72,9 @@ def parse_location(url: str) -> FileLocation | S3Location:
 
 
 def place_of(url: str, layout: str, key_prefix: str) -> StorePlace:
-    """Return the place of the keys in canonical spelling: no slash at the end, no needless percent-encoding.
+    """Return the place of the object keys, with the URL in canonical spelling.
+
+    A canonical URL has no slash at its end and no needless percent-encoding.
 
     Raises:
         SettingError: as `parse_location`.
@@ -114,7 +116,8 @@ def open_orphans(
 ) -> StoredOrphans:
     """Return the orphan storage of the place that `url` names; see `open_storage` and `StoredOrphans`.
 
-    The layout of the result writes nothing: it is created without key pairs, so that the layout can be pickled.
+    `require_ours` raises ForeignStoreError if the store is not this database's. Orphan storage reads and removes
+    objects, and encrypts nothing. So its layout has no key pairs, and can be pickled.
     """
     chosen = _layout(layout, url, replace(form, encrypts=False))
     store = _open_store(url, access, chosen.staging_prefix)

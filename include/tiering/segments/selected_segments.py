@@ -16,7 +16,8 @@ from include.tiering.segments.values import SegmentRow
 class EpochExtent(NamedTuple):
     """Where segments have records of a leader epoch, both offsets inclusive.
 
-    `lowest` is no higher, and `highest` no lower, than those of the FINISHED segments.
+    All offsets of the epoch in FINISHED segments are in this range. It may be wider, because segments that are not
+    FINISHED, or not any more, may count as well.
     """
 
     epoch: int
@@ -29,11 +30,12 @@ class OldestSegments:
     """The platform's segments that a decision about retention reads, and what is known of the others.
 
     Attributes:
-        rows: all that are neither FINISHED nor tombstones, and all FINISHED ones that start at or below
-            `rest.after_offset`. All segments if `rest` is None.
-        rest: the other FINISHED segments. Its `size_bytes`, if it was asked for, is the size of all of them, whatever
-            their leader epochs are.
-        extents: ascending, where segments have records of each leader epoch; only with the size of the rest.
+        rows: all segments in COPY_SEGMENT_STARTED or DELETE_SEGMENT_STARTED, and all FINISHED ones that start at or
+            below `rest.after_offset`. If `rest` is None, all FINISHED ones. Tombstones are never among them.
+        rest: the other FINISHED segments; None if there are none. If its `size_bytes` was asked for, that is the size
+            of all of them, whatever their leader epochs are.
+        extents: where segments have records of each leader epoch, by ascending epoch; empty if the size of the rest was
+            not asked for.
     """
 
     rows: tuple[SegmentRow, ...]
@@ -45,7 +47,7 @@ class SelectedSegments(Protocol):
     """Queries about single segments: `RemoteLogMetadata.selected`. Only `newest` returns tombstones."""
 
     def newest(self, partition: TopicIdPartition, *, before: int, at_most: int) -> Sequence[SegmentRow]:
-        """Return segments in any state that start below the offset `before`, by descending start offset."""
+        """Return at most `at_most` segments in any state that start below `before`, by descending start offset."""
         ...
 
     def segments_under_way(self, partition: TopicIdPartition) -> Sequence[SegmentRow]:
@@ -70,17 +72,18 @@ class SelectedSegments(Protocol):
         ...
 
     def counters_agree(self, partition: TopicIdPartition) -> bool:
-        """Return whether the counter is the size of all FINISHED segments.
+        """Return whether the platform's counter is the size of all FINISHED segments, in bytes.
 
-        It is if the sum that triggers of the database keep is the same. If not, the database adds up all rows, and
-        what it found is logged.
+        Triggers of the database keep a sum of their own. If the counter is equal to that sum, the answer is True, and
+        no row is read. Otherwise the database adds up the rows of all FINISHED segments, all three numbers are logged,
+        and the answer is whether the counter is equal to the total of the rows.
         """
         ...
 
     def finished_before(self, row: SegmentRow) -> RemoteLogSegmentMetadata | None:
-        """Return the FINISHED segment before this one among those of its history, by end offset; None if it is first.
+        """Return the FINISHED segment right before this one in the history `row.history`; None if there is none.
 
-        Segments with the same end offset are in the order of `list_segments`.
+        Segments are in the order of their end offsets, those with the same one in the order of `list_segments`.
         """
         ...
 
@@ -97,17 +100,20 @@ class SelectedSegments(Protocol):
 
         Args:
             partition: the partition.
-            finished: about how many FINISHED segments from the log start on are read; None: all segments.
-            log_start_offset: all FINISHED segments that start below it are read as well.
+            finished: about how many FINISHED segments that start at or above `log_start_offset` are returned as rows;
+                None: all of them.
+            log_start_offset: all FINISHED segments that start below it are returned as rows, too.
             with_size: whether to read the size of the rest and the extents of leader epochs; else they are 0 and empty.
-            future_from_ms: the rest's timestamps are counted, and those above this time found; None: they are not.
+            future_from_ms: a UTC time in ms. The rest then says how many of its segments have no timestamp
+                (`undated`), and which is its largest timestamp, if that is above this time (`latest_timestamp_ms`).
+                None: neither is read, and they are 0 and -1.
         """
         ...
 
     def finished_with_verdicts(self, verdicts: Mapping[Verdict, int | None]) -> Sequence[SegmentRow]:
         """Return FINISHED segments of all partitions with these verdicts, by topic, partition and start offset.
 
-        The value of a verdict is a time: only segments whose verdict was recorded then or earlier, or at no known time,
-        are returned; None: all. One consistent read, so no segment is returned with two verdicts.
+        The value of a verdict is a UTC time in ms: only segments are returned whose verdict was recorded at this time,
+        earlier, or at an unknown time; None: all. One consistent read, so no segment is returned with two verdicts.
         """
         ...

@@ -140,7 +140,7 @@ class SqlSelectedSegments(ClusterStore):
         return _as_listed(found)
 
     def newest(self, partition: TopicIdPartition, *, before: int, at_most: int) -> Sequence[SegmentRow]:
-        """Return segments in any state that start below the offset `before`, by descending start offset."""
+        """Return at most `at_most` segments in any state that start below `before`, by descending start offset."""
         key = key_of(self._cluster_id, partition) | {"before_offset": before, "at_most": at_most}
         with reading(self._engine) as connection:
             return [segment_row_of(row) for row in connection.execute(_NEWEST, key)]
@@ -160,7 +160,7 @@ class SqlSelectedSegments(ClusterStore):
             yield from map(Uuid.parse, found.scalars())
 
     def counters_agree(self, partition: TopicIdPartition) -> bool:
-        """Return whether the counter is the size of all FINISHED segments."""
+        """Return whether the platform's counter is the size of all FINISHED segments, in bytes."""
         key = key_of(self._cluster_id, partition)
         with snapshot(self._engine) as connection:
             counted = connection.execute(_COUNTED, key).scalar_one()
@@ -178,7 +178,7 @@ class SqlSelectedSegments(ClusterStore):
         return bool(added_up == counted)
 
     def finished_before(self, row: SegmentRow) -> RemoteLogSegmentMetadata | None:
-        """Return the FINISHED segment before this one in its history, by end offset; None if it is first."""
+        """Return the FINISHED segment right before this one in the history `row.history`; None if there is none."""
         segment = row.metadata
         of_row = {
             "of_segment": str(segment.remote_log_segment_id.id),

@@ -23,7 +23,7 @@ MOST_MAPPED: Final = 1_024
 
 
 class Loosens(StrEnum):
-    """The direction of a change of a deletion limit that lets more be deleted without an approval, or sooner."""
+    """The direction of a change of a setting that permits more deletions without an approval, or earlier deletions."""
 
     UPWARDS = "upwards"
     DOWNWARDS = "downwards"

@@ -1,14 +1,16 @@
 """The rules about partitions and their sizes, as data, and the suites: which rules are evaluated together.
 
-Q4xx compare a partition's FINISHED segments with each other, and with the ends and the history of its log. A rule is a
-warning if each segment stays readable, or if the cause may be another writer: a FAILED verdict would stop the
-partition, and a verdict is only about what the store held.
+Q4xx compare a partition's FINISHED segments with each other, and with the ends and the history of its log. A broken
+critical rule gives a segment the verdict FAILED, which stops its partition. Some rules are only warnings, for one of
+two reasons. Every segment stays readable although the rule is broken. Or another writer may have caused the fault, and
+a verdict says only whether the segment's objects in the store are right.
 
 S1xx compare the counters of sizes with the rows of segments, S2xx compare the store with the rows; each of the two has
 a kind of measure of its own. Nothing here reads counters, rows or the store.
 
-A suite has rules about one kind of measure, so that its results show what was checked; segment suites have the rules of
-one level each. A suite names the columns that identify a measure in the results.
+A suite has rules about one kind of measure, so that its results show what was checked. Each suite for measures of
+segments has the rules of one `Level`: object, segment or partition. A suite names the columns that identify a measure
+in the results.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -101,7 +103,9 @@ def findings_of_partition(broken: BrokenRule[PartitionMeasure]) -> Iterator[Qual
 RULES_ABOUT_NEIGHBOURS: Final = frozenset(
     rule.rule_id for rule in (*RULES, *PARTITION_RULES) if rule.level is Level.PARTITION
 )
-"""Ids of all rules that a segment breaks because of its neighbours, or of the log's ends or history."""
+"""Ids of all rules with `Level.PARTITION` (Q3xx and Q4xx).
+
+A segment breaks them because of its neighbours, or because of the ends or the history of its log."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,9 +115,10 @@ class SizeMeasure:
     Attributes:
         counted_bytes, counted_segments: the values of the counters.
         recounted_bytes, recounted_segments: the totals of the rows.
-        epoch_differences: leader epochs whose counters differ from the totals of the rows.
-        epochs_above_partition: leader epochs whose rows exceed those of the partition, in bytes or segments.
-        segments_without_epoch: rows of the partition minus the sum of the rows of its leader epochs; at least 0.
+        epoch_differences: number of leader epochs whose counters differ from the totals of the rows.
+        epochs_above_partition: number of leader epochs whose rows exceed those of the partition, in bytes or segments.
+        segments_without_epoch: number of the partition's rows minus the sum of the numbers of rows of its leader
+            epochs; at least 0.
     """
 
     topic: str
@@ -238,7 +243,7 @@ class LazyRuleEvaluator(Generic[Measure]):
 
 
 def segment_suites(rules: Sequence[Rule] = RULES) -> tuple[Suite, ...]:
-    """Return the suites for measures of segments, one for each level that `rules` has."""
+    """Return the suites for measures of segments, one for each `Level` that one of `rules` has."""
     titles = {
         Level.OBJECT: ("objects", "Each object in the store"),
         Level.SEGMENT: ("segments", "Each segment, by its objects"),
@@ -264,7 +269,7 @@ ALL_SUITES: Final = (*segment_suites(), *PARTITION_SUITES, *SIZE_SUITES, *STORED
 SUITE_TITLES: Final = {suite.name: suite.title for suite in ALL_SUITES}
 
 REPORTED_ONLY: Final = frozenset({"S111", "S112", "S202"})
-"""Critical rules whose breach is a finding, by which nothing is decided: a suite file may remove them."""
+"""Critical rules on which no decision depends: a breach is only a finding. So a suite file may remove them."""
 
 SAFETY_RULES: Final = frozenset(
     rule.rule_id for suite in ALL_SUITES for rule in suite.rules if rule.severity is Severity.CRITICAL

@@ -54,7 +54,7 @@ from include.tiering.units import MIB
 
 _CHECKPOINT: Final = re.compile(r"(?P<offset>[0-9]{20})-(?P<epoch>[0-9]{10})\.checkpoint")
 _MAX_BATCH_BYTES: Final = 64 * MIB
-"""KRaft writes batches of at most 8 MiB, so a length above this limit is damage."""
+"""A batch whose length is above 64 MiB is damaged: KRaft writes batches of at most 8 MiB."""
 _SEARCHED_BYTES: Final = 4 * MIB
 _ATTEMPTS: Final = 3
 
@@ -188,7 +188,7 @@ class MetadataReplica:
 
 
 def _last_indexed_offset(directory: BrokerDirectory, base_offset: int) -> int:
-    """Return the last offset in the segment's offset index; -1 without one."""
+    """Return the last offset in the segment's offset index; -1 if there is no index, or the index has no entry."""
     try:
         with directory.file(offset_file(base_offset, FileKind.OFFSET_INDEX)) as index:
             entry = last_index_entry(index, indexes.OFFSET_ENTRY_BYTES)
@@ -206,9 +206,10 @@ def _list(directory: BrokerDirectory) -> _Listing:
 
 
 def _batches(file: BrokerFile, start: int, *, may_be_torn: bool) -> Iterator[tuple[int, BatchHeader, memoryview]]:
-    """Iterate over whole batches with a correct CRC and their positions, up to the file's end.
+    """Iterate over the batches from the position `start` to the file's end, each with its position and its header.
 
-    With `may_be_torn`, a torn tail ends the iteration, too; without, it raises CorruptFileError.
+    A batch that is incomplete or has a wrong CRC raises CorruptFileError. With `may_be_torn` it ends the iteration
+    instead, if it can be an unfinished write (`_is_torn_tail`).
     """
     stream = iter(BatchStream(Tail(file, start)))
     while True:
@@ -278,7 +279,12 @@ def _read_checkpoint(file: BrokerFile, image: ClusterImage) -> bool:
 
 
 def _is_torn_tail(file: BrokerFile, position: int) -> bool:
-    """Return whether `position` can hold an unfinished write: zeros, or an incomplete or wrong last batch."""
+    """Return whether an unfinished write can begin at `position`.
+
+    It can if less than a batch header follows, if the next bytes, as many as a header has, are zeros, or if the batch
+    there is the last one: after its length less than a header follows, or zeros. A length below that of a header is
+    damage.
+    """
     rest = file.read_at(position, HEADER_SIZE)
     if len(rest) < HEADER_SIZE or not any(rest):
         return True
@@ -356,7 +362,10 @@ class MetadataLog:
 
     @property
     def log_end_offset(self) -> int:
-        """The log end offset (exclusive) of the replica that is used; 0 if none is readable."""
+        """The log end offset (exclusive) of the replica that is used; 0 after a `refresh` that found none readable.
+
+        Before the first `refresh` it calls `refresh`, and raises ClusterMetadataError as that does.
+        """
         self._image()
         return self._newest.log_end_offset if self._newest else 0
 

@@ -1,4 +1,4 @@
-"""The tasks of `tiering_audit`. `audit` is a Spark job; each other task calls services or stores of the library.
+"""The tasks of `tiering_audit`. `audit` is a Spark job; each other task calls services or the database in its worker.
 
 XCom carries ids and counts; audits, findings, plans, questions, approvals and outcomes are in the platform's own
 database, and the listing that the Spark job made is in the job's output directory.
@@ -44,7 +44,7 @@ OLD_VERSIONS: Final = "old_versions"
 INVENTORY: Final = "inventory"
 PREFIX: Final = "audit-"
 ALARMING: Final = (FindingKind.DANGLING_REFERENCE, FindingKind.SIZE_MISMATCH)
-"""Kinds of findings about segments that a fetch may not be able to read."""
+"""Kinds of findings that fail the task `alarm`: a fetch may not be able to read the segments that they name."""
 _MOST_LINES: Final = 50
 
 
@@ -85,7 +85,7 @@ class AuditOperator(ReaderJobOperator):
 
 
 class AuditFindingsOperator(BaseOperator):
-    """Logs the first 200 open and accepted findings of the audit; returns how many there are of each kind."""
+    """Logs the first 200 findings of the audit, open and accepted ones together; returns the number of each kind."""
 
     template_fields: Sequence[str] = ("audit_run_id",)
 
@@ -124,7 +124,8 @@ class AuditAlarmOperator(BaseOperator):
     def execute(self, context: "Context") -> None:
         """Run the task.
 
-        Raises AuditAlarmError with one line for each guard and each finding, at most `_MOST_LINES` of them.
+        Raises AuditAlarmError with a line for each guard, then one for each finding. Beyond `_MOST_LINES` lines, a last
+        line says how many there are.
         """
         with TieringHook().open() as app:
             audit = app.adapters.stores.audits.audit(self.audit_run_id)
@@ -158,9 +159,10 @@ class PlanRemovalsOperator(BaseOperator):
         self.audit_run_id = audit_run_id
 
     def execute(self, context: "Context") -> dict[str, int]:
-        """Run the task.
+        """Run the task. Raises what `AuditService.plan_removals` raises.
 
-        Raises StateConflictError if a later audit has ended since, ForeignStoreError or ClockDisagreesError.
+        Returns:
+            Numbers of the planned `objects`, of their `bytes`, and of the `guards` that forbid removals.
         """
         params = context["params"]
         if not params[DELETE_ORPHANS]:
@@ -254,9 +256,10 @@ class RemoveOrphansOperator(BaseOperator):
 
 
 class AuditOutcomeOperator(BaseOperator):
-    """The last task of a removal. It fails, and the run with it, without an answer in time, or if a removal failed.
+    """The last task of a removal, which says how the removal ended.
 
-    Skipped if nothing was planned.
+    It fails, and the run with it, if no person answered in time, or if an object could not be removed. It does not fail
+    if a person rejected the plan. It is skipped if nothing was planned.
     """
 
     template_fields: Sequence[str] = ("planned_run_id", "audit_run_id")

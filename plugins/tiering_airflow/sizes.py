@@ -73,7 +73,10 @@ class RemoteLogSizesOperator(ReaderJobOperator):
 
 
 class SizeSummaryOperator(BaseOperator):
-    """Logs sizes, waiting segments and costs as tables, and publishes metrics; of the recount only if it ended."""
+    """Logs sizes, waiting segments and costs as tables, and publishes metrics.
+
+    Those of the recount are published only if the recount has ended.
+    """
 
     def execute(self, context: "Context") -> None:
         from include.tiering.sizes.report import present_sizes
@@ -112,7 +115,7 @@ class SizeOutcomeOperator(BaseOperator):
 
 
 def finding_lines(summary: Mapping[str, Any]) -> Iterator[str]:
-    """Yield one line per difference in the job's summary that breaks a critical rule."""
+    """Yield a line for each difference that breaks a critical rule, and one for those that were not checked again."""
     from include.tiering.sizes.report import breaks_critical_rule
 
     stored = summary["stored"] or {"differences": (), "unsettled": 0}
@@ -123,7 +126,10 @@ def finding_lines(summary: Mapping[str, Any]) -> Iterator[str]:
 
 
 def warning_lines(summary: Mapping[str, Any]) -> Iterator[str]:
-    """Yield one line per difference that breaks only rules that suite files made warnings, or added as such."""
+    """Yield a line for each difference that breaks no critical rule, only rules that suite files turned into warnings.
+
+    Suite files may also add rules of their own as warnings.
+    """
     from include.tiering.sizes.report import breaks_critical_rule
 
     stored = summary["stored"] or {"differences": ()}

@@ -68,7 +68,7 @@ class AuditService:
         inventory: returns the listing of an S3 Inventory, by its manifest.json.
         orphans: returns access to objects without metadata, for reading and removing them.
         effective: the settings overridden by the current dynamic configs.
-        clocks: returns a guard that compares the clocks from its creation on.
+        clocks: returns a guard that compares the database's clock with others whenever it is asked to.
         observe: called after each step of a removal.
     """
 
@@ -124,17 +124,18 @@ class AuditService:
         return self._listing() if inventory is None else self._inventory(inventory)
 
     def moment(self, properties: ListingProperties, began_at_ms: int) -> AuditMoment:
-        """Return the moment of a listing that begins now, or that was taken before, as an inventory is.
+        """Return the time of a listing, and the ages that classification compares with it.
 
-        `began_at_ms` is the current time by the database's clock, read once, because a clock may jump between two
-        readings.
+        A listing that begins now has the time `began_at_ms`, an S3 Inventory the earlier time at which it was made.
+        `began_at_ms` is the present time by the database's clock. The caller reads that clock only once, because it may
+        jump between two readings.
         """
         settings = self._effective()
         listed_at_ms = began_at_ms if properties.taken_at_ms is None else min(properties.taken_at_ms, began_at_ms)
         return AuditMoment(listed_at_ms, properties.settled_ms, settings.audit.min_age_ms, settings.superseded.hold_ms)
 
     def context(self, moment: AuditMoment) -> AuditContext:
-        """Return what classification needs besides objects and segments; call it after the segments were read."""
+        """Return what classification needs besides objects and segments. Call it after the segments were read."""
         segments, owners = self._audited_metadata, self._seen_owners
         topics = {
             topic_id: replace(topic, owner=owners.owner(Uuid.parse(topic_id)))
@@ -164,11 +165,12 @@ class AuditService:
             run_id: the id of the audit.
             listing: a listing of the store; None: list it now.
             of_our_store: if True, the audit does not begin unless the store is this database's; if False, an audit of
-                another database's store is recorded too, with a refusal of removals.
-            on_listed: called with the number of objects of each page.
+                another database's store is recorded too, with an objection of FOREIGN_STORE, which forbids removals.
+            on_listed: called after each page of the listing with the number of its objects.
 
         Raises:
-            ForeignStoreError: the store is not this database's (only if `of_our_store`), or the listing has no marker.
+            ForeignStoreError: `of_our_store` is True, and the store is not this database's; or, in both cases, the
+                listing has no marker object.
         """
         if of_our_store:
             self._ownership.require()
@@ -200,8 +202,8 @@ class AuditService:
     def conclude(self, seen: SeenByAudit) -> AuditReport:
         """Check findings again, evaluate the guards and record an audit; see `AuditEnd`.
 
-        Unless CLOCK_DISAGREES raised an objection, audits (except the last), findings and removals are then deleted if
-        they ended longer ago than `tiering.tombstone.ms`.
+        Afterwards old rows are deleted, unless the guard CLOCK_DISAGREES objects: audits except the last one, findings
+        that are GONE or ACTED, and removals that have an outcome, each if that is older than `tiering.tombstone.ms`.
         """
         seen = self._believed_of_brokers(seen)
         report = AuditEnd(
@@ -221,10 +223,11 @@ class AuditService:
         return report
 
     def _believed_of_brokers(self, seen: SeenByAudit) -> SeenByAudit:
-        """Ingest the brokers' records before dangling references of their topics are checked again.
+        """Read the brokers' newest records before dangling references of brokers' topics are checked again.
 
-        A broker may just have deleted the missing object. If the brokers' records cannot be read, these findings are
-        dropped and counted as unread. If their metadata topic was never read, the findings stay.
+        A broker may just have deleted the missing object, and its record of this may not have been read yet. If the
+        records cannot be read now, it stays unknown whether it did: these findings are dropped, and counted as UNREAD.
+        A database that has never read the brokers' metadata topic does not read it here: it keeps the findings.
         """
         owners = self._seen_owners
         doubtful = [
@@ -262,6 +265,7 @@ class AuditService:
             StateConflictError: there is no such audit, a later one has ended since, or the run has another plan.
             ForeignStoreError: the store is not this database's.
             ClockDisagreesError: another clock, or an event in the database, contradicts the database's clock.
+            RemoteStorageUnavailableError: the store does not answer, so its clock cannot be compared.
         """
         self._ownership.claim()
         clocks = self._clocks()
@@ -296,9 +300,9 @@ class AuditService:
     def approve_removals(self, run_id: str, plan_hash: str, *, author: str) -> DeletionRun:
         """Release the run if `plan_hash` is that of its plan; otherwise raise StateConflictError.
 
-        A withdrawn run is not released: RunWithdrawnError is raised.
-        A copy of the database may have the same plan, so the store is claimed before. A guard may have been raised
-        since the plan: while one is active, DatabaseSetBackError is raised.
+        A withdrawn run is not released: RunWithdrawnError is raised. A copy of the database may have the same plan.
+        Therefore the store's generation is raised first, so that the store refuses this copy. An audit may have raised
+        an objection since the plan: while a guard is active (see `record`), DatabaseSetBackError is raised.
         """
         self._ownership.claim()
         self._guards.require_deletion_allowed()
@@ -307,8 +311,9 @@ class AuditService:
     def withdraw_removals(self, run_id: str, *, author: str) -> WithdrawnRemovals:
         """Withdraw a run for good: nothing more of it is removed. Idempotent.
 
-        A running batch stops before its next group. A copy of the database may have the same released plan, so the
-        store is claimed afterwards; if that fails, the run stays withdrawn and `not_claimed` says why it failed.
+        A running batch stops before its next group. A copy of the database may have the same released plan. Therefore
+        the store's generation is raised after the withdrawal, so that the store refuses this copy. If that fails, the
+        run is withdrawn all the same, and `not_claimed` of the result says why it failed.
 
         Raises:
             StateConflictError: no such run was planned.
@@ -325,6 +330,12 @@ class AuditService:
         parent_alive: Callable[[], bool] = lambda: True,
     ) -> RemovalResult:
         """Run one batch of a released run in this process.
+
+        Args:
+            run_id: the run.
+            batch_id: the id of the batch. A batch takes over the leases of an earlier process with the same id.
+            pool: the Airflow pool of the batch, which ends once the pool has no slot for it; None: it has no pool.
+            parent_alive: returns whether the process that started this one still runs; if not, the batch ends.
 
         Raises:
             ApprovalRequiredError: the run is not released.
@@ -382,7 +393,7 @@ def covered_kinds(properties: ListingProperties) -> frozenset[FindingKind]:
 
 
 def seen_at_ms(properties: ListingProperties) -> int | None:
-    """Return until when an earlier listing certainly shows all changes; None for a listing that begins now."""
+    """Return the time (exclusive) up to which an S3 Inventory has all changes; None for a listing that begins now."""
     return None if properties.taken_at_ms is None else properties.taken_at_ms - properties.settled_ms
 
 

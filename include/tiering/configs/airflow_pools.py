@@ -1,6 +1,7 @@
 """`Pools` through Airflow's REST API.
 
-GET   /pools                   returns sizes and usage of at most `[api] maximum_page_limit` pools (100 by default)
+GET   /pools                   returns sizes and usage of at most `[api] maximum_page_limit` pools (100 by default);
+                               pools that do not fit in this answer are not read
 PATCH /pools/NAME              needs all fields, so unchanged fields are sent with their current values
 GET   /eventLogs               returns who changed a pool, through the API or the admin page, which uses the API
 GET   /config/section/core/option/parallelism    answers 403 if `[api] expose_config` is false

@@ -1,4 +1,4 @@
-"""Documents and tables of Airflow's pools, with their batches, and of topic quotas, with what topics bring in."""
+"""JSON documents and tables of Airflow's pools and their batches, and of topic quotas and what is copied of topics."""
 
 from fractions import Fraction
 from typing import Any, Final, TypedDict
@@ -24,7 +24,7 @@ class PoolDocument(TypedDict):
 
 
 class PoolsMember(TypedDict):
-    """The pools."""
+    """The member `pools` of a document."""
 
     pools: list[PoolDocument]
 
@@ -36,7 +36,7 @@ class PoolsDocument(PoolsMember):
 
 
 class MeterDocument(TypedDict):
-    """Counts since the meter was made, and present rates."""
+    """Counts since the database has had this meter, and present rates a second."""
 
     bytes: int
     records: int
@@ -45,7 +45,11 @@ class MeterDocument(TypedDict):
 
 
 class TopicUsageDocument(TypedDict):
-    """What a topic brings in; `threshold_is` is `explicit`, `shared` or null."""
+    """How much of a topic is copied from a broker now, and its threshold, in bytes a second.
+
+    `threshold_is` is `explicit` if the threshold was set for the topic, `shared` if it is an equal share of what these
+    leave of the broker's total, and null if there is none.
+    """
 
     topic: str
     bytes_in_per_second: float
@@ -55,7 +59,7 @@ class TopicUsageDocument(TypedDict):
 
 
 class BrokerUsageDocument(TypedDict):
-    """What all topics bring in on a broker; thresholds are in bytes a second."""
+    """How much of all topics is copied from a broker now, and the threshold of their sum, in bytes a second."""
 
     broker_id: int
     bytes_in_per_second: float
@@ -65,7 +69,10 @@ class BrokerUsageDocument(TypedDict):
 
 
 class TopicQuotasDocument(TypedDict):
-    """Topic quotas and their use; thresholds are by broker (in total) and by topic."""
+    """Topic quotas and their use, in bytes a second.
+
+    `total_thresholds` are by broker, for all its topics together. `topic_thresholds` are by topic, on each broker.
+    """
 
     enabled: bool
     total_thresholds: dict[str, Any]
@@ -74,7 +81,7 @@ class TopicQuotasDocument(TypedDict):
 
 
 class TopicQuotasMember(TypedDict):
-    """Topic quotas."""
+    """The member `topic_quotas` of a document."""
 
     topic_quotas: TopicQuotasDocument
 
@@ -147,8 +154,8 @@ def _pool_row(pool: PoolStatus) -> tuple[str, ...]:
 def topic_quotas_document(report: TopicQuotaReport) -> TopicQuotasMember:
     """Return the document of topic quotas.
 
-    Thresholds are in bytes a second. Each kind of meter has counts since the meter was made, and rates in bytes or
-    records a second.
+    Thresholds are in bytes a second. Each kind of meter (see `quotas.topic_quotas`) has counts since the database has
+    had it, and rates in bytes or records a second.
     """
     return {
         "topic_quotas": {

@@ -1,7 +1,8 @@
 """All checks of a handover, and the pitfalls that they cover.
 
 A pitfall is a mistake that is possible when segments are published for brokers. It names the checks that find the
-mistake, or says why none does reliably. `docs/handover-checks.md` is generated from the checks and the pitfalls.
+mistake. If none finds it reliably, it says why, also if it names checks that find it in some deployments.
+`docs/handover-checks.md` is generated from the checks and the pitfalls.
 """
 
 from dataclasses import dataclass
@@ -24,7 +25,10 @@ CHECKS: Final[tuple[NamedCheck, ...]] = (
 
 @dataclass(frozen=True, slots=True)
 class Pitfall:
-    """`checks` run before the switch, `watched` after it. `why_none` says why no check finds the pitfall reliably."""
+    """One pitfall. The checks in `checks` run before the switch, those in `watched` after it.
+
+    `why_none` says why no check finds the pitfall reliably, and is empty if one does.
+    """
 
     what: str
     consequence: str

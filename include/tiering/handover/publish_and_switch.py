@@ -2,7 +2,7 @@
 
     step        done when it is reached                  a crash right after it leaves       cleaned up by
     published   STARTED and FINISHED of every segment    a valid prefix in the metadata      the next try sends the
-                were read back                           topic without effect yet            rest, nothing twice
+                were read back                           topic without effect yet            rest
     checked     overrides are in force, the log start    the same                            the same
                 is the decided one
     switched    the controller accepted the change       brokers that take over, overrides   the next try; a repeated

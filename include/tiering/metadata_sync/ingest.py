@@ -14,10 +14,9 @@
 
 Concurrent runs are harmless: a page is applied only at the stored position. The run that is later with its page gets an
 error and reads no more of that partition; the next run continues there. While records are read, the partitions of the
-topic are independent: a partition that is stopped, or loses its leader, does not stop the others. But the offsets of
-all partitions are read first; if those of one partition cannot be read, the whole run fails, as it does if brokers
-refuse a read. The step `followed` is left out if reading of a partition failed. It does not change the owner of topics
-that are being handed over.
+topic are independent: a partition that is stopped, or has no leader, does not stop the others. The run fails if the
+offsets of no partition can be read, or if brokers refuse a read. The step `followed` is left out if reading of a
+partition failed. It does not change the owner of topics that are being handed over.
 """
 
 from collections import Counter

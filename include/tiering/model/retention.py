@@ -40,7 +40,7 @@ class RestOfLog:
     Attributes:
         after_offset: the offset: each of them begins above it.
         lowest_epoch: the lowest leader epoch that any of them has; `NO_EPOCH`: not known.
-        size_bytes: their bytes, as far as they are within the lineage; 0 if the size of the log cannot matter.
+        size_bytes: the sum of the sizes of those that are within the lineage; 0 if the size of the log cannot matter.
         undated: how many of them have no timestamp.
         latest_timestamp_ms: their largest record timestamp if it is in the future; -1: it is not, or is not needed.
     """
@@ -59,25 +59,30 @@ class RetentionInput:
     Attributes:
         topic_id_partition: the partition.
         segments: segments in any state; tombstones are ignored.
-        lineage: the merged leader epoch history, from the beginning; see `leader_epochs`.
+        lineage: the archive's leader epoch history from its beginning, merged over time; see `leader_epochs`.
         log_start_offset: the log start offset of the archive, inclusive.
         now_ms: the present time by the database's clock.
         log_end_offset: exclusive. None if it is unknown or if the broker may have lost its log: then no segment is
             outside the lineage because of the log end.
         local_only_bytes: bytes in a broker's log directory that are not remote, including the active segment; each byte
-            counts once. None counts as 0, so that fewer segments are deleted; with `retention_bytes` it is reported.
+            counts once. None counts as 0, so that fewer segments are deleted; if `retention_bytes` is set, `unknowns`
+            of the outcome says so.
         retention_ms, retention_bytes: 0 or above; None: no limit.
-        abandoned_copy_expiry_ms: an unfinished copy without a live lease is abandoned this long after its last event.
+        abandoned_copy_expiry_ms: an unfinished copy without a live lease is abandoned once its last event is this old.
         under_live_work: unfinished copies of a partition on which a batch has a live lease to copy: they never expire.
-            The scan stops at each of them, even below the log start, as long as one of its leader epochs is in the
-            lineage.
+            The scan (step 3 in `expiration.rules`) visits segments by leader epoch and offset. It ends at the first of
+            these copies that has a leader epoch of the lineage, even if that copy is below the log start: log start,
+            time and size delete no segment after it.
         topic_deletion_due: whether the remote data of this deleted topic is due for deletion.
-        superseded_at_ms: when a new copy replaced a failed segment, for segments whose deletion waits because of that.
-        superseded_hold_ms: how long the objects of these segments are kept, even if another rule would delete them.
-        published: segments that the brokers' metadata topic has. Like those under live work they never expire, and the
-            scan stops at each of them, so that nothing above them expires by size or time. They count in the total.
-        left: segments of a history that a decision replaced: another history is followed from an offset at or below
-            their end. They are outside the lineage, even if their leader epochs are in it again.
+        superseded_at_ms: for each failed segment that a new copy replaced and that still has objects: when it was
+            replaced.
+        superseded_hold_ms: how long from then on these objects are kept, even if another rule would delete them.
+        published: segments that the brokers' metadata topic has. They never expire, and the scan ends at the first of
+            them, as it does at a segment under live work. Their bytes count in the total that is compared with
+            `retention_bytes`.
+        left: segments of a replaced history: a person decided to follow another history from an offset at or below
+            their last offset. They count as outside the lineage, even if their leader epochs are in it again: neither
+            time nor size deletes them, but the log start does.
         rest: what is known of the partition's other FINISHED segments; None: there are no others, `segments` has all.
 
     Raises:

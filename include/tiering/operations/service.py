@@ -67,8 +67,8 @@ from include.tiering.telemetry.metrics import Metric
 class OperationsService:
     """Evaluate readiness and diagnose topics.
 
-    Only the sizes of Airflow's pools, and whether the store replaces objects conditionally, are recorded. The check of
-    the store for copies writes probe objects and deletes them.
+    Of what it finds, this service stores only the sizes of Airflow's pools, and whether the store replaces objects
+    conditionally. The check of the store writes probe objects and deletes them.
 
     Stores, source and brokers are opened by the call that needs them, so a deployment that is not set up can be
     diagnosed, too.
@@ -77,8 +77,8 @@ class OperationsService:
         settings: the settings without dynamic configs.
         engine: opens the database.
         stores: opens the stores of the cluster.
-        source: opens the log directories, for what only their files say.
-        log_dirs: scans the log directories.
+        source: opens the log directories, to read open transactions in a log, which no scan reports.
+        log_dirs: scans the log directories for replicas and their segments.
         cluster_metadata: opens the cluster metadata.
         brokers: connects to the brokers; None if the settings have no bootstrap servers.
         planner: builds the planner of copies.
@@ -87,9 +87,10 @@ class OperationsService:
         topic_quotas: opens the topic quotas.
         effective: returns the settings with the present dynamic configs over them.
         mirror_pools: reads the sizes of Airflow's pools, stores them, and returns the pools by name.
-        series: opens the metrics of all processes.
-        metrics: all metrics, in the order of docs/metrics.md.
-        quota_windows: returns samples, and milliseconds of a sample, of the windows of byte rates.
+        series: opens the values of metrics that all processes have stored.
+        metrics: the definitions of all metrics, in the order of docs/metrics.md.
+        quota_windows: returns, for each kind of quota, how many samples the window of its byte rate has, and how many
+            milliseconds a sample has.
     """
 
     def __init__(
@@ -182,7 +183,7 @@ class OperationsService:
 
     @cached_property
     def backfill(self) -> BackfillService:
-        """What it takes to copy what waits."""
+        """How much waits to be copied, at which rate it can be copied, and what that costs."""
         stores, prices = self._stores(), self._settings.prices.table()
         return BackfillService(
             prices=prices, work=stores.work, configs=stores.configs, series=self._series, clock=self._clock
@@ -229,8 +230,9 @@ class OperationsService:
 
         Args:
             pool: the pool of the work, whose size is checked, too. With None (no pool is checked) and with the copier
-                pool, readiness is evaluated for copies. Work of the expiration and reader pools needs fewer checks. For
-                the reader pool the result has only the partitions whose metadata records are not all read.
+                pool, readiness is evaluated for copies. For the expiration and reader pools some checks may fail,
+                because their work does not need what these check. For the reader pool the result has only the
+                partitions whose metadata records are not all read.
             scope: which partitions the run takes; a scope without topics means those of `topics.include`, for
                 expiration all archived topics. The reader pool ignores the scope.
         """
@@ -265,8 +267,8 @@ class OperationsService:
     def _pools_in_airflow(self) -> Collection[str] | None:
         """Store the sizes of Airflow's pools, and return the names of the pools.
 
-        If Airflow does not give the sizes, the last sizes apply, and None is returned. The check of the schema reports
-        a database that cannot be used.
+        If Airflow does not give the sizes, the sizes that were stored last apply, and None is returned. None is also
+        returned if the database cannot be used: then the check `schema` fails and says so.
         """
         try:
             self._stores()
@@ -277,13 +279,17 @@ class OperationsService:
         return None
 
     def last_drill(self, topic: str) -> Event | None:
-        """Return the result of the last recovery drill of this topic; None if there was none, or it is not known."""
+        """Return the result of the last recovery drill of this topic; None without one or without a database."""
         with suppress(MetadataUnavailableError, SettingError):
             return self._stores().events.last(EventKind.DRILL, topic)
         return None
 
     def diagnose(self, topic: str) -> tuple[Diagnosis, ...]:
-        """Return why the topic of this name is not tiered: a line per open handover, then those of `diagnose`."""
+        """Return why the topic of this name is not tiered.
+
+        There is a line for each open handover, then one if brokers know segments of the topic, then those of the
+        function `diagnose`.
+        """
         with suppress(MetadataUnavailableError):
             store = self._stores().handovers
             handovers = [
@@ -298,8 +304,8 @@ class OperationsService:
     def _published_segments(self, topic: str) -> int:
         """Return how many segments brokers know of the topic that has this name now, if the platform archives it.
 
-        A topic that was deleted does not count: brokers need nothing of it. If the cluster does not say which topic has
-        the name, every topic counts that has or had it and that no recorded deletion names.
+        A topic that was deleted does not count: brokers need nothing of it. If the cluster does not say which topic id
+        has the name, all topic ids count that have or had it, except those whose deletion was recorded.
         """
         stores = self._stores()
         topic_ids = {topic_id for topic_id, name in stores.registry.names_in_use().items() if name == topic}
@@ -349,7 +355,7 @@ class OperationsService:
         return with_left_damage(found, failed)
 
     def _unfinished_transactions(self, replica: Replica) -> Sequence[UnfinishedTransaction]:
-        """Return open transactions from the leader and the coordinators; without an answer of theirs, from the log.
+        """Return open transactions, as the brokers report them; if they do not answer, as the log shows them.
 
         The result is empty if the log cannot be read, for example because the replica has disappeared.
         """

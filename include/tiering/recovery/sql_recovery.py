@@ -6,8 +6,9 @@
 | some partitions added, each whole        | these and the mark; the next call leaves them and adds the others    |
 | `finish` committed                       | a database like any other                                            |
 
-A segment is adopted in one transaction, so other processes never see a row that the adoption adds as
-COPY_SEGMENT_STARTED: expiration would take it for an abandoned copy.
+A segment is adopted in one transaction, which adds its row as COPY_SEGMENT_STARTED and then changes it to
+COPY_SEGMENT_FINISHED. Other processes never see the row in between. If they did, expiration would take it for an
+abandoned copy.
 """
 
 from collections.abc import Mapping
@@ -64,12 +65,25 @@ class SqlMetadataRecovery(ClusterStore):
     """`MetadataRecovery` and `SegmentAdoption` of one cluster over the platform's database."""
 
     def begun(self, found: StoreMarker) -> StoreMarker | None:
-        """Return the marker that an unfinished rebuild gives to the store; None if the database is empty."""
+        """Return the marker that an unfinished rebuild gives to the store; None if the database is empty.
+
+        `found` is the marker that the store has now.
+
+        Raises:
+            StateConflictError: the database has rows, and no unfinished rebuild for the cluster of `found`.
+        """
         with reading(self._engine) as connection:
             return rebuild_begun(connection, found)
 
     def begin(self, found: StoreMarker, wanted: StoreMarker, *, author: str) -> StoreMarker:
-        """Record that the metadata of the store with the marker `found` are rebuilt here."""
+        """Record that the metadata of the store with the marker `found` are rebuilt here.
+
+        Returns:
+            The marker that the rebuild gives to the store: `wanted`, or that of an unfinished rebuild, which continues.
+
+        Raises:
+            StateConflictError: as `begun`.
+        """
         with writing(self._engine) as connection:
             now_ms = self._now_ms(connection)
             begun_before = begin_rebuild(connection, found, wanted, now_ms)
@@ -150,9 +164,9 @@ class SqlMetadataRecovery(ClusterStore):
             record_event(connection, self._cluster_id, EventKind.ADOPTION, where, detail, author, now_ms)
 
     def _require_name(self, connection: Connection, metadata: RemoteLogSegmentMetadata) -> None:
-        """Raise StateConflictError if the topic has another name.
+        """Raise StateConflictError if the database has the topic id under another name than the copy's keys.
 
-        Keys contain the topic's name, so the objects of this copy would not be found.
+        Keys are made with the name in the database, so the objects of this copy would not be found.
         """
         topic_id, name = str(metadata.topic_id_partition.topic_id), metadata.topic_id_partition.topic
         query = select(topics.c.name).where(topics.c.cluster_id == self._cluster_id, topics.c.topic_id == topic_id)

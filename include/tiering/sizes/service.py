@@ -69,8 +69,8 @@ class SizeService:
     def partition_sizes(self) -> Sequence[PartitionSize]:
         """Return FINISHED sizes from the counters, and publish the sizes, among them RemoteLogSizeBytes (KIP-852).
 
-        The metrics of failed copies are published too. Partitions that brokers tier are left out until all of the
-        brokers' records were read; meanwhile nothing is published for their topics.
+        The metrics of segments that failed verification are published too. A partition that brokers tier is left out
+        until the brokers' records about it were all read; meanwhile nothing is published for its topic.
         """
         return [states.finished for states in self.publish_sizes() if states.finished.segments]
 
@@ -88,12 +88,13 @@ class SizeService:
     def report(self, topics: Collection[str] = (), *, scan_log_dirs: bool = True) -> SizeReport:
         """Return sizes, lags and costs.
 
-        Partitions without a FINISHED segment are in it only if they have `PartitionStates.stored_bytes`. Sizes are
-        published in any case, see `partition_sizes`; lags, costs and verdicts only if the report is about all topics.
+        A partition without a FINISHED segment is in it only if its `PartitionStates.stored_bytes` are not 0. Sizes of
+        all topics are published in any case, see `partition_sizes`; lags, costs and verdicts only without `topics`.
 
         Args:
             topics: names or patterns; empty: all topics.
-            scan_log_dirs: compare with the log dirs, if log dirs are configured, or with the leaders' logs.
+            scan_log_dirs: whether to compare with the brokers' logs: those in the log dirs if any are configured, and
+                otherwise those that are read from the leaders.
         """
 
         def is_asked(topic: str) -> bool:

@@ -3,29 +3,32 @@
 Segments are measured in this process or by Spark tasks:
 
     step      done when it is reached                      a crash right after it leaves         cleaned up by
-    planned   the segments of the run are stored           a plan, which reserves nothing        save_plan, 30 days on
+    planned   the segments of the run are stored           a plan, which reserves nothing        a plan 30 days later
     measured  a group was read, here or in Spark's tasks   nothing; its bytes were charged       -
     recorded  rules and verdicts of the group are stored,  verdicts without an outcome in the    the next call reads
               except those held back                       plan                                  the group again
     noted     the outcomes of the group are in the plan    nothing                               -
 
-When all other segments have an outcome, the segments held back are recorded and noted together. The next call continues
-with the segments that have no outcome, and measures those held back again. A process or task that dies while it
-measures changes nothing.
+A segment that lacks objects in the store, or has some that cannot be read, is held back (`record_verdicts` says why).
+When all other segments have an outcome, the segments held back are recorded and noted together. After a crash, the next
+call continues with the segments that have no outcome, and measures those held back again. A process or task that dies
+while it measures changes nothing.
 
-Several batches can share a plan, each with a part of it (`PlanShare`). None of them sees what the others miss, so none
+Several batches can share a plan, each with a part of it (`PlanShare`). No batch knows what the others found, so none
 may decide what is lost: a batch notes what it found missing as MISSING in the plan, without a verdict. When all batches
 have ended, `conclude_missing` measures these segments again, and records those that are still missing, under the limits
-of the whole plan. If a segment of the plan was not read, it records nothing. A segment that a batch cannot decrypt,
+of the whole plan. If a segment of the plan is still PLANNED, it records nothing. A segment that a batch cannot decrypt,
 because a private key is missing, is noted as LOCKED: it has a manifest, so it is not missing, and it counts neither as
-missing nor as found. A batch that still runs then, although it counts as dead, does not change what was decided:
-MISSING and LOCKED take the place of no other outcome than PLANNED.
+missing nor as found. A batch that counts as dead may still run when `conclude_missing` decides. It cannot undo what was
+decided, because MISSING and LOCKED are stored only for segments that are still PLANNED.
 
     step      done when it is reached                      a crash right after it leaves         cleaned up by
     missing   a batch noted what it found missing, or      nothing: no verdict is changed        -
               could not decrypt, in the group
-    concluded verdicts of what is still missing are        verdicts without an outcome in the    the next call, or the
-              stored, and noted in the plan                plan, which count as failed before    next plan
+    concluded verdicts of what is still missing are        FAILED verdicts of segments that      the next call, or the
+              stored, and noted in the plan                are still MISSING in the plan         next plan
+
+The next call does not hold the segments with these verdicts back: a segment that had failed before is recorded at once.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -69,7 +72,8 @@ from include.tiering.verification.verify_segments import (
 )
 
 PAGE_SEGMENTS: Final = 20_000
-"""The most new planned segments that one query reads: the time of a query grows with the size of the plan."""
+"""How many segments without a result a query returns at most. Each query takes longer the larger the plan is, so a few
+large pages are read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,13 +109,13 @@ def verify_planned(
     `streams` is how many segments `measure_all` reads at the same time; `on_group` is called after a group is recorded.
     `may_go_on` is called before each group. If it returns False, the rest stays planned, and so do missing segments
     that are held back: what is lost is decided only when all of the plan was read. With `share`, only this part of the
-    plan is verified, and what is missing becomes MISSING: `conclude_missing` decides it.
+    plan is verified, and a missing segment gets the outcome MISSING and no verdict; `conclude_missing` decides later.
 
     Raises:
         RemoteStorageUnavailableError, ForeignStoreError, RuleEvaluationError: recorded results stay, the next call
             verifies the rest.
         SegmentKeyError: a private key is missing; everything else was verified. The segments that need it stay
-            planned, or with `share` become LOCKED.
+            planned, or with `share` are LOCKED.
         StoreInDoubtError: the missing segments may not count as lost; nothing was recorded for those held back.
     """
     return _verify_pages(
@@ -142,8 +146,8 @@ def conclude_missing(
 ) -> VerifyReport:
     """Decide, for all batches of a planned run together, which of the segments that they found missing are lost.
 
-    Each is measured again: one that is there now is evaluated as usual. Idempotent. If a segment of the plan was not
-    read, nothing is recorded, and the next plan that finds these segments due begins again.
+    Each is measured again: one that is there now is evaluated as usual. Idempotent. If a segment of the plan is still
+    PLANNED, nothing is recorded, and the missing segments are read again by the next plan that finds them due.
 
     Raises:
         RemoteStorageUnavailableError, ForeignStoreError, RuleEvaluationError: see `verify_planned`.
@@ -183,9 +187,11 @@ def _verify_pages(
     limits: LossLimits,
     decides: bool,
 ) -> VerifyReport:
-    """Verify the segments of each page. `read_page` gets the most segments, and leaves out what got an outcome.
+    """Verify the segments of each page.
 
-    If `decides` is False, missing segments are noted as MISSING and not decided, and locked ones as LOCKED.
+    `read_page` gets the largest number of segments that it may return. It returns no segment for which this call has
+    stored an outcome. If `decides` is False, missing segments are noted as MISSING and not decided, and locked ones as
+    LOCKED.
     """
     began = clock.monotonic()
     tally, waiting = Tally(), dict[RemoteLogSegmentId, PlannedVerification]()
@@ -237,7 +243,7 @@ def _noted(
     missing: Collection[RemoteLogSegmentId],
     locked: Collection[RemoteLogSegmentId],
 ) -> list[VerificationResult]:
-    """Return the outcomes of a group that are no verdicts: MISSING and LOCKED."""
+    """Return the outcomes MISSING and LOCKED, which are no verdicts, of those segments of a group that have them."""
     read_bytes = {subject.segment_id: measure.bytes_read for subject, measure in measured}
     ids = [planned.segment_id for planned in group]
     return [
@@ -314,7 +320,7 @@ def _outcomes(
     measured: Iterable[tuple[Subject, SegmentMeasure]],
     verified: Iterable[VerifiedSegment],
 ) -> list[VerificationResult]:
-    """Return the outcomes of a group. A segment without a verdict is GONE, whether it was read or not."""
+    """Return the outcomes of a group. A segment without a verdict is GONE, even if it was read before its deletion."""
     verdicts = {verified_segment.segment_id: verified_segment.verdict for verified_segment in verified}
     read_bytes = {subject.segment_id: measure.bytes_read for subject, measure in measured}
     outcomes = {

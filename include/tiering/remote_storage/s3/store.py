@@ -10,7 +10,8 @@ leaves:
     PutObject, before its end             nothing                              -
     PutObject, response lost              the object; the retry gets 412,      not needed: `is_ours` compares size and
                                           because of our own first try         checksum, equal means success
-    CreateMultipartUpload, response lost  an open upload with unknown id       delete of the attempt, unless FINISHED
+    CreateMultipartUpload, response lost  an open upload with unknown id       delete of the attempt; if it becomes
+                                                                               FINISHED, a removal after an audit
     any part, error                       an open upload, aborted at once      the delete, if the abort fails too
     any part, crash                       an open upload                       delete of the attempt
     Complete, response lost               the object; the retry gets 412       as PutObject
@@ -75,9 +76,9 @@ _NO_VERSION: Final = '"00000000000000000000000000000000"'
 class S3ObjectStore:
     """An `ObjectStore` in `bucket` below `prefix` (empty, or ending in a slash).
 
-    Objects of more than `single_request_bytes` are sent in parts of `part_size_bytes` (5 MiB or more), or in larger
-    parts if there were more than 10,000. If the size of parts is a multiple of `RUNNING_CRC32C_STEP_BYTES` and the
-    running checksums are given, no part is read for its checksum. A request is tried at most `max_attempts` times.
+    Objects of more than `single_request_bytes` are sent in parts of `part_size_bytes` (5 MiB or more). If these parts
+    would be more than 10,000, they are larger. If the size of parts is a multiple of `RUNNING_CRC32C_STEP_BYTES` and
+    the running checksums are given, no part is read for its checksum. A request is tried at most `max_attempts` times.
     """
 
     def __init__(
@@ -121,7 +122,11 @@ class S3ObjectStore:
         on_sent: ProgressCallback,
         running_crc32c: Sequence[int] = (),
     ) -> bool:
-        """Create the object; on return it is complete and durable."""
+        """Create the object; on return it is complete and durable.
+
+        Returns:
+            Whether the response named the checksum of all of it, equal to `crc32c`; False if it was sent in parts.
+        """
         upload = Upload(
             self._client,
             self._bucket,
@@ -139,7 +144,10 @@ class S3ObjectStore:
         return False
 
     def read_version(self, key: str, max_bytes: int) -> tuple[bytes, str] | None:
-        """Read a small object whole, with its version for `replace`; None if there is no such object."""
+        """Read a small object whole, with its version for `replace`; None if there is no such object.
+
+        Raises RemoteStorageError if the object has more than `max_bytes`.
+        """
         full_key = self._full_key(key)
         with translated("read", self._bucket, full_key):
             try:
@@ -157,7 +165,8 @@ class S3ObjectStore:
     def replace(self, key: str, content: bytes, *, version: str | None = None) -> bool:
         """Replace the object, with If-Match if a version is given.
 
-        Then the responses 404 (of the object), 412, and 409 (to one of two concurrent requests) mean: not replaced.
+        With a version, the result is False after the responses 404 (there is no such object), 412, and 409 (to one of
+        two concurrent requests): the object was not replaced.
         """
         full_key = self._full_key(key)
         condition = {} if version is None else {"IfMatch": version}
@@ -186,12 +195,12 @@ class S3ObjectStore:
             self.delete([key])
 
     def stat(self, key: str, *, read_back: bool = True, most_bytes: int | None = None) -> ObjectStat | None:
-        """Return size and checksum; None if there is no such object."""
+        """Return size and checksum; None if there is no such object. No byte is read, whatever the arguments say."""
         answer = self._head(key, ChecksumMode="ENABLED")
         return None if answer is None else ObjectStat(answer["ContentLength"], full_object_crc32c(answer))
 
     def head(self, key: str) -> SeenObject | None:
-        """Return size, time and version without reading the object; None if there is no such object."""
+        """Return size, time and version id without reading the object; None if there is no such object."""
         answer = self._head(key)
         if answer is None:
             return None
@@ -285,7 +294,7 @@ class S3ObjectStore:
                 raise
 
     def _delete(self, versioned_keys: Iterable[tuple[str, dict[str, str]]]) -> tuple[KeyFailure, ...]:
-        """Delete keys; with each key come the further members of its entry in the request (`VersionId`)."""
+        """Delete keys. What is given beside a key, such as `VersionId`, is added to its entry in the request."""
         failures = []
         accepted = []
         for key, version in versioned_keys:

@@ -74,6 +74,7 @@ def restore_service(app: "App") -> RestoreService:
     return RestoreService(
         cluster_id=adapters.cluster_id,
         place=lambda: adapters.place,
+        log_dirs=[each.path for each in app.settings.log_dirs],
         metadata=adapters.stores.metadata,
         storage=adapters.storage,
         quotas=adapters.quotas,

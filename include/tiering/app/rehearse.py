@@ -338,7 +338,7 @@ def _sources(app: App, samples: Sequence[PartitionSample]) -> dict[ReplicaId, Pa
 def temporary_parent(app: App) -> Path:
     """Return the parent of temporary directories. Raises SettingError if it is in a broker's log directory."""
     parent = Path(tempfile.gettempdir()).resolve()
-    for log_dir in configured_log_dirs(app.settings):
+    for log_dir in app.settings.log_dirs:
         if parent.is_relative_to(log_dir.path.resolve()):
             raise SettingError(
                 f"TMPDIR is in the log directory {log_dir.path}, where nothing may be written: change it"

@@ -13,7 +13,7 @@ A segment is read whole, even if only a part of it is restored: its stored check
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from itertools import groupby
 from typing import Final, NamedTuple
@@ -21,6 +21,7 @@ from typing import Final, NamedTuple
 from include.tiering.errors import SettingError
 from include.tiering.formats.indexes import AbortedTxn
 from include.tiering.model.histories import OffsetRange
+from include.tiering.model.leader_epochs import LeaderEpochEntry, LeaderEpochs
 from include.tiering.model.ownership import StorePlace
 from include.tiering.model.segments import RemoteLogSegmentMetadata, TopicIdPartition
 from include.tiering.reading.plan_scan import EARLIEST, LATEST, Bound, ScanPlan
@@ -99,6 +100,16 @@ class RestorePart:
         return PartKey(self.partition.partition, self.base_offset)
 
     @property
+    def segment_id(self) -> str:
+        return str(self.segment.remote_log_segment_id.id)
+
+    @property
+    def leader_epochs(self) -> LeaderEpochs:
+        """Those of the part's offsets."""
+        found = self.segment.segment_leader_epochs.range(self.base_offset, self.last_offset + 1)
+        return LeaderEpochs(tuple(LeaderEpochEntry(each, max(start, self.base_offset)) for each, start in found))
+
+    @property
     def is_cut(self) -> bool:
         """Whether the part ends below its segment's end."""
         return self.last_offset < self.segment.end_offset
@@ -123,6 +134,7 @@ class RestoredPart:
         batches: restored batches.
         records: their records, those of control batches left out.
         log_bytes: that were read of the segment's log.
+        leader_epochs: of the part's offsets. They are here, too, because the segment may have expired in a later run.
     """
 
     key: PartKey
@@ -134,6 +146,7 @@ class RestoredPart:
     batches: int
     records: int
     log_bytes: int
+    leader_epochs: LeaderEpochs = field(default_factory=LeaderEpochs)
 
     @property
     def size_bytes(self) -> int:
@@ -141,7 +154,11 @@ class RestoredPart:
 
 
 def parts_of(
-    scan: ScanPlan, rows: Mapping[TopicIdPartition, Sequence[SegmentRow]], *, whole: bool = False
+    scan: ScanPlan,
+    rows: Mapping[TopicIdPartition, Sequence[SegmentRow]],
+    *,
+    whole: bool = False,
+    continued: Mapping[TopicIdPartition, int] | None = None,
 ) -> dict[TopicIdPartition, tuple[RestorePart, ...]]:
     """Return the parts of each partition that has any, ascending.
 
@@ -149,6 +166,7 @@ def parts_of(
         scan: what a scan of the wanted offsets would read.
         rows: all segments of each partition.
         whole: take each segment once and whole, also what another one has of it.
+        continued: partitions of which earlier segments are restored and not read any more, with the offset behind them.
     """
     found: dict[TopicIdPartition, tuple[RestorePart, ...]] = {}
     ranges = (each for task in scan.tasks for each in task)
@@ -158,16 +176,19 @@ def parts_of(
         if whole:
             each_range = list({each.segment: _whole(each) for each in each_range}.values())
         last = len(each_range) - 1
+        behind = (continued or {}).get(partition)
         found[partition] = tuple(
             RestorePart(
                 by_id[each.segment.remote_log_segment_id],
-                each.segment.start_offset if number == 0 or whole else each.first_offset,
+                max(each.segment.start_offset, (behind or 0) if not whole else 0)
+                if number == 0 or whole
+                else each.first_offset,
                 each.first_offset,
                 each.last_offset,
-                is_first=number == 0,
+                is_first=number == 0 and behind is None,
                 is_last=number == last,
                 before=_before(each.segment, rows[partition])
-                if (number == 0 and not whole) or each.last_offset < each.segment.end_offset
+                if (number == 0 and behind is None and not whole) or each.last_offset < each.segment.end_offset
                 else None,
                 aborted=each.aborted,
             )
@@ -191,9 +212,9 @@ class PartitionRestore:
     """One partition of a restore.
 
     Attributes:
-        offsets: the wanted offsets (inclusive); the first one is the log start offset of what is restored.
-        parts: of which something is restored, ascending; never empty.
-        done: those of them that are in the target.
+        offsets: the wanted offsets (inclusive).
+        parts: of which something is restored, ascending.
+        done: parts that are in the target, of all partitions.
     """
 
     partition: TopicIdPartition
@@ -204,6 +225,17 @@ class PartitionRestore:
     @property
     def left(self) -> tuple[RestorePart, ...]:
         return tuple(part for part in self.parts if part.key not in self.done)
+
+    @property
+    def restored(self) -> tuple[RestoredPart, ...]:
+        """Those that are in the target, ascending; of some the segment may have expired since."""
+        return tuple(self.done[key] for key in sorted(self.done) if key.partition == self.partition.partition)
+
+    @property
+    def expired(self) -> tuple[RestoredPart, ...]:
+        """Those of them that are not read any more."""
+        planned = {part.key for part in self.parts}
+        return tuple(part for part in self.restored if part.key not in planned)
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,12 +258,14 @@ class RestorePlan:
         partitions: those of which something is restored.
         cost: of what is left.
         said: sentences about offsets that are not restored.
+        wanted: the wanted offsets of each partition; None: it has no such records.
     """
 
     request: RestoreRequest
     partitions: tuple[PartitionRestore, ...]
     cost: ReadingCost
     said: tuple[str, ...] = ()
+    wanted: Mapping[int, OffsetRange | None] = field(default_factory=dict)
 
     @property
     def left(self) -> tuple[RestorePart, ...]:
@@ -242,20 +276,33 @@ class RestorePlan:
         return self.request.partitions[0].topic
 
 
-def require_same(done: Mapping[PartKey, RestoredPart], parts: Iterable[RestorePart]) -> None:
-    """Require that parts that are in the target have the offsets of the plan.
+def require_same(partitions: Iterable[PartitionRestore]) -> None:
+    """Require that parts that are in the target are those of the plan, or lie beside them.
 
     Raises:
         SettingError: the remote log has other segments by now, so what is left would not continue what is there.
     """
+    for each in partitions:
+        for part in each.parts:
+            same = each.done.get(part.key)
+            others = (same,) if same is not None else each.expired
+            for other in others:
+                is_same = (other.segment_id, other.last_offset) == (part.segment_id, part.last_offset)
+                overlaps = other.key.base_offset <= part.last_offset and part.base_offset <= other.last_offset
+                if overlaps and not is_same:
+                    raise SettingError(
+                        f"{part.partition}: the target has offsets {other.key.base_offset}..{other.last_offset} of"
+                        f" segment {other.segment_id}, and the remote log has other segments by now"
+                        f" ({part.base_offset}..{part.last_offset}, {part.segment_id}): restore into another directory"
+                    )
+
+
+def leader_epochs_of(parts: Iterable[RestoredPart]) -> LeaderEpochs:
+    """Return the leader epochs of consecutive parts; where the epoch does not change between two, there is no entry."""
+    entries: list[LeaderEpochEntry] = []
     for part in parts:
-        restored = done.get(part.key)
-        if restored is not None and restored.last_offset != part.last_offset:
-            raise SettingError(
-                f"{part.partition}: the target has offsets {part.base_offset}..{restored.last_offset} from one segment,"
-                f" and the remote log has other segments by now ({part.base_offset}..{part.last_offset}): restore into"
-                " another directory"
-            )
+        entries += [each for each in part.leader_epochs if not entries or each.epoch > entries[-1].epoch]
+    return LeaderEpochs(tuple(entries))
 
 
 _SMALL_OBJECTS: Final = 2

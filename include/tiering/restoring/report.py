@@ -119,7 +119,7 @@ def present_restore(report: RestoreReport) -> Presentation:
 
 
 def _summary(report: RestoreReport) -> str:
-    parts = sum(len(each.parts) - len(each.left) for each in report.partitions)
+    parts = sum(len(each.restored) for each in report.partitions)
     size = format_bytes(sum(map(_restored_bytes, report.partitions)))
     words = [f"{report.directory} has {count(parts, 'segment')} with {size}"]
     words.append(f"{format_bytes(report.plan.cost.size_bytes)} were left, {format_duration(report.seconds)}")
@@ -186,8 +186,8 @@ def _row(each: PartitionRestore) -> tuple[str, ...]:
     return (
         str(each.partition),
         str(each.offsets),
-        str(len(each.parts)),
-        str(len(each.parts) - left),
+        str(left + len(each.restored)),
+        str(len(each.restored)),
         format_bytes(_restored_bytes(each)),
         f"{_records(each):,}",
         "complete" if not left else f"{count(left, 'segment')} left",
@@ -201,11 +201,11 @@ def _failed_row(failed: FailedPart) -> tuple[str, ...]:
 
 
 def _restored_bytes(each: PartitionRestore) -> int:
-    return sum(each.done[part.key].size_bytes for part in each.parts if part.key in each.done)
+    return sum(part.size_bytes for part in each.restored)
 
 
 def _records(each: PartitionRestore) -> int:
-    return sum(each.done[part.key].records for part in each.parts if part.key in each.done)
+    return sum(part.records for part in each.restored)
 
 
 def _document(report: RestoreReport) -> RestoreDocument:
@@ -247,9 +247,9 @@ def _partition(each: PartitionRestore) -> RestoredPartitionDocument:
         **labels(each.partition),
         "first_offset": each.offsets.first,
         "last_offset": each.offsets.last,
-        "segments": len(each.parts),
-        "bytes": sum(part.size_bytes for part in each.parts),
-        "restored_segments": len(each.parts) - len(each.left),
+        "segments": len(each.left) + len(each.restored),
+        "bytes": sum(part.size_bytes for part in each.left) + sum(part.log_bytes for part in each.restored),
+        "restored_segments": len(each.restored),
         "restored_bytes": _restored_bytes(each),
         "records": _records(each),
         "complete": not each.left,

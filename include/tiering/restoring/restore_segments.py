@@ -29,12 +29,11 @@ from include.tiering.kafka.log_dirs.files import (
     FileKind,
     offset_file,
 )
-from include.tiering.model.leader_epochs import LeaderEpochEntry, LeaderEpochs
 from include.tiering.quotas.contract import QuotaKind, Quotas
 from include.tiering.remote_storage.contract import RemoteStorage
 from include.tiering.remote_storage.parallel_reads import MOST_RANGES, RANGE_BYTES, Reading, in_order
 from include.tiering.restoring.forms import RestoreForm
-from include.tiering.restoring.plan import PartitionRestore, RestoredPart, RestorePart
+from include.tiering.restoring.plan import PartitionRestore, RestoredPart, RestorePart, leader_epochs_of
 from include.tiering.restoring.segment_files import StoredFiles, WrittenLog, stored_files, write_log
 from include.tiering.restoring.target import RestoreTarget, sync
 
@@ -163,10 +162,9 @@ class SegmentRestorer:
 
 def restored_part(part: RestorePart, written: WrittenLog, files: Mapping[str, int]) -> RestoredPart:
     """Return a part as the manifest has it; `files` are the sizes of its files by name."""
-    segment_id = str(part.segment.remote_log_segment_id.id)
     return RestoredPart(
         part.key,
-        segment_id,
+        part.segment_id,
         part.last_offset,
         written.next_offset,
         files,
@@ -174,6 +172,7 @@ def restored_part(part: RestorePart, written: WrittenLog, files: Mapping[str, in
         written.batches,
         written.records,
         written.source_bytes,
+        part.leader_epochs.range(part.base_offset, written.next_offset),
     )
 
 
@@ -182,19 +181,6 @@ def _counted(blocks: Iterator[bytes], go_on: Callable[[], None], on_bytes: OnByt
         go_on()
         on_bytes(len(block))
         yield block
-
-
-def leader_epochs_of(partition: PartitionRestore, end_offset: int) -> LeaderEpochs:
-    """Return the leader epochs of what is restored of a partition, up to `end_offset` (exclusive).
-
-    Each part has those of its segment; where the epoch does not change between two parts, there is no entry.
-    """
-    entries: list[LeaderEpochEntry] = []
-    for part in partition.parts:
-        for epoch, start_offset in part.segment.segment_leader_epochs.range(part.base_offset, part.last_offset + 1):
-            if not entries or epoch > entries[-1].epoch:
-                entries.append(LeaderEpochEntry(epoch, max(start_offset, part.base_offset)))
-    return LeaderEpochs(tuple(entries)).range(partition.parts[0].base_offset, end_offset)
 
 
 def complete(target: RestoreTarget, partitions: Sequence[PartitionRestore], *, all_are_complete: bool) -> None:
@@ -209,12 +195,12 @@ def complete(target: RestoreTarget, partitions: Sequence[PartitionRestore], *, a
     ends: dict[tuple[str, int], int] = {}
     for each in partitions:
         partition, directory = each.partition, target.subdirectory(str(each.partition)).name
-        end_offset = target.done[each.parts[-1].key].next_offset
-        epochs = leader_epochs_of(each, end_offset)
+        end_offset, epochs = each.restored[-1].next_offset, leader_epochs_of(each.restored)
         target.replace_file(f"{directory}/{LEADER_EPOCH_CHECKPOINT}", checkpoints.serialize_leader_epochs(epochs))
         identity = checkpoints.serialize_partition_metadata(partition.topic_id)
         target.replace_file(f"{directory}/{PARTITION_METADATA}", identity)
-        starts[partition.topic, partition.partition] = each.offsets.first
+        first = each.restored[0].key.base_offset if each.expired else each.parts[0].first_offset
+        starts[partition.topic, partition.partition] = max(each.offsets.first, first)
         ends[partition.topic, partition.partition] = end_offset
     if all_are_complete:
         for name, offsets in ((LOG_STARTS, starts), (RECOVERY_POINTS, ends), (HIGH_WATERMARKS, ends)):

@@ -1,7 +1,8 @@
 """The service that restores topics from remote storage into another place, under the fetch quota."""
 
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -23,6 +24,7 @@ from include.tiering.reading.plan_scan import (
 from include.tiering.reading.scan import SegmentRange
 from include.tiering.reading.service import ReadService
 from include.tiering.remote_storage.contract import RemoteStorage
+from include.tiering.remote_storage.location import FileLocation, parse_location
 from include.tiering.remote_storage.parallel_reads import MOST_RANGES
 from include.tiering.restoring.copy_elsewhere import OtherStorage, claim_other
 from include.tiering.restoring.forms import RestoreForm
@@ -42,6 +44,14 @@ from include.tiering.restoring.plan import (
 from include.tiering.restoring.report import RestoreReport
 from include.tiering.restoring.restore_segments import FailedPart, OnBytes, SegmentRestorer, complete
 from include.tiering.restoring.target import Resolved, RestoreTarget, StepObserver, identity_of, opened, read_done
+from include.tiering.restoring.wanted import (
+    StoredLog,
+    continues_at,
+    said_of_ends,
+    scan_bounds,
+    stored_log,
+    wanted_offsets,
+)
 from include.tiering.segments.contract import RemoteLogMetadata
 from include.tiering.settings import TieringSettings
 from include.tiering.telemetry.metrics import MetricsRecorder, ignore
@@ -57,6 +67,7 @@ class RestoreService:
     Args:
         cluster_id: of the deployment.
         place: returns the place of the storage that is read.
+        log_dirs: the brokers' log directories, in which nothing is written.
         reading: plans what is read.
         effective: returns the settings overridden by the current dynamic configs.
     """
@@ -66,6 +77,7 @@ class RestoreService:
         *,
         cluster_id: str,
         place: Callable[[], StorePlace],
+        log_dirs: Sequence[Path],
         metadata: RemoteLogMetadata,
         storage: RemoteStorage,
         quotas: Quotas,
@@ -77,6 +89,7 @@ class RestoreService:
     ) -> None:
         self._cluster_id = cluster_id
         self._place = place
+        self._log_dirs = log_dirs
         self._metadata = metadata
         self._storage = storage
         self._quotas = quotas
@@ -132,7 +145,7 @@ class RestoreService:
             )
         if (place is None) is (form is RestoreForm.STORAGE):
             raise SettingError("form storage, and the settings of another storage, belong together")
-        if place is not None and place.overlaps(self._place()):
+        if place is not None and _real(place).overlaps(_real(self._place())):
             raise SettingError(f"{place} overlaps the storage that is read: name another bucket, prefix or directory")
         found = self.partitions_of(topic, partitions, topic_id)
         if len(found) > 1 and (from_offset is not None or to_offset is not None):
@@ -152,6 +165,7 @@ class RestoreService:
                 log any more.
             RemoteStorageError: the store refused or failed.
         """
+        self._require_beside(directory, request.place)
         resolved, done = read_done(directory, identity_of(request, self._cluster_id))
         return self._plan(request, resolved, done)
 
@@ -183,14 +197,12 @@ class RestoreService:
             RemoteStorageError: the store does not answer.
         """
         began = self._clock.monotonic()
+        self._require_beside(directory, request.place)
         with opened(directory, identity_of(request, self._cluster_id), observe=observe) as target:
             plan = self._plan(request, target.resolved, target.done)
             on_planned(plan)
             _require_space(directory, plan)
-            target.begin(
-                identity_of(request, self._cluster_id),
-                Resolved({each.partition.partition: each.offsets for each in plan.partitions}),
-            )
+            target.begin(identity_of(request, self._cluster_id), Resolved(plan.wanted))
             if other is not None:
                 now_ms, random_bytes = self._clock.now_ms(), self._random_bytes
                 claim_other(other, target, self._cluster_id, now_ms=now_ms, random_bytes=random_bytes)
@@ -203,6 +215,17 @@ class RestoreService:
             if request.form is RestoreForm.SEGMENTS:
                 complete(target, whole, all_are_complete=len(whole) == len(partitions))
         return RestoreReport(plan, directory, partitions, failed, self._clock.monotonic() - began)
+
+    def _require_beside(self, directory: Path, other: StorePlace | None) -> None:
+        """Raise SettingError if a directory is in one that belongs to a broker or to a remote storage."""
+        stores = [parse_location(place.url) for place in (self._place(), other) if place is not None]
+        taken = [*self._log_dirs, *(store.root for store in stores if isinstance(store, FileLocation))]
+        for each in taken:
+            if directory.resolve().is_relative_to(each.resolve()):
+                raise SettingError(
+                    f"{printable(str(directory))} is in {each}, a log directory or a remote storage, where nothing may"
+                    " be written: name another directory"
+                )
 
     def _restore(
         self,
@@ -229,35 +252,44 @@ class RestoreService:
     def _plan(
         self, request: RestoreRequest, resolved: Resolved | None, done: dict[PartKey, RestoredPart]
     ) -> RestorePlan:
-        wanted = [_scan_of(request, partition.partition, resolved) for partition in request.partitions]
-        scans = [
-            PartitionScan(partition, *bounds)
-            for partition, bounds in zip(request.partitions, wanted, strict=True)
-            if bounds is not None
-        ]
-        said = [
-            f"{partition}: nothing of it was in remote storage when this restore began"
-            for partition, bounds in zip(request.partitions, wanted, strict=True)
-            if bounds is None
-        ]
+        logs = {partition: stored_log(self._metadata, partition) for partition in request.partitions}
+        scans, said, continued = [], [], {}
+        for partition, log in logs.items():
+            number, bounds = partition.partition, (request.start, request.end)
+            if resolved is not None:
+                if number not in resolved.offsets:
+                    said.append(f"{partition}: nothing of it was in remote storage when this restore began")
+                if (offsets := resolved.offsets.get(number)) is None:
+                    continue
+                restored = [part for key, part in done.items() if key.partition == number]
+                first = continues_at(offsets, restored, log)
+                earliest = max(first, log.parts[0].first_offset if log.parts else first)
+                if ends := [part.last_offset + 1 for part in restored if part.last_offset < earliest]:
+                    continued[partition] = max(ends)
+                if first > offsets.last:
+                    continue
+                bounds = scan_bounds(first, offsets)
+            scans.append(PartitionScan(partition, *bounds))
         scan = self._reading.plan_scan(
             ScanRequest(tuple(scans), committed=request.committed, fail_on_data_loss=False), request.client
         )
-        rows = {each.partition: self._metadata.list_segments(each.partition) for each in scans}
-        offsets: dict[int, OffsetRange] = {}
-        for each in (each for task in scan.tasks for each in task):
-            number = each.segment.topic_id_partition.partition
-            first = offsets[number].first if number in offsets else each.first_offset
-            offsets[number] = OffsetRange(first, each.last_offset)
-        if resolved is not None:
-            offsets = dict(resolved.offsets)
-        partitions = tuple(
-            PartitionRestore(partition, offsets[partition.partition], parts, done)
-            for partition, parts in parts_of(scan, rows, whole=request.form is RestoreForm.STORAGE).items()
+        said += scan.said
+        parts = parts_of(
+            scan,
+            {partition: log.rows for partition, log in logs.items()},
+            whole=request.form is RestoreForm.STORAGE,
+            continued=continued,
         )
-        require_same(done, (part for each in partitions for part in each.parts))
+        wanted = dict(resolved.offsets) if resolved is not None else _wanted(request, logs, scan)
+        partitions = []
+        for partition, log in logs.items():
+            if (offsets := wanted.get(partition.partition)) is not None:
+                each = PartitionRestore(partition, offsets, parts.get(partition, ()), done)
+                partitions += [each] if each.parts or each.restored else []
+                said += [f"{partition}: {sentence}" for sentence in said_of_ends(log, offsets)]
+        require_same(partitions)
         left = [part for each in partitions for part in each.left]
-        return RestorePlan(request, partitions, self._cost(left, request.client), (*said, *scan.said))
+        return RestorePlan(request, tuple(partitions), self._cost(left, request.client), tuple(said), wanted)
 
     def _cost(self, parts: Sequence[RestorePart], client: str) -> ReadingCost:
         ranges = tuple(
@@ -275,6 +307,12 @@ class RestoreService:
         )
 
 
+def _real(place: StorePlace) -> StorePlace:
+    """Return a place without links in its path."""
+    location = parse_location(place.url)
+    return replace(place, url=location.root.resolve().as_uri()) if isinstance(location, FileLocation) else place
+
+
 def _bound(which: str, offset: int | None, time_ms: int | None) -> Bound | None:
     if offset is not None and time_ms is not None:
         raise SettingError(f"the {which} is named by an offset and by a time: leave one of them out")
@@ -283,12 +321,20 @@ def _bound(which: str, offset: int | None, time_ms: int | None) -> Bound | None:
     return None if time_ms is None else Bound(BoundKind.TIMESTAMP, time_ms)
 
 
-def _scan_of(request: RestoreRequest, partition: int, resolved: Resolved | None) -> tuple[Bound, Bound] | None:
-    if resolved is None:
-        return request.start, request.end
-    if (known := resolved.offsets.get(partition)) is None:
-        return None
-    return Bound(BoundKind.OFFSET, known.first), Bound(BoundKind.OFFSET, known.last + 1)
+def _wanted(
+    request: RestoreRequest, logs: Mapping[TopicIdPartition, StoredLog], scan: ScanPlan
+) -> dict[int, OffsetRange | None]:
+    """Return the wanted offsets of each partition of which something is in remote storage."""
+    scanned: dict[TopicIdPartition, OffsetRange] = {}
+    for each in (each for task in scan.tasks for each in task):
+        partition = each.segment.topic_id_partition
+        first = scanned[partition].first if partition in scanned else each.first_offset
+        scanned[partition] = OffsetRange(first, each.last_offset)
+    return {
+        partition.partition: wanted_offsets(request, log, scanned.get(partition))
+        for partition, log in logs.items()
+        if log.parts or log.unserved
+    }
 
 
 def _require_space(directory: Path, plan: RestorePlan) -> None:

@@ -30,6 +30,7 @@ from typing import Any, BinaryIO, Final
 
 from include.tiering.errors import SettingError, printable
 from include.tiering.model.histories import OffsetRange
+from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.reading.plan_scan import Bound
 from include.tiering.restoring.plan import PartKey, RestoredPart, RestoreRequest
 
@@ -38,6 +39,7 @@ MANIFEST: Final = "_tiering-restore.jsonl"
 PARTIAL: Final = ".partial"
 _FORM: Final = 1
 _SUBDIRECTORY: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*|date=[0-9A-Za-z_-]+")
+_FILE: Final = re.compile(rf"(?:{_SUBDIRECTORY.pattern})/[A-Za-z0-9_-][A-Za-z0-9._-]*")
 _MOST_MANIFEST_BYTES: Final = 1 << 30
 
 
@@ -55,9 +57,9 @@ StepObserver = Callable[[RestoreStep], None]
 
 @dataclass(frozen=True, slots=True)
 class Resolved:
-    """The offsets of each partition that a restore wants, as they were when it began; both inclusive."""
+    """The offsets of each partition that a restore wants, as they were when it began; both inclusive; None: none."""
 
-    offsets: Mapping[int, OffsetRange]
+    offsets: Mapping[int, OffsetRange | None]
 
 
 class RestoreTarget:
@@ -89,7 +91,7 @@ class RestoreTarget:
     def begin(self, identity: Mapping[str, Any], resolved: Resolved) -> None:
         """Record which restore this directory belongs to, if that is not recorded yet."""
         if self.resolved is None:
-            offsets = {str(partition): list(each) for partition, each in resolved.offsets.items()}
+            offsets = {str(partition): each and list(each) for partition, each in resolved.offsets.items()}
             self._append({"restore": _FORM, **identity, "offsets": offsets})
             _sync_directory(self.directory)
             self.resolved = resolved
@@ -265,7 +267,10 @@ def _resolved(line: Mapping[str, Any], identity: Mapping[str, Any], directory: P
                 f"{_shown(directory)} holds another restore: its {name} is {line.get(name)!r}, not {wanted!r}. Give the"
                 " arguments with which it was begun, or name another directory"
             )
-    return Resolved({int(partition): OffsetRange(*each) for partition, each in line["offsets"].items()})
+    try:
+        return Resolved({int(partition): each and OffsetRange(*each) for partition, each in line["offsets"].items()})
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise SettingError(f"{MANIFEST} is damaged: {error!r}; restore into another directory") from error
 
 
 def _line_of(part: RestoredPart) -> dict[str, Any]:
@@ -279,12 +284,15 @@ def _line_of(part: RestoredPart) -> dict[str, Any]:
         "batches": part.batches,
         "records": part.records,
         "log_bytes": part.log_bytes,
+        "leader_epochs": [list(each) for each in part.leader_epochs],
         "files": dict(part.files),
     }
 
 
 def _part_of(line: Mapping[str, Any]) -> RestoredPart:
     try:
+        if not all(_FILE.fullmatch(name) for name in line["files"]):
+            raise ValueError("a file is not in a directory of the target")
         return RestoredPart(
             PartKey(line["partition"], line["base_offset"]),
             line["segment_id"],
@@ -295,6 +303,7 @@ def _part_of(line: Mapping[str, Any]) -> RestoredPart:
             line["batches"],
             line["records"],
             line["log_bytes"],
+            LeaderEpochs.of(line["leader_epochs"]),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise SettingError(f"{MANIFEST} is damaged: {error!r}; restore into another directory") from error

@@ -72,6 +72,37 @@ def test_a_topic_is_recovered_from_the_store_alone(logs: WholeLogs, scratch: Pat
 
 
 @pytest.mark.timeout(300)
+@pytest.mark.parametrize("lost", ["end", "partition", "topic"])
+def test_what_the_store_has_lost_altogether_fails_the_drill(
+    logs: WholeLogs, scratch: Path, tmp_path: Path, lost: str
+) -> None:
+    """By the store alone the rest looks whole: a log that ends earlier, or a topic with fewer partitions."""
+    metadata = logs.app.adapters.stores.metadata
+    partitions = sorted((each for each in logs.logs if each.topic == "audit_log"), key=lambda each: each.partition)
+    rows = [row.metadata for each in partitions for row in metadata.list_segments(each)]
+    if lost == "end":
+        rows = [
+            max((each for each in rows if each.topic_id_partition == partitions[0]), key=lambda each: each.end_offset)
+        ]
+    elif lost == "partition":
+        rows = [each for each in rows if each.topic_id_partition == partitions[-1]]
+    moved = {}
+    for row in rows:
+        for path in (logs.config.parent / "store").rglob(f"*{row.remote_log_segment_id.id}.*"):
+            moved[path] = path.rename(tmp_path / path.name)
+    try:
+        found = drilled(logs, "audit_log", 1)
+    finally:
+        for path, kept in moved.items():
+            kept.rename(path)
+    assert found["passed"] is False
+    for row in rows[:20]:
+        sentence = f"of segment {row.remote_log_segment_id.id} are not in the recovered log"
+        assert any(sentence in finding for finding in found["findings"]), found["findings"]
+    assert "FAILED" in command(logs, "doctor", "audit_log").stdout
+
+
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize(("suffix", "position"), [("log", -1), ("log", None)])
 def test_a_damaged_segment_fails_the_drill_by_its_name(
     logs: WholeLogs, scratch: Path, suffix: str, position: int | None

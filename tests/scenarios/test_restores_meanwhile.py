@@ -82,17 +82,21 @@ def test_a_partition_without_wanted_records_lacks_nothing_in_each_run(archive: A
         assert (found["complete"], len(found["partitions"])) == (True, 1)
 
 
+def forget(target: Path, base_offset: int) -> None:
+    """Make a target that of a restore that was killed before it had the segment with this base offset."""
+    begin, *lines = (target / MANIFEST).read_text().splitlines(keepends=True)
+    (forgotten,) = (line for line in lines if json.loads(line)["base_offset"] == base_offset)
+    for name in json.loads(forgotten)["files"]:
+        (target / name).unlink()
+    (target / MANIFEST).write_text("".join([begin, *(line for line in lines if line != forgotten)]))
+
+
 @pytest.mark.parametrize("form", ["segments", "parquet"])
 def test_what_expires_behind_a_restore_stays_a_part_of_it(archive: Archive, tmp_path: Path, form: str) -> None:
     target, options = tmp_path / "target", ("--partition", "0", "--form", form)
     found = restore(archive, target, *options)
     before = {path: path.read_bytes() for path in sorted(target.rglob("*")) if path.is_file()}
-    # The last segment is as it was when the restore was killed.
-    lines = (target / MANIFEST).read_text().splitlines(keepends=True)
-    for name in json.loads(lines[-1])["files"]:
-        (target / name).unlink()
-    (target / MANIFEST).write_text("".join(lines[:-1]))
-    (target / "orders-0" / "leader-epoch-checkpoint").unlink(missing_ok=True)
+    forget(target, EVERYTHING[0][-1])
     archive.set(retention_bytes=60_000)
     archive.expire()
     left = archive.offsets(0)
@@ -100,11 +104,37 @@ def test_what_expires_behind_a_restore_stays_a_part_of_it(archive: Archive, tmp_
     again = restore(archive, target, *options)
     assert (again["complete"], again["cost"]["segments"]) == (True, 1)
     assert again["partitions"] == found["partitions"]
-    assert {path: path.read_bytes() for path in sorted(target.rglob("*")) if path.is_file()} == before
+    manifest, files = (
+        before.pop(target / MANIFEST),
+        {path: path.read_bytes() for path in target.rglob("*") if path.is_file()},
+    )
+    assert sorted(files.pop(target / MANIFEST).splitlines()) == sorted(manifest.splitlines())
+    assert files == before
     if form == "segments":
         epochs = checkpoints.parse_leader_epochs((target / "orders-0" / "leader-epoch-checkpoint").read_bytes())
         assert epochs.entries[0].start_offset == 0
         assert checkpoints.parse_offset_checkpoint((target / LOG_STARTS).read_bytes()) == {("orders", 0): 0}
+
+
+def test_what_expires_before_it_is_restored_is_lacking_in_each_run(archive: Archive, tmp_path: Path) -> None:
+    target = tmp_path / "target"
+    restore(archive, target, "--partition", "0")
+    forget(target, EVERYTHING[0][1])
+    archive.set(retention_bytes=60_000)
+    archive.expire()
+    for _ in range(2):
+        found = restore(archive, target, "--partition", "0", code=1)
+        assert any("offset 96 is outside" in sentence for sentence in found["said"]), found["said"]
+        assert found["partitions"][0]["restored_segments"] == len(EVERYTHING[0]) - 1
+
+
+def test_another_segment_with_the_same_offsets_does_not_continue_a_restore(archive: Archive, tmp_path: Path) -> None:
+    target = tmp_path / "target"
+    restore(archive, target, "--partition", "0")
+    manifest = (target / MANIFEST).read_text()
+    segment_id = json.loads(manifest.splitlines()[1])["segment_id"]
+    (target / MANIFEST).write_text(manifest.replace(segment_id, "A" * 21 + "Q"))
+    assert "has other segments by now" in restore(archive, target, "--partition", "0", code=2)["error"]
 
 
 def test_no_restore_writes_into_a_log_dir_or_the_archive(archive: Archive, tmp_path: Path) -> None:

@@ -1,8 +1,8 @@
 """The services that bring data back, and the recovery drill, which tries all of it on one topic.
 
 A drill has settings, a database and a directory of its own, which are removed when it ends. Of the deployment it uses
-the settings of the store, the fetch quotas, and the event log, where its result is kept. The deployment's database and
-log directories say nothing to it, and the store is only read.
+the settings of the store, the fetch quotas, and the event log, where its result is kept. The store is only read. Once
+the topic is restored, the deployment's database says what is lacking: a store that lost the end of a log looks whole.
 
     step      a crash right after it leaves                          cleaned up by
     rebuild   the temporary directory, with an SQLite database       the end of the context; after kill -9 a person, as
@@ -14,7 +14,7 @@ log directories say nothing to it, and the store is only read.
 import secrets
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import chain
@@ -22,7 +22,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from include.tiering.database.migrations import upgrade
-from include.tiering.errors import RehearsalSpaceError, SettingError, StoreInDoubtError, printable
+from include.tiering.errors import (
+    BrokerProcessError,
+    BrokersError,
+    RehearsalSpaceError,
+    SettingError,
+    StoreInDoubtError,
+    printable,
+)
 from include.tiering.recovery.drill import (
     DrilledPartition,
     DrillReport,
@@ -41,10 +48,11 @@ if TYPE_CHECKING:
     from include.tiering.broker_process.kafka_home import KafkaHome
     from include.tiering.handover.rehearsal import SegmentDigests
     from include.tiering.kafka.cluster.kafka_records import Isolation
-    from include.tiering.model.segments import SeenRecord, TopicIdPartition
+    from include.tiering.model.segments import RemoteLogSegmentId, SeenRecord, TopicIdPartition
     from include.tiering.recovery.rebuild import RebuildPlan
     from include.tiering.restoring.copy_elsewhere import OtherStorage
     from include.tiering.restoring.report import RestoreReport
+    from include.tiering.restoring.wanted import StoredLog
     from include.tiering.settings import TieringSettings
 
 
@@ -194,6 +202,7 @@ class _Drill:
     findings: list[str] = field(default_factory=list)
 
     def report(self) -> DrillReport:
+        before = {row.metadata.remote_log_segment_id for _, log in self._known() for row in log.rows}
         with self._opened() as own:
             with self._timed(DrillStep.REBUILD):
                 plan = self._rebuilt(own)
@@ -203,6 +212,7 @@ class _Drill:
                 self._verify(own)
             with self._timed(DrillStep.RESTORE):
                 restored = self._restored(own)
+            self._compare(before, restored)
             needs = replace(needs, work_seconds=sum(seconds for _, seconds in self.steps))
         partitions: tuple[DrilledPartition, ...] = ()
         if restored is not None:
@@ -237,7 +247,10 @@ class _Drill:
         whole = own.recovery.plan_rebuild()
         named = tuple(each for each in whole.partitions if each.topic_id_partition.topic == self.topic)
         if not named:
-            raise SettingError(f"{printable(self.topic)}: the store has no object of this topic")
+            none = f"{printable(self.topic)}: the store has no object of this topic"
+            if not any(log.parts for _, log in self._known()):
+                raise SettingError(none)
+            self.findings.append(none)
         if len(ids := {each.topic_id_partition.topic_id for each in named}) > 1:
             raise SettingError(f"{self.topic}: the store has {len(ids)} topics of this name, and a drill takes one")
         report = own.recovery.rebuild_apart(replace(whole, partitions=named), author="drill")
@@ -293,6 +306,23 @@ class _Drill:
             )
         return report
 
+    def _known(self) -> "Iterator[tuple[TopicIdPartition, StoredLog]]":
+        """Yield the topic's partitions as the deployment's database has them."""
+        from include.tiering.restoring.wanted import stored_log
+
+        metadata = self.app.adapters.stores.metadata
+        for partition in metadata.partitions():
+            if partition.topic == self.topic:
+                yield partition, stored_log(metadata, partition)
+
+    def _compare(self, before: "Collection[RemoteLogSegmentId]", restored: "RestoreReport | None") -> None:
+        """Find what the deployment's database serves, and the recovery has not."""
+        from include.tiering.restoring.wanted import lacking
+
+        found = {} if restored is None else {each.partition: each for each in restored.partitions}
+        for partition, log in self._known():
+            self.findings += [f"{partition}: {lost}" for lost in lacking(log, before, found.get(partition))]
+
     def _read_back(self, restored: Path, partitions: "Sequence[TopicIdPartition]") -> tuple[DrilledPartition, ...]:
         from include.tiering.broker_process.throw_away import prepare_restored_broker
         from include.tiering.kafka.cluster.kafka_records import Isolation
@@ -304,15 +334,20 @@ class _Drill:
         home.mkdir()
         clock = self.app.adapters.clock
         with ExitStack() as stack:
-            with self._timed(DrillStep.START):
-                broker = prepare_restored_broker(
-                    home, self.kafka, restored, partitions, clock=clock, random_bytes=secrets.token_bytes
-                )
-                stack.enter_context(broker.running())
-            process = broker.process
-            self.say(f"Kafka {self.kafka.version} runs at {process.bootstrap}, pid {process.pid}")
-            with self._timed(DrillStep.READ):
-                return tuple(_compared(broker.process.bootstrap, each, expected) for each in partitions)
+            try:
+                with self._timed(DrillStep.START):
+                    broker = prepare_restored_broker(
+                        home, self.kafka, restored, partitions, clock=clock, random_bytes=secrets.token_bytes
+                    )
+                    stack.enter_context(broker.running())
+                process = broker.process
+                self.say(f"Kafka {self.kafka.version} runs at {process.bootstrap}, pid {process.pid}")
+                with self._timed(DrillStep.READ):
+                    return tuple(_compared(broker.process.bootstrap, each, expected) for each in partitions)
+            except (BrokerProcessError, BrokersError) as error:
+                # A broker that does not take the directory, or serves less than it, is what a drill is to find.
+                self.findings.append(str(error))
+                return ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,18 +1,19 @@
-"""Which offsets of a partition a restore wants, what of them is not served, and where a run continues. Pure.
+"""Which offsets of a partition a restore wants, what of them is not served, and where a run continues.
 
 The wanted offsets are decided once, when a restore begins. They reach over segments that are stored and not served: so
 each run names them, until they are served or the restore is given up. What was restored stays a part of the restore
 when its segment expires.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from include.tiering.model.histories import OffsetRange, SkippedOffsets
+from include.tiering.model.histories import OffsetRange, SkippedOffsets, without
+from include.tiering.model.segments import RemoteLogSegmentId, TopicIdPartition
 from include.tiering.reading.plan_scan import Bound, BoundKind
 from include.tiering.reading.served_log import ServedPart, said_of_gap, served_parts
-from include.tiering.restoring.plan import RestoredPart, RestoreRequest
-from include.tiering.segments.contract import RemoteLogMetadata, SegmentRow, TopicIdPartition
+from include.tiering.restoring.plan import PartitionRestore, RestoredPart, RestoreRequest
+from include.tiering.segments.contract import RemoteLogMetadata, SegmentRow
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,3 +120,29 @@ def continues_at(wanted: OffsetRange, done: Iterable[RestoredPart], log: StoredL
 def scan_bounds(first: int, wanted: OffsetRange) -> tuple[Bound, Bound]:
     """Return the bounds of a scan from `first` to the end of the wanted offsets."""
     return Bound(BoundKind.OFFSET, first), Bound(BoundKind.OFFSET, wanted.last + 1)
+
+
+def lacking(
+    known: StoredLog, before: Collection[RemoteLogSegmentId], restored: PartitionRestore | None
+) -> Iterator[str]:
+    """Yield sentences about what a restore from other metadata, as rebuilt ones, lacks of what is served.
+
+    Args:
+        known: the partition as the deployment's database has it afterwards.
+        before: segments that were there when the metadata were rebuilt; others were copied meanwhile.
+        restored: what was restored; None: nothing.
+    """
+    parts = () if restored is None else restored.parts
+    found = [OffsetRange(part.first_offset, part.last_offset) for part in parts]
+    for served in known.parts:
+        if served.segment.remote_log_segment_id in before:
+            for lost in without(OffsetRange(served.first_offset, served.last_offset), found):
+                segment_id = served.segment.remote_log_segment_id.id
+                yield f"offsets {lost} of segment {segment_id} are not in the recovered log"
+    recorded = {row.metadata.remote_log_segment_id: row.log_crc32c for row in known.rows}
+    for part in parts:
+        done = None if restored is None else restored.done.get(part.key)
+        crc32c = recorded.get(part.segment.remote_log_segment_id)
+        is_whole = part.base_offset == part.segment.start_offset and not part.is_cut
+        if done is not None and is_whole and crc32c not in (None, done.crc32c):
+            yield f"segment {part.segment_id} has a log with CRC-32C {done.crc32c:08x}, its source had {crc32c:08x}"

@@ -40,7 +40,7 @@ from include.tiering.recovery.drill import (
 from include.tiering.recovery.metrics import DRILL_FAILED, DRILL_SECONDS, DRILL_TIME
 from include.tiering.recovery.service import RecoveryService
 from include.tiering.recovery.sql_recovery import SqlMetadataRecovery
-from include.tiering.restoring.service import RestoreService
+from include.tiering.restoring.service import RestoreService, stored_log
 from include.tiering.units import MIB, format_bytes
 
 if TYPE_CHECKING:
@@ -51,8 +51,8 @@ if TYPE_CHECKING:
     from include.tiering.model.segments import RemoteLogSegmentId, SeenRecord, TopicIdPartition
     from include.tiering.recovery.rebuild import RebuildPlan
     from include.tiering.restoring.copy_elsewhere import OtherStorage
+    from include.tiering.restoring.plan import PartitionLog
     from include.tiering.restoring.report import RestoreReport
-    from include.tiering.restoring.wanted import StoredLog
     from include.tiering.settings import TieringSettings
 
 
@@ -306,10 +306,8 @@ class _Drill:
             )
         return report
 
-    def _known(self) -> "Iterator[tuple[TopicIdPartition, StoredLog]]":
+    def _known(self) -> "Iterator[tuple[TopicIdPartition, PartitionLog]]":
         """Yield the topic's partitions as the deployment's database has them."""
-        from include.tiering.restoring.wanted import stored_log
-
         metadata = self.app.adapters.stores.metadata
         for partition in metadata.partitions():
             if partition.topic == self.topic:
@@ -317,7 +315,7 @@ class _Drill:
 
     def _compare(self, before: "Collection[RemoteLogSegmentId]", restored: "RestoreReport | None") -> None:
         """Find what the deployment's database serves, and the recovery has not."""
-        from include.tiering.restoring.wanted import lacking
+        from include.tiering.restoring.plan import lacking
 
         found = {} if restored is None else {each.partition: each for each in restored.partitions}
         for partition, log in self._known():

@@ -8,7 +8,9 @@ the owner, and the other is refused from then on.
 
 from dataclasses import dataclass, field
 from enum import StrEnum
+from pathlib import Path
 from typing import Final
+from urllib.parse import unquote, urlsplit
 
 from include.tiering.errors import ForeignStoreError, StorePlaceUnknownError, printable
 from include.tiering.model.segments import TopicIdPartition
@@ -82,6 +84,12 @@ class StorePlace:
     url: str
     layout: str
     key_prefix: str
+
+    @property
+    def directory(self) -> Path | None:
+        """The directory that has the objects; None if they are in a bucket."""
+        parts = urlsplit(self.url)
+        return Path(unquote(parts.path)) if parts.scheme == "file" else None
 
     def overlaps(self, other: "StorePlace") -> bool:
         """Return whether both may refer to the same object: URL and prefix together are one path."""

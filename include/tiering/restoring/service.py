@@ -22,14 +22,15 @@ from include.tiering.reading.plan_scan import (
     ScanRequest,
 )
 from include.tiering.reading.scan import SegmentRange
+from include.tiering.reading.served_log import served_parts
 from include.tiering.reading.service import ReadService
 from include.tiering.remote_storage.contract import RemoteStorage
-from include.tiering.remote_storage.location import FileLocation, parse_location
 from include.tiering.remote_storage.parallel_reads import MOST_RANGES
 from include.tiering.restoring.copy_elsewhere import OtherStorage, claim_other
 from include.tiering.restoring.forms import RestoreForm
 from include.tiering.restoring.metrics import FAILED_SEGMENTS, RESTORED_BYTES
 from include.tiering.restoring.plan import (
+    PartitionLog,
     PartitionRestore,
     PartKey,
     ReadingCost,
@@ -37,21 +38,17 @@ from include.tiering.restoring.plan import (
     RestorePart,
     RestorePlan,
     RestoreRequest,
+    continues_at,
     parts_of,
     requests_of,
     require_same,
+    said_of_ends,
+    scan_bounds,
+    wanted_offsets,
 )
 from include.tiering.restoring.report import RestoreReport
 from include.tiering.restoring.restore_segments import FailedPart, OnBytes, SegmentRestorer, complete
 from include.tiering.restoring.target import Resolved, RestoreTarget, StepObserver, identity_of, opened, read_done
-from include.tiering.restoring.wanted import (
-    StoredLog,
-    continues_at,
-    said_of_ends,
-    scan_bounds,
-    stored_log,
-    wanted_offsets,
-)
 from include.tiering.segments.contract import RemoteLogMetadata
 from include.tiering.settings import TieringSettings
 from include.tiering.telemetry.metrics import MetricsRecorder, ignore
@@ -218,9 +215,8 @@ class RestoreService:
 
     def _require_beside(self, directory: Path, other: StorePlace | None) -> None:
         """Raise SettingError if a directory is in one that belongs to a broker or to a remote storage."""
-        stores = [parse_location(place.url) for place in (self._place(), other) if place is not None]
-        taken = [*self._log_dirs, *(store.root for store in stores if isinstance(store, FileLocation))]
-        for each in taken:
+        stores = [place.directory for place in (self._place(), other) if place is not None]
+        for each in (*self._log_dirs, *(store for store in stores if store is not None)):
             if directory.resolve().is_relative_to(each.resolve()):
                 raise SettingError(
                     f"{printable(str(directory))} is in {each}, a log directory or a remote storage, where nothing may"
@@ -307,10 +303,17 @@ class RestoreService:
         )
 
 
+def stored_log(metadata: RemoteLogMetadata, partition: TopicIdPartition) -> PartitionLog:
+    """Read what is stored of a partition."""
+    rows, skipped = metadata.list_segments(partition), metadata.skipped_offsets(partition)
+    start = metadata.retention_state(partition).log_start_offset
+    parts = served_parts(rows, metadata.divergences(partition), skipped, log_start_offset=start)
+    return PartitionLog(rows, parts, skipped, start)
+
+
 def _real(place: StorePlace) -> StorePlace:
     """Return a place without links in its path."""
-    location = parse_location(place.url)
-    return replace(place, url=location.root.resolve().as_uri()) if isinstance(location, FileLocation) else place
+    return place if place.directory is None else replace(place, url=place.directory.resolve().as_uri())
 
 
 def _bound(which: str, offset: int | None, time_ms: int | None) -> Bound | None:
@@ -322,7 +325,7 @@ def _bound(which: str, offset: int | None, time_ms: int | None) -> Bound | None:
 
 
 def _wanted(
-    request: RestoreRequest, logs: Mapping[TopicIdPartition, StoredLog], scan: ScanPlan
+    request: RestoreRequest, logs: Mapping[TopicIdPartition, PartitionLog], scan: ScanPlan
 ) -> dict[int, OffsetRange | None]:
     """Return the wanted offsets of each partition of which something is in remote storage."""
     scanned: dict[TopicIdPartition, OffsetRange] = {}

@@ -448,6 +448,9 @@ def test_a_place_that_holds_something_else_is_refused(public: WholeLogs, tmp_pat
     assert moved(public, tmp_path, partition, other=other).is_complete
     with pytest.raises(ForeignStoreError, match="not this restore"):
         moved(public, tmp_path / "second", partition, other=other)
+    (tmp_path / "work" / MANIFEST).unlink()
+    with pytest.raises(ForeignStoreError, match="not this restore"):
+        moved(public, tmp_path, partition, other=other)  # As on another host, with a directory of the same path.
     own = public.app.adapters.place
     with pytest.raises(SettingError, match="overlaps the storage"):
         public.app.restoring.requested("orders", form=RestoreForm.STORAGE, place=own)

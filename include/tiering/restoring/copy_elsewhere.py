@@ -6,7 +6,7 @@ the first byte, and a request that is repeated needs the same bytes. Afterwards 
 with the lengths and checksums that were sent.
 
     step      a crash right after it leaves                     cleaned up by
-    marker    a marker, which names the restore's directory     nobody: the next run finds it
+    marker    a marker with the id of the restore's manifest    nobody: the next run finds it
     copied    objects of a segment that is not entered          the next run, which deletes them and copies it again
     entered   a complete segment                                -
 
@@ -62,7 +62,7 @@ def claim_other(
     Raises:
         ForeignStoreError: it has objects and no marker, or the marker of something else.
     """
-    restore = f"restore into {target.directory.absolute()}"
+    restore, restore_id = f"restore into {target.directory.absolute()}", target.restore_id
     found = other.storage.read_marker()
     if found is None:
         stray = next(other.storage.list_objects(), None)
@@ -70,14 +70,14 @@ def claim_other(
             raise ForeignStoreError(f"{other.place}: it has objects, and no marker: a restore needs an empty place")
         marker = StoreMarker(
             cluster_id,
-            str(Uuid.random(random_bytes)),
+            restore_id,
             1,
             str(Uuid.random(random_bytes)),
             other.place,
             RaisedBy(socket.gethostname(), restore, now_ms),
         )
         found = other.storage.create_marker(marker)
-    if found.cluster_id != cluster_id or found.raised_by is None or found.raised_by.database != restore:
+    if (found.cluster_id, found.store_id) != (cluster_id, restore_id):
         raise ForeignStoreError(f"{other.place} belongs to {found}, which is not this restore: name another place")
 
 

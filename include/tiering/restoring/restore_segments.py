@@ -43,6 +43,8 @@ if TYPE_CHECKING:
 LOG_STARTS: Final = "log-start-offset-checkpoint"
 RECOVERY_POINTS: Final = "recovery-point-offset-checkpoint"
 HIGH_WATERMARKS: Final = "replication-offset-checkpoint"
+COMPLETION: Final = (LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA)
+"""Files in the directory of a partition that are no part of a segment."""
 
 OnBytes = Callable[[int], None]
 """Called with how many more bytes of logs were read; with a negative number if a part failed."""

@@ -10,7 +10,7 @@ from include.tiering.clock import Clock
 from include.tiering.errors import SettingError, printable
 from include.tiering.model.histories import OffsetRange
 from include.tiering.model.ownership import StorePlace
-from include.tiering.model.segments import TopicIdPartition
+from include.tiering.model.segments import TopicIdPartition, Uuid
 from include.tiering.quotas.contract import Quotas
 from include.tiering.reading.plan_scan import (
     EARLIEST,
@@ -47,7 +47,7 @@ from include.tiering.restoring.plan import (
     wanted_offsets,
 )
 from include.tiering.restoring.report import RestoreReport
-from include.tiering.restoring.restore_segments import FailedPart, OnBytes, SegmentRestorer, complete
+from include.tiering.restoring.restore_segments import COMPLETION, FailedPart, OnBytes, SegmentRestorer, complete
 from include.tiering.restoring.target import Resolved, RestoreTarget, StepObserver, identity_of, opened, read_done
 from include.tiering.segments.contract import RemoteLogMetadata
 from include.tiering.settings import TieringSettings
@@ -199,7 +199,9 @@ class RestoreService:
             plan = self._plan(request, target.resolved, target.done)
             on_planned(plan)
             _require_space(directory, plan)
-            target.begin(identity_of(request, self._cluster_id), Resolved(plan.wanted))
+            target.begin(
+                identity_of(request, self._cluster_id), Resolved(plan.wanted, str(Uuid.random(self._random_bytes)))
+            )
             if other is not None:
                 now_ms, random_bytes = self._clock.now_ms(), self._random_bytes
                 claim_other(other, target, self._cluster_id, now_ms=now_ms, random_bytes=random_bytes)
@@ -232,6 +234,7 @@ class RestoreService:
         stop: Callable[[], bool],
     ) -> tuple[FailedPart, ...]:
         target.publish_entered()
+        target.require_own(COMPLETION)
         client = plan.request.client
         restorer = SegmentRestorer(
             self._storage, self._quotas, target, client, plan.request.form, other, on_bytes, stop

@@ -21,7 +21,7 @@ import json
 import os
 import re
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Final
 
 from include.tiering.errors import SettingError, printable
+from include.tiering.kafka.log_dirs.files import META_PROPERTIES
 from include.tiering.model.histories import OffsetRange
 from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.reading.plan_scan import Bound
@@ -60,6 +61,8 @@ class Resolved:
     """The offsets of each partition that a restore wants, as they were when it began; both inclusive; None: none."""
 
     offsets: Mapping[int, OffsetRange | None]
+    restore_id: str = ""
+    """Random: two directories never have the same, not even with the same path on two hosts."""
 
 
 class RestoreTarget:
@@ -92,9 +95,14 @@ class RestoreTarget:
         """Record which restore this directory belongs to, if that is not recorded yet."""
         if self.resolved is None:
             offsets = {str(partition): each and list(each) for partition, each in resolved.offsets.items()}
-            self._append({"restore": _FORM, **identity, "offsets": offsets})
+            self._append({"restore": _FORM, **identity, "restore_id": resolved.restore_id, "offsets": offsets})
             _sync_directory(self.directory)
             self.resolved = resolved
+
+    @property
+    def restore_id(self) -> str:
+        """The id of this restore, which has begun."""
+        return "" if self.resolved is None else self.resolved.restore_id
 
     def subdirectory(self, name: str) -> Path:
         """Return a directory of the target, which is made if it is absent: of a partition, or of a date."""
@@ -105,6 +113,24 @@ class RestoreTarget:
         if path.is_symlink():
             raise SettingError(f"{_shown(path)} is a link, which leads out of the target: name another directory")
         return path
+
+    def require_own(self, names: Collection[str]) -> None:
+        """Require that directories of partitions and dates have no file but those of entered parts.
+
+        A broker, or a reader of Parquet files, would take others for records of the topic.
+
+        Args:
+            names: of further files that this restore writes in directories.
+
+        Raises:
+            SettingError: a file is not of this restore.
+        """
+        own = {name for part in self.done.values() for name in part.files}
+        for directory in sorted(path for path in self.directory.iterdir() if path.is_dir()):
+            for path in sorted(directory.iterdir()):
+                is_own = f"{directory.name}/{path.name}" in own or path.name in names
+                if not is_own and path.suffix != PARTIAL:
+                    _require_free(path)
 
     def publish_entered(self) -> None:
         """Give all files of entered parts their names, for a run that a crash ended in between."""
@@ -131,11 +157,8 @@ class RestoreTarget:
         """
         self._observe(RestoreStep.WRITTEN)
         with self._lock:
-            taken = next((name for name in part.files if (self.directory / name).exists()), None)
-            if taken is not None:
-                raise SettingError(
-                    f"{_shown(self.directory / taken)} exists already, and nothing is overwritten: name another target"
-                )
+            for name in part.files:
+                _require_free(self.directory / name)
             self._append(_line_of(part))
             self.done[part.key] = part
         self._observe(RestoreStep.ENTERED)
@@ -152,6 +175,7 @@ class RestoreTarget:
         changed = set()
         for name in names:
             if (partial := self._partial(name)).exists():
+                _require_free(self.directory / name)
                 partial.rename(self.directory / name)
                 changed.add(partial.parent)
         for directory in changed:
@@ -226,6 +250,14 @@ def read_done(directory: Path, identity: Mapping[str, Any]) -> tuple[Resolved | 
     return _resolved(lines[0], identity, directory), _present(directory, lines[1:])
 
 
+def _require_free(path: Path) -> None:
+    if os.path.lexists(path):
+        raise SettingError(
+            f"{_shown(path)} exists already, and is not of this restore; nothing is overwritten: move it away, or name"
+            " another target"
+        )
+
+
 def _present(directory: Path, lines: Iterable[Mapping[str, Any]]) -> dict[PartKey, RestoredPart]:
     """Return the entered parts whose files are all there."""
     entered = {part.key: part for part in map(_part_of, lines)}
@@ -237,6 +269,8 @@ def _require_usable(directory: Path) -> None:
         raise SettingError(f"{_shown(directory)} is no directory: name another one")
     if not directory.exists():
         return
+    if (directory / META_PROPERTIES).exists():
+        raise SettingError(f"{_shown(directory)} is a broker's log directory by now: name another directory")
     if directory.stat().st_uid != os.geteuid():
         raise SettingError(f"{_shown(directory)} belongs to another user: name another directory")
     if not (directory / MANIFEST).exists() and (other := next(directory.iterdir(), None)) is not None:
@@ -268,7 +302,8 @@ def _resolved(line: Mapping[str, Any], identity: Mapping[str, Any], directory: P
                 " arguments with which it was begun, or name another directory"
             )
     try:
-        return Resolved({int(partition): each and OffsetRange(*each) for partition, each in line["offsets"].items()})
+        offsets = {int(partition): each and OffsetRange(*each) for partition, each in line["offsets"].items()}
+        return Resolved(offsets, str(line["restore_id"]))
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise SettingError(f"{MANIFEST} is damaged: {error!r}; restore into another directory") from error
 

@@ -71,6 +71,54 @@ def test_a_part_whose_file_is_gone_does_not_count(tmp_path: Path) -> None:
         write(target, wanted)
 
 
+def test_a_file_that_came_meanwhile_is_not_overwritten(tmp_path: Path) -> None:
+    target, wanted = tmp_path / "target", part(0, log=5)
+
+    def die(reached: RestoreStep) -> None:
+        if reached is RestoreStep.ENTERED:
+            raise Died
+
+    with pytest.raises(Died):
+        write(target, wanted, observe=die)
+    (log,) = wanted.files
+    (target / log).write_bytes(b"of another one")
+    with opened(target, IDENTITY) as again, pytest.raises(SettingError, match="exists already"):
+        again.publish_entered()
+    assert (target / log).read_bytes() == b"of another one"
+
+
+def test_files_that_a_broker_or_reader_would_take_for_records_are_refused(tmp_path: Path) -> None:
+    target = tmp_path / "target"
+    write(target, part(0, log=5))
+    with opened(target, IDENTITY) as again:
+        again.require_own(())
+        (target / "orders-0" / f"{500:020d}.log").write_bytes(b"of another topic")
+        with pytest.raises(SettingError, match="is not of this restore"):
+            again.require_own(())
+
+
+def test_a_target_that_a_broker_uses_by_now_is_left_alone(tmp_path: Path) -> None:
+    target = tmp_path / "target"
+    write(target, part(0, log=5))
+    (target / "meta.properties").write_text("version=1")
+    with pytest.raises(SettingError, match="log directory by now"), opened(target, IDENTITY):
+        """It never gets here."""
+
+
+@pytest.mark.parametrize("name", ["../outside", "/etc/outside", "orders-0/../../outside", "outside"])
+def test_a_manifest_names_no_file_outside_of_its_directories(tmp_path: Path, name: str) -> None:
+    target, outside = tmp_path / "target", tmp_path / "outside"
+    write(target, part(0, log=1))
+    outside.write_bytes(b"kept")
+    (tmp_path / "outside.partial").write_bytes(b"x")
+    path = target / MANIFEST
+    (log,) = part(0, log=1).files
+    path.write_text(path.read_text().replace(log, name))
+    with pytest.raises(SettingError, match="is damaged"), opened(target, IDENTITY) as again:
+        again.publish_entered()
+    assert outside.read_bytes() == b"kept"
+
+
 def test_one_process_at_a_time(tmp_path: Path) -> None:
     target = tmp_path / "target"
     with opened(target, IDENTITY), pytest.raises(SettingError, match="another process"), opened(target, IDENTITY):
@@ -114,7 +162,7 @@ def test_a_damaged_manifest_is_said(tmp_path: Path) -> None:
     write(target, part(0, log=1))
     path = target / MANIFEST
     first = path.read_text().splitlines()[0]
-    for line in ("{", json.dumps({"partition": 0})):
+    for line in ("{", "[]", json.dumps({"partition": 0})):
         path.write_text(f"{first}\n{line}\n")
         with pytest.raises(SettingError, match="is damaged"):
             read_done(target, IDENTITY)

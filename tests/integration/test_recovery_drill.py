@@ -1,7 +1,11 @@
 """A recovery drill on the archive of real brokers: with a real throw-away broker, and with a damaged segment."""
 
 import json
+import re
+import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +13,9 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from include.tiering.cli.app import cli
+from include.tiering.formats.record_batch import HEADER_SIZE, extend_crc32c
+from include.tiering.formats.records import Decompressor, records_of
+from include.tiering.reading.scan import batches_of
 from tests.doubles.kafka_lab.artifacts import jars
 from tests.doubles.kafka_lab.requests import require_kafka
 from tests.doubles.whole_logs import WholeLogs, consumed, public_logs
@@ -100,6 +107,47 @@ def test_what_the_store_has_lost_altogether_fails_the_drill(
         sentence = f"of segment {row.remote_log_segment_id.id} are not in the recovered log"
         assert any(sentence in finding for finding in found["findings"]), found["findings"]
     assert "FAILED" in command(logs, "doctor", "audit_log").stdout
+
+
+@pytest.mark.timeout(300)
+def test_a_batch_that_was_replaced_by_another_valid_one_fails_the_drill(logs: WholeLogs, scratch: Path) -> None:
+    """By settings without log directories: they are lost, too."""
+    partition = logs.partition("orders")
+    store, rows = logs.config.parent / "store", logs.app.adapters.stores.metadata.list_segments(partition)
+    segment_id = rows[0].metadata.remote_log_segment_id.id
+    (path,) = store.rglob(f"*{segment_id}.log")
+    intact = path.read_bytes()
+    replaced = with_another_value(intact)
+    assert len(replaced) == len(intact)
+    assert replaced != intact
+    with closing(sqlite3.connect(logs.config.parent / "metadata.sqlite")) as database, database:
+        values = (extend_crc32c(0, intact), str(segment_id))
+        done = database.execute("update segments set log_crc32c = ? where segment_id = ?", values)
+        assert done.rowcount == 1, "as copies of this platform have it"
+    config = logs.config.with_name("without-log-dirs.toml")
+    config.write_text(re.sub(r'\[\[log_dirs\]\]\nbroker_id = \d\npath = ".*"\n?', "", logs.config.read_text()))
+    config.chmod(0o600)
+    assert "log_dirs" not in config.read_text()
+    path.chmod(0o600)
+    path.write_bytes(replaced)
+    try:
+        found = drilled(replace(logs, config=config), "orders", 1)
+    finally:
+        path.write_bytes(intact)
+    assert [each for each in found["findings"] if f"{partition}: segment {segment_id} has a log with CRC-32C" in each]
+
+
+def with_another_value(log: bytes) -> bytes:
+    """The log with another value in the first uncompressed batch, whose checksum is right."""
+    for position, header, batch in batches_of([log], 0):
+        if header.attributes & 7 == 0 and not header.is_control:
+            changed = bytearray(batch)
+            value = next(iter(records_of(header, batch[HEADER_SIZE:], Decompressor()))).value
+            assert value
+            changed[changed.index(value)] ^= 1
+            changed[17:21] = extend_crc32c(0, bytes(changed[21:])).to_bytes(4, "big")
+            return log[:position] + bytes(changed) + log[position + len(changed) :]
+    raise AssertionError("no such batch")
 
 
 @pytest.mark.timeout(300)

@@ -134,8 +134,8 @@ class RestoreService:
         """Return the request for what a person names; ends are exclusive, times are UTC milliseconds.
 
         Raises:
-            SettingError: as `partitions_of`; an offset and a time for one end; an offset for several partitions; or
-                committed records as segments.
+            SettingError: as `partitions_of`; an offset and a time for one end; no offset or time between both ends; an
+                offset for several partitions; or committed records as segments.
         """
         if committed and form is not RestoreForm.PARQUET:
             raise SettingError(
@@ -149,6 +149,8 @@ class RestoreService:
         if len(found) > 1 and (from_offset is not None or to_offset is not None):
             raise SettingError("an offset needs one partition: offsets of several partitions have no relation")
         start, end = _bound("begin", from_offset, from_time_ms), _bound("end", to_offset, to_time_ms)
+        if start is not None and end is not None and start.kind is end.kind and start.value >= end.value:
+            raise SettingError(f"nothing is wanted: the begin {start.value} is not below the end {end.value}")
         return RestoreRequest(
             found, start or EARLIEST, end or LATEST, form, committed=committed, place=place, client=client
         )
@@ -286,6 +288,8 @@ class RestoreService:
                 each = PartitionRestore(partition, offsets, parts.get(partition, ()), restored_of[partition.partition])
                 partitions += [each] if each.parts or each.restored else []
                 said += [f"{partition}: {sentence}" for sentence in said_of_ends(log, offsets)]
+        if not partitions and not said:
+            said.append(f"{request.partitions[0].topic}: it has no record in the wanted offsets and times")
         require_same(partitions)
         left = [part for each in partitions for part in each.left]
         return RestorePlan(request, tuple(partitions), self._cost(left, request.client), tuple(said), wanted)

@@ -82,6 +82,16 @@ def test_a_partition_without_wanted_records_lacks_nothing_in_each_run(archive: A
         assert (found["complete"], len(found["partitions"])) == (True, 1)
 
 
+def test_a_range_without_records_is_said_in_each_run(archive: Archive, tmp_path: Path) -> None:
+    for _ in range(2):
+        found = restore(archive, tmp_path / "target", "--from-time", "2200-01-01T00:00:00Z", code=1)
+        assert found["said"] == ["orders: it has no record in the wanted offsets and times"]
+    for begin, end in (("--from-offset", "--to-offset"), ("--from-time", "--to-time")):
+        found = restore(archive, tmp_path / "other", "--partition", "0", begin, "90", end, "90", code=2)
+        assert "the begin 90 is not below the end 90" in found["error"]
+    assert not (tmp_path / "other").exists()
+
+
 def forget(target: Path, base_offset: int) -> None:
     """Make a target that of a restore that was killed before it had the segment with this base offset."""
     begin, *lines = (target / MANIFEST).read_text().splitlines(keepends=True)

@@ -16,6 +16,7 @@ each run names them, until they are served or the restore is given up. What was 
 when its segment expires.
 """
 
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
@@ -219,7 +220,7 @@ class PartitionRestore:
     Attributes:
         offsets: the wanted offsets (inclusive).
         parts: of which something is restored, ascending.
-        done: parts that are in the target, of all partitions.
+        done: parts of the partition that are in the target.
     """
 
     partition: TopicIdPartition
@@ -234,7 +235,7 @@ class PartitionRestore:
     @property
     def restored(self) -> tuple[RestoredPart, ...]:
         """Those that are in the target, ascending; of some the segment may have expired since."""
-        return tuple(self.done[key] for key in sorted(self.done) if key.partition == self.partition.partition)
+        return tuple(self.done[key] for key in sorted(self.done))
 
     @property
     def expired(self) -> tuple[RestoredPart, ...]:
@@ -281,6 +282,14 @@ class RestorePlan:
         return self.request.partitions[0].topic
 
 
+def by_partition(done: Mapping[PartKey, RestoredPart]) -> Mapping[int, Mapping[PartKey, RestoredPart]]:
+    """Return the parts of each partition; those of one without any are empty."""
+    found: dict[int, dict[PartKey, RestoredPart]] = defaultdict(dict)
+    for key, part in done.items():
+        found[key.partition][key] = part
+    return found
+
+
 def require_same(partitions: Iterable[PartitionRestore]) -> None:
     """Require that parts that are in the target are those of the plan, or lie beside them.
 
@@ -288,10 +297,12 @@ def require_same(partitions: Iterable[PartitionRestore]) -> None:
         SettingError: the remote log has other segments by now, so what is left would not continue what is there.
     """
     for each in partitions:
+        expired = each.expired
+        behind = max((other.last_offset for other in expired), default=-1)
         for part in each.parts:
             same = each.done.get(part.key)
-            others = (same,) if same is not None else each.expired
-            for other in others:
+            others = expired if part.base_offset <= behind else ()
+            for other in others if same is None else (same,):
                 is_same = (other.segment_id, other.last_offset) == (part.segment_id, part.last_offset)
                 overlaps = other.key.base_offset <= part.last_offset and part.base_offset <= other.last_offset
                 if overlaps and not is_same:
@@ -378,19 +389,21 @@ def _may_begin(request: RestoreRequest, row: SegmentRow) -> bool:
     return start.kind is not BoundKind.TIMESTAMP or row.metadata.max_timestamp_ms >= start.value
 
 
-def said_of_ends(log: PartitionLog, wanted: OffsetRange) -> tuple[str, ...]:
-    """Return sentences about the wanted offsets below and above all that are served, which a scan does not name."""
-    ranges = {}
-    for row in (*log.before, *log.after):
-        first, last = row.metadata.start_offset, row.metadata.end_offset
-        if log.parts and first < log.parts[0].first_offset:
-            last = min(last, log.parts[0].first_offset - 1)
-        elif log.parts:
-            first = max(first, log.parts[-1].last_offset + 1)
-        first, last = max(first, wanted.first, log.log_start_offset), min(last, wanted.last)
-        if first <= last:
-            ranges[OffsetRange(first, last)] = row
-    return tuple(f"offsets {each}: {said_of_gap(each, [row], log.skipped)}" for each, row in ranges.items())
+def said_of_ends(log: PartitionLog, wanted: OffsetRange) -> Iterator[str]:
+    """Yield sentences about the wanted offsets below and above all that are served, which a scan does not name."""
+    least, most = max(wanted.first, log.log_start_offset), wanted.last
+    if not log.parts:
+        ends = [(log.unserved, least, most)]
+    else:
+        below, above = log.parts[0].first_offset - 1, log.parts[-1].last_offset + 1
+        ends = [(log.before, least, min(below, most)), (log.after, max(above, least), most)]
+    for rows, first, last in ends:
+        found = [row for row in rows if row.metadata.start_offset <= last and row.metadata.end_offset >= first]
+        if found:
+            lowest = max(first, min(row.metadata.start_offset for row in found))
+            offsets = OffsetRange(lowest, min(last, max(row.metadata.end_offset for row in found)))
+            more = f"; so are {len(found) - 1} more segments" if len(found) > 1 else ""
+            yield f"offsets {offsets}: {said_of_gap(offsets, found, log.skipped)}{more}"
 
 
 def continues_at(wanted: OffsetRange, done: Iterable[RestoredPart], log: PartitionLog) -> int:

@@ -38,6 +38,7 @@ from include.tiering.restoring.plan import (
     RestorePart,
     RestorePlan,
     RestoreRequest,
+    by_partition,
     continues_at,
     parts_of,
     requests_of,
@@ -133,8 +134,8 @@ class RestoreService:
         """Return the request for what a person names; ends are exclusive, times are UTC milliseconds.
 
         Raises:
-            SettingError: as `partitions_of`; an offset and a time for one end; an offset for several partitions; or
-                committed records as segments.
+            SettingError: as `partitions_of`; an offset and a time for one end; no offset or time between both ends; an
+                offset for several partitions; or committed records as segments.
         """
         if committed and form is not RestoreForm.PARQUET:
             raise SettingError(
@@ -148,6 +149,8 @@ class RestoreService:
         if len(found) > 1 and (from_offset is not None or to_offset is not None):
             raise SettingError("an offset needs one partition: offsets of several partitions have no relation")
         start, end = _bound("begin", from_offset, from_time_ms), _bound("end", to_offset, to_time_ms)
+        if start is not None and end is not None and start.kind is end.kind and start.value >= end.value:
+            raise SettingError(f"nothing is wanted: the begin {start.value} is not below the end {end.value}")
         return RestoreRequest(
             found, start or EARLIEST, end or LATEST, form, committed=committed, place=place, client=client
         )
@@ -206,10 +209,8 @@ class RestoreService:
                 now_ms, random_bytes = self._clock.now_ms(), self._random_bytes
                 claim_other(other, target, self._cluster_id, now_ms=now_ms, random_bytes=random_bytes)
             failed = self._restore(target, plan, other, on_bytes, stop)
-            partitions = tuple(
-                PartitionRestore(each.partition, each.offsets, each.parts, dict(target.done))
-                for each in plan.partitions
-            )
+            done = by_partition(target.done)
+            partitions = tuple(replace(each, done=done[each.partition.partition]) for each in plan.partitions)
             whole = [each for each in partitions if not each.left]
             if request.form is RestoreForm.SEGMENTS:
                 complete(target, whole, all_are_complete=len(whole) == len(partitions))
@@ -252,6 +253,7 @@ class RestoreService:
         self, request: RestoreRequest, resolved: Resolved | None, done: dict[PartKey, RestoredPart]
     ) -> RestorePlan:
         logs = {partition: stored_log(self._metadata, partition) for partition in request.partitions}
+        restored_of = by_partition(done)
         scans, said, continued = [], [], {}
         for partition, log in logs.items():
             number, bounds = partition.partition, (request.start, request.end)
@@ -260,7 +262,7 @@ class RestoreService:
                     said.append(f"{partition}: nothing of it was in remote storage when this restore began")
                 if (offsets := resolved.offsets.get(number)) is None:
                     continue
-                restored = [part for key, part in done.items() if key.partition == number]
+                restored = restored_of[number].values()
                 first = continues_at(offsets, restored, log)
                 earliest = max(first, log.parts[0].first_offset if log.parts else first)
                 if ends := [part.last_offset + 1 for part in restored if part.last_offset < earliest]:
@@ -283,9 +285,11 @@ class RestoreService:
         partitions = []
         for partition, log in logs.items():
             if (offsets := wanted.get(partition.partition)) is not None:
-                each = PartitionRestore(partition, offsets, parts.get(partition, ()), done)
+                each = PartitionRestore(partition, offsets, parts.get(partition, ()), restored_of[partition.partition])
                 partitions += [each] if each.parts or each.restored else []
                 said += [f"{partition}: {sentence}" for sentence in said_of_ends(log, offsets)]
+        if not partitions and not said:
+            said.append(f"{request.partitions[0].topic}: it has no record in the wanted offsets and times")
         require_same(partitions)
         left = [part for each in partitions for part in each.left]
         return RestorePlan(request, tuple(partitions), self._cost(left, request.client), tuple(said), wanted)

@@ -25,6 +25,7 @@ from include.tiering.settings import load_settings
 from tests.doubles.deployment import Crash
 from tests.doubles.leader_logs import ModelLogs, headers_of
 from tests.doubles.model_brokers import ModelBrokers
+from tests.doubles.patience import eventually
 from tests.doubles.quotas import SameLimiter
 from tests.doubles.record_batches import record_batch
 from tests.unit.copying.test_copy_from_leaders import altered
@@ -256,6 +257,8 @@ def test_a_change_before_finished_leaves_nothing_finished(
 ) -> None:
     def reach(reached: CopyStep, offset: int) -> None:
         if (reached, offset) == (CopyStep.VERIFIED, 10):
+            # The segment before it is under way at the same time.
+            eventually(lambda: leaders.offsets() == RANGES[:1], "the first segment is FINISHED")
             change(leaders)
 
     leaders.reached = reach

@@ -6,7 +6,7 @@ This DAG does to one topic what a recovery would do after the database and all b
 and without a change of it. It is paused when Airflow first finds it: `airflow dags unpause tiering_recovery_drill`.
 
 * **ready** waits in the triggerer until the run can start: the schema and the store are usable, and Airflow has the
-  pool `remote_log_reader`.
+  pool `remote_log_reader`. No log directory is needed.
 * **drill** rebuilds the topic's metadata from the store alone, in a database of its own, verifies them, restores the
   topic into a temporary directory, starts a throw-away broker on it, and reads everything as consumers do in both
   isolation levels. It logs how long each step took, how many records are equal, and what a recovery of all topics would
@@ -49,6 +49,8 @@ with DAG(
     tags=["tiering", "restore"],
     **alerts.dag_arguments("tiering_recovery_drill"),
 ):
-    ready = TieringReadySensor(task_id="ready", slot_pool=READER_POOL, wait_seconds=SIZES_WAIT_SECONDS)
+    ready = TieringReadySensor(
+        task_id="ready", slot_pool=READER_POOL, store_alone=True, wait_seconds=SIZES_WAIT_SECONDS
+    )
     drill = RecoveryDrillOperator(task_id=DRILL_TASK_ID, pool=READER_POOL, pool_slots=1)
     ready >> drill

@@ -6,7 +6,7 @@ This DAG is the form of `./tiering restore`: it reads a topic back, without a br
 segment files that a broker can load, or of Parquet files by date.
 
 * **ready** waits in the triggerer until the run can start: the schema and the store are usable, and Airflow has the
-  pool `remote_log_reader`.
+  pool `remote_log_reader`. It needs no log directory, because a restore may follow the loss of all of them.
 * **restore** first logs what it will read and what that costs, then reads at the pace of the fetch quota, with a line
   of progress and time left every ten seconds. Every batch and every segment is checked against its checksum. The files
   are written below the setting `restore.directory`, into the directory that the form names (without one: the topic's
@@ -116,6 +116,8 @@ with DAG(
     tags=["tiering", "restore"],
     **alerts.dag_arguments("tiering_restore"),
 ):
-    ready = TieringReadySensor(task_id="ready", slot_pool=READER_POOL, wait_seconds=SIZES_WAIT_SECONDS)
+    ready = TieringReadySensor(
+        task_id="ready", slot_pool=READER_POOL, store_alone=True, wait_seconds=SIZES_WAIT_SECONDS
+    )
     restore = RestoreOperator(task_id=RESTORE_TASK_ID, pool=READER_POOL, pool_slots=1)
     ready >> restore

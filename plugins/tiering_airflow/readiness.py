@@ -44,6 +44,7 @@ class ReadinessTrigger(BaseTrigger):
         poll_seconds: time between two checks.
         deadline_ms: UTC milliseconds, so that a trigger that moves to another triggerer keeps its deadline.
         slot_pool: the pool of the work; a size of 0 delays the run.
+        store_alone: see `OperationsService.ready`.
         said: the missing items that the task has logged already.
         form: the fields of the form that choose partitions; see `form_of`.
     """
@@ -54,6 +55,7 @@ class ReadinessTrigger(BaseTrigger):
         poll_seconds: float,
         deadline_ms: int,
         slot_pool: str = COPIER_POOL,
+        store_alone: bool = False,
         said: Sequence[str] = (),
         **form: Any,
     ) -> None:
@@ -61,16 +63,17 @@ class ReadinessTrigger(BaseTrigger):
         self.poll_seconds = poll_seconds
         self.deadline_ms = deadline_ms
         self.slot_pool = slot_pool
+        self.store_alone = store_alone
         self.said = list(said)
         self.form = form
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
-        names = ("poll_seconds", "deadline_ms", "slot_pool", "said")
+        names = ("poll_seconds", "deadline_ms", "slot_pool", "store_alone", "said")
         return f"{__name__}.{type(self).__name__}", {name: getattr(self, name) for name in names} | self.form
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         while True:
-            event, waitable = await asyncio.to_thread(what_is_missing, self.slot_pool, self.form)
+            event, waitable = await asyncio.to_thread(what_is_missing, self.slot_pool, self.form, self.store_alone)
             if event["ready"] or not waitable or time.time_ns() // 1_000_000 >= self.deadline_ms:
                 yield TriggerEvent(event)
                 return
@@ -107,7 +110,7 @@ def _comparable(missing: list[str]) -> list[str]:
     return [_WITH_DIGITS.sub("", line) for line in missing]
 
 
-def what_is_missing(slot_pool: str, form: Mapping[str, Any]) -> tuple[dict[str, Any], bool]:
+def what_is_missing(slot_pool: str, form: Mapping[str, Any], store_alone: bool = False) -> tuple[dict[str, Any], bool]:
     """Return what prevents a run of the work of `slot_pool` now, and whether waiting can resolve all of it.
 
     `{"ready": bool, "messages": [one line per missing item], "summary": str, "waiting": [one line for each of the first
@@ -120,7 +123,7 @@ def what_is_missing(slot_pool: str, form: Mapping[str, Any]) -> tuple[dict[str, 
     try:
         with TieringHook().open() as app:
             unsure = app.operations.names.check_topics(form.get("topics"))
-            readiness = app.operations.ready(pool=slot_pool, scope=scope_of(form))
+            readiness = app.operations.ready(pool=slot_pool, scope=scope_of(form), store_alone=store_alone)
             unsure = (*unsure, *cluster_remarks(app))
     except TieringError as error:
         return _event([str(error)], "", [], []), error.retriable
@@ -160,18 +163,20 @@ class TieringReadySensor(BaseSensorOperator):
         self,
         *,
         slot_pool: str = COPIER_POOL,
+        store_alone: bool = False,
         poll_seconds: float = POLL_SECONDS,
         wait_seconds: float = WAIT_SECONDS,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         self.slot_pool = slot_pool
+        self.store_alone = store_alone
         self.poll_seconds = poll_seconds
         self.wait_seconds = wait_seconds
 
     def execute(self, context: "Context") -> dict[str, Any]:
         """Return or raise as `on_answer` does, or wait. If another run waits, skip a scheduled one that must wait."""
-        event, waitable = what_is_missing(self.slot_pool, form_of(context))
+        event, waitable = what_is_missing(self.slot_pool, form_of(context), self.store_alone)
         if waitable and not event["ready"]:
             self._wait(context, event["messages"])
         return self.on_answer(context, event)
@@ -190,6 +195,7 @@ class TieringReadySensor(BaseSensorOperator):
                 poll_seconds=self.poll_seconds,
                 deadline_ms=time.time_ns() // 1_000_000 + int(self.wait_seconds * 1000),
                 slot_pool=self.slot_pool,
+                store_alone=self.store_alone,
                 said=missing,
                 **form_of(context),
             ),

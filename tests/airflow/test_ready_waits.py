@@ -53,7 +53,8 @@ SIZES: Final = "tiering_remote_log_sizes"
 QUALITY: Final = "tiering_quality"
 AUDIT: Final = "tiering_audit"
 HANDOVER: Final = "tiering_handover"
-READERS: Final = (SIZES, QUALITY, AUDIT, HANDOVER)
+STORE_ALONE: Final = ("tiering_restore", "tiering_recovery_drill")
+READERS: Final = (SIZES, QUALITY, AUDIT, HANDOVER, *STORE_ALONE)
 DAG_IDS: Final = (COPY, EXPIRATION, *READERS)
 WAITS: Final = "Waiting, not ready: "
 Mend = Callable[[], object]
@@ -409,7 +410,7 @@ def test_every_dag_that_works_on_segments_begins_with_a_look() -> None:
         (_between, "does not say where the keys of its store lie: run ./tiering migrate", ()),
         (_read_only, "the file system is mounted read-only", ()),
         (_refusing, "storage: ", ()),
-        (_unreadable, "log dirs: ", (EXPIRATION,)),
+        (_unreadable, "log dirs: ", (EXPIRATION, *STORE_ALONE)),
         (_paused, "pause: all topics are paused: ./tiering resume", READERS),
         (
             _no_cluster_metadata,

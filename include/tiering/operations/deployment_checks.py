@@ -374,6 +374,8 @@ DOES_WITHOUT: Final[Mapping[str | None, Mapping[str, str]]] = MappingProxyType(
     {EXPIRATION_POOL: _DELETES_WITHOUT, READER_POOL: _READS_WITHOUT}
 )
 """Checks that may fail for the work of a pool, each with what the failure means for that work."""
+RESTORES_WITHOUT: Final = {LOG_DIRS: "remote storage alone is read"}
+"""What work that reads remote storage alone does without, beside what the work of its pool does without."""
 NEVER_NEEDED: Final = {
     HANDOVERS: "other topics do not wait for the handover",
     LEASES: "no work waits for such a lease, and the next batch that takes the partition ends it",

@@ -33,7 +33,13 @@ from include.tiering.model.ownership import LeaseRole, TopicOwner
 from include.tiering.operations.attention import AttentionService
 from include.tiering.operations.backfill import BackfillService
 from include.tiering.operations.checks import run_checks
-from include.tiering.operations.deployment_checks import DOES_WITHOUT, NEVER_NEEDED, ClusterStores, DeploymentChecks
+from include.tiering.operations.deployment_checks import (
+    DOES_WITHOUT,
+    NEVER_NEEDED,
+    RESTORES_WITHOUT,
+    ClusterStores,
+    DeploymentChecks,
+)
 from include.tiering.operations.doctor import (
     Diagnosis,
     Evidence,
@@ -225,7 +231,9 @@ class OperationsService:
         """
         require_head(self._engine())
 
-    def ready(self, *, pool: str | None = None, scope: RunScope = AS_CONFIGURED) -> Readiness:
+    def ready(
+        self, *, pool: str | None = None, scope: RunScope = AS_CONFIGURED, store_alone: bool = False
+    ) -> Readiness:
         """Run the checks of the deployment; if all hold, evaluate readiness partition by partition.
 
         Args:
@@ -235,12 +243,13 @@ class OperationsService:
                 partitions whose metadata records are not all read.
             scope: which partitions the run takes; a scope without topics means those of `topics.include`, for
                 expiration all archived topics. The reader pool ignores the scope.
+            store_alone: whether the work reads remote storage and no log directory, so that these may be lost.
         """
         checks = run_checks(
             self._checks.probes(
                 pool, self._pools_in_airflow() if pool else None, needs_log_dirs=pool not in DOES_WITHOUT
             ),
-            does_without={**DOES_WITHOUT.get(pool, {}), **NEVER_NEEDED},
+            does_without={**DOES_WITHOUT.get(pool, {}), **(RESTORES_WITHOUT if store_alone else {}), **NEVER_NEEDED},
         )
         if not all(check.holds for check in checks):
             return Readiness(checks)

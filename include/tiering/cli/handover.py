@@ -38,6 +38,17 @@ if TYPE_CHECKING:
 
 DEFAULT_BYTES = GIB
 """The default of --rehearse-bytes."""
+KafkaHome = Annotated[
+    Path | None,
+    typer.Option(
+        "--kafka-home",
+        envvar="KAFKA_HOME",
+        help="Kafka distribution of the throw-away broker, with kafka-storage-VERSION-test.jar among its libs."
+        " Without this option Maven fetches one.",
+        metavar="DIR",
+    ),
+]
+"""The option of every command that starts a throw-away broker."""
 _POLL_SECONDS = 1.0
 _LEASE_WAIT_SECONDS = 40.0
 
@@ -71,16 +82,7 @@ def handover(
             metavar="BYTES",
         ),
     ] = DEFAULT_BYTES,
-    kafka_home: Annotated[
-        Path | None,
-        typer.Option(
-            "--kafka-home",
-            envvar="KAFKA_HOME",
-            help="Kafka distribution of the throw-away broker, with kafka-storage-VERSION-test.jar among its libs."
-            " Without this option Maven fetches one.",
-            metavar="DIR",
-        ),
-    ] = None,
+    kafka_home: KafkaHome = None,
     keep: Annotated[bool, typer.Option("--keep", help="Keep the files of a rehearsal.")] = False,
     local_retention_ms: Annotated[
         int | None,

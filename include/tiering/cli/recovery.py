@@ -5,13 +5,13 @@ tries the recovery of a topic.
 """
 
 import os
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from include.tiering.cli.command import Approve, Interrupt, Json, author, finish, new_run_id, refusal_of, session_of
 from include.tiering.cli.exit_codes import ExitCode
+from include.tiering.cli.handover import KafkaHome, ended_once
 from include.tiering.errors import SettingError
 
 if TYPE_CHECKING:
@@ -129,16 +129,7 @@ def _refusal_to_adopt(plan: "AdoptionPlan", *, approve: bool) -> str | None:
 def drill(
     ctx: typer.Context,
     topic: Annotated[str, typer.Argument(help="Name of the topic.")],
-    kafka_home: Annotated[
-        Path | None,
-        typer.Option(
-            "--kafka-home",
-            envvar="KAFKA_HOME",
-            help="Kafka distribution of the throw-away broker, with kafka-storage-VERSION-test.jar among its libs."
-            " Without this option Maven fetches one.",
-            metavar="DIR",
-        ),
-    ] = None,
+    kafka_home: KafkaHome = None,
     keep: Annotated[bool, typer.Option("--keep", help="Keep the files of the drill.")] = False,
     as_json: Json = False,
 ) -> None:
@@ -153,8 +144,6 @@ def drill(
     The deployment and the store are only read, at the pace of the fetch quota. It needs Java, the jars of a broker,
     and space for the topic in TMPDIR. A segment that is damaged or absent is named, and the drill fails (exit code 1).
     """
-    from include.tiering.cli.handover import ended_once
-
     with session_of(ctx).opened() as app:
         from include.tiering.app.recovery import drill as recover
         from include.tiering.broker_process.kafka_home import java, kafka_by_maven, kafka_in

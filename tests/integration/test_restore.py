@@ -36,24 +36,10 @@ from tests.doubles.whole_logs import (
     digest_of,
     digest_of_records,
     oracle_of,
-    public_logs,
     records_in,
-    tiered_logs,
 )
 
 pytestmark = pytest.mark.integration
-
-
-@pytest.fixture(scope="module")
-def public(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WholeLogs]:
-    with public_logs(tmp_path_factory.mktemp("public")) as logs:
-        yield logs
-
-
-@pytest.fixture(scope="module")
-def tiered(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WholeLogs]:
-    with tiered_logs(tmp_path_factory.mktemp("tiered")) as logs:
-        yield logs
 
 
 def wanted_of(*partitions: TopicIdPartition, start: int | None = None, end: int | None = None) -> RestoreRequest:

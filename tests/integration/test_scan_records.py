@@ -37,22 +37,9 @@ from tests.doubles.whole_logs import (
     oracle_of,
     public_logs,
     records_in,
-    tiered_logs,
 )
 
 COMMITTED = pytest.mark.parametrize("committed", [False, True], ids=["read_uncommitted", "read_committed"])
-
-
-@pytest.fixture(scope="module")
-def public(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WholeLogs]:
-    with public_logs(tmp_path_factory.mktemp("public")) as logs:
-        yield logs
-
-
-@pytest.fixture(scope="module")
-def tiered(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WholeLogs]:
-    with tiered_logs(tmp_path_factory.mktemp("tiered")) as logs:
-        yield logs
 
 
 def columns_of(partition: TopicIdPartition) -> RecordColumns:

@@ -65,8 +65,7 @@ def claim_other(
     restore, restore_id = f"restore into {target.directory.absolute()}", target.restore_id
     found = other.storage.read_marker()
     if found is None:
-        stray = next(other.storage.list_objects(), None)
-        if stray is not None:
+        if next(other.storage.list_objects(), None) is not None:
             raise ForeignStoreError(f"{other.place}: it has objects, and no marker: a restore needs an empty place")
         marker = StoreMarker(
             cluster_id,

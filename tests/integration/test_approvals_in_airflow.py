@@ -249,6 +249,12 @@ def test_a_forged_answer_hands_no_topic_over_and_a_true_one_does(running: Runnin
 
 
 def _asked_about_handover(running: RunningPlatform, api: AirflowApi) -> str:
+    """A handover whose steps before the question are marked as done; its run id.
+
+    The DAG is paused meanwhile: a task that the scheduler starts or retries at the moment in which it is marked gets
+    another row, and Airflow answers 500.
+    """
+    running.api.patch(f"/dags/{HANDOVER}", {"is_paused": True})
     run_id = trigger(api, HANDOVER, {"topic": TOPIC})
     dag_run = f"{HANDOVER} {run_id}"
     with running.library() as app:
@@ -256,9 +262,9 @@ def _asked_about_handover(running: RunningPlatform, api: AirflowApi) -> str:
             dag_run, subject=str(HANDOVER_ID), plan_hash=PLAN, headline="Hand it over?", body=PLAN
         )
     _writes(running.api, _task(HANDOVER, run_id, "begin"), "tiering_handover", str(HANDOVER_ID))
-    # From the last to the first: nothing begins before all are marked.
-    for task_id in ("ask", "gate", "copy", "guards", "preconditions", "begin", "ready"):
+    for task_id in ("ready", "begin", "preconditions", "guards", "copy", "gate", "ask"):
         running.api.patch(_task(HANDOVER, run_id, task_id), {"new_state": "success"})
+    running.api.patch(f"/dags/{HANDOVER}", {"is_paused": False})
     eventually(lambda: running.may_answer(run_id), f"{run_id} asks", seconds=WAIT_SECONDS, pause_seconds=0.5)
     return run_id
 

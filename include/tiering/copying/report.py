@@ -23,7 +23,6 @@ from include.tiering.copying.plan import CopyPlan, HeldBackPartition, LeftBecaus
 from include.tiering.errors import QuotaExceededError
 from include.tiering.kafka.log_dirs.contract import (
     BoundsQuality,
-    IneligibleReason,
     LogSegment,
     Replica,
     ScanError,
@@ -33,6 +32,7 @@ from include.tiering.kafka.log_dirs.contract import (
     note_table,
     notes_member,
 )
+from include.tiering.kafka.log_dirs.rules import DAMAGE
 from include.tiering.model.reasons import reason_members
 from include.tiering.model.segments import TopicIdPartition
 from include.tiering.presentation import Presentation, Table, TopicNames, count, epoch_pairs, labels
@@ -134,7 +134,7 @@ def _scan_row(replica: Replica) -> tuple[str, ...]:
 
 
 def _is_damaged(segments: list[LogSegment]) -> bool:
-    return any(segment.reason in (IneligibleReason.CORRUPT, IneligibleReason.AFTER_CORRUPT) for segment in segments)
+    return any(segment.reason in DAMAGE for segment in segments)
 
 
 def present_plan(plan: CopyPlan) -> Presentation:

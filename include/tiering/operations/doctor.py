@@ -14,6 +14,7 @@ from include.tiering.errors import printable
 from include.tiering.handover.checks import CheckResult
 from include.tiering.handover.contract import Handover, ways_out
 from include.tiering.kafka.log_dirs.contract import IneligibleReason, Replica, UnfinishedTransaction
+from include.tiering.kafka.log_dirs.rules import DAMAGE
 from include.tiering.model.reasons import Reason
 from include.tiering.model.segments import TopicIdPartition
 from include.tiering.operations.readiness import NotReady, Readiness
@@ -188,7 +189,7 @@ def _held_back(evidence: Evidence, held_back: HeldBackPartition, replica: Replic
         return Cause.NOT_ELIGIBLE, finding, "wait a minute, or replicate with min.insync.replicas of 2"
     finding = f"segment at {held_back.next_offset}: {ineligible}{bounds.get(ineligible, '')}"
     errors = errors_about(held_back.topic_id_partition, evidence.plan.errors)
-    if ineligible in _DAMAGE and errors:
+    if ineligible in DAMAGE and errors:
         finding += f": {errors[0].path}: {errors[0].message}"
     return Cause.NOT_ELIGIBLE, finding, _advice(ineligible)
 
@@ -315,7 +316,6 @@ def _advice(reason: IneligibleReason) -> str:
     return _ADVICE.get(reason, "docs/runbook.md, A segment is not eligible")
 
 
-_DAMAGE: Final = frozenset({IneligibleReason.CORRUPT, IneligibleReason.AFTER_CORRUPT})
 _ADVICE: Final[Mapping[IneligibleReason, str]] = {
     IneligibleReason.ABOVE_HIGH_WATERMARK: "wait, a checkpoint is some seconds old; if unchanged, a follower lags",
     IneligibleReason.NOT_FLUSHED: "wait for the next roll, or replicate with min.insync.replicas of 2",
@@ -325,6 +325,7 @@ _ADVICE: Final[Mapping[IneligibleReason, str]] = {
     IneligibleReason.NO_PRODUCER_SNAPSHOT: "check for files deleted by hand: the broker writes a snapshot at each roll",
     IneligibleReason.NO_LEADER_EPOCH: "written before leader epochs, or the checkpoint was lost: it cannot be copied",
     IneligibleReason.TOPIC_CONTRADICTED: "docs/runbook.md, A segment is not eligible: correct partition.metadata",
+    IneligibleReason.UNREADABLE: "give this user the right to read it, or mend the disk: docs/runbook.md",
     IneligibleReason.CORRUPT: "docs/runbook.md, A source file is corrupt",
     IneligibleReason.COMPACTED_SEGMENT: "docs/runbook.md, A segment was compacted away",
     IneligibleReason.COMPACTED: "nothing: compacted topics are never tiered",

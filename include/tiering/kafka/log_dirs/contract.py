@@ -38,7 +38,7 @@ class IneligibleReason(Reason):
     COMPACTED concerns a topic. COMPACTED_SEGMENT concerns one segment of a topic whose cleanup.policy is without
     `compact` now: earlier, the broker's log cleaner removed some or all of the segment's offsets. This is not
     corruption, but the removed records can no longer be copied. A COMPACTED_SEGMENT does not affect later segments.
-    Waiting may remove a retriable reason.
+    UNREADABLE (no rights, an I/O error) says nothing about the records. Waiting may remove a retriable reason.
     """
 
     INTERNAL_TOPIC = "internal-topic", "internal topic", True
@@ -83,8 +83,9 @@ class IneligibleReason(Reason):
     OLD_MAGIC = "old-magic", "record format older than magic 2"
     NO_LEADER_EPOCH = "no-leader-epoch", "no leader epoch covers it"
     NO_PRODUCER_SNAPSHOT = "no-producer-snapshot", "no producer snapshot at its end"
+    UNREADABLE = "unreadable", "a file of it cannot be read on this host", True
     CORRUPT = "corrupt", "corrupt"
-    AFTER_CORRUPT = "after-corrupt", "after a corrupt segment"
+    AFTER_CORRUPT = "after-corrupt", "after a corrupt or unreadable segment"
     COMPACTED_SEGMENT = "compacted-segment", "compacted"
 
 
@@ -114,7 +115,7 @@ class LogSegment:
     (base - 1 if no valid batch was found, or the directory is not live). `size_bytes` is the size of the `.log`. For an
     active segment, which may be preallocated, it is only the size of the valid batches, if they were read.
     `max_timestamp_ms` is -1 if unknown. `batch_count` is None without a successful deep read. `reason` is None exactly
-    if the segment is eligible. `is_corrupt` says that the segment is damaged, even if another reason applies first.
+    if the segment is eligible. `is_corrupt` says that it is damaged or unreadable, even if another reason comes first.
     """
 
     base_offset: int

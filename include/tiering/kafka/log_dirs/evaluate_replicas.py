@@ -263,7 +263,7 @@ def _evaluated(
                 active=found.active,
                 reason=reason,
                 batch_count=found.batch_count,
-                is_corrupt=_is_corrupt(found, was_compacted=was_compacted),
+                is_corrupt=found.is_unreadable or _is_corrupt(found, was_compacted=was_compacted),
             )
             for found, in_segment, reason in zip(replica.segments, segment_epochs, reasons, strict=True)
         ),
@@ -286,6 +286,7 @@ def _candidate(found: FoundSegment, has_leader_epoch: bool, *, was_compacted: bo
         active=found.active,
         has_leader_epoch=has_leader_epoch,
         has_producer_snapshot=found.has_producer_snapshot,
+        is_unreadable=found.is_unreadable,
         is_corrupt=_is_corrupt(found, was_compacted=was_compacted),
         is_old_magic=found.is_old_magic,
         is_compacted=found.first_missing_offset is not None and was_compacted,

@@ -60,7 +60,8 @@ class FoundSegment:
 
     `first_missing_offset` is the first offset of a rolled segment that no batch holds; None if no offset is known to be
     missing. Without a deep read it is known only for empty files. A log cleaner leaves files with missing offsets; in a
-    log that was never cleaned, a missing offset is damage.
+    log that was never cleaned, a missing offset is damage. `is_unreadable` says that the host refused to read
+    one of the segment's files.
     """
 
     base_offset: int
@@ -69,6 +70,7 @@ class FoundSegment:
     max_timestamp_ms: int
     active: bool
     has_producer_snapshot: bool
+    is_unreadable: bool = False
     is_corrupt: bool = False
     is_old_magic: bool = False
     first_missing_offset: int | None = None

@@ -323,6 +323,9 @@ class PartitionReader:
             return replace(found, is_old_magic=True)
         except SourceVanishedError:
             raise
+        except SourceUnreadableError as error:
+            self.on_error(error)
+            return replace(found, is_unreadable=True)
         except SourceError as error:
             self.on_error(error)
             return replace(found, is_corrupt=True)
@@ -348,7 +351,7 @@ class PartitionReader:
         """
         begun = created_ns(directory)
         kept = times_are_kept(begun, (log.modified_ms for log in listing.logs if log.size_bytes))
-        is_damaged = active.is_corrupt or active.is_old_magic
+        is_damaged = active.is_corrupt or active.is_unreadable or active.is_old_magic
         checkpointed = checkpointed_offsets(
             self.checkpoints,
             key,

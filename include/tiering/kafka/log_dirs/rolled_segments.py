@@ -22,7 +22,14 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Final, Self
 
-from include.tiering.errors import CorruptFileError, FormatError, OldMagicError, SourceError, SourceVanishedError
+from include.tiering.errors import (
+    CorruptFileError,
+    FormatError,
+    OldMagicError,
+    SourceError,
+    SourceUnreadableError,
+    SourceVanishedError,
+)
 from include.tiering.formats import indexes
 from include.tiering.formats.indexes import (
     AbortedTxn,
@@ -75,8 +82,9 @@ def read_rolled_segments(
 ) -> list[FoundSegment]:
     """Read all rolled segments of a partition.
 
-    An error of a segment is reported, and the segment is marked as corrupt; a segment in which a batch of magic 0 or 1
-    is found is only marked as such. `evaluate_replicas` decides whether a segment that lacks offsets is corrupt.
+    An error of a segment is reported, and the segment is marked as corrupt, or as unreadable if the host refused to
+    read one of its files; a segment in which a batch of magic 0 or 1 is found is only marked as such.
+    `evaluate_replicas` decides whether a segment that lacks offsets is corrupt.
 
     Raises:
         SourceVanishedError: a file was removed after it was listed; the caller may list again.
@@ -106,6 +114,9 @@ def read_rolled_segments(
             found = replace(found, is_old_magic=True)
         except SourceVanishedError:
             raise
+        except SourceUnreadableError as error:
+            on_error(error)
+            found = replace(found, is_unreadable=True)
         except SourceError as error:
             on_error(error)
             found = replace(found, is_corrupt=True)

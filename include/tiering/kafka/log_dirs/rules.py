@@ -60,6 +60,7 @@ class Candidate:
     active: bool
     has_leader_epoch: bool
     has_producer_snapshot: bool
+    is_unreadable: bool = False
     is_corrupt: bool = False
     is_old_magic: bool = False
     is_compacted: bool = False
@@ -106,7 +107,7 @@ def segment_reasons(
 ) -> list[IneligibleReason | None]:
     """Return one reason per candidate; None means eligible.
 
-    A corrupt segment wholly below the log start does not block later segments, because it is not copied.
+    A corrupt or unreadable segment wholly below the log start does not block later segments, because it is not copied.
 
     Args:
         candidates: segments in offset order.
@@ -117,7 +118,7 @@ def segment_reasons(
     reasons = []
     for candidate in candidates:
         reasons.append(refusal or _first(_segment_checks(candidate, bounds)) or after_corrupt)
-        if candidate.is_corrupt and candidate.next_base_offset > bounds.log_start_offset:
+        if (candidate.is_corrupt or candidate.is_unreadable) and candidate.next_base_offset > bounds.log_start_offset:
             after_corrupt = IneligibleReason.AFTER_CORRUPT
     return reasons
 
@@ -135,12 +136,16 @@ def _segment_checks(candidate: Candidate, bounds: ReplicaBounds) -> Iterable[tup
     yield candidate.is_old_magic, IneligibleReason.OLD_MAGIC
     yield not candidate.has_leader_epoch, IneligibleReason.NO_LEADER_EPOCH
     yield not candidate.has_producer_snapshot, IneligibleReason.NO_PRODUCER_SNAPSHOT
+    yield candidate.is_unreadable, IneligibleReason.UNREADABLE
     yield candidate.is_corrupt, IneligibleReason.CORRUPT
 
 
 def _first(checks: Iterable[tuple[bool, IneligibleReason]]) -> IneligibleReason | None:
     return next((reason for holds, reason in checks if holds), None)
 
+
+DAMAGE: Final = frozenset({IneligibleReason.UNREADABLE, IneligibleReason.CORRUPT, IneligibleReason.AFTER_CORRUPT})
+"""Reasons that come from a file that is damaged or cannot be read; a scan has an error that names it."""
 
 MAX_SEGMENT_BYTES: Final = 2**31 - 1
 """Positions in a segment are 32-bit integers in Kafka."""
@@ -182,13 +187,16 @@ def without_doubtful(
 
     Args:
         replica: the replica.
-        segments: the segments to consider; the corrupt ones are removed.
+        segments: the segments to consider; the corrupt and the unreadable ones are removed.
         doubts: by base offset, why the size of a segment cannot be right; these segments are removed, too.
 
     Returns:
         The replica without these segments, and one sentence for each of them.
     """
-    why = {**{segment.base_offset: "it is corrupt" for segment in segments if segment.is_corrupt}, **doubts}
+    why = {
+        **{segment.base_offset: "it is corrupt or unreadable" for segment in segments if segment.is_corrupt},
+        **doubts,
+    }
     doubtful = [segment for segment in segments if segment.base_offset in why]
     sentences = [
         f"the local segment at offset {segment.base_offset} has {format_bytes(segment.size_bytes)}, which count as 0:"

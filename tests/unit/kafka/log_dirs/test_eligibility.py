@@ -56,6 +56,7 @@ def test_a_good_segment_is_eligible() -> None:
         (replace(GOOD, is_old_magic=True), OPEN, IneligibleReason.OLD_MAGIC),
         (replace(GOOD, has_leader_epoch=False), OPEN, IneligibleReason.NO_LEADER_EPOCH),
         (replace(GOOD, has_producer_snapshot=False), OPEN, IneligibleReason.NO_PRODUCER_SNAPSHOT),
+        (replace(GOOD, is_unreadable=True, is_corrupt=True), OPEN, IneligibleReason.UNREADABLE),
         (replace(GOOD, is_corrupt=True), OPEN, IneligibleReason.CORRUPT),
         (replace(GOOD, is_compacted=True), OPEN, IneligibleReason.COMPACTED_SEGMENT),
         (
@@ -139,6 +140,7 @@ def _logs(draw: st.DrawFn) -> list[Candidate]:
             active=next_base == bases[-1],
             has_leader_epoch=draw(st.booleans()),
             has_producer_snapshot=draw(st.booleans()),
+            is_unreadable=draw(st.booleans()),
             is_corrupt=draw(st.booleans()),
             is_old_magic=draw(st.booleans()),
         )
@@ -162,7 +164,11 @@ def test_eligible_is_exactly_what_the_rule_says(log: list[Candidate], bounds: Re
     """Offset by offset: the rule about the last record of a segment, instead of about bounds."""
     for number, reason in enumerate(segment_reasons(log, bounds, None)):
         segment, last_offset = log[number], log[number].next_base_offset - 1
-        damaged = [c for c in log[: number + 1] if c.is_corrupt and c.next_base_offset - 1 >= bounds.log_start_offset]
+        damaged = [
+            c
+            for c in log[: number + 1]
+            if (c.is_corrupt or c.is_unreadable) and c.next_base_offset - 1 >= bounds.log_start_offset
+        ]
         expired = (
             bounds.retention_cut_off_ms is not None and 0 <= segment.max_timestamp_ms < bounds.retention_cut_off_ms
         )
@@ -377,6 +383,7 @@ def test_what_waiting_may_help_and_what_only_a_person_can() -> None:
         "not-flushed",
         "past-retention",
         "copy-delayed",
+        "unreadable",
     }
     assert {reason.code for reason in IneligibleReason if not reason.retriable} == needs_a_person
     assert {reason.code for reason in IneligibleReason if reason.retriable} == waits

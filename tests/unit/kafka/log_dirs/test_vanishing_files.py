@@ -1,5 +1,6 @@
 """Brokers roll, delete and rename while we read: an outcome, never a crash."""
 
+import errno
 import os
 import shutil
 import threading
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from include.tiering import errors
-from include.tiering.errors import CorruptFileError, SourceError, SourceVanishedError
+from include.tiering.errors import CorruptFileError, SourceError, SourceUnreadableError, SourceVanishedError
 from include.tiering.kafka.cluster.metadata_log import MetadataLog
 from include.tiering.kafka.log_dirs.dirs import LogDirLocation, identify, list_partition
 from include.tiering.kafka.log_dirs.files import BrokerDirectory, DirectoryState, PartitionDirectoryName
@@ -174,6 +175,29 @@ def test_a_file_that_shrinks_while_it_is_checked(setup: Setup) -> None:
     found = setup.read(deep=True, before_opening=shrink)
     assert [segment.is_corrupt for segment in found.segments] == [False, True, False, False]
     assert [type(error) for error in setup.errors] == [errors.SourceChangedError]
+
+
+@pytest.mark.parametrize("name", [f"{10:020d}.index", f"{10:020d}.log", f"{20:020d}.snapshot"])
+def test_a_file_that_the_host_refuses_to_read_says_nothing_about_the_records(setup: Setup, name: str) -> None:
+    """Such as a file without rights for this user, or a disk that answers with an error."""
+
+    def refuse(opened: str) -> None:
+        if opened == name:
+            raise SourceUnreadableError(opened, os.strerror(errno.EACCES).lower())
+
+    found = setup.read(deep=True, before_opening=refuse)
+    assert [segment.is_unreadable for segment in found.segments] == [False, True, False, False]
+    assert not any(segment.is_corrupt for segment in found.segments)
+    assert [type(error) for error in setup.errors] == [SourceUnreadableError]
+
+
+def test_an_active_segment_that_the_host_refuses_to_read_is_not_corrupt(setup: Setup) -> None:
+    def refuse(opened: str) -> None:
+        if opened == f"{30:020d}.log":
+            raise SourceUnreadableError(opened, os.strerror(errno.EIO).lower())
+
+    active = setup.read(before_opening=refuse).segments[-1]
+    assert (active.is_unreadable, active.is_corrupt) == (True, False)
 
 
 def test_scans_beside_a_broker_that_never_rests(setup: Setup) -> None:

@@ -7,6 +7,7 @@ TieringError
 |-- ConfigNotTakenError              running workers do not use a change yet  (retriable)
 |-- FormatError                      bytes break a format (position, message; no path)
 |   |-- OldMagicError                a record batch older than magic 2
+|   |-- UnknownVersionError          of another release, perhaps valid
 |   `-- BatchTooLargeError           a batch is larger than the limit; perhaps no damage
 |-- SourceError                      a file or replica of a log source (path, position)
 |   |-- SourceUnreadableError        permission, I/O error, not a regular file or not a directory
@@ -184,10 +185,7 @@ class AnswerRefusedError(TieringError):
 
 
 class LimitRefusedError(TieringError):
-    """A DAG run may not loosen a deletion limit: its user is no approver, or the run is not new. Nothing was changed.
-
-    A run is not new if it was requested more than a day ago, was cleared, or has changed a config of the entity before.
-    """
+    """A DAG run may not loosen a deletion limit: its user is no approver, or it is a day old, was cleared or used."""
 
 
 class ClockDisagreesError(TieringError):
@@ -225,6 +223,10 @@ class FormatError(TieringError):
         super().__init__(f"{message} (at byte {position})")
         self.message = message
         self.position = position
+
+
+class UnknownVersionError(FormatError):
+    """The version, or a member, is none that this release knows: a later one may have written valid content."""
 
 
 class OldMagicError(FormatError):

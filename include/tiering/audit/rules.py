@@ -28,7 +28,13 @@ from include.tiering.audit.finding import (
     PassedOver,
     epochs_text,
 )
-from include.tiering.errors import FormatError, ObjectKeyError, RemoteResourceNotFoundError, RemoteStorageError
+from include.tiering.errors import (
+    FormatError,
+    ObjectKeyError,
+    RemoteResourceNotFoundError,
+    RemoteStorageError,
+    UnknownVersionError,
+)
 from include.tiering.formats.aiven_manifest import MAX_MANIFEST_BYTES, SegmentManifest, parse_manifest
 from include.tiering.model.ownership import TopicOwner
 from include.tiering.model.segments import RemoteLogSegmentState, Uuid
@@ -404,6 +410,8 @@ def _complete(
         manifest = None if content is None else parse_manifest(content)
     except RemoteResourceNotFoundError:
         return PassedOver.CHANGING
+    except UnknownVersionError as error:
+        return [_adoptable(stored, described, f"{_LACKS}its manifest is of another release: {error}", context)]
     except FormatError as error:
         return _orphans(stored, f"the metadata lacks its segment, whose manifest cannot be used: {error}", context)
     except RemoteStorageError as error:
@@ -448,18 +456,7 @@ def _contradiction(
 
 
 def _orphans(stored: dict[ObjectKind, ListedObject], why: str, context: AuditContext) -> list[AuditFinding]:
-    return [
-        AuditFinding(
-            kind=FindingKind.ORPHAN,
-            key=listed.key,
-            message=why,
-            size_bytes=listed.size_bytes,
-            last_modified_ms=listed.last_modified_ms,
-            version_id=listed.version_id,
-            **labels_of(listed.key, context.layout),
-        )
-        for listed in stored.values()
-    ]
+    return [_finding(FindingKind.ORPHAN, listed, context.layout, why) for listed in stored.values()]
 
 
 def _adoptable(

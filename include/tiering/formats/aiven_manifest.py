@@ -45,7 +45,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Final
 
-from include.tiering.errors import FormatError
+from include.tiering.errors import FormatError, UnknownVersionError, printable
 from include.tiering.formats import strict_json
 from include.tiering.formats.aiven_chunks import (
     ENCRYPTION_OVERHEAD_BYTES,
@@ -246,16 +246,20 @@ def parse_manifest(content: bytes) -> SegmentManifest:
     """Parse a manifest of version 1. The members `encryption` and `remoteLogSegmentMetadata` may be missing.
 
     Raises:
-        FormatError: the manifest has more than `MAX_MANIFEST_BYTES`, is not JSON, lacks another member or has an
-            unknown member at the top level; or a value is malformed, out of its range, or contradicts another.
+        FormatError: it has more than `MAX_MANIFEST_BYTES`, is not JSON, or lacks another member; or a value is
+            malformed, out of its range, or contradicts another.
+        UnknownVersionError: it has another version, or a member that version 1 has not.
     """
     if sum(content.count(sign) for sign in (b",", b"{", b"[")) > _MAX_MANIFEST_VALUES:
         raise FormatError(f"it has more than {_MAX_MANIFEST_VALUES} values, a manifest has some fifty")
     document = strict_json.parse_object(content, MAX_MANIFEST_BYTES)
     known = {"version", "chunkIndex", "segmentIndexes", "compression", "encryption", _METADATA_MEMBER}
-    document.refuse_members_beyond(known)
-    if str(document.value("version")) != "1":
-        raise FormatError("version is not 1")
+    if str(version := document.value("version")) != "1":
+        raise UnknownVersionError(f"its version is {printable(str(version))[:64]}, and this release reads version 1")
+    try:
+        document.refuse_members_beyond(known)
+    except FormatError as error:
+        raise UnknownVersionError(error.message) from error
     chunk_index = _parse_chunk_index(document.object("chunkIndex"))
     compression = document.boolean("compression")
     encryption = _parse_encryption(document.object("encryption")) if document.has("encryption") else None

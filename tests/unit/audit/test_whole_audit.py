@@ -18,6 +18,7 @@ from include.tiering.errors import (
     RemoteStorageError,
     RemoteStorageUnavailableError,
     TieringError,
+    UnknownVersionError,
 )
 from include.tiering.remote_storage.layouts.aiven import AivenLayout
 from include.tiering.remote_storage.object_store import ListedObject
@@ -245,6 +246,7 @@ def test_a_manifest_that_cannot_be_read_now_leaves_its_segment_adoptable() -> No
     [
         (RemoteResourceNotFoundError("gone"), set()),
         (FormatError("too long for a manifest"), {"orphan"}),
+        (UnknownVersionError("its version is 2"), {"adoptable"}),
         # These say nothing of the stored bytes, so the copy may be whole, and must not be removed.
         (RemoteAccessDeniedError("the store answered InvalidObjectState (403)"), {"adoptable"}),
         (RemoteChecksumError("the bytes that arrived differ"), {"adoptable"}),

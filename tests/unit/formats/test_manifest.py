@@ -10,7 +10,7 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from include.tiering.errors import FormatError
+from include.tiering.errors import FormatError, UnknownVersionError
 from include.tiering.formats.aiven_chunks import (
     MAX_CHUNKS,
     Chunk,
@@ -235,6 +235,12 @@ def test_a_compressed_manifest_is_recognised() -> None:
 )
 def test_a_broken_manifest_is_a_format_error(path: str, value: object) -> None:
     with pytest.raises(FormatError):
+        parse_manifest(changed(path, value))
+
+
+@pytest.mark.parametrize(("path", "value"), [("version", "2"), ("version", 10**9), ("codec", "zstd")])
+def test_a_manifest_of_another_release_is_told_from_a_broken_one(path: str, value: object) -> None:
+    with pytest.raises(UnknownVersionError):
         parse_manifest(changed(path, value))
 
 

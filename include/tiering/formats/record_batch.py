@@ -335,7 +335,7 @@ class WholeBatches:
         self.next_offset = next_offset
         self.base_offset: int | None = None
         self.full = False
-        self._max_bytes = max_bytes
+        self.max_bytes = max_bytes
         self._last_offset = last_offset
         self._pending = bytearray()
         self._position = 0
@@ -371,7 +371,7 @@ class WholeBatches:
             if header.last_offset < self.next_offset:
                 self._skip_bytes = max(0, end - len(self._pending))
             elif self._is_above_last_offset(header.base_offset) or (
-                self.records and len(self.records) + header.size_bytes > self._max_bytes
+                self.records and len(self.records) + header.size_bytes > self.max_bytes
             ):
                 self.full = True
                 break
@@ -388,7 +388,7 @@ class WholeBatches:
         """The maximal number of further bytes that can be used, as far as known; 0 if `full`."""
         if self.full:
             return 0
-        space_bytes = self._max_bytes - len(self.records) - len(self._pending)
+        space_bytes = self.max_bytes - len(self.records) - len(self._pending)
         if len(self._pending) < HEADER_SIZE:
             return max(self._skip_bytes + space_bytes, HEADER_SIZE - len(self._pending))
         return max(space_bytes, self._header(0).size_bytes - len(self._pending))
@@ -413,13 +413,13 @@ class WholeBatches:
         return header
 
     def _collect(self, header: BatchHeader, at: int, end: int) -> None:
-        batch = bytes(self._pending[at:end])
-        check_crc(header, memoryview(batch), self._position + at)
-        self.records += batch
+        with memoryview(self._pending) as pending, pending[at:end] as batch:
+            check_crc(header, batch, self._position + at)
+            self.records += batch
         if self.base_offset is None:
             self.base_offset = header.base_offset
         self.next_offset = header.last_offset + 1
-        self.full = len(self.records) + HEADER_SIZE > self._max_bytes
+        self.full = len(self.records) + HEADER_SIZE > self.max_bytes
         if self._last_offset is not None and header.last_offset >= self._last_offset:
             self.next_offset, self.full = self._last_offset + 1, True
 

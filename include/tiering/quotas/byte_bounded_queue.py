@@ -8,6 +8,9 @@ of any weight enter, so that
 
 and an item heavier than the whole bound still passes. An item counts towards `max_requests` only while it waits in the
 queue.
+
+An item may hold more than it weighs. Its consumer says so before it takes the memory (`Taken.reserve`), and waits until
+all that is reserved is below `max_bytes`. So the same inequation holds for reserved bytes.
 """
 
 import threading
@@ -29,18 +32,31 @@ Wait = Callable[[threading.Condition, float | None], bool]
 class Taken(Generic[T]):
     """An item of the queue. Once it is taken, its weight counts until `done`, or the end of its `with` block."""
 
-    __slots__ = ("_queue", "item", "weight_bytes")
+    __slots__ = ("_queue", "item", "reserved_bytes", "weight_bytes")
 
     def __init__(self, item: T, weight_bytes: int, queue: "ByteBoundedQueue[T]") -> None:
         self.item = item
         self.weight_bytes = weight_bytes
+        self.reserved_bytes = 0
         self._queue: ByteBoundedQueue[T] | None = queue
+
+    def reserve(self, size_bytes: int) -> None:
+        """Let `size_bytes` be the weight of a taken item: what it will hold at most from now on.
+
+        If this is more than it reserved before, wait until all other items reserve less than the bound, in the order of
+        calls. While it waits it reserves nothing, so that no two items wait for each other: what it held must be gone.
+
+        Raises:
+            QueueClosedError: the queue was closed before there was space.
+        """
+        if self._queue is not None:
+            self._queue.reserve(self, size_bytes)
 
     def done(self) -> None:
         """Give the weight back. Idempotent."""
         queue, self._queue = self._queue, None
         if queue is not None:
-            queue.release(self.weight_bytes)
+            queue.release(self)
 
     def __enter__(self) -> T:
         return self.item
@@ -58,6 +74,18 @@ class _Putter(Generic[T]):
 
     def __init__(self, entry: Taken[T], condition: threading.Condition) -> None:
         self.entry = entry
+        self.condition = condition
+        self.admitted = False
+
+
+class _Reserver(Generic[T]):
+    """A thread that waits to reserve bytes; the thread that frees enough of them reserves them for it."""
+
+    __slots__ = ("admitted", "condition", "entry", "size_bytes")
+
+    def __init__(self, entry: Taken[T], size_bytes: int, condition: threading.Condition) -> None:
+        self.entry = entry
+        self.size_bytes = size_bytes
         self.condition = condition
         self.admitted = False
 
@@ -82,7 +110,9 @@ class ByteBoundedQueue(Generic[T]):
         self._arrived = threading.Condition(self._lock)
         self._items: deque[Taken[T]] = deque()
         self._putters: deque[_Putter[T]] = deque()
+        self._reservers: deque[_Reserver[T]] = deque()
         self._held_bytes = 0
+        self._reserved_bytes = 0
         self._getters = 0
         self._closed = False
 
@@ -90,6 +120,11 @@ class ByteBoundedQueue(Generic[T]):
     def held_bytes(self) -> int:
         """The sum of the weights of items that wait, and of items with which a consumer is not done yet."""
         return self._held_bytes
+
+    @property
+    def reserved_bytes(self) -> int:
+        """The sum of what consumers reserve for the items that they hold."""
+        return self._reserved_bytes
 
     def __len__(self) -> int:
         """Return the number of items that wait for a consumer."""
@@ -128,8 +163,7 @@ class ByteBoundedQueue(Generic[T]):
             while not self._items:
                 self._wait_for_item(deadline)
             taken = self._items.popleft()
-            if self._putters:
-                self._admit_waiting()
+            self._admit_waiting()
         return taken
 
     def close(self) -> None:
@@ -139,14 +173,43 @@ class ByteBoundedQueue(Generic[T]):
             for putter in self._putters:
                 putter.condition.notify()
             self._putters.clear()
+            for reserver in self._reservers:
+                reserver.condition.notify()
+            self._reservers.clear()
             self._arrived.notify_all()
 
-    def release(self, weight_bytes: int) -> None:
+    def reserve(self, taken: Taken[T], size_bytes: int) -> None:
+        """Change what a taken item reserves; only `Taken.reserve` calls this."""
+        with self._lock:
+            if size_bytes <= taken.reserved_bytes or not (self._reservers or self._is_reserved_up(taken)):
+                self._set_reserved(taken, size_bytes)
+                self._admit_waiting()
+                return
+            if self._closed:
+                raise QueueClosedError("the queue was closed before there was space")
+            reserver = _Reserver(taken, size_bytes, threading.Condition(self._lock))
+            self._reservers.append(reserver)
+            self._set_reserved(taken, 0)
+            self._admit_waiting()
+            if not reserver.admitted:
+                self._wait(reserver.condition, None)
+            if not reserver.admitted:
+                raise QueueClosedError("the queue was closed before there was space")
+
+    def release(self, taken: Taken[T]) -> None:
         """Give back the weight of an item that a consumer no longer holds; only `Taken.done` calls this."""
         with self._lock:
-            self._held_bytes -= weight_bytes
-            if self._putters:
-                self._admit_waiting()
+            self._set_reserved(taken, 0)
+            self._admit_waiting()
+
+    def _is_reserved_up(self, taken: Taken[T]) -> bool:
+        """Return whether other items reserve all of the bound."""
+        return self._reserved_bytes - taken.reserved_bytes >= self._max_bytes
+
+    def _set_reserved(self, taken: Taken[T], size_bytes: int) -> None:
+        self._reserved_bytes += size_bytes - taken.reserved_bytes
+        self._held_bytes += size_bytes - taken.weight_bytes
+        taken.reserved_bytes = taken.weight_bytes = size_bytes
 
     def _has_space(self) -> bool:
         return len(self._items) < self._max_requests and self._held_bytes < self._max_bytes
@@ -158,6 +221,11 @@ class ByteBoundedQueue(Generic[T]):
             self._arrived.notify()
 
     def _admit_waiting(self) -> None:
+        while self._reservers and self._reserved_bytes < self._max_bytes:
+            reserver = self._reservers.popleft()
+            self._set_reserved(reserver.entry, reserver.size_bytes)
+            reserver.admitted = True
+            reserver.condition.notify()
         while self._putters and self._has_space():
             putter = self._putters.popleft()
             self._admit(putter.entry)

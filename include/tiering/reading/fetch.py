@@ -16,7 +16,7 @@ lineage of a segment is not tested.
 """
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -49,7 +49,9 @@ from include.tiering.quotas.contract import (
 )
 from include.tiering.reading.scan import damage_of
 from include.tiering.remote_storage.contract import RemoteStorage
+from include.tiering.remote_storage.object_store import BLOCK_BYTES
 from include.tiering.segments.contract import RemoteLogMetadata, SegmentRow
+from include.tiering.telemetry.metrics import ignore
 from include.tiering.units import format_duration
 
 
@@ -105,7 +107,14 @@ class FetchedRecords:
         return cls(fetch, fetch.offset, fetch.offset, throttle_ms=throttle_ms, error=error)
 
 
+Reserve = Callable[[int], None]
+"""Called with the bytes of memory that a read will hold at most from now on; returns when they may be held.
+
+A call with more than before may wait, so the reader holds nothing by then."""
+
 _HELD_SECONDS: Final = 1.0
+_LOG_BYTES_PER_INDEX_BYTE: Final = 100
+"""An index has 8 bytes for each 4 KiB of the log, and needs five times as much memory while it is checked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +131,22 @@ def _too_slow(needed_bytes: int, quota: int) -> _Refusal:
     takes = f"{needed_bytes} bytes, for which the quota of {quota} bytes a second takes"
     said = f"this read needs {takes} {format_duration(needed_ms / 1000)}, longer than its window: raise the quota"
     return _Refusal(needed_ms, (f"{said}, or read the whole partition without --offset, which waits",))
+
+
+@dataclass(slots=True)
+class _Memory:
+    """What is reserved for a read."""
+
+    reserve: Reserve
+    reserved_bytes: int = 0
+
+    def allows(self, size_bytes: int, batches: WholeBatches) -> bool:
+        """Reserve memory, if no records are held yet; else return whether what is reserved is enough beside them."""
+        if batches.records:
+            return len(batches.records) + size_bytes <= self.reserved_bytes
+        self.reserve(size_bytes)
+        self.reserved_bytes = size_bytes
+        return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,12 +187,16 @@ class RecordReader:
         """Return how long this client must wait before it reads the segment, in milliseconds; 0 if it may read now."""
         return self.admission.throttle_ms(_scopes(segment, client))
 
-    def read(self, fetch: PartitionFetch, first: RemoteLogSegmentMetadata, client: str) -> FetchedRecords:
+    def read(
+        self, fetch: PartitionFetch, first: RemoteLogSegmentMetadata, client: str, reserve: Reserve = ignore
+    ) -> FetchedRecords:
         """Read records from the segment `first` on. If the quota refuses the first range, return its throttle time.
 
-        If the quota refuses a later range, the response ends there.
+        If the quota refuses a later range, the response ends there; so it does before a segment that needs more memory
+        than was reserved for those before it.
 
         Raises:
+            QueueClosedError: the pool of readers was closed before there was memory.
             RemoteChecksumError: the stored bytes of a segment are damaged.
             RemoteStorageError: the store refused or failed.
         """
@@ -178,14 +207,15 @@ class RecordReader:
         last_offset = None if fetch.leader_epoch is not None else last_offset_of(history, divergences)
         batches = WholeBatches(fetch.offset, fetch.max_bytes, last_offset)
         refusal: _Refusal | None = None
-        begun, waited_seconds = False, 0.0
+        begun, waited_seconds, memory = False, 0.0, _Memory(reserve)
         while segment is not None and refusal is None:
             limiter = self.quotas.fetch(segment.broker_id, segment.topic_id_partition.topic, client)
             with damage_of(segment):
-                refusal, begun = self._read_segment(segment, batches, client, limiter, begun=begun), True
+                refusal, begun = self._read_segment(segment, batches, client, limiter, memory, begun=begun), True
             waited_seconds += limiter.waited_seconds
             segment = None if batches.full else self._next_segment(segment, history, divergences)
         self.quotas.held_back(QuotaKind.FETCH, waited_seconds)
+        reserve(len(batches.records))
         if batches.base_offset is None:
             why = refusal or _Refusal(0)
             return replace(FetchedRecords.without_records(fetch, throttle_ms=why.throttle_ms), said=why.said)
@@ -198,6 +228,7 @@ class RecordReader:
         batches: WholeBatches,
         client: str,
         limiter: ByteLimiter,
+        memory: "_Memory",
         *,
         begun: bool,
     ) -> "_Refusal | None":
@@ -208,19 +239,19 @@ class RecordReader:
         held for long, the response is cut to what the quota carries in `_HELD_SECONDS`, or to the part of the log up
         to the next entry of the index. If the quota cannot carry this part within its window, the read is refused.
         """
+        if not memory.allows(segment.segment_size_bytes // _LOG_BYTES_PER_INDEX_BYTE, batches):
+            return _Refusal(0)
         scopes = _scopes(segment, client)
-        index_bytes = self.storage.fetch_index(segment, IndexType.OFFSET)
-        index = indexes.check_offset_index(
-            index_bytes,
-            base_offset=segment.start_offset,
-            end_offset=segment.end_offset,
-            size_bytes=segment.segment_size_bytes,
-        )
         target = max(batches.next_offset, segment.start_offset)
-        position = index.lookup(target).position
+        position, after, unpaid_bytes = self._positions(segment, target)
+        if not batches.records:
+            # The first batch is not larger than this. It is in two places while it is collected, beside a block.
+            batch_bytes = (after or segment.segment_size_bytes) - position
+            block_bytes = min(BLOCK_BYTES, batches.max_bytes + batch_bytes)
+            memory.allows(max(batches.max_bytes, batch_bytes) + batch_bytes + block_bytes, batches)
         batches.begin(position, segment.segment_size_bytes, target)
-        least_bytes = (index.position_after(target) or position) - position
-        missing_bytes, unpaid_bytes = batches.missing_bytes + least_bytes, len(index_bytes)
+        least_bytes = (after or position) - position
+        missing_bytes = batches.missing_bytes + least_bytes
         is_cut, quota = False, None if begun else self.admission.lowest_quota(scopes)
         if quota is not None:
             needed_bytes = unpaid_bytes + max(1, least_bytes)
@@ -245,6 +276,20 @@ class RecordReader:
                 return _Refusal(0)
         batches.end()
         return None
+
+    def _positions(self, segment: RemoteLogSegmentMetadata, target: int) -> tuple[int, int | None, int]:
+        """Return where to read from for an offset, where the next entry of the index points to, and the index's bytes.
+
+        The index is not held any longer.
+        """
+        index_bytes = self.storage.fetch_index(segment, IndexType.OFFSET)
+        index = indexes.check_offset_index(
+            index_bytes,
+            base_offset=segment.start_offset,
+            end_offset=segment.end_offset,
+            size_bytes=segment.segment_size_bytes,
+        )
+        return index.lookup(target).position, index.position_after(target), len(index_bytes)
 
     def _segment_at(
         self,

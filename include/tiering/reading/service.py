@@ -1,10 +1,11 @@
 """The service that reads archived records: partitions into files, batches for fetch requests, columns for scans.
 
 A pool of reader threads serves fetches of several partitions from a queue that is bounded by requests and bytes. Each
-partition of a request that must be read is one entry of the queue with its `max_bytes` as weight. The weight counts
+partition of a request that must be read is one entry of the queue. While it waits it weighs its `max_bytes`, although
+it holds nothing. Its reader reserves what the read will really hold, which may be more: the index of the segment, then
+a first batch that is larger than `max_bytes`. It waits while all others hold the bound. What the records hold counts
 until the caller has taken the response and requests the next one, so the bound covers the records in memory and not
-just the reads. (A first batch larger than `max_bytes` is read nevertheless; a broker's `max.message.bytes` limits its
-size.)
+just the reads. A caller that makes two requests in one thread must not leave responses of the first one to wait.
 """
 
 import threading
@@ -21,7 +22,7 @@ from include.tiering.errors import QueueClosedError, QueueFullError, TieringErro
 from include.tiering.model.segments import RemoteLogSegmentMetadata, TopicIdPartition
 from include.tiering.quotas.byte_bounded_queue import ByteBoundedQueue, Taken
 from include.tiering.quotas.contract import NAMELESS_CLIENT, Quotas, Scope, fetch_scopes
-from include.tiering.reading.fetch import FetchedRecords, PartitionFetch, RecordReader
+from include.tiering.reading.fetch import FetchedRecords, PartitionFetch, RecordReader, Reserve
 from include.tiering.reading.files import FetchedSegment, fetch_partition
 from include.tiering.reading.plan_scan import ScanPlan, ScanPlanner, ScanRequest, ScanTask
 from include.tiering.reading.scan import Scanner
@@ -94,8 +95,8 @@ class RecordReaders:
 
     @property
     def held_bytes(self) -> int:
-        """Sum of the weights of all fetches that wait or are being read, or whose response the caller still holds."""
-        return self._queue.held_bytes
+        """Most bytes of memory that all reads hold, and all responses that the caller has not let go."""
+        return self._queue.reserved_bytes
 
     def fetch(self, fetches: Sequence[PartitionFetch], client: str = NAMELESS_CLIENT) -> Iterator[FetchedRecords]:
         """Yield one response for each partition, in the order of completion.
@@ -154,11 +155,11 @@ class RecordReaders:
                 taken = self._queue.get()
             except QueueClosedError:
                 return
-            taken.item.answers.put(_Answer(taken, self._read(taken.item)))
+            taken.item.answers.put(_Answer(taken, self._read(taken.item, taken.reserve)))
 
-    def _read(self, task: _Task) -> FetchedRecords | None:
+    def _read(self, task: _Task, reserve: Reserve) -> FetchedRecords | None:
         try:
-            return self._reader.read(task.fetch, task.segment, task.client)
+            return self._reader.read(task.fetch, task.segment, task.client, reserve)
         except TieringError as error:
             return FetchedRecords.without_records(task.fetch, error=error)
         except Exception:

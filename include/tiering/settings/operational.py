@@ -91,8 +91,9 @@ class QueueSettings(DynamicSection):
     max_bytes: Annotated[int, AfterValidator(check_byte_bound)] = operational(
         -1,
         "A further request blocks its sender while waiting and served requests hold at least this many bytes together; "
-        "so the last request may exceed the number. A fetch counts with the bytes that it requests, a segment that a "
-        "batch copies with its size, in each batch on its own. -1: only `queued.max.requests` applies.",
+        "so the last request may exceed the number. A fetch that waits counts with the bytes that it requests, and one "
+        "that is read with the memory that it needs, which is more if the first batch is larger; a segment that a "
+        "batch copies counts with its size. Each process counts on its own. -1: only `queued.max.requests` applies.",
         unit="bytes",
         at_least=-1,
         at_most=MOST_LONG,

@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 
 from include.tiering.errors import QueueClosedError, QueueEmptyError, QueueFullError
-from include.tiering.quotas.byte_bounded_queue import ByteBoundedQueue
+from include.tiering.quotas.byte_bounded_queue import ByteBoundedQueue, Taken
 from tests.doubles.waiting_threads import Call, Waits
 
 
@@ -206,3 +206,81 @@ def test_many_threads_lose_and_double_nothing() -> None:
     assert sorted(seen) == list(range(4_000))
     assert max(most_held) <= 49 + 22
     assert queue.held_bytes == 0
+
+
+# What consumers reserve.
+
+
+def taken_of(queue: ByteBoundedQueue[str], *items: str) -> list[Taken[str]]:
+    for item in items:
+        queue.put(item, 1)
+    return [queue.get() for _ in items]
+
+
+def test_what_an_item_really_holds_waits_until_others_hold_less_than_the_bound() -> None:
+    waits = Waits()
+    queue: ByteBoundedQueue[str] = ByteBoundedQueue(10, 100, wait=waits)
+    first, second, third = taken_of(queue, "a", "b", "c")
+    first.reserve(99)
+    second.reserve(500)
+    assert queue.held_bytes == 99 + 500 + 1
+    late = Call(lambda: third.reserve(2))
+    waits.one_began()
+    second.reserve(10)
+    assert waits.waiting
+    first.done()
+    late.outcome()
+    assert (second.reserved_bytes, third.reserved_bytes, queue.held_bytes) == (10, 2, 12)
+
+
+def test_less_than_before_is_reserved_at_once() -> None:
+    queue: ByteBoundedQueue[str] = ByteBoundedQueue(10, 100)
+    first, second = taken_of(queue, "a", "b")
+    first.reserve(99)
+    second.reserve(900)
+    first.reserve(98)
+    second.reserve(200)
+    assert queue.held_bytes == 298
+
+
+def test_items_that_wait_for_each_others_bytes_go_on_one_after_another() -> None:
+    """Each gives back what it has before it waits, as it holds nothing then."""
+    waits = Waits()
+    queue: ByteBoundedQueue[str] = ByteBoundedQueue(10, 100, wait=waits)
+    first, second = taken_of(queue, "a", "b")
+    first.reserve(99)
+    second.reserve(200)
+    one = Call(lambda: first.reserve(150))
+    waits.one_began()
+    other = Call(lambda: second.reserve(300))
+    one.outcome()
+    waits.one_began()
+    assert (first.reserved_bytes, second.reserved_bytes) == (150, 0)
+    first.done()
+    other.outcome()
+    assert queue.held_bytes == second.reserved_bytes == 300
+
+
+def test_who_waits_to_reserve_is_told_that_the_queue_closed() -> None:
+    waits = Waits()
+    queue: ByteBoundedQueue[str] = ByteBoundedQueue(10, 100, wait=waits)
+    first, second = taken_of(queue, "a", "b")
+    first.reserve(100)
+    late = Call(lambda: second.reserve(1))
+    waits.one_began()
+    queue.close()
+    with pytest.raises(QueueClosedError):
+        late.outcome()
+    second.done()
+    first.done()
+    assert queue.held_bytes == 0
+
+
+def test_reserved_bytes_keep_new_items_out() -> None:
+    queue: ByteBoundedQueue[str] = ByteBoundedQueue(10, 100)
+    (first,) = taken_of(queue, "a")
+    first.reserve(100)
+    with pytest.raises(QueueFullError):
+        queue.put("b", 1, timeout=0)
+    first.reserve(99)
+    queue.put("b", 1, timeout=0)

@@ -6,9 +6,14 @@ from typing import Any
 
 import pytest
 
-from include.tiering.errors import OffsetOutOfRangeError, QueueFullError, RemoteStorageUnavailableError
+from include.tiering.errors import (
+    OffsetOutOfRangeError,
+    QueueClosedError,
+    QueueFullError,
+    RemoteStorageUnavailableError,
+)
 from include.tiering.model.segments import RemoteLogSegmentMetadata
-from include.tiering.reading.fetch import FetchedRecords, PartitionFetch
+from include.tiering.reading.fetch import FetchedRecords, PartitionFetch, Reserve
 from include.tiering.reading.service import RecordReaders
 from tests.doubles.partial import Partial
 from tests.doubles.patience import PATIENCE_SECONDS
@@ -24,6 +29,7 @@ class ScriptedReader(Partial):
         self.on_read = read
         self.throttles: dict[int, int] = {}
         self.clients: list[str | None] = []
+        self.first_batch_bytes = 0
 
     def find(self, fetch: PartitionFetch) -> RemoteLogSegmentMetadata:
         """Segment n holds offset n alone."""
@@ -34,9 +40,12 @@ class ScriptedReader(Partial):
     def throttle_ms(self, segment: RemoteLogSegmentMetadata, client: str | None) -> int:
         return self.throttles.get(segment.start_offset, 0)
 
-    def read(self, fetch: PartitionFetch, first: RemoteLogSegmentMetadata, client: str | None) -> FetchedRecords:
+    def read(
+        self, fetch: PartitionFetch, first: RemoteLogSegmentMetadata, client: str | None, reserve: Reserve
+    ) -> FetchedRecords:
         assert first.start_offset == fetch.offset
         self.clients.append(client)
+        reserve(self.first_batch_bytes or fetch.max_bytes)
         return FetchedRecords(fetch, fetch.offset, fetch.offset + 1, self.on_read(fetch))
 
 
@@ -93,6 +102,27 @@ def test_what_is_held_stays_below_the_bound_and_one_request() -> None:
     with readers(ScriptedReader(), threads=4, max_bytes=250) as pool:
         held = [pool.held_bytes for _ in pool.fetch(asked(*range(40)))]
     assert max(held) <= 249 + 100
+    assert pool.held_bytes == 0
+
+
+def test_first_batches_that_are_larger_than_requested_count_with_what_they_hold() -> None:
+    reader = ScriptedReader(lambda fetch: bytes(100))
+    reader.first_batch_bytes = 100
+    with readers(reader, threads=8, max_requests=100, max_bytes=250) as pool:
+        answers = list(pool.fetch(asked(*range(60), max_bytes=1)))
+        held = [pool.held_bytes for _ in pool.fetch(asked(*range(60), max_bytes=1))]
+    assert len(answers) == 60
+    assert max(held) <= 249 + 100
+    assert pool.held_bytes == 0
+
+
+def test_a_pool_that_is_left_wakes_readers_that_wait_for_memory() -> None:
+    reader = ScriptedReader(lambda fetch: bytes(100))
+    reader.first_batch_bytes = 500
+    with readers(reader, max_bytes=100) as pool:
+        answers = pool.fetch(asked(*range(8), max_bytes=1))
+        next(answers)
+    assert any(isinstance(answer.error, QueueClosedError) for answer in answers)
     assert pool.held_bytes == 0
 
 

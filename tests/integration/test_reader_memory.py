@@ -1,0 +1,84 @@
+"""What the reader pool really holds is below `queued.max.bytes` and one read, whatever was asked for."""
+
+import tracemalloc
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from benchmarks.generated_log_dir import TOPIC, Shape, write_log_dir
+from include.tiering.app import App, open_app
+from include.tiering.model.segments import Verdict
+from include.tiering.reading.fetch import PartitionFetch
+from include.tiering.settings import load_settings
+from include.tiering.units import MIB
+from tests.doubles.patience import eventually
+from tests.doubles.quotas import NoQuotas
+
+pytestmark = pytest.mark.integration
+
+BOUND: Final = 1_000_000
+REQUESTS: Final = 100
+BESIDE_BYTES: Final = 2 * MIB
+"""Objects of Python beside what is read: rows, sessions, threads."""
+
+
+@contextmanager
+def archive(directory: Path, shape: Shape) -> Iterator[App]:
+    """Generated segments that are copied and served."""
+    write_log_dir(directory / "broker", shape)
+    environ = {
+        "HOME": str(directory),
+        "TIERING_LOG_DIRS": f"1:{directory / 'broker'}",
+        "TIERING_TOPICS__INCLUDE": TOPIC,
+        "TIERING_METADATA__URL": f"sqlite:///{directory / 'metadata.sqlite'}",
+        "TIERING_REMOTE_STORAGE__URL": f"file://{directory / 'store'}",
+        "TIERING_QUEUED__MAX__BYTES": str(BOUND),
+    }
+    with open_app(load_settings(environ=environ), quotas=NoQuotas()) as app:
+        app.set_up.migrate()
+        app.copying.plan("run-1")
+        for segment in app.copying.run_batch("run-1", "run-1/0").copied:
+            app.adapters.stores.metadata.record_verdict(segment.segment_id, Verdict.PASSED)
+        yield app
+
+
+def most_held_bytes(app: App, batches: int) -> int:
+    """Request one byte `REQUESTS` times, at offsets all over the log; return the most memory that was in use."""
+    (partition,) = app.adapters.stores.metadata.partitions()
+    fetches = [PartitionFetch(partition, number * 7919 % batches, 1) for number in range(REQUESTS)]
+    list(app.reading.fetch_records(fetches[:20]))
+    tracemalloc.start()
+    try:
+        with app.reading.record_readers() as readers:
+            answers = readers.fetch(fetches)
+            first = next(answers)
+            stand_still()
+            rest = list(map(len, (answer.records for answer in answers)))
+        assert len(rest) == REQUESTS - 1
+        assert min(rest) == max(rest) == len(first.records) > 0
+        assert readers.held_bytes == 0
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+def stand_still() -> None:
+    """Return when the readers have read ahead what they may: the memory in use does not change for a while."""
+    seen: list[int] = []
+
+    def is_still() -> bool:
+        seen.append(tracemalloc.get_traced_memory()[0] // MIB)
+        return len(seen) > 10 and len(set(seen[-10:])) == 1
+
+    eventually(is_still, "the readers stand still")
+
+
+def test_requests_of_one_byte_for_large_batches_hold_no_more_than_the_bound(tmp_path: Path) -> None:
+    """Without it all batches, of 35 MB together, are held at the same time."""
+    shape = Shape(1, 1, 12 * MIB, 355_000)
+    with archive(tmp_path, shape) as app:
+        one_read_bytes = 3 * shape.batch_bytes
+        assert most_held_bytes(app, shape.batches) < BOUND + one_read_bytes + BESIDE_BYTES

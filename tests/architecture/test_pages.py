@@ -46,6 +46,8 @@ _NUMBERS: Final = (
     "eleven",
     "twelve",
     "thirteen",
+    "fourteen",
+    "fifteen",
 )
 _THIRD_PARTIES: Final = {
     "SQL": "sqlalchemy",

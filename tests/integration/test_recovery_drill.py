@@ -2,7 +2,9 @@
 
 import json
 import re
+import signal
 import sqlite3
+import subprocess
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
@@ -15,9 +17,13 @@ from typer.testing import CliRunner, Result
 from include.tiering.cli.app import cli
 from include.tiering.formats.record_batch import HEADER_SIZE, extend_crc32c
 from include.tiering.formats.records import Decompressor, records_of
+from include.tiering.model.segments import TopicIdPartition
 from include.tiering.reading.scan import batches_of
+from tests.doubles.archive import Archive
 from tests.doubles.kafka_lab.artifacts import jars
 from tests.doubles.kafka_lab.requests import require_kafka
+from tests.doubles.patience import eventually
+from tests.doubles.source_tree import ROOT
 from tests.doubles.whole_logs import WholeLogs, consumed, public_logs
 
 pytestmark = pytest.mark.integration
@@ -39,12 +45,12 @@ def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return made
 
 
-def command(logs: WholeLogs, *arguments: str) -> Result:
+def command(logs: WholeLogs | Archive, *arguments: str) -> Result:
     options = ["--config", str(logs.config), *arguments]
     return CliRunner(env={"COLUMNS": "300"}).invoke(cli, options, prog_name="./tiering")
 
 
-def drilled(logs: WholeLogs, topic: str, code: int) -> dict[str, Any]:
+def drilled(logs: WholeLogs | Archive, topic: str, code: int) -> dict[str, Any]:
     require_kafka()
     result = command(logs, "drill", topic, "--kafka-home", str(jars("4.3.1")), "--json")
     assert result.exit_code == code, result.output
@@ -177,3 +183,90 @@ def test_a_damaged_segment_fails_the_drill_by_its_name(
     doctor = command(logs, "doctor", "audit_log")
     assert "last recovery drill" in doctor.stdout
     assert "FAILED" in doctor.stdout
+
+
+WHY = "expired while the store was full"
+
+
+@pytest.fixture
+def with_hole(tmp_path: Path) -> Archive:
+    """A partition of which the broker deleted two segments before they were copied: two decisions skip them."""
+    archive = Archive.of(tmp_path)
+    while len(archive.offsets(0)) < 2:
+        archive.copy(limit_bytes=1)
+    for log_start in (664, 808):
+        archive.raise_broker_log_start(0, log_start)
+        done = archive.command("skip", "orders", "--partition", "0", "--reason", WHY, "--approve")
+        assert done.exit_code == 0, done.output
+    archive.copy()
+    assert archive.offsets(0) == [0, 96, 808]
+    assert archive.command("verify").exit_code == 0
+    return archive
+
+
+@pytest.mark.timeout(300)
+def test_a_hole_that_recorded_decisions_explain_is_named_and_passes(with_hole: Archive, scratch: Path) -> None:
+    found = drilled(with_hole, "orders", 0)
+    assert (found["passed"], found["findings"]) == (True, [])
+    assert [each["equal"] for each in found["partitions"]] == [each["records"] for each in found["partitions"]]
+    first, second = found["skipped"]
+    assert first.startswith("orders-0: 476 offsets are skipped (188..663), recorded by ")
+    assert second.startswith("orders-0: 144 offsets are skipped (664..807), recorded by ")
+    assert first.endswith(WHY)
+    assert (
+        "476 offsets are skipped"
+        in json.loads(command(with_hole, "doctor", "orders", "--json").stdout)["last_drill"]["result"]
+    )
+
+
+@pytest.mark.timeout(300)
+def test_a_hole_that_decisions_explain_in_part_fails_the_drill(with_hole: Archive, scratch: Path) -> None:
+    with closing(sqlite3.connect(with_hole.directory / "metadata.sqlite")) as database, database:
+        assert database.execute("delete from skipped_offsets where first_offset = 664").rowcount == 1
+    found = drilled(with_hole, "orders", 1)
+    assert found["findings"] == ["orders-0: no copy has offsets 664..807"]
+    assert [sentence.split(",")[0] for sentence in found["skipped"]] == ["orders-0: 476 offsets are skipped (188..663)"]
+
+
+@pytest.mark.timeout(300)
+def test_a_decision_does_not_explain_a_segment_that_the_database_serves(with_hole: Archive, scratch: Path) -> None:
+    """Nor one that is stored and damaged."""
+    with closing(sqlite3.connect(with_hole.directory / "metadata.sqlite")) as database, database:
+        assert database.execute("update skipped_offsets set first_offset = 0 where first_offset = 188").rowcount == 1
+    lost = next(row for row in with_hole.remote()[partition_0(with_hole)] if row.start_offset == 96)
+    for path in (with_hole.directory / "store").rglob(f"*{lost.remote_log_segment_id.id}.*"):
+        path.unlink()
+    found = drilled(with_hole, "orders", 1)
+    sentence = f"orders-0: offsets 96..187 of segment {lost.remote_log_segment_id.id} are not in the recovered log"
+    assert sentence in found["findings"]
+
+
+def partition_0(archive: Archive) -> TopicIdPartition:
+    (partition,) = (each for each in archive.remote() if each.partition == 0)
+    return partition
+
+
+@pytest.mark.timeout(300)
+def test_the_broker_of_a_killed_drill_ends_with_it(logs: WholeLogs, scratch: Path) -> None:
+    require_kafka()
+    options = ["--config", str(logs.config), "drill", "orders", "--kafka-home", str(jars("4.3.1"))]
+    with subprocess.Popen(
+        [ROOT / "tiering", *options], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    ) as drill:
+        assert drill.stderr is not None
+        said = next(line for line in drill.stderr if " runs at " in line)
+        pid = int(said.rpartition("pid ")[2])
+        assert is_alive(pid)
+        drill.kill()
+        drill.wait()
+    assert drill.returncode == -signal.SIGKILL, "it died where planned, while its broker ran"
+    eventually(lambda: not is_alive(pid), "the broker is gone")
+
+
+def is_alive(pid: int) -> bool:
+    """Whether a process runs, and is not one that ended and was not collected yet."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state not in ("Z", "X")

@@ -7,7 +7,7 @@ a temporary directory, and a separate app with settings for them runs the handov
     sampled     nothing                                              -
     directory   the temporary directory, with copies of records      the end of the context; after kill -9 a person, as
                                                                      its path was printed first
-    broker      the same, and a broker on loopback                   the same: its pid is printed, too
+    broker      the same; the broker ends with the process on Linux  the same: its pid is printed, too
 """
 
 import re
@@ -31,12 +31,10 @@ from include.tiering.handover.contract import Handover, LocalRetention
 from include.tiering.handover.rehearsal import (
     Rehearsal,
     RehearsedPartition,
-    SegmentDigests,
     compared,
     counted,
     first_kept,
     lost_between,
-    segment_digests,
 )
 from include.tiering.handover.report import latest_checks
 from include.tiering.handover.rules import HandoverState, HandoverStep, is_before
@@ -46,7 +44,7 @@ from include.tiering.kafka.cluster.kafka_records import Isolation, KafkaServedRe
 from include.tiering.kafka.log_dirs.contract import ReplicaId
 from include.tiering.kafka.log_dirs.dirs import identify
 from include.tiering.kafka.log_dirs.source import LogDirSource
-from include.tiering.model.segments import is_legal_topic_name
+from include.tiering.model.segments import SegmentDigests, is_legal_topic_name, segment_digests
 from include.tiering.presentation import count
 from include.tiering.runs.cluster_log_dirs import configured_log_dirs
 from include.tiering.settings import TieringSettings, load_settings

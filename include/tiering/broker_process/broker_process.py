@@ -1,10 +1,13 @@
 """Configure, format, start and stop one broker process on loopback, and find the errors in its log.
 
-Processes are ended by pid.
+Processes are ended by pid. A broker that `ends_with_starter` is killed by the kernel as soon as the thread that started
+it has ended, however that came: also by kill -9, which leaves nobody to end it. That is a service of Linux, asked for
+through setpriv of util-linux; elsewhere such a broker runs on, and its pid is what was said of it.
 """
 
 import re
 import secrets
+import shutil
 import signal
 import socket
 import subprocess
@@ -159,7 +162,7 @@ class BrokerProcess:
     """A broker process. `directory` has its configuration and `server.log`, `log_dir` has its partitions.
 
     `class_path` names Kafka's jars, and `logging` is the JVM option that names the logging configuration. `tiering`
-    says that the broker has remote storage.
+    says that the broker has remote storage, `ends_with_starter` that it must not outlive the thread that starts it.
     """
 
     node_id: int
@@ -171,6 +174,7 @@ class BrokerProcess:
     tiering: bool
     heap_mib: int = 384
     niceness: int = 10
+    ends_with_starter: bool = False
     clock: Clock = field(default_factory=SystemClock, repr=False)
     process: subprocess.Popen[bytes] | None = field(default=None, repr=False)
 
@@ -219,6 +223,8 @@ class BrokerProcess:
         log_position = self.log.stat().st_size if self.log.exists() else 0
         heap = (f"-Xms{self.heap_mib // 2}m", f"-Xmx{self.heap_mib}m")
         command = [*self._java(*heap, self.logging, *self.options()), "kafka.Kafka", str(self.configuration)]
+        if self.ends_with_starter and (setpriv := shutil.which("setpriv")) is not None:
+            command = [setpriv, "--pdeathsig", "KILL", *command]
         with (self.directory / "output").open("ab") as output:
             self.process = subprocess.Popen(
                 command, cwd=self.directory, stdin=subprocess.DEVNULL, stdout=output, stderr=output

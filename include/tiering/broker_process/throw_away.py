@@ -18,7 +18,8 @@ files       the samples are copied; checkpoints with their log starts, and with 
             segments as flushed, are written
 start       the broker loads the partitions, recovers the active segments and is elected
 
-A crash at any step leaves the root directory, perhaps the broker's process, and no file elsewhere. Nothing cleans up.
+A crash at any step leaves the root directory, and no file elsewhere. Nothing cleans up. The broker ends with the thread
+that started it (on Linux: see `broker_process.py`).
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -73,7 +74,11 @@ class ThrowAwayBroker:
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """Start the broker, and kill it at the end of the block. Raises BrokerProcessError if it does not start."""
+        """Start the broker, and kill it at the end of the block, which the thread that entered it must outlive.
+
+        Raises:
+            BrokerProcessError: the broker does not start.
+        """
         try:
             self._start()
             yield
@@ -173,7 +178,16 @@ def _formatted(root: Path, kafka: KafkaHome, clock: Clock, random_bytes: Callabl
         directory.mkdir()
     logging = logging_option(kafka.version, home, home / "server.log")
     process = BrokerProcess(
-        NODE_ID, home, home / "data", 0, kafka.class_path, logging, tiering=True, heap_mib=_HEAP_MIB, clock=clock
+        NODE_ID,
+        home,
+        home / "data",
+        0,
+        kafka.class_path,
+        logging,
+        tiering=True,
+        heap_mib=_HEAP_MIB,
+        ends_with_starter=True,
+        clock=clock,
     )
     _configure(process, root)
     process.format(str(Uuid.random(random_bytes)))

@@ -3,9 +3,8 @@
 The records that consumers get of a sample before the copy and after the handover are compared segment by segment.
 """
 
-from bisect import bisect_right
-from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypedDict
@@ -15,12 +14,9 @@ from include.tiering.handover.checks import CheckResult
 from include.tiering.handover.contract import Handover, RetentionOverride, SeededPartition
 from include.tiering.handover.report import HandoverDocument, HandoverView, handover_document, present_handover
 from include.tiering.handover.rules import HandoverState, next_local_start
-from include.tiering.model.segments import RangeDigest, RecordDigest, SeenRecord
+from include.tiering.model.segments import RecordDigest, SeenRecord, SegmentDigests
 from include.tiering.presentation import Presentation, Table, count, epoch_pairs
 from include.tiering.units import format_bytes
-
-SegmentDigests = Mapping[int, RangeDigest]
-"""By base offset; a segment of which a consumer gets no record is absent."""
 
 
 class SampleDocument(TypedDict):
@@ -81,17 +77,6 @@ class Comparison:
     @property
     def is_equal(self) -> bool:
         return not self.differences
-
-
-def segment_digests(records: Iterable[SeenRecord], bases: Sequence[int]) -> dict[int, RangeDigest]:
-    """Return the digest of each segment that has records, by base offset.
-
-    `bases` are the base offsets of all segments (ascending); `records` are ordered by offset.
-    """
-    digests: dict[int, RecordDigest] = defaultdict(RecordDigest)
-    for record in records:
-        digests[bases[max(0, bisect_right(bases, record.offset) - 1)]].add(record)
-    return {base: digest.result() for base, digest in digests.items()}
 
 
 def counted(

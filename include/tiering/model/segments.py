@@ -24,7 +24,9 @@ import binascii
 import hashlib
 import re
 import struct
-from collections.abc import Callable
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum, StrEnum
 from functools import lru_cache
@@ -443,3 +445,18 @@ class RecordDigest:
 
     def result(self) -> RangeDigest:
         return RangeDigest(self._records, self._sums.hexdigest())
+
+
+SegmentDigests = Mapping[int, RangeDigest]
+"""By base offset; a segment of which a consumer gets no record is absent."""
+
+
+def segment_digests(records: Iterable[SeenRecord], bases: Sequence[int]) -> dict[int, RangeDigest]:
+    """Return the digest of each segment that has records, by base offset.
+
+    `bases` are the base offsets of all segments (ascending); `records` are ordered by offset.
+    """
+    digests: dict[int, RecordDigest] = defaultdict(RecordDigest)
+    for record in records:
+        digests[bases[max(0, bisect_right(bases, record.offset) - 1)]].add(record)
+    return {base: digest.result() for base, digest in digests.items()}

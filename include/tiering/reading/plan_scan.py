@@ -256,7 +256,7 @@ class _PartitionPlanner:
             return _PartitionPlan(said=self._said)
         chosen = [part for each in self._parts if (part := each.within(*wanted)) is not None]
         for gap in _gaps_of(chosen, wanted):
-            self._lose(f"offsets {gap}: {said_of_gap(gap, self._rows, self._skipped)}")
+            self._lose(said_of_gap(gap, self._rows, self._skipped))
         least_ms = self._request.min_timestamp_ms
         chosen = [part for part in chosen if least_ms is None or part.segment.max_timestamp_ms >= least_ms]
         aborted = self._aborted(chosen) if self._request.committed and chosen else ()

@@ -145,6 +145,10 @@ def gaps_between(parts: Sequence[ServedPart]) -> tuple[OffsetRange, ...]:
 
 def said_of_gap(gap: OffsetRange, rows: Iterable[SegmentRow], skipped: Sequence[SkippedOffsets]) -> str:
     """Return a sentence about why offsets cannot be read."""
+    return f"offsets {gap}: {_why_lost(gap, rows, skipped)}"
+
+
+def _why_lost(gap: OffsetRange, rows: Iterable[SegmentRow], skipped: Sequence[SkippedOffsets]) -> str:
     for row in rows:
         segment = row.metadata
         if segment.is_finished and segment.start_offset <= gap.last and segment.end_offset >= gap.first:

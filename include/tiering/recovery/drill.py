@@ -55,7 +55,11 @@ class RecoveryNeedsDocument(TypedDict):
 
 
 class DrillDocument(TypedDict):
-    """A recovery drill. `findings` says what is not as it should be; `kept` is the directory of its files, if kept."""
+    """A recovery drill.
+
+    `findings` says what is not as it should be, `skipped` which offsets are lost by a recorded decision, which is no
+    finding; `kept` is the directory of its files, if kept.
+    """
 
     topic: str
     kafka_version: str
@@ -64,6 +68,7 @@ class DrillDocument(TypedDict):
     steps: list[DrillStepDocument]
     partitions: list[DrilledPartitionDocument]
     findings: list[str]
+    skipped: list[str]
     needs: RecoveryNeedsDocument
     kept: str | None
 
@@ -118,6 +123,7 @@ class DrillReport:
         steps: those that were done, each with its seconds.
         partitions: as consumers read them; empty if the topic could not be restored.
         findings: what is wrong, each a sentence that names the segment or partition.
+        skipped: sentences about offsets that no copy has, because a recorded decision skips them.
         kept: the directory of the drill; None if it was removed.
     """
 
@@ -127,6 +133,7 @@ class DrillReport:
     partitions: tuple[DrilledPartition, ...]
     findings: tuple[str, ...]
     needs: RecoveryNeeds
+    skipped: tuple[str, ...] = ()
     kept: Path | None = None
 
     @property
@@ -149,7 +156,8 @@ def said_of_drill(report: DrillReport) -> str:
     took = format_duration(report.seconds)
     if report.has_passed:
         records = count(report.records, "record")
-        return f"passed: {records} equal, {format_bytes(report.needs.topic_bytes)} recovered in {took}"
+        skipped = f"; {'; '.join(report.skipped)}" if report.skipped else ""
+        return f"passed: {records} equal, {format_bytes(report.needs.topic_bytes)} recovered in {took}{skipped}"
     wrong = [*report.findings, *(text for each in report.partitions for text in each.differences)]
     first = wrong[0] if wrong else "nothing of it could be restored"
     more = f", and {len(wrong) - 1} more" if len(wrong) > 1 else ""
@@ -197,6 +205,7 @@ def _tables(report: DrillReport) -> tuple[Table, ...]:
         Table("steps", ("step", "time>"), steps),
         Table("read back", _COLUMNS, rows),
         Table("findings", ("what",), tuple((text,) for text in wrong)),
+        Table("skipped", ("what",), tuple((text,) for text in report.skipped)),
     )
     return tuple(table for table in tables if table.rows)
 
@@ -221,6 +230,7 @@ def _document(report: DrillReport) -> DrillDocument:
             for each in report.partitions
         ],
         "findings": list(report.findings),
+        "skipped": list(report.skipped),
         "needs": {
             "topic_bytes": needs.topic_bytes,
             "store_bytes": needs.store_bytes,

@@ -403,7 +403,7 @@ def said_of_ends(log: PartitionLog, wanted: OffsetRange) -> Iterator[str]:
             lowest = max(first, min(row.metadata.start_offset for row in found))
             offsets = OffsetRange(lowest, min(last, max(row.metadata.end_offset for row in found)))
             more = f"; so are {len(found) - 1} more segments" if len(found) > 1 else ""
-            yield f"offsets {offsets}: {said_of_gap(offsets, found, log.skipped)}{more}"
+            yield f"{said_of_gap(offsets, found, log.skipped)}{more}"
 
 
 def continues_at(wanted: OffsetRange, done: Iterable[RestoredPart], log: PartitionLog) -> int:

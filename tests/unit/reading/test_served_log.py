@@ -106,7 +106,7 @@ def test_an_older_history_is_not_read_from_a_decision_on() -> None:
 def test_what_is_said_of_a_gap() -> None:
     rows = [row(0, 99), row(100, 199, verdict=Verdict.NONE)]
     assert "its verdict is none" in said_of_gap(OffsetRange(100, 150), rows, ())
-    assert said_of_gap(OffsetRange(200, 250), rows, ()) == "no segment in remote storage has them"
+    assert said_of_gap(OffsetRange(200, 250), rows, ()) == ("offsets 200..250: no segment in remote storage has them")
 
 
 @pytest.mark.parametrize(("first", "last"), [(-1, 5), (10, 5), (0, 100)])

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from include.tiering.broker_process.sample import bases_of, sample_of
-from include.tiering.handover.rehearsal import compared, counted, first_kept, lost_between, segment_digests
-from include.tiering.model.segments import SeenRecord
+from include.tiering.handover.rehearsal import compared, counted, first_kept, lost_between
+from include.tiering.model.segments import SeenRecord, segment_digests
 from tests.doubles.segments import replica
 
 NOW_MS = 1_000_000

@@ -1,11 +1,12 @@
 """Quotas as a receiver sees them: real processes, real sockets, a sink that counts what comes in.
 
     python -m benchmarks.bench_quota [--full] [--postgresql] [--seconds 60] [--traces DIR]
-                                          [--parts stores nested combinations clients scenarios limiter ledger]
+                                          [--parts stores nested readers combinations clients scenarios limiter ledger]
 
 parts           what                                                                 verdict
 stores          real copies to versitygw, 0, 15 and 40 ms away, 1, 4 and 16 batches  firm, each
 nested          workers under a narrower quota, beside one that has only the total   firm, each
+readers         8 readers under one fetch quota; others beside a client beyond its   firm, each
 combinations    quota x segment x processes, five or all 27 (--full, FULL=1)         firm, each
 clients         the limits of s3transfer and rclone at the same rates (only --full)  beside ours
 scenarios       live change, busy among idle or slow, SIGKILL, ledger gone, brokers  firm, each
@@ -37,6 +38,7 @@ from benchmarks.bench_upload import find_rclone, tell
 from benchmarks.limited_clients import rclone, s3transfer
 from benchmarks.machine import IdleMeter
 from benchmarks.quota_nested import NESTED, nested
+from benchmarks.quota_readers import archive, beside_a_rogue, shared
 from benchmarks.quota_scenarios import (
     Check,
     Outcome,
@@ -57,7 +59,7 @@ from tests.doubles.databases import postgresql_server
 from tests.doubles.s3_server import NO_VERSITYGW, find_versitygw
 
 MB: Final = 1_000_000
-PARTS: Final = ("stores", "nested", "combinations", "clients", "scenarios", "limiter", "ledger")
+PARTS: Final = ("stores", "nested", "readers", "combinations", "clients", "scenarios", "limiter", "ledger")
 QUOTAS: Final = (1 * MB, 10 * MB, 100 * MB)
 SEGMENTS: Final = {"1 MiB": MIB, "64 MiB": 64 * MIB, "1 GiB": GIB}
 PROCESSES: Final = (1, 2, 8)
@@ -71,6 +73,8 @@ CHOSEN: Final = frozenset(
     }
 )
 NESTED_QUOTA: Final = 10 * MB
+FETCH_QUOTA: Final = 20 * MB
+ROGUE_QUOTA: Final = 5 * MB
 MOST_NESTED_SECONDS: Final = 20.0
 CLIENT_SECONDS: Final = 20.0
 """Enough to see the others settle; they are not checked."""
@@ -134,6 +138,17 @@ def nested_quotas(run: Run, seconds: float) -> dict[str, Any]:
         name: run.outcome(f"nested: {name}", partial(nested, run.scene, case, NESTED_QUOTA, seconds=seconds))
         for name, case in NESTED.items()
     }
+
+
+def readers(run: Run, seconds: float) -> dict[str, Any]:
+    with tempfile.TemporaryDirectory(prefix="bench-quota-") as directory, archive(Path(directory)) as opened:
+        return {
+            "8 readers, 20 MB/s": run.outcome("8 readers", partial(shared, opened, FETCH_QUOTA, seconds=seconds)),
+            "3 readers beside a rogue of 5 MB/s, 20 MB/s": run.outcome(
+                "3 readers beside a rogue",
+                partial(beside_a_rogue, opened, FETCH_QUOTA, ROGUE_QUOTA, seconds=seconds),
+            ),
+        }
 
 
 def combinations(run: Run, seconds: float, *, full: bool) -> dict[str, Any]:
@@ -277,6 +292,7 @@ def main(arguments: Sequence[str]) -> int:
             "clients": lambda: clients(run, min(options.seconds, CLIENT_SECONDS), full=options.full),
             "stores": lambda: stores(run, options.seconds),
             "nested": lambda: nested_quotas(run, min(options.seconds, MOST_NESTED_SECONDS)),
+            "readers": lambda: readers(run, options.seconds),
             "scenarios": lambda: scenarios(run, metadata_url),
             "limiter": lambda: limiter_alone(run),
             "ledger": lambda: ledger_load(run),

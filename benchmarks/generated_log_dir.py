@@ -65,13 +65,23 @@ def _write_partition(directory: Path, shape: Shape) -> None:
     directory.mkdir()
     (directory / "partition.metadata").write_text(f"version: 0\ntopic_id: {topic_id()}")
     (directory / "leader-epoch-checkpoint").write_text("0\n1\n0 0\n")
-    payload = os.urandom(shape.batch_bytes - 61)
+    payload = _one_record(shape.batch_bytes - HEADER_SIZE)
     for number in range(shape.segments):
         _write_segment(directory, number * shape.batches, shape, payload)
     end = shape.segments * shape.batches
     for suffix in ("log", "index", "timeindex"):
         (directory / f"{end:020d}.{suffix}").touch()
     (directory / f"{end:020d}.snapshot").write_bytes(EMPTY_SNAPSHOT)
+
+
+def _one_record(size_bytes: int) -> bytes:
+    """A record of this size, whose value is noise."""
+    # A length takes more bytes where it grows, so that no record without a key has some of the sizes.
+    for key in (None, b"k"):
+        for value_bytes in range(max(0, size_bytes - 20), size_bytes):
+            if len(record(0, bytes(value_bytes), key)) == size_bytes:
+                return record(0, os.urandom(value_bytes), key)
+    raise ValueError(f"no record has {size_bytes} bytes")
 
 
 def _write_segment(directory: Path, base: int, shape: Shape, payload: bytes) -> None:

@@ -13,6 +13,7 @@ Ranges of up to `RANGE_BYTES` are read whole, several at the same time, and thos
 says; either way a scan holds about `MOST_RANGES` of them at most.
 """
 
+import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
+from include.tiering.clock import Clock, SystemClock
 from include.tiering.errors import FormatError, RemoteChecksumError
 from include.tiering.formats.indexes import AbortedTxn
 from include.tiering.formats.record_batch import HEADER_SIZE, BatchHeader, check_codec, check_crc, header_at
@@ -128,10 +130,13 @@ class AbortedBatches:
 class Scanner:
     """Reads the ranges of a plan, one task at a time. Not thread-safe."""
 
-    def __init__(self, storage: RemoteStorage, quotas: Quotas, *, client: str = NAMELESS_CLIENT) -> None:
+    def __init__(
+        self, storage: RemoteStorage, quotas: Quotas, *, client: str = NAMELESS_CLIENT, clock: Clock | None = None
+    ) -> None:
         self._storage = storage
         self._quotas = quotas
         self._client = client
+        self._clock = clock or SystemClock()
 
     def read(self, ranges: Sequence[SegmentRange], columns: "RecordColumns") -> "Iterator[ColumnBatch]":
         """Yield the records of ranges of one partition, in order, some megabytes at a time.
@@ -144,32 +149,36 @@ class Scanner:
             RemoteChecksumError: the stored bytes of a segment are damaged.
             RemoteStorageError: the store refused or failed.
         """
-        for each, blocks in self._blocks_of(ranges):
+        for each, blocks in self._blocks_of(ranges, _HeldBack(self._clock)):
             with damage_of(each.segment):
                 yield from _decoded(each, blocks, columns)
         if columns.rows:
             yield columns.take()
 
-    def _blocks_of(self, ranges: Sequence[SegmentRange]) -> Iterator[tuple[SegmentRange, Iterable[bytes]]]:
+    def _blocks_of(
+        self, ranges: Sequence[SegmentRange], held_back: "_HeldBack"
+    ) -> Iterator[tuple[SegmentRange, Iterable[bytes]]]:
         """Yield the bytes of each range. While one is decoded, the next ones are read, if they are not large."""
         for is_large, group in groupby(ranges, key=lambda each: each.size_bytes > RANGE_BYTES):
             if is_large:
-                yield from ((each, self._stream(each, Reading(ranges=MOST_RANGES))) for each in group)
+                yield from ((each, self._stream(each, held_back, Reading(ranges=MOST_RANGES))) for each in group)
             else:
-                tasks = [partial(self._whole, each) for each in group]
+                tasks = [partial(self._whole, each, held_back) for each in group]
                 yield from in_order(tasks, at_once=MOST_RANGES, ahead=MOST_RANGES)
 
-    def _whole(self, each: SegmentRange, reading: Reading) -> tuple[SegmentRange, Iterable[bytes]]:
-        return each, list(self._stream(each, reading))
+    def _whole(
+        self, each: SegmentRange, held_back: "_HeldBack", reading: Reading
+    ) -> tuple[SegmentRange, Iterable[bytes]]:
+        return each, list(self._stream(each, held_back, reading))
 
-    def _stream(self, each: SegmentRange, reading: Reading) -> Iterator[bytes]:
+    def _stream(self, each: SegmentRange, held_back: "_HeldBack", reading: Reading) -> Iterator[bytes]:
         segment = each.segment
         topic = segment.topic_id_partition.topic
         limiter = self._quotas.fetch(segment.broker_id, topic, self._client, go_on=reading.go_on)
         reading.limiter = limiter
         reader = self._storage.open_log_segment(segment, limiter=limiter, ranges=reading.ranges)
         try:
-            yield from _telling(reader.log(each.start_position, each.end_position - 1), each, limiter)
+            yield from held_back.telling(reader.log(each.start_position, each.end_position - 1), each, limiter)
         finally:
             self._quotas.held_back(QuotaKind.FETCH, limiter.waited_seconds)
 
@@ -191,15 +200,41 @@ def _decoded(each: SegmentRange, blocks: Iterable[bytes], columns: "RecordColumn
             yield columns.take()
 
 
-def _telling(blocks: Iterable[bytes], each: SegmentRange, limiter: ByteLimiter) -> Iterator[bytes]:
-    """Yield the blocks, and log a line whenever the fetch quota has held them back for twice as long as before."""
-    due_seconds = _SAID_SECONDS
-    for block in blocks:
-        if limiter.waited_seconds >= due_seconds:
-            due_seconds = 2 * limiter.waited_seconds
-            logger, waited = for_partition(_log, each.segment.topic_id_partition), limiter.waited_seconds
-            offsets = f"{each.first_offset}..{each.last_offset}"
-            logger.warning(
-                "the fetch quota has held back the read of offsets %s for %s", offsets, format_duration(waited)
-            )
-        yield block
+class _HeldBack:
+    """Tells how long the fetch quota has held back a task: after `_SAID_SECONDS`, and whenever that has doubled.
+
+    Ranges that wait at the same time count once.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._counted_until = clock.monotonic()
+        self._seconds = 0.0
+        self._due_seconds = _SAID_SECONDS
+
+    def telling(self, blocks: Iterable[bytes], each: SegmentRange, limiter: ByteLimiter) -> Iterator[bytes]:
+        """Yield the blocks of a range; a block has waited as long as its limiter has, since the block before."""
+        waited_seconds = 0.0
+        for block in blocks:
+            self._add(limiter.waited_seconds - waited_seconds, each)
+            waited_seconds = limiter.waited_seconds
+            yield block
+
+    def _add(self, seconds: float, each: SegmentRange) -> None:
+        if not seconds:
+            return
+        with self._lock:
+            now = self._clock.monotonic()
+            self._seconds += min(seconds, now - self._counted_until)
+            self._counted_until = now
+            held_seconds = self._seconds
+            if held_seconds < self._due_seconds:
+                return
+            self._due_seconds = 2 * held_seconds
+        for_partition(_log, each.segment.topic_id_partition).warning(
+            "the fetch quota has held back this read for %s, now at offsets %s..%s",
+            format_duration(held_seconds),
+            each.first_offset,
+            each.last_offset,
+        )

@@ -3,7 +3,7 @@
     ready -> restore
 
 This DAG is the form of `./tiering restore`: it reads a topic back, without a broker, and writes a directory of Kafka's
-segment files that a broker can load, or of Parquet files by date.
+segment files that a broker can load, or of Parquet files by date, or copies the segments into another remote storage.
 
 * **ready** waits in the triggerer until the run can start: the schema and the store are usable, and Airflow has the
   pool `remote_log_reader`. It needs no log directory, because a restore may follow the loss of all of them.
@@ -11,7 +11,8 @@ segment files that a broker can load, or of Parquet files by date.
   of progress and time left every ten seconds. Every batch and every segment is checked against its checksum. The files
   are written below the setting `restore.directory`, into the directory that the form names (without one: the topic's
   name), on the worker that runs the task. A task that is killed continues where it was: a segment that is restored is
-  not read again. Nothing is overwritten: the directory must be absent, empty, or of the same restore.
+  not read again. Nothing is overwritten: the directory must be absent, empty, or of the same restore. With the form
+  `storage` the segments go into the storage that the setting `restore.into` names, and the directory has the manifest.
 
 The task fails if some of the wanted offsets cannot be restored. It names them, and all others are restored.
 *Dry run* only logs what would be read. `docs/restore.md` says what is written, and how a broker loads it.
@@ -77,9 +78,10 @@ FORM = {
     "form": Param(
         "segments",
         type="string",
-        enum=["segments", "parquet"],
+        enum=["segments", "parquet", "storage"],
         title="Form",
-        description_md="`segments`: files that a broker can load. `parquet`: Parquet files, by date.",
+        description_md="`segments`: files that a broker can load. `parquet`: Parquet files, by date. `storage`: a copy "
+        "in the remote storage that the setting `restore.into` names.",
         section="Where",
     ),
     "read_committed": Param(
@@ -104,7 +106,7 @@ FORM = {
 
 with DAG(
     dag_id="tiering_restore",
-    description="Restore a topic from remote storage into a directory of segment files",
+    description="Restore a topic from remote storage into files, or into another remote storage",
     doc_md=__doc__,
     schedule=None,
     start_date=configuration.start_date(),

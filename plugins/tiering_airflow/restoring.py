@@ -1,9 +1,10 @@
 """The task of `tiering_restore`.
 
-The directory of a restore is below the setting `restore.directory`, so that who may trigger the DAG can write nowhere
-else. A retry continues the restore.
+The directory of a restore is below the setting `restore.directory`, and another remote storage is the one of the
+setting `restore.into`, so that who may trigger the DAG can write nowhere else. A retry continues the restore.
 """
 
+import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from include.tiering.app import App
+    from include.tiering.restoring.copy_elsewhere import OtherStorage
     from include.tiering.restoring.plan import RestorePlan, RestoreRequest
     from include.tiering.settings import TieringSettings
 
@@ -38,7 +40,8 @@ class RestoreOperator(BaseOperator):
         params = context["params"]
         with TieringHook().open() as app:
             target = target_of(app.settings, params)
-            request = _request(app, params)
+            other = other_of(app.settings, params)
+            request = _request(app, params, other)
             if params["dry_run"]:
                 presentation = present_plan(app.restoring.plan(request, target), target)
                 restored = 0
@@ -49,7 +52,7 @@ class RestoreOperator(BaseOperator):
                     self.log.info("%s into %s: %s", plan.topic, target, said_of_cost(plan.cost))
                     progress.begin(plan.cost.size_bytes)
 
-                report = app.restoring.run(request, target, on_planned=planned, on_bytes=progress.advance)
+                report = app.restoring.run(request, target, other=other, on_planned=planned, on_bytes=progress.advance)
                 presentation = present_restore(report)
                 restored = report.plan.cost.segments - len(report.failed)
         for line in as_text(presentation).splitlines():
@@ -70,7 +73,22 @@ def target_of(settings: "TieringSettings", params: Mapping[str, Any]) -> Path:
     return Path(directory) / name
 
 
-def _request(app: "App", params: Mapping[str, Any]) -> "RestoreRequest":
+def other_of(settings: "TieringSettings", params: Mapping[str, Any]) -> "OtherStorage | None":
+    """Return the other storage of the form `storage`; None for other forms. Raises SettingError without `restore.into`.
+
+    Of the worker's environment, variables count whose names begin with `TIERING_TARGET__`.
+    """
+    from include.tiering.app.recovery import other_storage
+    from include.tiering.restoring.forms import RestoreForm
+
+    if RestoreForm(params["form"]) is not RestoreForm.STORAGE:
+        return None
+    if settings.restore.into is None:
+        raise SettingError("restore.into is not set: it names the settings file of the storage to restore into")
+    return other_storage(Path(settings.restore.into), os.environ)
+
+
+def _request(app: "App", params: Mapping[str, Any], other: "OtherStorage | None") -> "RestoreRequest":
     from include.tiering.restoring.forms import RestoreForm
 
     if not params["topic"]:
@@ -85,6 +103,7 @@ def _request(app: "App", params: Mapping[str, Any]) -> "RestoreRequest":
         to_time_ms=_time("To time", params["to_time"]),
         form=RestoreForm(params["form"]),
         committed=params["read_committed"],
+        place=None if other is None else other.place,
     )
 
 

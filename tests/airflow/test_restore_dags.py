@@ -56,6 +56,28 @@ def test_a_topic_is_restored_below_the_directory_of_the_settings(made: Deploymen
     assert list((tmp_path / "restored" / "columns").glob("date=*/*.parquet"))
 
 
+def test_a_topic_is_restored_into_the_other_storage_of_the_settings(
+    made: Deployment, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """And nowhere else: the form has no field for a place."""
+    moved = {"topic": TOPIC, "form": "storage", "directory": "moved"}
+    assert run_of("tiering_restore", moved)[0] == "failed", "restore.into is not set"
+    other = tmp_path / "other.toml"
+    other.write_text(f'[remote_storage]\nurl = "{(tmp_path / "elsewhere").as_uri()}"\n')
+    monkeypatch.setenv("TIERING_RESTORE__INTO", str(other))
+    assert run_of("tiering_restore", {**moved, "dry_run": True})[0] == "success"
+    assert not (tmp_path / "elsewhere").exists()
+    for _ in range(2):
+        state, tasks = run_of("tiering_restore", moved)
+        assert (state, tasks) == ("success", {"ready": "success", "restore": "success"})
+    kept, found = (
+        {path.name: path.read_bytes() for path in root.rglob(f"{TOPIC}*/0/*.log")}
+        for root in (made.remote, tmp_path / "elsewhere")
+    )
+    assert len(found) == 8
+    assert found == kept
+
+
 @pytest.mark.parametrize("name", ["../elsewhere", "/tmp", "a/b", ".hidden", "..", ""])
 def test_a_directory_elsewhere_is_refused(made: Deployment, name: str) -> None:
     with made.open() as app, pytest.raises(SettingError, match="accepted: letters"):

@@ -1,14 +1,17 @@
-"""A process that restores a topic and, if told to, dies by SIGKILL at a named step of its Nth part.
+"""A process that restores a topic, and may die by SIGKILL at a named step of its Nth part, or after some bytes.
 
-    restore_worker TARGET [--kill-at STEP] [--topic T] [--form F] [--part N]
+    restore_worker TARGET [--kill-at STEP] [--part N] [--kill-after BYTES] [--topic T] [--form F] [--into FILE]
 
 STEP is a value of `RestoreStep`, or `reading`: in the middle of a log. Settings come from TIERING_... variables.
 """
 
 import json
+import os
+import threading
 from pathlib import Path
 
 from include.tiering.app import open_app
+from include.tiering.app.recovery import other_storage
 from include.tiering.restoring.forms import RestoreForm
 from include.tiering.restoring.plan import RestoreRequest
 from include.tiering.settings import load_settings
@@ -19,10 +22,11 @@ READ = "read.json"
 
 
 def main() -> None:
-    arguments = worker_arguments("--part", texts=("--topic", "--form"))
+    arguments = worker_arguments("--part", "--kill-after", texts=("--topic", "--form", "--into"))
     target = Path(arguments.run_id)
     steps: list[str] = []
     read = target.with_name(READ)
+    lock, read_bytes = threading.Lock(), 0
 
     def observe(step: str) -> None:
         steps.append(step)
@@ -30,13 +34,20 @@ def main() -> None:
             die()
 
     def on_bytes(count: int) -> None:
-        with read.open("a") as lines:
+        nonlocal read_bytes
+        with lock, read.open("a") as lines:
             lines.write(f"{json.dumps(count)}\n")
+            lines.flush()
+            read_bytes += count
+            if arguments.kill_after is not None and read_bytes >= arguments.kill_after:
+                die()
         if arguments.kill_at == READING and steps.count("published") == (arguments.part or 1) - 1:
             die()
 
     with open_app(load_settings()) as app:
         form = RestoreForm(arguments.form or RestoreForm.SEGMENTS)
-        request = RestoreRequest(app.restoring.partitions_of(arguments.topic), form=form)
-        report = app.restoring.run(request, target, on_bytes=on_bytes, observe=observe)
+        other = None if arguments.into is None else other_storage(Path(arguments.into), os.environ)
+        place = None if other is None else other.place
+        request = RestoreRequest(app.restoring.partitions_of(arguments.topic), form=form, place=place)
+        report = app.restoring.run(request, target, other=other, on_bytes=on_bytes, observe=observe)
         assert report.is_complete, report

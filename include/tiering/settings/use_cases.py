@@ -286,6 +286,12 @@ class RestoreSettings(Section):
         "restore gets a directory of its own there. Unset: the DAG refuses to run; `./tiering restore` needs no such "
         "setting.",
     )
+    into: Annotated[str, BeforeValidator(check_absolute_path)] | None = Field(
+        default=None,
+        description="Settings file whose section `remote_storage` names the other remote storage into which "
+        "`tiering_restore` copies with the form `storage`; the workers that run it must be able to read it. Unset: the "
+        "DAG refuses this form.",
+    )
 
 
 class PricesSettings(Section):

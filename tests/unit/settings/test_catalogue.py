@@ -127,6 +127,7 @@ DEFAULTS = {
     "prices.get_requests": "unset",
     "prices.delete_requests": "unset",
     "restore.directory": "unset",
+    "restore.into": "unset",
 }
 DEPLOYMENT_SECTIONS = (
     "data_docs.",

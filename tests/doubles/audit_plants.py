@@ -38,14 +38,14 @@ def orphan_without_manifest(world: World) -> None:
 def orphan_with_unusable_manifest(world: World) -> None:
     attempt = world.attempt()
     world.store_all(attempt)
-    world.manifests[attempt.key("rsm-manifest")] = b"{}"
+    world.replace_manifest(attempt, b"{}")
     world.expect("orphan", *(attempt.key(kind) for kind in KINDS), version=world.current_version)
 
 
 def orphan_with_manifest_of_another(world: World) -> None:
     attempt, other = world.attempt(), world.healthy()
     world.store_all(attempt)
-    world.manifests[attempt.key("rsm-manifest")] = other.manifest()
+    world.replace_manifest(attempt, other.manifest())
     world.expect("orphan", *(attempt.key(kind) for kind in KINDS), version=world.current_version)
 
 
@@ -248,7 +248,7 @@ def quiet_encrypted(world: World) -> None:
     document["chunkIndex"]["finalTransformedChunkSize"] += 28
     metadata = document.pop("remoteLogSegmentMetadata")
     document |= {"encryption": {"dataKey": "k1:AAAA", "aad": "AAAA"}, "remoteLogSegmentMetadata": metadata}
-    world.manifests[attempt.key("rsm-manifest")] = json.dumps(document).encode()
+    world.replace_manifest(attempt, json.dumps(document).encode())
     chunks = -(-attempt.log_bytes // 4096)
     world.store(attempt.key("log"), attempt.log_bytes + chunks * 28)
 
@@ -266,7 +266,7 @@ def quiet_compressed(world: World) -> None:
         "originalFileSize": attempt.log_bytes,
         "transformedChunks": encoded_sizes(sizes := [321 + n for n in range(-(-attempt.log_bytes // 4096))]),
     }
-    world.manifests[attempt.key("rsm-manifest")] = json.dumps(document).encode()
+    world.replace_manifest(attempt, json.dumps(document).encode())
     world.store(attempt.key("log"), sum(sizes))
 
 

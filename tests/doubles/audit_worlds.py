@@ -154,6 +154,14 @@ class World:
             if kind == "rsm-manifest":
                 self.manifests[attempt.key(kind)] = attempt.manifest()
 
+    def replace_manifest(self, attempt: Attempt, content: bytes) -> None:
+        """The store has, and lists, this manifest of an attempt that was stored before."""
+        key = attempt.key("rsm-manifest")
+        self.manifests[key] = content
+        self.objects = [
+            listed._replace(size_bytes=len(content)) if listed.key == key else listed for listed in self.objects
+        ]
+
     def know(self, attempt: Attempt, state: int = FINISHED, changed_at_ms: int = OLD_MS) -> None:
         self.segments.append(
             AuditedSegment(

@@ -29,7 +29,7 @@ from include.tiering.audit.record import (
     known_before_restore,
     refusals,
 )
-from include.tiering.errors import FormatError, RemoteResourceNotFoundError, RemoteStorageError
+from include.tiering.errors import FormatError, RemoteResourceNotFoundError, RemoteStorageError, UnknownVersionError
 from include.tiering.formats.aiven_manifest import parse_manifest
 from include.tiering.model.segments import RemoteLogSegmentId, TopicIdPartition
 from include.tiering.remote_storage.contract import ObjectKind
@@ -162,13 +162,15 @@ class AuditEnd:
             yield UnknownCopy(copy.key, self._began_ms(copy))
 
     def _began_ms(self, copy: AuditFinding) -> int | None:
-        """Return when the copy began; if its manifest cannot be read, when it was stored, which is not earlier."""
+        """Return when the copy began; if its manifest does not tell that, when it was stored, which is not earlier."""
         try:
             metadata = parse_manifest(self.storage.manifest(copy.key)).metadata
+        except UnknownVersionError:
+            return copy.last_modified_ms
         except (FormatError, RemoteResourceNotFoundError):
             return None
         except RemoteStorageError as error:
             if error.retriable:
                 raise
             return copy.last_modified_ms
-        return None if metadata is None else metadata.event_timestamp_ms
+        return copy.last_modified_ms if metadata is None else metadata.event_timestamp_ms

@@ -142,8 +142,9 @@ def _unread(unread: UnreadRecords) -> str:
 class UnknownCopy:
     """A complete copy without a row.
 
-    `began_ms` is from its manifest; None, which no guard compares, if the manifest is gone or lacks it. If the manifest
-    cannot be read, it is the time at which it was stored: a guard then refuses rather once too often.
+    `began_ms` is from its manifest; None, which no guard compares, if the manifest is gone or damaged. If the manifest
+    cannot be read, is of another release or lacks it, it is the time at which the copy was stored: a guard then refuses
+    rather once too often.
     """
 
     key: str

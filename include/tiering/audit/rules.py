@@ -31,6 +31,7 @@ from include.tiering.audit.finding import (
 from include.tiering.errors import (
     FormatError,
     ObjectKeyError,
+    RemoteChecksumError,
     RemoteResourceNotFoundError,
     RemoteStorageError,
     UnknownVersionError,
@@ -361,14 +362,7 @@ def _classify_brokers(
     if max(changed_ms) > settled_ms:
         return PassedOver.OF_BROKERS
     why = "brokers recorded its segment as deleted" if tombstones else "brokers have no record of its segment"
-    return [
-        replace(
-            foreign(listed),
-            message=f"{why}: no broker uses it, and this platform does not remove it",
-            **labels_of(listed.key, context.layout),
-        )
-        for listed in stored.values()
-    ]
+    return _foreigners(stored, f"{why}: no broker uses it, and this platform does not remove it", context)
 
 
 def _classify_settled(
@@ -401,30 +395,25 @@ def _complete(
 ) -> list[AuditFinding] | PassedOver:
     described = stored.get(ObjectKind.MANIFEST)
     if described is None:
-        return [
-            replace(foreign(listed), message=_WITHOUT_MANIFEST, **labels_of(listed.key, context.layout))
-            for listed in stored.values()
-        ]
+        return _foreigners(stored, _WITHOUT_MANIFEST, context)
     try:
-        content = context.read_manifest(described.key)
-        manifest = None if content is None else parse_manifest(content)
+        manifest = _manifest_as_listed(described, context)
     except RemoteResourceNotFoundError:
         return PassedOver.CHANGING
-    except UnknownVersionError as error:
-        return [_adoptable(stored, described, f"{_LACKS}its manifest is of another release: {error}", context)]
-    except FormatError as error:
-        return _orphans(stored, f"the metadata lacks its segment, whose manifest cannot be used: {error}", context)
-    except RemoteStorageError as error:
+    except (FormatError, RemoteStorageError) as error:
         if error.retriable:
             raise
-        # Access is denied, say, or the object lies in a storage class that is not read at once: the copy may be whole.
+        if isinstance(error, FormatError) and not isinstance(error, UnknownVersionError):
+            return _orphans(stored, f"the metadata lacks its segment, whose manifest cannot be used: {error}", context)
+        # Access is denied, say, or a later release wrote it: the copy may be whole.
         return [_adoptable(stored, described, f"{_LACKS}its manifest cannot be read: {error}", context)]
     if manifest is None:
         return [_adoptable(stored, described, f"{_LACKS}its manifest was not read", context)]
     if (contradiction := _contradiction(attempt, stored, manifest)) is not None:
         return _orphans(stored, f"the metadata lacks its segment, and its manifest {contradiction}", context)
-    end_offset = None if manifest.metadata is None else manifest.metadata.end_offset
-    epochs = None if manifest.metadata is None else epochs_text(manifest.metadata.segment_leader_epochs)
+    if manifest.metadata is None:  # Brokers need only its key, and serve it.
+        return [_adoptable(stored, described, f"{_LACKS}its manifest does not name it: it cannot be adopted", context)]
+    end_offset, epochs = manifest.metadata.end_offset, epochs_text(manifest.metadata.segment_leader_epochs)
     message = (
         f"the metadata lacks its segment, whose manifest is complete: offsets {attempt.start_offset} to {end_offset}"
     )
@@ -432,18 +421,25 @@ def _complete(
     return [replace(found, end_offset=end_offset, leader_epochs=epochs)]
 
 
+def _manifest_as_listed(described: ListedObject, context: AuditContext) -> SegmentManifest | None:
+    """Return the manifest; None if the audit has no reader. Bytes of another length are of a proxy, say: an error."""
+    content = context.read_manifest(described.key)
+    if content is not None and len(content) != described.size_bytes:
+        raise RemoteChecksumError(f"{len(content)} bytes came, and {described.size_bytes} are listed")
+    return None if content is None else parse_manifest(content)
+
+
 def _contradiction(
     attempt: SegmentKey, stored: dict[ObjectKind, ListedObject], manifest: SegmentManifest
 ) -> str | None:
     """Return how the manifest contradicts keys or lengths of the objects; None if it does not."""
     metadata = manifest.metadata
-    if metadata is None:
-        return "does not name the segment"
-    same_name = metadata.topic_id_partition.topic == attempt.segment_id.topic_id_partition.topic
-    if metadata.remote_log_segment_id != attempt.segment_id or not same_name:
-        return f"is that of segment {metadata.remote_log_segment_id}"
-    if metadata.start_offset != attempt.start_offset:
-        return f"has the start offset {metadata.start_offset}"
+    if metadata is not None:
+        same_name = metadata.topic_id_partition.topic == attempt.segment_id.topic_id_partition.topic
+        if metadata.remote_log_segment_id != attempt.segment_id or not same_name:
+            return f"is that of segment {metadata.remote_log_segment_id}"
+        if metadata.start_offset != attempt.start_offset:
+            return f"has the start offset {metadata.start_offset}"
     lengths = (
         (ObjectKind.LOG, manifest.chunk_index.stored_size_bytes),
         (ObjectKind.INDEXES, manifest.stored_indexes_bytes),
@@ -453,6 +449,11 @@ def _contradiction(
         if listed is not None and listed.size_bytes != expected_bytes:
             return f"has {expected_bytes} bytes for the {kind.value} object instead of {listed.size_bytes}"
     return None
+
+
+def _foreigners(stored: dict[ObjectKind, ListedObject], why: str, context: AuditContext) -> list[AuditFinding]:
+    found = stored.values()
+    return [replace(foreign(listed), message=why, **labels_of(listed.key, context.layout)) for listed in found]
 
 
 def _orphans(stored: dict[ObjectKind, ListedObject], why: str, context: AuditContext) -> list[AuditFinding]:

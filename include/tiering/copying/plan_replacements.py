@@ -5,6 +5,9 @@ and neither its neighbours nor later segments have to change. The leader's repli
 other bounds. Copies of such segments would begin or end inside FINISHED neighbours, below the highest end and out of
 order. So this case counts as a loss, too, until a replica leads that has the segment with the same bounds.
 
+It is no loss while it is not known what the source has: its leader epoch checkpoint cannot be read, or a leader's log
+has not been read so far. Then the partition waits, and nothing is offered.
+
 A segment that fails only because of its neighbours is not copied again; if offsets are missing before it, they are a
 hole. If a segment lacks an object in the store, it is copied again only if there is no doubt that this is the right
 store (`StoreWitness`); otherwise nothing of the partition is planned. A loss stops the partition, usually until a
@@ -87,6 +90,9 @@ def plan_replacements(
                 waits.append(_Wait(copy.offsets, f"a new copy would break the same rule: {copy.verdict_detail}"))
             continue
         segment = _same_segment(replica, copy.metadata)
+        if segment is None and (unknown := _why_unknown(replica, copy.metadata)) is not None:
+            waits += [] if copy.given_up else [_Wait(copy.offsets, unknown)]
+            continue
         loss = _loss(replica, segment, copy, others, max_attempts)
         if loss is not None:
             lost += [] if copy.given_up else [loss]
@@ -218,6 +224,17 @@ def _same_segment(replica: Replica, failed: RemoteLogSegmentMetadata) -> LogSegm
         return None
     same = with_records(segment.leader_epochs) == with_records(failed.segment_leader_epochs)
     return segment if same else None
+
+
+def _why_unknown(replica: Replica, failed: RemoteLogSegmentMetadata) -> str | None:
+    """Return why it cannot be known yet whether the replica has the records; None if it can be."""
+    if replica.log_start_offset > failed.start_offset:
+        return None
+    if replica.found_to is not None and replica.found_to <= failed.end_offset:
+        return f"the source's log is read up to offset {replica.found_to} so far: the next plans read on"
+    if replica.log_end_offset > replica.log_start_offset and not replica.leader_epochs.entries:
+        return "the source's leader epochs cannot be read: ./tiering scan names the file"
+    return None
 
 
 def _loss(

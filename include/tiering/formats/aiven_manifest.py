@@ -248,7 +248,7 @@ def parse_manifest(content: bytes) -> SegmentManifest:
     Raises:
         FormatError: it has more than `MAX_MANIFEST_BYTES`, is not JSON, or lacks another member; or a value is
             malformed, out of its range, or contradicts another.
-        UnknownVersionError: it has another version, or a member that version 1 has not.
+        UnknownVersionError: it has another version, or a member or a type of chunk index that version 1 has not.
     """
     if sum(content.count(sign) for sign in (b",", b"{", b"[")) > _MAX_MANIFEST_VALUES:
         raise FormatError(f"it has more than {_MAX_MANIFEST_VALUES} values, a manifest has some fifty")
@@ -295,8 +295,10 @@ def _parse_chunk_index(document: JsonObject) -> ChunkIndex:
         case "variable":
             sizes = decode_sizes(document.text("transformedChunks"), -(-file_size // chunk_size))
             return VariableChunkIndex(chunk_size, file_size, sizes)
+        case str():
+            raise UnknownVersionError("chunkIndex.type is neither fixed nor variable")
         case _:
-            raise FormatError("chunkIndex.type is neither fixed nor variable")
+            raise FormatError("chunkIndex.type is not a string")
 
 
 def _check_fixed(chunk_index: ChunkIndex, overhead_bytes: int) -> None:

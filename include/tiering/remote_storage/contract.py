@@ -20,6 +20,7 @@ from include.tiering.errors import (
     RemoteResourceNotFoundError,
     RemoteStorageError,
     StoredChunkError,
+    UnknownVersionError,
 )
 from include.tiering.model.ownership import StoreMarker
 from include.tiering.model.segments import (
@@ -38,9 +39,11 @@ def is_unread(error: Exception) -> bool:
     """Return whether a read failed with an error that says nothing about the stored bytes: they may be right.
 
     For example, access is denied, the object's storage class or its disabled KMS key forbids reading, there are no
-    credentials, or this process has too many open files.
+    credentials, this process has too many open files, or another release has written the manifest.
     """
-    return isinstance(error, RemoteStorageError) and not isinstance(error, _ABOUT_BYTES)
+    if isinstance(error, RemoteStorageError):
+        return not isinstance(error, _ABOUT_BYTES)
+    return isinstance(error, UnknownVersionError)
 
 
 ProgressCallback = Callable[[int], None]

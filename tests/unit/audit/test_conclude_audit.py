@@ -8,7 +8,14 @@ import pytest
 
 from include.tiering.audit.conclude_audit import AuditEnd, SeenByAudit
 from include.tiering.audit.finding import AuditFinding, FindingKind
-from include.tiering.audit.record import AuditSource, Memory
+from include.tiering.audit.record import AuditSource, Memory, UnknownCopy
+from include.tiering.errors import (
+    FormatError,
+    RemoteAccessDeniedError,
+    RemoteResourceNotFoundError,
+    TieringError,
+    UnknownVersionError,
+)
 from include.tiering.model.segments import Uuid
 from tests.doubles.partial import Partial
 
@@ -100,3 +107,25 @@ def test_a_finding_that_does_not_name_its_whole_segment_is_kept_without_a_row(un
     found = replace(FOUND, **missing)
     assert confirmed(store, found) == [FindingKind.DANGLING_REFERENCE]
     assert confirmed(store, FOUND) == []
+
+
+@pytest.mark.parametrize(
+    ("manifest", "began_ms"),
+    [
+        (UnknownVersionError("its version is 2"), 777),
+        (RemoteAccessDeniedError("denied"), 777),
+        (FormatError("not JSON"), None),
+        (RemoteResourceNotFoundError("gone"), None),
+    ],
+)
+def test_a_copy_whose_manifest_does_not_tell_when_it_began_counts_from_when_it_was_stored(
+    manifest: TieringError, began_ms: int | None
+) -> None:
+    class Unread(Store):
+        def manifest(self, _key: str) -> bytes:
+            raise manifest
+
+    store = Unread()
+    key = KEY.replace(".log", ".rsm-manifest")
+    found = replace(FOUND, kind=FindingKind.ADOPTABLE, key=key, last_modified_ms=777)
+    assert [*AuditEnd(store, store, store, None, None)._unknown_copies([found])] == [UnknownCopy(key, began_ms)]

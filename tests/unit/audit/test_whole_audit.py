@@ -1,5 +1,6 @@
 """Every kind of disagreement is found, each by itself and among others, and what is in order is not."""
 
+import json
 import random
 from collections import Counter
 from dataclasses import replace
@@ -230,8 +231,26 @@ def test_a_manifest_without_metadata_or_of_other_offsets_is_not_adoptable() -> N
         world = World.empty()
         attempt = world.attempt()
         world.store_all(attempt)
-        world.manifests[attempt.key("rsm-manifest")] = attempt.manifest(**manifest)
+        world.replace_manifest(attempt, attempt.manifest(**manifest))
         assert {finding.kind.value for finding in audit(world).findings} == {"orphan"}
+
+
+def test_a_manifest_that_is_not_what_is_listed_or_does_not_name_its_segment_leaves_a_complete_copy() -> None:
+    for content in (b"<html>the proxy is not well</html>", b"{}", b""):
+        world = World.empty()
+        PLANTS["adoptable"](world)
+        (key,) = world.manifests
+        world.manifests[key] = content
+        (found,) = audit(world).findings
+        assert (found.kind.value, f"{len(content)} bytes came" in found.message) == ("adoptable", True)
+    world = World.empty()
+    attempt = world.attempt()
+    world.store_all(attempt)
+    document = json.loads(attempt.manifest())
+    del document["remoteLogSegmentMetadata"]
+    world.replace_manifest(attempt, json.dumps(document).encode())
+    (found,) = audit(world).findings
+    assert (found.kind.value, "does not name it" in found.message) == ("adoptable", True)
 
 
 def test_a_manifest_that_cannot_be_read_now_leaves_its_segment_adoptable() -> None:

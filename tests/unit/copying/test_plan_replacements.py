@@ -120,6 +120,31 @@ def test_what_is_not_eligible_is_lost_only_if_waiting_cannot_help(reason: Inelig
     assert bool(held.lost) is (reason in lost)
 
 
+def without_epochs(source: Replica) -> Replica:
+    segments = tuple(replace(segment, leader_epochs=LeaderEpochs()) for segment in source.segments)
+    return replace(source, segments=segments, leader_epochs=LeaderEpochs())
+
+
+@pytest.mark.parametrize(
+    ("source", "why"),
+    [
+        (without_epochs(replica(*THREE)), "leader epochs cannot be read"),
+        (replica((0, 99), found_to=150), "is read up to offset 150 so far"),
+        (replica((0, 99), segments=(), found_to=0), "is read up to offset 0 so far"),
+    ],
+)
+def test_what_the_source_has_is_lost_only_if_it_is_known(source: Replica, why: str):
+    found = decide(source, failed())
+    assert found.segments == ()
+    assert found.held_back is not None
+    assert (found.held_back.reason, found.held_back.lost, why in found.held_back.detail) == (HeldBack.STOPPED, (), True)
+    assert decide(source, failed(given_up=True)).held_back is None
+    for known in (replace(source, log_start_offset=101), replace(source, found_to=200, leader_epochs=EPOCHS)):
+        lost = decide(known, failed()).held_back
+        assert lost is not None
+        assert lost.reason is HeldBack.LOST
+
+
 def test_a_damaged_source_is_said_to_be_one():
     held = decide(with_reason(replica(*THREE), 100, IneligibleReason.CORRUPT), failed()).held_back
     assert held.lost[0].why == "the source itself has a segment that cannot be copied: corrupt"

@@ -238,7 +238,9 @@ def test_a_broken_manifest_is_a_format_error(path: str, value: object) -> None:
         parse_manifest(changed(path, value))
 
 
-@pytest.mark.parametrize(("path", "value"), [("version", "2"), ("version", 10**9), ("codec", "zstd")])
+@pytest.mark.parametrize(
+    ("path", "value"), [("version", "2"), ("version", 10**9), ("codec", "zstd"), ("chunkIndex.type", "sparse")]
+)
 def test_a_manifest_of_another_release_is_told_from_a_broken_one(path: str, value: object) -> None:
     with pytest.raises(UnknownVersionError):
         parse_manifest(changed(path, value))

@@ -297,6 +297,20 @@ def test_offsets_of_a_copy_that_cannot_be_read_are_not_given_up(stored: StoredLo
     assert not metadata.skipped_offsets(copies[0].topic_id_partition)
 
 
+def test_offsets_of_a_copy_that_a_later_release_wrote_are_not_given_up(
+    stored: StoredLog, engine: Engine, tmp_path: Path
+) -> None:
+    copies = [stored.copy(each, topic="kept") for each in range(3)]
+    (path,) = tmp_path.rglob(f"*{copies[1].remote_log_segment_id.id}.rsm-manifest")
+    content = path.read_bytes()
+    path.write_bytes(content.replace(b'"version":"1"', b'"version":"2"'))
+    with pytest.raises(RemoteStorageError, match=r"kept-0: 1 copies may be complete.*its version is 2"):
+        rebuild(stored.storage, engine)
+    path.write_bytes(content)
+    rebuild(stored.storage, engine)
+    assert not SqlRemoteLogMetadata(engine, CLUSTER_ID).skipped_offsets(copies[0].topic_id_partition)
+
+
 def test_an_odd_manifest_whose_leader_epoch_index_cannot_be_read_takes_no_other_copy_with_it(
     tmp_path: Path, engine: Engine
 ) -> None:

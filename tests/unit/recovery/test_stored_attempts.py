@@ -150,7 +150,7 @@ HOSTILE: dict[str, tuple[Callable[[Manifest], object], str, str]] = {
         "FormatError",
         "legal topic name",
     ),
-    "an unknown version": (lambda m: m.update(version="2"), "FormatError", "version"),
+    "an unknown version": (lambda m: m.update(version="2"), "UnknownVersionError", "version"),
     "encrypted": (
         lambda m: m.update(
             encryption={"dataKey": "k:AAAA", "aad": "AAAA"},

@@ -439,6 +439,23 @@ def test_what_the_store_has_and_does_not_give_is_not_damaged(
     assert {"Q103", "Q106"} <= broken(measure)
 
 
+@pytest.mark.parametrize("depth", Depth)
+def test_a_segment_whose_manifest_is_of_a_later_release_is_not_damaged(
+    partition: CopiedPartition, depth: Depth
+) -> None:
+    path = partition.object_path(partition.rows[0], "rsm-manifest")
+    content = path.read_bytes()
+    try:
+        path.write_bytes(content.replace(b'"version":"1"', b'"version":"2"'))
+        measure = measure_segment(
+            partition.rows[0], previous=None, storage=partition.storage, limiter=UnlimitedBytes(), depth=depth
+        )
+    finally:
+        path.write_bytes(content)
+    assert (measure.objects_missing, measure.is_missing) == (None, True)
+    assert any("this release reads version 1" in text for _, text in measure.remarks)
+
+
 @st.composite
 def damages(draw: st.DrawFn) -> tuple[str, str, float, bytes]:
     """(object, what happens, where as a share of its length, bytes)"""

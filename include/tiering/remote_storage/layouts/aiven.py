@@ -23,7 +23,9 @@ from include.tiering.errors import (
     FormatError,
     ObjectKeyError,
     RemoteChecksumError,
+    RemoteStorageError,
     SettingError,
+    UnknownVersionError,
     printable,
 )
 from include.tiering.formats.aiven_chunks import IV_BYTES
@@ -202,6 +204,8 @@ class AivenLayout:
         key = self._key(metadata, ObjectKind.MANIFEST)
         try:
             return parse_manifest(read(key, 0, None))
+        except UnknownVersionError as error:
+            raise RemoteStorageError(f"{key} is of another release: {error}") from error
         except FormatError as error:
             raise RemoteChecksumError(f"{key}: {error}") from error
 

@@ -115,10 +115,10 @@ class KafkaTieredReader(DataSourceReader):
         options = read_options(self._options)
         with _open_app(options) as app:
             remote = app.adapters.stores.metadata.partitions()
-            plan = app.reading.plan_scan(scan_request(options, remote, self._pushed))
+            plan = app.reading.plan_scan(scan_request(options, remote, self._pushed), options.client)
             for sentence in plan.said:
                 _log.warning("%s", sentence)
-            _log.info("%s: %s", FORMAT, said_of_scan(plan, app.reading.least_seconds(plan)))
+            _log.info("%s: %s", FORMAT, said_of_scan(plan, app.reading.least_seconds(plan, options.client)))
         return [ScanPartition(task) for task in plan.tasks]
 
     def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
@@ -131,7 +131,7 @@ class KafkaTieredReader(DataSourceReader):
         read = partition.task[0].segment.topic_id_partition
         columns = RecordColumns(read.topic, read.partition, include_headers=options.include_headers)
         with ParentWatch(), _open_app(options) as app:
-            yield from app.reading.scan(partition.task, columns)
+            yield from app.reading.scan(partition.task, columns, options.client)
 
 
 class FilteringReader(KafkaTieredReader):

@@ -13,9 +13,12 @@ from typing import Any, Final, TypeVar
 
 from pyspark.sql.datasource import EqualTo, Filter, GreaterThan, GreaterThanOrEqual, In, LessThan, LessThanOrEqual
 
+from include.tiering.configs.config_store import EntityType
+from include.tiering.configs.rules import checked_entity
 from include.tiering.errors import SettingError, printable
 from include.tiering.model.histories import OffsetRange
 from include.tiering.model.segments import TopicIdPartition
+from include.tiering.quotas.contract import NAMELESS_CLIENT
 from include.tiering.reading.plan_scan import (
     ALL_OFFSETS,
     EARLIEST,
@@ -33,6 +36,7 @@ OPTIONS: Final = (
     "endingTimestamp",
     "failOnDataLoss",
     "includeHeaders",
+    "kafka.client.id",
     "kafka.isolation.level",
     "minPartitions",
     "pushFilters",
@@ -65,6 +69,7 @@ class ReadOptions:
         topic_id: of the topics of the same name, only the one with this id is read.
         starts: by partition; None: `start` is for all of them.
         ends: by partition; None: `end` is for all of them.
+        client: whose fetch quota applies.
     """
 
     config: str | None
@@ -80,6 +85,7 @@ class ReadOptions:
     include_headers: bool
     push_filters: bool
     min_partitions: int | None
+    client: str
 
 
 def read_options(given: Mapping[str, str]) -> ReadOptions:
@@ -107,6 +113,7 @@ def read_options(given: Mapping[str, str]) -> ReadOptions:
         include_headers=_one_of(options, "includeHeaders", _BOOLEANS, "false"),
         push_filters=_one_of(options, "pushFilters", _BOOLEANS, "false"),
         min_partitions=_whole(options, "minPartitions", 1, 100_000) if "minPartitions" in options else None,
+        client=_client(options),
     )
 
 
@@ -218,6 +225,17 @@ def _one_of(options: Mapping[str, str], name: str, values: Mapping[str, _T], def
     if text not in values:
         raise SettingError(f"{name} {printable(options[name])!r} is not possible: possible are {', '.join(values)}")
     return values[text]
+
+
+def _client(options: Mapping[str, str]) -> str:
+    text = options.get("kafka.client.id")
+    if text is None:
+        return NAMELESS_CLIENT
+    try:
+        checked_entity(EntityType.CLIENTS, text)
+    except SettingError as error:
+        raise SettingError(f"kafka.client.id: {error}") from None
+    return text
 
 
 def _whole(options: Mapping[str, str], name: str, least: int, most: int, what: str = "a whole number") -> int:

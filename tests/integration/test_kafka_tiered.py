@@ -10,7 +10,11 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
+from include.tiering.configs.config_catalogue import NARROW_FETCH_QUOTA
+from include.tiering.configs.config_store import ConfigEntity, EntityType
 from include.tiering.formats.record_columns import HEADERS, SCHEMA
+from include.tiering.quotas.contract import NAMELESS_CLIENT
+from include.tiering.quotas.shared_quotas import SharedQuotas
 from spark_jobs.kafka_tiered import FORMAT, KafkaTieredReader, register
 from spark_jobs.kafka_tiered_options import PushedFilters
 from tests.doubles.spark import NO_JAVA
@@ -135,6 +139,28 @@ def test_columns_of_ones_own_are_refused(session: SparkSession, logs: WholeLogs)
     reader = session.read.format(FORMAT).schema("value STRING").option("config", str(logs.config))
     with pytest.raises(PySparkException, match=r"leave out \.schema"):
         reader.option("subscribe", "orders").load().count()
+
+
+@pytest.mark.parametrize("client", [None, "reports"])
+def test_the_client_whose_quota_counts(
+    logs: WholeLogs, caplog: pytest.LogCaptureFixture, client: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, fetch = set[str | None](), SharedQuotas.fetch
+
+    def noted(quotas: SharedQuotas, broker_id: int, topic: str, client: str | None = None, **options: Any) -> Any:
+        asked.add(client)
+        return fetch(quotas, broker_id, topic, client, **options)
+
+    monkeypatch.setattr(SharedQuotas, "fetch", noted)
+    options = {"subscribe": "orders", "config": str(logs.config), "startingTimestamp": "1"}
+    reader = KafkaTieredReader(options if client is None else {**options, "kafka.client.id": client})
+    logs.app.configs.alter(ConfigEntity(EntityType.CLIENTS, "reports"), {NARROW_FETCH_QUOTA: "100000"}, author="test")
+    with caplog.at_level("INFO"):
+        partitions = reader.partitions()
+        logs.app.configs.alter(ConfigEntity(EntityType.CLIENTS, "reports"), {NARROW_FETCH_QUOTA: None}, author="test")
+        assert sum(batch.num_rows for each in partitions for batch in reader.read(each)) == 1750 + 600
+    assert asked == {client or NAMELESS_CLIENT}
+    assert any("the fetch quota holds it for" in each.getMessage() for each in caplog.records) == (client is not None)
 
 
 def test_nothing_secret_is_pickled(logs: WholeLogs, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -100,6 +100,8 @@ def test_bounds_by_timestamp() -> None:
         ({**ORDERS, "startingTimestamp": "2", "endingTimestamp": "1"}, "is above endingTimestamp"),
         ({**ORDERS, "minPartitions": "0"}, "1..100000"),
         ({**ORDERS, "failOnDataLoss": "maybe"}, "possible are true, false"),
+        ({**ORDERS, "kafka.client.id": ""}, "kafka.client.id"),
+        ({**ORDERS, "kafka.client.id": "reports\n"}, "kafka.client.id"),
         ({**ORDERS, "kafka.isolation.level": "serializable"}, "read_uncommitted, read_committed"),
     ],
 )

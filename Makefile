@@ -21,7 +21,7 @@ export UV_PYTHON_PREFERENCE := only-system
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help setup demo demo-broker up down cluster-demo cluster-up cluster-kills cluster-down test test-unit test-integration test-kafka test-browser coverage life simulate simulate-mutants mutants lint structure check docs requirements \
-        bench bench-audit bench-check bench-copy bench-delete bench-far bench-forms bench-generation bench-page bench-plan bench-producers bench-queue bench-quota bench-quota-airflow bench-records bench-scan bench-sizes bench-start bench-verify s3-server clean
+        bench bench-audit bench-check bench-connector bench-copy bench-delete bench-far bench-forms bench-generation bench-page bench-plan bench-producers bench-queue bench-quota bench-quota-airflow bench-records bench-scan bench-sizes bench-start bench-verify s3-server clean
 
 help: ## print this list
 	@sed -nE 's/^([a-z0-9-]+):[^#]*## (.*)/\1\t\2/p' $(firstword $(MAKEFILE_LIST)) | while IFS=$$'\t' read -r target sentence; do \
@@ -194,6 +194,9 @@ bench-audit: setup s3-server ## audit of a million keys of an inventory and of 5
 
 bench-check: setup ## check rate of segment bytes, beside Kafka's DumpLogSegments
 	@$(BENCH) segment_check
+
+bench-connector: setup ## records that Spark reads from remote storage, beside its own Kafka source from a live broker (10 minutes)
+	@$(PYTHON) -m benchmarks.bench_connector
 
 bench-copy: setup s3-server .cache/bin/.rclone-$(RCLONE_VERSION) ## upload and copy rates, beside cp, boto3's defaults and rclone
 	@$(BENCH) upload copy

@@ -46,7 +46,10 @@ SMALL_WITH_SPARK: Final = {
     "sizes": ("--only=recount", "--segments=3000", "--rounds=1", "--shape=skewed"),
 }
 SMALL_WITH_SERVER_AND_SPARK: Final = {"audit": ("--only=live", "--live-keys=600")}
-SMALL_WITH_BROKER: Final = {"producers": ("--rounds=1", "--seconds=1", "--rate-mib=4")}
+SMALL_WITH_BROKER: Final = {
+    "producers": ("--rounds=1", "--seconds=1", "--rate-mib=4"),
+    "connector": ("--size-mib=1", "--rounds=1", "--kinds", "100-zstd"),
+}
 BY_TESTS_OF_THEIR_OWN: Final = {"quota", "scan"}
 
 

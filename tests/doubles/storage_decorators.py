@@ -8,7 +8,7 @@ from include.tiering.clock import Clock
 from include.tiering.errors import RemoteAccessDeniedError
 from include.tiering.model.ownership import StoreMarker
 from include.tiering.model.segments import IndexType, LogSegmentData, RemoteLogSegmentMetadata, TopicIdPartition
-from include.tiering.quotas.contract import ByteLimiter
+from include.tiering.quotas.contract import NO_LIMIT, ByteLimiter
 from include.tiering.remote_storage.contract import (
     DeleteFailure,
     ObjectKind,
@@ -86,10 +86,12 @@ class StorageDecorator:
         yield from self.inner.fetch_log_segment(metadata, start_position, end_position, limiter=limiter, ranges=ranges)
         self.after("fetch_log_segment", detail)
 
-    def fetch_index(self, metadata: RemoteLogSegmentMetadata, index_type: IndexType) -> bytes:
+    def fetch_index(
+        self, metadata: RemoteLogSegmentMetadata, index_type: IndexType, *, limiter: ByteLimiter = NO_LIMIT
+    ) -> bytes:
         detail = f"{metadata.remote_log_segment_id} {index_type}"
         self.before("fetch_index", detail)
-        index = self.inner.fetch_index(metadata, index_type)
+        index = self.inner.fetch_index(metadata, index_type, limiter=limiter)
         self.after("fetch_index", detail)
         return index
 
@@ -108,6 +110,9 @@ class StorageDecorator:
         reader = self.inner.open_log_segment(metadata, limiter=limiter, ranges=ranges)
         self.after("open_log_segment", detail)
         return reader
+
+    def forget(self, metadata: RemoteLogSegmentMetadata) -> bool:
+        return self.inner.forget(metadata)
 
     def delete_log_segments(self, segments: Sequence[RemoteLogSegmentMetadata]) -> tuple[DeleteFailure, ...]:
         detail = " ".join(str(segment.remote_log_segment_id) for segment in segments)

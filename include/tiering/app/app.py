@@ -1,5 +1,6 @@
 """The app that entry points use: one service per use case, with the adapters of one deployment."""
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cached_property, partial
@@ -181,11 +182,15 @@ class App:
     def reading(self) -> "ReadService":
         from include.tiering.quotas.metrics import QuotaMetrics
         from include.tiering.reading.service import ReadService
+        from include.tiering.remote_storage.object_cache import ObjectCache
+        from include.tiering.settings.fields import index_cache_directory
 
-        adapters = self.adapters
+        adapters, remote = self.adapters, self.settings.remote_storage
+        directory = index_cache_directory(self.settings.metadata.url.get_secret_value(), os.environ)
+        cache = ObjectCache(directory, f"{adapters.cluster_id} {remote.endpoint_url} {adapters.place}")
         return ReadService(
             metadata=adapters.stores.metadata,
-            storage=adapters.storage,
+            storage=adapters.unguarded_storage.cached(cache),
             quotas=adapters.quotas,
             effective=self.effective_configs.settings,
             threads=lambda: self.configs.reader_threads(),

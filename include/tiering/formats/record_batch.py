@@ -354,12 +354,14 @@ class WholeBatches:
         self.next_offset = max(self.next_offset, next_offset)
 
     def feed(self, block: bytes) -> None:
-        """Process the bytes that follow the last block.
+        """Process the bytes that follow the last block. If it is `full`, they are of no use.
 
         Raises:
             FormatError: a header, or a batch to collect, is damaged; the position is that in the segment.
             OldMagicError: a batch has magic 0 or 1.
         """
+        if self.full:
+            return
         skipped_bytes = min(self._skip_bytes, len(block))
         self._skip_bytes -= skipped_bytes
         self._position += skipped_bytes

@@ -280,6 +280,7 @@ class UnlimitedBytes:
         return wanted_bytes
 
 
+NO_LIMIT: Final = UnlimitedBytes()
 UNLIMITED: Final = 2**63 - 1
 """The value of a quota that sets no limit: Kafka's default."""
 

@@ -18,13 +18,13 @@ lineage of a segment is not tested.
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final
 
 from include.tiering.errors import (
     OffsetOutOfRangeError,
     TieringError,
 )
-from include.tiering.formats import indexes
 from include.tiering.formats.record_batch import WholeBatches
 from include.tiering.model.histories import (
     FIRST_HISTORY,
@@ -44,15 +44,17 @@ from include.tiering.quotas.contract import (
     Quotas,
     ReadAdmission,
     Scope,
+    UnlimitedBytes,
     fetch_scopes,
     take_all,
 )
 from include.tiering.reading.scan import damage_of
+from include.tiering.reading.stored_indexes import checked, offset_index_of, position_behind
 from include.tiering.remote_storage.contract import RemoteStorage
 from include.tiering.remote_storage.object_store import BLOCK_BYTES
 from include.tiering.segments.contract import RemoteLogMetadata, SegmentRow
 from include.tiering.telemetry.metrics import ignore
-from include.tiering.units import format_duration
+from include.tiering.units import MIB, format_duration
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +117,8 @@ A call with more than before may wait, so the reader holds nothing by then."""
 _HELD_SECONDS: Final = 1.0
 _LOG_BYTES_PER_INDEX_BYTE: Final = 100
 """An index has 8 bytes for each 4 KiB of the log, and needs five times as much memory while it is checked."""
+_TAIL_BYTES: Final = MIB
+"""How much of a segment behind the last entry of its index is read at once; brokers leave a few batches there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +135,18 @@ def _too_slow(needed_bytes: int, quota: int) -> _Refusal:
     takes = f"{needed_bytes} bytes, for which the quota of {quota} bytes a second takes"
     said = f"this read needs {takes} {format_duration(needed_ms / 1000)}, longer than its window: raise the quota"
     return _Refusal(needed_ms, (f"{said}, or read the whole partition without --offset, which waits",))
+
+
+class _OwedBytes(UnlimitedBytes):
+    """Grants all bytes at once, and counts them: the quota is asked for them as soon as it is known how many follow."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.size_bytes = 0
+
+    def take(self, wanted_bytes: int) -> int:
+        self.size_bytes += wanted_bytes
+        return wanted_bytes
 
 
 @dataclass(slots=True)
@@ -210,7 +226,7 @@ class RecordReader:
         begun, waited_seconds, memory = False, 0.0, _Memory(reserve)
         while segment is not None and refusal is None:
             limiter = self.quotas.fetch(segment.broker_id, segment.topic_id_partition.topic, client)
-            with damage_of(segment):
+            with damage_of(segment, self.storage):
                 refusal, begun = self._read_segment(segment, batches, client, limiter, memory, begun=begun), True
             waited_seconds += limiter.waited_seconds
             segment = None if batches.full else self._next_segment(segment, history, divergences)
@@ -243,7 +259,7 @@ class RecordReader:
             return _Refusal(0)
         scopes = _scopes(segment, client)
         target = max(batches.next_offset, segment.start_offset)
-        position, after, unpaid_bytes = self._positions(segment, target)
+        position, after, behind, unpaid_bytes = self._positions(segment, target)
         if not batches.records:
             # The first batch is not larger than this. It is in two places while it is collected, beside a block.
             batch_bytes = (after or segment.segment_size_bytes) - position
@@ -251,7 +267,7 @@ class RecordReader:
             memory.allows(max(batches.max_bytes, batch_bytes) + batch_bytes + block_bytes, batches)
         batches.begin(position, segment.segment_size_bytes, target)
         least_bytes = (after or position) - position
-        missing_bytes = batches.missing_bytes + least_bytes
+        missing_bytes = max(batches.missing_bytes + least_bytes, behind - position)
         is_cut, quota = False, None if begun else self.admission.lowest_quota(scopes)
         if quota is not None:
             needed_bytes = unpaid_bytes + max(1, least_bytes)
@@ -277,19 +293,18 @@ class RecordReader:
         batches.end()
         return None
 
-    def _positions(self, segment: RemoteLogSegmentMetadata, target: int) -> tuple[int, int | None, int]:
-        """Return where to read from for an offset, where the next entry of the index points to, and the index's bytes.
+    def _positions(self, segment: RemoteLogSegmentMetadata, target: int) -> tuple[int, int | None, int, int]:
+        """Return where to read from for an offset, and how many bytes were read to know it.
 
-        The index is not held any longer.
+        In between are where the next entry of the index points to, and behind which position the batch with the offset
+        is not any more. The index is not held any longer.
         """
-        index_bytes = self.storage.fetch_index(segment, IndexType.OFFSET)
-        index = indexes.check_offset_index(
-            index_bytes,
-            base_offset=segment.start_offset,
-            end_offset=segment.end_offset,
-            size_bytes=segment.segment_size_bytes,
-        )
-        return index.lookup(target).position, index.position_after(target), len(index_bytes)
+        owed = _OwedBytes()
+        read = partial(self.storage.fetch_index, segment, IndexType.OFFSET, limiter=owed)
+        index = checked(self.storage, segment, offset_index_of, read)
+        position = index.lookup(target).position
+        behind = position_behind(index, target) or min(position + _TAIL_BYTES, segment.segment_size_bytes)
+        return position, index.position_after(target), behind, owed.size_bytes
 
     def _segment_at(
         self,

@@ -23,6 +23,7 @@ from include.tiering.model.histories import Divergence, OffsetRange, part_of_his
 from include.tiering.model.segments import TopicIdPartition
 from include.tiering.quotas.contract import NAMELESS_CLIENT, ByteLimiter, QuotaKind, Quotas
 from include.tiering.reading.fetch import FetchedRecords
+from include.tiering.reading.scan import damage_of
 from include.tiering.remote_storage.contract import RemoteStorage
 from include.tiering.remote_storage.parallel_reads import Reading, in_order
 from include.tiering.segments.contract import RemoteLogMetadata, SegmentRow
@@ -153,7 +154,9 @@ class _Fetcher:
         limiter = self.quotas.fetch(row.metadata.broker_id, self.partition.topic, self.client, go_on=reading.go_on)
         reading.limiter = limiter
         try:
-            path = _fetch_log(row, self.target / _name(row, is_second=is_second), self.storage, limiter, reading.ranges)
+            final = self.target / _name(row, is_second=is_second)
+            with damage_of(row.metadata, self.storage):
+                path = _fetch_log(row, final, self.storage, limiter, reading.ranges)
             self.quotas.held_back(QuotaKind.FETCH, limiter.waited_seconds)
         except TieringError as error:
             return FetchedSegment(row, None, str(error))

@@ -22,12 +22,12 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
 from include.tiering.clock import Clock, SystemClock
-from include.tiering.errors import FormatError, RemoteChecksumError
+from include.tiering.errors import FormatError, RemoteChecksumError, RemoteStorageError
 from include.tiering.formats.indexes import AbortedTxn
 from include.tiering.formats.record_batch import HEADER_SIZE, BatchHeader, check_codec, check_crc, header_at
 from include.tiering.model.segments import RemoteLogSegmentMetadata
 from include.tiering.quotas.contract import NAMELESS_CLIENT, ByteLimiter, QuotaKind, Quotas
-from include.tiering.remote_storage.contract import RemoteStorage
+from include.tiering.remote_storage.contract import RemoteStorage, is_unread
 from include.tiering.remote_storage.parallel_reads import MOST_RANGES, RANGE_BYTES, Reading, in_order
 from include.tiering.telemetry import for_partition, get_logger
 from include.tiering.units import format_duration
@@ -65,12 +65,20 @@ class SegmentRange:
 
 
 @contextmanager
-def damage_of(segment: RemoteLogSegmentMetadata) -> Iterator[None]:
-    """Raise RemoteChecksumError for a FormatError: stored bytes of the segment break their format."""
+def damage_of(segment: RemoteLogSegmentMetadata, storage: RemoteStorage) -> Iterator[None]:
+    """Raise RemoteChecksumError for a FormatError: stored bytes of the segment break their format.
+
+    What led to these bytes may be what is wrong: nothing of the segment that is kept on this host is used again.
+    """
     try:
         yield
     except FormatError as error:
+        storage.forget(segment)
         raise RemoteChecksumError(f"{segment.remote_log_segment_id} is damaged in the store: {error}") from error
+    except RemoteStorageError as error:
+        if not is_unread(error):
+            storage.forget(segment)
+        raise
 
 
 def batches_of(blocks: Iterable[bytes], position: int) -> Iterator[tuple[int, BatchHeader, memoryview]]:
@@ -150,7 +158,7 @@ class Scanner:
             RemoteStorageError: the store refused or failed.
         """
         for each, blocks in self._blocks_of(ranges, _HeldBack(self._clock)):
-            with damage_of(each.segment):
+            with damage_of(each.segment, self._storage):
                 yield from _decoded(each, blocks, columns)
         if columns.rows:
             yield columns.take()

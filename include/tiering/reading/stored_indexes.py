@@ -8,19 +8,24 @@ Each index is read when it is needed, and checked as it is read. Offsets and pos
 """
 
 from bisect import bisect_left, bisect_right
-from functools import cached_property
+from collections.abc import Callable, Sequence
+from functools import cached_property, partial
 from itertools import pairwise
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
-from include.tiering.errors import NoSuchIndexError
+from include.tiering.errors import FormatError, NoSuchIndexError, RemoteStorageError
 from include.tiering.formats import indexes
-from include.tiering.formats.indexes import AbortedTxn, OffsetIndex
+from include.tiering.formats.indexes import AbortedTxn, OffsetIndex, ProducerEntry, TimeIndex
 from include.tiering.formats.record_batch import HEADER_SIZE, check_crc
 from include.tiering.formats.records import Decompressor, records_of
 from include.tiering.model.segments import IndexType, RemoteLogSegmentMetadata
-from include.tiering.quotas.contract import ByteLimiter, take_all
+from include.tiering.quotas.contract import ByteLimiter
 from include.tiering.reading.scan import batches_of, damage_of
-from include.tiering.remote_storage.contract import RemoteStorage
+from include.tiering.remote_storage.contract import RemoteStorage, is_unread
+
+_T = TypeVar("_T")
+Check = Callable[[bytes, RemoteLogSegmentMetadata], _T]
+"""Parses an index of a segment. Raises FormatError if it breaks its format, or says what the segment cannot have."""
 
 
 class Positions(NamedTuple):
@@ -46,14 +51,11 @@ class StoredIndexes:
 
     @cached_property
     def _offsets(self) -> OffsetIndex:
-        data, segment = self._reader.index(IndexType.OFFSET), self._segment
-        with damage_of(self._segment):
-            return indexes.check_offset_index(
-                data,
-                base_offset=segment.start_offset,
-                end_offset=segment.end_offset,
-                size_bytes=segment.segment_size_bytes,
-            )
+        return self._checked(IndexType.OFFSET, offset_index_of)
+
+    @cached_property
+    def _times(self) -> TimeIndex:
+        return self._checked(IndexType.TIMESTAMP, _time_index_of)
 
     def positions(self, first_offset: int, last_offset: int) -> Positions:
         """Return where the batches with these offsets are, both inclusive.
@@ -62,8 +64,7 @@ class StoredIndexes:
         """
         index, size_bytes = self._offsets, self._segment.segment_size_bytes
         start = 0 if first_offset <= self._segment.start_offset else index.lookup(first_offset).position
-        after = bisect_right(index.offsets, last_offset) + 1
-        return Positions(start, int(index.positions[after]) if after < len(index) else size_bytes)
+        return Positions(start, position_behind(index, last_offset) or size_bytes)
 
     def split(self, positions: Positions, pieces: int) -> tuple[Positions, ...]:
         """Divide a range into at most so many pieces of about the same bytes, each with other batches."""
@@ -80,11 +81,8 @@ class StoredIndexes:
 
         Control records count, as they do where a broker looks a timestamp up.
         """
-        with damage_of(self._segment):
-            data = self._reader.index(IndexType.TIMESTAMP)
-            times = indexes.check_time_index(
-                data, base_offset=self._segment.start_offset, end_offset=self._segment.end_offset
-            )
+        times = self._times
+        with damage_of(self._segment, self._storage):
             found = bisect_left(times.timestamps_ms, timestamp_ms)
             # Up to the entry before it all records are older; that of the entry itself is not.
             first = max(first_offset, int(times.offsets[found - 1]) + 1 if found else 0)
@@ -111,24 +109,89 @@ class StoredIndexes:
         if self._segment.txn_index_empty:
             return ()
         try:
-            data = self._read_alone(IndexType.TRANSACTION)
+            return self._checked_alone(IndexType.TRANSACTION, _aborted_of)
         except NoSuchIndexError:
             return ()
-        with damage_of(self._segment):
-            found = indexes.check_transaction_index(
-                data, base_offset=self._segment.start_offset, end_offset=self._segment.end_offset
-            )
-            return tuple(found)
 
     def open_transactions(self) -> dict[int, int]:
         """Return the first offset of each transaction that is open at the segment's end, by producer id."""
-        data = self._read_alone(IndexType.PRODUCER_SNAPSHOT)
-        with damage_of(self._segment):
-            producers = indexes.parse_producer_snapshot(data)
+        producers = self._checked_alone(IndexType.PRODUCER_SNAPSHOT, _producers_of)
         return {each.producer_id: each.current_txn_first_offset for each in producers if each.has_open_transaction}
 
-    def _read_alone(self, index_type: IndexType) -> bytes:
+    def _checked(self, index_type: IndexType, check: Check[_T]) -> _T:
+        """Return one index. The others are read with it, and kept for later calls."""
+
+        def again() -> bytes:
+            self._reader = self._storage.open_log_segment(self._segment, limiter=self._limiter)
+            return self._reader.index(index_type)
+
+        return checked(self._storage, self._segment, check, lambda: self._reader.index(index_type), again)
+
+    def _checked_alone(self, index_type: IndexType, check: Check[_T]) -> _T:
         """Return one index. The others, which may have megabytes, are not read with it."""
-        data = self._storage.fetch_index(self._segment, index_type)
-        take_all(self._limiter, len(data))
-        return data
+        read = partial(self._storage.fetch_index, self._segment, index_type, limiter=self._limiter)
+        return checked(self._storage, self._segment, check, read)
+
+
+def position_behind(index: OffsetIndex, offset: int) -> int | None:
+    """Return the position of the second entry above an offset, before which the offset is; None if there is none.
+
+    The batch of the first such entry may have it.
+    """
+    found = bisect_right(index.offsets, offset) + 1
+    return int(index.positions[found]) if found < len(index) else None
+
+
+def offset_index_of(data: bytes, segment: RemoteLogSegmentMetadata) -> OffsetIndex:
+    return indexes.check_offset_index(
+        data,
+        base_offset=segment.start_offset,
+        end_offset=segment.end_offset,
+        size_bytes=segment.segment_size_bytes,
+    )
+
+
+def _time_index_of(data: bytes, segment: RemoteLogSegmentMetadata) -> TimeIndex:
+    return indexes.check_time_index(data, base_offset=segment.start_offset, end_offset=segment.end_offset)
+
+
+def _aborted_of(data: bytes, segment: RemoteLogSegmentMetadata) -> tuple[AbortedTxn, ...]:
+    found = indexes.check_transaction_index(data, base_offset=segment.start_offset, end_offset=segment.end_offset)
+    return tuple(found)
+
+
+def _producers_of(data: bytes, _: RemoteLogSegmentMetadata) -> Sequence[ProducerEntry]:
+    return tuple(indexes.parse_producer_snapshot(data))
+
+
+def checked(
+    storage: RemoteStorage,
+    segment: RemoteLogSegmentMetadata,
+    check: Check[_T],
+    read: Callable[[], bytes],
+    again: Callable[[], bytes] | None = None,
+) -> _T:
+    """Read an index of a segment, and check it.
+
+    What was kept on this host is no proof: if it cannot be right, it is forgotten, and the index is read once more.
+
+    Args:
+        storage: of the segment.
+        segment: whose index it is.
+        check: parses it.
+        read: reads it.
+        again: reads it once more, if `read` would not; None: `read` does.
+
+    Raises:
+        RemoteChecksumError: the stored index is damaged.
+        RemoteStorageError: as `read`.
+    """
+    with damage_of(segment, storage):
+        try:
+            return check(read(), segment)
+        except NoSuchIndexError:
+            raise
+        except (FormatError, RemoteStorageError) as error:
+            if is_unread(error) or not storage.forget(segment):
+                raise
+        return check((again or read)(), segment)

@@ -30,7 +30,7 @@ from include.tiering.model.segments import (
     RemoteLogSegmentMetadata,
     TopicIdPartition,
 )
-from include.tiering.quotas.contract import ByteLimiter
+from include.tiering.quotas.contract import NO_LIMIT, ByteLimiter
 
 _ABOUT_BYTES: Final = (ObjectKeyError, RemoteChecksumError, RemoteResourceNotFoundError, StoredChunkError)
 
@@ -300,8 +300,10 @@ class RemoteStorage(Protocol):
         """
         ...
 
-    def fetch_index(self, metadata: RemoteLogSegmentMetadata, index_type: IndexType) -> bytes:
-        """Return one index.
+    def fetch_index(
+        self, metadata: RemoteLogSegmentMetadata, index_type: IndexType, *, limiter: ByteLimiter = NO_LIMIT
+    ) -> bytes:
+        """Return one index. All that is read from the store for it is charged to `limiter`.
 
         Raises:
             NoSuchIndexError: the segment has no transaction index.
@@ -324,6 +326,14 @@ class RemoteStorage(Protocol):
         """Open one segment, to read much of it with few requests. The reader is not thread-safe.
 
         Up to `ranges` ranges of its log are read at the same time, as by `fetch_log_segment`.
+        """
+        ...
+
+    def forget(self, metadata: RemoteLogSegmentMetadata) -> bool:
+        """Forget what was kept on this host of the segment's indexes and manifest, because it cannot be right.
+
+        Return whether anything was kept: then another read may succeed. Only a storage for readers of records keeps
+        anything.
         """
         ...
 

@@ -1,4 +1,4 @@
-"""`RemoteStorage` over an `ObjectStore` and a `SegmentLayout`, with or without a check of the marker; segment reader.
+"""`RemoteStorage` over an `ObjectStore` and a `SegmentLayout`, with or without a check of the marker.
 
 Order of a copy in the aiven layout, and what a crash leaves (keys are unique to the attempt, so no object is ever
 overwritten):
@@ -13,8 +13,6 @@ overwritten):
 A delete works in the opposite order: first open uploads, then the manifest, the other objects, the record bytes last (a
 bucket may remove the objects of one request in any order). A crash leaves a part of the objects; the metadata still
 say DELETE_SEGMENT_STARTED, so the delete is repeated.
-
-A reader reads the small objects of a segment once and whole, and its log in ranges; every byte is charged.
 """
 
 import os
@@ -24,9 +22,7 @@ from typing import Final
 
 from include.tiering.clock import Clock
 from include.tiering.errors import (
-    NoSuchIndexError,
     ObjectKeyError,
-    RemoteChecksumError,
     RemoteObjectExistsError,
     RemoteResourceNotFoundError,
     RemoteStorageError,
@@ -36,21 +32,26 @@ from include.tiering.errors import (
 from include.tiering.formats.record_batch import extend_crc32c
 from include.tiering.model.ownership import AcceptedMarkers, StoreMarker, StorePlace
 from include.tiering.model.segments import IndexType, LogSegmentData, RemoteLogSegmentMetadata, TopicIdPartition
-from include.tiering.quotas.contract import ByteLimiter, UnlimitedBytes
+from include.tiering.quotas.contract import NO_LIMIT, ByteLimiter
 from include.tiering.remote_storage.contract import (
     NOT_READ,
     DeleteFailure,
-    KeptObject,
     ObjectKind,
     ProgressCallback,
     ReadingCosts,
     SegmentObject,
     StoredObject,
-    TransformedSizes,
 )
 from include.tiering.remote_storage.layouts.contract import SegmentLayout
+from include.tiering.remote_storage.object_cache import ObjectCache
 from include.tiering.remote_storage.object_store import BytesSource, ObjectStat, ObjectStore, crc32c_of
-from include.tiering.remote_storage.parallel_reads import RANGE_BYTES, read_ranges
+from include.tiering.remote_storage.parallel_reads import read_ranges
+from include.tiering.remote_storage.segment_reader import (
+    StoredSegmentReader,
+    check_positions,
+    no_such_index,
+    read_small,
+)
 from include.tiering.remote_storage.store_ownership import (
     MARKER_KEY,
     MAX_MARKER_BYTES,
@@ -60,128 +61,11 @@ from include.tiering.remote_storage.store_ownership import (
 from include.tiering.telemetry import get_logger
 from include.tiering.units import MIB
 
-MAX_IN_MEMORY_BYTES: Final = 64 * MIB
 COPY_TRUST_SECONDS: Final = 1.0
 _log: Final = get_logger(__name__)
 _MOST_LOGS: Final = 2
 _SURPLUS_BYTES: Final = 64 * MIB
 """No object of a segment (compressed, encrypted, an index) has more bytes than twice its log and this."""
-
-
-class StoredSegmentReader:
-    """A `SegmentReader` over a store and a layout.
-
-    If a read of an object other than the log failed with an error that is not retriable, later calls raise the same
-    error and do not read the object again.
-    """
-
-    def __init__(
-        self,
-        store: ObjectStore,
-        layout: SegmentLayout,
-        metadata: RemoteLogSegmentMetadata,
-        limiter: ByteLimiter,
-        ranges: int,
-    ) -> None:
-        self.bytes_read = 0
-        self._ranges = ranges
-        self._store = store
-        self._layout = layout
-        self._metadata = metadata
-        self._limiter = limiter
-        self._objects: dict[str, bytes | RemoteStorageError] = {}
-
-    def objects(self) -> tuple[KeptObject, ...]:
-        found = ((kind, key, self._store.stat(key, read_back=False)) for kind, key in self._layout.keys(self._metadata))
-        return tuple(KeptObject(kind, key, stat.size_bytes, stat.crc32c) for kind, key, stat in found if stat)
-
-    def read_crc32c(self, key: str) -> int | None:
-        content = self._objects.get(key)
-        return extend_crc32c(0, content) if isinstance(content, bytes) else None
-
-    def index(self, index_type: IndexType) -> bytes:
-        index = self._layout.index(self._metadata, index_type, self._read_part)
-        if index is None:
-            raise no_such_index(self._metadata, index_type)
-        return index
-
-    def manifest(self) -> bytes | None:
-        key = self._layout.manifest_key(self._metadata)
-        return None if key is None else self._read_part(key, 0, None)
-
-    def log(self, start_position: int, end_position: int) -> Iterator[bytes]:
-        check_positions(self._metadata, start_position, end_position)
-        yield from self._layout.log(
-            self._metadata, start_position, end_position, read=self._read_part, stream=self._counted
-        )
-
-    def transformed_sizes(self) -> TransformedSizes | None:
-        return self._layout.transformed_sizes(self._metadata, self._read_part)
-
-    def whole(self, kind: ObjectKind) -> bytes:
-        return self._layout.whole(self._metadata, kind, self._read_part)
-
-    def _counted(self, key: str, first: int, last: int) -> Iterator[bytes]:
-        read = (
-            self._store.read
-            if last - first < RANGE_BYTES
-            else partial(read_ranges, self._store.read, at_once=self._ranges)
-        )
-        for block in read(key, first, last, limiter=self._limiter):
-            self.bytes_read += len(block)
-            yield block
-
-    def _read_part(self, key: str, first: int, last: int | None) -> bytes:
-        whole = self._whole(key)
-        end = len(whole) if last is None else last + 1
-        if not first <= end <= len(whole):
-            raise RemoteResourceNotFoundError(f"{key}: bytes {first}..{end - 1} of an object of {len(whole)}")
-        return whole[first:end]
-
-    def _whole(self, key: str) -> bytes:
-        if key not in self._objects:
-            try:
-                self._objects[key] = self._read_whole(key)
-            except RemoteStorageError as error:
-                if error.retriable:
-                    raise
-                self._objects[key] = error
-        if isinstance(found := self._objects[key], RemoteStorageError):
-            raise found
-        return found
-
-    def _read_whole(self, key: str) -> bytes:
-        content = read_small(self._store, key, limiter=self._limiter)
-        self.bytes_read += len(content)
-        return content
-
-
-def read_small(store: ObjectStore, key: str, first: int = 0, last: int | None = None, *, limiter: ByteLimiter) -> bytes:
-    """Read a small object, or a small part of an object, into memory. The size is untrusted, so it is limited.
-
-    Raises:
-        RemoteChecksumError: more than `MAX_IN_MEMORY_BYTES`.
-    """
-    blocks = []
-    size_bytes = 0
-    for block in store.read(key, first, last, limiter=limiter):
-        size_bytes += len(block)
-        if size_bytes > MAX_IN_MEMORY_BYTES:
-            raise RemoteChecksumError(f"{key}: more than {MAX_IN_MEMORY_BYTES} bytes, unlike any index or manifest")
-        blocks.append(block)
-    return b"".join(blocks)
-
-
-def check_positions(metadata: RemoteLogSegmentMetadata, start_position: int, end_position: int) -> None:
-    """Raise ValueError unless both positions (inclusive) are inside the segment and in this order."""
-    if not 0 <= start_position <= end_position < metadata.segment_size_bytes:
-        inside = f"0..{metadata.segment_size_bytes - 1}"
-        raise ValueError(f"positions {start_position}..{end_position} are not inside {inside}")
-
-
-def no_such_index(metadata: RemoteLogSegmentMetadata, index_type: IndexType) -> NoSuchIndexError:
-    """Return the error for an index that the segment does not have."""
-    return NoSuchIndexError(f"{metadata.remote_log_segment_id} has no {index_type.value} index")
 
 
 _PROBE: Final = b"written by a check that this store can be written; safe to delete\n"
@@ -192,15 +76,25 @@ class SegmentStorage:
     """A `RemoteStorage` without a check of the marker.
 
     `random_bytes` returns the random part of the names of objects that `check_writable` and `replaces_conditionally`
-    write and remove.
+    write and remove. `cache` keeps manifests and indexes of segments; None: each is read from the store.
     """
 
     def __init__(
-        self, store: ObjectStore, layout: SegmentLayout, *, random_bytes: Callable[[int], bytes] = os.urandom
+        self,
+        store: ObjectStore,
+        layout: SegmentLayout,
+        *,
+        random_bytes: Callable[[int], bytes] = os.urandom,
+        cache: ObjectCache | None = None,
     ) -> None:
         self._store = store
         self._layout = layout
         self._random_bytes = random_bytes
+        self._cache = cache
+
+    def cached(self, cache: ObjectCache) -> "SegmentStorage":
+        """Return the same storage for readers of records, which need not see that an object was damaged meanwhile."""
+        return SegmentStorage(self._store, self._layout, random_bytes=self._random_bytes, cache=cache)
 
     def guarded(
         self, accepted: Callable[[], AcceptedMarkers], clock: Clock, place: StorePlace | None = None
@@ -276,22 +170,27 @@ class SegmentStorage:
         last = metadata.segment_size_bytes - 1 if end_position is None else end_position
         check_positions(metadata, start_position, last)
         stream = partial(read_ranges, self._store.read, limiter=limiter, at_once=ranges)
-        return self._layout.log(metadata, start_position, last, read=self._read_whole, stream=stream)
+        return self._layout.log(metadata, start_position, last, read=partial(self._read_part, limiter), stream=stream)
 
-    def fetch_index(self, metadata: RemoteLogSegmentMetadata, index_type: IndexType) -> bytes:
-        index = self._layout.index(metadata, index_type, self._read_whole)
+    def fetch_index(
+        self, metadata: RemoteLogSegmentMetadata, index_type: IndexType, *, limiter: ByteLimiter = NO_LIMIT
+    ) -> bytes:
+        index = self._layout.index(metadata, index_type, partial(self._read_part, limiter))
         if index is None:
             raise no_such_index(metadata, index_type)
         return index
 
     def fetch_manifest(self, metadata: RemoteLogSegmentMetadata) -> bytes | None:
         key = self._layout.manifest_key(metadata)
-        return None if key is None else self._read_whole(key, 0, None)
+        return None if key is None else self._read_whole(key)
 
     def open_log_segment(
         self, metadata: RemoteLogSegmentMetadata, *, limiter: ByteLimiter, ranges: int = 1
     ) -> StoredSegmentReader:
-        return StoredSegmentReader(self._store, self._layout, metadata, limiter, ranges)
+        return StoredSegmentReader(self._store, self._layout, metadata, limiter, ranges, self._cache)
+
+    def forget(self, metadata: RemoteLogSegmentMetadata) -> bool:
+        return self._cache is not None and self._cache.forget([key for _, key in self._layout.keys(metadata)])
 
     def delete_log_segments(self, segments: Sequence[RemoteLogSegmentMetadata]) -> tuple[DeleteFailure, ...]:
         owners = {key: segment for segment in segments for _, key in reversed(self._layout.keys(segment))}
@@ -324,7 +223,7 @@ class SegmentStorage:
 
     def read_marker(self) -> StoreMarker | None:
         try:
-            return marker_from_bytes(self._read_whole(MARKER_KEY, 0, None))
+            return marker_from_bytes(self._read_whole(MARKER_KEY))
         except RemoteResourceNotFoundError:
             return None
 
@@ -378,17 +277,22 @@ class SegmentStorage:
         return f"_tiering-probe-{self._random_bytes(8).hex()}"
 
     def _put_small(self, key: str, content: bytes) -> None:
-        self._store.put(key, BytesSource(content), crc32c_of(content), limiter=UnlimitedBytes(), on_sent=lambda _: None)
+        self._store.put(key, BytesSource(content), crc32c_of(content), limiter=NO_LIMIT, on_sent=lambda _: None)
 
-    def _read_whole(self, key: str, first: int, last: int | None) -> bytes:
-        return read_small(self._store, key, first, last, limiter=UnlimitedBytes())
+    def _read_part(self, limiter: ByteLimiter, key: str, first: int, last: int | None) -> bytes:
+        """Read a part of an object that never changes, from the cache if it has it."""
+        fetch = partial(read_small, self._store, key, first, last, limiter=limiter)
+        return fetch() if self._cache is None else self._cache.read(key, first, last, fetch)
+
+    def _read_whole(self, key: str) -> bytes:
+        return read_small(self._store, key, limiter=NO_LIMIT)
 
     def _stored_crc32c(self, key: str, stat: ObjectStat) -> int:
         """Return the checksum that the store computed; compute it from the object's bytes if it is unknown."""
         if stat.crc32c is not None:
             return stat.crc32c
         crc32c = 0
-        for block in self._store.read(key, limiter=UnlimitedBytes()):
+        for block in self._store.read(key, limiter=NO_LIMIT):
             crc32c = extend_crc32c(crc32c, block)
         return crc32c
 

@@ -189,11 +189,27 @@ def check_metadata_url(url: Any) -> Any:
     return url
 
 
+_INDEX_CACHE: Final = "remote-log-index-cache"
+
+
 def default_metadata_url(environ: Mapping[str, str]) -> str:
     """Return the URL of a SQLite file in the user's state directory (XDG), whatever the working directory is."""
     state_home = environ.get("XDG_STATE_HOME", "")
     base = Path(state_home) if state_home.startswith("/") else Path(environ.get("HOME") or Path.home()) / ".local/state"
     return f"sqlite:///{base / 'tiering' / 'metadata.sqlite'}"
+
+
+def index_cache_directory(metadata_url: str, environ: Mapping[str, str]) -> Path:
+    """Return where indexes of segments are kept: next to a SQLite file, else in the user's directory for caches (XDG).
+
+    A SQLite file is on a disk of this host, and who reads it can write beside it.
+    """
+    database = urlsplit(metadata_url)
+    if database.scheme == "sqlite":
+        return Path(database.path[1:]).parent / _INDEX_CACHE
+    cache_home = environ.get("XDG_CACHE_HOME", "")
+    base = Path(cache_home) if cache_home.startswith("/") else Path(environ.get("HOME") or Path.home()) / ".cache"
+    return base / "tiering" / _INDEX_CACHE
 
 
 def mask_url(url: str) -> str:

@@ -13,7 +13,8 @@ from include.tiering.model.ownership import TopicOwner
 from include.tiering.model.segments import Depth, RemoteLogSegmentId, RemoteLogSegmentMetadata
 from include.tiering.quotas.contract import UnlimitedBytes
 from include.tiering.remote_storage.object_store import KeyInterval, ObjectListing, ObjectStore
-from include.tiering.remote_storage.segment_storage import SegmentStorage, read_small
+from include.tiering.remote_storage.segment_reader import read_small
+from include.tiering.remote_storage.segment_storage import SegmentStorage
 from include.tiering.remote_storage.store_ownership import MARKER_KEY
 from include.tiering.segments.contract import RemoteLogMetadata, SegmentRow
 from include.tiering.segments.stored_copies import Suspicion

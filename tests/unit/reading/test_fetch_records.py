@@ -37,6 +37,7 @@ from include.tiering.reading.fetch import (
     RecordReader,
 )
 from include.tiering.reading.files import FetchedSegment, fetch_partition, write_records
+from include.tiering.remote_storage.object_cache import ObjectCache
 from include.tiering.segments.contract import PartitionRetentionState, SegmentRow
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.memory_stores import MemoryMetadata
@@ -88,7 +89,8 @@ class Deployment:
         self.quotas = OneLimiter()
         self.clock = self.quotas.clock
         admission = self.quotas.admission(samples=11, sample_ms=1_000)
-        self.reader = RecordReader(self.metadata, self.copied.storage, self.quotas, admission)
+        storage = self.copied.storage.cached(ObjectCache(None, "a store"))
+        self.reader = RecordReader(self.metadata, storage, self.quotas, admission)
 
     @property
     def partition(self):
@@ -127,7 +129,22 @@ def test_a_small_fetch_reads_little(deployment: Deployment) -> None:
     deployment.read(
         PartitionFetch(deployment.partition, deployment.rows[0].metadata.end_offset // 2, 2_000), NAMELESS_CLIENT
     )
-    assert deployment.quotas.limiter.total_bytes < deployment.rows[0].metadata.segment_size_bytes / 2
+    manifest_bytes = deployment.copied.object_path(deployment.rows[0], "rsm-manifest").stat().st_size
+    beside_it = deployment.quotas.limiter.total_bytes - manifest_bytes
+    assert 0 < beside_it < deployment.rows[0].metadata.segment_size_bytes / 2
+
+
+def test_what_was_read_before_is_not_charged_again(deployment: Deployment) -> None:
+    fetch = PartitionFetch(deployment.partition, 50, 2_000)
+    charged = []
+    for _ in range(2):
+        before = deployment.quotas.limiter.total_bytes
+        found = deployment.read(fetch, NAMELESS_CLIENT)
+        charged.append(deployment.quotas.limiter.total_bytes - before)
+    paths = [deployment.copied.object_path(deployment.rows[0], kind) for kind in ("rsm-manifest", "log")]
+    manifest, log = (path.stat().st_size for path in paths)
+    assert charged[0] > charged[1] + manifest
+    assert len(found.records) <= charged[1] < log
 
 
 def test_an_exhausted_quota_answers_with_nothing_and_the_throttle_time(deployment: Deployment) -> None:

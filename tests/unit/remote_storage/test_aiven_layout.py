@@ -36,7 +36,8 @@ from include.tiering.remote_storage.layouts.aiven import AivenLayout
 from include.tiering.remote_storage.layouts.aiven_form import AivenForm
 from include.tiering.remote_storage.layouts.contract import PlannedObject
 from include.tiering.remote_storage.object_store import KeyFailure, ObjectStat, OpenUpload, checked_key, crc32c_of
-from include.tiering.remote_storage.segment_storage import MAX_IN_MEMORY_BYTES, SegmentStorage
+from include.tiering.remote_storage.segment_reader import MAX_IN_MEMORY_BYTES
+from include.tiering.remote_storage.segment_storage import SegmentStorage
 from include.tiering.units import GIB
 from tests.doubles.stored_log import some_metadata, some_segment
 

@@ -214,6 +214,7 @@ READS: Final = {
     "fetch_index": lambda storage: storage.fetch_index(METADATA, IndexType.OFFSET),
     "fetch_manifest": lambda storage: storage.fetch_manifest(METADATA),
     "open_log_segment": lambda storage: storage.open_log_segment(METADATA, limiter=UnlimitedBytes()).manifest(),
+    "forget": lambda storage: storage.forget(METADATA),
     "list_objects": lambda storage: list(storage.list_objects()),
     "list_segment_objects": lambda storage: list(storage.list_segment_objects()),
     "segment_object": lambda storage: storage.segment_object("no segment's", 1),

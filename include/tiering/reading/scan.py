@@ -9,8 +9,9 @@ that are wanted. Its batches are checked and decoded one after another:
     RemoteChecksumError      a batch with a wrong CRC-32C, length or magic, or records that break their format
 
 All bytes are charged to the fetch quota before they are read, so a scan waits as long as the quota holds it back.
-Ranges of up to `RANGE_BYTES` are read whole, several at the same time, and those of a larger log as `parallel_reads`
-says; either way a scan holds about `MOST_RANGES` of them at most.
+Ranges of up to `RANGE_BYTES` are read whole, as many at the same time as have `_AHEAD_BYTES` together, and those of a
+larger log as `parallel_reads` says; either way a scan holds about that much. It begins with one, and one more begins
+each 30 ms while that is of use, so that a short read, or a near store, costs few threads.
 """
 
 import threading
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 
 _log: Final = get_logger(__name__)
 _SAID_SECONDS: Final = 5.0
+_AHEAD_BYTES: Final = MOST_RANGES * RANGE_BYTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,14 +138,29 @@ class AbortedBatches:
 
 
 class Scanner:
-    """Reads the ranges of a plan, one task at a time. Not thread-safe."""
+    """Reads the ranges of a plan, one task at a time. Not thread-safe.
+
+    Args:
+        storage: of the segments.
+        quotas: to which all that is read is charged.
+        client: whose fetch quota applies.
+        at_once: how many segments are read at the same time at most.
+        clock: of the lines about what the quota holds back.
+    """
 
     def __init__(
-        self, storage: RemoteStorage, quotas: Quotas, *, client: str = NAMELESS_CLIENT, clock: Clock | None = None
+        self,
+        storage: RemoteStorage,
+        quotas: Quotas,
+        *,
+        client: str = NAMELESS_CLIENT,
+        at_once: int = MOST_RANGES,
+        clock: Clock | None = None,
     ) -> None:
         self._storage = storage
         self._quotas = quotas
         self._client = client
+        self._at_once = at_once
         self._clock = clock or SystemClock()
 
     def read(self, ranges: Sequence[SegmentRange], columns: "RecordColumns") -> "Iterator[ColumnBatch]":
@@ -171,8 +188,10 @@ class Scanner:
             if is_large:
                 yield from ((each, self._stream(each, held_back, Reading(ranges=MOST_RANGES))) for each in group)
             else:
-                tasks = [partial(self._whole, each, held_back) for each in group]
-                yield from in_order(tasks, at_once=MOST_RANGES, ahead=MOST_RANGES)
+                small = list(group)
+                at_once = min(self._at_once, _AHEAD_BYTES // max(1, *(each.size_bytes for each in small)))
+                tasks = [partial(self._whole, each, held_back) for each in small]
+                yield from in_order(tasks, at_once=at_once, ahead=at_once)
 
     def _whole(
         self, each: SegmentRange, held_back: "_HeldBack", reading: Reading

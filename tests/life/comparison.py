@@ -17,6 +17,7 @@ _NEEDS_A_PERSON: Final = (
     "stopped",
     "lost",
     "store-in-doubt",
+    "copy-in-doubt",
     "failed-again",
     "hole",
     "log-divergence",

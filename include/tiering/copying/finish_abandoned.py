@@ -53,7 +53,7 @@ from include.tiering.copying.copy_checks import require_no_divergence
 from include.tiering.copying.copy_segment import CopyStep, SegmentCopier
 from include.tiering.errors import CompactedSegmentError, SourceChangedError, SourceVanishedError, StateConflictError
 from include.tiering.kafka.log_dirs.contract import OpenSegment, ReplicaId
-from include.tiering.model.histories import newest_history, not_skipped, with_records
+from include.tiering.model.histories import OffsetRange, newest_history, not_skipped, with_records
 from include.tiering.model.ownership import Fence, SegmentOrigin
 from include.tiering.model.segments import (
     RemoteLogSegmentId,
@@ -78,12 +78,31 @@ def abandoned_copies_of(metadata: RemoteLogMetadata, partition: TopicIdPartition
     return [row for row in rows if row.origin is SegmentOrigin.PLATFORM and row.finished_at_ms is None]
 
 
+IsWhole = Callable[[SegmentRow], bool | None]
+"""Returns whether the copy of a row is whole; None if that cannot be found out now."""
+
+
+def unread_copy(
+    metadata: RemoteLogMetadata, partition: TopicIdPartition, offsets: OffsetRange, is_whole: IsWhole
+) -> SegmentRow | None:
+    """Return the first abandoned copy with any of these offsets that may be whole and cannot be read; None without one.
+
+    While there is one, the offsets must not be given up: expiration deletes a copy whose offsets are skipped.
+    """
+    for row in abandoned_copies_of(metadata, partition):
+        segment = row.metadata
+        overlaps = segment.start_offset <= offsets.last and offsets.first <= segment.end_offset
+        if overlaps and is_started(row) and is_whole(row) is None:
+            return row
+    return None
+
+
 def continuing_copies(
     metadata: RemoteLogMetadata,
     partition: TopicIdPartition,
     highest_copied_offset: int | None,
     following_offset: int,
-    is_whole: Callable[[SegmentRow], bool],
+    is_whole: IsWhole,
 ) -> list[PlannedSegment]:
     """Return the whole abandoned copies that continue what is copied; the source no longer has all of their records.
 
@@ -109,7 +128,7 @@ def replacement_copies(
     metadata: RemoteLogMetadata,
     partition: TopicIdPartition,
     failed: Iterable[RemoteLogSegmentMetadata],
-    is_whole: Callable[[SegmentRow], bool],
+    is_whole: IsWhole,
 ) -> list[PlannedSegment]:
     """Return the whole abandoned copies that have the records of a failed segment, and can replace it."""
     abandoned = {records_of(row.metadata): row for row in abandoned_copies_of(metadata, partition) if is_started(row)}
@@ -194,7 +213,11 @@ class AbandonedCopies:
         Raises:
             RemoteStorageError, LeaseLostError: as `settle`.
         """
-        for row in abandoned_copies_of(self.copier.metadata, fence.topic_id_partition):
+        abandoned = abandoned_copies_of(self.copier.metadata, fence.topic_id_partition)
+        if abandoned:
+            # Another store lacks the objects, too, and a deletion that was begun because of that would be completed.
+            self.whole.storage.check_marker()
+        for row in abandoned:
             if not is_started(row) or not self.whole.storage.stat_log_segment(row.metadata):
                 self.copier.abandon(row.metadata, fence)
 

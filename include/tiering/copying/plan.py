@@ -45,6 +45,10 @@ class HeldBack(Reason):
         "store-in-doubt",
         "a failed segment is missing, and so is one that passed: this may not be the right store",
     )
+    COPY_IN_DOUBT = (
+        "copy-in-doubt",
+        "a copy of offsets that the source lost may be whole, and cannot be read: they are not given up",
+    )
     HOLE = "hole", "offsets are gone from the source: a hole must be recorded by decision first"
     DIVERGENCE = "log-divergence", "the source's history has diverged from what was copied"
     BYTE_LIMIT = "byte-limit", "beyond the byte limit of this run", True

@@ -12,7 +12,7 @@ from typing import Final
 
 from include.tiering.configs.config_store import RETENTION_MS, EffectiveConfigs, TopicRetention
 from include.tiering.copying.copy_checks import next_action, undecided_offsets
-from include.tiering.copying.finish_abandoned import continuing_copies, replacement_copies
+from include.tiering.copying.finish_abandoned import IsWhole, continuing_copies, replacement_copies, unread_copy
 from include.tiering.copying.next_segments import (
     NOTHING_FAILED,
     compacted_away,
@@ -39,6 +39,7 @@ from include.tiering.copying.plan_replacements import (
 from include.tiering.copying.run_scope import RunScope
 from include.tiering.kafka.cluster.contract import ClusterMetadata
 from include.tiering.kafka.log_dirs.contract import IneligibleReason, LogSegment, LogSource, Replica, ScanReport
+from include.tiering.model.histories import OffsetRange
 from include.tiering.model.ownership import TopicOwner
 from include.tiering.model.retention import DeletionDecision
 from include.tiering.model.segments import RemoteLogSegmentMetadata, TopicIdPartition
@@ -46,7 +47,7 @@ from include.tiering.quotas.contract import Quotas
 from include.tiering.remote_storage.contract import RemoteStorage
 from include.tiering.runs.cluster_log_dirs import ClusterLogDirs
 from include.tiering.runs.contract import ANYWHERE, Placement, PlannedPartition, PlannedSegment
-from include.tiering.segments.contract import RemoteLogMetadata, SegmentRow, TopicRegistry
+from include.tiering.segments.contract import RemoteLogMetadata, TopicRegistry
 from include.tiering.segments.failed_copies import FailedCopies, FailedCopy, by_partition
 from include.tiering.segments.stored_copies import StoreWitness, WholeCopy
 from include.tiering.segments.topics import TopicLifecycle, owner_seen
@@ -72,7 +73,7 @@ def plan_copy(
     failed: Mapping[TopicIdPartition, Sequence[FailedCopy]] = NOTHING_FAILED,
     max_new_copies: int = MOST_NEW_COPIES,
     doubt: Callable[[RemoteLogSegmentMetadata], str | None] = lambda _: None,
-    is_whole: Callable[[SegmentRow], bool] = lambda _: False,
+    is_whole: IsWhole = lambda _: False,
 ) -> CopyPlan:
     """Decide from one scan what a run may copy.
 
@@ -85,7 +86,8 @@ def plan_copy(
     and there is `doubt` whether that is the right store, nothing of the partition is planned.
 
     If the source no longer has all records of the next offsets, or those of a failed segment, abandoned copies of them
-    that are whole (`is_whole`) are planned, to be finished.
+    that are whole (`is_whole`) are planned, to be finished. If one may be whole and cannot be read, the partition
+    waits.
 
     `now_ms` is the database's clock; `retentions` holds the retention that is set on topics, by topic name. If nothing
     of a partition was ever copied, the copy begins after the segments that expiration would delete immediately; see
@@ -132,7 +134,8 @@ def plan_copy(
             ):
                 to_copy += left
             else:
-                held_back.append(refusal)
+                in_doubt = _in_doubt(partition, refusal.hole, metadata, is_whole)
+                held_back.append(in_doubt or refusal)
         if to_copy:
             where = placements.get((replica.replica_id.broker_id, replica.replica_id.directory_id), ANYWHERE)
             oldest = replica.segment_at(to_copy[0].base_offset)
@@ -212,7 +215,7 @@ def _with_whole_abandoned_copies(
     metadata: RemoteLogMetadata,
     *,
     max_new_copies: int,
-    is_whole: Callable[[SegmentRow], bool],
+    is_whole: IsWhole,
 ) -> Replacements:
     """Plan whole abandoned copies in the place of failed segments that no source can replace any more.
 
@@ -220,13 +223,32 @@ def _with_whole_abandoned_copies(
     """
     if again.held_back is None or again.held_back.reason is not HeldBack.LOST:
         return again
-    lost = {loss.segment_id for loss in again.held_back.lost if not loss.in_source}
+    losses = [loss for loss in again.held_back.lost if not loss.in_source]
+    in_doubt = (_in_doubt(replica.topic_id_partition, loss.offsets, metadata, is_whole) for loss in losses)
+    if (first_in_doubt := next((held for held in in_doubt if held is not None), None)) is not None:
+        return Replacements(again.segments, first_in_doubt)
+    lost = {loss.segment_id for loss in losses}
     no_source = [copy.metadata for copy in copies if copy.segment_id in lost]
     left = replacement_copies(metadata, replica.topic_id_partition, no_source, is_whole)
     covered = {planned.supersedes for planned in left}
     rest = [copy for copy in copies if copy.segment_id.id not in covered]
     held_back = replacements_of(replica, report, rest, metadata, max_new_copies).held_back
     return Replacements(tuple(sorted((*again.segments, *left), key=lambda planned: planned.base_offset)), held_back)
+
+
+def _in_doubt(
+    partition: TopicIdPartition, lost: OffsetRange | None, metadata: RemoteLogMetadata, is_whole: IsWhole
+) -> HeldBackPartition | None:
+    """Return how the partition waits if a copy of offsets that the source lost may be whole and cannot be read."""
+    row = None if lost is None else unread_copy(metadata, partition, lost, is_whole)
+    if row is None:
+        return None
+    segment = row.metadata
+    detail = (
+        f"offsets {segment.start_offset}..{segment.end_offset}, copy {segment.remote_log_segment_id.id}: make its"
+        " objects readable; if they are lost for good, move them out of the store"
+    )
+    return HeldBackPartition(partition, segment.start_offset, HeldBack.COPY_IN_DOUBT, detail)
 
 
 def _may_copy(replica: Replica, metadata: RemoteLogMetadata, registry: TopicRegistry) -> bool:

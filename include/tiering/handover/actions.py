@@ -46,6 +46,7 @@ _FOR_A_PERSON: Final = frozenset(
         HeldBack.LOST,
         HeldBack.FAILED_AGAIN,
         HeldBack.STORE_IN_DOUBT,
+        HeldBack.COPY_IN_DOUBT,
         HeldBack.HOLE,
         HeldBack.DIVERGENCE,
         HeldBack.NOT_OURS,

@@ -117,8 +117,8 @@ def plan_rebuild(
 
     Raises:
         ForeignStoreError: the store has no marker, or a marker of another cluster, another place than the settings
-            name, or another database than an unfinished rebuild; or the marker names no place, and the store has other
-            objects, of which no key matches the settings.
+            name, or another database than an unfinished rebuild; or the listing lacks the marker; or the marker names
+            no place, and the store has other objects, of which no key matches the settings.
         StateConflictError: the database has other rows or an unfinished rebuild of another cluster, or the layout
             writes no manifests.
     """
@@ -182,15 +182,24 @@ def _listed(
 ) -> tuple[tuple[ListedPartition, ...], tuple[OtherName, ...]]:
     """Return partitions, under the name that most objects of their topic id have, and the other names of topic ids."""
     topics: dict[Uuid, _Count] = {}
-    for number, found in enumerate(storage.list_segment_objects(), start=1):
+    has_marker = False
+    for number, (key, size_bytes) in enumerate(storage.list_objects(), start=1):
         if not number % _REPORT_EVERY:
             on_listed(_REPORT_EVERY)
+        has_marker |= key == MARKER_KEY
+        if (found := storage.segment_object(key, size_bytes)) is None:
+            continue
         partition = found.segment_id.topic_id_partition
         count = topics.setdefault(partition.topic_id, _Count())
         count.names[partition.topic] += 1
         at = (partition.topic, partition.partition)
         count.attempts[at] += found.kind is ObjectKind.MANIFEST
         count.log_bytes[at] += found.size_bytes if found.kind is ObjectKind.LOG else 0
+    if not has_marker:
+        raise ForeignStoreError(
+            f"the listing of the store has no {MARKER_KEY}, which the store has: it is incomplete, or of another place;"
+            " nothing is rebuilt from it"
+        )
     partitions, others = [], []
     for topic_id, count in topics.items():
         name, *other_names = (name for name, _ in sorted(count.names.items(), key=_most_first))

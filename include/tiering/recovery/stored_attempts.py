@@ -55,7 +55,7 @@ class FaultyAttempt:
     """An attempt that is not a complete copy, or whose segment id an earlier complete copy has.
 
     `error` is the class name of a TieringError. With `is_unread`, an object could not be read, for a reason that says
-    nothing about its bytes: the attempt may be a complete copy.
+    nothing about its bytes, or was listed and then not found: the attempt may be a complete copy.
     """
 
     attempt: FoundAttempt
@@ -120,7 +120,9 @@ def examine(storage: RemoteStorage, attempt: FoundAttempt) -> StoredSegment | Fa
     except TieringError as error:
         if error.retriable:
             raise
-        return FaultyAttempt(attempt, type(error).__name__, str(error), is_unread(error))
+        # What is listed and then not found was deleted since, or is hidden: only another listing tells.
+        is_hidden = isinstance(error, RemoteResourceNotFoundError) and not _missing(attempt.sizes_bytes)
+        return FaultyAttempt(attempt, type(error).__name__, str(error), is_hidden or is_unread(error))
 
 
 def separated(
@@ -171,7 +173,12 @@ def _described(storage: RemoteStorage, attempt: FoundAttempt) -> tuple[RemoteLog
         raise FormatError(
             f"its manifest has {attempt.sizes_bytes[ObjectKind.MANIFEST]} bytes: at most {MAX_MANIFEST_BYTES} are read"
         )
-    manifest = parse_manifest(storage.fetch_manifest(_named_by(attempt)) or b"")
+    content = storage.fetch_manifest(_named_by(attempt)) or b""
+    if len(content) != attempt.sizes_bytes[ObjectKind.MANIFEST]:
+        raise RemoteStorageError(
+            f"of its manifest {len(content)} bytes came, and {attempt.sizes_bytes[ObjectKind.MANIFEST]} are listed"
+        )
+    manifest = parse_manifest(content)
     metadata = _of_this_attempt(manifest, attempt)
     transactions = manifest.indexes[IndexType.TRANSACTION]
     txn_index_empty = transactions is None or not transactions.size_bytes
@@ -193,9 +200,13 @@ def _of_this_attempt(manifest: SegmentManifest, attempt: FoundAttempt) -> Remote
     return metadata
 
 
-def _require_objects(found: Iterable[ObjectKind]) -> None:
+def _missing(found: Iterable[ObjectKind]) -> list[str]:
     there = set(found)
-    if missing := [kind.value for kind in _COMPLETE if kind not in there]:
+    return [kind.value for kind in _COMPLETE if kind not in there]
+
+
+def _require_objects(found: Iterable[ObjectKind]) -> None:
+    if missing := _missing(found):
         raise RemoteResourceNotFoundError(f"it has no {', no '.join(missing)} object")
 
 

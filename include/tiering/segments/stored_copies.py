@@ -35,6 +35,7 @@ from include.tiering.remote_storage.contract import (
     RemoteStorage,
     SegmentReader,
     StoredObject,
+    is_unread,
 )
 from include.tiering.segments.contract import RemoteLogMetadata, SegmentRow
 
@@ -136,12 +137,17 @@ class WholeCopy:
         found = {stored_object.kind for stored_object in self.storage.stat_log_segment(row.metadata)}
         return not self.storage.required_kinds <= found
 
-    def is_there(self, row: SegmentRow) -> bool:
-        """Return whether the segment's copy is whole and correct; False if the store cannot be read."""
+    def is_there(self, row: SegmentRow) -> bool | None:
+        """Return whether the segment's copy is whole and correct; None if that cannot be found out now.
+
+        For example, the store does not answer, access is denied, or the private key is missing.
+        """
         try:
-            return self.fault(row) is None
-        except RemoteStorageError:
-            return False
+            return self._fault(row, lambda: None) is None
+        except SegmentKeyError:
+            return None
+        except RemoteStorageError as error:
+            return None if error.retriable or is_unread(error) else False
 
     def _fault(self, row: SegmentRow, go_on: Callable[[], object]) -> str | None:
         found = {stored_object.kind: stored_object for stored_object in self.storage.stat_log_segment(row.metadata)}

@@ -38,6 +38,7 @@ _OTHERS = {
     HeldBack.NOT_OURS,
     HeldBack.PAST_RETENTION,
     HeldBack.STORE_IN_DOUBT,
+    HeldBack.COPY_IN_DOUBT,
 }
 
 

@@ -218,6 +218,7 @@ class Closing:
                 HeldBack.DIVERGENCE: log.unclean,
                 HeldBack.LOST: True,
                 HeldBack.FAILED_AGAIN: True,
+                HeldBack.COPY_IN_DOUBT: bool(self._world.watch.rotten),
                 HeldBack.STORE_IN_DOUBT: bool(self._world.watch.rotten),
                 HeldBack.STOPPED: self._is_stopped_by_a_published_one(held.topic_id_partition),
             }

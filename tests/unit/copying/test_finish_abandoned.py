@@ -10,7 +10,14 @@ from include.tiering.clock import SystemClock
 from include.tiering.copying.copy_segment import CopyStep, SegmentCopier
 from include.tiering.copying.finish_abandoned import AbandonedCopies, abandoned_copies_of
 from include.tiering.copying.plan import HeldBack
-from include.tiering.errors import ForeignStoreError, SegmentKeyError, UnprovedReplacementError
+from include.tiering.errors import (
+    ForeignStoreError,
+    RemoteAccessDeniedError,
+    RemoteStorageUnavailableError,
+    SegmentKeyError,
+    TieringError,
+    UnprovedReplacementError,
+)
 from include.tiering.expiration.checks import ReplacementCheck
 from include.tiering.kafka.log_dirs.contract import IneligibleReason, ReplicaId
 from include.tiering.model.histories import OffsetRange
@@ -68,16 +75,17 @@ def refuse() -> None:
     raise ForeignStoreError("another database has used the store since")
 
 
-class KeyMissing(StorageDecorator):
-    """The settings name no private key for one segment."""
+class Unread(StorageDecorator):
+    """Does not give the manifest of one segment."""
 
-    def __init__(self, inner: RemoteStorage, encrypted: RemoteLogSegmentMetadata) -> None:
+    def __init__(self, inner: RemoteStorage, segment: RemoteLogSegmentMetadata, error: TieringError) -> None:
         super().__init__(inner)
-        self._encrypted = encrypted
+        self._segment = segment
+        self._error = error
 
     def fetch_manifest(self, metadata: RemoteLogSegmentMetadata) -> bytes | None:
-        if metadata.remote_log_segment_id == self._encrypted.remote_log_segment_id:
-            raise SegmentKeyError("it is encrypted for key pair 'k1', of which the settings name no private key")
+        if metadata.remote_log_segment_id == self._segment.remote_log_segment_id:
+            raise self._error
         return super().fetch_manifest(metadata)
 
 
@@ -212,23 +220,58 @@ def test_parts_that_became_whole_while_the_store_was_claimed_are_not_abandoned(w
 def test_what_cannot_be_read_is_no_part(world, orders):
     """A key pair that was dropped from the settings. It is sent again, and stays beside the new copy."""
     left = left_at(world, orders, CopyStep.VERIFIED).metadata
-    world.storage = KeyMissing(world.storage, left)
+    world.storage = Unread(world.storage, left, SegmentKeyError("no private key"))
     world.plan("next")
     assert world.batch("next", "next/0").failed == ()
     assert ids(world, orders)[10] != left.remote_log_segment_id
     assert world.objects() == 4 * 3
 
 
-def test_where_the_source_is_gone_as_well_a_missing_key_is_a_hole_of_one_partition(world, orders):
+@pytest.mark.parametrize(
+    "error",
+    [
+        SegmentKeyError("it is encrypted for key pair 'k1', of which the settings name no private key"),
+        RemoteAccessDeniedError("the store answered InvalidObjectState (403)"),
+        RemoteStorageUnavailableError("503"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_where_the_source_is_gone_as_well_offsets_of_a_copy_that_cannot_be_read_are_no_hole(world, orders, error):
+    """A hole may be skipped by decision, and expiration then deletes the copy."""
     left = left_at(world, orders, CopyStep.VERIFIED).metadata
     payments = world.source.add("payments")
     broker_deletes_up_to(world, orders, 19)
-    world.storage = KeyMissing(world.storage, left)
+    readable, world.storage = world.storage, Unread(world.storage, left, error)
     (held,) = world.planned("next").held_back
-    assert (held.reason, held.hole) == (HeldBack.HOLE, (10, 19))
+    assert (held.reason, held.hole, held.next_offset) == (HeldBack.COPY_IN_DOUBT, None, 10)
+    assert str(left.remote_log_segment_id.id) in held.detail
     world.plan("next")
     assert world.batch("next", "next/0").failed == ()
     assert len(world.offsets(payments)) == 3
+    world.storage = readable
+    world.plan("again")
+    assert world.batch("again", "again/0").failed == ()
+    assert ids(world, orders)[10] == left.remote_log_segment_id
+
+
+def test_offsets_of_which_the_store_has_parts_alone_are_a_hole(world, orders):
+    left = left_at(world, orders, CopyStep.VERIFIED).metadata
+    lose_the_manifest(world, left.remote_log_segment_id)
+    broker_deletes_up_to(world, orders, 19)
+    (held,) = world.planned("next").held_back
+    assert (held.reason, held.hole) == (HeldBack.HOLE, (10, 19))
+
+
+def test_a_store_that_is_another_one_has_no_empty_copy(world, orders):
+    """Its disk is not mounted, say: the deletion would be completed where the objects are."""
+    left = left_at(world, orders, CopyStep.VERIFIED).metadata
+    lease = world.work.claim("run", "run/0", lease_ms=1_000)
+    storage = ForeignStore(world.storage)
+    storage.stat_log_segment = lambda _: ()
+    copier = SegmentCopier(world.source, storage, world.metadata, world.registry, SystemClock(), bytes, lambda *_: None)
+    with pytest.raises(ForeignStoreError):
+        AbandonedCopies(copier, WholeCopy(storage, SameLimiter(world.limiter)), lambda: None).abandon_empty(lease.fence)
+    assert [row.metadata for row in abandoned_copies_of(world.metadata, orders.topic_id_partition)] == [left]
 
 
 def test_where_brokers_go_on_all_stays_of_which_anything_is_stored(world, orders):

@@ -496,6 +496,7 @@ def test_what_passes_without_a_person_and_what_does_not():
         "lost": False,
         "failed-again": False,
         "store-in-doubt": False,
+        "copy-in-doubt": False,
         "hole": False,
         "log-divergence": False,
         "byte-limit": True,

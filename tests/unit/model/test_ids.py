@@ -201,9 +201,9 @@ CODES: dict[type[Reason], str] = {
     " ambiguous-replica being-deleted being-moved offsets-unknown stale-log-dir high-watermark-above-log-end"
     " recovery-point-above-log-end log-start-above-log-end checkpoint-older-than-log active below-log-start"
     " above-high-watermark above-last-stable-offset not-flushed past-retention copy-delayed old-magic no-leader-epoch"
-    " no-producer-snapshot corrupt after-corrupt compacted-segment",
-    HeldBack: "not-ready no-leader-replica stopped lost failed-again store-in-doubt hole log-divergence byte-limit"
-    " not-eligible damaged compacted not-ours past-retention",
+    " no-producer-snapshot unreadable corrupt after-corrupt compacted-segment",
+    HeldBack: "not-ready no-leader-replica stopped lost failed-again store-in-doubt copy-in-doubt hole log-divergence"
+    " byte-limit not-eligible damaged compacted not-ours past-retention",
     LeftBecause: "failed throttled copied held paused ended unknown",
     NotReady: "metadata-incomplete cluster-metadata no-leader-replica not-ours deleted unread stopped undecided paused",
     Waits: "not-ready not-ours stopped name-taken topic-deleted published",
@@ -236,6 +236,7 @@ def test_which_reasons_need_a_person() -> None:
         HeldBack.LOST,
         HeldBack.FAILED_AGAIN,
         HeldBack.STORE_IN_DOUBT,
+        HeldBack.COPY_IN_DOUBT,
         HeldBack.HOLE,
         HeldBack.DIVERGENCE,
         HeldBack.DAMAGED,

@@ -181,6 +181,7 @@ def test_a_plan_has_findings_only_for_reasons_that_need_a_person() -> None:
         HeldBack.LOST,
         HeldBack.FAILED_AGAIN,
         HeldBack.STORE_IN_DOUBT,
+        HeldBack.COPY_IN_DOUBT,
         HeldBack.HOLE,
         HeldBack.DIVERGENCE,
         HeldBack.DAMAGED,

@@ -27,9 +27,10 @@ from include.tiering.model.histories import OffsetRange
 from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.ownership import StoreMarker
 from include.tiering.model.recovered_log import Obstacle
+from include.tiering.model.segments import RemoteLogSegmentMetadata
 from include.tiering.recovery.rebuild import Rebuild, RebuildReport, RebuildStep, plan_rebuild
 from include.tiering.recovery.sql_recovery import SqlMetadataRecovery
-from include.tiering.remote_storage.contract import RemoteStorage
+from include.tiering.remote_storage.contract import RemoteStorage, StoredObject
 from include.tiering.remote_storage.location import open_storage
 from include.tiering.segments.sql import SqlRemoteLogMetadata
 from tests.doubles.generations import always
@@ -309,6 +310,47 @@ def test_offsets_of_a_copy_that_a_later_release_wrote_are_not_given_up(
     path.write_bytes(content)
     rebuild(stored.storage, engine)
     assert not SqlRemoteLogMetadata(engine, CLUSTER_ID).skipped_offsets(copies[0].topic_id_partition)
+
+
+class Hides(StorageDecorator):
+    """Lists a copy, and does not find it; or answers with something else than its manifest."""
+
+    def __init__(self, inner: RemoteStorage, copy: RemoteLogSegmentMetadata, manifest: bytes | None) -> None:
+        super().__init__(inner)
+        self._copy = copy.remote_log_segment_id
+        self._manifest = manifest
+
+    def stat_log_segment(self, metadata: RemoteLogSegmentMetadata) -> tuple[StoredObject, ...]:
+        return () if metadata.remote_log_segment_id == self._copy else super().stat_log_segment(metadata)
+
+    def fetch_manifest(self, metadata: RemoteLogSegmentMetadata) -> bytes | None:
+        if self._manifest is not None and metadata.remote_log_segment_id == self._copy:
+            return self._manifest
+        return super().fetch_manifest(metadata)
+
+
+@pytest.mark.parametrize(
+    ("manifest", "why"), [(None, "it has no .*log.* object"), (b"<html>", "6 bytes came, and [0-9]+ are listed")]
+)
+def test_offsets_of_a_copy_that_is_listed_and_then_not_found_are_not_given_up(
+    stored: StoredLog, engine: Engine, manifest: bytes | None, why: str
+) -> None:
+    copies = [stored.copy(each, topic="kept") for each in range(3)]
+    with pytest.raises(RemoteStorageError, match=rf"kept-0: 1 copies may be complete.*{why}"):
+        rebuild(Hides(stored.storage, copies[1], manifest), engine)
+    rebuild(stored.storage, engine)
+    assert not SqlRemoteLogMetadata(engine, CLUSTER_ID).skipped_offsets(copies[0].topic_id_partition)
+
+
+def test_a_listing_without_the_marker_is_not_believed(stored: StoredLog, engine: Engine) -> None:
+    class Empty(StorageDecorator):
+        def list_objects(self) -> Iterator[tuple[str, int]]:
+            return iter(())
+
+    with pytest.raises(ForeignStoreError, match=r"the listing of the store has no _tiering-store\.json"):
+        rebuild(Empty(stored.storage), engine)
+    assert not any(rows_of(engine, *TABLES).values())
+    assert stored.storage.read_marker() == MARKER
 
 
 def test_an_odd_manifest_whose_leader_epoch_index_cannot_be_read_takes_no_other_copy_with_it(

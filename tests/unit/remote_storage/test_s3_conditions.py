@@ -42,7 +42,7 @@ class Bucket(Partial):
         if IfMatch is not None and self.knows_conditions and IfMatch != f'"{self.versions.get(Key, 0)}"':
             raise refused("PreconditionFailed", 412)
         self.objects[Key], self.versions[Key] = Body, self.versions.get(Key, 0) + 1
-        return {}
+        return {"ETag": f'"{self.versions[Key]}"'}
 
     def get_object(self, *, Bucket: str, Key: str, Range: str = "") -> Any:  # noqa: N803
         if Key not in self.objects:

@@ -11,7 +11,14 @@ from hypothesis import strategies as st
 from urllib3.exceptions import ProtocolError
 
 from include.tiering.errors import RemoteStorageError, RemoteStorageUnavailableError
-from include.tiering.remote_storage.object_store import KeyInterval, ListedUpload, S3Credentials, milliseconds
+from include.tiering.quotas.contract import UnlimitedBytes
+from include.tiering.remote_storage.object_store import (
+    KeyInterval,
+    ListedUpload,
+    ObjectEntry,
+    S3Credentials,
+    milliseconds,
+)
 from include.tiering.remote_storage.s3 import listing as s3_listing
 from include.tiering.remote_storage.s3.listing import S3Listing, parse_page
 from include.tiering.remote_storage.s3.store import S3ObjectStore
@@ -348,3 +355,66 @@ def test_an_answer_of_another_length_than_it_says_is_asked_for_again(declared: s
     else:
         with pytest.raises(ConnectionClosedError):
             s3_listing._whole(answer, "place")
+
+
+HTML = b"<html><body>the proxy is not well</body></html>"
+
+
+@pytest.fixture(scope="module")
+def store(server: ScriptedS3) -> S3ObjectStore:
+    credentials = S3Credentials(ACCESS_KEY, SECRET_KEY)
+    return S3ObjectStore("bucket", "p/", endpoint_url=server.endpoint_url, credentials=credentials, max_attempts=2)
+
+
+@pytest.mark.parametrize(
+    ("answer", "error"),
+    [
+        (page("p/a", truncated=True), "ends early"),
+        (page("q/a"), "not below the prefix"),
+        (page("p/a").replace(b"<Size>1", b"<Size>?"), "without a valid size"),
+        (page("p/a").replace(b"<IsTruncated>", b"<KeyCount>2</KeyCount><IsTruncated>"), "has 1 keys"),
+        (HTML, "whether it is the last"),
+        (b"", "cannot be parsed"),
+    ],
+)
+def test_a_rebuild_lists_completely_or_not_at_all(
+    server: ScriptedS3, store: S3ObjectStore, answer: bytes, error: str
+) -> None:
+    server.play([(200, answer)])
+    with pytest.raises(RemoteStorageError, match=error):
+        list(store.list_objects())
+
+
+@pytest.mark.parametrize(
+    "answer", [HTML, b"", page(truncated=True), b"<A><IsTruncated>false</IsTruncated><Upload/></A>"]
+)
+def test_open_uploads_are_listed_completely_or_not_at_all(
+    server: ScriptedS3, store: S3ObjectStore, answer: bytes
+) -> None:
+    server.play([(200, answer)])
+    with pytest.raises(RemoteStorageError):
+        list(store.list_open_uploads("a"))
+
+
+def test_a_rebuild_lists_every_page(server: ScriptedS3, store: S3ObjectStore) -> None:
+    server.play([(200, page("p/a/1", token="next")), (200, page("p/a/2"))])
+    assert [*store.list_objects("a/")] == [ObjectEntry("a/1", 1), ObjectEntry("a/2", 1)]
+    assert [asked["prefix"] for asked in server.asked] == ["p/a/", "p/a/"]
+
+
+def test_a_page_of_a_proxy_is_no_object_and_deletes_nothing(server: ScriptedS3, store: S3ObjectStore) -> None:
+    requests: tuple[Callable[[], object], ...] = (
+        lambda: store.stat("a"),
+        lambda: store.head("a"),
+        lambda: list(store.read("a", limiter=UnlimitedBytes())),
+        lambda: store.replace("a", b"marker"),
+    )
+    for request in requests:
+        server.play([(200, HTML)])
+        with pytest.raises(RemoteStorageError, match="the answer is not one of S3"):
+            request()
+    for answer in (HTML, b"", b"<ok/>"):
+        server.play([(200, answer)])
+        assert [failure.retriable for failure in store.delete(["a", "b"])] == [False, False]
+    server.play([(200, b"<DeleteResult/>")])
+    assert store.delete(["a", "b"]) == ()

@@ -1,7 +1,7 @@
 """Bodies of requests to S3, and errors of its answers."""
 
 import io
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import cache
 from types import SimpleNamespace
@@ -53,6 +53,7 @@ from include.tiering.remote_storage.s3.client import (
     translated,
     was_retried,
 )
+from include.tiering.remote_storage.s3.listing import ListedPages, ListPage
 from include.tiering.remote_storage.s3.store import S3ObjectStore, encoded_crc32c
 from include.tiering.remote_storage.segment_storage import SegmentStorage
 from tests.doubles.memory_source import ShrinkingSource
@@ -330,12 +331,14 @@ def test_a_head_that_is_none_is_named(answer: Any) -> None:
 
 def test_a_time_that_is_missing_is_named() -> None:
     with pytest.raises(RemoteStorageError, match="cannot look at s3://bucket/a/b"):
-        store_of({"ContentLength": 3}).head("a/b")
+        store_of({"ContentLength": 3, "ETag": "e"}).head("a/b")
 
 
 @pytest.mark.parametrize("encoded", ["!!!not base64", "AAA", "AAAAAAAAAAA="])
 def test_a_checksum_that_is_none_counts_as_missing(encoded: str) -> None:
-    found = store_of({"ContentLength": 3, "ChecksumCRC32C": encoded, "ChecksumType": "FULL_OBJECT"}).stat("a/b")
+    found = store_of({"ContentLength": 3, "ETag": "e", "ChecksumCRC32C": encoded, "ChecksumType": "FULL_OBJECT"}).stat(
+        "a/b"
+    )
     assert found == ObjectStat(3, None)
 
 
@@ -414,24 +417,31 @@ def test_an_upload_without_an_id_is_no_upload() -> None:
     assert [name for name, _ in client.called] == ["create_multipart_upload"]
 
 
+class GivenPages(ListedPages):
+    """Pages of open uploads that a test made; an error is raised in their place."""
+
+    def __init__(self, given: ListPage | RemoteStorageError) -> None:
+        self._prefix = "p/"
+        self._given = given
+
+    def of(self, operation: str, below: str = "", begin: Mapping[str, str] | None = None) -> Iterator[ListPage]:
+        if isinstance(self._given, RemoteStorageError):
+            raise self._given
+        yield self._given
+
+
 def test_only_uploads_of_the_segment_itself_are_aborted_whatever_a_listing_shows() -> None:
     """Other writers share the bucket, and a listing may name their uploads."""
     segment = replace(some_metadata(10), state=RemoteLogSegmentState.COPY_SEGMENT_FINISHED)
     own = AivenLayout().keys(segment)[0][1]
     uploads = [
-        {"Key": f"p/{own}", "UploadId": "own"},
-        {"Key": f"other/{own}", "UploadId": "of another prefix"},
-        {"Key": f"p/{own}.more", "UploadId": "of another object"},
+        ("Upload", {"Key": f"p/{own}", "UploadId": "own"}),
+        ("Upload", {"Key": f"other/{own}", "UploadId": "of another prefix"}),
+        ("Upload", {"Key": f"p/{own}.more", "UploadId": "of another object"}),
     ]
-
-    class Listed(Parts):
-        def get_paginator(self, operation: str) -> Any:
-            assert operation == "list_multipart_uploads"
-            return AnswersWith([{"Uploads": uploads}])
-
-    client = Listed(delete_objects={})
+    client = Parts(delete_objects={})
     store = S3ObjectStore("bucket", "p/", endpoint_url="http://127.0.0.1:1", region="us-east-1")
-    store._client = client
+    store._client, store._pages = client, GivenPages(ListPage(uploads))
     assert SegmentStorage(store, AivenLayout()).delete_log_segments([segment]) == ()
     assert [upload for name, upload in client.called if name == "abort_multipart_upload"] == ["own"]
 
@@ -439,14 +449,10 @@ def test_only_uploads_of_the_segment_itself_are_aborted_whatever_a_listing_shows
 def test_finished_segments_are_deleted_without_the_permission_to_list_uploads() -> None:
     """docs/airflow.md says so of s3:ListBucketMultipartUploads; an abandoned copy stays until it may be listed."""
 
-    class NotAllowed(Parts):
-        def get_paginator(self, operation: str) -> Any:
-            return AnswersWith(refused("AccessDenied", 403))
-
     finished = replace(some_metadata(10), state=RemoteLogSegmentState.COPY_SEGMENT_FINISHED)
-    client = NotAllowed(delete_objects={})
+    client = Parts(delete_objects={})
     store = S3ObjectStore("bucket", "p/", endpoint_url="http://127.0.0.1:1", region="us-east-1")
-    store._client = client
+    store._client, store._pages = client, GivenPages(RemoteAccessDeniedError("AccessDenied (403)"))
     assert SegmentStorage(store, AivenLayout()).delete_log_segments([finished]) == ()
     assert [name for name, _ in client.called] == ["delete_objects"]
     abandoned = replace(finished, state=RemoteLogSegmentState.COPY_SEGMENT_STARTED)

@@ -28,6 +28,7 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
+from types import MappingProxyType
 from typing import Any, Final, NoReturn
 from xml.parsers import expat
 
@@ -215,6 +216,21 @@ class RawAnswers(BoundedAnswers):
         return content
 
 
+class DeleteAnswers(BoundedAnswers):
+    """Sends the requests of one client that delete objects.
+
+    S3 names only what it did not delete: a page of a proxy, or an empty response, would say that all is gone.
+    """
+
+    def __init__(self, client: BaseClient) -> None:
+        super().__init__(client, ["DeleteObjects"])
+
+    def _to_parse(self, answer: AWSResponse, content: bytes) -> bytes:
+        if answer.status_code < 300 and not any(name in content[:_HEAD_BYTES] for name in (b"DeleteResult", _ERROR)):
+            raise RemoteStorageError("the answer is not one of S3: is remote_storage.endpoint_url right?")
+        return content
+
+
 class _ReadBody:
     """A stream with the content of an `AWSResponse`."""
 
@@ -258,13 +274,85 @@ _PAGE_KEYS: Final = 1_000
 MOST_EMPTY_PAGES: Final = 100
 _NO_VERSIONING: Final = frozenset({"NotImplemented", "MethodNotAllowed", "VersioningNotConfigured"})
 
-_OBJECTS: Final = "list_objects_v2"
-_VERSIONS: Final = "list_object_versions"
-_UPLOADS: Final = "list_multipart_uploads"
-# Markers that lead from one page to the next: field of the response -> parameter of the next request.
-_OBJECT_MARKERS: Final = {"NextContinuationToken": "ContinuationToken"}
-_VERSION_MARKERS: Final = {"NextKeyMarker": "KeyMarker", "NextVersionIdMarker": "VersionIdMarker"}
-_UPLOAD_MARKERS: Final = {"NextKeyMarker": "KeyMarker", "NextUploadIdMarker": "UploadIdMarker"}
+OBJECTS: Final = "list_objects_v2"
+VERSIONS: Final = "list_object_versions"
+UPLOADS: Final = "list_multipart_uploads"
+_MARKERS: Final = {
+    OBJECTS: {"NextContinuationToken": "ContinuationToken"},
+    VERSIONS: {"NextKeyMarker": "KeyMarker", "NextVersionIdMarker": "VersionIdMarker"},
+    UPLOADS: {"NextKeyMarker": "KeyMarker", "NextUploadIdMarker": "UploadIdMarker"},
+}
+"""What leads from one page to the next: field of the response -> parameter of the next request."""
+_FROM_THE_START: Final[Mapping[str, str]] = MappingProxyType({})
+
+
+class ListedPages:
+    """Pages of listings below one prefix of a bucket, complete or an error, for any number of threads.
+
+    Args:
+        client: its listing operations are sent by this object from now on.
+        bucket: the bucket.
+        prefix: empty, or ending in a slash.
+        page_keys: the number of keys that a request asks for; S3 returns 1,000 at most.
+    """
+
+    def __init__(self, client: BaseClient, bucket: str, prefix: str, page_keys: int = _PAGE_KEYS) -> None:
+        self._client = client
+        self._bucket = bucket
+        self._prefix = prefix
+        self._page_keys = page_keys
+        self._answers = RawAnswers(client)
+
+    def describe(self) -> str:
+        return f"s3://{self._bucket}/{self._prefix}"
+
+    def of(self, operation: str, below: str = "", begin: Mapping[str, str] = _FROM_THE_START) -> Iterator[ListPage]:
+        """Request all pages, one after another.
+
+        Args:
+            operation: OBJECTS, VERSIONS or UPLOADS.
+            below: prefix of the keys, relative to the prefix of all.
+            begin: parameters of the request for the first page; of these only a delimiter is used for further pages.
+
+        Raises:
+            RemoteStorageError: a page says that there are more pages, but has no marker or the marker with which the
+                page itself was requested; or more than `MOST_EMPTY_PAGES` pages in succession are empty.
+        """
+        limit = {"MaxUploads" if operation == UPLOADS else "MaxKeys": self._page_keys}
+        ask = partial(getattr(self._client, operation), Bucket=self._bucket, Prefix=self._prefix + below, **limit)
+        parameters: dict[str, str] = dict(begin)
+        empty_pages = 0
+        while True:
+            page = self._page(ask, parameters)
+            yield page
+            if not page.is_truncated:
+                return
+            found = {to: page.marker(name) for name, to in _MARKERS[operation].items() if page.marker(name)}
+            empty_pages = 0 if page.entries or page.directories else empty_pages + 1
+            if not found or all(parameters.get(name) == value for name, value in found.items()):
+                raise RemoteStorageError(f"{self.describe()}: the listing ends early: a page has no new marker")
+            if empty_pages > MOST_EMPTY_PAGES:
+                raise RemoteStorageError(f"{self.describe()}: {empty_pages} pages without a key, one after another")
+            kept = {name: value for name, value in parameters.items() if name == "Delimiter"}
+            parameters = kept | found
+
+    def _page(self, ask: Any, parameters: Mapping[str, str]) -> ListPage:
+        with translated("list", self._bucket, self._prefix):
+            ask(**parameters)
+        try:
+            return parse_page(self._answers.take())
+        except RemoteStorageError as error:
+            raise RemoteStorageError(f"{self.describe()}: {error}") from error
+
+    def key(self, entry: Mapping[str, str]) -> str:
+        """Return the key of an entry, relative to the prefix. Raises RemoteStorageError if it is elsewhere."""
+        key = entry["Key"]
+        if not key.startswith(self._prefix):
+            raise RemoteStorageError(f"{self.describe()}: {printable(key)!r} is listed, which is not below the prefix")
+        return key[len(self._prefix) :]
+
+    def incomplete(self, key: str) -> RemoteStorageError:
+        return RemoteStorageError(f"{self.describe()}: {printable(key)!r} is listed without a valid size, time or id")
 
 
 class S3Listing:
@@ -286,11 +374,10 @@ class S3Listing:
     ) -> None:
         self._bucket = bucket
         self._prefix = prefix
-        self._page_keys = page_keys
         self._client = s3_client(
             endpoint_url=endpoint_url, region=region, credentials=credentials, max_attempts=max_attempts
         )
-        self._answers = RawAnswers(self._client)
+        self._pages = ListedPages(self._client, bucket, prefix, page_keys)
 
     def describe(self) -> str:
         return f"s3://{self._bucket}/{self._prefix}"
@@ -314,7 +401,7 @@ class S3Listing:
                 return
 
     def open_uploads(self) -> Iterator[Sequence[ListedUpload]]:
-        for page in self._all_pages(_UPLOADS, {}, _UPLOAD_MARKERS):
+        for page in self._pages.of(UPLOADS):
             yield [self._upload(entry) for _, entry in page.entries]
 
     def _in_order(self, listed: Sequence[ListedObject], last: str | None) -> str | None:
@@ -351,76 +438,30 @@ class S3Listing:
     def _pages_of_part(self, part: KeyInterval) -> Iterator[ListPage]:
         if self._keeps_versions:
             begin = {} if part.after is None else {"KeyMarker": self._prefix + part.after}
-            return self._all_pages(_VERSIONS, begin, _VERSION_MARKERS)
+            return self._pages.of(VERSIONS, begin=begin)
         begin = {} if part.after is None else {"StartAfter": self._prefix + part.after}
-        return self._all_pages(_OBJECTS, begin, _OBJECT_MARKERS)
+        return self._pages.of(OBJECTS, begin=begin)
 
     def _directories(self, below: str) -> Iterator[str]:
-        operation, markers = (_VERSIONS, _VERSION_MARKERS) if self._keeps_versions else (_OBJECTS, _OBJECT_MARKERS)
-        for page in self._all_pages(operation, {"Delimiter": "/"}, markers, below):
+        operation = VERSIONS if self._keeps_versions else OBJECTS
+        for page in self._pages.of(operation, below, {"Delimiter": "/"}):
             yield from (directory.removeprefix(self._prefix) for directory in page.directories)
 
-    def _all_pages(
-        self, operation: str, begin: Mapping[str, str], markers: Mapping[str, str], below: str = ""
-    ) -> Iterator[ListPage]:
-        """Request all pages, one after another.
-
-        `begin` has parameters of the request for the first page; of these only a delimiter is used for further pages.
-
-        Raises:
-            RemoteStorageError: a page says that there are more pages, but has no marker or the marker with which the
-                page itself was requested; or more than `MOST_EMPTY_PAGES` pages in succession are empty.
-        """
-        limit = {"MaxUploads" if operation == _UPLOADS else "MaxKeys": self._page_keys}
-        ask = partial(getattr(self._client, operation), Bucket=self._bucket, Prefix=self._prefix + below, **limit)
-        parameters: dict[str, str] = dict(begin)
-        empty_pages = 0
-        while True:
-            page = self._page(ask, parameters)
-            yield page
-            if not page.is_truncated:
-                return
-            found = {to: page.marker(name) for name, to in markers.items() if page.marker(name)}
-            empty_pages = 0 if page.entries or page.directories else empty_pages + 1
-            if not found or all(parameters.get(name) == value for name, value in found.items()):
-                raise RemoteStorageError(f"{self.describe()}: the listing ends early: a page has no new marker")
-            if empty_pages > MOST_EMPTY_PAGES:
-                raise RemoteStorageError(f"{self.describe()}: {empty_pages} pages without a key, one after another")
-            kept = {name: value for name, value in parameters.items() if name == "Delimiter"}
-            parameters = kept | found
-
-    def _page(self, ask: Any, parameters: Mapping[str, str]) -> ListPage:
-        with translated("list", self._bucket, self._prefix):
-            ask(**parameters)
-        try:
-            return parse_page(self._answers.take())
-        except RemoteStorageError as error:
-            raise RemoteStorageError(f"{self.describe()}: {error}") from error
-
     def _listed(self, name: str, entry: Mapping[str, str]) -> ListedObject:
-        key = self._relative(entry)
+        key = self._pages.key(entry)
         is_marker = name == "DeleteMarker"
         try:
             at_ms = milliseconds(entry["LastModified"])
             size_bytes = 0 if is_marker else int(entry["Size"])
         except (KeyError, ValueError) as error:
-            raise self._incomplete(key) from error
+            raise self._pages.incomplete(key) from error
         if name == "Contents":
             return ListedObject(key, size_bytes, at_ms)
         return ListedObject(key, size_bytes, at_ms, entry.get("VersionId"), entry.get("IsLatest") == "true", is_marker)
 
     def _upload(self, entry: Mapping[str, str]) -> ListedUpload:
-        key = self._relative(entry)
+        key = self._pages.key(entry)
         try:
             return ListedUpload(key, entry["UploadId"], milliseconds(entry["Initiated"]))
         except (KeyError, ValueError) as error:
-            raise self._incomplete(key) from error
-
-    def _incomplete(self, key: str) -> RemoteStorageError:
-        return RemoteStorageError(f"{self.describe()}: {printable(key)!r} is listed without a valid size, time or id")
-
-    def _relative(self, entry: Mapping[str, str]) -> str:
-        key = entry["Key"]
-        if not key.startswith(self._prefix):
-            raise RemoteStorageError(f"{self.describe()}: {printable(key)!r} is listed, which is not below the prefix")
-        return key[len(self._prefix) :]
+            raise self._pages.incomplete(key) from error

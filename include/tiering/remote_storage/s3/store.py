@@ -61,7 +61,7 @@ from include.tiering.remote_storage.s3.client import (
     translated,
     was_retried,
 )
-from include.tiering.remote_storage.s3.listing import BoundedAnswers
+from include.tiering.remote_storage.s3.listing import OBJECTS, UPLOADS, DeleteAnswers, ListedPages
 from include.tiering.units import MIB
 
 MAX_ATTEMPTS: Final = 8
@@ -100,7 +100,8 @@ class S3ObjectStore:
         self._client = s3_client(
             endpoint_url=endpoint_url, region=region, credentials=credentials, max_attempts=max_attempts
         )
-        BoundedAnswers(self._client, ["DeleteObjects"])
+        DeleteAnswers(self._client)
+        self._pages = ListedPages(self._client, bucket, prefix)
         self._slow_downs = SlowDowns(self._client)
 
     def describe(self) -> str:
@@ -173,9 +174,10 @@ class S3ObjectStore:
         checksum = encoded_crc32c(crc32c_of(content))
         with translated("write", self._bucket, full_key):
             try:
-                self._client.put_object(
+                answer = self._client.put_object(
                     Bucket=self._bucket, Key=full_key, Body=content, ChecksumCRC32C=checksum, **condition
                 )
+                _of_object(answer)
             except ClientError as error:
                 if condition and http_status(error) in _CONDITION_FAILED and error_code(error) != "NoSuchBucket":
                     return False
@@ -214,7 +216,7 @@ class S3ObjectStore:
         is_range = first > 0 or last is not None
         options = {"Range": f"bytes={first}-{'' if last is None else last}"} if is_range else {}
         with translated("read", self._bucket, full_key):
-            answer = self._client.get_object(Bucket=self._bucket, Key=full_key, **options)
+            answer = _of_object(self._client.get_object(Bucket=self._bucket, Key=full_key, **options))
             with contextlib.closing(answer["Body"]) as body:
                 remaining_bytes = int(answer["ContentLength"])
                 if last is not None and remaining_bytes != last + 1 - first:
@@ -236,8 +238,12 @@ class S3ObjectStore:
 
     def list_objects(self, prefix: str = "") -> Iterator[ObjectEntry]:
         """List every complete object whose key starts with `prefix`, in no particular order."""
-        for found in self._listed("list_objects_v2", "Contents", prefix):
-            yield ObjectEntry(found["Key"].removeprefix(self._prefix), int(found["Size"]))
+        for page in self._pages.of(OBJECTS, checked_prefix(prefix)):
+            for _, entry in page.entries:
+                key, size = self._pages.key(entry), entry.get("Size", "")
+                if not (size.isascii() and size.isdigit()):
+                    raise self._pages.incomplete(key)
+                yield ObjectEntry(key, int(size))
 
     @property
     def keeps_checksums(self) -> bool:
@@ -250,9 +256,13 @@ class S3ObjectStore:
         return True
 
     def list_open_uploads(self, prefix: str = "") -> Iterator[OpenUpload]:
-        """List every unfinished write under `prefix`, in no particular order."""
-        for found in self._listed("list_multipart_uploads", "Uploads", prefix):
-            yield OpenUpload(found["Key"].removeprefix(self._prefix), token=found["UploadId"])
+        """List every unfinished write under `prefix`, in no particular order. Some servers also list others."""
+        for page in self._pages.of(UPLOADS, checked_prefix(prefix)):
+            for _, entry in page.entries:
+                if not (token := entry.get("UploadId")):
+                    raise self._pages.incomplete(entry["Key"])
+                if entry["Key"].startswith(self._prefix):
+                    yield OpenUpload(self._pages.key(entry), token=token)
 
     def abort_upload(self, upload: OpenUpload) -> None:
         """Remove what an unfinished write has stored, so that its writer fails; do nothing if nothing is stored."""
@@ -273,19 +283,11 @@ class S3ObjectStore:
     def _full_key(self, key: str) -> str:
         return self._prefix + checked_key(key)
 
-    def _listed(self, operation: str, member: str, prefix: str) -> Iterator[Any]:
-        """List entries page by page, as they are consumed."""
-        full_prefix = self._prefix + checked_prefix(prefix)
-        with translated("list", self._bucket, full_prefix):
-            pages = self._client.get_paginator(operation).paginate(Bucket=self._bucket, Prefix=full_prefix)
-            for page in pages:
-                yield from page.get(member, ())
-
     def _head(self, key: str, **options: str) -> Any:
         """Return the response to HeadObject; None if its status is 404: there is no such object, or no such bucket."""
         with translated("look at", self._bucket, self._full_key(key)):
             try:
-                answer = self._client.head_object(Bucket=self._bucket, Key=self._full_key(key), **options)
+                answer = _of_object(self._client.head_object(Bucket=self._bucket, Key=self._full_key(key), **options))
                 answer["ContentLength"] = int(answer["ContentLength"])
                 return answer
             except ClientError as error:
@@ -439,6 +441,13 @@ class Upload:
             abort(self.client, self.bucket, self.key, upload_id)
         except RemoteStorageError:
             return
+
+
+def _of_object(answer: dict[str, Any]) -> dict[str, Any]:
+    """Return a response about an object. Raises LookupError without an ETag: it is a page of a proxy, say."""
+    if not answer.get("ETag"):
+        raise LookupError("no ETag")
+    return answer
 
 
 def abort(client: BaseClient, bucket: str, key: str, upload_id: str) -> None:

@@ -99,6 +99,11 @@ class MemoryRanges:
         stored = self.kept.get(partition, [])
         self.kept[partition] = [known for known in stored if known.range.end_offset < from_offset]
 
+    def delete_below(self, partition: TopicIdPartition, below_offset: int) -> None:
+        stored = self.kept.get(partition, [])
+        below = [known for known in stored if known.range.closed and known.range.end_offset < below_offset]
+        self.kept[partition] = [known for known in stored if known not in below[:-1]]
+
 
 class FetchWorld:
     """One replicated partition `orders-0`; a test gives its log, and changes brokers, logs and ranges as it likes."""

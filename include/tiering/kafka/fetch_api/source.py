@@ -158,7 +158,8 @@ class FetchSource:
         left_bytes = self._limits.find_bytes
         for number, partition in enumerate(to_read):
             part_bytes = max(left_bytes // (len(to_read) - number), min(left_bytes, FETCH_BYTES))
-            known_bytes = self._uncopied_bytes(partition, copied_to(partition))
+            copied = copied_to(partition)
+            known_bytes = self._uncopied_bytes(partition, copied)
             try:
                 go_on(partition.topic)
                 read_bytes = self._cutter.cut(
@@ -176,6 +177,8 @@ class FetchSource:
             except SendingStoppedError:
                 continue
             left_bytes -= min(part_bytes, known_bytes + read_bytes)
+            if copied is not None:
+                self._delete_needless(partition, min(copied + 1, _log_start(offsets[partition])))
         return errors
 
     def replica(self, replica_id: ReplicaId) -> Replica:
@@ -308,6 +311,12 @@ class FetchSource:
         """Return the bytes of the closed ranges that reach above what is copied."""
         closed = [known.range for known in self._store.ranges(partition) if known.range.closed]
         return sum(known.size_bytes for known in closed if copied_to is None or known.end_offset > copied_to)
+
+    def _delete_needless(self, partition: TopicIdPartition, below_offset: int) -> None:
+        """Remove ranges that no copy needs any more: they are copied, and the leader has deleted them."""
+        ranges = [known.range for known in self._store.ranges(partition)]
+        if sum(known.closed and known.end_offset < below_offset for known in ranges) > 1:
+            self._store.delete_below(partition, below_offset)
 
     def _last_recorded_ms(self, partition: TopicIdPartition) -> int:
         return max((recorded.recorded_at_ms for recorded in self._store.ranges(partition)), default=-1)

@@ -20,6 +20,9 @@ WANTED = LocalRetention(None, 2_000)
 PARTITIONS = [TopicIdPartition(TOPIC_ID, number, TOPIC) for number in (0, 1)]
 
 
+reads_leaders = pytest.mark.parametrize("reads_leaders", [False, True], ids=["log-dirs", "leaders"])
+
+
 class Killer:
     """Kills at each point that was not reached before, once; with `only`, at the n-th point alone."""
 
@@ -62,8 +65,9 @@ def drive_to_the_end(world, killer):
     return drivers
 
 
-def test_killed_at_every_point_it_still_comes_to_the_same_end(tmp_path):
-    with handover_world(tmp_path, partitions=1, segments=2) as world:
+@reads_leaders
+def test_killed_at_every_point_it_still_comes_to_the_same_end(tmp_path, reads_leaders):
+    with handover_world(tmp_path, partitions=1, segments=2, reads_leaders=reads_leaders) as world:
         world.limits = replace(world.limits, local_steps=2)
         world.begin(LocalRetention(None, 1_000))
         killer = Killer()
@@ -84,8 +88,9 @@ STEPS_THAT_CHANGE = [step for step in HandoverStep if step is not HandoverStep.P
 
 
 @pytest.mark.parametrize("step", [step for step in STEPS_THAT_CHANGE if step.value != "approval"])
-def test_killed_in_any_step_it_can_be_undone_or_says_why_not(tmp_path, step):
-    with handover_world(tmp_path) as world:
+@reads_leaders
+def test_killed_in_any_step_it_can_be_undone_or_says_why_not(tmp_path, step, reads_leaders):
+    with handover_world(tmp_path, reads_leaders=reads_leaders) as world:
         world.begin(WANTED)
         world.up_to(step)
         killer = Killer(only=1)

@@ -80,6 +80,11 @@ class BrokersContract:
         sizes = world.brokers.log_sizes(dict.fromkeys(partitions, 1))
         assert sizes[partitions[0]] > sizes[partitions[1]] == 0
 
+    def test_brokers_tell_how_much_of_their_disks_is_free(self, world: BrokersWorld) -> None:
+        found = world.brokers.free_bytes(1)
+        assert found is not None
+        assert found > 1 << 20
+
     def test_offsets_grow_with_what_is_appended(self, world: BrokersWorld) -> None:
         name = world.new_name()
         partition = TopicIdPartition(world.create_topic(name), 0, name)

@@ -43,6 +43,13 @@ class LogSourceContract:
         (scanned,) = behind.source.scan().replicas
         assert behind.source.replica(behind.replica_id) == scanned
 
+    def test_the_leader_has_the_epochs_of_the_segments(self, behind: SourceWithBackdoor) -> None:
+        (replica,) = behind.source.scan().replicas
+        found = behind.source.leader_epochs(replica)
+        for segment in (segment for segment in replica.segments if segment.eligible):
+            for offset in (segment.base_offset, segment.end_offset):
+                assert found.epoch_for(offset) == segment.leader_epochs.epoch_for(offset) is not None
+
     def test_without_transactions_none_is_unfinished(self, behind: SourceWithBackdoor) -> None:
         assert list(behind.source.unfinished_transactions(behind.replica_id)) == []
         behind.remove_partition()

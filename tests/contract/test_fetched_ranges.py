@@ -73,6 +73,19 @@ class RangeStoreContract:
         assert store.record(ORDERS, LONGER, [NEXT, after])
         assert kept(store) == [CLOSED, NEXT, after]
 
+    @pytest.mark.parametrize(
+        ("below_offset", "first"), [(0, 0), (10, 0), (19, 0), (20, 10), (29, 10), (30, 20), (10**6, 20)]
+    )
+    def test_what_is_left_begins_with_the_range_before(self, store: RangeStore, below_offset: int, first: int) -> None:
+        ranges = [CLOSED, NEXT, range_of(20, 29), range_of(30, 31, closed=False)]
+        store.record(ORDERS, None, ranges)
+        store.record(partition_of("orders", 4), None, ranges)
+        for _ in range(2):
+            store.delete_below(ORDERS, below_offset)
+            assert kept(store) == [known for known in ranges if known.base_offset >= first]
+        assert kept(store, partition_of("orders", 4)) == ranges
+        assert store.record(ORDERS, ranges[-1], [range_of(30, 39), range_of(40, 41, closed=False)])
+
     @pytest.mark.parametrize("before", [None, replace(OPEN, end_offset=11), replace(OPEN, crc32c=5)])
     def test_who_has_read_another_open_range_records_nothing(
         self, store: RangeStore, before: FetchedRange | None

@@ -107,6 +107,7 @@ class HandoverWorld:
     limits: HandoverLimits = field(default_factory=lambda: HandoverLimits(watch_seconds=30.0, settle_seconds=30.0))
     runs: int = 0
     forgetful: bool = False
+    reads_leaders: bool = False
     handover_id: Uuid = HANDOVER_ID
 
     @property
@@ -197,6 +198,16 @@ class HandoverWorld:
             self.copying.source.change(replica_id, **changes)
         model = self.brokers.partition(TOPIC_ID, partition)
         model.high_watermark, model.leader_epoch = end, 2
+        self._tell_size(replica_id)
+
+    def _tell_size(self, replica_id: ReplicaId) -> None:
+        """What the leader says of its log; over the network the source says it as well."""
+        replica = self.copying.source.replicas[replica_id]
+        model = self.brokers.partition(TOPIC_ID, replica_id.topic_id_partition.partition)
+        model.log_bytes = sum(one.size_bytes for one in replica.segments)
+        if self.reads_leaders:
+            known = {"found_to": replica.high_watermark, "log_bytes": model.log_bytes, "segment_bytes": SEGMENT_BYTES}
+            self.copying.source.change(replica_id, **known)
 
     def switch_by_hand(self) -> None:
         self.brokers.alter_topic_configs(TOPIC, {"remote.storage.enable": "true"})
@@ -226,6 +237,7 @@ class HandoverWorld:
             excess -= segments.pop(0).size_bytes
         model.earliest_local = segments[0].base_offset
         self.copying.source.change(replica_id, segments=tuple(segments))
+        self._tell_size(replica_id)
 
     def _finished_end(self, partition: TopicIdPartition) -> int | None:
         ends: dict[Uuid, int] = {}
@@ -324,7 +336,9 @@ class WorldActions:
 
 
 @contextmanager
-def handover_world(directory: Path, *, partitions: int = 2, segments: int = 3) -> Iterator[HandoverWorld]:
+def handover_world(
+    directory: Path, *, partitions: int = 2, segments: int = 3, reads_leaders: bool = False
+) -> Iterator[HandoverWorld]:
     """The topic has a limited retention.bytes and local.retention.bytes of its own."""
     (directory / "metadata.sqlite").write_bytes(_migrated())
     with copy_world(directory) as copying:
@@ -346,6 +360,7 @@ def handover_world(directory: Path, *, partitions: int = 2, segments: int = 3) -
             SqlPublicationStore(engine, CLUSTER_ID),
             SqlPlanQuestions(engine, CLUSTER_ID),
             clock,
+            reads_leaders=reads_leaders,
         )
         brokers.after_call = world.act
         for partition in range(partitions):

@@ -56,6 +56,8 @@ class ModelLogs:
         known = [header for header in headers if header.partition_leader_epoch <= leader_epoch]
         if known and leader_epoch <= leader.leader_epoch:
             found = EpochEnd(0, known[-1].partition_leader_epoch, known[-1].last_offset + 1)
+        elif headers and 0 <= leader_epoch <= leader.leader_epoch:
+            found = EpochEnd(0, leader_epoch, headers[0].base_offset)
         return found
 
     def _led(self, partition: TopicIdPartition, leader: Leader) -> ModelPartition:
@@ -96,6 +98,11 @@ class MemoryRanges:
         self.forgotten.append((from_offset, reason))
         stored = self.kept.get(partition, [])
         self.kept[partition] = [known for known in stored if known.range.end_offset < from_offset]
+
+    def delete_below(self, partition: TopicIdPartition, below_offset: int) -> None:
+        stored = self.kept.get(partition, [])
+        below = [known for known in stored if known.range.closed and known.range.end_offset < below_offset]
+        self.kept[partition] = [known for known in stored if known not in below[:-1]]
 
 
 class FetchWorld:

@@ -143,6 +143,9 @@ class MemorySource:
         except KeyError:
             raise SourceVanishedError(str(replica_id), "no such replica") from None
 
+    def leader_epochs(self, replica: Replica) -> LeaderEpochs:
+        return replica.leader_epochs
+
     def leading_compacted(self, replica_id: ReplicaId, segments: Sequence[LogSegment]) -> Sequence[LogSegment]:
         return ()
 

@@ -125,6 +125,7 @@ class ModelBrokers:
         self.broker_defaults = dict(broker_defaults)
         self.broker_configs_set: dict[int | None, dict[str, str]] = {None: {}}
         self.forbidden_topics: set[str] = set()
+        self.disk_free_bytes: dict[int, int] = dict.fromkeys(brokers, 10**12)
         self.calls: list[str] = []
         self.after_call: Callable[[str], None] = lambda _name: None
         self._topics: dict[str, _Topic] = {}
@@ -210,6 +211,11 @@ class ModelBrokers:
     def log_sizes(self, leaders: Mapping[TopicIdPartition, int]) -> Mapping[TopicIdPartition, int]:
         with self._call("log_sizes"):
             return {one: model.log_bytes for one in leaders if (model := self._partition(one)).leader == leaders[one]}
+
+    def free_bytes(self, broker_id: int) -> int | None:
+        with self._call("free_bytes"):
+            self._node(broker_id)
+            return self.disk_free_bytes.get(broker_id)
 
     def open_transactions(self, partition: TopicIdPartition) -> Sequence[OpenTransaction]:
         with self._call("open_transactions"):

@@ -204,6 +204,8 @@ def test_what_the_user_may_not_see_is_said_and_what_it_may_is_answered(secured: 
     assert forbidden(lambda brokers: brokers.topic_configs("secret"))
     assert forbidden(lambda brokers: brokers.alter_topic_configs("secret", {"retention.bytes": "1"}))
     assert forbidden(lambda brokers: brokers.broker_configs(1))
+    assert forbidden(lambda brokers: brokers.free_bytes(1))
+    assert forbidden(lambda brokers: brokers.log_sizes({partition: 1}))
     assert forbidden(lambda brokers: brokers.alter_broker_configs(None, {"remote.log.reader.threads": "11"}))
     granted = [
         AclBinding(

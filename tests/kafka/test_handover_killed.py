@@ -12,7 +12,7 @@ from include.tiering.handover.rules import STEPS
 from tests.doubles.broker_deployment import BrokerDeployment, broker_deployment
 from tests.doubles.kafka_lab.cluster import KafkaCluster, kafka_cluster, wait_until
 from tests.doubles.kafka_lab.consume import both_digests
-from tests.doubles.kafka_lab.produce import mixed_records
+from tests.doubles.kafka_lab.produce import Writer, mixed_records
 from tests.doubles.kafka_lab.requests import require_kafka
 from tests.doubles.seeded_topics import has_left_the_disk
 from tests.doubles.source_tree import ROOT
@@ -29,10 +29,21 @@ def cluster(tmp_path: Path) -> Iterator[KafkaCluster]:
 
 
 @pytest.mark.timeout(2_400)
-def test_killed_at_each_step_it_ends_as_if_nothing_had_happened(cluster: KafkaCluster, tmp_path: Path) -> None:
-    deployment = broker_deployment(cluster, tmp_path / "platform")
-    cluster.create_topic(TOPIC, partitions=len(PARTITIONS), config={"retention.bytes": LIMIT})
+@pytest.mark.parametrize("reads_leaders", [False, True], ids=["log-dirs", "leaders"])
+def test_killed_at_each_step_it_ends_as_if_nothing_had_happened(
+    cluster: KafkaCluster, tmp_path: Path, reads_leaders: bool
+) -> None:
+    deployment = broker_deployment(cluster, tmp_path / "platform", reads_leaders=reads_leaders)
+    rolled_at = {"segment.bytes": str(1 << 20)} if reads_leaders else {}
+    cluster.create_topic(
+        TOPIC,
+        partitions=len(PARTITIONS),
+        segment_bytes=None if reads_leaders else 65_536,
+        config={"retention.bytes": LIMIT, **rolled_at},
+    )
     mixed_records(cluster.bootstrap, TOPIC, PARTITIONS)
+    if reads_leaders:
+        Writer(cluster.bootstrap).send(TOPIC, PARTITIONS, 600, value_bytes=5_000)
     cluster.restart()
     mixed_records(cluster.bootstrap, TOPIC, PARTITIONS, seed=1, count=10)
     before = {partition: both_digests(cluster.bootstrap, TOPIC, partition) for partition in PARTITIONS}

@@ -51,15 +51,10 @@ def handover_service(app: "App") -> HandoverService:
 
 
 def handover_ports(app: "App") -> HandoverPorts:
-    """Return the ports of a handover's steps. Raises SettingError without bootstrap servers or log_dirs."""
+    """Return the ports of a handover's steps. Raises SettingError without bootstrap servers."""
     adapters, stores = app.adapters, app.adapters.stores
     if not adapters.has_brokers:
         raise SettingError("cluster.bootstrap_servers is not set: a handover reads and changes the brokers' configs")
-    if not app.log_dirs.are_configured:
-        raise SettingError(
-            "log_dirs is empty: a handover compares the leaders' log directories with what is remote; name them,"
-            " readable on this host"
-        )
     app.log_dirs.require_cluster()
     settings = app.effective_configs.settings().handover
     return HandoverPorts(
@@ -82,6 +77,7 @@ def handover_ports(app: "App") -> HandoverPorts:
             ownership=app.ownership,
             publisher=adapters.publisher,
             served=KafkaServedRecords(adapters.client_config(), clock=adapters.clock),
+            brokers=adapters.brokers,
             depth=Depth.DEEP if settings.verify_deep_enable else Depth.SHALLOW,
         ),
         store=store_properties(app.settings),

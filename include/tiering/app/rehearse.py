@@ -1,7 +1,7 @@
 """Rehearse a handover: a sample of the topic on a throw-away broker, with a separate app.
 
-The deployment's log directories and cluster metadata are only read. Database, store and quotas of the rehearsal are in
-a temporary directory, and a separate app with settings for them runs the handover.
+The deployment's log directories, or leaders, and cluster metadata are only read. Database, store and quotas of the
+rehearsal are in a temporary directory, and a separate app with settings for them runs the handover.
 
     step        a crash right after it leaves                        cleaned up by
     sampled     nothing                                              -
@@ -39,10 +39,12 @@ from include.tiering.handover.rehearsal import (
 from include.tiering.handover.report import latest_checks
 from include.tiering.handover.rules import HandoverState, HandoverStep, is_before
 from include.tiering.kafka.cluster.cluster_metadata import LostClusterMetadata, UnknownClusterMetadata
-from include.tiering.kafka.cluster.contract import ClusterMetadata, PartitionOffsets
+from include.tiering.kafka.cluster.contract import ClusterMetadata, PartitionOffsets, known_topic
 from include.tiering.kafka.cluster.kafka_records import Isolation, KafkaServedRecords
-from include.tiering.kafka.log_dirs.contract import ReplicaId
+from include.tiering.kafka.fetch_api.newest_segments import leader_logs_of, write_newest
+from include.tiering.kafka.log_dirs.contract import ReplicaId, ScanReport
 from include.tiering.kafka.log_dirs.dirs import identify
+from include.tiering.kafka.log_dirs.rules import topic_refusal
 from include.tiering.kafka.log_dirs.source import LogDirSource
 from include.tiering.model.segments import SegmentDigests, is_legal_topic_name, segment_digests
 from include.tiering.presentation import count
@@ -269,18 +271,22 @@ def rehearse(
         keep: whether to keep the temporary directory. The broker is ended in any case.
 
     Raises:
-        SettingError: no log directories are configured, the name is no topic name, or TMPDIR is in a log directory.
+        SettingError: there are neither log directories nor bootstrap servers, the name is no topic name, or TMPDIR is
+            in a log directory.
         UnknownTopicError: there is no such topic.
         RehearsalError: the sample or the throw-away broker could not be prepared.
-        SourceError: a log directory cannot be read.
+        SourceError: a log directory cannot be read, or a leader's answers cannot be used.
         BrokersError: the brokers of the deployment or the throw-away broker do not answer, or refuse a request.
     """
-    samples, configs = _sampled(app, topic, max_bytes)
-    sources = _sources(app, samples)
-    size_bytes = size_of(samples)
     parent = temporary_parent(app)
-    require_free_space(size_bytes, shutil.disk_usage(parent).free, parent)
     with _directory(parent, keep=keep) as root:
+        if app.log_dirs.reads_leaders:
+            samples, configs, sources = _fetched(app, topic, max_bytes, root / "fetched", watcher)
+        else:
+            samples, configs = _sampled(app, topic, max_bytes)
+            sources = _sources(app, samples)
+        size_bytes = size_of(samples)
+        require_free_space(size_bytes, shutil.disk_usage(parent).free, parent)
         watcher.on_message(f"{format_bytes(size_bytes)} of {count(len(samples), 'partition')} are copied into {root}")
         with watcher.counting("copying", size_bytes) as on_bytes:
             broker = prepare_broker(
@@ -308,6 +314,33 @@ def _sampled(app: App, topic: str, max_bytes: int) -> tuple[tuple[PartitionSampl
     samples = samples_of(topic, source.scan(topics=[topic]), topic_metadata, max_bytes)
     known: Mapping[str, str] = {} if topic_metadata is None else topic_metadata.configs
     return samples, {key: known[key] for key in RETENTION_CONFIGS if key in known}
+
+
+def _fetched(
+    app: App, topic: str, max_bytes: int, log_dir: Path, watcher: Watcher
+) -> tuple[tuple[PartitionSample, ...], dict[str, str], dict[ReplicaId, Path]]:
+    """Write the newest segments of the leaders' logs into a new directory; return samples of it, and where they are.
+
+    Raises:
+        SettingError: the name is no topic name.
+        RehearsalError: a leader does not tell the size of its log, a handover could not copy the topic, or there is
+            not enough space.
+        UnknownTopicError: there is no such topic.
+        SourceError, BrokersError: the leaders cannot be read.
+    """
+    if not is_legal_topic_name(topic):
+        raise SettingError(f"not the name of a topic: {topic!r}")
+    brokers, logs = app.adapters.brokers, app.adapters.leader_logs
+    known = known_topic(brokers, topic)
+    found = leader_logs_of(brokers, known, topic_refusal(topic, known, removed=False, named=True, cleaned=False))
+    planned = sum(min(log.log_bytes, max_bytes + 2 * log.roll.segment_bytes) for log in found)
+    require_free_space(planned, shutil.disk_usage(log_dir.parent).free, log_dir.parent)
+    log_dir.mkdir()
+    with watcher.counting("fetching", planned) as on_bytes:
+        replicas = tuple(write_newest(logs, log, log_dir, max_bytes, on_bytes) for log in found)
+    samples = samples_of(topic, ScanReport(None, replicas, ()), known, max_bytes)
+    configs = {key: known.configs[key] for key in RETENTION_CONFIGS if key in known.configs}
+    return samples, configs, {sample.replica_id: log_dir for sample in samples}
 
 
 def _cluster_metadata(app: App) -> ClusterMetadata:
@@ -350,5 +383,5 @@ def _directory(parent: Path, *, keep: bool) -> Iterator[Path]:
     try:
         yield root
     finally:
-        if not keep:
+        if not keep or not any(root.iterdir()):
             shutil.rmtree(root)

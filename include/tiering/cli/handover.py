@@ -124,9 +124,10 @@ def handover(
     expiration keeps these, and what was archived above them, until ./tiering publish has published their deletion,
     which it does once the broker's log start has passed them. See docs/handover.md.
 
-    --rehearse needs Java and the topic's log directories: it copies each partition's newest segments into a temporary
-    directory (in TMPDIR, with space for three times their size and 64 MiB), starts a broker there, hands the topic over
-    to it and compares what consumers read before and afterwards. The real brokers, store and database stay as they are.
+    --rehearse needs Java, and the topic's log directories or leaders: it copies each partition's newest segments into a
+    temporary directory (in TMPDIR, with space for three times their size and 64 MiB), starts a broker there, hands the
+    topic over to it and compares what consumers read before and afterwards. The real brokers, store and database stay
+    as they are.
 
     Exit codes: 0 handed over, 1 refused or waiting for you, 3 worth trying again with --resume.
     """

@@ -28,8 +28,7 @@ from include.tiering.kafka.log_dirs.contract import (
     ScanError,
     ScanReport,
     error_document,
-    error_table,
-    note_table,
+    error_tables,
     notes_member,
 )
 from include.tiering.kafka.log_dirs.rules import DAMAGE
@@ -114,7 +113,7 @@ _SCAN_COLUMNS = (
 
 def _scan_tables(report: ScanReport) -> tuple[Table, ...]:
     partitions = Table("partitions", _SCAN_COLUMNS, tuple(map(_scan_row, report.replicas)))
-    return (partitions, *error_table(report.errors), *note_table(report.notes))
+    return (partitions, *error_tables(report.errors, report.notes))
 
 
 def _scan_row(replica: Replica) -> tuple[str, ...]:
@@ -210,8 +209,7 @@ def _plan_tables(plan: CopyPlan) -> tuple[Table, ...]:
         Table("to copy", columns, rows),
         *_again(plan, names),
         *held_back_table(plan.held_back, names),
-        *error_table(plan.errors),
-        *note_table(plan.notes),
+        *error_tables(plan.errors, plan.notes),
     )
 
 
@@ -404,8 +402,7 @@ def _tables(run: CopyRun) -> tuple[Table, ...]:
         *_throttled_table(run, names),
         *_left_table(run, names),
         *held_back_table(run.held_back, names),
-        *error_table(run.errors),
-        *note_table(run.notes),
+        *error_tables(run.errors, run.notes),
     )
 
 

@@ -16,14 +16,20 @@ from include.tiering.copying.copy_batch import BatchResult
 from include.tiering.copying.plan import CopyPlan, HeldBack
 from include.tiering.copying.run_scope import RunScope
 from include.tiering.copying.service import CopyService
-from include.tiering.errors import BatchTooLargeError, PublicationRefusedError, RemoteChecksumError, UnknownSegmentError
+from include.tiering.errors import (
+    BatchTooLargeError,
+    BrokersError,
+    PublicationRefusedError,
+    RemoteChecksumError,
+    UnknownSegmentError,
+)
 from include.tiering.formats.log_batches import BatchStream
 from include.tiering.formats.record_batch import HEADER_SIZE, LOG_OVERHEAD, BatchHeader
 from include.tiering.formats.records import Decompressor, records_of
 from include.tiering.handover.checks import StoreProperties
 from include.tiering.handover.contract import SeededPartition
 from include.tiering.handover.ports import CopyRound, StoredDigest
-from include.tiering.kafka.cluster.contract import ServedRecords
+from include.tiering.kafka.cluster.contract import Brokers, ServedRecords
 from include.tiering.metadata_sync.plan_publication import PublicationPlan
 from include.tiering.metadata_sync.publish import Publisher
 from include.tiering.model.histories import OffsetRange, without
@@ -73,6 +79,7 @@ class HandoverActions:
         ownership: StoreOwnership,
         publisher: Publisher,
         served: ServedRecords,
+        brokers: Brokers,
         depth: Depth,
     ) -> None:
         self._settings = settings
@@ -85,6 +92,7 @@ class HandoverActions:
         self._ownership = ownership
         self._publisher = publisher
         self._served = served
+        self._brokers = brokers
         self._depth = depth
 
     def copy_round(self, topic: str, run_id: str) -> CopyRound:
@@ -144,6 +152,9 @@ class HandoverActions:
             if log_dir.broker_id == broker_id and known < 0:
                 with suppress(OSError):
                     found.append(shutil.disk_usage(log_dir.path).free)
+        if known < 0 and not self._settings.log_dirs:
+            with suppress(BrokersError):
+                return self._brokers.free_bytes(broker_id)
         return min(found, default=None)
 
 

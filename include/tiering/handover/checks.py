@@ -52,14 +52,21 @@ class LeaderOffsets:
 
 @dataclass(frozen=True, slots=True)
 class LeaderReplica:
-    """The partition's replica that was read from a log directory: the leader's, unless the leadership is moving.
+    """The partition's replica that was read: the leader's, unless the leadership is moving.
 
-    `broker_id` is the broker of the replica. `active_base` is the first offset of the active segment. Everything below
-    `recovery_point` (exclusive) was flushed. `waiting` has the rolled segments that the platform has not copied, each
-    with its first offset and the reason why it cannot be copied now (None if it can). `bytes_per_second` is the rate at
-    which producers append. `local_bytes` are on the leader's disk now, `active_bytes` of them in the active segment;
-    `kept_bytes` remain there at the end of the handover, if everything that is rolled now is remote by then.
-    `earliest_local` is the first offset that is on the disk.
+    `broker_id` is the broker of the replica. `leader_epochs` are those of the leader's checkpoint or, of a replica that
+    was read from the leader over the network, its answers to OffsetForLeaderEpoch. `active_base` is the first offset of
+    the active segment. Everything below `recovery_point` (exclusive) was flushed. `waiting` has the rolled segments
+    that the platform has not copied, each with its first offset and the reason why it cannot be copied now (None if it
+    can). `bytes_per_second` is the rate at which producers append. `local_bytes` are on the leader's disk now,
+    `active_bytes` of them in the active segment; `kept_bytes` remain there at the end of the handover, if everything
+    that is rolled now is remote by then. `earliest_local` is the first offset that is on the disk.
+
+    Only a replica that was read over the network has `leader_epoch`, in which the leader answered, and `found_to`, up
+    to which (exclusive) its log was cut into segments. Where its own segments begin and end is not known: everything
+    above the last cut counts as the active segment, and `kept_bytes` is an estimate. `local_bytes` is then what the
+    leader tells, None if it does not, and `bytes_per_second` is None while too little is cut. `segment_bytes` is the
+    topic's segment.bytes, None if unknown.
     """
 
     broker_id: int
@@ -67,11 +74,24 @@ class LeaderReplica:
     active_base: int
     recovery_point: int
     waiting: tuple[tuple[int, str | None], ...] = ()
-    bytes_per_second: float = 0.0
-    local_bytes: int = 0
+    bytes_per_second: float | None = 0.0
+    local_bytes: int | None = 0
     active_bytes: int = 0
     kept_bytes: int = 0
     earliest_local: int = 0
+    leader_epoch: int | None = None
+    found_to: int | None = None
+    segment_bytes: int | None = None
+
+    @property
+    def is_fetched(self) -> bool:
+        """Whether the replica was read from the leader over the network, and not from its log directory."""
+        return self.found_to is not None
+
+    @property
+    def may_have_rolled(self) -> bool:
+        """Whether so much is above the last cut that the broker has rolled a segment of it."""
+        return self.is_fetched and self.segment_bytes is not None and self.active_bytes > self.segment_bytes
 
 
 @dataclass(frozen=True, slots=True)

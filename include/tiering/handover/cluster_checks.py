@@ -182,18 +182,48 @@ def _leader_readable(evidence: HandoverEvidence) -> Iterator[Remark]:
                 partition.partition,
                 CheckOutcome.WAITING,
             )
+        elif partition.replica.is_fetched and partition.replica.leader_epoch != partition.offsets.leader_epoch:
+            yield Remark(
+                f"broker {partition.offsets.leader} was asked for its leader epochs in epoch"
+                f" {partition.replica.leader_epoch}, and leads in epoch {partition.offsets.leader_epoch}",
+                "it was elected again meanwhile: repeat the check in a moment",
+                partition.partition,
+                CheckOutcome.WAITING,
+            )
+        elif partition.replica.local_bytes is None:
+            yield Remark(
+                f"broker {partition.offsets.leader} does not tell the size of its log",
+                "without it nobody knows what is local and remote at the same time, and when brokers have deleted:"
+                " allow Describe on the cluster to the user of the settings cluster.*",
+                partition.partition,
+            )
 
 
 def _disk_space(evidence: HandoverEvidence) -> Iterator[Remark]:
     hours = evidence.hold_seconds / 3600
     for disk in evidence.disks:
-        rate = sum(
-            partition.replica.bytes_per_second
+        led = [
+            partition.replica
             for partition in evidence.partitions
             if partition.replica is not None and partition.replica.broker_id == disk.broker_id
-        )
+        ]
+        rate = sum(replica.bytes_per_second or 0.0 for replica in led)
         needed_bytes = int(rate * evidence.hold_seconds)
-        if disk.free_bytes is None:
+        if unknown := sum(replica.bytes_per_second is None for replica in led):
+            yield Remark(
+                f"of {unknown} partitions that broker {disk.broker_id} leads, too little is read to know how fast they"
+                " grow",
+                "the step copy reads them, and the step recheck checks the space again",
+                outcome=CheckOutcome.NOTE,
+            )
+        if disk.free_bytes is None and evidence.hold_seconds and any(replica.is_fetched for replica in led):
+            yield Remark(
+                f"broker {disk.broker_id} does not tell how much of its disks is free; {hours:g} h of new records need"
+                f" {needed_bytes} bytes",
+                "while the overrides are in force, nothing of the topic is deleted: allow Describe on the cluster to"
+                " the user of the settings cluster.*, or set tiering.handover.free.bytes to what every broker has free",
+            )
+        elif disk.free_bytes is None:
             yield Remark(
                 f"the free disk space of broker {disk.broker_id} cannot be read from this host; {hours:g} h of new"
                 f" records need {needed_bytes} bytes",

@@ -57,7 +57,8 @@ from include.tiering.units import format_bytes
 _LEFT_TO_THE_BROKER: Final = frozenset(
     {str(IneligibleReason.ABOVE_HIGH_WATERMARK), str(IneligibleReason.ABOVE_LAST_STABLE_OFFSET)}
 )
-_SOON: Final = frozenset({str(IneligibleReason.NOT_FLUSHED)})
+_NOT_READ: Final = "its log is not read from there on"
+_SOON: Final = frozenset({str(IneligibleReason.NOT_FLUSHED), _NOT_READ})
 _MOST_NAMED: Final = 3
 _NEXT_ROUND_SECONDS: Final = 5.0
 """Brokers write their recovery points only once a minute by default, so shorter pauses would hardly find anything new.
@@ -71,16 +72,20 @@ def copy_until_active(run: HandoverRun) -> StepResult:
         return DONE
     limits, clock = run.ports.limits, run.ports.clock
     rounds, copied_at, last_message = 0, clock.monotonic(), ""
+    before = evidence_of(run).partitions
     while rounds < limits.max_rounds:
         run.renew()
         done = run.ports.actions.copy_round(handover.topic, run.ports.new_run_id())
-        left = _left(evidence_of(run).partitions)
+        after = evidence_of(run).partitions
+        unread = _unread(before, after)
+        left = [*_left(after), *unread]
         message = f"{done.copied_segments} segments copied, {len(left)} partitions still have rolled segments to copy"
         if message != last_message:
             run.on_message(last_message := message)
-        if not left:
+        if not left and not (done.copied_segments and _have_rolled(after)):
             return DONE
-        if done.copied_segments:
+        reads_on, before = bool(unread) and _found(after) > _found(before), after
+        if done.copied_segments or reads_on:
             rounds, copied_at = rounds + 1, clock.monotonic()
             continue
         stuck = _stuck(left, done, _expired(run, left))
@@ -102,6 +107,35 @@ def _left(partitions: Sequence[HandoverPartition]) -> list[tuple[int, int, str |
         for first, reason in partition.replica.waiting[:1]
         if reason not in _LEFT_TO_THE_BROKER
     ]
+
+
+def _unread(
+    before: Sequence[HandoverPartition], after: Sequence[HandoverPartition]
+) -> list[tuple[int, int, str | None]]:
+    """Return the partitions whose log a plan did not read up to where it ended before the round, as in `_left`.
+
+    A round reads as much as the setting leaders.find_bytes allows, of all partitions together. What is above an offset
+    that is not stable is left to the broker, read or not.
+    """
+    ends = {partition.partition: partition.offsets.high_watermark for partition in before if partition.offsets}
+    return [
+        (partition.partition, partition.replica.found_to, _NOT_READ)
+        for partition in after
+        if partition.replica is not None
+        and partition.replica.found_to is not None
+        and partition.replica.found_to < ends.get(partition.partition, 0)
+        and not any(reason in _LEFT_TO_THE_BROKER for _, reason in partition.replica.waiting[:1])
+    ]
+
+
+def _have_rolled(partitions: Sequence[HandoverPartition]) -> bool:
+    """Return whether producers wrote so much of a partition, while a round copied, that a segment may have rolled."""
+    return any(partition.replica is not None and partition.replica.may_have_rolled for partition in partitions)
+
+
+def _found(partitions: Sequence[HandoverPartition]) -> int:
+    """Return up to where the leaders' logs were read, of all partitions together."""
+    return sum(partition.replica.found_to or 0 for partition in partitions if partition.replica is not None)
 
 
 def _expired(run: HandoverRun, left: Sequence[tuple[int, int, str | None]]) -> list[str]:

@@ -36,9 +36,9 @@ from include.tiering.handover.retention_overrides import (
     restore_overrides,
 )
 from include.tiering.handover.rules import HandoverStep, levels, local_bytes, next_local_start, target_bytes
-from include.tiering.handover.run_checks import evaluate_checks, evidence_of, seed_rows
+from include.tiering.handover.run_checks import evaluate_checks, evidence_of, local_segments, seed_rows
 from include.tiering.kafka.cluster.contract import PartitionOffsets
-from include.tiering.kafka.log_dirs.contract import LogSegment, Replica
+from include.tiering.kafka.log_dirs.contract import Replica
 from include.tiering.model.segments import TopicIdPartition
 from include.tiering.units import format_bytes
 
@@ -132,7 +132,7 @@ def _levels(run: HandoverRun, final: Mapping[str, str | None]) -> Sequence[int]:
     if limit_ms < 0 and limit_bytes < 0:
         return ()
     now_ms = run.ports.handovers.now_ms()
-    rolled = [_local_segments(replica, offsets) for replica, offsets in _leaders(run)]
+    rolled = [local_segments(replica, offsets.earliest_local or 0) for replica, offsets in _leaders(run)]
     has = max((local_bytes(segments) for segments in rolled), default=0)
     wants = max((target_bytes(segments, limit_ms, limit_bytes, now_ms) for segments in rolled), default=0)
     total = _number(run.ports.brokers.topic_configs(run.handover.topic)["retention.bytes"].value)
@@ -155,19 +155,44 @@ def _settle_and_compare(run: HandoverRun, level: int | None) -> StepResult | Non
     Returns:
         STOP after a difference; None if all compared records are equal.
     """
-    expected = {}
-    if level is not None:
-        for replica, offsets in _leaders(run):
-            start = next_local_start(_local_segments(replica, offsets), level, offsets.latest_tiered)
-            if start is not None:
-                expected[replica.topic_id_partition] = start
+    starts: dict[TopicIdPartition, int] = {}
+    most_bytes: dict[TopicIdPartition, int] = {}
+    for replica, offsets in _leaders(run) if level is not None else ():
+        if replica.found_to is not None:
+            most_bytes[replica.topic_id_partition] = (level or 0) + (replica.segment_bytes or 0)
+            continue
+        segments = local_segments(replica, offsets.earliest_local or 0)
+        if (start := next_local_start(segments, level or 0, offsets.latest_tiered)) is not None:
+            starts[replica.topic_id_partition] = start
     deadline = run.ports.clock.monotonic() + run.ports.limits.settle_seconds
-    while expected and run.ports.clock.monotonic() < deadline:
-        answer = run.ports.brokers.partition_offsets(list(expected))
-        if all((offset.earliest_local or 0) >= expected[partition] for partition, offset in answer.offsets.items()):
+    while (starts or most_bytes) and run.ports.clock.monotonic() < deadline:
+        answer = run.ports.brokers.partition_offsets([*starts, *most_bytes]).offsets
+        have_risen = all(
+            (answer[each].earliest_local or 0) >= start for each, start in starts.items() if each in answer
+        )
+        if have_risen and _have_shrunk(run, answer, most_bytes):
             break
         run.pause()
     return compare_remote_only(run)
+
+
+def _have_shrunk(
+    run: HandoverRun, answer: Mapping[TopicIdPartition, PartitionOffsets], most_bytes: Mapping[TopicIdPartition, int]
+) -> bool:
+    """Return whether each of these logs is smaller than so many bytes, or has nothing that a broker may delete.
+
+    Where the segments of a leader end is not known over the network. It deletes as long as the bytes above the limit
+    are at least those of its oldest segment.
+    """
+    deletable = {
+        partition: found.leader
+        for partition, found in answer.items()
+        if partition in most_bytes
+        and found.latest_tiered is not None
+        and found.latest_tiered >= max(found.earliest, found.earliest_local or 0)
+    }
+    sizes = run.ports.brokers.log_sizes(deletable) if deletable else {}
+    return all(each in sizes and sizes[each] < most_bytes[each] for each in deletable)
 
 
 def compare_remote_only(run: HandoverRun) -> StepResult | None:
@@ -225,12 +250,6 @@ def _leaders(run: HandoverRun) -> list[tuple[Replica, PartitionOffsets]]:
     ]
     answer = run.ports.brokers.partition_offsets([replica.topic_id_partition for replica in replicas])
     return [(replica, answer.of(replica.topic_id_partition)) for replica in replicas]
-
-
-def _local_segments(replica: Replica, offsets: PartitionOffsets) -> list[LogSegment]:
-    return [
-        segment for segment in replica.segments if segment.active or segment.end_offset >= (offsets.earliest_local or 0)
-    ]
 
 
 def _number(value: str | None) -> int:

@@ -237,7 +237,8 @@ class PlatformActions(Protocol):
     def free_bytes(self, broker_id: int) -> int | None:
         """Return the free bytes of the fullest log directory of a broker that can be read from here; None without one.
 
-        If `tiering.handover.free.bytes` is set (not -1), it is returned instead.
+        Without log directories the broker is asked; None if it does not tell. If `tiering.handover.free.bytes` is set
+        (not -1), it is returned instead.
         """
         ...
 

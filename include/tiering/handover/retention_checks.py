@@ -55,8 +55,8 @@ def _comes_back(evidence: HandoverEvidence) -> Iterator[Remark]:
         return
     limit = evidence.limit("retention.bytes", evidence.old_configs)
     for partition in evidence.partitions:
-        if (replica := partition.replica) is None:
-            continue
+        if (replica := partition.replica) is None or replica.local_bytes is None:
+            continue  # The check leader-is-read refuses.
         rolled_bytes = replica.local_bytes - replica.active_bytes
         both_bytes = replica.kept_bytes - replica.active_bytes
         if both_bytes > 0 and rolled_bytes + replica.kept_bytes > limit * _FAR_BELOW:
@@ -85,10 +85,11 @@ def _may_come_back(evidence: HandoverEvidence) -> Iterator[Remark]:
     published = evidence.metadata_topic.published if evidence.metadata_topic is not None else ()
     for partition in evidence.partitions:
         replica, offsets = partition.replica, partition.offsets
-        if replica is None or offsets is None:
+        if replica is None or offsets is None or replica.local_bytes is None:
             yield Remark(
                 partition.problem or "the log of its leader is not read here, so its local bytes are not known",
-                "add the leader's log directory to log_dirs, then --resume",
+                "add the leader's log directory to log_dirs; without log_dirs, allow Describe on the cluster to the"
+                " user of the settings cluster.*; then --resume",
                 partition.partition,
                 CheckOutcome.WAITING,
             )
@@ -105,7 +106,9 @@ def _may_come_back(evidence: HandoverEvidence) -> Iterator[Remark]:
                 f"{remote_bytes} remote and {replica.local_bytes} local bytes, {both_bytes} of them in both places, are"
                 f" more than {_FAR_BELOW:.0%} of retention.bytes {limit}"
             )
-            is_lasting = replica.kept_bytes >= replica.local_bytes and evidence.local_target_ms < 0
+            # Over the network it is not known where the broker's segments end, so neither whether it deletes more.
+            is_exact = not replica.is_fetched and evidence.local_target_ms < 0
+            is_lasting = is_exact and replica.kept_bytes >= replica.local_bytes
             if is_lasting:
                 local = evidence.local_target_bytes
                 found += (

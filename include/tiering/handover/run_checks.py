@@ -1,6 +1,6 @@
 """Run the checks of a step: gather evidence, evaluate it, and store the results.
 
-Evidence comes from brokers, log directories, the platform's database, the metadata topic and settings.
+Evidence comes from brokers, log directories or leaders, the platform's database, the metadata topic and settings.
 `check_preconditions` is the whole first step: it decides whether this topic may be handed over, and changes nothing but
 the stored results. After its checks, the controller validates the configs that the topic would have at the end.
 
@@ -12,6 +12,7 @@ the stored results. After its checks, the controller validates the configs that 
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 from include.tiering.copying.next_segments import uncopied
@@ -45,7 +46,7 @@ from include.tiering.kafka.cluster.contract import (
     PartitionOffsets,
     TopicMetadata,
 )
-from include.tiering.kafka.log_dirs.contract import LogSegment, Replica
+from include.tiering.kafka.log_dirs.contract import IneligibleReason, LogSegment, Replica
 from include.tiering.kafka.metadata_topic.contract import METADATA_TOPIC
 from include.tiering.model.histories import newest_history, open_divergence
 from include.tiering.model.ownership import LeaseRole, SegmentOrigin
@@ -114,6 +115,8 @@ def _sentence(results: Sequence[CheckResult], outcome: CheckOutcome) -> str:
     return f"{first.name}{where}: {first.numbers}{more}"
 
 
+_EPOCHS_ARE_ASKED: Final = frozenset({HandoverStep.PRECONDITIONS, HandoverStep.QUALITY_CHECK, HandoverStep.RECHECK})
+"""The steps whose checks need the leader epochs of the leader itself; each epoch is a request of its own."""
 _LIST_OFFSETS: Final = 2
 _LATEST_TIERED_VERSION: Final = 9
 """The first version of ListOffsets that returns the latest tiered offset (KIP-1005, Kafka 3.9)."""
@@ -138,6 +141,7 @@ def gather(ports: HandoverPorts, topic: str, topic_id: Uuid, handover: Handover 
 
     Raises:
         BrokersError: the brokers do not answer a request. Offsets that one leader does not report raise no error.
+        SourceError: the leader changed while it was asked for its leader epochs.
         MetadataTopicError: the metadata topic cannot be read.
     """
     topics = ports.brokers.topics([topic, METADATA_TOPIC])
@@ -158,6 +162,7 @@ def gather(ports: HandoverPorts, topic: str, topic_id: Uuid, handover: Handover 
     replicas, problems = _replicas(ports, topic, topic_id)
     now_ms = ports.handovers.now_ms()
     local_limits = _local_limits(handover, old_configs)
+    asks_leaders = handover is None or handover.step in _EPOCHS_ARE_ASKED
     return HandoverEvidence(
         topic=topic,
         topic_id=topic_id,
@@ -167,7 +172,9 @@ def gather(ports: HandoverPorts, topic: str, topic_id: Uuid, handover: Handover 
         configs=configs,
         old_configs=old_configs,
         partitions=tuple(
-            _partition(ports.metadata, partition, known, offsets, replicas, problems, now_ms, local_limits)
+            _partition(
+                ports, partition, known, offsets, replicas, problems, now_ms, local_limits, asks_leaders=asks_leaders
+            )
             for partition, known in zip(ids, partitions, strict=True)
         ),
         metadata_topic=ports.metadata_scan.evidence(
@@ -278,7 +285,7 @@ def _replicas(ports: HandoverPorts, topic: str, topic_id: Uuid) -> tuple[dict[in
 
 
 def _partition(
-    metadata: RemoteLogMetadata,
+    ports: HandoverPorts,
     partition: TopicIdPartition,
     known: PartitionMetadata,
     answer: OffsetsAnswer,
@@ -286,12 +293,16 @@ def _partition(
     problems: Sequence[str],
     now_ms: int,
     local_limits: tuple[int, int],
+    *,
+    asks_leaders: bool,
 ) -> HandoverPartition:
-    replica = replicas.get(partition.partition)
+    replica, metadata = replicas.get(partition.partition), ports.metadata
     try:
         reported = answer.of(partition)
     except BrokersError as error:
         return HandoverPartition(partition.partition, None, None, (), str(error))
+    if replica is not None and asks_leaders:
+        replica = replace(replica, leader_epochs=ports.source.leader_epochs(replica))
     rows = seed_rows(metadata, partition, reported.earliest)
     end = max((row.metadata.end_offset for row in rows), default=None)
     return HandoverPartition(
@@ -340,10 +351,11 @@ def _seeded(metadata: RemoteLogMetadata, row: SegmentRow) -> SeededSegment:
 def _leader(
     replica: Replica, seed_end: int | None, offsets: PartitionOffsets, now_ms: int, local_limits: tuple[int, int]
 ) -> LeaderReplica:
-    active = next((segment for segment in replica.segments if segment.active), None)
-    waiting = uncopied(replica.segments, seed_end, offsets.earliest)
     earliest_local = max(offsets.earliest, offsets.earliest_local or 0)
-    local = [segment for segment in replica.segments if segment.active or segment.end_offset >= earliest_local]
+    local = local_segments(replica, earliest_local)
+    is_fetched = replica.found_to is not None
+    active = next((segment for segment in local if segment.active), None)
+    waiting = uncopied(replica.segments, seed_end, offsets.earliest)
     return LeaderReplica(
         broker_id=replica.replica_id.broker_id,
         leader_epochs=replica.leader_epochs,
@@ -352,12 +364,44 @@ def _leader(
         waiting=tuple(
             (segment.base_offset, None if segment.reason is None else str(segment.reason)) for segment in waiting
         ),
-        bytes_per_second=bytes_per_second(replica.segments, now_ms),
-        local_bytes=local_bytes(local),
+        bytes_per_second=_rate(local, now_ms) if is_fetched else bytes_per_second(replica.segments, now_ms),
+        local_bytes=replica.log_bytes if is_fetched else local_bytes(local),
         active_bytes=0 if active is None else active.size_bytes,
         kept_bytes=kept_bytes(local, *local_limits, now_ms),
         earliest_local=earliest_local,
+        leader_epoch=replica.leader_epoch if is_fetched else None,
+        found_to=replica.found_to,
+        segment_bytes=replica.segment_bytes,
     )
+
+
+def _rate(local: Sequence[LogSegment], now_ms: int) -> float | None:
+    """Return the rate of a log that is read over the network; None if not even one segment of it is known."""
+    return bytes_per_second(local, now_ms) if len(local) > 1 else None
+
+
+def local_segments(replica: Replica, earliest_local: int) -> list[LogSegment]:
+    """Return the segments on the leader's disk, in the order of offsets.
+
+    A leader that is read over the network tells the size of its log, and not where its segments end. So what it has
+    above the last cut counts as the active segment.
+
+    Args:
+        replica: the leader's.
+        earliest_local: the first offset on its disk, inclusive.
+    """
+    local = [segment for segment in replica.segments if segment.active or segment.end_offset >= earliest_local]
+    if replica.found_to is None or replica.log_bytes is None:
+        return local
+    more_bytes = max(0, replica.log_bytes - local_bytes(local))
+    if local and local[-1].active:
+        return [*local[:-1], replace(local[-1], size_bytes=local[-1].size_bytes + more_bytes)]
+    is_one_segment = replica.segment_bytes is not None and replica.log_bytes < replica.segment_bytes
+    base = earliest_local if is_one_segment or local else replica.high_watermark
+    base = max([base, *(segment.end_offset + 1 for segment in local)])
+    end = max(base, replica.high_watermark) - 1
+    unread = LogSegment(base, end, more_bytes, -1, replica.leader_epochs, active=True, reason=IneligibleReason.ACTIVE)
+    return [*local, unread]
 
 
 def bytes_per_second(segments: Sequence[LogSegment], now_ms: int) -> float:

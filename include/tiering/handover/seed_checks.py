@@ -84,6 +84,20 @@ def _reaches_active(evidence: HandoverEvidence) -> Iterator[Remark]:
                 partition.partition,
                 CheckOutcome.NOTE,
             )
+        if partition.replica is not None and partition.replica.may_have_rolled:
+            yield Remark(
+                f"{partition.replica.active_bytes} bytes from offset {partition.replica.active_base} on are not remote",
+                "the broker copies them after the switch",
+                partition.partition,
+                CheckOutcome.NOTE,
+            )
+    if any(partition.seed and partition.replica and partition.replica.is_fetched for partition in evidence.partitions):
+        yield Remark(
+            "segments were read from the leaders, whose own segments end elsewhere",
+            "after the switch the broker uploads the segment once more in which the seed of a partition ends: at most"
+            " segment.bytes of a partition are remote twice, and count twice in its retention.bytes until they expire",
+            outcome=CheckOutcome.NOTE,
+        )
 
 
 def _below_stable(evidence: HandoverEvidence) -> Iterator[Remark]:
@@ -105,13 +119,26 @@ def _flushed(evidence: HandoverEvidence) -> Iterator[Remark]:
     for partition, _ in _seeded(evidence):
         if partition.replica is None or partition.offsets is None or partition.seed_end is None:
             continue
-        if partition.seed_end >= partition.replica.recovery_point and partition.offsets.in_sync_replicas < 2:
+        if partition.offsets.in_sync_replicas >= 2:
+            continue
+        if partition.seed_end >= partition.replica.recovery_point:
             yield Remark(
                 f"seeded up to {partition.seed_end}, only offsets below {partition.replica.recovery_point} are flushed"
                 " to disk",
-                "by default brokers write this recovery point once a minute: repeat the check after that time",
+                "leaders.settle_ms after they were found, segments count as flushed: repeat the check after that time"
+                if partition.replica.is_fetched
+                else "by default brokers write this recovery point once a minute: repeat the check after that time",
                 partition.partition,
                 CheckOutcome.WAITING,
+            )
+        elif partition.replica.is_fetched:
+            yield Remark(
+                f"broker {partition.replica.broker_id} alone has the records up to {partition.seed_end}, and what is on"
+                " its disk is not known over the network; they were found leaders.settle_ms ago",
+                "if its host lost power before they were written, the log would end below what is remote: wait until a"
+                " second replica is in sync, if there is one",
+                partition.partition,
+                CheckOutcome.NOTE,
             )
 
 
@@ -128,8 +155,8 @@ def _epochs(evidence: HandoverEvidence) -> Iterator[Remark]:
                 found = found.truncated_from_start(known_from)
             if found != wanted:
                 yield Remark(
-                    f"segment {segment.metadata.start_offset} has leader epochs {list(map(tuple, found))}, the leader's"
-                    f" checkpoint says {list(map(tuple, wanted))}",
+                    f"segment {segment.metadata.start_offset} has leader epochs {list(map(tuple, found))}, the leader"
+                    f" says {list(map(tuple, wanted))}",
                     "these records were replaced by records of another leader, or were copied from a follower: a"
                     " consumer would not find them. The partition cannot be handed over with this copy",
                     partition.partition,
@@ -226,11 +253,11 @@ SEED_CHECKS: Final = (
     ),
     NamedCheck(
         "seed-is-flushed",
-        "seeded segments end below the recovery point, or at least two replicas are in sync",
+        "at least two replicas are in sync, or seeded segments end below the recovery point, or were found a while ago",
         _flushed,
         _SEED_STEPS,
     ),
-    NamedCheck("epochs-are-the-leaders", "segments have the epochs of the leader's checkpoint", _epochs, _SEED_STEPS),
+    NamedCheck("epochs-are-the-leaders", "segments have the epochs that the leader has", _epochs, _SEED_STEPS),
     NamedCheck("seed-passed-the-gate", "every segment was read back and passed", _passed_verification, _SEED_STEPS),
     NamedCheck("segments-fit", "offsets within a segment fit Kafka's 32 bits", _fits, _SEED_STEPS),
     NamedCheck("timestamps-are-real", "no segment would expire because it lacks a timestamp", _timestamps, _SEED_STEPS),
@@ -421,12 +448,16 @@ def _enabled(evidence: HandoverEvidence) -> Iterator[Remark]:
 
 
 def _no_second_copy(evidence: HandoverEvidence) -> Iterator[Remark]:
+    fetched = {one.partition for one in evidence.partitions if one.replica is not None and one.replica.is_fetched}
     for known in evidence.metadata_topic.published if evidence.metadata_topic is not None else ():
         frozen = evidence.frozen.get(known.partition)
         if frozen is not None and not known.is_ours and known.start_offset <= frozen.end_offset:
+            is_expected = known.partition in fetched and known.end_offset > frozen.end_offset
             yield Remark(
                 f"a broker uploaded offsets {known.start_offset}..{known.end_offset} again as {known.segment_id}",
-                "both copies are complete, and one of them is superfluous. This is a bug of the platform: report it",
+                "the seed ends inside of this segment of the broker: both copies are complete"
+                if is_expected
+                else "both copies are complete, and one is superfluous. This is a bug of the platform: report it",
                 known.partition,
                 CheckOutcome.NOTE,
             )

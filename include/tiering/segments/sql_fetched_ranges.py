@@ -7,7 +7,7 @@ records what it found, and the other finds that the newest range is another one.
 from collections.abc import Sequence
 from typing import Any, Final
 
-from sqlalchemy import Row, delete, select
+from sqlalchemy import Row, delete, func, select
 
 from include.tiering.database.event_log import EventKind, record_event
 from include.tiering.database.schema import fetched_ranges
@@ -67,6 +67,18 @@ class SqlFetchedRanges(DatedStore):
                 detail = f"{count} ranges from offset {from_offset} on are cut again: {reason}"
                 now_ms = self._now_ms(connection)
                 record_event(connection, self._cluster_id, EventKind.LEADER_EPOCHS, partition, detail, _AUTHOR, now_ms)
+
+    def delete_below(self, partition: TopicIdPartition, below_offset: int) -> None:
+        """Remove the closed ranges that end below an offset, but the newest of them. Idempotent."""
+        is_below = (
+            of_partition(fetched_ranges, self._cluster_id, partition)
+            & fetched_ranges.c.closed
+            & (fetched_ranges.c.end_offset < below_offset)
+        )
+        with writing(self._engine) as connection:
+            newest = connection.scalar(select(func.max(fetched_ranges.c.base_offset)).where(is_below))
+            if newest is not None:
+                connection.execute(delete(fetched_ranges).where(is_below & (fetched_ranges.c.base_offset < newest)))
 
 
 def _recorded(row: Row[Any]) -> RecordedRange:

@@ -184,7 +184,7 @@ class HandoverSettings(DynamicSection):
     free_bytes: int = operational(
         -1,
         "Free space to assume in the fullest log directory of every broker; set it if this host cannot read it. -1: "
-        "read it from the directories in `log_dirs`.",
+        "read it from the directories in `log_dirs`; without `log_dirs`, ask the brokers.",
         unit="bytes",
         at_least=-1,
         at_most=MOST_LONG,

@@ -11,7 +11,7 @@ from itertools import groupby
 from operator import attrgetter
 from typing import Any
 
-from include.tiering.kafka.log_dirs.contract import error_document, error_table
+from include.tiering.kafka.log_dirs.contract import error_document, error_tables
 from include.tiering.model.segments import TopicIdPartition, Uuid, VerdictTotal
 from include.tiering.model.sizes import CostEstimate, PartitionLag, PartitionSize
 from include.tiering.presentation import Presentation, Table, TopicNames, count, labels
@@ -263,7 +263,7 @@ def _tables(report: SizeReport, *, by_topic: bool) -> tuple[Table, ...]:
         if duplicate.size_bytes
     )
     duplicates = (Table("both local and remote", ("partition", "bytes>"), both),) if both else ()
-    return (sizes, *copies, *deletes, *duplicates, *error_table(report.tiers.errors))
+    return (sizes, *copies, *deletes, *duplicates, *error_tables(report.tiers.errors))
 
 
 def _verdict_table(verdicts: Sequence[VerdictTotal]) -> tuple[Table, ...]:

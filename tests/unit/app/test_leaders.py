@@ -207,9 +207,14 @@ def test_an_interrupted_command_reads_no_more(leaders: Leaders) -> None:
     assert leaders.logs.reads == []
 
 
-def test_a_handover_names_the_log_dirs_that_it_needs(leaders: Leaders) -> None:
-    with leaders.opened() as app, pytest.raises(SettingError, match="log_dirs is empty: a handover compares"):
-        _ = app.handover_ports
+def test_a_handover_asks_the_brokers_for_the_space_on_their_disks(leaders: Leaders) -> None:
+    with leaders.opened() as app:
+        ports = app.handover_ports
+        assert ports.source is app.adapters.source
+        leaders.brokers.disk_free_bytes = {1: 77}
+        assert (ports.actions.free_bytes(1), ports.actions.free_bytes(2)) == (77, None)
+        leaders.brokers.fail("free_bytes", BrokersForbiddenError("not authorised"), times=None)
+        assert ports.actions.free_bytes(1) is None
 
 
 def test_log_dirs_are_not_described_if_none_is_named(leaders: Leaders) -> None:

@@ -24,6 +24,7 @@ from include.tiering.errors import (
 )
 from include.tiering.settings import TieringSettings, load_settings, to_environment
 from tests.doubles.broker_data import broker_data, copy_of
+from tests.unit.app.test_leaders import Leaders
 
 STOPPED = "stopped"
 KAFKA = KafkaHome("4.3.1", "/jars/*")
@@ -67,6 +68,7 @@ def attempt(settings: TieringSettings, topic: str, messages: list[str], *, keep:
         rehearse(app, topic, KAFKA, watcher, max_bytes=1 << 30, keep=keep)
 
 
+@pytest.mark.parametrize("keep", [False, True])
 @pytest.mark.parametrize(
     ("topic", "error", "says"),
     [
@@ -79,10 +81,16 @@ def attempt(settings: TieringSettings, topic: str, messages: list[str], *, keep:
     ],
 )
 def test_what_cannot_be_rehearsed_is_refused_before_anything_is_made(
-    settings: TieringSettings, scratch: Path, messages: list[str], topic: str, error: type[TieringError], says: str
+    settings: TieringSettings,
+    scratch: Path,
+    messages: list[str],
+    topic: str,
+    error: type[TieringError],
+    says: str,
+    keep: bool,
 ) -> None:
     with pytest.raises(error, match=says):
-        attempt(settings, topic, messages)
+        attempt(settings, topic, messages, keep=keep)
     assert (list(scratch.iterdir()), messages) == ([], [])
 
 
@@ -171,3 +179,45 @@ def _seen(settings: TieringSettings) -> dict[str, tuple[int, int]]:
             for path in (Path(directory), *(Path(directory, name) for name in files)):
                 found[str(path)] = (path.lstat().st_size, path.lstat().st_mtime_ns)
     return found
+
+
+# Without log directories, the newest part of the leaders' logs.
+
+
+@pytest.mark.parametrize(
+    ("topic", "configs", "error", "says"),
+    [
+        ("nope", {}, UnknownTopicError, "the cluster has no topic nope"),
+        ("order*", {}, SettingError, r"not the name of a topic: 'order\*'"),
+        ("orders", {"cleanup.policy": "compact"}, RehearsalError, "compacted topic"),
+        ("orders", {"remote.storage.enable": "true"}, RehearsalError, "segment at offset"),
+        ("orders", {"segment.bytes": str(1 << 30)}, RehearsalError, "nothing to hand over"),
+    ],
+)
+def test_what_leaders_have_and_cannot_be_rehearsed_is_refused(
+    tmp_path: Path,
+    scratch: Path,
+    messages: list[str],
+    topic: str,
+    configs: dict[str, str],
+    error: type[TieringError],
+    says: str,
+) -> None:
+    leaders = Leaders(tmp_path)
+    leaders.brokers.alter_topic_configs("orders", configs)
+    watcher = Watcher(messages.append, lambda _: None, _uncounted)
+    with leaders.opened() as app, pytest.raises(error, match=says):
+        rehearse(app, topic, KAFKA, watcher, max_bytes=1 << 30)
+    assert (list(scratch.iterdir()), messages) == ([], [])
+
+
+def test_leaders_that_have_more_than_the_disk_are_not_read(
+    tmp_path: Path, scratch: Path, messages: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leaders = Leaders(tmp_path)
+    usage = shutil.disk_usage(scratch)._replace(free=1_000)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
+    watcher = Watcher(messages.append, lambda _: None, _uncounted)
+    with leaders.opened() as app, pytest.raises(RehearsalSpaceError, match="has 1000 B free"):
+        rehearse(app, "orders", KAFKA, watcher, max_bytes=1 << 30)
+    assert (list(scratch.iterdir()), leaders.logs.reads) == ([], [])

@@ -35,6 +35,7 @@ def actions(**ports: Any) -> HandoverActions:
         "ownership",
         "publisher",
         "served",
+        "brokers",
     )
     given: dict[str, Any] = {**dict.fromkeys(names), "depth": Depth.DEEP, **ports}
     return HandoverActions(**given)

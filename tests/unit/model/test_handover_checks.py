@@ -40,6 +40,13 @@ BEGUN = replace(SOUND, owner=TopicOwner.PLATFORM, frozen={})
 SWITCHED = with_configs(with_offsets(SOUND, latest_tiered=299), remote_storage_enable="true")
 
 
+FETCHED = with_offsets(
+    with_replica(BEGUN, found_to=320, leader_epoch=4, local_bytes=3_300, active_bytes=300, segment_bytes=1_000),
+    in_sync_replicas=2,
+)
+"""The same, read from the leader over the network."""
+
+
 def published(**values):
     known = PublishedSegment(0, SOUND.partitions[0].seed[0].metadata.remote_log_segment_id.id, 0, 99, True)
     return MetadataTopicState(SOUND.metadata_topic.configs, (), (replace(known, **values),))
@@ -98,7 +105,17 @@ PROVOKED = [
     ),
     (BEFORE, "leader-is-read", REFUSED, with_partition(BEGUN, lambda one: replace(one, replica=None)), "broker 1"),
     (BEFORE, "leader-is-read", WAITING, with_replica(BEGUN, broker_id=2), "replica of broker 2 was read"),
+    (BEFORE, "leader-is-read", WAITING, with_replica(FETCHED, leader_epoch=3), "in epoch 3, and leads in epoch 4"),
+    (BEFORE, "leader-is-read", REFUSED, with_replica(FETCHED, local_bytes=None), "does not tell the size of its log"),
     (BEFORE, "disks-have-room", REFUSED, replace(BEGUN, hold_seconds=1_000_001), "1000001000"),
+    (BEFORE, "disks-have-room", NOTE, with_replica(FETCHED, bytes_per_second=None), "too little is read"),
+    (
+        BEFORE,
+        "disks-have-room",
+        REFUSED,
+        replace(FETCHED, disks=tuple(replace(disk, free_bytes=None) for disk in BEGUN.disks)),
+        "does not tell how much of its disks is free; 1 h of new records need 3600000 bytes",
+    ),
     (
         BEFORE,
         "disks-have-room",
@@ -113,9 +130,25 @@ PROVOKED = [
     (QUALITY_CHECK, "seed-begins-at-log-start", REFUSED, without_segments(BEGUN, 0, 1, 2), "nothing is seeded"),
     (LAST, "seed-has-no-gap", REFUSED, without_segments(SOUND, 1), "100..199"),
     (QUALITY_CHECK, "seed-reaches-active-segment", NOTE, with_replica(BEGUN, waiting=((300, "above the LSO"),)), "300"),
+    (QUALITY_CHECK, "seed-reaches-active-segment", NOTE, FETCHED, "whose own segments end elsewhere"),
+    (
+        QUALITY_CHECK,
+        "seed-reaches-active-segment",
+        NOTE,
+        with_replica(FETCHED, active_bytes=1_001),
+        "1001 bytes from offset 300 on are not remote",
+    ),
     (QUALITY_CHECK, "seed-is-stable", REFUSED, with_offsets(BEGUN, last_stable_offset=299), "last stable offset 299"),
     (QUALITY_CHECK, "seed-is-stable", REFUSED, with_offsets(BEGUN, high_watermark=250), "high watermark is 250"),
     (QUALITY_CHECK, "seed-is-flushed", WAITING, with_replica(BEGUN, recovery_point=200), "below 200"),
+    (
+        QUALITY_CHECK,
+        "seed-is-flushed",
+        WAITING,
+        with_offsets(with_replica(FETCHED, recovery_point=200), in_sync_replicas=1),
+        "below 200",
+    ),
+    (QUALITY_CHECK, "seed-is-flushed", NOTE, with_offsets(FETCHED, in_sync_replicas=1), "broker 1 alone has"),
     (
         LAST,
         "epochs-are-the-leaders",
@@ -201,6 +234,20 @@ PROVOKED = [
         WAITING,
         with_partition(SWITCHED, lambda one: replace(one, replica=None)),
         "local bytes are not known",
+    ),
+    (
+        LOCAL_RETENTION,
+        "retention-bytes-is-safe",
+        WAITING,
+        with_replica(both_places(remote_bytes=500_000, local_bytes=311_000), found_to=320, local_bytes=None),
+        "local bytes are not known",
+    ),
+    (
+        LOCAL_RETENTION,
+        "retention-bytes-is-safe",
+        WAITING,
+        with_replica(both_places(remote_bytes=500_000, local_bytes=311_000), found_to=320, kept_bytes=311_000),
+        "500000 remote and 311000 local bytes, 500000 of them in both places",
     ),
     (QUALITY_CHECK, "custom-metadata-is-the-plugins", REFUSED, with_segment(BEGUN, 0, custom_metadata=b"x"), "1 bytes"),
     (
@@ -332,6 +379,22 @@ def test_a_partition_with_only_an_active_segment_has_nothing_to_seed():
 def test_replicated_records_need_not_be_flushed():
     evidence = with_offsets(with_replica(BEGUN, recovery_point=200), in_sync_replicas=2)
     assert worst(results_of(CHECKS, QUALITY_CHECK, evidence)) is CheckOutcome.PASSED
+
+
+def test_a_replica_that_was_read_over_the_network_is_as_good():
+    for step in (BEFORE, QUALITY_CHECK):
+        said = results_of(CHECKS, step, FETCHED)
+        assert {one.name for one in said if one.outcome is NOTE} <= {"seed-reaches-active-segment"}
+        assert worst(said) in (CheckOutcome.PASSED, NOTE)
+
+
+@pytest.mark.parametrize(("end_offset", "is_bug"), [(299, True), (300, False)])
+@pytest.mark.parametrize("is_fetched", [False, True])
+def test_an_upload_that_reaches_beyond_a_fetched_seed_is_no_bug(end_offset, is_bug, is_fetched):
+    again = published(is_ours=False, segment_id=uuid(5), start_offset=250, end_offset=end_offset)
+    evidence = replace(with_replica(SWITCHED, found_to=320 if is_fetched else None), metadata_topic=again)
+    (said,) = (one for one in results_of(CHECKS, WATCH, evidence) if one.outcome is NOTE)
+    assert ("bug" in said.what_to_do) is (is_bug or not is_fetched)
 
 
 def test_unlimited_retention_asks_nothing_of_timestamps():

@@ -285,6 +285,13 @@ class Brokers(Protocol):
         """
         ...
 
+    def free_bytes(self, broker_id: int) -> int | None:
+        """Return the free bytes on the disk of a broker's fullest log directory; None if it does not tell.
+
+        The user needs DESCRIBE on the cluster.
+        """
+        ...
+
     def open_transactions(self, partition: TopicIdPartition) -> Sequence[OpenTransaction]:
         """Return the transactions that are open on the leader, by ascending start offset.
 

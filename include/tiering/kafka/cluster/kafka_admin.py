@@ -40,6 +40,7 @@ from include.tiering.kafka.protocol.cluster_requests import (
     DescribeLogDirs,
     FoundConfig,
     IncrementalAlterConfigs,
+    LogDirsAnswer,
     Metadata,
     MetadataAnswer,
     MetadataResponseTopic,
@@ -248,12 +249,20 @@ class KafkaBrokers:
         found: dict[tuple[str, int, int], int] = {}
         with self._lock:
             for leader, partitions in by_leader.items():
-                answer = self._connections.send(leader, DescribeLogDirs(partitions))
-                if answer.error and not answer.sizes:
-                    raise refusal(answer.error, f"sizes of the logs of broker {leader}")
+                answer = self._log_dirs(leader, partitions)
                 found |= {(size.topic, size.partition, leader): size.size_bytes for size in answer.sizes}
         sizes = {p: found.get((p.topic, p.partition, leader)) for p, leader in leaders.items()}
         return {partition: size_bytes for partition, size_bytes in sizes.items() if size_bytes is not None}
+
+    def free_bytes(self, broker_id: int) -> int | None:
+        with self._lock:
+            return min(self._log_dirs(broker_id, {}).free_bytes, default=None)
+
+    def _log_dirs(self, broker_id: int, partitions: Mapping[str, Sequence[int]]) -> LogDirsAnswer:
+        answer = self._connections.send(broker_id, DescribeLogDirs(partitions))
+        if answer.error and not answer.sizes:
+            raise refusal(answer.error, f"log directories of broker {broker_id}")
+        return answer
 
     def open_transactions(self, partition: TopicIdPartition) -> Sequence[OpenTransaction]:
         with self._lock:

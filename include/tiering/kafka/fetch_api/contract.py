@@ -198,3 +198,10 @@ class RangeStore(Protocol):
     def forget(self, partition: TopicIdPartition, from_offset: int, *, reason: str) -> None:
         """Remove the ranges that reach `from_offset` or begin after it. Idempotent."""
         ...
+
+    def delete_below(self, partition: TopicIdPartition, below_offset: int) -> None:
+        """Remove the closed ranges that end below an offset, but the newest: the producers at its end are needed.
+
+        Idempotent.
+        """
+        ...

@@ -10,15 +10,18 @@ Nothing is sent before its range is closed and recorded. What was recorded is fo
 the leader proves another history. The ranges below stay, and with them the boundaries of all that may be copied.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from include.tiering.errors import SourceChangedError
 from include.tiering.formats.indexes import EMPTY_SNAPSHOT, parse_producer_snapshot
 from include.tiering.formats.rebuilt_files import ProducerStates
 from include.tiering.formats.record_batch import extend_crc32c
+from include.tiering.kafka.cluster.contract import TopicMetadata
 from include.tiering.kafka.fetch_api.contract import FetchedRange, Leader, LeaderLogs, RangeStore, RollRules
 from include.tiering.kafka.fetch_api.fetched_batches import FetchedBatch, read_batches
+from include.tiering.model.leader_epochs import LeaderEpochEntry, LeaderEpochs
 from include.tiering.model.segments import TopicIdPartition
 
 FETCH_BYTES: Final = 4 << 20
@@ -31,6 +34,28 @@ class CutRules:
 
     roll: RollRules
     producer_expiration_ms: int
+
+
+_DAY_MS: Final = 86_400_000
+_DEFAULTS: Final[Mapping[str, int]] = {
+    "segment.bytes": 1 << 30,
+    "segment.ms": 7 * _DAY_MS,
+    "index.interval.bytes": 4096,
+}
+PRODUCER_EXPIRATION_MS: Final = _DAY_MS
+"""Kafka's default of producer.id.expiration.ms."""
+
+
+def cut_rules(topic: TopicMetadata) -> CutRules:
+    """Return how the logs of a topic are cut."""
+    roll = RollRules(topic_number(topic, "segment.bytes"), topic_number(topic, "segment.ms"))
+    return CutRules(roll, PRODUCER_EXPIRATION_MS)
+
+
+def topic_number(topic: TopicMetadata, name: str) -> int:
+    """Return a config of the topic, Kafka's default where the brokers do not tell it."""
+    configured = topic.configs.get(name, "")
+    return int(configured) if configured.isascii() and configured.isdigit() else _DEFAULTS[name]
 
 
 def partition_path(partition: TopicIdPartition, leader: Leader) -> str:
@@ -89,6 +114,49 @@ def fetched(
             position += batch.header.size_bytes
         if offset == before or offset >= least_high_watermark:
             return
+
+
+def history_of(logs: LeaderLogs, partition: TopicIdPartition, leader: Leader, log_start: int) -> LeaderEpochs:
+    """Return the leader epochs of a leader's log as it has them, from its log start on.
+
+    A leader answers with the largest epoch up to the requested one, and with where the next larger epoch begins. So we
+    ask downwards from its own epoch, and each answer has an epoch and the start of the one above. Where it has no
+    smaller epoch, it answers with the requested epoch, as if that ended where the one above begins: both starts are the
+    same, which else only its own epoch has, as long as it has no record. Source: Kafka's LeaderEpochFileCache.
+
+    Args:
+        logs: the logs.
+        partition: the partition.
+        leader: its leader.
+        log_start: of the leader, inclusive. The entry of this offset may begin below it.
+
+    Raises:
+        SourceChangedError: the leader does not know its own epoch, or its answers contradict one another.
+        BrokersError: see `LeaderLogs`.
+    """
+    path = partition_path(partition, leader)
+    end = logs.epoch_end(partition, leader, leader.leader_epoch)
+    epoch, above = end.leader_epoch, end.end_offset
+    if epoch < 0 or epoch > leader.leader_epoch or above < log_start:
+        raise SourceChangedError(path, f"its epochs end with {epoch} at offset {above}")
+    found: list[LeaderEpochEntry] = []
+    while above > log_start:
+        if epoch == 0:
+            found.append(LeaderEpochEntry(0, log_start))
+            break
+        end = logs.epoch_end(partition, leader, epoch - 1)
+        if not 0 <= end.leader_epoch < epoch or not 0 <= end.end_offset <= above:
+            raise SourceChangedError(
+                path,
+                f"epoch {epoch} ends at {above}, and the answer for epoch {epoch - 1} is {end.leader_epoch} up to"
+                f" {end.end_offset}",
+            )
+        if end.end_offset < above:
+            found.append(LeaderEpochEntry(epoch, end.end_offset))
+        elif epoch != leader.leader_epoch:
+            break
+        epoch, above = end.leader_epoch, end.end_offset
+    return LeaderEpochs(tuple(reversed(found)))
 
 
 class LogCutter:

@@ -41,8 +41,16 @@ from include.tiering.kafka.cluster.contract import (
     PartitionOffsets,
     TopicMetadata,
 )
-from include.tiering.kafka.fetch_api.contract import Leader, LeaderLogs, RangeStore, RecordedRange, RollRules, epochs_of
-from include.tiering.kafka.fetch_api.cut_log import FETCH_BYTES, CutRules, LogCutter, fetched, partition_path
+from include.tiering.kafka.fetch_api.contract import Leader, LeaderLogs, RangeStore, RecordedRange, epochs_of
+from include.tiering.kafka.fetch_api.cut_log import (
+    FETCH_BYTES,
+    LogCutter,
+    cut_rules,
+    fetched,
+    history_of,
+    partition_path,
+    topic_number,
+)
 from include.tiering.kafka.fetch_api.open_range import OpenedRange, OpenFetchedRange
 from include.tiering.kafka.fetch_api.spool import Spool, SpooledLog
 from include.tiering.kafka.log_dirs.contract import (
@@ -61,17 +69,10 @@ from include.tiering.kafka.log_dirs.contract import (
 )
 from include.tiering.kafka.log_dirs.evaluate_replicas import Ownership, ownership
 from include.tiering.kafka.log_dirs.rules import Candidate, ReplicaBounds, is_replicated, segment_reasons
+from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.segments import TopicIdPartition
 
 DIRECTORY_ID: Final = "fetch"
-_DAY_MS: Final = 86_400_000
-_DEFAULTS: Final[Mapping[str, int]] = {
-    "segment.bytes": 1 << 30,
-    "segment.ms": 7 * _DAY_MS,
-    "index.interval.bytes": 4096,
-}
-PRODUCER_EXPIRATION_MS: Final = _DAY_MS
-"""Kafka's default of producer.id.expiration.ms."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,13 +158,14 @@ class FetchSource:
         left_bytes = self._limits.find_bytes
         for number, partition in enumerate(to_read):
             part_bytes = max(left_bytes // (len(to_read) - number), min(left_bytes, FETCH_BYTES))
-            known_bytes = self._uncopied_bytes(partition, copied_to(partition))
+            copied = copied_to(partition)
+            known_bytes = self._uncopied_bytes(partition, copied)
             try:
                 go_on(partition.topic)
                 read_bytes = self._cutter.cut(
                     partition,
                     _leader(offsets[partition]),
-                    _cut_rules(found[partition]),
+                    cut_rules(found[partition]),
                     log_start=_log_start(offsets[partition]),
                     high_watermark=offsets[partition].high_watermark,
                     max_bytes=part_bytes - known_bytes,
@@ -175,11 +177,27 @@ class FetchSource:
             except SendingStoppedError:
                 continue
             left_bytes -= min(part_bytes, known_bytes + read_bytes)
+            if copied is not None:
+                self._delete_needless(partition, min(copied + 1, _log_start(offsets[partition])))
         return errors
 
     def replica(self, replica_id: ReplicaId) -> Replica:
         with self._lock:
             return self._locate(replica_id)[0]
+
+    def leader_epochs(self, replica: Replica) -> LeaderEpochs:
+        """Return what the leader answers now, epoch by epoch, and not what was found when the ranges were read."""
+        partition = replica.topic_id_partition
+        leader = Leader(replica.replica_id.broker_id, -1 if replica.leader_epoch is None else replica.leader_epoch)
+        try:
+            found = history_of(self._logs, partition, leader, replica.log_start_offset)
+            # Asked again, by topic id: the ends of epochs are asked for by the topic's name.
+            now = _leader(self._brokers.partition_offsets([partition]).of(partition))
+        except UnknownTopicError as error:
+            raise SourceVanishedError(partition_path(partition, leader), str(error)) from error
+        if now != leader:
+            raise SourceChangedError(partition_path(partition, leader), f"leader was {leader}, now {now}")
+        return found
 
     def size_doubts(self, replica_id: ReplicaId, segments: Sequence[LogSegment]) -> Mapping[int, str]:
         """Return nothing: the size of a range is that of the batches that were read."""
@@ -225,7 +243,7 @@ class FetchSource:
                 segment=segment,
                 range=known,
                 producer_snapshot=before,
-                index_interval_bytes=_number(topic, "index.interval.bytes"),
+                index_interval_bytes=topic_number(topic, "index.interval.bytes"),
                 leader=leader,
                 ownership=owned,
                 log=log,
@@ -293,6 +311,12 @@ class FetchSource:
         """Return the bytes of the closed ranges that reach above what is copied."""
         closed = [known.range for known in self._store.ranges(partition) if known.range.closed]
         return sum(known.size_bytes for known in closed if copied_to is None or known.end_offset > copied_to)
+
+    def _delete_needless(self, partition: TopicIdPartition, below_offset: int) -> None:
+        """Remove ranges that no copy needs any more: they are copied, and the leader has deleted them."""
+        ranges = [known.range for known in self._store.ranges(partition)]
+        if sum(known.closed and known.end_offset < below_offset for known in ranges) > 1:
+            self._store.delete_below(partition, below_offset)
 
     def _last_recorded_ms(self, partition: TopicIdPartition) -> int:
         return max((recorded.recorded_at_ms for recorded in self._store.ranges(partition)), default=-1)
@@ -412,14 +436,3 @@ def _segment(recorded: RecordedRange, reason: IneligibleReason | None, *, deep: 
         reason=reason,
         batch_count=known.batch_count if deep else None,
     )
-
-
-def _cut_rules(topic: TopicMetadata) -> CutRules:
-    roll = RollRules(_number(topic, "segment.bytes"), _number(topic, "segment.ms"))
-    return CutRules(roll, PRODUCER_EXPIRATION_MS)
-
-
-def _number(topic: TopicMetadata, name: str) -> int:
-    """Return a config of the topic, Kafka's default where the brokers do not tell it."""
-    configured = topic.configs.get(name, "")
-    return int(configured) if configured.isascii() and configured.isdigit() else _DEFAULTS[name]

@@ -361,6 +361,14 @@ class LogSource(Protocol):
         """
         ...
 
+    def leader_epochs(self, replica: Replica) -> LeaderEpochs:
+        """Return the leader epochs of a chosen replica's log as its leader keeps them, from the log start on.
+
+        Raises:
+            SourceChangedError: another broker leads now, or the leader contradicts itself. Others as for `replica`.
+        """
+        ...
+
     def size_doubts(self, replica_id: ReplicaId, segments: Sequence[LogSegment]) -> Mapping[int, str]:
         """Find segments whose file size is not, or may not be, the size of their batches; see `segment_checks`.
 
@@ -459,22 +467,14 @@ def error_document(error: ScanError) -> ScanErrorDocument:
     return {"path": error.path, "position": error.position, "error": error.error, "message": error.message}
 
 
-def error_table(errors: tuple[ScanError, ...]) -> tuple[Table, ...]:
-    """Return the table of the errors; empty if there are none."""
-    if not errors:
-        return ()
-    rows = tuple((error.path, "" if error.position is None else str(error.position), error.message) for error in errors)
-    return (Table("could not be read", ("path", "byte>", "message"), rows),)
+def error_tables(errors: tuple[ScanError, ...], notes: tuple[ScanError, ...] = ()) -> tuple[Table, ...]:
+    """Return a table of the errors, and one of the notes, which prevent no copy; none of what is empty."""
+    rows = [[(e.path, "" if e.position is None else str(e.position), e.message) for e in of] for of in (errors, notes)]
+    titles = ("could not be read", "not needed by any copy, and damaged")
+    columns = ("path", "byte>", "message")
+    return tuple(Table(title, columns, tuple(of)) for title, of in zip(titles, rows, strict=True) if of)
 
 
 def notes_member(notes: tuple[ScanError, ...]) -> NotesMember:
     """Return the JSON member for damage that prevents no copy; empty if there is none."""
     return {"notes": [error_document(note) for note in notes]} if notes else {}
-
-
-def note_table(notes: tuple[ScanError, ...]) -> tuple[Table, ...]:
-    """Return the table of damage that prevents no copy; empty if there is none."""
-    if not notes:
-        return ()
-    rows = tuple((note.path, "" if note.position is None else str(note.position), note.message) for note in notes)
-    return (Table("not needed by any copy, and damaged", ("path", "byte>", "message"), rows),)

@@ -66,6 +66,7 @@ from include.tiering.kafka.log_dirs.open_segment import OpenedReplica, OpenLogSe
 from include.tiering.kafka.log_dirs.replica_reader import DirReader, with_leader_read_last
 from include.tiering.kafka.log_dirs.rolled_segments import KnownTimestamps, SegmentFiles
 from include.tiering.kafka.log_dirs.segment_checks import find_leading_compacted, find_size_doubts
+from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.segments import TopicIdPartition, Uuid
 
 _UNKNOWN_PATH: Final = "topic facts"
@@ -182,6 +183,10 @@ class LogDirSource:
     def _identities(self) -> Iterator[DirIdentity]:
         identified = identified_dirs(self._log_dirs, None)
         return (identity for _, identity in identified if isinstance(identity, DirIdentity))
+
+    def leader_epochs(self, replica: Replica) -> LeaderEpochs:
+        """Return those of the checkpoint in the leader's directory, as they were read for `replica`."""
+        return replica.leader_epochs
 
     def unfinished_transactions(self, replica_id: ReplicaId) -> Sequence[UnfinishedTransaction]:
         with self._cluster_metadata_lock:

@@ -216,10 +216,14 @@ class LogSize(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LogDirsAnswer:
-    """`error` is that of the request or, if there is none, of the first log directory with one."""
+    """`error` is that of the request or, if there is none, of the first log directory with one.
+
+    `free_bytes` are those of each log directory whose disk the broker can ask.
+    """
 
     error: int
     sizes: Sequence[LogSize]
+    free_bytes: Sequence[int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,8 +249,10 @@ class DescribeLogDirs:
         reader.int32()
         error = read_int16(reader)
         log_dirs = reader.array(_log_dir, "log dirs")
-        errors = [error, *(of_dir for of_dir, _ in log_dirs)]
-        return LogDirsAnswer(next(filter(None, errors), 0), [size for _, sizes in log_dirs for size in sizes])
+        errors = [error, *(of_dir for of_dir, _, _ in log_dirs)]
+        sizes = [size for _, sizes, _ in log_dirs for size in sizes]
+        free = [free_bytes for of_dir, _, free_bytes in log_dirs if not of_dir and free_bytes >= 0]
+        return LogDirsAnswer(next(filter(None, errors), 0), sizes, free)
 
 
 def _write_partitions(writer: Writer, topic: tuple[str, Sequence[int]]) -> None:
@@ -256,14 +262,14 @@ def _write_partitions(writer: Writer, topic: tuple[str, Sequence[int]]) -> None:
     writer.tags(())
 
 
-def _log_dir(reader: Reader) -> tuple[int, list[LogSize]]:
+def _log_dir(reader: Reader) -> tuple[int, list[LogSize], int]:
     error = read_int16(reader)
     reader.string("path")
     topics = reader.array(_topic_sizes, "topics")
     reader.int64()
-    reader.int64()
+    free_bytes = reader.int64()
     reader.tags()
-    return error, [LogSize(name, *found) for name, sizes in topics for found in sizes if found is not None]
+    return error, [LogSize(name, *found) for name, sizes in topics for found in sizes if found is not None], free_bytes
 
 
 def _topic_sizes(reader: Reader) -> tuple[str, tuple[tuple[int, int] | None, ...]]:

@@ -67,6 +67,25 @@ def test_a_batch_larger_than_a_segment_is_a_range_of_its_own(tmp_path: Path) -> 
     assert spans(world) == [(0, 4, True), (5, 9, True), (10, 14, False)]
 
 
+@pytest.mark.parametrize(
+    ("log_start", "copied_to", "first"),
+    [(0, 29, 0), (30, None, 0), (30, 9, 0), (30, 19, 10), (25, 39, 10), (30, 39, 20)],
+)
+def test_ranges_that_are_copied_and_deleted_by_the_leader_are_forgotten(
+    tmp_path: Path, log_start: int, copied_to: int | None, first: int
+) -> None:
+    """All but one: the producers before the next range are those at its end."""
+    world = world_of(tmp_path, batches(*range(0, 50, 5)))
+    scanned(world)
+    before = world.stored()
+    world.model.earliest = world.model.earliest_local = log_start
+    errors = world.source.find_segments(topics=None, copied_to=lambda _: copied_to, go_on=lambda _topic: None)
+    assert errors == []
+    assert world.stored() == [known for known in before if known.base_offset >= first]
+    with world.source.open_segment(scanned(world).replica_id, 30) as opened:
+        assert opened.check().first_offset == 30
+
+
 def test_a_scan_reads_on_where_the_last_one_ended_and_nothing_twice(tmp_path: Path) -> None:
     world = world_of(tmp_path, batches(0, 5, 10))
     scanned(world)

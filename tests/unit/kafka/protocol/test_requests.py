@@ -177,7 +177,7 @@ ANSWERS: Final[list[tuple[Request[Any], str, Any]]] = [
             "0000000007000000000000000501000000000000000003e80000000000000384000038062f6c6f737401ffffffffffffffffffffff"
             "ffffffffff0000"
         ),
-        LogDirsAnswer(56, [LogSize("orders", 3, 123_456_789_012)]),
+        LogDirsAnswer(56, [LogSize("orders", 3, 123_456_789_012)], [900]),
     ),
     (
         IncrementalAlterConfigs(Resource(ResourceType.BROKER, "1"), {}),

@@ -7,13 +7,15 @@ published them.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
+from functools import cached_property
 from typing import Any, Final, TypedDict
 
 from include.tiering.configs.config_store import ConfigEntity, ConfigStore, ConfigValues, EntityType, TopicRetention
 from include.tiering.copying.metrics import HELD_BACK
+from include.tiering.database.metric_rows import TOPIC_LABEL
 from include.tiering.database.metric_series import MetricSeries, Series
 from include.tiering.errors import SettingError
-from include.tiering.model.sizes import estimate_cost
+from include.tiering.model.sizes import PriceTable, estimate_cost
 from include.tiering.presentation import Table
 from include.tiering.segments.sizes_contract import RemoteLogSizes, TopicTotal
 from include.tiering.settings import TieringSettings
@@ -23,7 +25,8 @@ LAG_BYTES: Final = "RemoteCopyLagBytes"
 LAG_SEGMENTS: Final = "RemoteCopyLagSegments"
 LAG_SECONDS: Final = "tiering_remote_copy_lag_seconds"
 _FAILED: Final = "tiering_failed_segments"
-GAUGES: Final = (LAG_BYTES, LAG_SEGMENTS, LAG_SECONDS, _FAILED, HELD_BACK.name)
+_OF_TOPICS: Final = (LAG_BYTES, LAG_SEGMENTS, LAG_SECONDS, _FAILED)
+GAUGES: Final = (*_OF_TOPICS, HELD_BACK.name)
 """Names of the metrics that the list needs. Those of other use cases are named by their text."""
 
 
@@ -54,22 +57,50 @@ class TopicPage:
     currency: str | None = None
 
 
-_SORTED_BY: Final[Mapping[str, Callable[[ListedTopic], Any]]] = {
-    "topic": lambda listed: listed.total.topic,
-    "owner": lambda listed: listed.total.owner.value,
-    "partitions": lambda listed: listed.total.partitions,
-    "segments": lambda listed: listed.total.segments,
-    "finished_bytes": lambda listed: listed.total.finished_bytes,
-    "stored_bytes": lambda listed: listed.total.stored_bytes,
-    "waiting_bytes": lambda listed: listed.waiting_bytes or 0,
-    "waiting_seconds": lambda listed: listed.waiting_seconds or 0.0,
-    "failed_segments": lambda listed: listed.failed_segments or 0,
-    "cost_per_month": lambda listed: listed.cost_per_month or Decimal(0),
+_SORTED_BY_TOTAL: Final[Mapping[str, Callable[[TopicTotal], Any]]] = {
+    "topic": lambda total: total.topic,
+    "owner": lambda total: total.owner.value,
+    "partitions": lambda total: total.partitions,
+    "segments": lambda total: total.segments,
+    "finished_bytes": lambda total: total.finished_bytes,
+    "stored_bytes": lambda total: total.stored_bytes,
 }
+_SORTED_BY_GAUGE: Final = {"waiting_bytes": LAG_BYTES, "waiting_seconds": LAG_SECONDS, "failed_segments": _FAILED}
+_COST: Final = "cost_per_month"
+SORTED_BY: Final = (*_SORTED_BY_TOTAL, *_SORTED_BY_GAUGE, _COST)
+"""Members of the JSON by which a page can be sorted."""
+
+
+@dataclass(frozen=True, slots=True)
+class AskedPage:
+    """Which topics a page has.
+
+    Attributes:
+        search: a part of their name, whatever its case; empty: all.
+        sort: one of `SORTED_BY`; equal values are sorted by name.
+        descending: whether the largest comes first.
+        offset: how many of them to pass over, 0 or more.
+        limit: the most topics of the page, 1 to `MOST_ROWS`.
+
+    Raises:
+        SettingError: the member cannot be sorted by, or a number is out of its range.
+    """
+
+    search: str = ""
+    sort: str = "topic"
+    descending: bool = False
+    offset: int = 0
+    limit: int = 50
+
+    def __post_init__(self) -> None:
+        if self.sort not in SORTED_BY:
+            raise SettingError(f"topics cannot be sorted by this: accepted: {', '.join(SORTED_BY)}")
+        if self.offset < 0 or not 1 <= self.limit <= MOST_ROWS:
+            raise SettingError(f"offset {self.offset}, limit {self.limit}: accepted: 0 or more, and 1 to {MOST_ROWS}")
 
 
 class TopicListService:
-    """Reads the list with five statements. Their cost grows with topics and partitions, not with segments."""
+    """Reads lists with at most six statements. Their cost grows with topics and partitions, not with segments."""
 
     def __init__(
         self,
@@ -84,26 +115,67 @@ class TopicListService:
         self._configs = configs
         self._series = series
 
-    def all(self) -> Sequence[ListedTopic]:
-        """Return all topics of which anything was ever copied, by name. Raises MetadataUnavailableError."""
-        return self.with_configs(self._configs.snapshot().values)
+    def all(self, search: str = "") -> Sequence[ListedTopic]:
+        """Return all topics of which anything was ever copied and whose name contains `search`, by name.
 
-    def with_configs(self, values: ConfigValues) -> Sequence[ListedTopic]:
-        """Return what `all` does, with retentions from these dynamic configs. Two statements."""
-        gauges = {metric: by_topic(series) for metric, series in self._series().latest(GAUGES).items()}
-        prices = self._settings.prices.table()
-        costs = (
-            (total, estimate_cost(total.stored_bytes, total.segments, prices)) for total in self._sizes.topic_totals()
-        )
-        return [
-            _listed(total, None if cost is None else cost.storage_per_month, gauges, values) for total, cost in costs
-        ]
+        Raises:
+            MetadataUnavailableError: the database cannot be read.
+        """
+        found = searched(self._sizes.topic_totals(), search)
+        return self._listed(found, self._series().latest(GAUGES), self._configs.snapshot().values)
+
+    def page(self, asked: AskedPage) -> TopicPage:
+        """Return a page; what is known of a topic beside its sizes is read only of the page's topics.
+
+        Raises:
+            MetadataUnavailableError: the database cannot be read.
+        """
+        found = searched(self._sizes.topic_totals(), asked.search)
+        found.sort(key=lambda total: (total.topic, str(total.topic_id)))
+        if asked.sort != "topic" or asked.descending:
+            found.sort(key=self._sort_key(asked.sort), reverse=asked.descending)
+        chosen = found[asked.offset : asked.offset + asked.limit]
+        topics = self._with_gauges(chosen, self._configs.snapshot().values) if chosen else ()
+        return TopicPage(tuple(topics), len(found), asked.offset, self.currency)
+
+    def named(self, topic: str, values: ConfigValues) -> Sequence[ListedTopic]:
+        """Return the topics with this name, with retentions from these dynamic configs. Three statements."""
+        return self._with_gauges(self._sizes.topic_totals(topic), values)
+
+    def _sort_key(self, sort: str) -> Callable[[TopicTotal], Any]:
+        if sort in _SORTED_BY_TOTAL:
+            return _SORTED_BY_TOTAL[sort]
+        if sort == _COST:
+            return lambda total: self._cost(total) or Decimal(0)
+        sums: dict[str, float] = {}
+        for series in self._series().latest((_SORTED_BY_GAUGE[sort],)).get(_SORTED_BY_GAUGE[sort], ()):
+            topic = _topic_of(series)
+            sums[topic] = sums.get(topic, 0.0) + series.value
+        return lambda total: sums.get(total.topic, 0.0)
+
+    def _with_gauges(self, totals: Sequence[TopicTotal], values: ConfigValues) -> Sequence[ListedTopic]:
+        series = self._series()
+        of_topics = series.latest(_OF_TOPICS, labels=[{TOPIC_LABEL: name} for name in {each.topic for each in totals}])
+        return self._listed(totals, {**of_topics, **series.latest((HELD_BACK.name,))}, values)
+
+    def _listed(
+        self, totals: Sequence[TopicTotal], series: Mapping[str, Sequence[Series]], values: ConfigValues
+    ) -> Sequence[ListedTopic]:
+        gauges = {metric: by_topic(found) for metric, found in series.items()}
+        return [_listed(total, self._cost(total), gauges, values) for total in totals]
+
+    def _cost(self, total: TopicTotal) -> Decimal | None:
+        cost = estimate_cost(total.stored_bytes, total.segments, self._prices)
+        return None if cost is None else cost.storage_per_month
+
+    @cached_property
+    def _prices(self) -> PriceTable:
+        return self._settings.prices.table()
 
     @property
     def currency(self) -> str | None:
         """The currency of the costs; None without a price of storage."""
-        prices = self._settings.prices.table()
-        cost = estimate_cost(0, 0, prices)
+        cost = estimate_cost(0, 0, self._prices)
         return None if cost is None or cost.storage_per_month is None else cost.currency
 
 
@@ -111,8 +183,12 @@ def by_topic(series: Sequence[Series]) -> Mapping[str, Sequence[Series]]:
     """Group series by the value of their label `topic`."""
     found: dict[str, list[Series]] = {}
     for each in series:
-        found.setdefault(dict(each.key.labels).get("topic", ""), []).append(each)
+        found.setdefault(_topic_of(each), []).append(each)
     return found
+
+
+def _topic_of(series: Series) -> str:
+    return dict(series.key.labels).get(TOPIC_LABEL, "")
 
 
 def _listed(
@@ -136,43 +212,9 @@ def _listed(
     )
 
 
-def searched(topics: Sequence[ListedTopic], search: str) -> list[ListedTopic]:
+def searched(topics: Sequence[TopicTotal], search: str) -> list[TopicTotal]:
     """Return the topics whose name contains `search`, whatever its case; all for an empty text."""
-    return [listed for listed in topics if search.lower() in listed.total.topic.lower()]
-
-
-def page_of(
-    topics: Sequence[ListedTopic],
-    *,
-    search: str = "",
-    sort: str = "topic",
-    descending: bool = False,
-    offset: int = 0,
-    limit: int = 50,
-    currency: str | None = None,
-) -> TopicPage:
-    """Return one page of the topics whose name contains `search`, whatever its case.
-
-    Args:
-        topics: all topics.
-        search: a part of a name; empty: all.
-        sort: a member of the JSON by which to sort; equal values are sorted by name.
-        descending: whether the largest comes first.
-        offset: how many of them to pass over, 0 or more.
-        limit: the most topics of the page, 1 to `MOST_ROWS`.
-        currency: of the costs.
-
-    Raises:
-        SettingError: the member cannot be sorted by, or a number is out of its range.
-    """
-    if sort not in _SORTED_BY:
-        raise SettingError(f"topics cannot be sorted by this: accepted: {', '.join(_SORTED_BY)}")
-    if offset < 0 or not 1 <= limit <= MOST_ROWS:
-        raise SettingError(f"offset {offset}, limit {limit}: accepted: 0 or more, and 1 to {MOST_ROWS}")
-    found = searched(topics, search)
-    found.sort(key=lambda listed: (listed.total.topic, str(listed.total.topic_id)))
-    found.sort(key=_SORTED_BY[sort], reverse=descending)
-    return TopicPage(tuple(found[offset : offset + limit]), len(found), offset, currency)
+    return [total for total in topics if search.lower() in total.topic.lower()]
 
 
 class ListedTopicDocument(TypedDict):

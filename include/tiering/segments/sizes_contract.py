@@ -43,6 +43,16 @@ class TopicTotal:
     stored_bytes: int
 
 
+@dataclass(frozen=True, slots=True)
+class ArchiveSize:
+    """The sums of `TopicTotal` over all topics; `topics` counts those with FINISHED segments."""
+
+    topics: int
+    segments: int
+    finished_bytes: int
+    stored_bytes: int
+
+
 class RemoteLogSizes(Protocol):
     """Sizes of one cluster's remote log.
 
@@ -60,8 +70,15 @@ class RemoteLogSizes(Protocol):
         """Return what `partition_states` has of the topics with this name."""
         ...
 
-    def topic_totals(self) -> Sequence[TopicTotal]:
-        """Return the sizes of all topics from the counters, by name and id. One statement, which reads no segment."""
+    def archive_size(self) -> ArchiveSize:
+        """Return the sizes of all topics together. One statement, which reads one row of each partition and state."""
+        ...
+
+    def topic_totals(self, topic: str | None = None) -> Sequence[TopicTotal]:
+        """Return the sizes of all topics, or of those with this name, from the counters, by name and id.
+
+        One statement, which reads no segment, and of one name no counter of other topics.
+        """
         ...
 
     def recount(self, partition: TopicIdPartition) -> PartitionStates:

@@ -89,8 +89,6 @@ class TopicDetailsService:
             raise SettingError(f"{topic!r} is no topic: 1 to 249 of letters, digits, '.', '_' and '-'")
         entity, values = ConfigEntity(EntityType.TOPICS, topic), self._configs.snapshot().values
         listed = tuple(self._topics.named(topic, values))
-        if not listed:
-            raise SettingError(f"nothing of a topic {topic} was ever copied")
         newest = self._clock.now_ms() // MINUTE_MS
         minutes = self._series().minutes(
             (_STORED, LAG_BYTES), since_minute=newest - KEPT_HOURS * _HOUR_MINUTES, labels={"topic": topic}

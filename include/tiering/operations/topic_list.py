@@ -139,8 +139,16 @@ class TopicListService:
         return TopicPage(tuple(topics), len(found), asked.offset, self.currency)
 
     def named(self, topic: str, values: ConfigValues) -> Sequence[ListedTopic]:
-        """Return the topics with this name, with retentions from these dynamic configs. Three statements."""
-        return self._with_gauges(self._sizes.topic_totals(topic), values)
+        """Return the topics with this name, with retentions from these dynamic configs. Three statements.
+
+        Raises:
+            SettingError: nothing of a topic with this name was ever copied.
+            MetadataUnavailableError: the database cannot be read.
+        """
+        found = self._sizes.topic_totals(topic)
+        if not found:
+            raise SettingError(f"nothing of a topic {topic} was ever copied")
+        return self._with_gauges(found, values)
 
     def _sort_key(self, sort: str) -> Callable[[TopicTotal], Any]:
         if sort in _SORTED_BY_TOTAL:

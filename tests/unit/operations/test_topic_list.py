@@ -98,6 +98,8 @@ def test_a_topic_is_listed_by_its_name_and_all_by_a_part_of_it() -> None:
     (topic,) = service().named("pay", {})
     assert (topic.total.topic, topic.waiting_bytes) == ("pay", 9)
     assert [each.waiting_bytes for each in service().all("ord")] == [5, None]
+    with pytest.raises(SettingError, match="ever copied"):
+        service().named("pa", {})
 
 
 @pytest.mark.parametrize("asked", [{"sort": "size; DROP"}, {"offset": -1}, {"limit": 0}, {"limit": 501}])

@@ -288,6 +288,13 @@ def test_the_latest_values_of_some_labels(series: MetricSeries, process: Process
     assert series.latest(["lag"], labels=[]) == {}
 
 
+def test_values_by_topic(series: MetricSeries, process: Process) -> None:
+    for topic in ("pay", 'a"b'):
+        process.recorder.set(LAG, len(topic), topic)
+    process.write()
+    assert series.by_topic(["lag", "nothing"]) == {"lag": {'a"b': (3, BEGIN_MS), "pay": (3, BEGIN_MS)}, "nothing": {}}
+
+
 def test_sums_of_all_series_of_a_metric(series: MetricSeries, process: Process, clock: ManualClock) -> None:
     process.recorder.set(LAG, 5, "orders")
     process.write()

@@ -65,8 +65,8 @@ def test_totals_by_topic_are_those_of_its_partitions(engine, metadata, sizes):
     assert found.segments == sum(partition.finished.segments for partition in states) == 4
     assert found.finished_bytes == sum(partition.finished.size_bytes for partition in states) == 28
     assert found.stored_bytes == sum(partition.stored_bytes for partition in states) == 42
-    assert sizes.topic_totals("orders") == [found]
-    assert sizes.topic_totals("order") == []
+    assert sizes.topic_totals(["orders", "order"]) == [found]
+    assert sizes.topic_totals(["order"]) == sizes.topic_totals([]) == []
     pay = partition_of("pay")
     finish(metadata, segment_of(pay, 90, 0, 99, size_bytes=5), fence_of(engine, pay))
     gone = partition_of("gone")
@@ -74,6 +74,7 @@ def test_totals_by_topic_are_those_of_its_partitions(engine, metadata, sizes):
     finish(metadata, deleted, fence)
     delete(metadata, deleted, fence)
     assert [total.topic for total in sizes.topic_totals()] == ["gone", "orders", "pay"]
+    assert sizes.copied_topics() == {total.topic_id: total.topic for total in sizes.topic_totals()}
     assert sizes.archive_size() == ArchiveSize(2, 5, 33, 47)
 
 

@@ -38,12 +38,48 @@ SETTLED_MS: Final = 15_000
 """So long after a minute every process that was not held up has written what it recorded in it."""
 
 
+_OF_METRICS: Final = (
+    metric_series.c.cluster_id == bindparam("of_cluster"),
+    metric_series.c.metric.in_(bindparam("of_metrics", expanding=True)),
+)
+_LATEST: Final = (
+    select(metric_series.c.metric, metric_series.c.labels, metric_series.c.value, metric_series.c.updated_at_ms)
+    .where(*_OF_METRICS)
+    .order_by(metric_series.c.metric, metric_series.c.labels)
+)
+_LATEST_WITH_LABELS: Final = _LATEST.where(metric_series.c.labels.in_(bindparam("of_labels", expanding=True)))
+_SUMS: Final = (
+    select(
+        metric_series.c.metric,
+        func.sum(metric_series.c.value),
+        func.max(metric_series.c.value),
+        func.min(metric_series.c.updated_at_ms),
+    )
+    .where(*_OF_METRICS)
+    .group_by(metric_series.c.metric)
+)
+_HOURS: Final = (
+    select(metric_series.c.metric, metric_series.c.labels, metric_hours.c.hour, metric_hours.c.minutes)
+    .join(metric_series, metric_series.c.series_id == metric_hours.c.series_id)
+    .where(*_OF_METRICS, metric_hours.c.hour >= bindparam("since_hour"))
+    .order_by(metric_series.c.metric, metric_series.c.labels, metric_hours.c.hour)
+)
+_HOURS_OF_SERIES: Final = _HOURS.where(metric_series.c.labels == bindparam("of_labels"))
+
+
 @dataclass(frozen=True, slots=True)
 class SeriesKey:
     """A metric's name, and its labels with their values, sorted by name."""
 
     metric: str
     labels: tuple[tuple[str, str], ...]
+
+    def label(self, name: str) -> str:
+        """Return the value of a label; empty without such a label."""
+        for known, value in self.labels:
+            if known == name:
+                return value
+        return ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,13 +168,26 @@ class MetricSeries(ClusterStore):
 
         With `labels` only series that have exactly one of these are read. Raises MetadataUnavailableError.
         """
-        statement = self._of_metrics(metrics).order_by(metric_series.c.metric, metric_series.c.labels)
+        asked: dict[str, Any] = {"of_cluster": self._cluster_id, "of_metrics": list(metrics)}
+        statement = _LATEST
         if labels is not None:
-            statement = statement.where(metric_series.c.labels.in_(list(map(text_of, labels))))
+            statement, asked["of_labels"] = _LATEST_WITH_LABELS, list(map(text_of, labels))
         found: dict[str, list[Series]] = {}
         with reading(self._engine) as connection:
-            for metric, text, value, updated_at_ms in connection.execute(statement):
+            for metric, text, value, updated_at_ms in connection.execute(statement, asked):
                 found.setdefault(metric, []).append(Series(_key(metric, text), value, updated_at_ms))
+        return found
+
+    def by_topic(self, metrics: Collection[str]) -> Mapping[str, Mapping[str, tuple[float, int]]]:
+        """Return by metric, then by topic, the value and when it was recorded last, in the order of the topics.
+
+        The metrics have the label `topic` and no other. Raises MetadataUnavailableError.
+        """
+        asked = {"of_cluster": self._cluster_id, "of_metrics": list(metrics)}
+        found: dict[str, dict[str, tuple[float, int]]] = {metric: {} for metric in metrics}
+        with reading(self._engine) as connection:
+            for metric, text, value, updated_at_ms in connection.execute(_LATEST, asked):
+                found[metric][_key(metric, text).label(TOPIC_LABEL)] = (value, updated_at_ms)
         return found
 
     def sums(self, metrics: Collection[str]) -> Mapping[str, SeriesSum]:
@@ -146,14 +195,9 @@ class MetricSeries(ClusterStore):
 
         Raises MetadataUnavailableError.
         """
-        value = metric_series.c.value
-        statement = (
-            select(metric_series.c.metric, func.sum(value), func.max(value), func.min(metric_series.c.updated_at_ms))
-            .where(metric_series.c.cluster_id == self._cluster_id, metric_series.c.metric.in_(metrics))
-            .group_by(metric_series.c.metric)
-        )
+        asked = {"of_cluster": self._cluster_id, "of_metrics": list(metrics)}
         with reading(self._engine) as connection:
-            return {metric: SeriesSum(*found) for metric, *found in connection.execute(statement)}
+            return {metric: SeriesSum(*found) for metric, *found in connection.execute(_SUMS, asked)}
 
     def above(
         self, values: Mapping[str, float], *, labels: Mapping[str, tuple[str, str]], at_most: int
@@ -168,6 +212,8 @@ class MetricSeries(ClusterStore):
         Raises:
             MetadataUnavailableError: the database cannot be read.
         """
+        if not values:
+            return {}
         asked: dict[str, Any] = {"of_cluster": self._cluster_id, "at_most": at_most}
         for place, (metric, value) in enumerate(values.items()):
             label = f"%{text_of(dict([labels[metric]]))[1:-1]}%" if metric in labels else "%"
@@ -181,12 +227,6 @@ class MetricSeries(ClusterStore):
             found[name] = Above(series, highest[0].found)
         return found
 
-    def _of_metrics(self, metrics: Collection[str]) -> Select[Any]:
-        columns = metric_series.c
-        return select(columns.metric, columns.labels, columns.value, columns.updated_at_ms).where(
-            columns.cluster_id == self._cluster_id, columns.metric.in_(metrics)
-        )
-
     def minutes(
         self, metrics: Collection[str], *, since_minute: int, labels: Mapping[str, str] | None = None
     ) -> Mapping[SeriesKey, Mapping[int, float]]:
@@ -197,7 +237,7 @@ class MetricSeries(ClusterStore):
         """
         found: dict[SeriesKey, dict[int, float]] = {}
         with reading(self._engine) as connection:
-            for metric, text, hour, minutes in connection.execute(self._hours(metrics, since_minute, labels)):
+            for metric, text, hour, minutes in connection.execute(*self._hours(metrics, since_minute, labels)):
                 values = _minutes_of(hour, minutes, since_minute)
                 if values:
                     found.setdefault(_key(metric, text), {}).update(values)
@@ -212,11 +252,10 @@ class MetricSeries(ClusterStore):
         """
         hours: dict[tuple[str, str | None, int], dict[str, float]] = {}
         with reading(self._engine) as connection:
-            for metric, text, hour, minutes in connection.execute(self._hours(metrics, since_minute)):
+            for metric, text, hour, minutes in connection.execute(*self._hours(metrics, since_minute)):
                 value_of_label = next((value for name, value in _key(metric, text).labels if name == by), None)
                 sums = hours.setdefault((metric, value_of_label, hour), {})
-                added: Mapping[str, float] = json.loads(minutes)
-                for minute, value in added.items():
+                for minute, value in _values(minutes).items():
                     sums[minute] = sums.get(minute, 0.0) + value
         found: dict[tuple[str, str | None], dict[int, float]] = {}
         for (metric, value_of_label, hour), sums in hours.items():
@@ -227,15 +266,14 @@ class MetricSeries(ClusterStore):
 
     def _hours(
         self, metrics: Collection[str], since_minute: int, labels: Mapping[str, str] | None = None
-    ) -> Select[Any]:
-        statement = (
-            select(metric_series.c.metric, metric_series.c.labels, metric_hours.c.hour, metric_hours.c.minutes)
-            .join(metric_series, metric_series.c.series_id == metric_hours.c.series_id)
-            .where(metric_series.c.cluster_id == self._cluster_id, metric_series.c.metric.in_(metrics))
-            .where(metric_hours.c.hour >= since_minute // HOUR_MINUTES)
-            .order_by(metric_series.c.metric, metric_series.c.labels, metric_hours.c.hour)
-        )
-        return statement if labels is None else statement.where(metric_series.c.labels == text_of(labels))
+    ) -> tuple[Select[Any], dict[str, Any]]:
+        """Return a statement with its parameters."""
+        asked = {
+            "of_cluster": self._cluster_id,
+            "of_metrics": list(metrics),
+            "since_hour": since_minute // HOUR_MINUTES,
+        }
+        return (_HOURS, asked) if labels is None else (_HOURS_OF_SERIES, {**asked, "of_labels": text_of(labels)})
 
     def _forget(self, connection: Connection, now_ms: int) -> None:
         """Delete minutes and series of topics that are too old; see `write`."""
@@ -283,9 +321,15 @@ def _key(metric: str, labels: str) -> SeriesKey:
     return SeriesKey(metric, tuple(json.loads(labels).items()))
 
 
-def _minutes_of(hour: int, minutes: str, since_minute: int) -> dict[int, float]:
-    begin = hour * HOUR_MINUTES
+@lru_cache(maxsize=2_000)
+def _values(minutes: str) -> Mapping[str, float]:
+    """Return the minutes of an hour by their text. Hours that are over are read often, and never change."""
     values: Mapping[str, float] = json.loads(minutes)
+    return values
+
+
+def _minutes_of(hour: int, minutes: str, since_minute: int) -> dict[int, float]:
+    begin, values = hour * HOUR_MINUTES, _values(minutes)
     if begin >= since_minute:
         return {begin + int(of_hour): value for of_hour, value in values.items()}
     rest = range(since_minute - begin, HOUR_MINUTES)

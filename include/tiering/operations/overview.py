@@ -166,7 +166,11 @@ class OverviewService:
         now_ms, series = self._clock.now_ms(), self._series()
         newest = newest_minute(now_ms)
         gauges, minutes = series.latest(GAUGES), series.minutes(_RATES_FROM, since_minute=newest)
-        above = series.above(ALARMS_ABOVE, labels=ALARM_LABELS, at_most=MOST_OF_RULE)
+        sums = series.sums((*SUMS, *ALARMS_ABOVE))
+        raised = {
+            metric: value for metric, value in ALARMS_ABOVE.items() if metric in sums and sums[metric].highest > value
+        }
+        above = series.above(raised, labels=ALARM_LABELS, at_most=MOST_OF_RULE)
         batches, seen = self._work.running_batches(), self._mirror.seen()
         pools = PoolsStatus(
             tuple(
@@ -181,7 +185,7 @@ class OverviewService:
         )
         return Overview(
             now_ms,
-            totals(self._sizes.archive_size(), series.sums(SUMS), gauges),
+            totals(self._sizes.archive_size(), sums, gauges),
             self._work.paused_topics(),
             pools,
             batches,

@@ -57,17 +57,17 @@ class TopicPage:
     currency: str | None = None
 
 
-_SORTED_BY_TOTAL: Final[Mapping[str, Callable[[TopicTotal], Any]]] = {
-    "topic": lambda total: total.topic,
+_COST: Final = "cost_per_month"
+_SIZES: Final[Mapping[str, Callable[[TopicTotal], Any]]] = {
     "owner": lambda total: total.owner.value,
     "partitions": lambda total: total.partitions,
     "segments": lambda total: total.segments,
     "finished_bytes": lambda total: total.finished_bytes,
     "stored_bytes": lambda total: total.stored_bytes,
 }
-_SORTED_BY_GAUGE: Final = {"waiting_bytes": LAG_BYTES, "waiting_seconds": LAG_SECONDS, "failed_segments": _FAILED}
-_COST: Final = "cost_per_month"
-SORTED_BY: Final = (*_SORTED_BY_TOTAL, *_SORTED_BY_GAUGE, _COST)
+_SORTED_BY_SIZE: Final = frozenset({*_SIZES, _COST})
+_GAUGES: Final = {"waiting_bytes": LAG_BYTES, "waiting_seconds": LAG_SECONDS, "failed_segments": _FAILED}
+SORTED_BY: Final = ("topic", *_SIZES, *_GAUGES, _COST)
 """Members of the JSON by which a page can be sorted."""
 
 
@@ -97,6 +97,11 @@ class AskedPage:
             raise SettingError(f"topics cannot be sorted by this: accepted: {', '.join(SORTED_BY)}")
         if self.offset < 0 or not 1 <= self.limit <= MOST_ROWS:
             raise SettingError(f"offset {self.offset}, limit {self.limit}: accepted: 0 or more, and 1 to {MOST_ROWS}")
+
+    @property
+    def part(self) -> slice:
+        """The part of all topics that is the page."""
+        return slice(self.offset, self.offset + self.limit)
 
 
 class TopicListService:
@@ -130,13 +135,9 @@ class TopicListService:
         Raises:
             MetadataUnavailableError: the database cannot be read.
         """
-        found = searched(self._sizes.topic_totals(), asked.search)
-        found.sort(key=lambda total: (total.topic, str(total.topic_id)))
-        if asked.sort != "topic" or asked.descending:
-            found.sort(key=self._sort_key(asked.sort), reverse=asked.descending)
-        chosen = found[asked.offset : asked.offset + asked.limit]
+        found, chosen = self._by_sizes(asked) if asked.sort in _SORTED_BY_SIZE else self._by_names(asked)
         topics = self._with_gauges(chosen, self._configs.snapshot().values) if chosen else ()
-        return TopicPage(tuple(topics), len(found), asked.offset, self.currency)
+        return TopicPage(tuple(topics), found, asked.offset, self.currency)
 
     def named(self, topic: str, values: ConfigValues) -> Sequence[ListedTopic]:
         """Return the topics with this name, with retentions from these dynamic configs. Three statements.
@@ -145,21 +146,32 @@ class TopicListService:
             SettingError: nothing of a topic with this name was ever copied.
             MetadataUnavailableError: the database cannot be read.
         """
-        found = self._sizes.topic_totals(topic)
+        found = self._sizes.topic_totals((topic,))
         if not found:
             raise SettingError(f"nothing of a topic {topic} was ever copied")
         return self._with_gauges(found, values)
 
-    def _sort_key(self, sort: str) -> Callable[[TopicTotal], Any]:
-        if sort in _SORTED_BY_TOTAL:
-            return _SORTED_BY_TOTAL[sort]
-        if sort == _COST:
-            return lambda total: self._cost(total) or Decimal(0)
-        sums: dict[str, float] = {}
-        for series in self._series().latest((_SORTED_BY_GAUGE[sort],)).get(_SORTED_BY_GAUGE[sort], ()):
-            topic = _topic_of(series)
-            sums[topic] = sums.get(topic, 0.0) + series.value
-        return lambda total: sums.get(total.topic, 0.0)
+    def _by_sizes(self, asked: AskedPage) -> tuple[int, Sequence[TopicTotal]]:
+        """Return how many topics are found, and those of the page: the sizes of all topics are compared."""
+        found = searched(self._sizes.topic_totals(), asked.search)
+        found.sort(key=lambda total: (total.topic, str(total.topic_id)))
+        found.sort(key=self._cost_key if asked.sort == _COST else _SIZES[asked.sort], reverse=asked.descending)
+        return len(found), found[asked.part]
+
+    def _by_names(self, asked: AskedPage) -> tuple[int, Sequence[TopicTotal]]:
+        """Return how many topics are found, and those of the page, of which alone the sizes are read."""
+        copied, part_of_name = self._sizes.copied_topics().items(), asked.search.lower()
+        found = [(name, topic_id) for topic_id, name in copied if part_of_name in name.lower()]
+        found.sort(key=lambda topic: (topic[0], str(topic[1])))
+        if asked.sort in _GAUGES:
+            metric = _GAUGES[asked.sort]
+            sums = sums_by_topic(self._series().latest((metric,)).get(metric, ()))
+            found.sort(key=lambda topic: sums.get(topic[0], 0.0), reverse=asked.descending)
+        elif asked.descending:
+            found.reverse()
+        part = found[asked.part]
+        totals = {total.topic_id: total for total in self._sizes.topic_totals({name for name, _ in part})}
+        return len(found), [totals[topic_id] for _, topic_id in part if topic_id in totals]
 
     def _with_gauges(self, totals: Sequence[TopicTotal], values: ConfigValues) -> Sequence[ListedTopic]:
         series = self._series()
@@ -171,6 +183,9 @@ class TopicListService:
     ) -> Sequence[ListedTopic]:
         gauges = {metric: by_topic(found) for metric, found in series.items()}
         return [_listed(total, self._cost(total), gauges, values) for total in totals]
+
+    def _cost_key(self, total: TopicTotal) -> Decimal:
+        return self._cost(total) or Decimal(0)
 
     def _cost(self, total: TopicTotal) -> Decimal | None:
         cost = estimate_cost(total.stored_bytes, total.segments, self._prices)
@@ -191,12 +206,17 @@ def by_topic(series: Sequence[Series]) -> Mapping[str, Sequence[Series]]:
     """Group series by the value of their label `topic`."""
     found: dict[str, list[Series]] = {}
     for each in series:
-        found.setdefault(_topic_of(each), []).append(each)
+        found.setdefault(each.key.label(TOPIC_LABEL), []).append(each)
     return found
 
 
-def _topic_of(series: Series) -> str:
-    return dict(series.key.labels).get(TOPIC_LABEL, "")
+def sums_by_topic(series: Sequence[Series]) -> Mapping[str, float]:
+    """Return the sums of series that have the same value of their label `topic`."""
+    sums: dict[str, float] = {}
+    for each in series:
+        topic = each.key.label(TOPIC_LABEL)
+        sums[topic] = sums.get(topic, 0.0) + each.value
+    return sums
 
 
 def _listed(
@@ -216,7 +236,7 @@ def _listed(
         None if lag_segments is None else round(lag_segments),
         value(LAG_SECONDS),
         None if failed is None else round(failed),
-        tuple(sorted(dict(series.key.labels)["reason"] for series in held_back)),
+        tuple(sorted(series.key.label("reason") for series in held_back)),
     )
 
 

@@ -1,6 +1,6 @@
 """Contract of the sizes of the remote log: counters, and the rows from which they are counted again. Read only."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -74,10 +74,14 @@ class RemoteLogSizes(Protocol):
         """Return the sizes of all topics together. One statement, which reads one row of each partition and state."""
         ...
 
-    def topic_totals(self, topic: str | None = None) -> Sequence[TopicTotal]:
-        """Return the sizes of all topics, or of those with this name, from the counters, by name and id.
+    def copied_topics(self) -> Mapping[Uuid, str]:
+        """Return the names of the topics of which anything was ever copied, by topic id. One statement."""
+        ...
 
-        One statement, which reads no segment, and of one name no counter of other topics.
+    def topic_totals(self, names: Collection[str] | None = None) -> Sequence[TopicTotal]:
+        """Return the sizes of all topics, or of those with these names, from the counters, by name and id.
+
+        One statement, which reads no segment, and with `names` no counter of other topics.
         """
         ...
 

@@ -1,7 +1,7 @@
 """Sizes and delete lags of the remote log, in SQL."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import groupby
 from operator import attrgetter
@@ -43,10 +43,10 @@ _COUNTERS: Final = (
     )
 )
 _COUNTERS_OF_PARTITION: Final = _COUNTERS.where(in_partition(size_counters))
-_IDS_OF_NAME: Final = select(topics.c.topic_id).where(
-    topics.c.cluster_id == bindparam("of_cluster"), topics.c.name == bindparam("of_name")
+_IDS_OF_NAMES: Final = select(topics.c.topic_id).where(
+    topics.c.cluster_id == bindparam("of_cluster"), topics.c.name.in_(bindparam("of_names", expanding=True))
 )
-_COUNTERS_OF_TOPIC: Final = _COUNTERS.where(size_counters.c.topic_id.in_(_IDS_OF_NAME))
+_COUNTERS_OF_TOPIC: Final = _COUNTERS.where(size_counters.c.topic_id.in_(_IDS_OF_NAMES))
 _SEGMENTS_OF_PARTITION: Final = select(segments.c.state, segments.c.size_bytes, segments.c.leader_epochs).where(
     in_partition(segments), segments.c.state != int(RemoteLogSegmentState.DELETE_SEGMENT_FINISHED)
 )
@@ -90,7 +90,11 @@ def _with_names(by_topic: Select[Any]) -> Select[Any]:
 
 
 _TOPIC_TOTALS: Final = _with_names(_BY_TOPIC)
-_TOTALS_OF_NAME: Final = _with_names(_BY_TOPIC.where(size_counters.c.topic_id.in_(_IDS_OF_NAME)))
+_TOTALS_OF_NAMES: Final = _with_names(_BY_TOPIC.where(size_counters.c.topic_id.in_(_IDS_OF_NAMES)))
+_COPIED_TOPICS: Final = select(topics.c.topic_id, topics.c.name).where(
+    topics.c.cluster_id == bindparam("of_cluster"),
+    select(size_counters.c.partition).where(*_IN_TOTALS, size_counters.c.topic_id == topics.c.topic_id).exists(),
+)
 
 
 def _added_up() -> Select[Any]:
@@ -118,7 +122,7 @@ class SqlRemoteLogSizes(ClusterStore):
 
     def topic_states(self, topic: str) -> Sequence[PartitionStates]:
         """Return what `partition_states` has of the topics with this name."""
-        return self._states(_COUNTERS_OF_TOPIC, {"of_cluster": self._cluster_id, "of_name": topic})
+        return self._states(_COUNTERS_OF_TOPIC, {"of_cluster": self._cluster_id, "of_names": [topic]})
 
     def archive_size(self) -> ArchiveSize:
         """Return the sizes of all topics together. One statement, which reads one row of each partition and state."""
@@ -126,9 +130,16 @@ class SqlRemoteLogSizes(ClusterStore):
             row = connection.execute(_ARCHIVE_SIZE, {"of_cluster": self._cluster_id}).one()
         return ArchiveSize(row.topics, int(row.segments), int(row.finished_bytes), int(row.stored_bytes))
 
-    def topic_totals(self, topic: str | None = None) -> Sequence[TopicTotal]:
-        """Return the sizes of all topics, or of those with this name, by name and id. One statement."""
-        statement, key = (_TOPIC_TOTALS, {}) if topic is None else (_TOTALS_OF_NAME, {"of_name": topic})
+    def copied_topics(self) -> Mapping[Uuid, str]:
+        """Return the names of the topics of which anything was ever copied, by topic id. One statement."""
+        with reading(self._engine) as connection:
+            rows = connection.execute(_COPIED_TOPICS, {"of_cluster": self._cluster_id}).all()
+        return {_topic_id(topic_id): name for topic_id, name in rows}
+
+    def topic_totals(self, names: Collection[str] | None = None) -> Sequence[TopicTotal]:
+        """Return the sizes of all topics, or of those with these names, by name and id. One statement."""
+        key = {} if names is None else {"of_names": list(names)}
+        statement = _TOPIC_TOTALS if names is None else _TOTALS_OF_NAMES
         with reading(self._engine) as connection:
             rows = connection.execute(statement, {"of_cluster": self._cluster_id, **key}).all()
         return [

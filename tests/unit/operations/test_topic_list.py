@@ -29,7 +29,7 @@ from tests.doubles.partial import Partial
 
 
 def listed(name: str, size_bytes: int = 0, waiting_bytes: int | None = None) -> ListedTopic:
-    total = TopicTotal(Uuid(bytes(16)), name, TopicOwner.PLATFORM, 2, 3, size_bytes, size_bytes)
+    total = TopicTotal(Uuid(name.encode().ljust(16, b"\0")), name, TopicOwner.PLATFORM, 2, 3, size_bytes, size_bytes)
     return ListedTopic(total, TopicRetention(None, 9), Decimal("0.10"), waiting_bytes, held_back=("hole",))
 
 
@@ -39,8 +39,11 @@ TOPICS = [listed("orders", 30, 5), listed("Orders.eu", 40), listed("pay", 40, 9)
 class Sizes(Partial):
     """Has the totals of `TOPICS`, and notes nothing."""
 
-    def topic_totals(self, topic: str | None = None) -> Sequence[TopicTotal]:
-        return [one.total for one in TOPICS if topic in (None, one.total.topic)]
+    def copied_topics(self) -> Mapping[Uuid, str]:
+        return {one.total.topic_id: one.total.topic for one in TOPICS}
+
+    def topic_totals(self, names: Collection[str] | None = None) -> Sequence[TopicTotal]:
+        return [one.total for one in TOPICS if names is None or one.total.topic in names]
 
 
 class Metrics(Partial):
@@ -112,7 +115,7 @@ def test_documents_and_csv_have_exact_numbers() -> None:
     document = topic_page_document(TopicPage((TOPICS[2],), 1, 0, "EUR"))
     assert document["topics"][0] == {
         "topic": "pay",
-        "topic_id": "AAAAAAAAAAAAAAAAAAAAAA",
+        "topic_id": str(TOPICS[2].total.topic_id),
         "owner": "platform",
         "partitions": 2,
         "segments": 3,
@@ -128,7 +131,7 @@ def test_documents_and_csv_have_exact_numbers() -> None:
         "cost_per_month": "0.10",
     }
     assert as_csv([topics_table(TOPICS[2:])]).splitlines()[1] == (
-        "topics,pay,AAAAAAAAAAAAAAAAAAAAAA,platform,2,3,40,40,9,,,,hole,,9,0.10"
+        f"topics,pay,{TOPICS[2].total.topic_id},platform,2,3,40,40,9,,,,hole,,9,0.10"
     )
 
 

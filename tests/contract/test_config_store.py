@@ -200,3 +200,16 @@ def test_a_history_begins_at_a_time(engine: Engine) -> None:
         (change,) = store.history(ALL_BROKERS)
         assert list(store.history(since_ms=change.changed_at_ms)) == [change]
         assert list(store.history(since_ms=change.changed_at_ms + 1)) == []
+
+
+def test_the_newest_changes_come_last(engine: Engine) -> None:
+    stores: tuple[ConfigStore, ...] = (SqlConfigStore(engine, CLUSTER_ID), MemoryConfigStore())
+    topic = ConfigEntity(EntityType.TOPICS, "a")
+    for store in stores:
+        for number in range(3):
+            store.alter(topic, {"retention.ms": str(number)}, author="ann")
+        store.alter(ALL_BROKERS, {BROKER_FETCH: "10"}, author="ann")
+        assert [change.new_value for change in store.history(newest=2)] == ["2", "10"]
+        assert [change.new_value for change in store.history(topic, newest=2)] == ["1", "2"]
+        assert [change.new_value for change in store.history(entity_type=EntityType.BROKERS)] == ["10"]
+        assert [change.new_value for change in store.history(entity_type=EntityType.TOPICS, newest=1)] == ["2"]

@@ -54,7 +54,7 @@ def scene(archive_url: Callable[[int], str]) -> Iterator[Scene]:
 
 
 @contextmanager
-def recorded(engine: Engine) -> Iterator[list[tuple[str, Any]]]:
+def recorded(engine: Engine | type[Engine]) -> Iterator[list[tuple[str, Any]]]:
     """The SELECT statements that are executed, with their parameters."""
     asked: list[tuple[str, Any]] = []
 

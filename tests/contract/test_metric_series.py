@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, event, func, select
 
-from include.tiering.database import metric_series as module
-from include.tiering.database.metric_series import KEPT_HOURS, OTHER_TOPICS, MetricSeries, SeriesKey
+from include.tiering.database import metric_rows as module
+from include.tiering.database.metric_rows import OTHER_TOPICS
+from include.tiering.database.metric_series import KEPT_HOURS, MetricSeries, SeriesKey, SeriesSum
 from include.tiering.database.schema import metric_hours, metric_series
 from include.tiering.database.transactions import reading
 from include.tiering.telemetry.metrics import MINUTE_MS, Metric, MetricKind, MetricsRecorder
@@ -276,6 +277,65 @@ def test_the_latest_values_of_some_metrics(series: MetricSeries, process: Proces
     found = series.latest(["lag", "nothing"])
     assert [(metric, [one.value for one in each]) for metric, each in found.items()] == [("lag", [5, 6])]
     assert found["lag"][0].updated_at_ms == BEGIN_MS
+
+
+def test_the_latest_values_of_some_labels(series: MetricSeries, process: Process) -> None:
+    for topic in ("orders", "pay", 'a"b'):
+        process.recorder.set(LAG, len(topic), topic)
+    process.write()
+    found = series.latest(["lag"], labels=[{"topic": "pay"}, {"topic": 'a"b'}, {"topic": "nothing"}])
+    assert {one.key.labels[0][1]: one.value for one in found["lag"]} == {"pay": 3, 'a"b': 3}
+    assert series.latest(["lag"], labels=[]) == {}
+
+
+def test_values_by_topic(series: MetricSeries, process: Process) -> None:
+    for topic in ("pay", 'a"b'):
+        process.recorder.set(LAG, len(topic), topic)
+    process.write()
+    assert series.by_topic(["lag", "nothing"]) == {"lag": {'a"b': (3, BEGIN_MS), "pay": (3, BEGIN_MS)}, "nothing": {}}
+
+
+def test_sums_of_all_series_of_a_metric(series: MetricSeries, process: Process, clock: ManualClock) -> None:
+    process.recorder.set(LAG, 5, "orders")
+    process.write()
+    clock.advance(1)
+    process.recorder.set(LAG, 7, "pay")
+    process.write()
+    assert series.sums(["lag", "nothing"]) == {"lag": SeriesSum(12, 7, BEGIN_MS)}
+
+
+def test_the_highest_series_above_a_value_and_how_many_there_are(series: MetricSeries, process: Process) -> None:
+    for number, topic in enumerate(("a", "b", "c", "d")):
+        process.recorder.set(LAG, number, topic)
+    process.recorder.set(STEPS, 9, "fence")
+    process.recorder.set(STEPS, 8, "publish")
+    process.recorder.set(LIMIT, 1)
+    process.write()
+    found = series.above({"lag": 0, "steps": 0, "limit": 1}, labels={"steps": ("step", "publish")}, at_most=2)
+    assert {metric: ([one.value for one in above.series], above.found) for metric, above in found.items()} == {
+        "lag": ([3, 2], 3),
+        "steps": ([8], 1),
+    }
+    assert series.above({"limit": 0}, labels={}, at_most=1)["limit"].found == 1
+
+
+def test_minutes_are_added_up_by_a_label(series: MetricSeries, process: Process, clock: ManualClock) -> None:
+    process.recorder.add(COPIED, 1, "copy", "orders")
+    process.recorder.add(COPIED, 2, "copy", "pay")
+    process.recorder.add(COPIED, 4, "fetch", "pay")
+    clock.advance(60)
+    process.recorder.add(COPIED, 8, "copy", "pay")
+    process.recorder.set(LAG, 3, "orders")
+    process.write()
+    assert series.minute_sums(["copied"], by="kind", since_minute=MINUTE) == {
+        ("copied", "copy"): {MINUTE: 3, MINUTE + 1: 8},
+        ("copied", "fetch"): {MINUTE: 4},
+    }
+    later = series.minute_sums(["copied", "lag"], by="kind", since_minute=MINUTE + 1)
+    assert {key: values for key, values in later.items() if values} == {
+        ("copied", "copy"): {MINUTE + 1: 8},
+        ("lag", None): {MINUTE + 1: 3},
+    }
 
 
 def test_a_host_whose_clock_is_days_ahead_deletes_nothing_and_dates_nothing(

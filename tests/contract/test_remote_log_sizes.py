@@ -10,6 +10,7 @@ from sqlalchemy import Engine, insert, update
 from include.tiering.database.schema import approvals, planned_deletions, planned_expirations, runs, size_counters
 from include.tiering.model.segments import RemoteLogSegmentMetadata, TopicIdPartition, Verdict
 from include.tiering.model.sizes import EpochSize, PartitionStates, StateSize, partition_states
+from include.tiering.segments.sizes_contract import ArchiveSize
 from include.tiering.segments.sql_rows import split_segments
 from include.tiering.sizes import store
 from include.tiering.sizes.store import SqlRemoteLogSizes
@@ -64,6 +65,21 @@ def test_totals_by_topic_are_those_of_its_partitions(engine, metadata, sizes):
     assert found.segments == sum(partition.finished.segments for partition in states) == 4
     assert found.finished_bytes == sum(partition.finished.size_bytes for partition in states) == 28
     assert found.stored_bytes == sum(partition.stored_bytes for partition in states) == 42
+    assert sizes.topic_totals(["orders", "order"]) == [found]
+    assert sizes.topic_totals(["order"]) == sizes.topic_totals([]) == []
+    pay = partition_of("pay")
+    finish(metadata, segment_of(pay, 90, 0, 99, size_bytes=5), fence_of(engine, pay))
+    gone = partition_of("gone")
+    deleted, fence = segment_of(gone, 91, 0, 99), fence_of(engine, gone)
+    finish(metadata, deleted, fence)
+    delete(metadata, deleted, fence)
+    assert [total.topic for total in sizes.topic_totals()] == ["gone", "orders", "pay"]
+    assert sizes.copied_topics() == {total.topic_id: total.topic for total in sizes.topic_totals()}
+    assert sizes.archive_size() == ArchiveSize(2, 5, 33, 47)
+
+
+def test_an_empty_archive_has_the_size_0(engine, metadata, sizes):
+    assert sizes.archive_size() == ArchiveSize(0, 0, 0, 0)
 
 
 def test_a_recount_reads_its_segments_page_by_page(engine, metadata, sizes, monkeypatch):

@@ -36,6 +36,7 @@ from include.tiering.reading.files import FetchedSegment
 from include.tiering.runs.batch import BatchEnd
 from include.tiering.runs.contract import ALL_TOPICS, BatchProgress, LeaseHolder, WorkItem
 from include.tiering.segments.failed_copies import FailedCopy
+from include.tiering.segments.sizes_contract import ArchiveSize
 from include.tiering.settings import TieringSettings, with_dynamic
 from include.tiering.sizes.compare import LogDirDescription
 from include.tiering.sizes.report import SizeReport
@@ -274,7 +275,13 @@ class FakeApp:
         self._called("overview", {})
         stores = self.adapters.stores
         pools = mirrored_pools(stores.pool_mirror, stores.work)
-        return Overview(0, totals((), {}), stores.work.paused_topics(), pools, stores.work.running_batches())
+        return Overview(
+            0,
+            totals(ArchiveSize(0, 0, 0, 0), {}, {}),
+            stores.work.paused_topics(),
+            pools,
+            stores.work.running_batches(),
+        )
 
     def _alter_configs(
         self, entity: ConfigEntity, changes: Mapping[str, str | None], *, author: str, check: ConfigCheck = accept_all

@@ -11,6 +11,7 @@ from include.tiering.configs.config_store import (
     ConfigCheck,
     ConfigEntity,
     ConfigSnapshot,
+    EntityType,
     accept_all,
 )
 from include.tiering.configs.pools import POOLS, PoolUsage, SeenPool
@@ -321,9 +322,18 @@ class MemoryConfigStore:
         self._history += made
         return ConfigAlteration(made, self.snapshot())
 
-    def history(self, entity: ConfigEntity | None = None, *, since_ms: int = 0) -> Sequence[ConfigChange]:
+    def history(
+        self,
+        entity: ConfigEntity | None = None,
+        *,
+        entity_type: EntityType | None = None,
+        since_ms: int = 0,
+        newest: int | None = None,
+    ) -> Sequence[ConfigChange]:
         own = (change for change in self._history if entity in (None, change.entity))
-        return [change for change in own if change.changed_at_ms >= since_ms]
+        of_type = (change for change in own if entity_type in (None, change.entity.entity_type))
+        found = [change for change in of_type if change.changed_at_ms >= since_ms]
+        return found if newest is None else found[-newest:]
 
     def changes_of_topics(
         self, topics: Collection[str], names: Collection[str], *, at_most: int

@@ -215,12 +215,16 @@ def _described(
     kind = None if entity_type is None else checked_entity(entity_type, None).entity_type
     # A request to Airflow may take seconds, so it is sent only if sizes of pools are shown.
     found = describe_now(
-        app.adapters.stores.configs, app.settings, app.configs.pools_status, entity=entity, entity_type=kind
+        app.adapters.stores.configs,
+        app.settings,
+        app.configs.pools_status,
+        entity=entity,
+        entity_type=kind,
+        changes=None if whole_history else LATEST_CHANGES,
     )
     is_of_brokers = any(config.entity == ALL_BROKERS for config in found.configs)
     static_configs = describe_static(app.settings) if static and is_of_brokers else ()
-    history = found.history if whole_history else found.history[-LATEST_CHANGES:]
-    return present_configs((*found.configs, *static_configs), history, found.without_effect)
+    return present_configs((*found.configs, *static_configs), found.history, found.without_effect)
 
 
 def _refuse_connection(bootstrap: str | None, command_config: str | None) -> None:

@@ -132,8 +132,22 @@ class ConfigStore(Protocol):
         """
         ...
 
-    def history(self, entity: ConfigEntity | None = None, *, since_ms: int = 0) -> Sequence[ConfigChange]:
-        """Return the changes of an entity, or of all entities if it is None, from `since_ms` on, oldest first."""
+    def history(
+        self,
+        entity: ConfigEntity | None = None,
+        *,
+        entity_type: EntityType | None = None,
+        since_ms: int = 0,
+        newest: int | None = None,
+    ) -> Sequence[ConfigChange]:
+        """Return changes, the oldest first.
+
+        Args:
+            entity: of this entity; None: of all.
+            entity_type: of entities of this type; None: of all types.
+            since_ms: from this time on (inclusive), in UTC milliseconds.
+            newest: only the newest of them, at most so many; None: all.
+        """
         ...
 
     def changes_of_topics(

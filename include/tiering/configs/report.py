@@ -28,6 +28,9 @@ from include.tiering.settings import TieringSettings
 from include.tiering.settings.catalogue import all_settings
 from include.tiering.units import format_utc
 
+LATEST_CHANGES: Final = 100
+"""How many changes are shown unless all of them are asked for."""
+
 _DEFAULT_SOURCE: Final = "default"
 _DYNAMIC_DEFAULT: Final = "dynamic default"
 _RETENTION: Final = frozenset({RETENTION_MS, RETENTION_BYTES})
@@ -199,6 +202,7 @@ def describe_now(
     *,
     entity: ConfigEntity | None = None,
     entity_type: EntityType | None = None,
+    changes: int | None = LATEST_CHANGES,
 ) -> Description:
     """Return the configs of one entity, or (None) of each default and each named entity with values of its own.
 
@@ -208,6 +212,7 @@ def describe_now(
         pools: returns the pools; called only if sizes of pools are among the configs.
         entity: whose configs; None for all.
         entity_type: only of this type, if no entity is named.
+        changes: how many changes are read, the newest; None: all.
 
     Raises:
         MetadataUnavailableError: the database cannot be read.
@@ -215,7 +220,7 @@ def describe_now(
     values = store.snapshot().values
     entities = (entity,) if entity is not None else entities_with_configs(values, entity_type)
     known = pools() if ALL_BROKERS in entities else None
-    history = (change for change in store.history(entity) if entity_type in (None, change.entity.entity_type))
+    history = store.history(entity, entity_type=entity_type, newest=changes)
     return Description(
         tuple(config for owner in entities for config in describe(owner, values, settings, known)),
         tuple(history),

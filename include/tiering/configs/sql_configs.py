@@ -17,7 +17,7 @@ history. The next change of the value stores it under the current name and remov
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, Connection, Row, and_, bindparam, delete, func, insert, select, update
+from sqlalchemy import ColumnElement, Connection, Row, Select, and_, bindparam, delete, func, insert, select, update
 
 from include.tiering.configs.config_store import (
     ALL_BROKERS,
@@ -80,6 +80,16 @@ def append_change(
 _CHANGES: Final = dynamic_config_changes.c.cluster_id == bindparam("of_cluster")
 _VERSION: Final = select(func.max(dynamic_config_changes.c.change_id)).where(_CHANGES)
 _ALL: Final = select(dynamic_configs).where(dynamic_configs.c.cluster_id == bindparam("of_cluster"))
+
+
+def _version_with_all() -> Select[Any]:
+    """One statement, so that the values are those of the version; one row without a value if nothing is set."""
+    newest = select(func.max(dynamic_config_changes.c.change_id).label("version")).where(_CHANGES).subquery("newest")
+    is_of_cluster = dynamic_configs.c.cluster_id == bindparam("of_cluster")
+    return select(newest.c.version, dynamic_configs).select_from(newest.outerjoin(dynamic_configs, is_of_cluster))
+
+
+_SNAPSHOT: Final = _version_with_all()
 _IS_OF: Final = (
     dynamic_configs.c.cluster_id == bindparam("of_cluster"),
     dynamic_configs.c.entity_type == bindparam("of_type"),
@@ -95,8 +105,8 @@ class SqlConfigStore(ClusterStore):
     def snapshot(self) -> ConfigSnapshot:
         """Return all values and their version, which is 0 before the first change."""
         with reading(self._engine) as connection:
-            # The version is read first, so that the values are those of this version or of a newer one.
-            return ConfigSnapshot(self._version(connection), self._all(connection))
+            rows = connection.execute(_SNAPSHOT, {"of_cluster": self._cluster_id}).all()
+        return ConfigSnapshot(rows[0].version or 0, _by_entity(row for row in rows if row.name is not None))
 
     def of_entity(self, entity: ConfigEntity) -> Mapping[str, str]:
         """Return the values that are set on this entity itself, without defaults."""
@@ -127,16 +137,25 @@ class SqlConfigStore(ClusterStore):
             ]
             return ConfigAlteration(tuple(made), ConfigSnapshot(self._version(connection), after))
 
-    def history(self, entity: ConfigEntity | None = None, *, since_ms: int = 0) -> Sequence[ConfigChange]:
-        """Return the changes of an entity, or of all entities if it is None, from `since_ms` on, oldest first."""
+    def history(
+        self,
+        entity: ConfigEntity | None = None,
+        *,
+        entity_type: EntityType | None = None,
+        since_ms: int = 0,
+        newest: int | None = None,
+    ) -> Sequence[ConfigChange]:
+        """Return changes, the oldest first, of an entity or type, from a time on, or only the newest of them."""
         table = dynamic_config_changes
-        query = select(table).where(table.c.cluster_id == self._cluster_id).order_by(table.c.change_id)
+        query = select(table).where(table.c.cluster_id == self._cluster_id).order_by(table.c.change_id.desc())
         if entity is not None:
             query = query.where(table.c.entity_type == entity.entity_type, table.c.entity_name == entity.entity_name)
         if since_ms:
             query = query.where(table.c.changed_at_ms >= since_ms)
+        if entity_type is not None:
+            query = query.where(table.c.entity_type == entity_type)
         with reading(self._engine) as connection:
-            return list(map(_change_of, connection.execute(query)))
+            return list(map(_change_of, connection.execute(query.limit(newest)).all()))[::-1]
 
     def changes_of_topics(
         self, topics: Collection[str], names: Collection[str], *, at_most: int
@@ -158,10 +177,7 @@ class SqlConfigStore(ClusterStore):
         return connection.execute(_VERSION, {"of_cluster": self._cluster_id}).scalar_one() or 0
 
     def _all(self, connection: Connection) -> dict[ConfigEntity, dict[str, str]]:
-        found: dict[ConfigEntity, list[tuple[str, str]]] = {}
-        for row in connection.execute(_ALL, {"of_cluster": self._cluster_id}):
-            found.setdefault(_entity(row), []).append((row.name, row.value))
-        return {entity: _by_current_name(values) for entity, values in found.items()}
+        return _by_entity(connection.execute(_ALL, {"of_cluster": self._cluster_id}))
 
     def _key_of(self, entity: ConfigEntity) -> dict[str, str]:
         return {"of_cluster": self._cluster_id, "of_type": entity.entity_type, "of_entity": entity.entity_name}
@@ -191,6 +207,13 @@ def _change_of(row: Row[Any]) -> ConfigChange:
     return ConfigChange(
         _entity(row), current_name(row.name), row.old_value, row.new_value, row.author, row.changed_at_ms
     )
+
+
+def _by_entity(rows: Iterable[Row[Any]]) -> dict[ConfigEntity, dict[str, str]]:
+    found: dict[ConfigEntity, list[tuple[str, str]]] = {}
+    for row in rows:
+        found.setdefault(_entity(row), []).append((row.name, row.value))
+    return {entity: _by_current_name(values) for entity, values in found.items()}
 
 
 def _by_current_name(values: Iterable[tuple[str, str]]) -> dict[str, str]:

@@ -6,69 +6,65 @@ never wait for each other's rows. A transaction takes a few milliseconds, once a
 """
 
 import json
-from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from itertools import islice
-from typing import Any, Final, TypeVar
+from functools import cache, lru_cache
+from itertools import groupby
+from operator import attrgetter
+from typing import Any, Final
 
-from sqlalchemy import Connection, bindparam, delete, func, insert, select, update
+from sqlalchemy import (
+    ColumnElement,
+    CompoundSelect,
+    Connection,
+    FromClause,
+    Select,
+    bindparam,
+    delete,
+    func,
+    select,
+    union_all,
+)
 
+from include.tiering.database.metric_rows import HOUR_MINUTES, HOUR_MS, TOPIC_LABEL, RecordedRows, text_of
 from include.tiering.database.schema import metric_hours, metric_series
-from include.tiering.database.transactions import ClusterStore, insert_for, reading, serialise_writers
-from include.tiering.telemetry import get_logger
-from include.tiering.telemetry.metrics import MINUTE_MS, Labels, Metric, MetricKind, Recorded
+from include.tiering.database.transactions import ClusterStore, reading, serialise_writers
+from include.tiering.telemetry.metrics import Recorded
 
-_log: Final = get_logger(__name__)
 KEPT_HOURS: Final = 14 * 24
 """How long minutes are kept, and series of a topic that nothing was recorded for."""
-
-MOST_SERIES: Final = 2_000
-"""Most series of one metric."""
-
-OTHER_TOPICS: Final = "<other>"
-"""The topic of counters beyond `MOST_SERIES`. No topic of Kafka can have this name."""
-
-TOPIC_LABEL: Final = "topic"
-
 
 SETTLED_MS: Final = 15_000
 """So long after a minute every process that was not held up has written what it recorded in it."""
 
-_HOUR_MINUTES: Final = 60
-_HOUR_MS: Final = _HOUR_MINUTES * MINUTE_MS
 
-_KNOWN: Final = select(
-    metric_series.c.series_id,
-    metric_series.c.metric,
-    metric_series.c.labels,
-    metric_series.c.value,
-    metric_series.c.updated_at_ms,
-).where(
+_OF_METRICS: Final = (
     metric_series.c.cluster_id == bindparam("of_cluster"),
-    metric_series.c.metric.in_(bindparam("metrics", expanding=True)),
+    metric_series.c.metric.in_(bindparam("of_metrics", expanding=True)),
 )
-_KNOWN_WITH_LABELS: Final = _KNOWN.where(metric_series.c.labels.in_(bindparam("texts", expanding=True)))
-_NUMBERS: Final = (
-    select(metric_series.c.metric, func.count().label("number"))
-    .where(
-        metric_series.c.cluster_id == bindparam("of_cluster"),
-        metric_series.c.metric.in_(bindparam("metrics", expanding=True)),
+_LATEST: Final = (
+    select(metric_series.c.metric, metric_series.c.labels, metric_series.c.value, metric_series.c.updated_at_ms)
+    .where(*_OF_METRICS)
+    .order_by(metric_series.c.metric, metric_series.c.labels)
+)
+_LATEST_WITH_LABELS: Final = _LATEST.where(metric_series.c.labels.in_(bindparam("of_labels", expanding=True)))
+_SUMS: Final = (
+    select(
+        metric_series.c.metric,
+        func.sum(metric_series.c.value),
+        func.max(metric_series.c.value),
+        func.min(metric_series.c.updated_at_ms),
     )
+    .where(*_OF_METRICS)
     .group_by(metric_series.c.metric)
 )
-_UPDATE: Final = (
-    update(metric_series)
-    .where(metric_series.c.series_id == bindparam("of_series"))
-    .values(value=bindparam("new_value"), updated_at_ms=bindparam("at_ms"))
+_HOURS: Final = (
+    select(metric_series.c.metric, metric_series.c.labels, metric_hours.c.hour, metric_hours.c.minutes)
+    .join(metric_series, metric_series.c.series_id == metric_hours.c.series_id)
+    .where(*_OF_METRICS, metric_hours.c.hour >= bindparam("since_hour"))
+    .order_by(metric_series.c.metric, metric_series.c.labels, metric_hours.c.hour)
 )
-_HOURS: Final = select(metric_hours.c.series_id, metric_hours.c.hour, metric_hours.c.minutes).where(
-    metric_hours.c.series_id.in_(bindparam("ids", expanding=True)),
-    metric_hours.c.hour.in_(bindparam("hours", expanding=True)),
-)
-_AT_ONCE: Final = 500
-_T = TypeVar("_T")
+_HOURS_OF_SERIES: Final = _HOURS.where(metric_series.c.labels == bindparam("of_labels"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +74,13 @@ class SeriesKey:
     metric: str
     labels: tuple[tuple[str, str], ...]
 
+    def label(self, name: str) -> str:
+        """Return the value of a label; empty without such a label."""
+        for known, value in self.labels:
+            if known == name:
+                return value
+        return ""
+
 
 @dataclass(frozen=True, slots=True)
 class Series:
@@ -86,6 +89,23 @@ class Series:
     key: SeriesKey
     value: float
     updated_at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class SeriesSum:
+    """All series of a metric together: their sum, the highest of them, and the earliest time of a last recording."""
+
+    total: float
+    highest: float
+    oldest_at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Above:
+    """The highest series of a metric that are above a value, of `found` in all."""
+
+    series: Sequence[Series]
+    found: int
 
 
 class MetricSeries(ClusterStore):
@@ -112,11 +132,11 @@ class MetricSeries(ClusterStore):
         """
         with self._writing(durable=False) as (connection, now_ms):
             serialise_writers(connection, f"metrics of {self._cluster_id}")
-            if self._forgot_at_ms is None or abs(now_ms - self._forgot_at_ms) >= _HOUR_MS:
+            if self._forgot_at_ms is None or abs(now_ms - self._forgot_at_ms) >= HOUR_MS:
                 self._forget(connection, now_ms)
                 self._forgot_at_ms = now_ms
             recorded = recorded.until(now_ms)
-            rows = _Rows(connection, self._cluster_id, recorded, now_ms)
+            rows = RecordedRows(connection, self._cluster_id, recorded, now_ms)
             rows.remove_replaced(recorded.replaced)
             rows.count_new()
             for (metric, labels, minute), amount in recorded.added.items():
@@ -141,18 +161,70 @@ class MetricSeries(ClusterStore):
                 for row in connection.execute(statement)
             ]
 
-    def latest(self, metrics: Collection[str]) -> Mapping[str, Sequence[Series]]:
-        """Return the series of these metrics, by metric, each by labels. Raises MetadataUnavailableError."""
-        statement = (
-            select(metric_series)
-            .where(metric_series.c.cluster_id == self._cluster_id, metric_series.c.metric.in_(metrics))
-            .order_by(metric_series.c.metric, metric_series.c.labels)
-        )
+    def latest(
+        self, metrics: Collection[str], *, labels: Collection[Mapping[str, str]] | None = None
+    ) -> Mapping[str, Sequence[Series]]:
+        """Return the series of these metrics, by metric, each by labels.
+
+        With `labels` only series that have exactly one of these are read. Raises MetadataUnavailableError.
+        """
+        asked: dict[str, Any] = {"of_cluster": self._cluster_id, "of_metrics": list(metrics)}
+        statement = _LATEST
+        if labels is not None:
+            statement, asked["of_labels"] = _LATEST_WITH_LABELS, list(map(text_of, labels))
         found: dict[str, list[Series]] = {}
         with reading(self._engine) as connection:
-            for row in connection.execute(statement):
-                series = Series(_key(row.metric, row.labels), row.value, row.updated_at_ms)
-                found.setdefault(row.metric, []).append(series)
+            for metric, text, value, updated_at_ms in connection.execute(statement, asked):
+                found.setdefault(metric, []).append(Series(_key(metric, text), value, updated_at_ms))
+        return found
+
+    def by_topic(self, metrics: Collection[str]) -> Mapping[str, Mapping[str, tuple[float, int]]]:
+        """Return by metric, then by topic, the value and when it was recorded last, in the order of the topics.
+
+        The metrics have the label `topic` and no other. Raises MetadataUnavailableError.
+        """
+        asked = {"of_cluster": self._cluster_id, "of_metrics": list(metrics)}
+        found: dict[str, dict[str, tuple[float, int]]] = {metric: {} for metric in metrics}
+        with reading(self._engine) as connection:
+            for metric, text, value, updated_at_ms in connection.execute(_LATEST, asked):
+                found[metric][_key(metric, text).label(TOPIC_LABEL)] = (value, updated_at_ms)
+        return found
+
+    def sums(self, metrics: Collection[str]) -> Mapping[str, SeriesSum]:
+        """Return what the database adds up over all series of each metric; metrics without a series are absent.
+
+        Raises MetadataUnavailableError.
+        """
+        asked = {"of_cluster": self._cluster_id, "of_metrics": list(metrics)}
+        with reading(self._engine) as connection:
+            return {metric: SeriesSum(*found) for metric, *found in connection.execute(_SUMS, asked)}
+
+    def above(
+        self, values: Mapping[str, float], *, labels: Mapping[str, tuple[str, str]], at_most: int
+    ) -> Mapping[str, Above]:
+        """Return the highest series of each metric whose value is above its own in `values`, the highest first.
+
+        Args:
+            values: by metric.
+            labels: a label and its value that series of a metric must have; by metric, absent for no condition.
+            at_most: how many series of a metric are returned, at least 1.
+
+        Raises:
+            MetadataUnavailableError: the database cannot be read.
+        """
+        if not values:
+            return {}
+        asked: dict[str, Any] = {"of_cluster": self._cluster_id, "at_most": at_most}
+        for place, (metric, value) in enumerate(values.items()):
+            label = f"%{text_of(dict([labels[metric]]))[1:-1]}%" if metric in labels else "%"
+            asked |= {f"metric_{place}": metric, f"value_{place}": value, f"label_{place}": label}
+        found: dict[str, Above] = {}
+        with reading(self._engine) as connection:
+            rows = connection.execute(_highest_of(len(values)), asked).all()
+        for name, of_metric in groupby(rows, key=attrgetter("metric")):
+            highest = list(of_metric)
+            series = [Series(_key(name, row.labels), row.value, row.updated_at_ms) for row in highest]
+            found[name] = Above(series, highest[0].found)
         return found
 
     def minutes(
@@ -163,28 +235,49 @@ class MetricSeries(ClusterStore):
         Minutes without a value are left out, and so are series without any. With `labels` only series with exactly
         these are read. Raises MetadataUnavailableError.
         """
-        statement = (
-            select(metric_series.c.metric, metric_series.c.labels, metric_hours.c.hour, metric_hours.c.minutes)
-            .join(metric_series, metric_series.c.series_id == metric_hours.c.series_id)
-            .where(metric_series.c.cluster_id == self._cluster_id, metric_series.c.metric.in_(metrics))
-            .where(metric_hours.c.hour >= since_minute // _HOUR_MINUTES)
-            .order_by(metric_series.c.metric, metric_series.c.labels, metric_hours.c.hour)
-        )
-        if labels is not None:
-            statement = statement.where(metric_series.c.labels == _text_of(labels))
         found: dict[SeriesKey, dict[int, float]] = {}
         with reading(self._engine) as connection:
-            for row in connection.execute(statement):
-                values = {
-                    minute: value for minute, value in _minutes_of(row.hour, row.minutes) if minute >= since_minute
-                }
+            for metric, text, hour, minutes in connection.execute(*self._hours(metrics, since_minute, labels)):
+                values = _minutes_of(hour, minutes, since_minute)
                 if values:
-                    found.setdefault(_key(row.metric, row.labels), {}).update(values)
+                    found.setdefault(_key(metric, text), {}).update(values)
         return found
+
+    def minute_sums(
+        self, metrics: Collection[str], *, by: str, since_minute: int
+    ) -> Mapping[tuple[str, str | None], Mapping[int, float]]:
+        """Return what `minutes` does, added up over all series of a metric that have the same value of the label `by`.
+
+        Raises MetadataUnavailableError.
+        """
+        hours: dict[tuple[str, str | None, int], dict[str, float]] = {}
+        with reading(self._engine) as connection:
+            for metric, text, hour, minutes in connection.execute(*self._hours(metrics, since_minute)):
+                value_of_label = next((value for name, value in _key(metric, text).labels if name == by), None)
+                sums = hours.setdefault((metric, value_of_label, hour), {})
+                for minute, value in _values(minutes).items():
+                    sums[minute] = sums.get(minute, 0.0) + value
+        found: dict[tuple[str, str | None], dict[int, float]] = {}
+        for (metric, value_of_label, hour), sums in hours.items():
+            minutes_of_hour = {hour * HOUR_MINUTES + int(minute): value for minute, value in sums.items()}
+            kept = {minute: value for minute, value in minutes_of_hour.items() if minute >= since_minute}
+            found.setdefault((metric, value_of_label), {}).update(kept)
+        return found
+
+    def _hours(
+        self, metrics: Collection[str], since_minute: int, labels: Mapping[str, str] | None = None
+    ) -> tuple[Select[Any], dict[str, Any]]:
+        """Return a statement with its parameters."""
+        asked = {
+            "of_cluster": self._cluster_id,
+            "of_metrics": list(metrics),
+            "since_hour": since_minute // HOUR_MINUTES,
+        }
+        return (_HOURS, asked) if labels is None else (_HOURS_OF_SERIES, {**asked, "of_labels": text_of(labels)})
 
     def _forget(self, connection: Connection, now_ms: int) -> None:
         """Delete minutes and series of topics that are too old; see `write`."""
-        oldest_hour = now_ms // _HOUR_MS - KEPT_HOURS
+        oldest_hour = now_ms // HOUR_MS - KEPT_HOURS
         connection.execute(
             delete(metric_hours).where(metric_hours.c.cluster_id == self._cluster_id, metric_hours.c.hour < oldest_hour)
         )
@@ -192,198 +285,35 @@ class MetricSeries(ClusterStore):
         connection.execute(
             delete(metric_series)
             .where(metric_series.c.cluster_id == self._cluster_id)
-            .where(metric_series.c.updated_at_ms < oldest_hour * _HOUR_MS)
+            .where(metric_series.c.updated_at_ms < oldest_hour * HOUR_MS)
             .where(metric_series.c.labels.contains(f'"{TOPIC_LABEL}":', autoescape=True))
         )
 
 
-class _Row:
-    """A row of `metric_series`, with the rows of its hours that are changed."""
-
-    def __init__(self, series_id: int | None, value: float, updated_at_ms: int) -> None:
-        self.series_id = series_id
-        self.value = value
-        self.updated_at_ms = updated_at_ms
-        self.is_changed = False
-        self.hours: dict[int, dict[str, float]] = {}
-
-    def minute(self, minute: int) -> tuple[dict[str, float], str]:
-        """Return the minutes of an hour, to be changed, and the key of this minute in them."""
-        hour, of_hour = divmod(minute, _HOUR_MINUTES)
-        return self.hours.setdefault(hour, {}), str(of_hour)
-
-    def change(self, value: float, at_ms: int) -> None:
-        self.value, self.is_changed = value, True
-        self.updated_at_ms = max(self.updated_at_ms, at_ms)
+@cache
+def _highest_of(metrics: int) -> CompoundSelect[Any]:
+    """Return the statement of `MetricSeries.above` for so many metrics."""
+    return union_all(*map(_highest, range(metrics)))
 
 
-class _Rows:
-    """The rows of the recorded metrics: read at once, changed in memory, stored at once."""
+def _highest(place: int) -> Select[Any]:
+    def above(table: FromClause) -> tuple[ColumnElement[bool], ...]:
+        return (
+            table.c.cluster_id == bindparam("of_cluster"),
+            table.c.metric == bindparam(f"metric_{place}"),
+            table.c.value > bindparam(f"value_{place}"),
+            table.c.labels.like(bindparam(f"label_{place}")),
+        )
 
-    def __init__(self, connection: Connection, cluster_id: str, recorded: Recorded, now_ms: int) -> None:
-        self._connection = connection
-        self._cluster_id = cluster_id
-        self._rows: dict[tuple[str, str], _Row] = {}
-        self._number: Counter[str] = Counter()
-        self._beyond: Counter[str] = Counter()
-        self._set = {_key_of(metric, labels) for metric, labels in recorded.latest}
-        counted = [(metric, labels) for metric, labels, _ in (*recorded.added, *recorded.highest)]
-        self._wanted = self._set | {_key_of(*one) for one in counted}
-        of_others = {_key_of_others(metric, labels) for metric, labels in counted if TOPIC_LABEL in metric.labels}
-        by_minute = {metric.name for metric, _ in (*counted, *recorded.latest) if metric.by_minute}
-        hours = {minute // _HOUR_MINUTES for _, _, minute in (*recorded.added, *recorded.highest)}
-        hours |= {at_ms // _HOUR_MS for _, at_ms in recorded.latest.values()}
-        self._read(self._wanted | of_others, [metric.name for metric in recorded.replaced], now_ms)
-        self._read_hours(by_minute, sorted(hours))
-
-    def _read(self, keys: set[tuple[str, str]], whole: Sequence[str], now_ms: int) -> None:
-        """Read the rows with these keys, and all of the metrics in `whole`."""
-        of_cluster: dict[str, Any] = {"of_cluster": self._cluster_id}
-        metrics, texts = sorted({metric for metric, _ in keys}), sorted({text for _, text in keys})
-        statements = [
-            (_KNOWN_WITH_LABELS, of_cluster | {"metrics": metrics, "texts": chunk}) for chunk in _chunks(texts)
-        ]
-        if whole:
-            statements.append((_KNOWN, of_cluster | {"metrics": whole}))
-        for statement, parameters in statements:
-            for known in self._connection.execute(statement, parameters):
-                is_ahead = known.updated_at_ms > now_ms
-                row = _Row(known.series_id, known.value, 0 if is_ahead else known.updated_at_ms)
-                self._rows[known.metric, known.labels] = row
-
-    def _read_hours(self, by_minute: Collection[str], hours: Sequence[int]) -> None:
-        by_id = {row.series_id: row for key, row in self._rows.items() if key in self._wanted and key[0] in by_minute}
-        for ids in _chunks(by_id):
-            for known in self._connection.execute(_HOURS, {"ids": ids, "hours": hours}):
-                by_id[known.series_id].hours[known.hour] = json.loads(known.minutes)
-
-    def remove_replaced(self, replaced: Mapping[Metric, int]) -> None:
-        """Delete the values of these gauges that are older than the time at which all of them were set."""
-        for metric, at_ms in replaced.items():
-            gone = [
-                key
-                for key, row in self._rows.items()
-                if key[0] == metric.name and key not in self._set and row.updated_at_ms < at_ms
-            ]
-            for ids in _chunks([self._rows.pop(key).series_id for key in gone]):
-                self._connection.execute(delete(metric_hours).where(metric_hours.c.series_id.in_(ids)))
-                self._connection.execute(delete(metric_series).where(metric_series.c.series_id.in_(ids)))
-
-    def count_new(self) -> None:
-        """Count the series of the metrics that get new ones."""
-        metrics = sorted({metric for metric, text in self._wanted if (metric, text) not in self._rows})
-        if metrics:
-            found = self._connection.execute(_NUMBERS, {"of_cluster": self._cluster_id, "metrics": metrics})
-            self._number.update({row.metric: row.number for row in found})
-
-    def add(self, metric: Metric, labels: Labels, minute: int, amount: float) -> None:
-        """Add to a counter. An amount of 0 makes sure that the series is there, and has no minute."""
-        row = self._row(metric, labels)
-        if row is None:
-            return
-        row.change(row.value + amount, minute * MINUTE_MS)
-        if metric.by_minute and amount:
-            minutes, of_hour = row.minute(minute)
-            minutes[of_hour] = minutes.get(of_hour, 0.0) + amount
-
-    def raise_to(self, metric: Metric, labels: Labels, minute: int, value: float) -> None:
-        """Raise the peak of a minute."""
-        row = self._row(metric, labels)
-        if row is None:
-            return
-        minutes, of_hour = row.minute(minute)
-        minutes[of_hour] = max(minutes.get(of_hour, value), value)
-        row.change(value, minute * MINUTE_MS)
-
-    def set(self, metric: Metric, labels: Labels, value: float, at_ms: int) -> None:
-        """Set a gauge, unless another process set it later."""
-        row = self._row(metric, labels)
-        if row is None or row.updated_at_ms > at_ms:
-            return
-        row.change(value, at_ms)
-        if metric.by_minute:
-            minutes, of_hour = row.minute(at_ms // MINUTE_MS)
-            minutes[of_hour] = value
-
-    def store(self) -> None:
-        """Write the rows that were changed."""
-        for metric, number in self._beyond.items():
-            _log.warning(
-                "metric %s has %d series: %d further ones are not kept apart", metric, self._number[metric], number
-            )
-        changed = {key: row for key, row in self._rows.items() if row.is_changed}
-        if updated := [_updated(row) for row in changed.values() if row.series_id is not None]:
-            self._connection.execute(_UPDATE, updated)
-        inserted = [
-            {"cluster_id": self._cluster_id, "metric": metric, "labels": labels}
-            | {"value": row.value, "updated_at_ms": row.updated_at_ms}
-            for (metric, labels), row in changed.items()
-            if row.series_id is None
-        ]
-        if inserted:
-            columns = (metric_series.c.series_id, metric_series.c.metric, metric_series.c.labels)
-            for new in self._connection.execute(insert(metric_series).returning(*columns), inserted):
-                changed[new.metric, new.labels].series_id = new.series_id
-        hours = [
-            {
-                "cluster_id": self._cluster_id,
-                "series_id": row.series_id,
-                "hour": hour,
-                "minutes": json.dumps(minutes, separators=(",", ":")),
-            }
-            for row in changed.values()
-            for hour, minutes in row.hours.items()
-        ]
-        if hours:
-            upserted = insert_for(self._connection.dialect.name, metric_hours)
-            set_minutes = {"minutes": upserted.excluded.minutes}
-            key = list(metric_hours.primary_key)
-            self._connection.execute(upserted.on_conflict_do_update(index_elements=key, set_=set_minutes), hours)
-
-    def _row(self, metric: Metric, labels: Labels) -> _Row | None:
-        """Return the row of a series; None if there are too many of this metric."""
-        key = _key_of(metric, labels)
-        if key in self._rows:
-            return self._rows[key]
-        if self._number[metric.name] < MOST_SERIES:
-            return self._new(key)
-        self._beyond[metric.name] += 1
-        if TOPIC_LABEL not in metric.labels or metric.kind is not MetricKind.COUNTER:
-            return None
-        key = _key_of_others(metric, labels)
-        return self._rows.get(key) or self._new(key)
-
-    def _new(self, key: tuple[str, str]) -> _Row:
-        self._rows[key] = row = _Row(None, 0.0, 0)
-        self._number[key[0]] += 1
-        return row
-
-
-def _chunks(values: Iterable[_T]) -> Iterator[list[_T]]:
-    """Return the values in lists that fit into a statement."""
-    rest = iter(values)
-    while chunk := list(islice(rest, _AT_ONCE)):
-        yield chunk
-
-
-def _updated(row: _Row) -> dict[str, Any]:
-    return {"of_series": row.series_id, "new_value": row.value, "at_ms": row.updated_at_ms}
-
-
-def _named(metric: Metric, labels: Labels) -> dict[str, str]:
-    return dict(zip(metric.labels, labels, strict=True))
-
-
-def _key_of(metric: Metric, labels: Labels) -> tuple[str, str]:
-    return metric.name, _text_of(_named(metric, labels))
-
-
-def _key_of_others(metric: Metric, labels: Labels) -> tuple[str, str]:
-    return metric.name, _text_of({**_named(metric, labels), TOPIC_LABEL: OTHER_TOPICS})
-
-
-def _text_of(labels: Mapping[str, str]) -> str:
-    return json.dumps(dict(sorted(labels.items())), separators=(",", ":"))
+    counted, columns = metric_series.alias("counted"), metric_series.c
+    found = select(func.count()).select_from(counted).where(*above(counted)).scalar_subquery()
+    highest = (
+        select(columns.metric, columns.labels, columns.value, columns.updated_at_ms, found.label("found"))
+        .where(*above(metric_series))
+        .order_by(columns.value.desc(), columns.labels)
+        .limit(bindparam("at_most"))
+    )
+    return select(highest.subquery(f"highest_{place}"))
 
 
 @lru_cache(maxsize=20_000)
@@ -391,7 +321,16 @@ def _key(metric: str, labels: str) -> SeriesKey:
     return SeriesKey(metric, tuple(json.loads(labels).items()))
 
 
-def _minutes_of(hour: int, minutes: str) -> Iterator[tuple[int, float]]:
-    values: Iterable[tuple[str, float]] = json.loads(minutes).items()
-    for of_hour, value in values:
-        yield hour * _HOUR_MINUTES + int(of_hour), value
+@lru_cache(maxsize=2_000)
+def _values(minutes: str) -> Mapping[str, float]:
+    """Return the minutes of an hour by their text. Hours that are over are read often, and never change."""
+    values: Mapping[str, float] = json.loads(minutes)
+    return values
+
+
+def _minutes_of(hour: int, minutes: str, since_minute: int) -> dict[int, float]:
+    begin, values = hour * HOUR_MINUTES, _values(minutes)
+    if begin >= since_minute:
+        return {begin + int(of_hour): value for of_hour, value in values.items()}
+    rest = range(since_minute - begin, HOUR_MINUTES)
+    return {begin + of_hour: values[text] for of_hour in rest if (text := str(of_hour)) in values}

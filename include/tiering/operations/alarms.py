@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, TypedDict
 
-from include.tiering.database.metric_series import Series
+from include.tiering.database.metric_series import Above, Series
 from include.tiering.telemetry.metrics import LAST_RUN, RunKind
 from include.tiering.units import format_duration
 
@@ -186,8 +186,19 @@ RULES: Final = (
     ),
 )
 
-ALARMS_FROM: Final = tuple(sorted({rule.metric for rule in RULES}))
-"""Names of the metrics that `alarms` needs."""
+ALARMS_ABOVE: Final[Mapping[str, float]] = {
+    rule.metric: -1.0 if rule.is_time else min(other.above for other in RULES if other.metric == rule.metric)
+    for rule in RULES
+}
+"""By metric the value above which a rule may hold. Of times all series are needed: a time is too old, not too high."""
+
+ALARM_LABELS: Final[Mapping[str, tuple[str, str]]] = {
+    rule.metric: rule.label for rule in RULES if rule.label is not None and not rule.is_time
+}
+"""By metric the label that its series must have. A metric whose series are no times has one rule."""
+
+MOST_OF_RULE: Final = 20
+"""How many series of a metric become alarms; the others are counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,6 +209,13 @@ class Alarm:
     subject: str | None
     sentence: str
     as_of_ms: int
+
+
+class MoreAlarmsDocument(TypedDict):
+    """For how many further subjects a rule holds, none of which has a higher value than those among the alarms."""
+
+    alert: str
+    alarms: int
 
 
 class AlarmDocument(TypedDict):
@@ -212,7 +230,7 @@ class AlarmDocument(TypedDict):
 
 
 def alarms(gauges: Mapping[str, Sequence[Series]], now_ms: int) -> tuple[Alarm, ...]:
-    """Return the rules that hold, critical ones first, then in the order of `RULES` and by subject."""
+    """Return the rules that hold, critical ones first, then in the order of `RULES` and of the series."""
     found = (alarm for rule in RULES for alarm in _of_rule(rule, gauges.get(rule.metric, ()), now_ms))
     return tuple(sorted(found, key=lambda alarm: alarm.rule.severity is not AlarmSeverity.CRITICAL))
 
@@ -229,6 +247,16 @@ def _of_rule(rule: AlarmRule, gauges: Iterable[Series], now_ms: int) -> Iterable
         shown = format_duration(value) if rule.is_time or rule.is_duration else f"{value:,.0f}"
         # The subject is not part of the format's own text, so braces in it are never replaced.
         yield Alarm(rule, subject, rule.sentence.format(subject=subject, value=shown), series.updated_at_ms)
+
+
+def more_alarms(found: Mapping[str, Above]) -> Mapping[str, int]:
+    """Return, by alert rule, for how many series it holds beyond those that were read; rules without any are absent."""
+    more = {rule.alert: _beyond(found.get(rule.metric)) for rule in RULES if not rule.is_time}
+    return {alert: number for alert, number in more.items() if number}
+
+
+def _beyond(above: Above | None) -> int:
+    return 0 if above is None else above.found - len(above.series)
 
 
 def alarm_document(alarm: Alarm) -> AlarmDocument:

@@ -29,11 +29,12 @@ from include.tiering.units import format_bytes, format_duration
 MOST_TOPICS: Final = 500
 _DUPLICATES: Final = "tiering_duplicate_bytes"
 _FREE: Final = "tiering_log_dir_free_bytes"
-GAUGES: Final = (LAG_BYTES, LAG_SEGMENTS, LAG_SECONDS, HELD_BACK.name, _DUPLICATES, _FREE)
-"""Names of the metrics that a backfill needs. Those of other use cases are named by their text."""
+_WAITS: Final = (LAG_BYTES, LAG_SEGMENTS, LAG_SECONDS)
+_GAUGES: Final = (HELD_BACK.name, _DUPLICATES, _FREE)
 _COMPARED_MINUTES: Final = 24 * 60
 _LEAST_MINUTES: Final = 60
 """Free bytes that were read within less than this say little about how fast a disk fills."""
+_NOTHING: Final = (0.0, 0)
 _TOTAL: Final = Scope(QuotaKind.COPY, QuotaLevel.TOTAL)
 
 
@@ -165,10 +166,10 @@ class BackfillService:
         """
         now_ms, series = self._clock.now_ms(), self._series()
         newest = newest_minute(now_ms)
-        gauges, paused = series.latest(GAUGES), self._work.paused_topics()
+        waits, gauges, paused = series.by_topic(_WAITS), series.latest(_GAUGES), self._work.paused_topics()
         minutes = series.minutes((GRANTED_BYTES.name,), since_minute=newest)
         in_force = quotas_in_force(self._configs.snapshot())
-        found = waiting_topics(gauges, in_force, paused)
+        found = waiting_topics(waits, gauges.get(HELD_BACK.name, ()), in_force, paused)
         chosen = tuple(topic for topic in found if not topics or matches(topic.topic, topics))
         if topics and not chosen:
             raise SettingError("nothing of these topics waits, as of the last size run that read the log directories")
@@ -195,27 +196,39 @@ class BackfillService:
 
 
 def waiting_topics(
-    gauges: Mapping[str, Sequence[Series]], quotas: QuotasInForce, paused: Collection[str]
+    waits: Mapping[str, Mapping[str, tuple[float, int]]],
+    held_back: Sequence[Series],
+    quotas: QuotasInForce,
+    paused: Collection[str],
 ) -> tuple[TopicBackfill, ...]:
-    """Return the topics of which something waits, those with most bytes first."""
-    metrics = {metric: by_topic(series) for metric, series in gauges.items()}
+    """Return the topics of which something waits, those with most bytes first.
 
-    def value(metric: str, topic: str) -> float:
-        return sum(series.value for series in metrics.get(metric, {}).get(topic, ()))
-
+    Args:
+        waits: lags in bytes, segments and seconds by metric and topic, each with the time at which it was recorded.
+        held_back: series of partitions that the last plan held back.
+        quotas: the quotas in force.
+        paused: the paused topics; `*` for all.
+    """
+    held, segments, seconds = by_topic(held_back), waits.get(LAG_SEGMENTS, {}), waits.get(LAG_SECONDS, {})
+    default, are_paused = _limit(quotas.of(Scope(QuotaKind.COPY, QuotaLevel.TOPIC))), ALL_TOPICS in paused
+    own = {
+        scope.name: _limit(quota)
+        for scope, quota in quotas.bytes_per_second.items()
+        if scope.kind is QuotaKind.COPY and scope.level is QuotaLevel.TOPIC
+    }
     found = [
         TopicBackfill(
             topic,
             size_bytes,
-            round(value(LAG_SEGMENTS, topic)),
-            value(LAG_SECONDS, topic),
-            min(each.updated_at_ms for each in series),
-            _limit(quotas.of(Scope(QuotaKind.COPY, QuotaLevel.TOPIC, topic))),
-            topic in paused or ALL_TOPICS in paused,
-            tuple(sorted(dict(each.key.labels)["reason"] for each in metrics.get(HELD_BACK.name, {}).get(topic, ()))),
+            round(segments.get(topic, _NOTHING)[0]),
+            seconds.get(topic, _NOTHING)[0],
+            recorded_at_ms,
+            own.get(topic, default),
+            are_paused or topic in paused,
+            tuple(sorted(each.key.label("reason") for each in held.get(topic, ()))),
         )
-        for topic, series in metrics.get(LAG_BYTES, {}).items()
-        if (size_bytes := round(sum(each.value for each in series)))
+        for topic, (waiting_bytes, recorded_at_ms) in waits.get(LAG_BYTES, {}).items()
+        if (size_bytes := round(waiting_bytes))
     ]
     return tuple(sorted(found, key=lambda topic: (-topic.size_bytes, topic.topic)))
 

@@ -5,7 +5,7 @@ moment. What only a run can find out, such as lags and verdicts, is as of the ru
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, TypedDict
 
 from include.tiering.clock import Clock
@@ -15,38 +15,36 @@ from include.tiering.configs.rules import quotas_in_force
 from include.tiering.configs.usage_report import PoolDocument, pools_document
 from include.tiering.copying.metrics import HELD_BACK
 from include.tiering.copying.plan import HeldBack
-from include.tiering.database.metric_series import MetricSeries, Series
+from include.tiering.database.metric_series import MetricSeries, Series, SeriesSum
 from include.tiering.kafka.log_dirs.contract import IneligibleReason
 from include.tiering.model.reasons import ReasonMembers
-from include.tiering.operations.alarms import ALARMS_FROM, Alarm, AlarmDocument, alarm_document, alarms
+from include.tiering.operations.alarms import (
+    ALARM_LABELS,
+    ALARMS_ABOVE,
+    MOST_OF_RULE,
+    Alarm,
+    AlarmDocument,
+    MoreAlarmsDocument,
+    alarm_document,
+    alarms,
+    more_alarms,
+)
 from include.tiering.operations.doctor import advice_about
 from include.tiering.operations.monitoring import Minutes, newest_minute, total_of
 from include.tiering.operations.topic_list import LAG_BYTES, LAG_SECONDS, LAG_SEGMENTS
 from include.tiering.quotas.contract import UNLIMITED, QuotaKind, QuotaLevel, QuotasInForce, Scope
 from include.tiering.quotas.metrics import DELETE_CALLS, GRANTED_BYTES, THROTTLED_SECONDS
 from include.tiering.runs.contract import BatchProgress, WorkStore
-from include.tiering.segments.sizes_contract import RemoteLogSizes, TopicTotal
+from include.tiering.segments.sizes_contract import ArchiveSize, RemoteLogSizes
 
 _VERDICT_BYTES: Final = "tiering_verdict_bytes"
 _FINDINGS: Final = "tiering_audit_findings"
 _FAILED: Final = "tiering_failed_segments"
 _COST: Final = "tiering_storage_cost_per_month"
-GAUGES: Final = tuple(
-    sorted(
-        {
-            *ALARMS_FROM,
-            LAG_BYTES,
-            LAG_SEGMENTS,
-            LAG_SECONDS,
-            _VERDICT_BYTES,
-            _FINDINGS,
-            _FAILED,
-            _COST,
-            HELD_BACK.name,
-        }
-    )
-)
-"""Names of the metrics that an overview needs. Those of other use cases are named by their text."""
+SUMS: Final = (LAG_BYTES, LAG_SEGMENTS, LAG_SECONDS, _FAILED)
+"""Names of the metrics with a series for each topic, of which an overview needs sums."""
+GAUGES: Final = (_VERDICT_BYTES, _FINDINGS, _COST, HELD_BACK.name)
+"""Names of the metrics of which an overview needs each series. Those of other use cases are named by their text."""
 _RATES_FROM: Final = (GRANTED_BYTES.name, THROTTLED_SECONDS.name, DELETE_CALLS.name)
 _IN_USE: Final = 0.9
 _MOST_TOPICS: Final = 5
@@ -120,7 +118,8 @@ class Overview:
         batches: the last reports of the batches that run now, those of commands included.
         limits: quotas in force.
         waiting: why partitions wait, the most frequent reason first.
-        alarms: alert rules that hold.
+        alarms: alert rules that hold; of a rule the subjects with the highest values.
+        more_alarms: by rule, for how many further subjects it holds.
     """
 
     as_of_ms: int
@@ -131,10 +130,19 @@ class Overview:
     limits: Sequence[Limit] = ()
     waiting: Sequence[Waiting] = ()
     alarms: Sequence[Alarm] = ()
+    more_alarms: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def alarms_in_all(self) -> int:
+        """For how many subjects a rule holds."""
+        return len(self.alarms) + sum(self.more_alarms.values())
 
 
 class OverviewService:
-    """Reads an overview with at most ten statements, whose cost does not grow with the number of segments."""
+    """Reads an overview with at most ten statements, whose cost does not grow with the number of segments.
+
+    The database adds up what there is of each partition and topic, so few rows pass through this process.
+    """
 
     def __init__(
         self,
@@ -158,6 +166,11 @@ class OverviewService:
         now_ms, series = self._clock.now_ms(), self._series()
         newest = newest_minute(now_ms)
         gauges, minutes = series.latest(GAUGES), series.minutes(_RATES_FROM, since_minute=newest)
+        sums = series.sums((*SUMS, *ALARMS_ABOVE))
+        raised = {
+            metric: value for metric, value in ALARMS_ABOVE.items() if metric in sums and sums[metric].highest > value
+        }
+        above = series.above(raised, labels=ALARM_LABELS, at_most=MOST_OF_RULE)
         batches, seen = self._work.running_batches(), self._mirror.seen()
         pools = PoolsStatus(
             tuple(
@@ -172,34 +185,39 @@ class OverviewService:
         )
         return Overview(
             now_ms,
-            totals(self._sizes.topic_totals(), gauges),
+            totals(self._sizes.archive_size(), sums, gauges),
             self._work.paused_topics(),
             pools,
             batches,
             limits(quotas_in_force(self._configs.snapshot()), minutes, newest),
             waiting(gauges.get(HELD_BACK.name, ())),
-            alarms(gauges, now_ms),
+            alarms({metric: found.series for metric, found in above.items()}, now_ms),
+            more_alarms(above),
         )
 
 
-def totals(topics: Sequence[TopicTotal], gauges: Mapping[str, Sequence[Series]]) -> ArchiveTotals:
-    """Return the totals of topics, and of gauges by metric."""
+def totals(size: ArchiveSize, sums: Mapping[str, SeriesSum], gauges: Mapping[str, Sequence[Series]]) -> ArchiveTotals:
+    """Return the totals of the archive, of `SUMS`, and of `GAUGES` by metric."""
     cost = next(iter(gauges.get(_COST, ())), None)
-    lag = gauges.get(LAG_SECONDS, ())
+    lag = sums.get(LAG_SECONDS)
     return ArchiveTotals(
-        sum(topic.segments > 0 for topic in topics),
-        sum(topic.segments for topic in topics),
-        sum(topic.finished_bytes for topic in topics),
-        sum(topic.stored_bytes for topic in topics),
+        size.topics,
+        size.segments,
+        size.finished_bytes,
+        size.stored_bytes,
         _sum(gauges, _VERDICT_BYTES),
         _sum(gauges, _VERDICT_BYTES, ("verdict", "passed")),
-        _sum(gauges, LAG_BYTES),
-        _sum(gauges, LAG_SEGMENTS),
-        AsOfRun(max((series.value for series in lag), default=0.0), _oldest(lag)),
-        _sum(gauges, _FAILED),
+        _total(sums.get(LAG_BYTES)),
+        _total(sums.get(LAG_SEGMENTS)),
+        AsOfRun(0.0, None) if lag is None else AsOfRun(lag.highest, lag.oldest_at_ms),
+        _total(sums.get(_FAILED)),
         _sum(gauges, _FINDINGS),
         None if cost is None else (dict(cost.key.labels).get("currency", ""), cost.value),
     )
+
+
+def _total(found: SeriesSum | None) -> AsOfRun:
+    return AsOfRun(0.0, None) if found is None else AsOfRun(found.total, found.oldest_at_ms)
 
 
 def _sum(gauges: Mapping[str, Sequence[Series]], metric: str, label: tuple[str, str] | None = None) -> AsOfRun:
@@ -370,6 +388,7 @@ class OverviewDocument(TypedDict):
     limits: list[QuotaLimitDocument]
     waiting: list[WaitingGroupDocument]
     alarms: list[AlarmDocument]
+    more_alarms: list[MoreAlarmsDocument]
 
 
 def overview_document(overview: Overview) -> OverviewDocument:
@@ -383,6 +402,7 @@ def overview_document(overview: Overview) -> OverviewDocument:
         "limits": [_limit_document(limit) for limit in overview.limits],
         "waiting": [waiting_document(group) for group in overview.waiting],
         "alarms": [alarm_document(alarm) for alarm in overview.alarms],
+        "more_alarms": [{"alert": alert, "alarms": number} for alert, number in overview.more_alarms.items()],
     }
 
 

@@ -13,7 +13,7 @@ from include.tiering.configs.usage_report import (
     topic_quotas_table,
 )
 from include.tiering.model.segments import Uuid
-from include.tiering.operations.alarms import Alarm, AlarmDocument
+from include.tiering.operations.alarms import RULES, AlarmDocument, MoreAlarmsDocument, runbook_entry
 from include.tiering.operations.monitoring import Traffic
 from include.tiering.operations.overview import (
     BatchDocument,
@@ -96,6 +96,7 @@ class StatusDocument(TypedDict):
     limits: NotRequired[list[QuotaLimitDocument]]
     waiting: NotRequired[list[WaitingGroupDocument]]
     alarms: NotRequired[list[AlarmDocument]]
+    more_alarms: NotRequired[list[MoreAlarmsDocument]]
     traffic: NotRequired[list[TrafficDocument]]
     topic_quotas: NotRequired[TopicQuotasDocument]
     deleted_topics: NotRequired[list[DeletedTopicDocument]]
@@ -106,7 +107,7 @@ def present_status(settings: TieringSettings, activity: Activity | None, unavail
     if activity is None:
         summary = f"activity is unknown: {unavailable}"
     else:
-        running, alarms = len(activity.overview.batches), len(activity.overview.alarms)
+        running, alarms = len(activity.overview.batches), activity.overview.alarms_in_all
         summary = f"{paused_words(activity.overview.paused_topics)}; {count(running, 'batch runs', 'batches run')}"
         summary += f"; {count(alarms, 'alarm')}" if alarms else ""
     return Presentation(
@@ -156,7 +157,7 @@ def _tables(settings: TieringSettings, activity: Activity | None) -> tuple[Table
     return (
         known,
         *_batches(activity.overview.batches),
-        *_alarms(activity.overview.alarms),
+        *_alarms(activity.overview),
         *_waiting(activity.overview),
         *_limits(activity.overview.limits),
         *_traffic(activity),
@@ -226,11 +227,15 @@ def _traffic_document(traffic: Traffic) -> TrafficDocument:
     }
 
 
-def _alarms(alarms: Sequence[Alarm]) -> tuple[Table, ...]:
+def _alarms(overview: Overview) -> tuple[Table, ...]:
     """Return a table of the alert rules that hold; no table without any."""
-    rows = tuple(
-        (str(alarm.rule.severity), alarm.sentence, f"docs/runbook.md#{alarm.rule.runbook}") for alarm in alarms
+    rules = {rule.alert: rule for rule in RULES}
+    further = (
+        (rules[alert], f"{alert} holds for {number:,} more, with values no higher than these.")
+        for alert, number in overview.more_alarms.items()
     )
+    found = [*((alarm.rule, alarm.sentence) for alarm in overview.alarms), *further]
+    rows = tuple((str(rule.severity), sentence, runbook_entry(rule.runbook)) for rule, sentence in found)
     return (Table("alarms", ("severity", "what", "what to do"), rows),) if rows else ()
 
 

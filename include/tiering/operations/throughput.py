@@ -3,7 +3,7 @@
 `./tiering throughput` and the page *Tiering* show it. Minutes are whole and settled, see `monitoring`.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypedDict
 
@@ -11,11 +11,11 @@ from include.tiering.clock import Clock
 from include.tiering.configs.config_catalogue import TOTAL_COPY_QUOTA, all_configs
 from include.tiering.configs.config_store import ALL_BROKERS, ConfigChange, ConfigStore
 from include.tiering.database.metric_series import MetricSeries
-from include.tiering.operations.monitoring import TRAFFIC_FROM, Minutes, newest_minute
+from include.tiering.operations.monitoring import TRAFFIC_FROM, newest_minute
 from include.tiering.presentation import Presentation, Table, count
 from include.tiering.quotas.contract import UNLIMITED, QuotaKind
 from include.tiering.quotas.metrics import DELETE_CALLS, GRANTED_BYTES, THROTTLED_SECONDS
-from include.tiering.telemetry.metrics import MINUTE_MS
+from include.tiering.telemetry.metrics import MINUTE_MS, Metric
 from include.tiering.units import format_bytes, format_duration, format_utc
 
 MOST_HOURS: Final = 14 * 24
@@ -56,24 +56,29 @@ class Throughput:
     changes: tuple[ConfigChange, ...]
 
 
-def by_minute(minutes: Minutes) -> tuple[MinuteTraffic, ...]:
-    """Return the traffic by minute, the oldest first. `minutes` are of `TRAFFIC_FROM`."""
-    sums: dict[int, dict[tuple[str, str | None], float]] = {}
-    for key, values in minutes.items():
-        of = (key.metric, dict(key.labels).get("kind"))
-        for minute, value in values.items():
-            of_minute = sums.setdefault(minute, {})
-            of_minute[of] = of_minute.get(of, 0.0) + value
+def by_minute(sums: Mapping[tuple[str, str | None], Mapping[int, float]]) -> tuple[MinuteTraffic, ...]:
+    """Return the traffic by minute, the oldest first.
+
+    Args:
+        sums: by metric of `TRAFFIC_FROM` and kind of quota, then by minute since 1970.
+    """
+
+    def of(metric: Metric, kind: QuotaKind) -> Mapping[int, float]:
+        return sums.get((metric.name, kind.value), {})
+
+    copied, copies_waited = of(GRANTED_BYTES, QuotaKind.COPY), of(THROTTLED_SECONDS, QuotaKind.COPY)
+    fetched, fetches_waited = of(GRANTED_BYTES, QuotaKind.FETCH), of(THROTTLED_SECONDS, QuotaKind.FETCH)
+    deletions = [values for (metric, _), values in sums.items() if metric == DELETE_CALLS.name]
     return tuple(
         MinuteTraffic(
             minute * MINUTE_MS,
-            round(found.get((GRANTED_BYTES.name, QuotaKind.COPY.value), 0)),
-            found.get((THROTTLED_SECONDS.name, QuotaKind.COPY.value), 0.0),
-            round(found.get((GRANTED_BYTES.name, QuotaKind.FETCH.value), 0)),
-            found.get((THROTTLED_SECONDS.name, QuotaKind.FETCH.value), 0.0),
-            round(sum(value for (metric, _), value in found.items() if metric == DELETE_CALLS.name)),
+            round(copied.get(minute, 0)),
+            copies_waited.get(minute, 0.0),
+            round(fetched.get(minute, 0)),
+            fetches_waited.get(minute, 0.0),
+            round(sum(values.get(minute, 0.0) for values in deletions)),
         )
-        for minute, found in sorted(sums.items())
+        for minute in sorted({minute for values in sums.values() for minute in values})
     )
 
 
@@ -114,7 +119,7 @@ class ThroughputService:
         return Throughput(
             since_ms,
             (newest + 1) * MINUTE_MS,
-            by_minute(self._series().minutes(TRAFFIC_FROM, since_minute=since)),
+            by_minute(self._series().minute_sums(TRAFFIC_FROM, by="kind", since_minute=since)),
             quota_steps(changes, self._configs.of_entity(ALL_BROKERS).get(TOTAL_COPY_QUOTA), since_ms),
             of_limits,
         )

@@ -6,7 +6,7 @@ from typing import Final, TypedDict
 
 from include.tiering.clock import Clock
 from include.tiering.configs.config_store import ConfigEntity, ConfigStore, EntityType
-from include.tiering.configs.report import ConfigsDocument, Description, describe, present_configs
+from include.tiering.configs.report import LATEST_CHANGES, ConfigsDocument, Description, describe, present_configs
 from include.tiering.copying.plan import HeldBack
 from include.tiering.database.metric_series import KEPT_HOURS, MetricSeries
 from include.tiering.errors import SettingError
@@ -57,7 +57,7 @@ class TopicDetails:
 
 
 class TopicDetailsService:
-    """Reads a topic with nine statements: counters, metrics, configs and failed segments, but no other segments."""
+    """Reads a topic with nine statements: its counters, metrics, configs and failed segments, but no other segments."""
 
     def __init__(
         self,
@@ -88,9 +88,7 @@ class TopicDetailsService:
         if not is_legal_topic_name(topic):
             raise SettingError(f"{topic!r} is no topic: 1 to 249 of letters, digits, '.', '_' and '-'")
         entity, values = ConfigEntity(EntityType.TOPICS, topic), self._configs.snapshot().values
-        listed = tuple(found for found in self._topics.with_configs(values) if found.total.topic == topic)
-        if not listed:
-            raise SettingError(f"nothing of a topic {topic} was ever copied")
+        listed = tuple(self._topics.named(topic, values))
         newest = self._clock.now_ms() // MINUTE_MS
         minutes = self._series().minutes(
             (_STORED, LAG_BYTES), since_minute=newest - KEPT_HOURS * _HOUR_MINUTES, labels={"topic": topic}
@@ -101,7 +99,9 @@ class TopicDetailsService:
             tuple(self._sizes.topic_states(topic)),
             by_hour({key.metric: values for key, values in minutes.items()}),
             tuple(copy for copy in self._failed_copies.all() if copy.metadata.topic_id_partition.topic == topic),
-            Description(describe(entity, values, self._settings), tuple(self._configs.history(entity))),
+            Description(
+                describe(entity, values, self._settings), tuple(self._configs.history(entity, newest=LATEST_CHANGES))
+            ),
         )
 
 

@@ -7,13 +7,15 @@ published them.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
+from functools import cached_property
 from typing import Any, Final, TypedDict
 
 from include.tiering.configs.config_store import ConfigEntity, ConfigStore, ConfigValues, EntityType, TopicRetention
 from include.tiering.copying.metrics import HELD_BACK
+from include.tiering.database.metric_rows import TOPIC_LABEL
 from include.tiering.database.metric_series import MetricSeries, Series
 from include.tiering.errors import SettingError
-from include.tiering.model.sizes import estimate_cost
+from include.tiering.model.sizes import PriceTable, estimate_cost
 from include.tiering.presentation import Table
 from include.tiering.segments.sizes_contract import RemoteLogSizes, TopicTotal
 from include.tiering.settings import TieringSettings
@@ -23,7 +25,8 @@ LAG_BYTES: Final = "RemoteCopyLagBytes"
 LAG_SEGMENTS: Final = "RemoteCopyLagSegments"
 LAG_SECONDS: Final = "tiering_remote_copy_lag_seconds"
 _FAILED: Final = "tiering_failed_segments"
-GAUGES: Final = (LAG_BYTES, LAG_SEGMENTS, LAG_SECONDS, _FAILED, HELD_BACK.name)
+_OF_TOPICS: Final = (LAG_BYTES, LAG_SEGMENTS, LAG_SECONDS, _FAILED)
+GAUGES: Final = (*_OF_TOPICS, HELD_BACK.name)
 """Names of the metrics that the list needs. Those of other use cases are named by their text."""
 
 
@@ -54,22 +57,55 @@ class TopicPage:
     currency: str | None = None
 
 
-_SORTED_BY: Final[Mapping[str, Callable[[ListedTopic], Any]]] = {
-    "topic": lambda listed: listed.total.topic,
-    "owner": lambda listed: listed.total.owner.value,
-    "partitions": lambda listed: listed.total.partitions,
-    "segments": lambda listed: listed.total.segments,
-    "finished_bytes": lambda listed: listed.total.finished_bytes,
-    "stored_bytes": lambda listed: listed.total.stored_bytes,
-    "waiting_bytes": lambda listed: listed.waiting_bytes or 0,
-    "waiting_seconds": lambda listed: listed.waiting_seconds or 0.0,
-    "failed_segments": lambda listed: listed.failed_segments or 0,
-    "cost_per_month": lambda listed: listed.cost_per_month or Decimal(0),
+_COST: Final = "cost_per_month"
+_SIZES: Final[Mapping[str, Callable[[TopicTotal], Any]]] = {
+    "owner": lambda total: total.owner.value,
+    "partitions": lambda total: total.partitions,
+    "segments": lambda total: total.segments,
+    "finished_bytes": lambda total: total.finished_bytes,
+    "stored_bytes": lambda total: total.stored_bytes,
 }
+_SORTED_BY_SIZE: Final = frozenset({*_SIZES, _COST})
+_GAUGES: Final = {"waiting_bytes": LAG_BYTES, "waiting_seconds": LAG_SECONDS, "failed_segments": _FAILED}
+SORTED_BY: Final = ("topic", *_SIZES, *_GAUGES, _COST)
+"""Members of the JSON by which a page can be sorted."""
+
+
+@dataclass(frozen=True, slots=True)
+class AskedPage:
+    """Which topics a page has.
+
+    Attributes:
+        search: a part of their name, whatever its case; empty: all.
+        sort: one of `SORTED_BY`; equal values are sorted by name.
+        descending: whether the largest comes first.
+        offset: how many of them to pass over, 0 or more.
+        limit: the most topics of the page, 1 to `MOST_ROWS`.
+
+    Raises:
+        SettingError: the member cannot be sorted by, or a number is out of its range.
+    """
+
+    search: str = ""
+    sort: str = "topic"
+    descending: bool = False
+    offset: int = 0
+    limit: int = 50
+
+    def __post_init__(self) -> None:
+        if self.sort not in SORTED_BY:
+            raise SettingError(f"topics cannot be sorted by this: accepted: {', '.join(SORTED_BY)}")
+        if self.offset < 0 or not 1 <= self.limit <= MOST_ROWS:
+            raise SettingError(f"offset {self.offset}, limit {self.limit}: accepted: 0 or more, and 1 to {MOST_ROWS}")
+
+    @property
+    def part(self) -> slice:
+        """The part of all topics that is the page."""
+        return slice(self.offset, self.offset + self.limit)
 
 
 class TopicListService:
-    """Reads the list with five statements. Their cost grows with topics and partitions, not with segments."""
+    """Reads lists with at most six statements. Their cost grows with topics and partitions, not with segments."""
 
     def __init__(
         self,
@@ -84,26 +120,85 @@ class TopicListService:
         self._configs = configs
         self._series = series
 
-    def all(self) -> Sequence[ListedTopic]:
-        """Return all topics of which anything was ever copied, by name. Raises MetadataUnavailableError."""
-        return self.with_configs(self._configs.snapshot().values)
+    def all(self, search: str = "") -> Sequence[ListedTopic]:
+        """Return all topics of which anything was ever copied and whose name contains `search`, by name.
 
-    def with_configs(self, values: ConfigValues) -> Sequence[ListedTopic]:
-        """Return what `all` does, with retentions from these dynamic configs. Two statements."""
-        gauges = {metric: by_topic(series) for metric, series in self._series().latest(GAUGES).items()}
-        prices = self._settings.prices.table()
-        costs = (
-            (total, estimate_cost(total.stored_bytes, total.segments, prices)) for total in self._sizes.topic_totals()
-        )
-        return [
-            _listed(total, None if cost is None else cost.storage_per_month, gauges, values) for total, cost in costs
-        ]
+        Raises:
+            MetadataUnavailableError: the database cannot be read.
+        """
+        found = searched(self._sizes.topic_totals(), search)
+        return self._listed(found, self._series().latest(GAUGES), self._configs.snapshot().values)
+
+    def page(self, asked: AskedPage) -> TopicPage:
+        """Return a page; what is known of a topic beside its sizes is read only of the page's topics.
+
+        Raises:
+            MetadataUnavailableError: the database cannot be read.
+        """
+        found, chosen = self._by_sizes(asked) if asked.sort in _SORTED_BY_SIZE else self._by_names(asked)
+        topics = self._with_gauges(chosen, self._configs.snapshot().values) if chosen else ()
+        return TopicPage(tuple(topics), found, asked.offset, self.currency)
+
+    def named(self, topic: str, values: ConfigValues) -> Sequence[ListedTopic]:
+        """Return the topics with this name, with retentions from these dynamic configs. Three statements.
+
+        Raises:
+            SettingError: nothing of a topic with this name was ever copied.
+            MetadataUnavailableError: the database cannot be read.
+        """
+        found = self._sizes.topic_totals((topic,))
+        if not found:
+            raise SettingError(f"nothing of a topic {topic} was ever copied")
+        return self._with_gauges(found, values)
+
+    def _by_sizes(self, asked: AskedPage) -> tuple[int, Sequence[TopicTotal]]:
+        """Return how many topics are found, and those of the page: the sizes of all topics are compared."""
+        found = searched(self._sizes.topic_totals(), asked.search)
+        found.sort(key=lambda total: (total.topic, str(total.topic_id)))
+        found.sort(key=self._cost_key if asked.sort == _COST else _SIZES[asked.sort], reverse=asked.descending)
+        return len(found), found[asked.part]
+
+    def _by_names(self, asked: AskedPage) -> tuple[int, Sequence[TopicTotal]]:
+        """Return how many topics are found, and those of the page, of which alone the sizes are read."""
+        copied, part_of_name = self._sizes.copied_topics().items(), asked.search.lower()
+        found = [(name, topic_id) for topic_id, name in copied if part_of_name in name.lower()]
+        found.sort(key=lambda topic: (topic[0], str(topic[1])))
+        if asked.sort in _GAUGES:
+            metric = _GAUGES[asked.sort]
+            sums = sums_by_topic(self._series().latest((metric,)).get(metric, ()))
+            found.sort(key=lambda topic: sums.get(topic[0], 0.0), reverse=asked.descending)
+        elif asked.descending:
+            found.reverse()
+        part = found[asked.part]
+        totals = {total.topic_id: total for total in self._sizes.topic_totals({name for name, _ in part})}
+        return len(found), [totals[topic_id] for _, topic_id in part if topic_id in totals]
+
+    def _with_gauges(self, totals: Sequence[TopicTotal], values: ConfigValues) -> Sequence[ListedTopic]:
+        series = self._series()
+        of_topics = series.latest(_OF_TOPICS, labels=[{TOPIC_LABEL: name} for name in {each.topic for each in totals}])
+        return self._listed(totals, {**of_topics, **series.latest((HELD_BACK.name,))}, values)
+
+    def _listed(
+        self, totals: Sequence[TopicTotal], series: Mapping[str, Sequence[Series]], values: ConfigValues
+    ) -> Sequence[ListedTopic]:
+        gauges = {metric: by_topic(found) for metric, found in series.items()}
+        return [_listed(total, self._cost(total), gauges, values) for total in totals]
+
+    def _cost_key(self, total: TopicTotal) -> Decimal:
+        return self._cost(total) or Decimal(0)
+
+    def _cost(self, total: TopicTotal) -> Decimal | None:
+        cost = estimate_cost(total.stored_bytes, total.segments, self._prices)
+        return None if cost is None else cost.storage_per_month
+
+    @cached_property
+    def _prices(self) -> PriceTable:
+        return self._settings.prices.table()
 
     @property
     def currency(self) -> str | None:
         """The currency of the costs; None without a price of storage."""
-        prices = self._settings.prices.table()
-        cost = estimate_cost(0, 0, prices)
+        cost = estimate_cost(0, 0, self._prices)
         return None if cost is None or cost.storage_per_month is None else cost.currency
 
 
@@ -111,8 +206,17 @@ def by_topic(series: Sequence[Series]) -> Mapping[str, Sequence[Series]]:
     """Group series by the value of their label `topic`."""
     found: dict[str, list[Series]] = {}
     for each in series:
-        found.setdefault(dict(each.key.labels).get("topic", ""), []).append(each)
+        found.setdefault(each.key.label(TOPIC_LABEL), []).append(each)
     return found
+
+
+def sums_by_topic(series: Sequence[Series]) -> Mapping[str, float]:
+    """Return the sums of series that have the same value of their label `topic`."""
+    sums: dict[str, float] = {}
+    for each in series:
+        topic = each.key.label(TOPIC_LABEL)
+        sums[topic] = sums.get(topic, 0.0) + each.value
+    return sums
 
 
 def _listed(
@@ -132,47 +236,13 @@ def _listed(
         None if lag_segments is None else round(lag_segments),
         value(LAG_SECONDS),
         None if failed is None else round(failed),
-        tuple(sorted(dict(series.key.labels)["reason"] for series in held_back)),
+        tuple(sorted(series.key.label("reason") for series in held_back)),
     )
 
 
-def searched(topics: Sequence[ListedTopic], search: str) -> list[ListedTopic]:
+def searched(topics: Sequence[TopicTotal], search: str) -> list[TopicTotal]:
     """Return the topics whose name contains `search`, whatever its case; all for an empty text."""
-    return [listed for listed in topics if search.lower() in listed.total.topic.lower()]
-
-
-def page_of(
-    topics: Sequence[ListedTopic],
-    *,
-    search: str = "",
-    sort: str = "topic",
-    descending: bool = False,
-    offset: int = 0,
-    limit: int = 50,
-    currency: str | None = None,
-) -> TopicPage:
-    """Return one page of the topics whose name contains `search`, whatever its case.
-
-    Args:
-        topics: all topics.
-        search: a part of a name; empty: all.
-        sort: a member of the JSON by which to sort; equal values are sorted by name.
-        descending: whether the largest comes first.
-        offset: how many of them to pass over, 0 or more.
-        limit: the most topics of the page, 1 to `MOST_ROWS`.
-        currency: of the costs.
-
-    Raises:
-        SettingError: the member cannot be sorted by, or a number is out of its range.
-    """
-    if sort not in _SORTED_BY:
-        raise SettingError(f"topics cannot be sorted by this: accepted: {', '.join(_SORTED_BY)}")
-    if offset < 0 or not 1 <= limit <= MOST_ROWS:
-        raise SettingError(f"offset {offset}, limit {limit}: accepted: 0 or more, and 1 to {MOST_ROWS}")
-    found = searched(topics, search)
-    found.sort(key=lambda listed: (listed.total.topic, str(listed.total.topic_id)))
-    found.sort(key=_SORTED_BY[sort], reverse=descending)
-    return TopicPage(tuple(found[offset : offset + limit]), len(found), offset, currency)
+    return [total for total in topics if search.lower() in total.topic.lower()]
 
 
 class ListedTopicDocument(TypedDict):

@@ -1,6 +1,6 @@
 """Contract of the sizes of the remote log: counters, and the rows from which they are counted again. Read only."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -43,6 +43,16 @@ class TopicTotal:
     stored_bytes: int
 
 
+@dataclass(frozen=True, slots=True)
+class ArchiveSize:
+    """The sums of `TopicTotal` over all topics; `topics` counts those with FINISHED segments."""
+
+    topics: int
+    segments: int
+    finished_bytes: int
+    stored_bytes: int
+
+
 class RemoteLogSizes(Protocol):
     """Sizes of one cluster's remote log.
 
@@ -60,8 +70,19 @@ class RemoteLogSizes(Protocol):
         """Return what `partition_states` has of the topics with this name."""
         ...
 
-    def topic_totals(self) -> Sequence[TopicTotal]:
-        """Return the sizes of all topics from the counters, by name and id. One statement, which reads no segment."""
+    def archive_size(self) -> ArchiveSize:
+        """Return the sizes of all topics together. One statement, which reads one row of each partition and state."""
+        ...
+
+    def copied_topics(self) -> Mapping[Uuid, str]:
+        """Return the names of the topics of which anything was ever copied, by topic id. One statement."""
+        ...
+
+    def topic_totals(self, names: Collection[str] | None = None) -> Sequence[TopicTotal]:
+        """Return the sizes of all topics, or of those with these names, from the counters, by name and id.
+
+        One statement, which reads no segment, and with `names` no counter of other topics.
+        """
         ...
 
     def recount(self, partition: TopicIdPartition) -> PartitionStates:

@@ -1,12 +1,13 @@
 """Sizes and delete lags of the remote log, in SQL."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import lru_cache
 from itertools import groupby
 from operator import attrgetter
 from typing import Any, Final
 
-from sqlalchemy import Connection, Row, and_, bindparam, case, func, or_, select
+from sqlalchemy import Connection, Row, Select, and_, bindparam, case, func, literal_column, or_, select
 
 from include.tiering.database.schema import (
     PARTITION_TOTAL,
@@ -21,7 +22,7 @@ from include.tiering.database.transactions import ClusterStore, in_partition, ke
 from include.tiering.model.ownership import LeaseRole, TopicOwner
 from include.tiering.model.segments import RemoteLogSegmentState, TopicIdPartition, Uuid
 from include.tiering.model.sizes import EpochSize, PartitionLag, PartitionStates, StateSize, counted_states
-from include.tiering.segments.sizes_contract import KeyRange, SizeRow, TopicTotal
+from include.tiering.segments.sizes_contract import ArchiveSize, KeyRange, SizeRow, TopicTotal
 from include.tiering.segments.sql_rows import PAGE_KEYS, export_segments, split_segments
 from include.tiering.segments.sql_selected import UNDER_WAY
 
@@ -42,7 +43,10 @@ _COUNTERS: Final = (
     )
 )
 _COUNTERS_OF_PARTITION: Final = _COUNTERS.where(in_partition(size_counters))
-_COUNTERS_OF_TOPIC: Final = _COUNTERS.where(topics.c.name == bindparam("of_name"))
+_IDS_OF_NAMES: Final = select(topics.c.topic_id).where(
+    topics.c.cluster_id == bindparam("of_cluster"), topics.c.name.in_(bindparam("of_names", expanding=True))
+)
+_COUNTERS_OF_TOPIC: Final = _COUNTERS.where(size_counters.c.topic_id.in_(_IDS_OF_NAMES))
 _SEGMENTS_OF_PARTITION: Final = select(segments.c.state, segments.c.size_bytes, segments.c.leader_epochs).where(
     in_partition(segments), segments.c.state != int(RemoteLogSegmentState.DELETE_SEGMENT_FINISHED)
 )
@@ -52,21 +56,58 @@ _COPY_STARTED: Final = int(RemoteLogSegmentState.COPY_SEGMENT_STARTED)
 
 _IN_FINISHED: Final = size_counters.c.state == _COPY_FINISHED
 _IS_STORED: Final = size_counters.c.state.in_((_COPY_FINISHED, _DELETE_STARTED))
-_TOPIC_TOTALS: Final = (
-    select(
-        topics.c.topic_id,
-        topics.c.name,
-        topics.c.owner,
-        func.count(size_counters.c.partition.distinct()).label("partitions"),
-        func.sum(case((_IN_FINISHED, size_counters.c.segments), else_=0)).label("segments"),
-        func.sum(case((_IN_FINISHED, size_counters.c.size_bytes), else_=0)).label("finished_bytes"),
-        func.sum(case((_IS_STORED, size_counters.c.size_bytes), else_=0)).label("stored_bytes"),
-    )
-    .join(topics, _SAME_TOPIC_AS_COUNTER)
-    .where(size_counters.c.cluster_id == bindparam("of_cluster"), size_counters.c.leader_epoch == PARTITION_TOTAL)
-    .group_by(topics.c.topic_id, topics.c.name, topics.c.owner)
-    .order_by(topics.c.name, topics.c.topic_id)
+# The number stands in the text, or SQLite would not use the index of these rows.
+_IN_TOTALS: Final = (
+    size_counters.c.cluster_id == bindparam("of_cluster"),
+    size_counters.c.leader_epoch == literal_column(str(PARTITION_TOTAL)),
 )
+_SUMS: Final = (
+    func.sum(case((_IN_FINISHED, size_counters.c.segments), else_=0)).label("segments"),
+    func.sum(case((_IN_FINISHED, size_counters.c.size_bytes), else_=0)).label("finished_bytes"),
+    func.sum(case((_IS_STORED, size_counters.c.size_bytes), else_=0)).label("stored_bytes"),
+)
+
+
+def _by_topic(*columns: Any) -> Select[Any]:
+    return select(*columns).where(*_IN_TOTALS).group_by(size_counters.c.topic_id)
+
+
+_BY_TOPIC: Final = _by_topic(
+    size_counters.c.topic_id, func.count(size_counters.c.partition.distinct()).label("partitions"), *_SUMS
+)
+
+
+_topic_id: Final = lru_cache(maxsize=20_000)(Uuid.parse)
+
+
+def _with_names(by_topic: Select[Any]) -> Select[Any]:
+    found = by_topic.subquery("found")
+    return (
+        select(found, topics.c.name, topics.c.owner)
+        .join(topics, and_(topics.c.cluster_id == bindparam("of_cluster"), topics.c.topic_id == found.c.topic_id))
+        .order_by(topics.c.name, found.c.topic_id)
+    )
+
+
+_TOPIC_TOTALS: Final = _with_names(_BY_TOPIC)
+_TOTALS_OF_NAMES: Final = _with_names(_BY_TOPIC.where(size_counters.c.topic_id.in_(_IDS_OF_NAMES)))
+_COPIED_TOPICS: Final = select(topics.c.topic_id, topics.c.name).where(
+    topics.c.cluster_id == bindparam("of_cluster"),
+    select(size_counters.c.partition).where(*_IN_TOTALS, size_counters.c.topic_id == topics.c.topic_id).exists(),
+)
+
+
+def _added_up() -> Select[Any]:
+    found = _by_topic(*_SUMS).subquery("found")
+    return select(
+        func.count(case((found.c.segments > 0, 1))).label("topics"),
+        func.coalesce(func.sum(found.c.segments), 0).label("segments"),
+        func.coalesce(func.sum(found.c.finished_bytes), 0).label("finished_bytes"),
+        func.coalesce(func.sum(found.c.stored_bytes), 0).label("stored_bytes"),
+    )
+
+
+_ARCHIVE_SIZE: Final = _added_up()
 
 
 class SqlRemoteLogSizes(ClusterStore):
@@ -81,23 +122,32 @@ class SqlRemoteLogSizes(ClusterStore):
 
     def topic_states(self, topic: str) -> Sequence[PartitionStates]:
         """Return what `partition_states` has of the topics with this name."""
-        return self._states(_COUNTERS_OF_TOPIC, {"of_cluster": self._cluster_id, "of_name": topic})
+        return self._states(_COUNTERS_OF_TOPIC, {"of_cluster": self._cluster_id, "of_names": [topic]})
 
-    def topic_totals(self) -> Sequence[TopicTotal]:
-        """Return the sizes of all topics from the counters, by name and id. One statement, which reads no segment."""
+    def archive_size(self) -> ArchiveSize:
+        """Return the sizes of all topics together. One statement, which reads one row of each partition and state."""
         with reading(self._engine) as connection:
-            return [
-                TopicTotal(
-                    Uuid.parse(row.topic_id),
-                    row.name,
-                    TopicOwner(row.owner),
-                    row.partitions,
-                    int(row.segments),
-                    int(row.finished_bytes),
-                    int(row.stored_bytes),
-                )
-                for row in connection.execute(_TOPIC_TOTALS, {"of_cluster": self._cluster_id})
-            ]
+            row = connection.execute(_ARCHIVE_SIZE, {"of_cluster": self._cluster_id}).one()
+        return ArchiveSize(row.topics, int(row.segments), int(row.finished_bytes), int(row.stored_bytes))
+
+    def copied_topics(self) -> Mapping[Uuid, str]:
+        """Return the names of the topics of which anything was ever copied, by topic id. One statement."""
+        with reading(self._engine) as connection:
+            rows = connection.execute(_COPIED_TOPICS, {"of_cluster": self._cluster_id}).all()
+        return {_topic_id(topic_id): name for topic_id, name in rows}
+
+    def topic_totals(self, names: Collection[str] | None = None) -> Sequence[TopicTotal]:
+        """Return the sizes of all topics, or of those with these names, by name and id. One statement."""
+        key = {} if names is None else {"of_names": list(names)}
+        statement = _TOPIC_TOTALS if names is None else _TOTALS_OF_NAMES
+        with reading(self._engine) as connection:
+            rows = connection.execute(statement, {"of_cluster": self._cluster_id, **key}).all()
+        return [
+            TopicTotal(
+                _topic_id(topic_id), name, TopicOwner(owner), partitions, int(segments), int(finished), int(stored)
+            )
+            for topic_id, partitions, segments, finished, stored, name, owner in rows
+        ]
 
     def recount(self, partition: TopicIdPartition) -> PartitionStates:
         """Count the sizes of one partition from its segments, as they are at one moment."""

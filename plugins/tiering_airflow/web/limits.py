@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from include.tiering.configs.config_store import ConfigEntity, ConfigValues
 
 CONFIGS_DAG: Final = "tiering_configs"
-LATEST_CHANGES: Final = 100
 MOST_PREVIEWED: Final = 20
 """Partitions of one preview: each takes some twenty statements, and more the more expires."""
 _MEMBERS: Final = {"entity_type", "entity_name", "name", "value"}
@@ -89,11 +88,11 @@ def add_limits(reads: "APIRouter", changes: "APIRouter", kept: KeptApp) -> None:
 
 def _described(app: "App") -> dict[str, Any]:
     """Return the documents of `configs --describe`, with the last known sizes of pools, and of `events`."""
-    from include.tiering.configs.report import describe_now, meanings, present_configs
+    from include.tiering.configs.report import LATEST_CHANGES, describe_now, meanings, present_configs
     from include.tiering.operations.events import events_document
 
     found = describe_now(app.adapters.stores.configs, app.settings, lambda: app.configs.pools_status(ask_airflow=False))
-    presented = present_configs(found.configs, found.history[-LATEST_CHANGES:], found.without_effect)
+    presented = present_configs(found.configs, found.history, found.without_effect)
     events = events_document(app.adapters.stores.events.newest(LATEST_CHANGES))
     return {**presented.document(), **events, "meanings": meanings()}
 

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from fastapi import APIRouter, FastAPI
 
     from include.tiering.app import App
+    from include.tiering.operations.topic_list import TopicListService
 
 URL_PREFIX: Final = "/tiering/page"
 COPY_DAG: Final = "tiering_copy"
@@ -157,7 +158,7 @@ def _add_present(router: "APIRouter", kept: KeptApp) -> None:
 def _add_topics(router: "APIRouter", kept: KeptApp) -> None:
     from fastapi.responses import Response
 
-    from include.tiering.operations.topic_list import page_of, searched, topic_page_document, topics_table
+    from include.tiering.operations.topic_list import AskedPage, topic_page_document, topics_table
     from include.tiering.presentation import as_csv
 
     read = Shared(_NOW_SECONDS)
@@ -167,17 +168,8 @@ def _add_topics(router: "APIRouter", kept: KeptApp) -> None:
         search: str = "", sort: str = "topic", descending: bool = False, offset: int = 0, limit: int = 50
     ) -> Response:
         def page() -> Any:
-            listed, currency = read.get("topics", lambda: kept.read(_topics))
-            asked = page_of(
-                listed,
-                search=search[:_MOST_SEARCHED],
-                sort=sort,
-                descending=descending,
-                offset=offset,
-                limit=limit,
-                currency=currency,
-            )
-            return topic_page_document(asked)
+            asked = AskedPage(search[:_MOST_SEARCHED], sort, descending, offset, limit)
+            return read.get(asked, lambda: topic_page_document(kept.read(lambda app: _list(app).page(asked))))
 
         return answer(page)
 
@@ -193,8 +185,7 @@ def _add_topics(router: "APIRouter", kept: KeptApp) -> None:
     @router.get("/topics.csv")
     def topics_csv(search: str = "") -> Response:
         def content() -> str:
-            listed, _ = read.get("topics", lambda: kept.read(_topics))
-            return as_csv([topics_table(searched(listed, search[:_MOST_SEARCHED]))])
+            return as_csv([topics_table(kept.read(lambda app: _list(app).all(search[:_MOST_SEARCHED])))])
 
         headers = {**HEADERS, "Content-Disposition": 'attachment; filename="tiering-topics.csv"'}
         return answer(content, lambda text: Response(text, HTTPStatus.OK, headers, "text/csv"))
@@ -259,8 +250,8 @@ def _segments(topic: str, partition: int, topic_id: str, before: int | None) -> 
     return read
 
 
-def _topics(app: "App") -> Any:
-    return app.operations.topic_list.all(), app.operations.topic_list.currency
+def _list(app: "App") -> "TopicListService":
+    return app.operations.topic_list
 
 
 def _wanted_pause(body: Any) -> tuple[str | None, bool] | None:

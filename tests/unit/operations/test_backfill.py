@@ -36,18 +36,12 @@ def of_topics(*topics: TopicBackfill, quota: int | None = None, asked: int | Non
 
 
 def test_topics_of_which_something_waits_are_listed_with_most_bytes_first() -> None:
-    gauges = {
-        "RemoteCopyLagBytes": [
-            series("RemoteCopyLagBytes", 5, topic="small"),
-            series("RemoteCopyLagBytes", 0, topic="nothing"),
-            series("RemoteCopyLagBytes", 70, NOW_MS - 9, topic="large"),
-        ],
-        "RemoteCopyLagSegments": [series("RemoteCopyLagSegments", 3, topic="large")],
-        "tiering_remote_copy_lag_seconds": [series("tiering_remote_copy_lag_seconds", 60, topic="large")],
-        "tiering_copy_held_back_partitions": [
-            series("tiering_copy_held_back_partitions", 2, topic="large", reason="hole")
-        ],
+    waits = {
+        "RemoteCopyLagBytes": {"small": (5.0, NOW_MS), "nothing": (0.0, NOW_MS), "large": (70.0, NOW_MS - 9)},
+        "RemoteCopyLagSegments": {"large": (3.0, NOW_MS)},
+        "tiering_remote_copy_lag_seconds": {"large": (60.0, NOW_MS)},
     }
+    held_back = [series("tiering_copy_held_back_partitions", 2, topic="large", reason="hole")]
     quotas = QuotasInForce(
         1,
         {
@@ -55,11 +49,11 @@ def test_topics_of_which_something_waits_are_listed_with_most_bytes_first() -> N
             Scope(QuotaKind.COPY, QuotaLevel.TOPIC, "small"): 10,
         },
     )
-    large, small = waiting_topics(gauges, quotas, {"small"})
+    large, small = waiting_topics(waits, held_back, quotas, {"small"})
     assert large == TopicBackfill("large", 70, 3, 60, NOW_MS - 9, None, False, ("hole",))
     assert small == TopicBackfill("small", 5, 0, 0, NOW_MS, 10, True, ())
-    assert [topic.is_paused for topic in waiting_topics(gauges, quotas, {"*"})] == [True, True]
-    assert waiting_topics({}, quotas, ()) == ()
+    assert [topic.is_paused for topic in waiting_topics(waits, held_back, quotas, {"*"})] == [True, True]
+    assert waiting_topics({}, (), quotas, ()) == ()
 
 
 def test_the_narrowest_quota_decides_how_long_it_takes() -> None:

@@ -35,6 +35,7 @@ from include.tiering.reading.report import present_fetch, present_records
 from include.tiering.runs.cluster_log_dirs import KnownLogDir
 from include.tiering.runs.contract import BatchProgress, PlannedPartition, PlannedSegment, SegmentOutcome
 from include.tiering.segments.failed_copies import FailedCopy, Loss
+from include.tiering.segments.sizes_contract import ArchiveSize
 from include.tiering.segments.topics import TopicDeletion
 from include.tiering.settings import load_settings
 from include.tiering.sizes.compare import DuplicateBytes, LogDirDescription, ReplicaSize, TierComparison
@@ -610,13 +611,14 @@ def test_status() -> None:
     failed = Series(SeriesKey("tiering_failed_segments", (("topic", "orders"),)), 1.0, 1_700_000)
     overview = Overview(
         1_800_000,
-        totals((), {}),
+        totals(ArchiveSize(0, 0, 0, 0), {}, {}),
         frozenset({"pay", "orders"}),
         _pools(),
         (running,),
         (Limit(Scope(QuotaKind.COPY, QuotaLevel.TOTAL), 2048, 2000.0, limits=True),),
         grouped([held_back]),
         alarms({"tiering_failed_segments": [failed]}, 1_800_000),
+        {"TieringCopyLagOld": 3},
     )
     activity = Activity(overview, deleted_topics=deleted, traffic=traffic)
     presented = present_status(settings, activity)
@@ -650,6 +652,11 @@ def test_status() -> None:
         "waiting, as of the last plan",
         "quotas in force",
     ]
+    (table,) = (table for table in presented.tables() if table.title == "alarms")
+    assert [row[1:] for row in table.rows][1] == (
+        "TieringCopyLagOld holds for 3 more, with values no higher than these.",
+        "docs/runbook.md#the-copy-lag-grows",
+    )
     unknown = {"value": None, "as_of_ms": None}
     assert document.pop("totals") == {
         **dict.fromkeys(("topics", "segments", "finished_bytes", "stored_bytes"), 0),
@@ -683,6 +690,7 @@ def test_status() -> None:
                 "as_of_ms": 1_700_000,
             }
         ],
+        "more_alarms": [{"alert": "TieringCopyLagOld", "alarms": 3}],
         "paused_topics": ["orders", "pay"],
         "batches": [
             {
@@ -714,7 +722,7 @@ def test_status() -> None:
     assert presented.tables()[-1].rows == (
         ("old", "AAAAAAAAAAAAAAAAAAAAAA", "2023-11-14 22:13:20 UTC", "RemoveTopicRecord in a log"),
     )
-    assert presented.summary == "paused: orders, pay; 1 batch runs; 1 alarm"
+    assert presented.summary == "paused: orders, pay; 1 batch runs; 4 alarms"
     assert "hunter2" not in str(presented.tables())
 
 
@@ -726,5 +734,5 @@ def test_status_without_a_database() -> None:
 
 @pytest.mark.parametrize(("topics", "words"), [({"*"}, "all topics are paused"), (set(), "nothing is paused")])
 def test_pause_in_words(topics: set[str], words: str) -> None:
-    activity = Activity(Overview(0, totals((), {}), topics, PoolsStatus(())))
+    activity = Activity(Overview(0, totals(ArchiveSize(0, 0, 0, 0), {}, {}), topics, PoolsStatus(())))
     assert present_status(load_settings(environ={}), activity).summary.startswith(words)

@@ -12,15 +12,15 @@ from sqlalchemy import Engine, event
 from include.tiering.app.metrics import METRICS
 from include.tiering.copying.plan import HeldBack
 from include.tiering.copying.run_scope import RunScope
-from include.tiering.database.metric_series import Series, SeriesKey
+from include.tiering.database.metric_series import Above, Series, SeriesKey, SeriesSum
 from include.tiering.kafka.log_dirs.contract import IneligibleReason
-from include.tiering.model.ownership import TopicOwner
-from include.tiering.model.segments import Uuid
-from include.tiering.operations.alarms import RULES, alarms
-from include.tiering.operations.overview import GAUGES, limits, totals, waiting
+from include.tiering.operations.alarms import ALARM_LABELS, ALARMS_ABOVE, RULES, alarms, more_alarms
+from include.tiering.operations.overview import GAUGES, SUMS, limits, totals, waiting
 from include.tiering.operations.topic_list import GAUGES as LIST_GAUGES
+from include.tiering.operations.topic_list import AskedPage
 from include.tiering.quotas.contract import UNITS_PER_REQUEST, UNLIMITED, QuotaKind, QuotaLevel, QuotasInForce, Scope
-from include.tiering.segments.sizes_contract import TopicTotal
+from include.tiering.segments.failed_copies import FAILED_SEGMENTS
+from include.tiering.segments.sizes_contract import ArchiveSize
 from tests.doubles.archive import Archive
 from tests.doubles.source_tree import ROOT
 
@@ -39,18 +39,14 @@ def gauges(*found: Series) -> Mapping[str, Sequence[Series]]:
     return by_metric
 
 
-def topic(name: str, segments: int, size_bytes: int) -> TopicTotal:
-    return TopicTotal(Uuid(bytes(16)), name, TopicOwner.PLATFORM, 1, segments, size_bytes, size_bytes + 1)
-
-
-def test_totals_add_up_topics_and_name_the_oldest_time_of_what_runs_found() -> None:
+def test_totals_name_the_oldest_time_of_what_runs_found() -> None:
     found = totals(
-        [topic("orders", 3, 300), topic("pay", 1, 50), topic("gone", 0, 0)],
+        ArchiveSize(2, 4, 350, 353),
+        {
+            "RemoteCopyLagBytes": SeriesSum(100, 70, NOW_MS - 5_000),
+            "tiering_remote_copy_lag_seconds": SeriesSum(102, 90, NOW_MS),
+        },
         gauges(
-            series("RemoteCopyLagBytes", 70, topic="orders"),
-            series("RemoteCopyLagBytes", 30, NOW_MS - 5_000, topic="pay"),
-            series("tiering_remote_copy_lag_seconds", 12, topic="orders"),
-            series("tiering_remote_copy_lag_seconds", 90, topic="pay"),
             series("tiering_verdict_bytes", 200, verdict="passed"),
             series("tiering_verdict_bytes", 150, verdict="none"),
             series("tiering_audit_findings", 2, kind="orphan"),
@@ -155,7 +151,7 @@ def test_a_plan_of_all_topics_says_what_waits_and_one_of_some_does_not(tmp_path:
 
 
 def test_each_metric_that_is_named_by_its_text_exists() -> None:
-    assert {*GAUGES, *LIST_GAUGES} <= {metric.name for metric in METRICS}
+    assert {*GAUGES, *SUMS, *LIST_GAUGES} <= {metric.name for metric in METRICS}
 
 
 _ALERTS: Final[dict[str, dict[str, Any]]] = {
@@ -199,17 +195,52 @@ def test_alarms_hold_above_their_value_and_critical_ones_come_first() -> None:
     assert alarms({}, NOW_MS) == ()
 
 
-def statements_of(engine: Engine, work: Any) -> list[str]:
+def test_a_metric_whose_series_are_no_times_has_one_rule() -> None:
+    """Otherwise the number of its series above a value would not be the number of alarms of a rule."""
+    metrics = [rule.metric for rule in RULES if not rule.is_time]
+    assert len(metrics) == len(set(metrics))
+    assert {metric: ALARMS_ABOVE[metric] for metric in metrics} == {
+        rule.metric: rule.above for rule in RULES if not rule.is_time
+    }
+    assert {rule.metric: rule.label for rule in RULES if rule.label and not rule.is_time} == ALARM_LABELS
+
+
+def test_series_beyond_those_that_were_read_are_counted() -> None:
+    failed = [series("tiering_failed_segments", 2, topic="orders")]
+    runs = [series("tiering_last_run_timestamp_seconds", 0, kind="copy")]
+    found = {
+        "tiering_failed_segments": Above(failed, 5),
+        "tiering_last_run_timestamp_seconds": Above(runs, 9),
+        "tiering_lost_offsets": Above([], 0),
+    }
+    assert more_alarms(found) == {"TieringFailedSegments": 4}
+
+
+def test_of_many_subjects_those_with_the_highest_values_become_alarms(tmp_path: Path) -> None:
+    archive = Archive.of(tmp_path)
+    archive.copy()
+    with archive.open() as app:
+        recorder = app.adapters.recorder
+        for number in range(25):
+            recorder.set(FAILED_SEGMENTS, number, f"topic-{number}")
+    with archive.open() as app:
+        overview = app.operations.overview.now()
+    failed = [alarm.subject for alarm in overview.alarms if alarm.rule.alert == "TieringFailedSegments"]
+    assert failed == [f"topic-{number}" for number in range(24, 4, -1)]
+    assert (overview.more_alarms, overview.alarms_in_all) == ({"TieringFailedSegments": 4}, 24)
+
+
+def statements_of(work: Any) -> list[str]:
     seen: list[str] = []
 
     def note(_connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
         seen.append(statement)
 
-    event.listen(engine, "before_cursor_execute", note)
+    event.listen(Engine, "before_cursor_execute", note)
     try:
         work()
     finally:
-        event.remove(engine, "before_cursor_execute", note)
+        event.remove(Engine, "before_cursor_execute", note)
     return seen
 
 
@@ -219,15 +250,16 @@ def test_each_part_of_the_page_takes_at_most_ten_statements(tmp_path: Path) -> N
     with archive.open() as app:
         app.sizes.report()
     with archive.open() as app:
-        engine, operations = app.adapters.engine, app.operations
+        operations = app.operations
         parts: tuple[Any, ...] = (
             operations.overview.now,
             lambda: operations.throughput.last_hours(6),
             operations.topic_list.all,
+            lambda: operations.topic_list.page(AskedPage()),
             lambda: operations.topic_details.of("orders"),
         )
         for part in parts:
-            seen = statements_of(engine, part)
+            seen = statements_of(part)
             assert 0 < len(seen) <= 10, seen
             reads = [statement for statement in seen if re.search(r"\bFROM segments\b", statement)]
             # Failed segments are read by the index of verdicts; no others are.

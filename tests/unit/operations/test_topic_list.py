@@ -1,6 +1,8 @@
 """Search, order and pages of the list of topics."""
 
+from collections.abc import Collection, Mapping, Sequence
 from decimal import Decimal
+from typing import Any
 
 import pytest
 
@@ -9,17 +11,64 @@ from include.tiering.database.metric_series import Series, SeriesKey
 from include.tiering.errors import SettingError
 from include.tiering.model.ownership import TopicOwner
 from include.tiering.model.segments import Uuid
-from include.tiering.operations.topic_list import ListedTopic, by_topic, page_of, topic_page_document, topics_table
+from include.tiering.operations.topic_list import (
+    LAG_BYTES,
+    AskedPage,
+    ListedTopic,
+    TopicListService,
+    TopicPage,
+    by_topic,
+    topic_page_document,
+    topics_table,
+)
 from include.tiering.presentation import as_csv
 from include.tiering.segments.sizes_contract import TopicTotal
+from include.tiering.settings import load_settings
+from tests.doubles.memory_stores import MemoryConfigStore
+from tests.doubles.partial import Partial
 
 
 def listed(name: str, size_bytes: int = 0, waiting_bytes: int | None = None) -> ListedTopic:
-    total = TopicTotal(Uuid(bytes(16)), name, TopicOwner.PLATFORM, 2, 3, size_bytes, size_bytes)
+    total = TopicTotal(Uuid(name.encode().ljust(16, b"\0")), name, TopicOwner.PLATFORM, 2, 3, size_bytes, size_bytes)
     return ListedTopic(total, TopicRetention(None, 9), Decimal("0.10"), waiting_bytes, held_back=("hole",))
 
 
 TOPICS = [listed("orders", 30, 5), listed("Orders.eu", 40), listed("pay", 40, 9)]
+
+
+class Sizes(Partial):
+    """Has the totals of `TOPICS`, and notes nothing."""
+
+    def copied_topics(self) -> Mapping[Uuid, str]:
+        return {one.total.topic_id: one.total.topic for one in TOPICS}
+
+    def topic_totals(self, names: Collection[str] | None = None) -> Sequence[TopicTotal]:
+        return [one.total for one in TOPICS if names is None or one.total.topic in names]
+
+
+class Metrics(Partial):
+    """Has what waits of `TOPICS`, and notes of how many series it was asked."""
+
+    def __init__(self) -> None:
+        self.read = 0
+
+    def latest(
+        self, metrics: Collection[str], *, labels: Collection[Mapping[str, str]] | None = None
+    ) -> Mapping[str, Sequence[Series]]:
+        waits = [
+            Series(SeriesKey(LAG_BYTES, (("topic", one.total.topic),)), one.waiting_bytes, 1)
+            for one in TOPICS
+            if one.waiting_bytes and (labels is None or {"topic": one.total.topic} in labels)
+        ]
+        self.read += len(waits) if LAG_BYTES in metrics else 0
+        return {LAG_BYTES: waits} if LAG_BYTES in metrics and waits else {}
+
+
+def service(metrics: Metrics | None = None) -> TopicListService:
+    read: Any = metrics or Metrics()
+    sizes: Any = Sizes()
+    settings = load_settings(environ={"TIERING_PRICES__GIB_MONTH": "1"})
+    return TopicListService(settings=settings, sizes=sizes, configs=MemoryConfigStore(), series=lambda: read)
 
 
 @pytest.mark.parametrize(
@@ -30,26 +79,43 @@ TOPICS = [listed("orders", 30, 5), listed("Orders.eu", 40), listed("pay", 40, 9)
         ({"search": "<script>"}, [], 0),
         ({"sort": "finished_bytes", "descending": True}, ["Orders.eu", "pay", "orders"], 3),
         ({"sort": "waiting_bytes", "descending": True, "limit": 1}, ["pay"], 3),
+        ({"sort": "waiting_bytes", "descending": True}, ["pay", "orders", "Orders.eu"], 3),
+        ({"sort": "cost_per_month"}, ["orders", "Orders.eu", "pay"], 3),
+        ({"descending": True}, ["pay", "orders", "Orders.eu"], 3),
         ({"offset": 2}, ["pay"], 3),
         ({"offset": 9}, [], 3),
     ],
 )
 def test_a_page(asked: dict[str, object], names: list[str], found: int) -> None:
-    page = page_of(TOPICS, **asked)  # type: ignore[arg-type]
+    page = service().page(AskedPage(**asked))  # type: ignore[arg-type]
     assert ([one.total.topic for one in page.topics], page.found) == (names, found)
+
+
+def test_of_a_page_only_its_own_topics_are_read() -> None:
+    metrics = Metrics()
+    (topic,) = service(metrics).page(AskedPage(limit=1, offset=1)).topics
+    assert (topic.total.topic, topic.waiting_bytes, metrics.read) == ("orders", 5, 1)
+
+
+def test_a_topic_is_listed_by_its_name_and_all_by_a_part_of_it() -> None:
+    (topic,) = service().named("pay", {})
+    assert (topic.total.topic, topic.waiting_bytes) == ("pay", 9)
+    assert [each.waiting_bytes for each in service().all("ord")] == [5, None]
+    with pytest.raises(SettingError, match="ever copied"):
+        service().named("pa", {})
 
 
 @pytest.mark.parametrize("asked", [{"sort": "size; DROP"}, {"offset": -1}, {"limit": 0}, {"limit": 501}])
 def test_what_cannot_be_asked_is_refused(asked: dict[str, object]) -> None:
     with pytest.raises(SettingError, match="accepted"):
-        page_of(TOPICS, **asked)  # type: ignore[arg-type]
+        AskedPage(**asked)  # type: ignore[arg-type]
 
 
 def test_documents_and_csv_have_exact_numbers() -> None:
-    document = topic_page_document(page_of(TOPICS, search="pay", currency="EUR"))
+    document = topic_page_document(TopicPage((TOPICS[2],), 1, 0, "EUR"))
     assert document["topics"][0] == {
         "topic": "pay",
-        "topic_id": "AAAAAAAAAAAAAAAAAAAAAA",
+        "topic_id": str(TOPICS[2].total.topic_id),
         "owner": "platform",
         "partitions": 2,
         "segments": 3,
@@ -65,7 +131,7 @@ def test_documents_and_csv_have_exact_numbers() -> None:
         "cost_per_month": "0.10",
     }
     assert as_csv([topics_table(TOPICS[2:])]).splitlines()[1] == (
-        "topics,pay,AAAAAAAAAAAAAAAAAAAAAA,platform,2,3,40,40,9,,,,hole,,9,0.10"
+        f"topics,pay,{TOPICS[2].total.topic_id},platform,2,3,40,40,9,,,,hole,,9,0.10"
     )
 
 

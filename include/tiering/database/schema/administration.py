@@ -69,6 +69,8 @@ dynamic_config_changes: Final = Table(
     Column("author", Text, nullable=False),
     Column("changed_at_ms", BigInteger, nullable=False),
     Index("ix_dynamic_config_changes_version", "cluster_id", "change_id"),
+    Index("ix_dynamic_config_changes_entity", "cluster_id", "entity_type", "entity_name", "change_id"),
+    Index("ix_dynamic_config_changes_time", "cluster_id", "changed_at_ms"),
     sqlite_autoincrement=True,
     comment="append only",
 )

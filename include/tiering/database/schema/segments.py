@@ -226,6 +226,7 @@ size_counters: Final = Table(
     Column("size_bytes", BigInteger, nullable=False),
     Column("segments", BigInteger, nullable=False),
     Column("highest_offset", BigInteger, comment="highest end offset (inclusive) ever in this state; totals can fall"),
+    _partial("ix_size_counters_totals", *_PARTITION, "state", where="leader_epoch = -1"),
     CheckConstraint("size_bytes >= 0 AND segments >= 0", name="not_negative"),
     comment="updated in the transaction of each state change; a segment counts in the total and in each of its epochs",
 )

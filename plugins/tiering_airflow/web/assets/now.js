@@ -76,6 +76,7 @@ function alarms(found) {
   const rows = found.alarms.map((alarm) => element("li", {},
     element("b", { class: alarm.severity === "critical" ? "bad" : "odd" }, alarm.severity), ` ${alarm.sentence} `,
     element("span", { class: "dim" }, `(${ago(alarm.as_of_ms, found.as_of_ms)}) `), "What to do: ", element("code", {}, alarm.runbook)));
+  for (const { alert, alarms: more } of found.more_alarms) rows.push(element("li", { class: "dim" }, `${alert} holds for ${whole(more)} more, with values no higher than these.`));
   return panel("Alarms", rows.length ? element("ul", { class: "plain" }, rows) : element("p", { class: "dim" }, "No rule of monitoring/alerts.yaml that can be decided now holds."));
 }
 

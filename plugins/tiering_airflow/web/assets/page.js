@@ -42,6 +42,7 @@ function firstLine(found) {
   const paused = found.paused_topics.includes("*") ? "all topics" : found.paused_topics.length ? whole(found.paused_topics.length) : "nothing";
   const findings = (totals.findings.value ?? 0) + (totals.failed_segments.value ?? 0);
   const waits = totals.waiting_seconds;
+  const alarms = found.more_alarms.reduce((sum, { alarms: more }) => sum + more, found.alarms.length);
   facts.replaceChildren(
     fact(whole(totals.topics), totals.topics === 1 ? "topic" : "topics"),
     fact(bytes(totals.finished_bytes), "remote", `${bytes(totals.stored_bytes)} are stored and paid for`),
@@ -51,7 +52,7 @@ function firstLine(found) {
     ...(waits.value > 0 ? [fact(duration(waits.value), "is the age of the oldest that waits", ago(waits.as_of_ms, found.as_of_ms))] : []),
     fact(paused, "paused", "", found.paused_topics.length ? "odd" : ""),
     fact(whole(findings), findings === 1 ? "finding" : "findings", "failed segments, and open findings of audits", findings ? "bad" : ""),
-    fact(whole(found.alarms.length), found.alarms.length === 1 ? "alarm" : "alarms", "", found.alarms.length ? "bad" : ""));
+    fact(whole(alarms), alarms === 1 ? "alarm" : "alarms", "", alarms ? "bad" : ""));
 }
 
 function say() {

@@ -267,7 +267,7 @@ def test_a_store_that_is_another_one_has_no_empty_copy(world, orders):
     left = left_at(world, orders, CopyStep.VERIFIED).metadata
     lease = world.work.claim("run", "run/0", lease_ms=1_000)
     storage = ForeignStore(world.storage)
-    storage.stat_log_segment = lambda _: ()
+    storage.stat_log_segment = lambda _: ()  # type: ignore[assignment, method-assign]
     copier = SegmentCopier(world.source, storage, world.metadata, world.registry, SystemClock(), bytes, lambda *_: None)
     with pytest.raises(ForeignStoreError):
         AbandonedCopies(copier, WholeCopy(storage, SameLimiter(world.limiter)), lambda: None).abandon_empty(lease.fence)

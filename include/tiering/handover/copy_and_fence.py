@@ -41,6 +41,7 @@ approved end offsets, is not the approved one, the segments are checked and a pe
 
 import hashlib
 import json
+import math
 from collections.abc import Sequence
 from typing import Final
 
@@ -72,7 +73,7 @@ def copy_until_active(run: HandoverRun) -> StepResult:
         return DONE
     limits, clock = run.ports.limits, run.ports.clock
     rounds, copied_at, last_message = 0, clock.monotonic(), ""
-    before = evidence_of(run).partitions
+    before: Sequence[HandoverPartition] | None = None
     while rounds < limits.max_rounds:
         run.renew()
         done = run.ports.actions.copy_round(handover.topic, run.ports.new_run_id())
@@ -84,7 +85,7 @@ def copy_until_active(run: HandoverRun) -> StepResult:
             run.on_message(last_message := message)
         if not left and not (done.copied_segments and _have_rolled(after)):
             return DONE
-        reads_on, before = bool(unread) and _found(after) > _found(before), after
+        reads_on, before = bool(unread) and (before is None or _found(after) > _found(before)), after
         if done.copied_segments or reads_on:
             rounds, copied_at = rounds + 1, clock.monotonic()
             continue
@@ -110,20 +111,21 @@ def _left(partitions: Sequence[HandoverPartition]) -> list[tuple[int, int, str |
 
 
 def _unread(
-    before: Sequence[HandoverPartition], after: Sequence[HandoverPartition]
+    before: Sequence[HandoverPartition] | None, after: Sequence[HandoverPartition]
 ) -> list[tuple[int, int, str | None]]:
     """Return the partitions whose log a plan did not read up to where it ended before the round, as in `_left`.
 
-    A round reads as much as the setting leaders.find_bytes allows, of all partitions together. What is above an offset
-    that is not stable is left to the broker, read or not.
+    Where it ended is known from the round before, so that the first round is never the last one. A round reads as much
+    as the setting leaders.find_bytes allows, of all partitions together. What is above an offset that is not stable is
+    left to the broker, read or not.
     """
-    ends = {partition.partition: partition.offsets.high_watermark for partition in before if partition.offsets}
+    ends = {one.partition: one.offsets.high_watermark for one in before or () if one.offsets}
     return [
         (partition.partition, partition.replica.found_to, _NOT_READ)
         for partition in after
         if partition.replica is not None
         and partition.replica.found_to is not None
-        and partition.replica.found_to < ends.get(partition.partition, 0)
+        and partition.replica.found_to < ends.get(partition.partition, math.inf)
         and not any(reason in _LEFT_TO_THE_BROKER for _, reason in partition.replica.waiting[:1])
     ]
 

@@ -122,6 +122,7 @@ class _Source:
         self.size_doubts = source.size_doubts
         self.leading_compacted = source.leading_compacted
         self.find_segments = source.find_segments
+        self.leader_epochs = source.leader_epochs
 
     def open_segment(self, *where: Any, go_on: Callable[[], object]) -> _OpenContext:
         return _OpenContext(self._calls, self._source.open_segment(*where))

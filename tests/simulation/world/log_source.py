@@ -136,6 +136,9 @@ class ModelSource:
         self._refresh()
         return self._located(replica_id)[2]
 
+    def leader_epochs(self, replica: Replica) -> LeaderEpochs:
+        return replica.leader_epochs
+
     def leading_compacted(self, replica_id: ReplicaId, segments: Sequence[LogSegment]) -> Sequence[LogSegment]:
         """By what each file has, as its headers would say."""
         _, on_disk, _ = self._located(replica_id)

@@ -254,6 +254,22 @@ def test_where_the_source_is_gone_as_well_offsets_of_a_copy_that_cannot_be_read_
     assert ids(world, orders)[10] == left.remote_log_segment_id
 
 
+def test_offsets_of_a_copy_that_a_store_lacks_are_no_hole_where_it_lacks_what_passed_as_well(world, orders):
+    left_at(world, orders, CopyStep.VERIFIED)
+    first = world.metadata.list_segments(orders.topic_id_partition)[0]
+    world.metadata.record_verdict(first.metadata.remote_log_segment_id, Verdict.PASSED)
+    broker_deletes_up_to(world, orders, 19)
+    elsewhere = world.store.with_name("elsewhere")
+    elsewhere.mkdir()
+    for path in list(world.store.iterdir()):
+        path.rename(elsewhere / path.name)
+    (held,) = world.planned("next").held_back
+    assert (held.reason, held.hole) == (HeldBack.COPY_IN_DOUBT, None)
+    for path in list(elsewhere.iterdir()):
+        path.rename(world.store / path.name)
+    assert world.planned("again").held_back == ()
+
+
 def test_offsets_of_which_the_store_has_parts_alone_are_a_hole(world, orders):
     left = left_at(world, orders, CopyStep.VERIFIED).metadata
     lose_the_manifest(world, left.remote_log_segment_id)

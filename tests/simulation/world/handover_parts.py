@@ -77,7 +77,7 @@ def handover_parts(
         work=app.adapters.stores.work,
         metadata_topic=topic,
         publications=publications,
-        actions=_Actions(world, process, app, publisher),
+        actions=_Actions(world, process, app, publisher, cast(Brokers, brokers)),
         store=StoreProperties("aiven", None, wants_custom_metadata=False),
         clock=process,
         new_run_id=lambda: f"{process.name}-{next(numbers)}",
@@ -96,7 +96,7 @@ def handover_parts(
 class _Actions(HandoverActions):
     """The product's, but for what looks into records."""
 
-    def __init__(self, world: Any, process: Process, app: Any, publisher: Publisher) -> None:
+    def __init__(self, world: Any, process: Process, app: Any, publisher: Publisher, brokers: Brokers) -> None:
         stores = app.adapters.stores
         super().__init__(
             settings=app.settings,
@@ -106,6 +106,7 @@ class _Actions(HandoverActions):
             metadata=stores.metadata,
             storage=app.adapters.storage,
             quotas=app.adapters.quotas,
+            brokers=brokers,
             ownership=app.ownership,
             publisher=publisher,
             served=None,  # type: ignore[arg-type]

@@ -23,7 +23,7 @@ from include.tiering.kafka.log_dirs.contract import IneligibleReason, ReplicaId
 from include.tiering.model.histories import OffsetRange
 from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.segments import RemoteLogSegmentId, RemoteLogSegmentMetadata, RemoteLogSegmentState, Verdict
-from include.tiering.remote_storage.contract import ObjectKind, RemoteStorage
+from include.tiering.remote_storage.contract import ObjectKind, RemoteStorage, StoredObject
 from include.tiering.runs.contract import SegmentOutcome
 from include.tiering.segments.contract import SegmentRow
 from include.tiering.segments.stored_copies import WholeCopy
@@ -103,6 +103,13 @@ class ForeignStore(StorageDecorator):
 
     def check_marker(self) -> None:
         raise ForeignStoreError("its marker is another one")
+
+
+class Elsewhere(ForeignStore):
+    """And it has none of the objects."""
+
+    def stat_log_segment(self, _: RemoteLogSegmentMetadata) -> tuple[StoredObject, ...]:
+        return ()
 
 
 @pytest.mark.parametrize("step", SENT_WHOLE, ids=str)
@@ -282,8 +289,7 @@ def test_a_store_that_is_another_one_has_no_empty_copy(world, orders):
     """Its disk is not mounted, say: the deletion would be completed where the objects are."""
     left = left_at(world, orders, CopyStep.VERIFIED).metadata
     lease = world.work.claim("run", "run/0", lease_ms=1_000)
-    storage = ForeignStore(world.storage)
-    storage.stat_log_segment = lambda _: ()
+    storage = Elsewhere(world.storage)
     copier = SegmentCopier(world.source, storage, world.metadata, world.registry, SystemClock(), bytes, lambda *_: None)
     with pytest.raises(ForeignStoreError):
         AbandonedCopies(copier, WholeCopy(storage, SameLimiter(world.limiter)), lambda: None).abandon_empty(lease.fence)

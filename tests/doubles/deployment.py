@@ -30,7 +30,7 @@ from include.tiering.runs.batch import BatchHeartbeat, BatchLoop, CancellationTo
 from include.tiering.runs.contract import BatchProgress, SegmentOutcome
 from include.tiering.runs.store import SqlWorkStore
 from include.tiering.segments.failed_copies import by_partition
-from include.tiering.segments.stored_copies import WholeCopy
+from include.tiering.segments.stored_copies import StoreWitness, WholeCopy, whole_or_unknown
 from include.tiering.segments.topics import register_owners
 from tests.doubles.databases import AdjustableNow, migrated_database
 from tests.doubles.memory_source import MemorySource
@@ -126,14 +126,18 @@ class World(Deployment):
         self.work.save_plan("run", urgent)
 
     def planned(self, run_id: str = "run") -> CopyPlan:
-        report, failed = self.source.scan(), by_partition(self.failed_copies.all())
+        report, failed, storage = self.source.scan(), by_partition(self.failed_copies.all()), self.storage
         register_owners(report, self.registry)
         known: dict[str, Any] = {
             "metadata": self.metadata,
             "registry": self.registry,
             "cluster_metadata": UnknownClusterMetadata(),
         }
-        is_whole = WholeCopy(self.storage, SameLimiter(self.limiter)).is_there
+        whole, witness = (
+            WholeCopy(self.storage, SameLimiter(self.limiter)),
+            StoreWitness(self.metadata, lambda: storage),
+        )
+        is_whole = whole_or_unknown(whole, witness)
         plan = plan_copy(run_id, report, scope=RunScope(), now_ms=0, failed=failed, is_whole=is_whole, **known)
         record_divergences(plan, self.metadata)
         record_losses(report, plan, failed, self.failed_copies)

@@ -7,6 +7,7 @@ data, because every batch reads the source again before it copies a segment.
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from types import MappingProxyType
 from typing import Final
 
@@ -49,7 +50,7 @@ from include.tiering.runs.cluster_log_dirs import ClusterLogDirs
 from include.tiering.runs.contract import ANYWHERE, Placement, PlannedPartition, PlannedSegment
 from include.tiering.segments.contract import RemoteLogMetadata, TopicRegistry
 from include.tiering.segments.failed_copies import FailedCopies, FailedCopy, by_partition
-from include.tiering.segments.stored_copies import StoreWitness, WholeCopy
+from include.tiering.segments.stored_copies import StoreWitness, WholeCopy, whole_or_unknown
 from include.tiering.segments.topics import TopicLifecycle, owner_seen
 from include.tiering.units import format_bytes
 
@@ -246,7 +247,7 @@ def _in_doubt(
     segment = row.metadata
     detail = (
         f"offsets {segment.start_offset}..{segment.end_offset}, copy {segment.remote_log_segment_id.id}: make its"
-        " objects readable; if they are lost for good, move them out of the store"
+        " objects readable, or correct the store; if they are lost for good, move what is left of them out of it"
     )
     return HeldBackPartition(partition, segment.start_offset, HeldBack.COPY_IN_DOUBT, detail)
 
@@ -404,6 +405,7 @@ class CopyPlanner:
         if failed is None:
             failed = by_partition(self._failed_copies.all())
         witness = StoreWitness(self._metadata, self._storage)
+        whole = cache(lambda: whole_or_unknown(WholeCopy(self._storage(), self._quotas()), witness))
         return plan_copy(
             run_id,
             self.marked(report, failed, at_once=at_once),
@@ -418,7 +420,7 @@ class CopyPlanner:
             failed=failed,
             max_new_copies=self._configs.settings().superseded.max_copies,
             doubt=witness.doubt_or_error,
-            is_whole=lambda row: WholeCopy(self._storage(), self._quotas()).is_there(row),
+            is_whole=lambda row: whole()(row),
         )
 
     def marked(

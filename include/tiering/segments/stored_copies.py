@@ -27,7 +27,7 @@ from include.tiering.errors import (
 )
 from include.tiering.formats.aiven_manifest import parse_manifest
 from include.tiering.formats.record_batch import extend_crc32c
-from include.tiering.model.segments import RemoteLogSegmentMetadata, TopicIdPartition, Verdict
+from include.tiering.model.segments import RemoteLogSegmentId, RemoteLogSegmentMetadata, TopicIdPartition, Verdict
 from include.tiering.quotas.contract import Quotas, UnlimitedBytes
 from include.tiering.remote_storage.contract import (
     KeptObject,
@@ -285,6 +285,24 @@ def _last_passed(rows: Iterable[SegmentRow]) -> RemoteLogSegmentMetadata | None:
     passed = [row for row in rows if row.metadata.is_finished and row.verdict.is_served]
     last = max(passed, key=lambda row: (row.verdict is Verdict.PASSED, row.verdict_at_ms or 0), default=None)
     return None if last is None else last.metadata
+
+
+def whole_or_unknown(whole: WholeCopy, witness: StoreWitness) -> Callable[[SegmentRow], bool | None]:
+    """Return a function that returns whether a copy is whole and correct; None while that is not known.
+
+    It is not known if the copy cannot be read now, or if it is not whole in a store that may be the wrong one. Each
+    copy is checked once.
+    """
+    known: dict[RemoteLogSegmentId, bool | None] = {}
+
+    def is_whole(row: SegmentRow) -> bool | None:
+        segment_id = row.metadata.remote_log_segment_id
+        if segment_id not in known:
+            found = whole.is_there(row)
+            known[segment_id] = None if found is False and witness.doubt_or_error(row.metadata) is not None else found
+        return known[segment_id]
+
+    return is_whole
 
 
 ALL_OF: Final = 200

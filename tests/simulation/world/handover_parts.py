@@ -106,6 +106,7 @@ class _Actions(HandoverActions):
             metadata=stores.metadata,
             storage=app.adapters.storage,
             quotas=app.adapters.quotas,
+            brokers=brokers,
             ownership=app.ownership,
             brokers=brokers,
             publisher=publisher,

@@ -23,7 +23,7 @@ from include.tiering.kafka.log_dirs.contract import IneligibleReason, ReplicaId
 from include.tiering.model.histories import OffsetRange
 from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.segments import RemoteLogSegmentId, RemoteLogSegmentMetadata, RemoteLogSegmentState, Verdict
-from include.tiering.remote_storage.contract import ObjectKind, RemoteStorage
+from include.tiering.remote_storage.contract import ObjectKind, RemoteStorage, StoredObject
 from include.tiering.runs.contract import SegmentOutcome
 from include.tiering.segments.contract import SegmentRow
 from include.tiering.segments.stored_copies import WholeCopy
@@ -103,6 +103,13 @@ class ForeignStore(StorageDecorator):
 
     def check_marker(self) -> None:
         raise ForeignStoreError("its marker is another one")
+
+
+class Elsewhere(ForeignStore):
+    """And it has none of the objects."""
+
+    def stat_log_segment(self, _: RemoteLogSegmentMetadata) -> tuple[StoredObject, ...]:
+        return ()
 
 
 @pytest.mark.parametrize("step", SENT_WHOLE, ids=str)
@@ -254,6 +261,22 @@ def test_where_the_source_is_gone_as_well_offsets_of_a_copy_that_cannot_be_read_
     assert ids(world, orders)[10] == left.remote_log_segment_id
 
 
+def test_offsets_of_a_copy_that_a_store_lacks_are_no_hole_where_it_lacks_what_passed_as_well(world, orders):
+    left_at(world, orders, CopyStep.VERIFIED)
+    first = world.metadata.list_segments(orders.topic_id_partition)[0]
+    world.metadata.record_verdict(first.metadata.remote_log_segment_id, Verdict.PASSED)
+    broker_deletes_up_to(world, orders, 19)
+    elsewhere = world.store.with_name("elsewhere")
+    elsewhere.mkdir()
+    for path in list(world.store.iterdir()):
+        path.rename(elsewhere / path.name)
+    (held,) = world.planned("next").held_back
+    assert (held.reason, held.hole) == (HeldBack.COPY_IN_DOUBT, None)
+    for path in list(elsewhere.iterdir()):
+        path.rename(world.store / path.name)
+    assert world.planned("again").held_back == ()
+
+
 def test_offsets_of_which_the_store_has_parts_alone_are_a_hole(world, orders):
     left = left_at(world, orders, CopyStep.VERIFIED).metadata
     lose_the_manifest(world, left.remote_log_segment_id)
@@ -266,8 +289,7 @@ def test_a_store_that_is_another_one_has_no_empty_copy(world, orders):
     """Its disk is not mounted, say: the deletion would be completed where the objects are."""
     left = left_at(world, orders, CopyStep.VERIFIED).metadata
     lease = world.work.claim("run", "run/0", lease_ms=1_000)
-    storage = ForeignStore(world.storage)
-    storage.stat_log_segment = lambda _: ()  # type: ignore[assignment, method-assign]
+    storage = Elsewhere(world.storage)
     copier = SegmentCopier(world.source, storage, world.metadata, world.registry, SystemClock(), bytes, lambda *_: None)
     with pytest.raises(ForeignStoreError):
         AbandonedCopies(copier, WholeCopy(storage, SameLimiter(world.limiter)), lambda: None).abandon_empty(lease.fence)

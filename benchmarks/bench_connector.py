@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 
 SPARK: Final = "org.apache.spark"
 CONNECTOR_RELEASE: Final = "4.2.0"
-"""The newest one on Maven Central; it reads in the Spark that the project uses, 4.3."""
+"""The newest one that Maven brings; it reads in the Spark that the project uses, 4.3."""
 CONNECTOR: Final = {
     Artifact(SPARK, "spark-sql-kafka-0-10_2.13", CONNECTOR_RELEASE, lone=True): (
         "64539c45e5d39f7ddb747312c239f38f5208d08c1a0ddf7d70beb2fbd9373705"

@@ -108,7 +108,6 @@ class _Actions(HandoverActions):
             quotas=app.adapters.quotas,
             brokers=brokers,
             ownership=app.ownership,
-            brokers=brokers,
             publisher=publisher,
             served=None,  # type: ignore[arg-type]
             depth=Depth.SHALLOW,

@@ -29,6 +29,9 @@ from include.tiering.units import KIB, MIB
 
 READERS: Final = 8
 ROGUE: Final = "rogue"
+REFUSED: Final = "refused"
+REFUSED_QUOTA: Final = 1_000
+"""Bytes a second: a window of it carries no batch, so every request is answered at once, without records."""
 SHAPE: Final = Shape(2, 2, 8 * MIB, 16 * KIB)
 _ENDS_WITHIN_S: Final = 60.0
 
@@ -58,10 +61,11 @@ class Archive:
         return workers
 
     def set_quotas(self, total: int | None, *, rogue: int | None = None) -> None:
-        """Returns when all live readers have taken them."""
-        of_rogue = ConfigEntity(EntityType.CLIENTS, ROGUE)
+        """Returns when all live readers have taken them. With a quota for the rogue, `REFUSED` has one, too."""
+        refused = None if rogue is None else REFUSED_QUOTA
         for entity, name, quota in (
-            (of_rogue, NARROW_FETCH_QUOTA, rogue),
+            (ConfigEntity(EntityType.CLIENTS, ROGUE), NARROW_FETCH_QUOTA, rogue),
+            (ConfigEntity(EntityType.CLIENTS, REFUSED), NARROW_FETCH_QUOTA, refused),
             (ALL_BROKERS, TOTAL_FETCH_QUOTA, total),
         ):
             self.app.configs.alter(entity, {name: None if quota is None else str(quota)}, author="benchmark")
@@ -158,13 +162,13 @@ def shared(opened: Archive, quota: int, *, seconds: float, bounds: Bounds = FULL
 
 
 def beside_a_rogue(opened: Archive, quota: int, limited: int, *, seconds: float, bounds: Bounds = FULL_USE) -> Outcome:
-    """Three readers beside a client with a quota of its own: two of its readers stream, one asks without a pause.
+    """Three readers beside a client with a quota of its own, which streams, and one that asks again at each refusal.
 
     The others have to get what the rogue's quota leaves of the total, but for 5 %.
     """
     opened.set_quotas(quota, rogue=limited)
     try:
-        rogues = (*opened.start(2, client=ROGUE), *opened.start(1, "ask", client=ROGUE))
+        rogues = (*opened.start(2, client=ROGUE), *opened.start(1, "ask", client=REFUSED))
         others = opened.start(3, client="other")
         begun_s = begin((*rogues, *others))
         time.sleep(bounds.busy_s + seconds)
@@ -172,13 +176,13 @@ def beside_a_rogue(opened: Archive, quota: int, limited: int, *, seconds: float,
         reads = end((*rogues, *others))
     finally:
         opened.set_quotas(quota)
-    from_s = begun_s + bounds.busy_s
-    of_rogue, of_others = (together(part).part(from_s, ended_s) for part in (reads[:3], reads[3:]))
+    from_s, refused = begun_s + bounds.busy_s, sum(read.refused for read in reads)
+    of_rogue, of_others = (together(part).part(from_s, ended_s) for part in (reads[:2], reads[3:]))
     trace = together(reads)
     checks = (
         Check("others, of what the rogue's quota leaves", of_others.average / (quota - limited), 0.95),
         Check("rogue, of its quota", of_rogue.average / limited, at_most=bounds.most_average + 0.01),
+        Check("requests that were refused", refused, 1),
         Check("worst second", worst_second(trace.part(from_s, ended_s)) / quota, at_most=bounds.most_in_a_second),
     )
-    refused = sum(read.refused for read in reads)
-    return Outcome(checks, trace, ((begun_s, quota),), reported={"refused": refused})
+    return Outcome(checks, trace, ((begun_s, quota),))

@@ -263,7 +263,7 @@ class RecordReader:
         if not batches.records:
             # The first batch is not larger than this. It is in two places while it is collected, beside a block.
             batch_bytes = (after or segment.segment_size_bytes) - position
-            block_bytes = min(BLOCK_BYTES, batches.max_bytes + batch_bytes)
+            block_bytes = min(BLOCK_BYTES, max(batches.max_bytes + batch_bytes, behind - position))
             memory.allows(max(batches.max_bytes, batch_bytes) + batch_bytes + block_bytes, batches)
         batches.begin(position, segment.segment_size_bytes, target)
         least_bytes = (after or position) - position

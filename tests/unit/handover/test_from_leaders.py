@@ -351,3 +351,21 @@ def test_a_leader_that_lost_records_after_the_approval_is_found_out(tmp_path: Pa
         else:
             assert [(one.leader, one.leader_epoch) for one in world.handovers.seed(HANDOVER_ID)] == [(2, 3)]
             assert ended.step not in (HandoverStep.FENCE, HandoverStep.RECHECK)
+
+
+@pytest.mark.parametrize("step", [HandoverStep.PUBLISH, HandoverStep.SWITCH])
+def test_a_leader_elected_after_the_last_checks_is_checked_before_brokers_take_over(
+    tmp_path: Path, step: HandoverStep
+) -> None:
+    """A driver may die after the recheck, and be continued days later: what was proved then holds for that leader."""
+    with handover_world(tmp_path, partitions=1, segments=0) as world:
+        fetched = Fetched(world, tmp_path)
+        world.begin()
+        world.up_to(step)
+        fetched.logs.logs[PARTITION] = batches(0, 5, 10, 15, 20) + batches(25, 30, leader_epoch=3)
+        fetched.model.leader, fetched.model.leader_epoch = 2, 3
+        stopped = world.carry_on()
+        assert (stopped.state, stopped.step) == (HandoverState.STOPPED, HandoverStep.RECHECK)
+        assert checks_of(world, HandoverStep.RECHECK)["epochs-are-the-leaders"] == "refused"
+        assert is_published(world.publications, [PARTITION]) is (step is HandoverStep.SWITCH)
+        assert "remote.storage.enable" not in world.configs

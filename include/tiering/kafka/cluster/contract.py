@@ -157,8 +157,9 @@ class PartitionOffsets:
     before it.
 
     `earliest_local` and `latest_tiered` are None if the broker is too old to support the request, or has no such offset
-    (for example, nothing is tiered). `leader_epoch` is -1 if unknown. `earliest_epoch` is the leader epoch of `earliest`
-    in the leader's checkpoint, -1 if that has none for it: brokers do not find such a record in remote storage.
+    (for example, nothing is tiered). `leader_epoch` is -1 if unknown. `earliest_epoch` is the leader epoch of
+    `earliest` in the leader's checkpoint, -1 if that has none for it: brokers do not find such a record in remote
+    storage.
     """
 
     leader: int

@@ -100,7 +100,7 @@ def test_the_leader_is_believed_and_not_what_was_read_before(tmp_path: Path) -> 
 
 
 def test_an_epoch_0_that_the_checkpoint_lacks_is_not_taken_for_known(tmp_path: Path) -> None:
-    """A checkpoint of {1: 10} and one of {0: 0, 1: 10} give the same answers, and the batches say epoch 0 either way."""
+    """Checkpoints of {1: 10} and of {0: 0, 1: 10} give the same answers, and the batches say epoch 0 either way."""
     world = world_of(tmp_path, batches(0, 5) + batches(10, 15, leader_epoch=1))
     world.model.leader_epoch = 1
     replica = scanned(world)

@@ -240,14 +240,14 @@ PROVOKED = [
         "retention-bytes-is-safe",
         WAITING,
         with_replica(both_places(remote_bytes=500_000, local_bytes=1), broker_id=7),
-        "those of broker 7",
+        "are of broker 7",
     ),
     (
         LOCAL_RETENTION,
         "retention-bytes-is-safe",
         WAITING,
         with_replica(both_places(remote_bytes=500_000, local_bytes=1), found_to=320, leader_epoch=3),
-        "the local bytes are those",
+        "the local bytes are of",
     ),
     (
         LOCAL_RETENTION,

@@ -96,7 +96,7 @@ def _may_come_back(evidence: HandoverEvidence) -> Iterator[Remark]:
             continue
         if replica.broker_id != offsets.leader or (replica.is_fetched and replica.leader_epoch != offsets.leader_epoch):
             yield Remark(
-                f"the local bytes are of broker {replica.broker_id}, the offsets of broker {offsets.leader}, which leads",
+                f"the local bytes are of broker {replica.broker_id}, the offsets of broker {offsets.leader}",
                 "the leadership is moving: repeat the check in a moment",
                 partition.partition,
                 CheckOutcome.WAITING,

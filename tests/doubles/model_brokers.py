@@ -69,6 +69,7 @@ class ModelPartition:
     latest_tiered: int | None = None
     last_stable_offset: int | None = None
     high_watermark: int = 0
+    earliest_epoch: int = 0
     open_transactions: list[OpenTransaction] = field(default_factory=list)
     log_bytes: int = 0
 
@@ -83,6 +84,7 @@ class ModelPartition:
             latest_tiered=self.latest_tiered,
             last_stable_offset=stable if self.last_stable_offset is None else self.last_stable_offset,
             high_watermark=self.high_watermark,
+            earliest_epoch=self.earliest_epoch,
         )
 
 

@@ -3,8 +3,8 @@
     step        done when it is reached                  a crash right after it leaves       cleaned up by
     published   STARTED and FINISHED of every segment    a valid prefix in the metadata      the next try sends the
                 were read back                           topic without effect yet            rest
-    checked     overrides are in force, the log start    the same                            the same
-                is the decided one
+    checked     overrides are in force, log starts and   the same                            the same
+                leaders are the decided ones
     switched    the controller accepted the change       brokers that take over, overrides   the next try; a repeated
                                                          in force                            request changes nothing
     read back   a broker shows remote storage enabled    the same                            the same
@@ -27,6 +27,10 @@ After the switch:
                 has retention.bytes if brokers are       overridden, and perhaps
                 known to count every byte once           retention.bytes
 
+What `recheck` proved, it proved of the leaders of that time, and a driver may die after it and be continued days later.
+So log starts and leaders are compared before each partition is published and before the switch. A leader that was
+elected since may have lost records that were copied: then the step `fence` is next, and the checks are repeated.
+
 If remote storage is enabled by hand during a handover, this is noticed before each step up to `publish`, and before
 each partition is published. The handover follows it:
 
@@ -39,7 +43,7 @@ each partition is published. The handover follows it:
 Retention overrides are not removed at once: a limited retention.bytes right after the switch can delete records.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from include.tiering.errors import PublicationRefusedError
@@ -71,11 +75,13 @@ from include.tiering.model.ownership import TopicOwner
 def publish_seed(run: HandoverRun) -> StepResult:
     """Publish partition by partition. Before each partition, follow a switch by hand if there was one.
 
+    If the log start or the leader of the partition changed since the step `fence`, `fence` is next.
+
     Raises:
         PublicationError: a record would break a rule, another writer writes about the partition, or the published
             offsets are not the decided ones.
         MetadataTopicError: the metadata topic cannot be read or written.
-        BrokersError: the brokers do not say whether remote storage is on.
+        BrokersError: the brokers do not say whether remote storage is on, or who leads a partition.
         SendingStoppedError: the topic, or all topics, are paused.
         LeaseLostError: another process drives the handover, or publishes the partition.
     """
@@ -85,6 +91,8 @@ def publish_seed(run: HandoverRun) -> StepResult:
         run.renew()
         if (by_hand := notice_switch(run, HandoverStep.PUBLISH)) is not None:
             return by_hand
+        if (changed := _decide_again(run, [seeded])) is not None:
+            return changed
         run.ports.actions.publish(seeded)
         end = published_end(run.ports.publications, seeded.topic_id_partition)
         if end != seeded.end_offset:
@@ -96,10 +104,10 @@ def publish_seed(run: HandoverRun) -> StepResult:
 
 
 def switch_on(run: HandoverRun) -> StepResult:
-    """Check overrides and log starts once more, then set remote.storage.enable=true and the overrides in one request.
+    """Check overrides, log starts and leaders, then set remote.storage.enable=true and the overrides in one request.
 
-    A limited retention stops the handover; if a log start changed, the step `fence` is next. If remote storage is on
-    already, nothing is checked or changed.
+    A limited retention stops the handover; if a log start or leader changed, the step `fence` is next. If remote
+    storage is on already, nothing is checked or changed.
 
     Raises:
         BrokersError: the brokers do not answer, or refuse the change.
@@ -110,16 +118,32 @@ def switch_on(run: HandoverRun) -> StepResult:
         limited = [f"{key}={_value(configs, key)}" for key in OVERRIDES if _is_limited(configs, key)]
         if limited:
             return StepResult(StepEnd.STOP, f"{', '.join(sorted(limited))} of {topic} was set from outside: restore it")
-        offsets = run.ports.brokers.partition_offsets([seeded.topic_id_partition for seeded in run.seed])
-        for seeded in run.seed:
-            if offsets.of(seeded.topic_id_partition).earliest != seeded.log_start_offset:
-                detail = f"{seeded.topic_id_partition}: the log start is not {seeded.log_start_offset} any more"
-                return StepResult(StepEnd.DONE, detail, HandoverStep.FENCE)
+        if (changed := _decide_again(run, run.seed)) is not None:
+            return changed
         overrides = run.ports.handovers.overrides(run.handover.handover_id)
         held = {override.key: override.set_value for override in overrides if not override.restored}
         change_configs(run, topic, held | {REMOTE_STORAGE: "true"})
         run.on_message(f"{REMOTE_STORAGE}=true")
     return DONE
+
+
+def _decide_again(run: HandoverRun, seed: Sequence[SeededPartition]) -> StepResult | None:
+    """Return a result with the step `fence` if a log start or leader is not the decided one; None if all are.
+
+    Raises:
+        BrokersError: a leader does not answer.
+    """
+    answer = run.ports.brokers.partition_offsets([seeded.topic_id_partition for seeded in seed])
+    for seeded in seed:
+        partition, now = seeded.topic_id_partition, answer.of(seeded.topic_id_partition)
+        if now.earliest != seeded.log_start_offset:
+            detail = f"{partition}: the log start is not {seeded.log_start_offset} any more"
+        elif (now.leader, now.leader_epoch) != (seeded.leader, seeded.leader_epoch):
+            detail = f"{partition}: broker {now.leader} leads in epoch {now.leader_epoch} now"
+        else:
+            continue
+        return StepResult(StepEnd.DONE, detail, HandoverStep.FENCE)
+    return None
 
 
 def _is_limited(configs: Mapping[str, BrokerConfig], key: str) -> bool:

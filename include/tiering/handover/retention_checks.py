@@ -94,6 +94,14 @@ def _may_come_back(evidence: HandoverEvidence) -> Iterator[Remark]:
                 CheckOutcome.WAITING,
             )
             continue
+        if replica.broker_id != offsets.leader or (replica.is_fetched and replica.leader_epoch != offsets.leader_epoch):
+            yield Remark(
+                f"the local bytes are of broker {replica.broker_id}, the offsets of broker {offsets.leader}",
+                "the leadership is moving: repeat the check in a moment",
+                partition.partition,
+                CheckOutcome.WAITING,
+            )
+            continue
         remote = [
             segment
             for segment in published

@@ -176,7 +176,8 @@ def gather(ports: HandoverPorts, topic: str, topic_id: Uuid, handover: Handover 
                 ports, partition, known, offsets, replicas, problems, now_ms, local_limits, asks_leaders=asks_leaders
             )
             for partition, known in zip(ids, partitions, strict=True)
-        ),
+        )
+        + tuple(_not_listed(seed, ids)),
         metadata_topic=ports.metadata_scan.evidence(
             ports.metadata_topic, ports.publications, _configs(topics.get(METADATA_TOPIC)), ids
         ),
@@ -321,6 +322,16 @@ def _partition(
         "" if replica is not None else "; ".join(problems),
         _histories(metadata, partition, rows),
     )
+
+
+def _not_listed(seed: Sequence[SeededPartition], listed: Sequence[TopicIdPartition]) -> list[HandoverPartition]:
+    """Return the decided partitions that the brokers' answer lacks: nothing is known of them, and no check may pass.
+
+    A topic never loses a partition, but a broker may answer from metadata that is older than the partition.
+    """
+    lacking = sorted({one.topic_id_partition.partition for one in seed} - {one.partition for one in listed})
+    problem = "the broker that was asked for the topic's partitions does not list it"
+    return [HandoverPartition(number, None, None, (), problem) for number in lacking]
 
 
 def _histories(metadata: RemoteLogMetadata, partition: TopicIdPartition, rows: Sequence[SegmentRow]) -> str:

@@ -29,6 +29,7 @@ from tests.doubles.handover_world import (
     handover_world,
 )
 from tests.doubles.leader_logs import MemoryRanges, ModelLogs
+from tests.doubles.present import present
 from tests.doubles.segments import whole_replica
 from tests.unit.kafka.fetch_api.test_cut_log import BATCH, batches
 
@@ -351,3 +352,40 @@ def test_a_leader_that_lost_records_after_the_approval_is_found_out(tmp_path: Pa
         else:
             assert [(one.leader, one.leader_epoch) for one in world.handovers.seed(HANDOVER_ID)] == [(2, 3)]
             assert ended.step not in (HandoverStep.FENCE, HandoverStep.RECHECK)
+
+
+@pytest.mark.parametrize("step", [HandoverStep.PUBLISH, HandoverStep.SWITCH])
+def test_a_leader_elected_after_the_last_checks_is_checked_before_brokers_take_over(
+    tmp_path: Path, step: HandoverStep
+) -> None:
+    """A driver may die after the recheck, and be continued days later: what was proved then holds for that leader."""
+    with handover_world(tmp_path, partitions=1, segments=0) as world:
+        fetched = Fetched(world, tmp_path)
+        world.begin()
+        world.up_to(step)
+        fetched.logs.logs[PARTITION] = batches(0, 5, 10, 15, 20) + batches(25, 30, leader_epoch=3)
+        fetched.model.leader, fetched.model.leader_epoch = 2, 3
+        stopped = world.carry_on()
+        assert (stopped.state, stopped.step) == (HandoverState.STOPPED, HandoverStep.RECHECK)
+        assert checks_of(world, HandoverStep.RECHECK)["epochs-are-the-leaders"] == "refused"
+        assert is_published(world.publications, [PARTITION]) is (step is HandoverStep.SWITCH)
+        assert "remote.storage.enable" not in world.configs
+
+
+@pytest.mark.parametrize("step", [HandoverStep.PUBLISH, HandoverStep.SWITCH])
+def test_a_leader_elected_after_the_last_checks_that_has_all_records_takes_over(
+    tmp_path: Path, step: HandoverStep
+) -> None:
+    with handover_world(tmp_path, partitions=1, segments=0) as world:
+        fetched = Fetched(world, tmp_path)
+        world.begin()
+        world.up_to(step)
+        journal = world.publications.journal(PARTITION)
+        fetched.model.leader, fetched.model.leader_epoch = 2, 3
+        ended = world.carry_on()
+        assert ended.step is HandoverStep.WATCH
+        assert world.configs["remote.storage.enable"] == "true"
+        assert [(one.leader, one.leader_epoch) for one in world.handovers.seed(HANDOVER_ID)] == [(2, 3)]
+        published = present(world.publications.journal(PARTITION)).records
+        assert len(published) == 6
+        assert journal is None or journal.records == published, "nothing is published twice"

@@ -419,3 +419,23 @@ def test_the_doctor_says_what_it_waits_for(world):
     (line,) = diagnose_handovers((one, ()) for one in world.handovers.open_handovers())
     assert line.finding.startswith("a handover is active at approval: plan ")
     assert line.advice == "./tiering handover orders --resume, or --undo"
+
+
+@pytest.mark.parametrize("step", [HandoverStep.RECHECK, HandoverStep.WATCH, HandoverStep.RETENTION])
+def test_a_decided_partition_that_a_broker_does_not_list_is_waited_for(world, step):
+    """A broker may answer from metadata of before the partition was added: of it nothing is known then."""
+    world.up_to(step)
+    real = world.brokers.topics
+
+    def lagging(names=None):
+        found = real(names)
+        orders = found[TOPIC]
+        return {**found, TOPIC: replace(orders, partitions={0: orders.partitions[0]})}
+
+    world.brokers.topics = lagging
+    waiting = world.carry_on(until=step)
+    assert (waiting.step, waiting.state) == (step, HandoverState.ACTIVE)
+    assert "partition 1" in waiting.detail
+    assert "does not list it" in waiting.detail
+    world.brokers.topics = real
+    assert world.carry_on().state is HandoverState.DONE

@@ -239,6 +239,20 @@ PROVOKED = [
         LOCAL_RETENTION,
         "retention-bytes-is-safe",
         WAITING,
+        with_replica(both_places(remote_bytes=500_000, local_bytes=1), broker_id=7),
+        "are of broker 7",
+    ),
+    (
+        LOCAL_RETENTION,
+        "retention-bytes-is-safe",
+        WAITING,
+        with_replica(both_places(remote_bytes=500_000, local_bytes=1), found_to=320, leader_epoch=3),
+        "the local bytes are of",
+    ),
+    (
+        LOCAL_RETENTION,
+        "retention-bytes-is-safe",
+        WAITING,
         with_replica(both_places(remote_bytes=500_000, local_bytes=311_000), found_to=320, local_bytes=None),
         "local bytes are not known",
     ),
@@ -246,7 +260,9 @@ PROVOKED = [
         LOCAL_RETENTION,
         "retention-bytes-is-safe",
         WAITING,
-        with_replica(both_places(remote_bytes=500_000, local_bytes=311_000), found_to=320, kept_bytes=311_000),
+        with_replica(
+            both_places(remote_bytes=500_000, local_bytes=311_000), found_to=320, leader_epoch=4, kept_bytes=311_000
+        ),
         "500000 remote and 311000 local bytes, 500000 of them in both places",
     ),
     (QUALITY_CHECK, "custom-metadata-is-the-plugins", REFUSED, with_segment(BEGUN, 0, custom_metadata=b"x"), "1 bytes"),

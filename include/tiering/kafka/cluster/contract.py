@@ -157,7 +157,9 @@ class PartitionOffsets:
     before it.
 
     `earliest_local` and `latest_tiered` are None if the broker is too old to support the request, or has no such offset
-    (for example, nothing is tiered). `leader_epoch` is -1 if unknown.
+    (for example, nothing is tiered). `leader_epoch` is -1 if unknown. `earliest_epoch` is the leader epoch of
+    `earliest` in the leader's checkpoint, -1 if that has none for it: brokers do not find such a record in remote
+    storage.
     """
 
     leader: int
@@ -167,6 +169,7 @@ class PartitionOffsets:
     latest_tiered: int | None
     last_stable_offset: int
     high_watermark: int
+    earliest_epoch: int = -1
 
 
 @dataclass(frozen=True, slots=True)

@@ -119,6 +119,8 @@ def offsets_of_leader(
                 refused[partition] = BrokersRefusedError(f"{what}: there is none")
             else:
                 found[partition][name] = offset.offset
+                if spec is OffsetSpec.EARLIEST:
+                    found[partition]["earliest_epoch"] = offset.leader_epoch
     answered = {
         requested.partition: _offsets(requested, found[requested.partition])
         for requested in partitions
@@ -136,6 +138,7 @@ def _offsets(leader_partition: LeaderPartition, found: dict[str, int]) -> Partit
         latest_tiered=_or_none(found["latest_tiered"]),
         last_stable_offset=found["last_stable_offset"],
         high_watermark=found["high_watermark"],
+        earliest_epoch=found["earliest_epoch"],
     )
 
 

@@ -186,17 +186,23 @@ class FetchSource:
             return self._locate(replica_id)[0]
 
     def leader_epochs(self, replica: Replica) -> LeaderEpochs:
-        """Return what the leader answers now, epoch by epoch, and not what was found when the ranges were read."""
+        """Return what the leader answers now, epoch by epoch, and not what was found when the ranges were read.
+
+        Where its checkpoint begins above the log start, the answer for epoch 0 is the same as if that epoch began the
+        log. So the leader is also asked for the epoch of its log start.
+        """
         partition = replica.topic_id_partition
         leader = Leader(replica.replica_id.broker_id, -1 if replica.leader_epoch is None else replica.leader_epoch)
         try:
             found = history_of(self._logs, partition, leader, replica.log_start_offset)
             # Asked again, by topic id: the ends of epochs are asked for by the topic's name.
-            now = _leader(self._brokers.partition_offsets([partition]).of(partition))
+            offsets = self._brokers.partition_offsets([partition]).of(partition)
         except UnknownTopicError as error:
             raise SourceVanishedError(partition_path(partition, leader), str(error)) from error
-        if now != leader:
+        if (now := _leader(offsets)) != leader:
             raise SourceChangedError(partition_path(partition, leader), f"leader was {leader}, now {now}")
+        if offsets.earliest_epoch < 0:
+            return LeaderEpochs(tuple(entry for entry in found if entry.start_offset > replica.log_start_offset))
         return found
 
     def size_doubts(self, replica_id: ReplicaId, segments: Sequence[LogSegment]) -> Mapping[int, str]:

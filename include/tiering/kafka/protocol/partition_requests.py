@@ -50,10 +50,14 @@ class TopicPartition(NamedTuple):
 
 
 class FoundOffset(NamedTuple):
-    """The result for one partition: `error` is Kafka's error code, `offset` is -1 if there is no such offset."""
+    """The result for one partition: `error` is Kafka's error code, `offset` is -1 if there is no such offset.
+
+    `leader_epoch` is that of the offset in the leader's checkpoint, -1 if it has none there.
+    """
 
     error: int
     offset: int
+    leader_epoch: int = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,10 +121,9 @@ def _offsets_of_topic(reader: Reader) -> tuple[str, tuple[tuple[int, FoundOffset
 def _offset_of_partition(reader: Reader) -> tuple[int, FoundOffset]:
     partition, error = reader.int32(), read_int16(reader)
     reader.int64()
-    offset = reader.int64()
-    reader.int32()
+    offset, leader_epoch = reader.int64(), reader.int32()
     reader.tags()
-    return partition, FoundOffset(error, offset)
+    return partition, FoundOffset(error, offset, leader_epoch)
 
 
 @dataclass(frozen=True, slots=True)

@@ -73,7 +73,7 @@ class Answers:
         self.cluster: str | None = "cluster"
         self.configs: dict[str, FoundConfigs] = defaultdict(lambda: FoundConfigs(0, None, "?", ()))
         self.offsets: dict[tuple[OffsetSpec, bool], FoundOffset | None] = {
-            asked: FoundOffset(0, offset) for asked, offset in SOUND.items()
+            asked: FoundOffset(0, offset, leader_epoch=offset // 10) for asked, offset in SOUND.items()
         }
         self.tiered = True
         self.altered: list[AlterAnswer] = [AlterAnswer(0, None)]
@@ -145,6 +145,7 @@ def test_all_offsets_of_a_partition_come_from_its_leader(brokers: KafkaBrokers, 
             latest_tiered=30,
             last_stable_offset=40,
             high_watermark=50,
+            earliest_epoch=1,
         )
     }
     assert answer.refused == {}

@@ -99,6 +99,19 @@ def test_the_leader_is_believed_and_not_what_was_read_before(tmp_path: Path) -> 
     assert world.source.leader_epochs(replica) == LeaderEpochs.of([(0, 0), (2, 5)])
 
 
+def test_an_epoch_0_that_the_checkpoint_lacks_is_not_taken_for_known(tmp_path: Path) -> None:
+    """Checkpoints of {1: 10} and of {0: 0, 1: 10} give the same answers, and the batches say epoch 0 either way."""
+    world = world_of(tmp_path, batches(0, 5) + batches(10, 15, leader_epoch=1))
+    world.model.leader_epoch = 1
+    replica = scanned(world)
+    assert world.source.leader_epochs(replica) == LeaderEpochs.of([(0, 0), (1, 10)])
+    logs: Any = world.logs
+    logs.epoch_end = Checkpoint(LeaderEpochs.of([(1, 10)]), 20).epoch_end
+    assert world.source.leader_epochs(replica) == LeaderEpochs.of([(0, 0), (1, 10)]), "only the log start tells"
+    world.model.earliest_epoch = -1
+    assert world.source.leader_epochs(replica) == LeaderEpochs.of([(1, 10)])
+
+
 def test_another_leader_refuses(tmp_path: Path) -> None:
     world = log_of_two_epochs(tmp_path)
     replica = scanned(world)

@@ -153,7 +153,7 @@ ANSWERS: Final[list[tuple[Request[Any], str, Any]]] = [
             "0000000002076f726465727303000000030000ffffffffffffffff0000001cbe991a140000000700000000040006ffffffffffffff"
             "ffffffffffffffffffffffffff000000"
         ),
-        {ORDERS: FoundOffset(0, 123456789012), TopicPartition("orders", 4): FoundOffset(6, -1)},
+        {ORDERS: FoundOffset(0, 123456789012, 7), TopicPartition("orders", 4): FoundOffset(6, -1)},
     ),
     (
         DescribeConfigs([Resource(ResourceType.TOPIC, "orders")]),

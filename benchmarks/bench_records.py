@@ -64,6 +64,7 @@ _SIZES: Final = (100, KIB)
 _CODECS: Final = (Codec.NONE, Codec.LZ4, Codec.ZSTD)
 _BATCH_BYTES: Final = 64 * KIB
 _PLAIN_BYTES: Final = 8 * MIB
+_LOOKED_UP: Final = 1_000
 _WORDS: Final = ("order", "customer", "paid", "open", "street", "amount", "currency", "article", "returned", "parcel")
 
 
@@ -149,11 +150,11 @@ class Distant:
         for before in ("cold", "warm"):
             with open_app(load_settings(config), quotas=SameLimiter(CountingLimiter())) as app, counted(app) as sent:
                 begun = time.monotonic()
-                (answer,) = app.reading.fetch_records([PartitionFetch(partition, 10_000, KIB)])
+                (answer,) = app.reading.fetch_records([PartitionFetch(partition, _LOOKED_UP, KIB)])
                 found[f"look_up_{before}_ms"] = (time.monotonic() - begun) * 1000
                 found[f"look_up_{before}_requests"] = sum(sent.take().values())
                 if not answer.records:
-                    raise RuntimeError(f"{self.topic}: offset 10000 was not read: {answer.error}")
+                    raise RuntimeError(f"{self.topic}: offset {_LOOKED_UP} was not read: {answer.error}")
         return found
 
 

@@ -28,6 +28,12 @@ PICTURES: Final = ROOT / "docs" / "images"
 VIEWS: Final = ("now", "needs", "quality", "topics", "topic/orders", "retention/orders", "backfill", "limits")
 EMPTY: Final = ("now", "needs", "quality", "topics", "topic/orders", "backfill", "limits")
 WIDTHS: Final = (400, 1280, 2560)
+MAY_SCROLL: Final = {"Verdicts by age and depth"}
+"""Frames that may hide a part on a narrow screen, which the keyboard reaches; all other tables fold their rows."""
+HIDING: Final = """
+  const hides = (each) => each.scrollWidth > each.clientWidth + 1;
+  return [...document.querySelectorAll(".scroll")].filter(hides).map((each) => [each.ariaLabel, each.tabIndex]);
+"""
 RUN: Final = """
   const done = arguments[arguments.length - 1];
   const seen = (each) => [each.id, each.impact, each.nodes.map((node) => `${node.html} | ${node.failureSummary}`)];
@@ -140,7 +146,9 @@ def test_axe_finds_nothing_serious_in_an_empty_platform(
     assert _errors(browser) == []
 
 
-def test_no_view_is_wider_than_the_window(full: Deployment, serve: Serve, browser: webdriver.Chrome) -> None:
+def test_no_view_is_wider_than_the_window_and_tables_fold(
+    full: Deployment, serve: Serve, browser: webdriver.Chrome
+) -> None:
     page = _opened(browser, serve("tiering_page", "op"))
     for width in WIDTHS:
         browser.execute_cdp_cmd(
@@ -150,6 +158,9 @@ def test_no_view_is_wider_than_the_window(full: Deployment, serve: Serve, browse
         for theme, view in _views(browser, page, VIEWS):
             shown = browser.execute_script("return document.documentElement.scrollWidth")
             assert shown <= width, (theme, view, width)
+            hiding = browser.execute_script(HIDING)
+            assert {label for label, _ in hiding} <= MAY_SCROLL, (theme, view, width)
+            assert {tab_index for _, tab_index in hiding} <= {0}
             if theme == "light" and width != WIDTHS[1]:
                 _picture(browser, str(width), view, "op")
 

@@ -209,7 +209,11 @@ def waiting_topics(
         quotas: the quotas in force.
         paused: the paused topics; `*` for all.
     """
-    held, segments, seconds = by_topic(held_back), waits.get(LAG_SEGMENTS, {}), waits.get(LAG_SECONDS, {})
+    segments, seconds = waits.get(LAG_SEGMENTS, {}), waits.get(LAG_SECONDS, {})
+    reasons = {
+        topic: tuple(sorted(each.key.label("reason") for each in series))
+        for topic, series in by_topic(held_back).items()
+    }
     default, are_paused = _limit(quotas.of(Scope(QuotaKind.COPY, QuotaLevel.TOPIC))), ALL_TOPICS in paused
     own = {
         scope.name: _limit(quota)
@@ -225,7 +229,7 @@ def waiting_topics(
             recorded_at_ms,
             own.get(topic, default),
             are_paused or topic in paused,
-            tuple(sorted(each.key.label("reason") for each in held.get(topic, ()))),
+            reasons.get(topic, ()),
         )
         for topic, (waiting_bytes, recorded_at_ms) in waits.get(LAG_BYTES, {}).items()
         if (size_bytes := round(waiting_bytes))

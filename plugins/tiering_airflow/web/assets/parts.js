@@ -82,13 +82,18 @@ export function panel(title, ...children) {
   return element("section", { class: "panel" }, element("h2", {}, title), ...children);
 }
 
-// A table whose columns are [head, cell of a row, class]; it scrolls by itself on a narrow screen.
-export function table(caption, columns, rows) {
-  const heads = columns.map(([head, , kind]) => element("th", { scope: "col", class: kind }, head));
-  const lines = rows.map((row) => element("tr", {}, columns.map(([, cell, kind]) => element("td", { class: kind }, cell(row)))));
-  const made = element("table", { "aria-label": caption }, element("thead", {}, element("tr", {}, heads)), element("tbody", {}, lines));
-  return element("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": caption }, made);
+const columnHead = ([head, , kind]) => element("th", { role: "columnheader", scope: "col", class: kind }, head);
+
+// A table whose columns are [head, cell of a row, class]. In a narrow panel each row is a list of its cells with their
+// heads; the roles are named, because browsers forget those of a table that is laid out otherwise.
+export function table(caption, columns, rows, headOf = columnHead) {
+  const line = (row) => element("tr", { role: "row" }, columns.map(([head, cell, kind]) => element("td", { role: "cell", class: kind, "data-head": head }, cell(row))));
+  const heads = element("thead", { role: "rowgroup" }, element("tr", { role: "row" }, columns.map(headOf)));
+  return framed(caption, element("table", { class: "folds", role: "table", "aria-label": caption }, heads, element("tbody", { role: "rowgroup" }, rows.map(line))));
 }
+
+// What may be wider than its panel scrolls in a frame of its own, which the keyboard reaches.
+export const framed = (caption, content) => element("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": caption }, content);
 
 // Airflow's own API, which asks for the permission of the user who is logged in.
 export const askAirflow = (path, body, method) => ask(`${BASE}/api/v2${path}`, body, method);

@@ -1,6 +1,6 @@
 // What was verified, by age and depth; what failed, with both values; and what audits found.
 import { decisions } from "./decisions.js";
-import { ago, ask, bytes, confirmed, duration, element, moment, panel, table, whole } from "./parts.js";
+import { ago, ask, bytes, confirmed, duration, element, framed, moment, panel, table, whole } from "./parts.js";
 
 const ROWS = [
   ["passed", "deep", "Passed, every byte was read"],
@@ -51,7 +51,7 @@ export function quality(view) {
       element("thead", {}, element("tr", {}, element("th", { scope: "col" }, "Verdict"), columns.map(([, text]) => element("th", { scope: "col", class: "number" }, text)))),
       element("tbody", {}, used.map(([verdict, depth, text]) => element("tr", {}, element("th", { scope: "row" }, text), columns.map(([age]) => cell(verdict, depth, age))))));
     return wide("Verdicts by age and depth",
-      element("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Verdicts by age and depth" }, map),
+      framed("Verdicts by age and depth", map),
       dim(`${whole(all)} segments, ${ago(found.counted_at_ms, found.as_of_ms)}. The age of a segment of which every byte was read is that of this reading; of others it is that of their verdict. Only those that passed count as safe.`),
       element("p", { class: "row" }, start));
   }

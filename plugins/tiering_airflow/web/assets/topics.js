@@ -1,5 +1,5 @@
 // The table of topics: the server searches, sorts and cuts it into pages.
-import { ask, bytes, duration, element, whole } from "./parts.js";
+import { ask, bytes, duration, element, table, whole } from "./parts.js";
 
 const SIZE = 50;
 const asked = { search: "", sort: "topic", descending: false, offset: 0 };
@@ -21,9 +21,9 @@ const COLUMNS = [
 
 export function topics(view) {
   const status = element("p", { class: "dim", role: "status" }, "Loading…");
-  const body = element("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Topics" });
+  const body = element("div");
   const csv = element("a", { class: "action", download: "tiering-topics.csv" }, "CSV");
-  const pager = element("p", { class: "row" });
+  const pager = element("p", { class: "row pager" });
   let newest = 0;
   let timer;
 
@@ -46,16 +46,16 @@ export function topics(view) {
     load().then(() => body.querySelector(`button[data-sort="${name}"]`)?.focus());
   }
 
-  function head([name, text, , kind]) {
+  function head([text, , kind, name]) {
     const order = asked.sort === name ? (asked.descending ? "descending" : "ascending") : null;
     const arrow = order ? (asked.descending ? " ↓" : " ↑") : "";
     const content = name ? element("button", { type: "button", "data-sort": name, onclick: () => sorted(name) }, text + arrow) : text;
-    return element("th", { scope: "col", class: kind, "aria-sort": order }, content);
+    return element("th", { role: "columnheader", scope: "col", class: kind, "aria-sort": order }, content);
   }
 
   function show(page) {
-    const rows = page.topics.map((row) => element("tr", {}, COLUMNS.map(([, , cell, kind]) => element("td", { class: kind }, cell(row, page.currency)))));
-    body.replaceChildren(element("table", {}, element("thead", {}, element("tr", {}, COLUMNS.map(head))), element("tbody", {}, rows)));
+    const columns = COLUMNS.map(([name, text, cell, kind]) => [text, (row) => cell(row, page.currency), kind, name]);
+    body.replaceChildren(table("Topics", columns, page.topics, head));
     const last = page.offset + page.topics.length;
     status.textContent = page.found ? `Topics ${page.offset + 1} to ${last} of ${page.found}.` : asked.search ? "No topic has this in its name." : "Nothing is tiered yet: no topic has a copied segment.";
     pager.replaceChildren(

@@ -55,6 +55,7 @@ def _isolate_environment(home: Path) -> None:
         AWS_SHARED_CREDENTIALS_FILE=os.devnull,
         NO_PROXY="127.0.0.1,localhost",
         PYTHONPATH=str(_ROOT),
+        XDG_CACHE_HOME=str(_ROOT / ".cache"),
         no_proxy="127.0.0.1,localhost",
     )
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from include.tiering.errors import KafkaMissingError
+from include.tiering.settings.fields import cache_home
 
 _OLDEST: Final = 17
 _ANSWER_SECONDS: Final = 60
@@ -203,7 +204,7 @@ def kafka_by_maven(environ: Mapping[str, str]) -> KafkaHome:
     Raises:
         KafkaMissingError: there is no mvn, mvn failed, or the cache directory exists and lacks a jar.
     """
-    home = _cache(environ) / "tiering" / "kafka" / RELEASE
+    home = cache_home(environ) / "tiering" / "kafka" / RELEASE
     try:
         fetch(home, ARTIFACTS)
     except KafkaMissingError as error:
@@ -211,8 +212,3 @@ def kafka_by_maven(environ: Mapping[str, str]) -> KafkaHome:
             f"{error}; or name a Kafka distribution with kafka-storage-VERSION-test.jar in its libs by --kafka-home"
         ) from error
     return kafka_in(home)
-
-
-def _cache(environ: Mapping[str, str]) -> Path:
-    cache_home = environ.get("XDG_CACHE_HOME", "")
-    return Path(cache_home) if cache_home.startswith("/") else Path(environ.get("HOME") or Path.home()) / ".cache"

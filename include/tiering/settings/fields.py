@@ -207,9 +207,13 @@ def index_cache_directory(metadata_url: str, environ: Mapping[str, str]) -> Path
     database = urlsplit(metadata_url)
     if database.scheme == "sqlite":
         return Path(database.path[1:]).parent / _INDEX_CACHE
-    cache_home = environ.get("XDG_CACHE_HOME", "")
-    base = Path(cache_home) if cache_home.startswith("/") else Path(environ.get("HOME") or Path.home()) / ".cache"
-    return base / "tiering" / _INDEX_CACHE
+    return cache_home(environ) / "tiering" / _INDEX_CACHE
+
+
+def cache_home(environ: Mapping[str, str]) -> Path:
+    """Return the user's directory for caches, as the XDG Base Directory Specification says."""
+    named = environ.get("XDG_CACHE_HOME", "")
+    return Path(named) if named.startswith("/") else Path(environ.get("HOME") or Path.home()) / ".cache"
 
 
 def mask_url(url: str) -> str:

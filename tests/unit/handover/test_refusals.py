@@ -421,7 +421,9 @@ def test_the_doctor_says_what_it_waits_for(world):
     assert line.advice == "./tiering handover orders --resume, or --undo"
 
 
-@pytest.mark.parametrize("step", [HandoverStep.RECHECK, HandoverStep.WATCH, HandoverStep.RETENTION])
+@pytest.mark.parametrize(
+    "step", [HandoverStep.RECHECK, HandoverStep.WATCH, HandoverStep.RETENTION, HandoverStep.LOCAL_RETENTION]
+)
 def test_a_decided_partition_that_a_broker_does_not_list_is_waited_for(world, step):
     """A broker may answer from metadata of before the partition was added: of it nothing is known then."""
     world.up_to(step)

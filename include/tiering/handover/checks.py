@@ -211,7 +211,8 @@ class HandoverEvidence:
     `count_once`: a person declared that every broker has the fix of KAFKA-20732. `retention_order`: that of the
     handover; that of a new one if there is none.
     `local_target_ms`, `local_target_bytes`: local.retention.ms and .bytes at the end of the handover; negative if
-    neither the handover nor the old configs set a limit.
+    neither the handover nor the old configs set a limit. `silent_brokers` have a replica of the topic, and do not
+    describe themselves.
     """
 
     topic: str
@@ -233,11 +234,16 @@ class HandoverEvidence:
     local_target_bytes: int = UNLIMITED
     count_once: bool = False
     retention_order: RetentionOrder = RetentionOrder.LOCAL_FIRST
+    silent_brokers: frozenset[int] = frozenset()
 
     @property
     def brokers_count_once(self) -> bool:
-        """Whether every broker is known to count bytes that are both local and remote once, also after its start."""
-        return self.count_once or (bool(self.brokers) and all(broker.counts_once for broker in self.brokers))
+        """Whether every broker is known to count bytes that are both local and remote once, also after its start.
+
+        It is not known while a broker that has a replica is away: it may come back with an older release.
+        """
+        are_known = bool(self.brokers) and not self.silent_brokers
+        return self.count_once or (are_known and all(broker.counts_once for broker in self.brokers))
 
     def limit(self, key: str, configs: Mapping[str, str] | None = None) -> int:
         """Return a numeric config of the topic, from `configs` if given; -1 if it is absent or not a number."""

@@ -191,6 +191,7 @@ def gather(ports: HandoverPorts, topic: str, topic_id: Uuid, handover: Handover 
         local_target_bytes=local_limits[1],
         count_once=ports.limits.count_once,
         retention_order=RetentionOrder.LOCAL_FIRST if handover is None else handover.retention_order,
+        silent_brokers=frozenset(broker for known in partitions for broker in known.replicas) - by_broker.keys(),
     )
 
 

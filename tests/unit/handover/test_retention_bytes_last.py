@@ -213,6 +213,18 @@ def test_brokers_of_a_release_with_the_fix_need_no_declaration(world):
     assert world.configs["retention.bytes"] == TOTAL
 
 
+def test_a_broker_that_is_away_is_not_known_to_have_the_fix(world):
+    """In the middle of an upgrade it is the last one of the old release, and comes back with it."""
+    known = {"metadata.version": 31}
+    world.brokers.nodes = {1: replace(world.brokers.nodes[1], supported_features=known)}
+    world.brokers.partition(TOPIC_ID, 1).replicas = (1, 2)
+    world.begin(ONE)
+    world.up_to(HandoverStep.LOCAL_RETENTION)
+    assert world.configs["retention.bytes"] == "-1"
+    assert world.carry_on().state is HandoverState.DONE
+    assert world.configs["retention.bytes"] == TOTAL
+
+
 def test_undone_while_it_waits_both_come_back(world):
     """Somebody switched remote storage off by hand."""
     world.begin(ONE)

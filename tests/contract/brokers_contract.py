@@ -92,7 +92,8 @@ class BrokersContract:
         assert (empty.earliest, empty.last_stable_offset, empty.high_watermark, empty.latest_tiered) == (0, 0, 0, None)
         assert (empty.leader, empty.earliest_local) == (1, 0)
         world.append(name, 3)
-        assert world.brokers.partition_offsets([partition]).of(partition).high_watermark == 3
+        found = world.brokers.partition_offsets([partition]).of(partition)
+        assert (found.high_watermark, found.earliest_epoch) == (3, found.leader_epoch)
 
     def test_one_partition_that_is_refused_hides_no_other(self, world: BrokersWorld) -> None:
         name, absent = world.new_name(), world.new_name()

@@ -45,6 +45,10 @@ NUMBER: Final = re.compile(
     r"\d{4}-\d\d-\d\d \d\d:\d\d UTC|\d\d:\d\d UTC|-?\d+ d \d+ h|-?\d+ h \d+ min"
     r"|-?\d+(?:,\d{3})*(?:\.\d+)?(?: (?:[KMGTP]iB|B)(?:/s)?| (?:s|min|h|d)\b| %)?"
 )
+LEAST_MEMBERS: Final = 8
+"""How many members of the answers of each view are shown as numbers, at least."""
+OF_TIME: Final = re.compile(r"\d+ (?:s|min)|\d\d:\d\d UTC")
+"""Numbers that change with the time between two looks at a view."""
 AGES: Final = 30
 """An age grows by so many seconds at most between a command and the page."""
 RENDERED: Final = """
@@ -68,6 +72,25 @@ RENDERED: Final = """
     done([...found]);
   }).catch((error) => done([`error ${error}`]));
 """  # noqa: E501
+WRONG: Final = """
+  // The member that the name of the window says is wrong in each answer that has it.
+  window.numbersOfAnswers = new Set();
+  const wrong = (value, member) => {
+    if (Array.isArray(value)) return value.map((each) => (typeof each === "object" ? wrong(each, member) : each));
+    if (!value || typeof value !== "object") return value;
+    return Object.fromEntries(Object.entries(value).map(([name, each]) => {
+      if (typeof each !== "number") return [name, wrong(each, member)];
+      if (name !== "as_of_ms" && name !== "until_ms" && name !== "since_ms") window.numbersOfAnswers.add(name);
+      return [name, name !== member ? each : each > 1e12 ? each - 9876543210 : 3 * each + 7654321.5];
+    }));
+  };
+  const ask = window.fetch;
+  window.fetch = async (...asked) => {
+    const answer = await ask(...asked);
+    if (!answer.ok) return answer;
+    return new Response(JSON.stringify(wrong(await answer.json(), window.name)), { status: answer.status });
+  };
+"""
 SHOWN: Final = """
   const shown = document.body.cloneNode(true);
   for (const each of shown.querySelectorAll("svg, nav, noscript, script")) each.remove();
@@ -244,6 +267,26 @@ def test_every_number_of_a_view_is_in_the_document_of_its_command(page: Snapshot
             (batch,) = documents[0]["batches"]
             assert 0 < batch["done_bytes"] < batch["planned_bytes"]
     assert counted > 100
+
+
+def test_a_wrong_number_of_any_member_is_noticed(page: SnapshotPage) -> None:
+    """Each member of an answer is made wrong in turn: if the view then shows other numbers, one must be unknown."""
+    noticed: dict[str, set[str]] = {}
+    unnoticed = []
+    script = page.browser.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": WRONG})
+    for view in COMMANDS:
+        page.browser.execute_script("window.name = ''")
+        right, known = numbers_of(page.texts(view)), page.known(view, page.documents(view))
+        for member in sorted(page.browser.execute_script("return [...window.numbersOfAnswers]")):
+            page.browser.execute_script("window.name = arguments[0]", member)
+            wrong = numbers_of(page.texts(view))
+            if wrong - known:
+                noticed.setdefault(view, set()).add(member)
+            elif other := {number for number in wrong - right if not OF_TIME.fullmatch(number)}:
+                unnoticed.append((view, member, other))
+    page.browser.execute_cdp_cmd("Page.removeScriptToEvaluateOnNewDocument", script)
+    assert unnoticed == []
+    assert {view for view, members in noticed.items() if len(members) >= LEAST_MEMBERS} == {*COMMANDS}, noticed
 
 
 def _document(environment: dict[str, str], command: tuple[str, ...]) -> Any:

@@ -7,20 +7,17 @@ reader sees; CPU seconds are the firm figure on a busy machine.
 import statistics
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from benchmarks.generated_log_dir import TOPIC, Shape, write_log_dir
-from include.tiering.app import App, open_app
-from include.tiering.model.segments import Verdict
+from benchmarks.generated_log_dir import Shape
+from benchmarks.served_archive import served_archive
+from include.tiering.app import App
 from include.tiering.quotas.byte_bounded_queue import NO_BYTE_BOUND
 from include.tiering.reading.fetch import PartitionFetch, RecordReader
 from include.tiering.reading.service import RecordReaders
-from include.tiering.settings import load_settings
 from include.tiering.units import KIB, MIB
-from tests.doubles.quotas import NoAdmission, NoQuotas
+from tests.doubles.quotas import NoAdmission
 
 SHAPE: Final = Shape(2, 8, 16 * MIB, 16 * KIB)
 FETCH_BYTES: Final = MIB
@@ -32,7 +29,7 @@ def fetch_with_and_without(rounds: int) -> dict[str, Any]:
     """MB/s and CPU seconds of both; `loss` is the median over the rounds, in per cent of no bound."""
     seconds: dict[int, list[float]] = {MAX_BYTES: [], NO_BYTE_BOUND: []}
     cpu_seconds: dict[int, list[float]] = {MAX_BYTES: [], NO_BYTE_BOUND: []}
-    with tempfile.TemporaryDirectory(prefix="bench-fetch-") as directory, copied(Path(directory)) as app:
+    with tempfile.TemporaryDirectory(prefix="bench-fetch-") as directory, served_archive(Path(directory), SHAPE) as app:
         fetch_all(app, NO_BYTE_BOUND)
         for number in range(rounds):
             for max_bytes in (MAX_BYTES, NO_BYTE_BOUND) if number % 2 else (NO_BYTE_BOUND, MAX_BYTES):
@@ -83,22 +80,3 @@ def fetch_all(app: App, max_bytes: int) -> None:
             got_bytes += len(answer.records)
     if got_bytes != SHAPE.total_bytes:
         raise RuntimeError(f"{got_bytes} bytes were fetched instead of {SHAPE.total_bytes}")
-
-
-@contextmanager
-def copied(directory: Path) -> Iterator[App]:
-    """A deployment whose remote segments are served."""
-    write_log_dir(directory / "broker", SHAPE)
-    environ = {
-        "HOME": str(directory),
-        "TIERING_LOG_DIRS": f"1:{directory / 'broker'}",
-        "TIERING_TOPICS__INCLUDE": TOPIC,
-        "TIERING_METADATA__URL": f"sqlite:///{directory / 'metadata.sqlite'}",
-        "TIERING_REMOTE_STORAGE__URL": f"file://{directory / 'store'}",
-    }
-    with open_app(load_settings(environ=environ), quotas=NoQuotas()) as app:
-        app.set_up.migrate()
-        app.copying.plan("bench")
-        for segment in app.copying.run_batch("bench", "bench/0").copied:
-            app.adapters.stores.metadata.record_verdict(segment.segment_id, Verdict.PASSED)
-        yield app

@@ -4,27 +4,24 @@ Every reader is a process of its own (`fetch_reader`), on the archive of a gener
 """
 
 import json
-import os
-import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 import numpy as np
 
-from benchmarks.generated_log_dir import TOPIC, Shape, write_log_dir
+from benchmarks.generated_log_dir import Shape
 from benchmarks.quota_scenarios import FULL_USE, Bounds, Check, Outcome, steady_checks
-from benchmarks.quota_scene import Worker
+from benchmarks.quota_scene import Worker, begin
 from benchmarks.quota_trace import Trace, worst_second
-from include.tiering.app import App, open_app
+from benchmarks.served_archive import environment_of, served_archive
+from include.tiering.app import App
 from include.tiering.configs.config_catalogue import NARROW_FETCH_QUOTA, TOTAL_FETCH_QUOTA
 from include.tiering.configs.config_store import ALL_BROKERS, ConfigEntity, EntityType
-from include.tiering.model.segments import Verdict
-from include.tiering.settings import load_settings
 from include.tiering.units import KIB, MIB
 
 READERS: Final = 8
@@ -73,53 +70,22 @@ class Archive:
     def close(self) -> None:
         """End every reader that still runs."""
         for worker in self._workers:
-            if worker.process.poll() is None:
-                worker.kill()
-            worker.process.communicate()
+            worker.close()
 
     def _started(self, mode: str, client: str) -> Worker:
-        errors = self.directory / f"{len(self._workers)}.stderr"
-        with errors.open("wb") as stderr:
-            process = subprocess.Popen(
-                [sys.executable, "-m", "benchmarks.fetch_reader", mode, "--client", client],
-                env={**os.environ, **self.environment},
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=stderr,
-                text=True,
-            )
-        self._workers.append(Worker(process, errors))
+        command = [sys.executable, "-m", "benchmarks.fetch_reader", mode, "--client", client]
+        self._workers.append(Worker.started(command, self.environment, self.directory / f"{len(self._workers)}.stderr"))
         return self._workers[-1]
 
 
 @contextmanager
 def archive(directory: Path, shape: Shape = SHAPE) -> Iterator[Archive]:
     """Copy a generated log directory below `directory`; readers that still run are killed at the end."""
-    write_log_dir(directory / "broker", shape)
-    environment = {
-        "HOME": str(directory),
-        "TIERING_LOG_DIRS": f"1:{directory / 'broker'}",
-        "TIERING_TOPICS__INCLUDE": TOPIC,
-        "TIERING_METADATA__URL": f"sqlite:///{directory / 'metadata.sqlite'}",
-        "TIERING_REMOTE_STORAGE__URL": f"file://{directory / 'store'}",
-    }
-    with ExitStack() as stack:
-        app = stack.enter_context(open_app(load_settings(environ=environment)))
-        app.set_up.migrate()
-        app.copying.plan("bench")
-        for segment in app.copying.run_batch("bench", "bench/0").copied:
-            app.adapters.stores.metadata.record_verdict(segment.segment_id, Verdict.PASSED)
+    environment = environment_of(directory)
+    with served_archive(directory, shape, environment, has_quotas=True) as app:
         opened = Archive(app, environment, directory)
-        stack.callback(opened.close)
-        yield opened
-
-
-def begin(workers: Sequence[Worker]) -> float:
-    """Let all read at once; returns when."""
-    begun_s = time.monotonic()
-    for worker in workers:
-        worker.begin()
-    return begun_s
+        with closing(opened):
+            yield opened
 
 
 def end(workers: Sequence[Worker]) -> list[Read]:

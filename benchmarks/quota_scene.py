@@ -64,10 +64,24 @@ class Account(TypedDict):
 
 @dataclass(frozen=True, slots=True)
 class Worker:
-    """A process of `quota_worker`."""
+    """A process that works between two words of this one, such as `quota_worker`."""
 
     process: subprocess.Popen[str]
     errors: Path
+
+    @classmethod
+    def started(cls, command: Sequence[str], environment: Mapping[str, str], errors: Path) -> "Worker":
+        """A process with these variables beside those of this process; its standard error goes to `errors`."""
+        with errors.open("wb") as stderr:
+            process = subprocess.Popen(
+                command,
+                env={**os.environ, **environment},
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=stderr,
+                text=True,
+            )
+        return cls(process, errors)
 
     def begin(self) -> None:
         self._say("begin")
@@ -78,6 +92,12 @@ class Worker:
     def kill(self) -> None:
         """SIGKILL."""
         self.process.kill()
+
+    def close(self) -> None:
+        """End it, if it still runs."""
+        if self.process.poll() is None:
+            self.kill()
+        self.process.communicate()
 
     def account(self) -> Account:
         """Its own figures, once it was told to stop. Raises RuntimeError if it failed."""
@@ -130,16 +150,7 @@ class Scene:
 
     def _started(self, command: Sequence[str]) -> Worker:
         errors = self._directory / f"{len(list(self._directory.iterdir()))}.stderr"
-        with errors.open("wb") as stderr:
-            process = subprocess.Popen(
-                command,
-                env={**os.environ, **self._environment},
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=stderr,
-                text=True,
-            )
-        return Worker(process, errors)
+        return Worker.started(command, self._environment, errors)
 
     def alter_quotas(self, bytes_per_second: Mapping[Scope, int]) -> AlteredConfigs:
         """Put exactly these in force; `not_taken_by` tells which workers were too slow for the command's patience."""
@@ -180,9 +191,7 @@ class Scene:
     def close(self) -> None:
         """End every worker that still runs."""
         for worker in self._workers:
-            if worker.process.poll() is None:
-                worker.kill()
-            worker.process.communicate()
+            worker.close()
 
 
 @contextmanager
@@ -212,7 +221,7 @@ def scene(metadata_url: str) -> Iterator[Scene]:
 
 
 def begin(workers: Sequence[Worker]) -> float:
-    """Let all send at once; returns when."""
+    """Let all work at once; returns when."""
     begun_s = time.monotonic()
     for worker in workers:
         worker.begin()

@@ -15,8 +15,8 @@ from typing import Final
 import pytest
 
 from benchmarks.generated_log_dir import TOPIC
-from benchmarks.quota_readers import REFUSED, ROGUE, SHAPE, Archive, archive, begin, end, together
-from benchmarks.quota_scene import TOTAL_FETCH, Worker
+from benchmarks.quota_readers import REFUSED, ROGUE, SHAPE, Archive, archive, end, together
+from benchmarks.quota_scene import TOTAL_FETCH, Worker, begin
 from benchmarks.quota_trace import Trace, farthest_ahead_bytes
 from include.tiering.app import open_app
 from include.tiering.clock import SystemClock
@@ -122,7 +122,8 @@ def test_a_spent_quota_answers_the_command_at_once(opened: Archive, tmp_path: Pa
 @NO_JAVA
 @pytest.mark.timeout(300)
 def test_tasks_of_a_spark_read_wait_within_the_quota_and_say_so(opened: Archive, tmp_path: Path) -> None:
-    quota = SHAPE.total_bytes // 8
+    quota_seconds = 12
+    quota = SHAPE.total_bytes // quota_seconds
     opened.set_quotas(quota)
     begun_s = time.monotonic()
     done = subprocess.run(
@@ -138,7 +139,7 @@ def test_tasks_of_a_spark_read_wait_within_the_quota_and_say_so(opened: Archive,
     outcome = json.loads(done.stdout.splitlines()[-1])
     assert outcome["tasks"] > 1
     assert len(outcome["rows"]) == SHAPE.partitions * SHAPE.segments * SHAPE.batches
-    assert seconds > (1 - AHEAD_SECONDS / 8) * SHAPE.total_bytes / quota
+    assert seconds > quota_seconds - AHEAD_SECONDS
     assert "the fetch quota holds it for" in done.stderr
     assert "the fetch quota has held back this read for" in done.stderr
 

@@ -1,21 +1,17 @@
 """What the reader pool really holds is below `queued.max.bytes` and one read, whatever was asked for."""
 
 import tracemalloc
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
 import pytest
 
-from benchmarks.generated_log_dir import TOPIC, Shape, write_log_dir
-from include.tiering.app import App, open_app
-from include.tiering.model.segments import Verdict
+from benchmarks.generated_log_dir import Shape
+from benchmarks.served_archive import environment_of, served_archive
+from include.tiering.app import App
 from include.tiering.reading.fetch import PartitionFetch
-from include.tiering.settings import load_settings
 from include.tiering.units import MIB
 from tests.doubles.patience import eventually
-from tests.doubles.quotas import NoQuotas
 
 pytestmark = pytest.mark.integration
 
@@ -23,26 +19,6 @@ BOUND: Final = 1_000_000
 REQUESTS: Final = 100
 BESIDE_BYTES: Final = 2 * MIB
 """Objects of Python beside what is read: rows, sessions, threads."""
-
-
-@contextmanager
-def archive(directory: Path, shape: Shape) -> Iterator[App]:
-    """Generated segments that are copied and served."""
-    write_log_dir(directory / "broker", shape)
-    environ = {
-        "HOME": str(directory),
-        "TIERING_LOG_DIRS": f"1:{directory / 'broker'}",
-        "TIERING_TOPICS__INCLUDE": TOPIC,
-        "TIERING_METADATA__URL": f"sqlite:///{directory / 'metadata.sqlite'}",
-        "TIERING_REMOTE_STORAGE__URL": f"file://{directory / 'store'}",
-        "TIERING_QUEUED__MAX__BYTES": str(BOUND),
-    }
-    with open_app(load_settings(environ=environ), quotas=NoQuotas()) as app:
-        app.set_up.migrate()
-        app.copying.plan("run-1")
-        for segment in app.copying.run_batch("run-1", "run-1/0").copied:
-            app.adapters.stores.metadata.record_verdict(segment.segment_id, Verdict.PASSED)
-        yield app
 
 
 def most_held_bytes(app: App, batches: int) -> int:
@@ -79,6 +55,7 @@ def stand_still() -> None:
 def test_requests_of_one_byte_for_large_batches_hold_no_more_than_the_bound(tmp_path: Path) -> None:
     """Without it all batches, of 35 MB together, are held at the same time."""
     shape = Shape(1, 1, 12 * MIB, 355_000)
-    with archive(tmp_path, shape) as app:
+    settings = {**environment_of(tmp_path), "TIERING_QUEUED__MAX__BYTES": str(BOUND)}
+    with served_archive(tmp_path, shape, settings) as app:
         one_read_bytes = 3 * shape.batch_bytes
         assert most_held_bytes(app, shape.batches) < BOUND + one_read_bytes + BESIDE_BYTES

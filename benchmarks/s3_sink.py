@@ -148,6 +148,9 @@ class _Connection(socketserver.StreamRequestHandler):
                 f"{_XML}<InitiateMultipartUploadResult {_XMLNS}><UploadId>{upload_id}</UploadId>"
                 "</InitiateMultipartUploadResult>",
             )
+        elif method == "POST" and "delete" in query:
+            self._receive(headers, is_payload=False)
+            self._reply(200, f"{_XML}<DeleteResult {_XMLNS}></DeleteResult>")
         elif method == "POST" and "uploadId" in query:
             self._complete(parts.path, query["uploadId"], headers)
         else:

@@ -19,7 +19,7 @@ from include.tiering.errors import (
 from include.tiering.model.segments import Depth
 from include.tiering.quotas.contract import ByteLimiter, UnlimitedBytes
 from include.tiering.remote_storage import parallel_reads as module
-from include.tiering.remote_storage import segment_storage
+from include.tiering.remote_storage import segment_reader
 from include.tiering.remote_storage.file.store import FileObjectStore
 from include.tiering.remote_storage.layouts.aiven import AivenLayout
 from include.tiering.remote_storage.layouts.aiven_form import AivenForm
@@ -219,7 +219,7 @@ def test_segments_read_in_parallel_have_the_measures_of_a_sequential_read(
             whole[number].write_bytes(content)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(module, "RANGE_BYTES", range_bytes)
-            patch.setattr(segment_storage, "RANGE_BYTES", range_bytes)
+            patch.setattr(segment_reader, "RANGE_BYTES", range_bytes)
             parallel = measured(at_once)
         assert parallel == measured(1)
     finally:

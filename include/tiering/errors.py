@@ -185,7 +185,7 @@ class AnswerRefusedError(TieringError):
 
 
 class LimitRefusedError(TieringError):
-    """A DAG run may not loosen a deletion limit: its user is no approver, or it is a day old, was cleared or used."""
+    """A DAG run may not loosen a deletion limit: no approver began it, or it is old, was cleared or changed configs."""
 
 
 class ClockDisagreesError(TieringError):

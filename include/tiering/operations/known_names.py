@@ -170,7 +170,7 @@ class KnownNames:
         """Yield the entity's name if it ever had a config, then the names of all topics that were ever recorded."""
         try:
             stores = self._stores()
-            if entity.entity_name is not None and stores.configs.history(entity):
+            if entity.entity_name is not None and stores.configs.history(entity, newest=1):
                 yield Place(frozenset({entity.entity_name}))
             if entity.entity_type is EntityType.TOPICS:
                 yield Place(frozenset(stores.remote_log_sizes.topic_names().values()))

@@ -79,7 +79,8 @@ def test_a_leader_with_another_history_stops_it_before_a_record_is_sent(tmp_path
         assert checks_of(world, step) == {"epochs-are-the-leaders": "refused"}
         assert not is_published(world.publications, [PARTITION])
         answer_with(world, EPOCHS)
-        assert world.carry_on(resume=True).state is HandoverState.ACTIVE if step.value == "gate" else HandoverState.DONE
+        goes_on_to = HandoverState.ACTIVE if step is HandoverStep.QUALITY_CHECK else HandoverState.DONE
+        assert world.carry_on(resume=True).state is goes_on_to
 
 
 def test_a_leader_that_changes_while_it_is_asked_is_waited_for(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from local.class_archive import class_archive
 from local.java import java_environment
 from local.layout import Layout
 from local.platform import Platform
-from local.ports import LOOPBACK
+from local.ports import LOOPBACK, free_port
 
 
 def assemble(
@@ -17,8 +17,18 @@ def assemble(
     port: int,
     say: Callable[[str], None],
     copy_schedule: str = "",
+    metrics_port: int | None = None,
 ) -> Platform:
-    """Return a platform that is ready for set-up. `copy_schedule` is a cron expression; empty: copies only on trigger.
+    """Return a platform that is ready for set-up.
+
+    Args:
+        layout: where its files are.
+        app: variables of the environment that configure this project.
+        port: of the UI of Airflow, on loopback.
+        say: called with one line before each wait.
+        copy_schedule: a cron expression; with an empty one, copies run only when triggered.
+        metrics_port: of the metrics, on loopback; None is a random free one, which two platforms that start at the
+            same moment do not both take.
 
     Raises:
         RuntimeError: there is no usable Java, and none could be installed.
@@ -32,4 +42,4 @@ def assemble(
         copy_schedule=copy_schedule,
         class_archive=class_archive(environment, say),
     )
-    return Platform(layout, environment, base_url, say)
+    return Platform(layout, environment, base_url, metrics_port or free_port(), say)

@@ -12,7 +12,7 @@ import psutil
 
 from local import processes
 from local.layout import VIRTUAL_ENVIRONMENT, Layout
-from local.ports import LOOPBACK, free_port
+from local.ports import LOOPBACK
 
 COMPONENTS: Final[Mapping[str, Sequence[str]]] = {
     "api-server": ("api-server",),
@@ -23,7 +23,6 @@ COMPONENTS: Final[Mapping[str, Sequence[str]]] = {
 }
 METRICS: Final = "metrics"
 """The component that serves the metrics; it is no part of Airflow."""
-_METRICS_PORT: Final = 9464
 _HEALTH_PARTS: Final = ("metadatabase", "scheduler", "triggerer", "dag_processor")
 _START_SECONDS: Final = 300.0
 _TASKS_END_SECONDS: Final = 5.0
@@ -37,11 +36,15 @@ class PlatformError(RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class Platform:
-    """A platform whose airflow.cfg is written. `say` is called with one line before each wait."""
+    """A platform whose airflow.cfg is written. `say` is called with one line before each wait.
+
+    A new component of metrics listens on `metrics_port` of loopback.
+    """
 
     layout: Layout
     environment: Mapping[str, str]
     base_url: str
+    metrics_port: int
     say: Callable[[str], None]
 
     def set_up(self) -> None:
@@ -75,7 +78,7 @@ class Platform:
         self._wait_healthy(running)
 
     def _start_metrics(self) -> psutil.Process:
-        address = f"{LOOPBACK}:{free_port(_METRICS_PORT)}"
+        address = f"{LOOPBACK}:{self.metrics_port}"
         self.layout.metrics_address.write_text(address)
         python = str(VIRTUAL_ENVIRONMENT / "bin" / "python")
         return processes.start(

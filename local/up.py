@@ -22,6 +22,7 @@ from local.secrets_store import ADMIN
 from local.tiering_config import CONFIG_VARIABLE, sample_settings
 
 DEFAULT_PORT = 8080
+_METRICS_PORT = 9464
 
 
 def main() -> int:
@@ -48,6 +49,7 @@ def main() -> int:
             port=port,
             say=partial(console.print, soft_wrap=True),
             copy_schedule=arguments.copy_schedule,
+            metrics_port=free_port(_METRICS_PORT),
         )
         platform.set_up()
         platform.start()

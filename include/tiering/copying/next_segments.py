@@ -9,7 +9,8 @@ compacted segments that follow each other without a gap.
 broker would copy them and delete them minutes later.) Segments past the platform's retention are left out only at the
 beginning of a log, and only while nothing of the partition was ever copied: then the archive begins later, and no later
 change of the retention leaves a gap in its middle. After the first copied segment every eligible segment is copied,
-past the platform's retention or not, because a gap is allowed only by a recorded decision.
+past the platform's retention or not, because a gap is allowed only by a recorded decision. An abandoned copy counts as
+copied here, because the next copy batch may finish it.
 
 `decide_deletions` decides which segments would be deleted; its input is the segments as they would be once copied.
 Bytes after the last segment that can be copied now do not count: the end of a log may be truncated, and without these
@@ -31,6 +32,7 @@ from types import MappingProxyType
 from typing import Final
 
 from include.tiering.configs.config_store import FOR_EVER, RETENTION_BYTES, RETENTION_MS, CopyLag, TopicRetention
+from include.tiering.copying.finish_abandoned import abandoned_copies_of, is_started
 from include.tiering.copying.plan import HeldBack, HeldBackPartition
 from include.tiering.errors import SourceError
 from include.tiering.expiration.rules import decide_deletions
@@ -194,7 +196,7 @@ def past_retention_segments(
         replica: the replica that is copied.
         eligible: in offset order, without a gap, from the first segment that is not remote on.
         highest_copied_offset: None if nothing of the partition was ever copied; if it is set, the result is empty.
-        metadata: holds the log start offset and the leader epochs of the archive.
+        metadata: holds the log start offset, the leader epochs and the abandoned copies of the archive.
         retentions: the retention that is set on topics, by topic name; other topics keep everything.
         now_ms: the database's clock.
     """
@@ -214,8 +216,15 @@ def past_retention_segments(
         retention_bytes=retention.retention_bytes,
     )
     past_retention = {decision.segment.start_offset: decision for decision in decide_deletions(given).decisions}
-    leading = takewhile(lambda segment: segment.base_offset in past_retention, eligible)
-    return [past_retention[segment.base_offset] for segment in leading]
+    leading = list(takewhile(lambda segment: segment.base_offset in past_retention, eligible))
+    if not leading:
+        return []
+    begun = [row.metadata for row in abandoned_copies_of(metadata, replica.topic_id_partition) if is_started(row)]
+    return [
+        past_retention[segment.base_offset]
+        for segment in leading
+        if all(segment.end_offset < abandoned.start_offset for abandoned in begun)
+    ]
 
 
 def _as_copied(partition: TopicIdPartition, segment: LogSegment, now_ms: int) -> RemoteLogSegmentMetadata:

@@ -49,8 +49,14 @@ PARTITION = partition_of("orders")
 class Metadata(Partial):
     """Nothing was ever copied, unless `highest` is given; stands for owners and cluster metadata, too."""
 
-    def __init__(self, *, highest: int | None = None, state: PartitionRetentionState | None = None) -> None:
-        self.highest, self.state = highest, state or PartitionRetentionState()
+    def __init__(
+        self,
+        *,
+        highest: int | None = None,
+        state: PartitionRetentionState | None = None,
+        abandoned: Sequence[SegmentRow] = (),
+    ) -> None:
+        self.highest, self.state, self.abandoned = highest, state or PartitionRetentionState(), abandoned
 
     def is_ready(self, partition):
         return True
@@ -75,6 +81,10 @@ class Metadata(Partial):
 
     def divergences(self, partition):
         return []
+
+    @property
+    def selected(self):
+        return SimpleNamespace(segments_under_way=lambda partition: self.abandoned)
 
     def stopped_reason(self, partition):
         return None
@@ -156,6 +166,12 @@ def test_exactly_at_the_limit_is_copied() -> None:
 def test_behind_something_that_was_copied_nothing_is_left_out() -> None:
     """KAFKA-19952. Else the offsets between would be missing for good, once retention is raised."""
     assert bases(plan(OLD_TO_NEW, Metadata(highest=9), retention_ms=1)) == [10, 20, 30, 40]
+
+
+@pytest.mark.parametrize(("begun", "expected"), [(0, [0, 10, 20, 30, 40]), (10, [10, 20, 30, 40]), (20, [20, 30, 40])])
+def test_from_an_abandoned_copy_on_nothing_is_left_out(begun: int, expected: list[int]) -> None:
+    abandoned = SegmentRow(segment_of(PARTITION, 1, begun, begun + 9), Verdict.NONE, None)
+    assert bases(plan(OLD_TO_NEW, Metadata(abandoned=[abandoned]), retention_ms=3 * HOUR_MS)) == expected
 
 
 def test_an_old_segment_behind_a_young_one_is_copied() -> None:

@@ -27,8 +27,8 @@ A change of pools, `resize_pools`, uses the names of Kafka's settings for its th
 
 The last two steps are done for one pool after the other. Airflow's sizes are authoritative: no size is stored that
 Airflow has not accepted. Waiting batches start in Airflow's next scheduling loop; surplus batches read the mirror and
-end after the segments that they send, or their group. A verification does so too; a size run or an audit, which is one
-piece of work, ends by itself.
+end after the segments that they send, or their group. Surplus verifications end early, too. A size run or an audit is
+one piece of work, and runs to its end.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -117,7 +117,7 @@ def alter_configs(
     Idempotent; each call announces the quotas. `check` is called after the fixed rules, and errors that it raises are
     passed on. `claim` claims the remote store; it returns why the claim failed, None if it succeeded. Topic quotas are
     `topic_quotas_enabled` if no dynamic config says otherwise; `gone` returns the names of deleted topics, whose
-    thresholds have no part of a total.
+    thresholds do not count towards a total.
 
     Raises:
         SettingError: a name, value or entity is invalid by itself.

@@ -5,7 +5,8 @@ holds its core for minutes. So each pool has a share of the cores (`cluster_shar
 pool uses less than its share. The master numbers applications, so there is one order that all jobs see, and no two jobs
 take the same core: a job waits while as many earlier applications of its pool live as may run at once. The master does
 not notice that the host of a waiting driver is gone. So no job waits longer than `LONGEST_WAIT_SECONDS` for its place,
-nor for its first executor, and an older application without a core counts as dead.
+nor longer than that for its first executor. An application without a core that is older than both waits together counts
+as dead.
 
 | key of Spark's configuration | value |
 |---|---|
@@ -57,8 +58,9 @@ def cluster_shares(slots: Mapping[str, int], cores: int) -> dict[str, int]:
     """Return how many cores of a Spark cluster each pool may use, so that no pool starves another.
 
     A pool may use a core for each of its slots. If the cluster has more cores, jobs that read use the rest, because
-    only they spread over several. If it has fewer, each pool has at least one, and the others are divided in proportion
-    to the slots. On a cluster with fewer cores than pools the shares exceed the cluster, and pools wait for each other.
+    only they spread over several. If it has fewer, each pool has at least one, and the other cores are divided in
+    proportion to the slots. If there are fewer cores than pools, the sum of the shares is higher than the number of
+    cores, and pools wait for each other.
 
     Args:
         slots: the slots of all pools by name; a negative number is a pool without a limit.
@@ -116,7 +118,8 @@ class SparkCluster:
         """Read the answer of a standalone master about the cluster of `platform`.
 
         Raises:
-            KeyError, TypeError, ValueError: it is none, the master is not the active one, or a number is out of range.
+            KeyError, TypeError, ValueError: `document` is no such answer, the master is not the active one, or a number
+                is out of range.
         """
         if document["status"] != "ALIVE":
             raise ValueError("the master is not the active one")
@@ -139,7 +142,7 @@ class SparkCluster:
 
     @property
     def free_for_us(self) -> int:
-        """The cores that applications of others do not hold."""
+        """The cores of the cluster, less those that applications of others hold."""
         return max(0, self.cores - sum(app.cores for app in self.applications if app.pool is None))
 
     def cores_of(self, app_id: str) -> int | None:
@@ -161,8 +164,8 @@ def read_cluster(urls: str, platform: str) -> SparkCluster:
         platform: the id of the Kafka cluster whose applications are this platform's.
 
     Raises:
-        OSError: none can be reached.
-        ValueError: none gives the figures of an active master.
+        OSError: no master gave figures, and the last one cannot be reached.
+        ValueError: no master gave figures, and the last one answers, but is no active master.
     """
     *others, last = urls.split(",")
     for url in others:

@@ -10,9 +10,10 @@ committed or neither is. Events are only appended, never changed or deleted. The
 Airflow or Airflow's log. If the platform decided by itself, the author is the name of the deciding part, such as
 `plan`, or the id of a batch.
 
-**Readers** are people: `./tiering events` and the page *Tiering* list them (`EventLog`). The platform itself reads only
-the time of the newest event (`newest_event_ms`), to compare the clock with it before deletions and to show it at a
-take-over, and whether cluster metadata was ever read with this database (`SeenClusterMetadata` in `store_identity`).
+**Readers** are people: `./tiering events` and the page *Tiering* list them (`EventLog`). The platform itself reads
+three things: the time of the newest event (`newest_event_ms`), to compare the clock with it before deletions and to
+show it at a take-over; whether cluster metadata was ever read with this database (`SeenClusterMetadata` in
+`store_identity`); and the last recovery drill of a topic (`EventLog.last`), to choose and to show the topic.
 """
 
 from collections.abc import Sequence
@@ -28,7 +29,7 @@ from include.tiering.model.segments import TopicIdPartition, Uuid
 
 
 class EventKind(StrEnum):
-    """What an event is about. The values are stored, so they stay as they are."""
+    """The kinds of events, each with the form of its subject. The values are stored, so they stay as they are."""
 
     # The subject is a topic (`topic_subject`).
     OWNER = "owner"
@@ -93,7 +94,7 @@ def record_event(
     Args:
         connection: the connection of the write transaction that makes the change.
         cluster_id: the id of the cluster whose store changes.
-        kind: what the event is about.
+        kind: the kind of the event.
         subject: what the event is about, in the form that `EventKind` names; pass a partition as it is.
         detail: what was decided or found; may be empty. In `subject`, `detail` and `author`, a long text is cut, and
             control characters are escaped.

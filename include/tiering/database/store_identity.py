@@ -3,9 +3,9 @@
 **Store identity**: the row of `stores` holds what the store's marker object must contain before a write or delete. The
 row is written before the marker object is created. Every run that plans *claims the store*: it raises the *generation*,
 a number with a random token, in the row and in the marker (`claim_store`). While the marker is replaced, the new
-generation is pending in the row, and both generations are accepted. So if a database was restored from a backup or
-cloned, its row differs from the marker as soon as the store was claimed without it: before the restore, or by the other
-of the two databases. A database that differs is refused.
+generation is pending in the row, and both generations are accepted. If a database was restored from a backup, and the
+store was claimed after the backup, the row differs from the marker. So does the row of a cloned database once the other
+of the two has claimed the store. A database whose row differs is refused.
 
 **Rebuild**: from the beginning of a rebuild until its last step, the row also records that the database is being
 rebuilt from the store. Meanwhile only the rebuild may use the database: objects whose metadata is not rebuilt yet would
@@ -65,7 +65,7 @@ def rebuild_begun(connection: Connection, found: StoreMarker) -> StoreMarker | N
 
 
 def begin_rebuild(connection: Connection, found: StoreMarker, wanted: StoreMarker, now_ms: int) -> StoreMarker | None:
-    """Record in an empty database that it is being rebuilt, with `wanted` as its marker.
+    """Record in an empty database that it is being rebuilt, with `wanted` as its marker; raise `unread-records`.
 
     Returns:
         None if the rebuild begins now; the marker of an earlier, unfinished rebuild, which continues with that marker.
@@ -186,7 +186,10 @@ class StoreIdentities(ClusterStore):
     def propose_over(
         self, found: StoreMarker, token: Uuid, place: StorePlace | None, *, author: str
     ) -> AcceptedMarkers:
-        """Make pending the generation after the higher one of `found` and of the database: a take-over."""
+        """Begin a take-over: make the generation after the higher one of `found` and of the database pending.
+
+        In the same transaction an event is recorded, and the guard `unread-records` is raised.
+        """
         with writing(self._engine) as connection:
             current = self._locked(connection).current
             generation = max(found.generation, current.generation) + 1
@@ -199,7 +202,11 @@ class StoreIdentities(ClusterStore):
     def propose_move(
         self, token: Uuid, place: StorePlace, *, replaces: StoreMarker | None, author: str
     ) -> AcceptedMarkers:
-        """Make the next generation pending with another place, unless the pending marker is not `replaces`."""
+        """If the pending marker is `replaces` (None: none is pending), make the next generation pending with `place`.
+
+        Then it also records an event, and that it is unknown whether the store supports conditional writes. Otherwise
+        it changes nothing.
+        """
         with writing(self._engine) as connection:
             accepted = self._locked(connection)
             current = accepted.current

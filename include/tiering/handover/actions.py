@@ -116,7 +116,8 @@ class HandoverActions:
         self._copying.abandoned_copies().abandon_empty(fence)
 
     def publish(self, seeded: SeededPartition) -> None:
-        # A backup from before this step knows nothing of what is published here. The higher generation refuses it.
+        # A database restored from a backup of before this step would not know what is published here. The store, whose
+        # generation is raised now, refuses such a database.
         self._ownership.claim()
         partition = seeded.topic_id_partition
         _require_decided(self._publisher.plan(partition, log_start_offset=seeded.log_start_offset), seeded)
@@ -165,11 +166,12 @@ def _require_decided(plan: PublicationPlan, seeded: SeededPartition) -> None:
     """
     if plan.refused is not None or plan.end_offset == seeded.end_offset:
         return
-    waits = plan.withheld
+    waits, end = plan.withheld, plan.end_offset
+    would = "have no segment" if end is None else f"end at offset {end}"
     why = "" if waits is None else f": nothing from offset {waits.offset} on can be published, {waits.reason}"
     raise PublicationRefusedError(
         f"{seeded.topic_id_partition}: it was decided to publish up to offset {seeded.end_offset}, but the publication"
-        f" would end at offset {plan.end_offset}{why}. Nothing was sent"
+        f" would {would}{why}. Nothing was sent"
     )
 
 
@@ -196,6 +198,7 @@ def stored_digest(
 ) -> StoredDigest:
     """Return the digest of the records from `start_offset` to `end_offset` (inclusive) in one copied segment.
 
+    Control records are left out, as consumers do not get them.
     `limiter_of` returns the limiter of reads of a broker's segments, by the broker's id. Up to `ranges` ranges of the
     log are read at the same time.
 

@@ -4,9 +4,9 @@ A handover is independent of the process that drives it. Its step, the old value
 and the offsets that it seeds are stored before anything depends on them. One process drives it at a time, under a lease
 by the database's clock. The driver shows the token of that lease with every change that it makes to the handover.
 
-A handover is forgotten if no process continues it for too long while it is parked, or while configs of its topic may
-have values that only a handover needs. The platform copies nothing of the topic of a parked
-handover, but its brokers delete records by retention, including records that were never copied.
+A handover is *forgotten* if no process continues it for too long while it is parked, or while configs of its topic may
+have values that only a handover needs. Of a parked handover's topic the platform copies nothing, but the brokers delete
+records by retention, including records that were never copied.
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -40,7 +40,7 @@ class Handover:
     change of step or state, such as why the handover stopped; it may be empty. `plan_hash` is the hash of the plan that
     was proposed for approval; `approval` is None until a person approves that plan. `driven_until_ms` is the end
     (exclusive) of the newest lease to drive the handover, 0 before the first lease and after the newest one was
-    released. `retention_order` is the order with which the handover began; it finishes by it.
+    released. `retention_order` is chosen when the handover begins, and is kept until its end.
     """
 
     handover_id: Uuid
@@ -83,9 +83,9 @@ class SeededPartition:
     """The offsets of one partition that are handed over, both ends inclusive.
 
     If none are handed over, `end_offset` is `start_offset` - 1. `log_start_offset`, `leader` and `leader_epoch` are the
-    broker's values when the offsets were decided; a resume at the step `watch` replaces `log_start_offset`. Of the
-    records below `compared_offset` (exclusive), brokers served those from the log start on, in batches small enough to
-    decode, from remote storage as they had been copied.
+    broker's values when the offsets were decided; a resume at the step `watch` replaces `log_start_offset`. The records
+    from the log start to `compared_offset` (exclusive) were compared: brokers served them from remote storage as they
+    had been copied. Records in batches that are too large to decode were not compared.
     """
 
     topic_id_partition: TopicIdPartition
@@ -283,7 +283,7 @@ class HandoverStore(Protocol):
         ...
 
     def checks(self, handover_id: Uuid, step: HandoverStep | None = None) -> Sequence[CheckResult]:
-        """Return the results of the checks of one step, or of all steps in their order; each step's as recorded."""
+        """Return the results of one step's checks, in the order of `record_checks`; or those of all steps, by step."""
         ...
 
 
@@ -308,7 +308,7 @@ class ForgottenHandover:
 
 
 def forgotten_handovers(open_handovers: Iterable[Handover], now_ms: int) -> list[ForgottenHandover]:
-    """Return handovers without a driver that may suspend retention or copies and made no progress for too long.
+    """Return the handovers that have no driver, may suspend retention or copies, and made no progress for too long.
 
     Too long means more than PERSON_MS if the handover is stopped, is parked or is at the step `approval`, otherwise
     more than ALONE_MS.

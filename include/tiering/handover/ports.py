@@ -48,9 +48,9 @@ class MetadataScan:
     """Reads incrementally what `__remote_log_metadata` has about some user partitions.
 
     The first call reads the metadata partitions to which these user partitions map, from their beginning. Each later
-    call for the same ones reads only the records appended since. As records are only appended, the result is that of a
-    full read. If the metadata topic was created again, or the beginning of a metadata partition changed or its end
-    fell, the metadata partition is read from its beginning again.
+    call for the same user partitions reads only the records that were appended since. As records are only appended, the
+    result is that of a full read. If the metadata topic was created again, or the beginning of a metadata partition
+    changed or its end fell, the metadata partition is read from its beginning again.
 
     The metadata that the platform ingests cannot replace this scan: it does not list segments that brokers deleted,
     while brokers keep the offsets that they read from the records of these segments.
@@ -110,7 +110,7 @@ class MetadataScan:
 class _Read:
     """What one metadata partition has about some partitions, from `begin` up to `next_offset` (exclusive).
 
-    `is_ours` of these segments is False here; `MetadataScan.evidence` sets it.
+    `is_ours` of the segments in `found` and `removed` is False here; `MetadataScan.evidence` sets it.
     """
 
     begin: int
@@ -235,10 +235,10 @@ class PlatformActions(Protocol):
         ...
 
     def free_bytes(self, broker_id: int) -> int | None:
-        """Return the free bytes of the fullest log directory of a broker that can be read from here; None without one.
+        """Return the free bytes of the broker's log directory that has the fewest; None if they are not known.
 
-        Without log directories the broker is asked; None if it does not tell. If `tiering.handover.free.bytes` is set
-        (not -1), it is returned instead.
+        If the settings name log directories, those of the broker that can be read from here are looked at; otherwise
+        the broker is asked. If `tiering.handover.free.bytes` is set (not -1), it is returned instead.
         """
         ...
 

@@ -38,7 +38,11 @@ class ComparisonDocument(TypedDict):
 
 
 class RehearsedPartitionDocument(TypedDict):
-    """One partition, as the throw-away broker served it."""
+    """One partition, as the throw-away broker served it to a plain and to a read_committed consumer.
+
+    Offsets below `remote_only_below` are not on the broker's disk any more. `copied_twice` has the base offsets of
+    segments with more than one copy in the store.
+    """
 
     partition: int
     log_start_offset: int | None
@@ -82,7 +86,7 @@ class Comparison:
 def counted(
     records: Iterable[SeenRecord], sample: PartitionSample, on_bytes: Callable[[int], None]
 ) -> Iterator[SeenRecord]:
-    """Yield the same records; call `on_bytes` with the bytes of each segment once its records have been read."""
+    """Yield `records`; call `on_bytes` with the size of each segment of the sample once its records have been read."""
     left = deque(sample.segments)
     for record in records:
         while len(left) > 1 and left[0].end_offset < record.offset:

@@ -73,7 +73,7 @@ class HandoverState(StrEnum):
 class RetentionOrder(StrEnum):
     """The order in which a handover sets total retention back and lowers local retention. It is stored when it begins.
 
-    TOTAL_FIRST: the order of handovers that began before there was another one. LOCAL_FIRST: retention.ms is restored
+    TOTAL_FIRST: the order of handovers that began before LOCAL_FIRST existed. LOCAL_FIRST: retention.ms is restored
     in the step `retention`, and so is retention.bytes where brokers are known to count every byte once; elsewhere
     retention.bytes is restored after local retention, once no broker that starts again can delete records within it.
     """
@@ -254,7 +254,7 @@ def kept_bytes(segments: Sequence[LocalSegment], limit_ms: int, limit_bytes: int
 def levels(has_bytes: int, wants_bytes: int, steps: int) -> list[int]:
     """Return at most `steps` evenly falling levels below `has_bytes`, the last of which is `wants_bytes`.
 
-    Without a difference, or if `wants_bytes` is the larger one, there are no levels.
+    There are no levels if `wants_bytes` is at least `has_bytes`.
     """
     if wants_bytes >= has_bytes:
         return []

@@ -1,6 +1,6 @@
 """Skipped offsets, lineage, log divergences and histories: which offsets an archive holds, and of which history.
 
-*Skipped offsets* are offsets that a decision allows to be missing from the archive; they may be there nevertheless.
+*Skipped offsets* are offsets that a decision allows to be missing from the archive; they may be archived nevertheless.
 
 *Lineage* distinguishes segments of the current log from segments of a branch that a leader change truncated.
 Source: Kafka's remote log manager: the leader epoch filter of an expiration run, and the test whether a segment lies
@@ -112,7 +112,7 @@ class Lineage:
 
     @classmethod
     def of(cls, history: LeaderEpochs, *, log_start_offset: int, log_end_offset: int | None = None) -> Self:
-        """Return the lineage from the log start (inclusive) on, as a leader's epoch cache would hold it."""
+        """Return the lineage of a history from the log start (inclusive) on, without epochs that have no record."""
         return cls(with_records(history.truncated_from_start(log_start_offset)), log_end_offset)
 
     @property
@@ -124,8 +124,9 @@ class Lineage:
     def holds(self, segment: RemoteLogSegmentMetadata) -> bool:
         """Return whether the segment ends below the log end, and its records were written under these epochs.
 
-        Records below the lineage's first offset are not compared: a broker deletes the epochs below its log start, and
-        a segment that overlaps the log start must still expire (KAFKA-16511).
+        Epochs of the segment that are earlier than the lineage's first epoch are not compared: a broker deletes the
+        epochs below its log start, and a segment that overlaps the log start must still expire (KAFKA-16511). A segment
+        that has only such epochs is not held.
         """
         if self.log_end_offset is not None and segment.end_offset >= self.log_end_offset:
             return False
@@ -177,7 +178,7 @@ class SeenBy(StrEnum):
 class SeenDivergence:
     """A divergence as one comparison found it.
 
-    `offsets`, both inclusive, are remote under `archive_epochs`; the source has or had other records there, under
+    `offsets`, both ends inclusive, are remote under `archive_epochs`; the source has or had other records there, under
     `source_epochs`, which may include epochs of higher offsets.
     """
 
@@ -298,7 +299,8 @@ def part_of_history(
 def same_before(history: int, later: int, divergences: Iterable[Divergence]) -> int:
     """Return the offset (exclusive) below which a segment of the later history has the same records as this history.
 
-    The divergences between both histories are at or above this offset. The result is 0 if none of them is decided.
+    The divergences between both histories are at or above this offset. Divergences without a decision do not count; the
+    result is 0 if no other is between both histories.
     """
     between = (
         divergence
@@ -394,7 +396,7 @@ def unexplained(
 
 
 def written(history: LeaderEpochs, offsets: OffsetRange) -> Iterator[tuple[int, OffsetRange]]:
-    """Yield each leader epoch with the offsets that it wrote; epochs without a record are left out."""
+    """Yield each leader epoch with those of the offsets that were written under it; epochs without any are left out."""
     entries = history.entries
     for place, (epoch, start_offset) in enumerate(entries):
         following = entries[place + 1].start_offset if place + 1 < len(entries) else offsets.last + 1

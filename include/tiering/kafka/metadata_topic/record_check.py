@@ -36,7 +36,7 @@ _LARGEST_SIZE: Final = 2**31 - 1
 class ExpectedRecord:
     """The contents that a record must have: the segment, its new state, and the metadata partition.
 
-    `segment` has the broker id, event time and custom metadata of the record.
+    `segment` has the broker id, event time and custom metadata that the record must have.
     """
 
     segment: RemoteLogSegmentMetadata

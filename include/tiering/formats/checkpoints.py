@@ -15,7 +15,8 @@ not valid):
     topic_id: DhwUnU7hQAGOf7zmLzw1Gg
 
 `meta.properties`, a Java properties file, names the owner of a log directory. In version 1 only `directory.id` may be
-missing. A file of version 0 or none has `broker.id` instead of `node.id`, and may lack every id. Version 1:
+missing. A file of version 0, or without a version, has `broker.id` instead of `node.id`, and may lack every id. Version
+1:
 
     # Fri Nov 20 10:12:44 UTC 2026
     version=1

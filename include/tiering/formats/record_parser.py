@@ -1,8 +1,9 @@
-"""Where the fields of a batch's records are, found by compiled code: no object of Python is made of a record.
+"""Where the fields of a batch's records are, found by compiled code: no Python object is made for a record.
 
 Numba compiles the functions at their first call, which takes some seconds, and keeps the result in a cache on disk:
-beside this file, or in the user's directory for caches if that cannot be written, as in a zip file. A process that
-finds it there needs a few tenths of a second. Where there is no such directory, each process compiles them.
+beside this file, or in the user's directory for caches if nothing can be written beside this file, as in a zip file. A
+process that finds the result there needs a few tenths of a second. If neither directory can be written, each process
+compiles the functions.
 """
 
 from collections.abc import Callable
@@ -31,8 +32,8 @@ Positions: TypeAlias = NDArray[np.int32]
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
-# What is compiled gets plain tuples: the cache on disk names the classes of arguments, and one that a later version of
-# this file does not have any more would be an error when it is read.
+# Compiled functions get plain tuples and no classes of this file: the cache on disk names the classes of arguments, and
+# reading it fails if a later version of this file lacks one of them.
 Spans: TypeAlias = tuple[Positions, NDArray[np.bool_]]
 """Where the byte strings of a column are, one for each row; and whether it is given, or null.
 
@@ -122,8 +123,8 @@ def parse_records(
             NO_APPEND_TIME if each has its own.
         wanted: the first and the last offset that are wanted, both inclusive.
         with_headers: whether headers are wanted.
-        arrays: with space for so many more rows, and for a header in each two bytes.
-        rows: rows that the arrays have.
+        arrays: where to write, with space for all records of the batch, and for a header for every two bytes of them.
+        rows: how many rows the arrays have already.
 
     Returns:
         PARSED, MALFORMED or BEYOND_TIME; the rows that the arrays have now; the position in `plain` where it ended.

@@ -292,9 +292,9 @@ def check_records(header: BatchHeader, payload: memoryview, decompressor: Decomp
     """Decompress a batch whose CRC is correct, and compare its records with its header.
 
     A compressed batch above the decompressor's `max_bytes` is decompressed in pieces, up to its `max_streamed_bytes`.
-    At most `MAX_RECORDS` records of a batch, and one more, are read. A batch above `max_streamed_bytes`, with a snappy
-    block above `MAX_RECORDS_BYTES`, or with more than `MAX_RECORDS` records as its header says, is checked as far as
-    read, and not compared with the header.
+    At most `MAX_RECORDS` records of a batch, and one more, are read. A batch above `max_streamed_bytes`, a batch with a
+    snappy block above `MAX_RECORDS_BYTES`, and a batch whose header rightly says that it has more than `MAX_RECORDS`
+    records are checked as far as read, and not compared with the header.
 
     Args:
         header: the header of the batch.

@@ -18,9 +18,9 @@ quotas, and if they set no limit in any scope, it goes on without limits for hal
 `SqlLedgerStore` has one row per cluster; a round costs two statements. On PostgreSQL the row is in the platform's
 database and is locked while a round reads and writes it. On SQLite the row is in a separate file next to the database
 file, so that rounds never wait for a commit that must reach the disk. What a power failure loses of this file, the next
-rounds write again; delete a file that it damaged. A row that is no valid text heals with the next round: it is
-replaced, and nobody gets a share until all leases of before have ended (`healed_row`). A process never uses quotas
-older than those that it has used before, so a row that was lost or healed puts no limit out of force.
+rounds write again; delete a file that it damaged. A row that is no valid text is replaced in the next round, and no
+process gets a share until all earlier leases have ended (`healed_row`). A process never uses quotas older than those
+that it has used before, so a row that was lost or healed puts no limit out of force.
 
 The content of the row is JSON text, short because every process reads and writes it about twice a second:
 
@@ -147,7 +147,9 @@ NO_LIMIT_SECONDS: Final = 0.5
 """How long a process goes on without the ledger after it has read that no quota is set in any scope."""
 
 _SILENT_PERIOD_SECONDS: Final = 0.4
-"""Time between two rounds meanwhile: shorter than `NO_LIMIT_SECONDS`, so that work does not halt between them."""
+"""Time between two rounds of a process that goes on without the ledger.
+
+It is shorter than `NO_LIMIT_SECONDS`, so that work does not halt between two rounds."""
 
 RELOAD_SECONDS: Final = 10.0
 """Shortest time between two reads of the stored quotas, which put changes in force that were not announced."""

@@ -17,10 +17,10 @@ Topics without an explicit threshold for which `admit` was ever called at this b
 equally what the explicit thresholds leave of the total. No topic is refused while the total is not exceeded. While it
 is exceeded, topics above their own threshold are refused.
 
-Four kinds of meters (io, throttled, accepted and failed), each in bytes and records, count the segments of a topic of
-a broker, or of all its topics. Each is the one-minute meter of Kafka's brokers: an exponentially weighted moving
-average with ticks of 5 s. At a tick the count since the last tick becomes a rate, and the average moves towards it
-(admission also compares the count of the tick that has not ended, see `TopicMeters.compared_bytes_per_second`):
+Four kinds of meters (io, throttled, accepted and error), each in bytes and records, count the segments of a topic of a
+broker, or of all its topics. Each is the one-minute meter of Kafka's brokers: an exponentially weighted moving average
+with ticks of 5 s. At a tick the count since the last tick becomes a rate, and the average moves towards it (admission
+also compares the count of the tick that has not ended, see `TopicMeters.compared_bytes_per_second`):
 
     first tick     rate  = count / 5 s                                 before it the rate is 0
     later ticks    rate += alpha x (count / 5 s - rate)                alpha = 1 - e^(-5/60)

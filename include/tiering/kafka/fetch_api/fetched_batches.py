@@ -45,7 +45,10 @@ class FetchFault(StrEnum):
 
 
 class FetchedBatch(NamedTuple):
-    """One whole, checked batch. `data` is valid as long as the answer is kept; `marker` is that of a control batch."""
+    """One whole, checked batch.
+
+    `data` is valid as long as the answer is kept. `marker` is None unless the batch is a control batch.
+    """
 
     header: BatchHeader
     data: memoryview
@@ -101,7 +104,7 @@ def _unusable(path: str, fault: FetchFault, message: str, position: int) -> Unus
 
 
 def _end_of_batch(whole: memoryview, at: int) -> int | None:
-    """Return where the batch ends, None if it is incomplete. A length that is too small ends after the header."""
+    """Return where the batch ends, None if it is incomplete; after its header, if its length field is too small."""
     if len(whole) - at < HEADER_SIZE:
         return None
     length = int.from_bytes(whole[at + _LENGTH_AT : at + LOG_OVERHEAD], signed=True)

@@ -179,9 +179,10 @@ class OpenFetchedRange:
         return transaction_marker(buffer[:count], HEADER_SIZE)
 
     def _check_rebuilt(self, files: RebuiltFiles) -> None:
-        """Check what was rebuilt by the rules for the files of a broker, and by what was found when it was cut.
+        """Check the rebuilt files by the rules for a broker's files, and against the range as it was recorded.
 
-        The recorded snapshot may lack producers that expired, but has none that the batches do not have.
+        The recorded snapshot may lack producers that have expired, but none of its producers may be missing from the
+        rebuilt snapshot.
         """
         known = self._opened.range
         check_offset_index(
@@ -203,7 +204,7 @@ class OpenFetchedRange:
         try:
             self._recheck_offsets()
             self._recheck_epochs()
-            self._recheck_ownership()  # Last: it asks by topic id, and the requests before it name the topic.
+            self._recheck_ownership()  # Last, because it requests by topic id; the others by the topic's name only.
         except UnknownTopicError as error:
             raise SourceVanishedError(self._path, str(error)) from error
         except ClusterMetadataError as error:

@@ -64,7 +64,7 @@ def frame_request(request: Request[object], correlation_id: int) -> bytes:
 
 
 class AnswerReader(Reader):
-    """Reads a response of which nothing can be trusted: it bounds the number of tagged fields and the time.
+    """Reads a response of which nothing can be trusted, within bounds for the tagged fields and for the time.
 
     Args:
         value: the response.

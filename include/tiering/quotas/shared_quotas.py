@@ -147,9 +147,7 @@ NO_LIMIT_SECONDS: Final = 0.5
 """How long a process goes on without the ledger after it has read that no quota is set in any scope."""
 
 _SILENT_PERIOD_SECONDS: Final = 0.4
-"""Time between two rounds of a process that goes on without the ledger.
-
-It is shorter than `NO_LIMIT_SECONDS`, so that work does not halt between two rounds."""
+"""Time between two rounds of a process without a ledger: below `NO_LIMIT_SECONDS`, so that work does not halt."""
 
 RELOAD_SECONDS: Final = 10.0
 """Shortest time between two reads of the stored quotas, which put changes in force that were not announced."""

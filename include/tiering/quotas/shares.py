@@ -43,8 +43,7 @@ FILL: Final = 0.995
 
 _SPARE: Final = 0.10
 _MOST_SPARE_OF_QUOTA: Final = 0.002
-"""What a process requests beyond the demand of streams that no quota holds up: 10 % of that, at most 0.2 % of the
-quota.
+"""What a process requests beyond the demand of streams that no quota holds up: a tenth, at most 0.2 % of the quota.
 
 This is enough to detect growth, and too little to deprive busy senders."""
 

@@ -204,7 +204,7 @@ class ClusterLogDirs:
         copied_to: Callable[[TopicIdPartition], int | None],
         go_on: Callable[[str], None],
     ) -> ScanReport:
-        """Find segments that are not known yet (`LogSource.find_segments`), then scan; errors of the first step lead."""
+        """Find segments that are not known yet (`LogSource.find_segments`), then scan; the errors of finding lead."""
         self.require_cluster()
         errors = self._source().find_segments(topics=topics, copied_to=copied_to, go_on=go_on)
         report = self.scan(topics)

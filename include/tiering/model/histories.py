@@ -214,14 +214,14 @@ class Divergence:
     """A recorded divergence of a partition.
 
     Attributes:
-        number: of the history that a decision about it begins; ascending.
+        number: the number of the history that a decision about this divergence begins; ascending.
         seen: what differs.
         seen_at_ms: by the database's clock.
         followed: the decision; None before it.
         is_remote: before a decision, whether older segments with some of `seen.offsets` are still remote (if not,
             nothing diverges any more); True after a decision.
-        copied_from: first offset, at or above the first one that diverges, of segments that were copied from the
-            source's history before the divergence was found; None without such segments, and after a decision.
+        copied_from: the lowest offset of segments that were copied from the source's history before the divergence was
+            found, but at least the first offset that diverges; None without such segments, and after a decision.
     """
 
     number: int

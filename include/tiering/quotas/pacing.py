@@ -77,7 +77,7 @@ MANY_SCOPES: Final = 500
 FORGET_MANY_SECONDS: Final = 2.0
 """The same for a process that uses more than `MANY_SCOPES` streams: clients choose their names, and each is a scope.
 
-Every process rewrites the ledger row twice a second, so the row must stay small."""
+Every process rewrites the ledger row about every 0.6 s, so the row must stay small."""
 
 _SHORTEST_WAIT_SECONDS: Final = 0.018
 """Shorter waits are lengthened to this: a wake-up costs more than a grant.

@@ -1,6 +1,6 @@
 """`Quotas` that all threads, processes and hosts of a deployment share through one ledger.
 
-A thread of each process, `AllocationRenewer`, renews the process's entry in the ledger about twice a second:
+A thread of each process, `AllocationRenewer`, renews the process's entry in the ledger in rounds, about every 0.6 s:
 
     step                        a crash after it leaves
     1 read the row              the entry of an earlier round, if any; as after 3
@@ -22,7 +22,7 @@ rounds write again; delete a file that it damaged. A row that is no valid text i
 process gets a share until all earlier leases have ended (`healed_row`). A process never uses quotas older than those
 that it has used before, so a row that was lost or healed puts no limit out of force.
 
-The content of the row is JSON text, short because every process reads and writes it about twice a second:
+The content of the row is JSON text, short because every process reads and writes it in each of its rounds:
 
     {"version": 7, "quotas": {"copy/total/": 1000000},
      "workers": {"<worker id>": [<heartbeat>, <version>, {"copy/total/": [<share>, <wanted, null for no bound>]}]},

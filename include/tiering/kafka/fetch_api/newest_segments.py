@@ -48,7 +48,8 @@ class LeaderLog:
     refusal: IneligibleReason | None = None
 
     def first_offset(self, max_bytes: int) -> int:
-        """Return from where on the log has about so many bytes, if its records are of the same size everywhere."""
+        """Return the offset from which on the log has about `max_bytes`, if its records have the same size
+        everywhere."""
         if self.log_bytes <= max_bytes:
             return self.log_start_offset
         offsets = self.high_watermark - self.log_start_offset

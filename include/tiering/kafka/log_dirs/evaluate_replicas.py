@@ -47,7 +47,7 @@ class Ownership:
     refusal: IneligibleReason | None
 
     def first_change(self, now: "Ownership") -> tuple[str, object, object] | None:
-        """Return what is different now, its value here and that in `now`; None if nothing is."""
+        """Return the name of the first value that differs, the value here, and that in `now`; None if none differs."""
         pairs = (
             ("leader", self.leader, now.leader),
             ("leader epoch", self.leader_epoch, now.leader_epoch),

@@ -48,8 +48,7 @@ class LeaderLog:
     refusal: IneligibleReason | None = None
 
     def first_offset(self, max_bytes: int) -> int:
-        """Return the offset from which on the log has about `max_bytes`, if its records have the same size
-        everywhere."""
+        """Return the offset from which on the log has about `max_bytes`, if all its records have the same size."""
         if self.log_bytes <= max_bytes:
             return self.log_start_offset
         offsets = self.high_watermark - self.log_start_offset

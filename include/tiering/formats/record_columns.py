@@ -60,7 +60,7 @@ _Array = TypeVar("_Array", bound=NDArray[Any])
 
 
 def _grown(array: _Array, used: int, more: int) -> _Array:
-    """Return the array, or a longer one with its first items, so that there is space for `more` behind the `used`."""
+    """Return the array, or a longer one with its first `used` items, so that `more` items have space after these."""
     if used + more <= len(array):
         return array
     grown = cast("_Array", np.zeros_like(array, shape=max(used + more, 2 * len(array))))
@@ -78,7 +78,7 @@ def _grown_spans(spans: Spans, used: int, more: int) -> Spans:
 
 
 def _bits(given: NDArray[np.bool_]) -> pa.Buffer | None:
-    """Return which rows are not null, as Arrow has it; None if no row is null."""
+    """Return Arrow's bitmap of the rows that are not null; None if no row is null."""
     return None if given.all() else pa.py_buffer(np.packbits(given, bitorder="little"))
 
 

@@ -35,13 +35,14 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 # Compiled functions get plain tuples and no classes of this file: the cache on disk names the classes of arguments, and
 # reading it fails if a later version of this file lacks one of them.
 Spans: TypeAlias = tuple[Positions, NDArray[np.bool_]]
-"""Where the byte strings of a column are, one for each row; and whether it is given, or null.
+"""Where the byte string of each row of a column is; and for each row, whether it has one, or is null.
 
-Row n reaches from item 2n + 1 of the positions to item 2n + 2 (exclusive); item 0 is 0. A null has two equal items.
+The byte string of row n reaches from item 2n + 1 of the positions to item 2n + 2 (exclusive); item 0 is 0. A null has
+two equal items.
 """
 
 Headers: TypeAlias = tuple[Positions, Spans, Spans]
-"""Where the headers of row n end among all headers, as item n + 1; their names, and their contents."""
+"""Where the headers of each row end among all headers (item n + 1 for row n); the names of all headers; their contents."""
 
 RecordArrays: TypeAlias = tuple[NDArray[np.int64], NDArray[np.int64], Spans, Spans, Headers]
 """Where rows are written to: offsets, times in microseconds, keys, values, headers."""
@@ -72,7 +73,7 @@ def _varint(plain: NDArray[np.uint8], at: int, end: int, bits: int) -> tuple[int
 
 @_compiled
 def _field(plain: NDArray[np.uint8], at: int, end: int, spans: Spans, row: int) -> int:
-    """Write down where a field is, which has its length before it; return its end, or -1 if it is cut off."""
+    """Store the position of a field whose length is written before it; return its end, or -1 if it is cut off."""
     length, at = _varint(plain, at, end, _INT32_BITS)
     if at < 0 or length > end - at:
         return -1
@@ -86,7 +87,7 @@ def _field(plain: NDArray[np.uint8], at: int, end: int, spans: Spans, row: int) 
 
 @_compiled
 def _headers(plain: NDArray[np.uint8], at: int, end: int, headers: Headers, rows: int) -> int:
-    """Write down where the headers of a record are; return their end, or -1 if one breaks the format."""
+    """Store the positions of the headers of a record; return their end, or -1 if one breaks the format."""
     count, at = _varint(plain, at, end, _INT32_BITS)
     if at < 0 or count < 0:
         return -1

@@ -64,7 +64,7 @@ class PartitionStates:
 
     @property
     def segments(self) -> int:
-        """Number of segments in all states."""
+        """Number of segments in all these states."""
         return sum(size.segments for size in self.states)
 
     def of(self, state: RemoteLogSegmentState) -> StateSize:

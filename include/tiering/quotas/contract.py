@@ -133,9 +133,9 @@ class ByteLimiter(Protocol):
             wanted_bytes: bytes to send; 0 only checks whether work may continue.
 
         Returns:
-            The bytes that were charged and may be sent at once, 1 to `wanted_bytes`; 0 for 0. Under a quota they are
-            what the rate gives in about 10 ms, or in 30 ms for a sender that is late, so that it keeps the pace; call
-            again for the rest.
+            The bytes that were charged and may be sent at once, 1 to `wanted_bytes`; 0 for 0. Under a quota they are at
+            most what the rate gives in about 10 ms, or in 30 ms for a sender that is late, so that it keeps the pace;
+            call again for the rest.
 
         Raises:
             SendingStoppedError: work is paused for long, or was cancelled.

@@ -69,7 +69,7 @@ class SampledStat:
         sample.last_event_ms = now_ms
 
     def measured(self, now_ms: int) -> Sequence[Sample]:
-        """Reset samples without an event in the window; return all samples, none before `record` or `age_ms`."""
+        """Reset samples without an event in the window; return all: none before the first `record` or `age_ms`."""
         for sample in self._ring:
             if now_ms - sample.last_event_ms >= self._expire_ms:
                 sample.begin(now_ms)

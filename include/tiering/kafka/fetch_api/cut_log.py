@@ -251,7 +251,7 @@ class LogCutter:
 class _Walk:
     """Cuts the batches that follow the `last` range.
 
-    Without such a range, and if the log start is above its end by now, it cuts the batches from the log start on. Then
+    Without such a range, or if the log start is above its end by now, it cuts the batches from the log start on. Then
     nothing is known of earlier producers, as in a broker that has built their state from a log start.
     """
 

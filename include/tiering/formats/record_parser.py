@@ -42,7 +42,7 @@ two equal items.
 """
 
 Headers: TypeAlias = tuple[Positions, Spans, Spans]
-"""Where the headers of each row end among all headers (item n + 1 for row n); the names of all headers; their contents."""
+"""Where the headers of each row end among all headers (item n + 1: row n); the names of all headers; their values."""
 
 RecordArrays: TypeAlias = tuple[NDArray[np.int64], NDArray[np.int64], Spans, Spans, Headers]
 """Where rows are written to: offsets, times in microseconds, keys, values, headers."""

@@ -1,10 +1,10 @@
 """Decompress the records of a batch, count and check them, or decode them as a consumer does.
 
 Compressed batches use gzip, snappy, LZ4 or Zstandard, as Kafka's clients write them. The decompressed size is limited,
-because a few bytes can decompress to gigabytes. A `Decompressor` returns all bytes at once, up to its limit;
-`PlainStream` returns larger batches in small pieces. Gzip data must be one member. LZ4 and Zstandard data are one frame
-(more are accepted); the library limits the window of Zstandard to 128 MiB. Snappy data have one of two framings: a raw
-block (librdkafka), or the stream of snappy-java (Java clients, brokers):
+because a few bytes can decompress to gigabytes. A `Decompressor` returns all bytes at once, and refuses a batch above
+its limit; `PlainStream` returns larger batches in small pieces. Gzip data must be one member. LZ4 and Zstandard data
+are one frame (more are accepted); the library limits the window of Zstandard to 128 MiB. Snappy data have one of two
+framings: a raw block (librdkafka), or the stream of snappy-java (Java clients, brokers):
 
     at  size  field
      0     8  82 'SNAPPY' 00

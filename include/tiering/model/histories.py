@@ -7,15 +7,15 @@ Source: Kafka's remote log manager: the leader epoch filter of an expiration run
 within the leader's epochs.
 
 *Divergence*: the source's log no longer continues what was archived. After an unclean leader election the source has
-other records at offsets that are remote already. This is a property of the archive and stays true after the source has
-deleted those offsets. So it is recorded when it is first seen. While any of these offsets are remote, the partition
-waits until a person decides from which offset on the archive follows the source. From that offset on, the history that
-was followed before is the *replaced* history: the decision replaced it by the source's.
+other records at offsets that are remote already. A divergence is a property of the archive and stays true after the
+source has deleted those offsets. So it is recorded when it is first seen. While any of these offsets are remote, the
+partition waits until a person decides from which offset on the archive follows the source. From that offset on, the
+history that was followed before is the *replaced* history: the decision replaced it by the source's.
 
 Each decision begins a *history*: history 0 was archived before any decision, the others have the number of their
-divergence. An offset belongs to the newest history that begins at or below it. From the
-beginning of a newer history on, segments of an older history stay remote under their leader epochs and are returned
-only to readers that name one of these epochs.
+divergence. An offset belongs to the newest history that begins at or below it. From the beginning of a newer history
+on, segments of an older history stay remote under their leader epochs and are returned only to readers that name one of
+these epochs.
 
 The last three functions compare a segment with the previous one of its partition.
 """

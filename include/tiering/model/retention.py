@@ -86,7 +86,7 @@ class RetentionInput:
         rest: what is known of the partition's other FINISHED segments; None: there are no others, `segments` has all.
 
     Raises:
-        ValueError: a limit is negative, or a segment is of another partition.
+        ValueError: a limit, an expiry, a hold or `local_only_bytes` is negative, or a segment is of another partition.
     """
 
     topic_id_partition: TopicIdPartition

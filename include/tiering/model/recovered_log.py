@@ -80,7 +80,10 @@ class Obstacle(Reason):
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """A complete copy that is not taken; `beside` is the copy that was taken instead or before it, if any."""
+    """A complete copy that is not taken.
+
+    `beside` is the segment that was taken instead of it, or the last segment before it, if any.
+    """
 
     segment: RemoteLogSegmentMetadata
     obstacle: Obstacle
@@ -330,7 +333,7 @@ def newest_decision(divergences: Sequence[Divergence]) -> Divergence | None:
 def not_followed(segment: RemoteLogSegmentMetadata, decision: Divergence) -> Obstacle | None:
     """Return why a copy is not of the history that a decision began; None if it is.
 
-    An unclean leader has a later epoch than all leaders before it.
+    Leader epochs show it, because an unclean leader has a later epoch than all leaders before it.
     """
     if decision.followed is None or segment.end_offset < decision.followed.from_offset:
         return Obstacle.BEFORE_HISTORY

@@ -6,8 +6,8 @@ readers that try at the same time do not all pass.
 
 What all processes read in the last window is in the ledger row, so that a process that serves only one read knows of
 earlier reads by others. The times there are the database's. If the database's clock is set to another time, a window
-may start empty again and admit readers too early; the limiter, which paces the admitted bytes, has no wall clock and
-keeps the quota.
+may start empty again and admit readers too early; the `ByteLimiter`, which paces the admitted bytes, has no wall clock
+and keeps the quota.
 
 The limiter would hold a large read under a small quota for longer than any reader waits. So readers look up the
 `lowest_quota` first, and read no more at once than this quota grants within a short time.

@@ -2,7 +2,7 @@
 
 What an answer may do                                       what becomes of it
 end in an incomplete batch                                  the rest is not read, and requested again
-begin with a batch that starts below the first request      accepted, if it holds the requested offset
+begin below the requested offset, at the first request      accepted, if the first batch holds this offset
 have an incomplete first batch                              CUT
 have a batch below the expected offset                      OLD
 have a batch above the expected offset                      MISSING

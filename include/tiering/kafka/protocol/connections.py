@@ -44,7 +44,7 @@ from include.tiering.kafka.protocol.messages import (
 
 MAX_FRAME_BYTES: Final = 128 << 20
 MAX_LOGIN_FRAME_BYTES: Final = 64 << 10
-"""Limit of a response before the login is complete, from an unknown sender. Such responses of Kafka have some 100 bytes."""
+"""Limit of a response before the login is complete, from an unknown sender. Kafka's own have some 100 bytes then."""
 _NONCE_BYTES: Final = 18
 
 _Answer = TypeVar("_Answer")

@@ -216,7 +216,7 @@ class Divergence:
     Attributes:
         number: the number of the history that a decision about this divergence begins; ascending.
         seen: what differs.
-        seen_at_ms: by the database's clock.
+        seen_at_ms: when it was recorded first, by the database's clock.
         followed: the decision; None before it.
         is_remote: before a decision, whether older segments with some of `seen.offsets` are still remote (if not,
             nothing diverges any more); True after a decision.

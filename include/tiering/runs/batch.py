@@ -49,7 +49,7 @@ class CancellationToken:
         self._of_leases: WeakSet[CancellationToken] = WeakSet()
 
     def for_lease(self) -> "CancellationToken":
-        """Return a token of one lease, which is cancelled when this one is."""
+        """Return a token of one lease, which is cancelled when this token is."""
         token = CancellationToken(self._clock, pause_hold_seconds=self._pause_hold_seconds)
         with self._changed:
             self._of_leases.add(token)

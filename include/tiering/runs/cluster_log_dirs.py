@@ -204,7 +204,7 @@ class ClusterLogDirs:
         copied_to: Callable[[TopicIdPartition], int | None],
         go_on: Callable[[str], None],
     ) -> ScanReport:
-        """Find segments that are not known yet (`LogSource.find_segments`), then scan; the errors of finding lead."""
+        """Find segments that are not known yet (`LogSource.find_segments`), then scan; errors of finding come first."""
         self.require_cluster()
         errors = self._source().find_segments(topics=topics, copied_to=copied_to, go_on=go_on)
         report = self.scan(topics)
@@ -234,8 +234,8 @@ class ClusterLogDirs:
             marked: adds to the report what can only be found in the files.
 
         Raises:
-            SettingError: no log dir has this queue, or they belong to another cluster than the database.
-            SourceError, ClusterMetadataError: none of them can be identified on this host.
+            SettingError: no log dir has this queue, or its log dirs belong to another cluster than the database.
+            SourceError, ClusterMetadataError: none of the queue's log dirs can be identified on this host.
             MetadataUnavailableError, BrokersError: as for `require_cluster`.
         """
         self.require_cluster()

@@ -25,7 +25,7 @@ _ROUNDING_MS: Final = 1_000
 
 @dataclass(frozen=True, slots=True)
 class ClockReading:
-    """The time that a clock showed; `whose` is how a message names the clock."""
+    """The time that a clock showed; `whose` has the words before it in a message, such as `this worker's says`."""
 
     whose: str
     now_ms: int
@@ -48,7 +48,7 @@ def require_consistent_clock(
         ClockBehindError: the database's time is more than 1 s and at most `max_difference_ms` before the newest event
             (retriable).
         ClockDisagreesError: the database's time is more than `max_difference_ms` before the newest event, or differs
-            from another clock by more than `max_difference_ms` and 1 s.
+            from another clock by more than `max_difference_ms` plus 1 s.
     """
     for other in others:
         apart_ms = abs(database_ms - other.now_ms)

@@ -200,9 +200,11 @@ class LogCutter:
             How many bytes were read.
 
         Raises:
-            UnusableBatchesError: an answer does not continue the log; what was found before it is recorded.
-            BrokersError: see `LeaderLogs`; likewise.
-            TieringError: what `go_on` raises; likewise.
+            UnusableBatchesError: an answer does not continue the log.
+            BrokersError: see `LeaderLogs`.
+            TieringError: what `go_on` raises.
+
+        What was read before an error is recorded.
         """
         known = self._known(partition, leader)
         last = known[-1] if known else None
@@ -251,8 +253,8 @@ class LogCutter:
 class _Walk:
     """Cuts the batches that follow the `last` range.
 
-    Without such a range, or if the log start is above its end by now, it cuts the batches from the log start on. Then
-    nothing is known of earlier producers, as in a broker that has built their state from a log start.
+    Without such a range, or if the log start is above its `next_offset` by now, it cuts the batches from the log start
+    on. Then nothing is known of earlier producers, as in a broker that has built their state from a log start.
     """
 
     def __init__(self, last: FetchedRange | None, log_start: int, rules: CutRules) -> None:

@@ -73,7 +73,7 @@ def read_batches(
         position: where in the range the answer begins, in bytes; for errors.
         offset: the requested offset, inclusive, where the first batch must begin.
         leader_epoch: the epoch of the batch before, -1 without one.
-        high_watermark: of the answer, exclusive.
+        high_watermark: the high watermark in the answer, exclusive.
         may_begin_below: the first batch may begin below `offset`, if it holds that offset.
 
     Raises, while iterating:

@@ -59,7 +59,7 @@ def leader_logs_of(brokers: Brokers, topic: TopicMetadata, refusal: IneligibleRe
     """Return the logs of all partitions of a topic, in order.
 
     Args:
-        brokers: of the cluster.
+        brokers: the brokers of the cluster.
         topic: the topic.
         refusal: why no segment of the topic may be copied; None if there is no reason.
 

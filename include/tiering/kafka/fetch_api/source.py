@@ -91,9 +91,9 @@ class FetchSource:
     """Leaders' logs as replicas. Thread-safe.
 
     Args:
-        brokers: of the cluster.
-        cluster_metadata: of the same cluster; every call refreshes it.
-        logs: of the same cluster.
+        brokers: the brokers of the cluster.
+        cluster_metadata: the cluster's metadata; each call that uses it refreshes it first.
+        logs: the logs of the cluster's leaders.
         store: where the ranges are kept.
         spool: where a range is kept while it is copied.
         limits: see `FetchLimits`.
@@ -153,7 +153,7 @@ class FetchSource:
                 if self._ownership(partition).refusal is None
             }
             offsets = self._brokers.partition_offsets(list(found)).offsets
-        # The reads follow without the lock, because they may take long. A scan reports what was refused so far.
+        # The reads follow without the lock, because they may take long. A scan reports what the brokers refused here.
         errors: list[ScanError] = []
         to_read = sorted(offsets, key=self._last_recorded_ms)
         left_bytes = self._limits.find_bytes

@@ -63,7 +63,7 @@ class Spool:
     """Files without names in one directory. Thread-safe.
 
     Args:
-        directory: on a disk of this host with space for `max_bytes`.
+        directory: a directory on a disk of this host with space for `max_bytes`.
         max_bytes: limit of all files that are open at the same time, see above.
         clock: the clock for the longest wait.
     """
@@ -84,7 +84,7 @@ class Spool:
         Args:
             path: names the range in errors.
             partition: the range's partition.
-            base_offset: of the range.
+            base_offset: the range's base offset.
             size_bytes: how much will be appended at most.
             go_on: called while the method waits; raises to end the wait.
 

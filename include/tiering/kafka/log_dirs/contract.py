@@ -412,7 +412,7 @@ class LogSource(Protocol):
 
         Args:
             replica_id: the replica.
-            base_offset: of the segment.
+            base_offset: the segment's base offset.
             go_on: called while a source waits or reads for long; raises to end the call. What it raises is raised.
 
         Raises:

@@ -26,8 +26,8 @@ MAKE_UP: Final = 1.015
 """How much lost time a sender may make up for bit by bit, and how much faster than the rate.
 
 Now and then a whole process stands still for a tenth of a second or more, such as for a commit of its database. Without
-this, each such pause in ten seconds would cost a quota one percent. It has to be slow: bytes may arrive some hundredths
-of a second after they were granted, and so a little closer together."""
+this, one such pause in ten seconds would cost a quota one percent. Making up has to be slow: bytes may arrive some
+hundredths of a second after they were granted, and so a little closer together."""
 
 
 @dataclass(slots=True)

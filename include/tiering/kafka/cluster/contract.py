@@ -293,7 +293,7 @@ class Brokers(Protocol):
         ...
 
     def free_bytes(self, broker_id: int) -> int | None:
-        """Return the free bytes of the log directory of a broker that has the fewest; None if the broker tells none.
+        """Return the fewest free bytes among the log directories of a broker; None if the broker does not tell them.
 
         The user needs DESCRIBE on the cluster.
         """

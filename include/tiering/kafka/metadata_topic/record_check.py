@@ -66,7 +66,7 @@ def require_valid_record(value: bytes, expected: ExpectedRecord) -> None:
 
 @dataclass(slots=True)
 class _Layout:
-    """A parser for the layout that this platform writes; others raise ValueError, IndexError or struct.error."""
+    """A parser for the layout that this platform writes; other layouts raise ValueError, IndexError or struct.error."""
 
     value: bytes
     at: int = 0

@@ -44,7 +44,7 @@ class DemandMeter:
     _full_rate: float = 0.0
 
     def expect(self, rate: float, spare: float, *, is_unlimited: bool) -> None:
-        """Set what is possible: the rate that was demanded, and what its scopes have above the demand of all streams.
+        """Set what is possible: `rate` is what the streams can use of their demand, `spare` what their scopes have left.
 
         Streams whose demand was limited must use at least half of the spare before they count as held up by quotas.
         """

@@ -44,9 +44,9 @@ class DemandMeter:
     _full_rate: float = 0.0
 
     def expect(self, rate: float, spare: float, *, is_unlimited: bool) -> None:
-        """Set what is possible: `rate` is what the streams can use of their demand, `spare` what their scopes have left.
+        """Set what is possible: `rate` is what the streams can use of their demand, `spare` what is left besides.
 
-        Streams whose demand was limited must use at least half of the spare before they count as held up by quotas.
+        Streams with a finite demand must use at least half of `spare` before they count as held up by quotas.
         """
         most_used = _FULL_USE * (rate + spare)
         self._full_rate = most_used if is_unlimited else max(most_used, rate + spare / 2)

@@ -138,7 +138,7 @@ def report(versions: Mapping[str, Tally]) -> str:
         counts = [str(tally.coverage[f"pair: {event} during {step}"]) for step in HandoverStep]
         lines.append(f"| {event} | {' | '.join(counts)} |")
     never = missing(tally)
-    lines += ["", f"Never: {', '.join(never)}" if never else "Nothing of it never happened."]
+    lines += ["", f"Never: {', '.join(never)}" if never else "Each event of these tables happened at least once."]
     return "\n".join(lines)
 
 

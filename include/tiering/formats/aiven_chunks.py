@@ -248,7 +248,7 @@ def decompress_frame(frame: bytes | memoryview, *, max_bytes: int) -> bytes:
 
     Raises:
         FormatError: as for `frame_content_size_bytes`; or the content is larger than `max_bytes`, the frame is
-            damaged, or bytes follow it that are not frames without content.
+            damaged, or other bytes than frames without content follow it.
     """
     size_bytes = frame_content_size_bytes(frame)
     if size_bytes > max_bytes:

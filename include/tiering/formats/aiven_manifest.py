@@ -120,7 +120,7 @@ def _base64(text: str, name: str) -> bytes:
 
 MAX_MANIFEST_BYTES: Final = 16 * MIB
 _MAX_MANIFEST_VALUES: Final = 100_000
-"""Leader epochs are the only part whose number of values is not fixed. More take long to parse, again and again."""
+"""A manifest with more values is refused: each read of it would take long. Only leader epochs can be so many."""
 _INT64_MAX: Final = 2**63 - 1
 _METADATA_MEMBER: Final = "remoteLogSegmentMetadata"
 
@@ -248,7 +248,7 @@ def parse_manifest(content: bytes) -> SegmentManifest:
     Raises:
         FormatError: it has more than `MAX_MANIFEST_BYTES`, is not JSON, or lacks another member; or a value is
             malformed, out of its range, or contradicts another.
-        UnknownVersionError: it has another version, or a member or a type of chunk index that version 1 has not.
+        UnknownVersionError: it has another version, or a member or a type of chunk index that version 1 does not have.
     """
     if sum(content.count(sign) for sign in (b",", b"{", b"[")) > _MAX_MANIFEST_VALUES:
         raise FormatError(f"it has more than {_MAX_MANIFEST_VALUES} values, a manifest has some fifty")

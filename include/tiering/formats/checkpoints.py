@@ -1,7 +1,7 @@
 """The small text files of a broker: checkpoints, `partition.metadata` and `meta.properties`.
 
 A checkpoint in the root of a log directory has one offset for each partition. The `leader-epoch-checkpoint` of a
-partition's directory, and the LEADER_EPOCH object of a remote segment, have leader epochs in the same form:
+partition's directory, and the leader epoch index of a remote segment, have leader epochs in the same form:
 
     0                   format version
     2                   number of entries that follow
@@ -15,7 +15,8 @@ not valid):
     topic_id: DhwUnU7hQAGOf7zmLzw1Gg
 
 `meta.properties`, a Java properties file, names the owner of a log directory. In version 1 only `directory.id` may be
-missing. A file of version 0 or none has `broker.id` instead of `node.id`, and may lack every id. Version 1:
+missing. A file of version 0, or without a version, has `broker.id` instead of `node.id`, and may lack every id. A file
+of version 1:
 
     # Fri Nov 20 10:12:44 UTC 2026
     version=1

@@ -134,7 +134,7 @@ class OffsetIndex:
     def position_after(self, target_offset: int) -> int | None:
         """Return the position of the first entry with an offset > target; None if there is none.
 
-        In an index of 4.x, the batch that holds the target does not begin after it.
+        In an index of 4.x, the batch that holds the target does not begin after this position.
         """
         found = int(np.searchsorted(self.offsets, target_offset, side="right"))
         return int(self.positions[found]) if found < len(self) else None
@@ -197,14 +197,14 @@ class TimeIndex:
 
 
 def timestamp_of(entry: bytes) -> int | None:
-    """Return the timestamp of one of several entries, None if it is all zero."""
+    """Return the timestamp of one entry of an index that has several; None if the entry is all zero, so unused."""
     return int.from_bytes(entry[:8], "big", signed=True) if any(entry) else None
 
 
 def trim_time_index(data: bytes) -> bytes:
-    """Remove the zero entries at the end, unless there is one entry alone.
+    """Remove the zero entries at the end, unless the index has one entry alone.
 
-    That one is an entry: brokers write it for timestamp 0 at the base offset, if no record is younger.
+    A lone zero entry is in use: brokers write it for timestamp 0 at the base offset, if no record is newer.
 
     Raises:
         FormatError: the length is not a multiple of an entry.

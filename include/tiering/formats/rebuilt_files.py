@@ -2,9 +2,9 @@
 
 `SegmentFilesBuilder` writes the indexes as a broker does that appends the batches one by one:
 
-- An offset and a time entry are written before a batch is counted, once more than index.interval.bytes were appended
-  since the last entry. The first batch is therefore never indexed. A broker that restarts counts from 0 again, so its
-  own index may have other entries; lookups in both lead to the same batch.
+- A batch gets an offset and a time entry if more than index.interval.bytes were appended between the last entry and
+  this batch. The first batch is therefore never indexed. A broker that restarts counts from 0 again, so its own index
+  may have other entries; lookups in both lead to the same batch.
 - A time entry is written only if its timestamp is above that of the last entry. The last entry of a rolled segment has
   the segment's largest timestamp.
 - The transaction index has one entry for each ABORT marker that ends an open transaction.

@@ -161,7 +161,7 @@ def parse_header(buffer: bytes | bytearray | memoryview, position: int = 0) -> B
 
 
 def header_at(buffer: bytes | bytearray | memoryview, at: int, position: int) -> BatchHeader:
-    """Parse the header at `at`, which is at `position` of the log: that is the position in errors of `parse_header`."""
+    """Parse the header at index `at` of the buffer. Errors have `position` instead, its position in the log."""
     try:
         return parse_header(buffer, at)
     except FormatError as error:
@@ -242,7 +242,7 @@ def control_type(buffer: bytes | bytearray | memoryview, position: int) -> Contr
 
 
 class TransactionMarker(NamedTuple):
-    """The content of an ABORT or COMMIT marker. Other control records have no coordinator epoch, -1."""
+    """The content of an ABORT or COMMIT marker. For other control records `coordinator_epoch` is -1."""
 
     control: ControlType
     coordinator_epoch: int
@@ -354,7 +354,7 @@ class WholeBatches:
         self.next_offset = max(self.next_offset, next_offset)
 
     def feed(self, block: bytes) -> None:
-        """Process the bytes that follow the last block. If it is `full`, they are of no use.
+        """Process the bytes that follow the last block. If this object is `full`, they are ignored.
 
         Raises:
             FormatError: a header, or a batch to collect, is damaged; the position is that in the segment.
@@ -387,7 +387,7 @@ class WholeBatches:
 
     @property
     def missing_bytes(self) -> int:
-        """The maximal number of further bytes that can be used, as far as known; 0 if `full`."""
+        """The most further bytes that can be used, as far as the headers read so far tell; 0 if `full`."""
         if self.full:
             return 0
         space_bytes = self.max_bytes - len(self.records) - len(self._pending)

@@ -10,7 +10,7 @@
     headers        list of (key string, value binary), null for a record without headers; only if wanted
 
 Compiled code finds the fields of records (`record_parser`), and Arrow copies keys and values to their columns. No
-object of Python is made of a record.
+Python object is made for a record.
 """
 
 from typing import Any, Final, TypeAlias, TypeVar, cast
@@ -60,7 +60,7 @@ _Array = TypeVar("_Array", bound=NDArray[Any])
 
 
 def _grown(array: _Array, used: int, more: int) -> _Array:
-    """Return the array, or a longer one with its first items, so that there is space for `more` behind the `used`."""
+    """Return the array, or a longer one with its first `used` items, so that `more` items have space after these."""
     if used + more <= len(array):
         return array
     grown = cast("_Array", np.zeros_like(array, shape=max(used + more, 2 * len(array))))
@@ -78,14 +78,15 @@ def _grown_spans(spans: Spans, used: int, more: int) -> Spans:
 
 
 def _bits(given: NDArray[np.bool_]) -> pa.Buffer | None:
-    """Return which rows are not null, as Arrow has it; None if no row is null."""
+    """Return Arrow's bitmap of the rows that are not null; None if no row is null."""
     return None if given.all() else pa.py_buffer(np.packbits(given, bitorder="little"))
 
 
 def _byte_strings(plain: NDArray[np.uint8], spans: Spans, rows: int, type_: pa.DataType) -> pa.Array:
     """Copy the byte strings of a column out of the decompressed records.
 
-    For Arrow, the positions are those of byte strings without space between them, of which every other one is wanted.
+    Arrow is given all positions as the ends of adjacent byte strings. Every second of these is a string of the column;
+    the others are the bytes between two such strings.
     """
     positions, given = spans
     ends = pa.py_buffer(positions[: 2 * rows + 1])
@@ -106,7 +107,7 @@ class RecordColumns:
         partition: for the column of this name.
         include_headers: whether there is a column with the headers.
         max_rows: how many records make it full.
-        max_bytes: how many bytes of decompressed records make it full. It may get fuller by those of one batch.
+        max_bytes: how many bytes of decompressed records make it full. The last batch may exceed this.
     """
 
     rows: int
@@ -189,7 +190,7 @@ class RecordColumns:
         if self._include_headers:
             columns.append(self._header_column(headers))
             schema = SCHEMA.append(HEADERS)
-        # What comes next needs about as much space. The numbers that were taken belong to their columns now.
+        # The next records need about as much space. The arrays of numbers belong to the returned columns now.
         self._clear(len(offsets))
         return pa.RecordBatch.from_arrays(columns, schema=schema)
 

@@ -1,8 +1,9 @@
-"""Where the fields of a batch's records are, found by compiled code: no object of Python is made of a record.
+"""Where the fields of a batch's records are, found by compiled code: no Python object is made for a record.
 
 Numba compiles the functions at their first call, which takes some seconds, and keeps the result in a cache on disk:
-beside this file, or in the user's directory for caches if that cannot be written, as in a zip file. A process that
-finds it there needs a few tenths of a second. Where there is no such directory, each process compiles them.
+beside this file, or in the user's directory for caches if nothing can be written beside this file, as in a zip file. A
+process that finds the result there needs a few tenths of a second. If neither directory can be written, each process
+compiles the functions.
 """
 
 from collections.abc import Callable
@@ -31,16 +32,17 @@ Positions: TypeAlias = NDArray[np.int32]
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
-# What is compiled gets plain tuples: the cache on disk names the classes of arguments, and one that a later version of
-# this file does not have any more would be an error when it is read.
+# Compiled functions get plain tuples and no classes of this file: the cache on disk names the classes of arguments, and
+# reading it fails if a later version of this file lacks one of them.
 Spans: TypeAlias = tuple[Positions, NDArray[np.bool_]]
-"""Where the byte strings of a column are, one for each row; and whether it is given, or null.
+"""Where the byte string of each row of a column is; and for each row, whether it has one, or is null.
 
-Row n reaches from item 2n + 1 of the positions to item 2n + 2 (exclusive); item 0 is 0. A null has two equal items.
+The byte string of row n reaches from item 2n + 1 of the positions to item 2n + 2 (exclusive); item 0 is 0. A null has
+two equal items.
 """
 
 Headers: TypeAlias = tuple[Positions, Spans, Spans]
-"""Where the headers of row n end among all headers, as item n + 1; their names, and their contents."""
+"""Where the headers of each row end among all headers (item n + 1: row n); the names of all headers; their values."""
 
 RecordArrays: TypeAlias = tuple[NDArray[np.int64], NDArray[np.int64], Spans, Spans, Headers]
 """Where rows are written to: offsets, times in microseconds, keys, values, headers."""
@@ -71,7 +73,7 @@ def _varint(plain: NDArray[np.uint8], at: int, end: int, bits: int) -> tuple[int
 
 @_compiled
 def _field(plain: NDArray[np.uint8], at: int, end: int, spans: Spans, row: int) -> int:
-    """Write down where a field is, which has its length before it; return its end, or -1 if it is cut off."""
+    """Store the position of a field whose length is written before it; return its end, or -1 if it is cut off."""
     length, at = _varint(plain, at, end, _INT32_BITS)
     if at < 0 or length > end - at:
         return -1
@@ -85,7 +87,7 @@ def _field(plain: NDArray[np.uint8], at: int, end: int, spans: Spans, row: int) 
 
 @_compiled
 def _headers(plain: NDArray[np.uint8], at: int, end: int, headers: Headers, rows: int) -> int:
-    """Write down where the headers of a record are; return their end, or -1 if one breaks the format."""
+    """Store the positions of the headers of a record; return their end, or -1 if one breaks the format."""
     count, at = _varint(plain, at, end, _INT32_BITS)
     if at < 0 or count < 0:
         return -1
@@ -122,8 +124,8 @@ def parse_records(
             NO_APPEND_TIME if each has its own.
         wanted: the first and the last offset that are wanted, both inclusive.
         with_headers: whether headers are wanted.
-        arrays: with space for so many more rows, and for a header in each two bytes.
-        rows: rows that the arrays have.
+        arrays: where to write, with space for all records of the batch, and for a header for every two bytes of them.
+        rows: how many rows the arrays have already.
 
     Returns:
         PARSED, MALFORMED or BEYOND_TIME; the rows that the arrays have now; the position in `plain` where it ended.

@@ -1,10 +1,10 @@
 """Decompress the records of a batch, count and check them, or decode them as a consumer does.
 
 Compressed batches use gzip, snappy, LZ4 or Zstandard, as Kafka's clients write them. The decompressed size is limited,
-because a few bytes can decompress to gigabytes. A `Decompressor` returns all bytes at once, up to its limit;
-`PlainStream` returns larger batches in small pieces. Gzip data must be one member. LZ4 and Zstandard data are one frame
-(more are accepted); the library limits the window of Zstandard to 128 MiB. Snappy data have one of two framings: a raw
-block (librdkafka), or the stream of snappy-java (Java clients, brokers):
+because a few bytes can decompress to gigabytes. A `Decompressor` returns all bytes at once, and refuses a batch above
+its limit; `PlainStream` returns larger batches in small pieces. Gzip data must be one member. LZ4 and Zstandard data
+are one frame (more are accepted); the library limits the window of Zstandard to 128 MiB. Snappy data have one of two
+framings: a raw block (librdkafka), or the stream of snappy-java (Java clients, brokers):
 
     at  size  field
      0     8  82 'SNAPPY' 00
@@ -292,9 +292,9 @@ def check_records(header: BatchHeader, payload: memoryview, decompressor: Decomp
     """Decompress a batch whose CRC is correct, and compare its records with its header.
 
     A compressed batch above the decompressor's `max_bytes` is decompressed in pieces, up to its `max_streamed_bytes`.
-    At most `MAX_RECORDS` records of a batch, and one more, are read. A batch above `max_streamed_bytes`, with a snappy
-    block above `MAX_RECORDS_BYTES`, or with more than `MAX_RECORDS` records as its header says, is checked as far as
-    read, and not compared with the header.
+    At most `MAX_RECORDS` records of a batch, and one more, are read. A batch above `max_streamed_bytes`, a batch with a
+    snappy block above `MAX_RECORDS_BYTES`, and a batch whose header rightly says that it has more than `MAX_RECORDS`
+    records are checked as far as read, and not compared with the header.
 
     Args:
         header: the header of the batch.

@@ -17,8 +17,8 @@
                  custom metadata nullable bytes | state int8 | tags: 0 txn index empty, 1 byte
 
 Tag 0 is written only if its value is true.
-Source: Kafka's message schemas and records of real brokers. Every value that the decoder of a Kafka release refuses is
-refused.
+Source: Kafka's message schemas and records of real brokers. A value is refused if the decoder of any Kafka release
+refuses it.
 """
 
 from collections.abc import Callable
@@ -55,7 +55,7 @@ def decode(value: bytes) -> RemoteLogRecord:
     """Decode the record in `value`.
 
     Raises:
-        FormatError: the decoder of a Kafka release throws for this value, or tag 0 has another size than 1 byte; the
+        FormatError: the decoder of some Kafka release throws for this value, or tag 0 has another size than 1 byte; the
             position is that in `value`.
     """
     reader = Reader(value)

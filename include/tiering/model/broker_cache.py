@@ -4,9 +4,9 @@ Kafka's topic-based RLMM stores for every partition its segments by id and, for 
 offset. It drops records that it cannot use, returns only COPY_SEGMENT_FINISHED segments from lookups, and removes a
 segment whose deletion has finished. This model does the same, including these peculiarities:
 
-- *Superset*: a segment whose end is at or above the highest offset that its epoch ever finished replaces every segment
-  of the epoch that begins at or above its start. The replaced segments stay in the cache, unreferenced, until they are
-  deleted.
+- *Superset*: if a finished segment's last offset in an epoch is at or above the highest offset that the epoch ever
+  finished, the segment replaces all referenced segments whose first offset in the epoch is at or above its own. The
+  replaced segments stay in the cache, unreferenced, until they are deleted.
 - *Leak*: a segment with the same start as another, but with an end below the highest finished offset, replaces the
   other without making it unreferenced. The other is listed with the partition but no longer under this epoch; if no
   other epoch lists it, no expiration ever finds it.
@@ -48,14 +48,17 @@ class Effect(StrEnum):
 
 
 class Reference(StrEnum):
-    """How a leader epoch refers to a segment. An epoch without a reference to it does not list it (see the leak)."""
+    """How a leader epoch lists a segment: REFERENCED under an offset, or UNREFERENCED, without one.
+
+    An epoch may also have lost a segment: then it has neither of these references to it (see *Leak* above).
+    """
 
     REFERENCED = "referenced"
     UNREFERENCED = "unreferenced"
 
 
 EpochReference = tuple[int, RemoteLogSegmentId]
-"""Leader epoch, segment."""
+"""A leader epoch, and the id of a segment that it lists."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,9 +112,10 @@ class _Epoch:
 class BrokerCache:
     """The cache of one partition.
 
-    The cache may be restored in part, to apply only some records. Then it needs the segments that these records name;
-    and of their epochs the highest offsets and the references to segments that begin at or above the lowest start, with
-    these segments. Queries need the whole state.
+    The cache may be restored in part, to apply only some records. Then its state must have the segments that these
+    records name. For each leader epoch of these segments it must have the highest offset, and the references to all
+    segments in which the epoch begins at or above the lowest offset at which it begins in the named segments, together
+    with the segments referred to. Queries need the whole state.
     """
 
     def __init__(self, state: BrokerCacheState | None = None) -> None:
@@ -139,10 +143,11 @@ class BrokerCache:
     def add(self, metadata: RemoteLogSegmentMetadata) -> Effect:
         """Apply a segment metadata record (api key 0).
 
-        A repeated record replaces a segment that is COPY_SEGMENT_STARTED, and is dropped if the segment has gone on.
+        A repeated record replaces a segment that is COPY_SEGMENT_STARTED, and is dropped if the segment has another
+        state.
 
         Raises:
-            PoisonRecordError: its state is not COPY_SEGMENT_STARTED.
+            PoisonRecordError: the record's state is not COPY_SEGMENT_STARTED.
         """
         segment_id = metadata.remote_log_segment_id
         if metadata.state is not RemoteLogSegmentState.COPY_SEGMENT_STARTED:
@@ -206,7 +211,7 @@ class BrokerCache:
         return None if epoch is None else epoch.highest
 
     def list_segments(self, leader_epoch: int | None = None) -> Sequence[RemoteLogSegmentMetadata]:
-        """Return all segments by start offset, or those that an epoch refers to.
+        """Return all segments by start offset, or those that `leader_epoch` lists, referenced or unreferenced.
 
         As in Kafka, the segments of an epoch are ordered by the epoch's first offset in each of them if all of them are
         referenced, otherwise by their start offset; among equal start offsets, referenced segments come first.

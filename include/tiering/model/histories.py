@@ -1,21 +1,21 @@
 """Skipped offsets, lineage, log divergences and histories: which offsets an archive holds, and of which history.
 
-*Skipped offsets* are offsets that a decision allows to be missing from the archive; they may be there nevertheless.
+*Skipped offsets* are offsets that a decision allows to be missing from the archive; they may be archived nevertheless.
 
 *Lineage* distinguishes segments of the current log from segments of a branch that a leader change truncated.
 Source: Kafka's remote log manager: the leader epoch filter of an expiration run, and the test whether a segment lies
 within the leader's epochs.
 
 *Divergence*: the source's log no longer continues what was archived. After an unclean leader election the source has
-other records at offsets that are remote already. This is a property of the archive and stays true after the source has
-deleted those offsets. So it is recorded when it is first seen. While any of these offsets are remote, the partition
-waits until a person decides from which offset on the archive follows the source. From that offset on, the history that
-was followed before is the *replaced* history: the decision replaced it by the source's.
+other records at offsets that are remote already. A divergence is a property of the archive and stays true after the
+source has deleted those offsets. So it is recorded when it is first seen. While any of these offsets are remote, the
+partition waits until a person decides from which offset on the archive follows the source. From that offset on, the
+history that was followed before is the *replaced* history: the decision replaced it by the source's.
 
 Each decision begins a *history*: history 0 was archived before any decision, the others have the number of their
-divergence. An offset belongs to the newest history that begins at or below it. From the
-beginning of a newer history on, segments of an older history stay remote under their leader epochs and are returned
-only to readers that name one of these epochs.
+divergence. An offset belongs to the newest history that begins at or below it. From the beginning of a newer history
+on, segments of an older history stay remote under their leader epochs and are returned only to readers that name one of
+these epochs.
 
 The last three functions compare a segment with the previous one of its partition.
 """
@@ -112,7 +112,7 @@ class Lineage:
 
     @classmethod
     def of(cls, history: LeaderEpochs, *, log_start_offset: int, log_end_offset: int | None = None) -> Self:
-        """Return the lineage from the log start (inclusive) on, as a leader's epoch cache would hold it."""
+        """Return the lineage of a history from the log start (inclusive) on, without epochs that have no record."""
         return cls(with_records(history.truncated_from_start(log_start_offset)), log_end_offset)
 
     @property
@@ -124,8 +124,9 @@ class Lineage:
     def holds(self, segment: RemoteLogSegmentMetadata) -> bool:
         """Return whether the segment ends below the log end, and its records were written under these epochs.
 
-        Records below the lineage's first offset are not compared: a broker deletes the epochs below its log start, and
-        a segment that overlaps the log start must still expire (KAFKA-16511).
+        Epochs of the segment that are earlier than the lineage's first epoch are not compared: a broker deletes the
+        epochs below its log start, and a segment that overlaps the log start must still expire (KAFKA-16511). A segment
+        that has only such epochs is not held.
         """
         if self.log_end_offset is not None and segment.end_offset >= self.log_end_offset:
             return False
@@ -177,7 +178,7 @@ class SeenBy(StrEnum):
 class SeenDivergence:
     """A divergence as one comparison found it.
 
-    `offsets`, both inclusive, are remote under `archive_epochs`; the source has or had other records there, under
+    `offsets`, both ends inclusive, are remote under `archive_epochs`; the source has or had other records there, under
     `source_epochs`, which may include epochs of higher offsets.
     """
 
@@ -213,14 +214,14 @@ class Divergence:
     """A recorded divergence of a partition.
 
     Attributes:
-        number: of the history that a decision about it begins; ascending.
+        number: the number of the history that a decision about this divergence begins; ascending.
         seen: what differs.
-        seen_at_ms: by the database's clock.
+        seen_at_ms: when it was recorded first, by the database's clock.
         followed: the decision; None before it.
         is_remote: before a decision, whether older segments with some of `seen.offsets` are still remote (if not,
             nothing diverges any more); True after a decision.
-        copied_from: first offset, at or above the first one that diverges, of segments that were copied from the
-            source's history before the divergence was found; None without such segments, and after a decision.
+        copied_from: the lowest offset of segments that were copied from the source's history before the divergence was
+            found, but at least the first offset that diverges; None without such segments, and after a decision.
     """
 
     number: int
@@ -298,7 +299,8 @@ def part_of_history(
 def same_before(history: int, later: int, divergences: Iterable[Divergence]) -> int:
     """Return the offset (exclusive) below which a segment of the later history has the same records as this history.
 
-    The divergences between both histories are at or above this offset. The result is 0 if none of them is decided.
+    The divergences between both histories are at or above this offset. Divergences without a decision do not count; the
+    result is 0 if no other is between both histories.
     """
     between = (
         divergence
@@ -394,7 +396,7 @@ def unexplained(
 
 
 def written(history: LeaderEpochs, offsets: OffsetRange) -> Iterator[tuple[int, OffsetRange]]:
-    """Yield each leader epoch with the offsets that it wrote; epochs without a record are left out."""
+    """Yield each leader epoch with those of the offsets that were written under it; epochs without any are left out."""
     entries = history.entries
     for place, (epoch, start_offset) in enumerate(entries):
         following = entries[place + 1].start_offset if place + 1 < len(entries) else offsets.last + 1

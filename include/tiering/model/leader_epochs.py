@@ -15,8 +15,8 @@ The merged history consists of the entries that no other entry displaces. Theref
 and idempotent, and an epoch does not leave the history because a broker has deleted it. Merging deletes no segment.
 
 Apart from such contradictions, only a decision to follow another history (`model.histories`) removes epochs. When an
-older replica is elected again, it restores records that a later epoch had replaced, under a still later epoch:
-`followed` removes the epoch in between, which merging never does.
+older replica is elected leader again, in a still later epoch, the log has records again that an epoch in between had
+replaced: `followed` removes the epoch in between, which merging never does.
 """
 
 from bisect import bisect_right
@@ -84,14 +84,17 @@ class LeaderEpochs:
     def range(self, start_offset: int, end_offset: int) -> "LeaderEpochs":
         """Return the part for [start_offset, end_offset), as in segment metadata.
 
-        A negative start means "from the beginning of the history", as in the LEADER_EPOCH object.
+        A negative start means "from the beginning of the history", as in the leader epoch index of a remote segment.
         Source: Kafka's LeaderEpochFileCache, truncation from the start and from the end.
         """
         kept = self._from(start_offset) if start_offset >= 0 else self.entries
         return LeaderEpochs(tuple(entry for entry in kept if entry.start_offset < end_offset))
 
     def truncated_from_start(self, log_start_offset: int) -> "LeaderEpochs":
-        """Return the history without entries at or before `log_start_offset`, except the last, which is moved there."""
+        """Return the history from `log_start_offset` on.
+
+        Entries at or before the offset are left out, except the last of them, which is moved to the offset.
+        """
         return LeaderEpochs(self._from(log_start_offset))
 
     def _from(self, log_start_offset: int) -> tuple[LeaderEpochEntry, ...]:
@@ -119,7 +122,7 @@ class Contradiction:
 
 @dataclass(frozen=True, slots=True)
 class MergedHistory:
-    """The history to store, and contradictions to report, by descending epoch."""
+    """The history to store, and the contradictions to report; these are ordered by descending epoch."""
 
     history: LeaderEpochs
     contradictions: tuple[Contradiction, ...] = ()
@@ -133,7 +136,8 @@ def merged(known: LeaderEpochs, seen: LeaderEpochs, seen_log_start: int) -> Merg
 
     Args:
         known: the stored history; empty at first.
-        seen: entries of one source. Its first entry may really begin earlier, because the log start has moved.
+        seen: entries of one source. The epoch of the first entry may really begin earlier, because the log start has
+            moved.
         seen_log_start: offset (inclusive) from which on that source has every epoch; for a segment, its start offset.
 
     A contradiction is reported each time it is seen. It is one of:

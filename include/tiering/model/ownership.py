@@ -63,7 +63,7 @@ class Fence:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionLease:
-    """The right of one batch to one partition in the role of its fence, until it expires or is released."""
+    """The right of one batch to one partition in the role of `fence`, until it expires or the batch gives it back."""
 
     run_id: str
     batch_id: str
@@ -73,13 +73,13 @@ class PartitionLease:
 
 NOT_RECORDED: Final = (
     "the database does not say where the keys of its store lie: run ./tiering migrate, which checks segments at the"
-    " place of the settings and then records it. Nothing is written or deleted"
+    " place that the settings name, and then records that place. Nothing is written or deleted"
 )
 
 
 @dataclass(frozen=True, slots=True)
 class StorePlace:
-    """Where keys are. If one of the three values changes, keys refer to other objects. `url` is from `place_of`."""
+    """Where keys are. If one of these values changes, keys refer to other objects. `url` is as `place_of` spells it."""
 
     url: str
     layout: str
@@ -103,7 +103,7 @@ class StorePlace:
 
 @dataclass(frozen=True, slots=True)
 class RaisedBy:
-    """Who last raised the generation, for a person. `database` contains no user and no password."""
+    """Who last raised the generation, to be shown to people. `database` contains no user and no password."""
 
     host: str
     database: str
@@ -144,7 +144,7 @@ UNREAD_GUARD: Final = "unread-records"
 
 @dataclass(frozen=True, slots=True)
 class AcceptedMarkers:
-    """Markers that this database accepts: that of its generation, and the next one while the generation is raised.
+    """Markers that this database accepts: that of its generation, and the next one while the store is being claimed.
 
     `conditional` is whether the store supports conditional replacement of an object; None if that was never tried.
     """
@@ -207,9 +207,9 @@ class AcceptedMarkers:
             return (
                 f"store {found.store_id!r} is at generation {found.generation}{by}; this database is at"
                 f" {ours.generation}. Either the store was set back: it is an older copy, a snapshot that was restored"
-                " or another bucket; correct remote_storage.url, or, if there is no newer copy, continue with this by"
-                " ./tiering take-over-store. Or this database belongs to another copy of the store; set metadata.url to"
-                " the database of this copy. Nothing is written or deleted"
+                " or another bucket; correct remote_storage.url, or, if there is no newer copy, continue with this"
+                " store by ./tiering take-over-store. Or this database belongs to another copy of the store: set"
+                " metadata.url to the database of the copy that remote_storage.url names. Nothing is written or deleted"
             )
         by = "" if found.raised_by is None else f", raised by {found.raised_by}"
         return (

@@ -1,10 +1,10 @@
 """Separate the copies of one partition by history, when no decision about them is stored.
 
 Two copies contradict each other if they have different leader epochs for an offset, or if one has a later epoch than
-the other has at a higher offset: leader epochs never fall along a log. Committed records are only replaced by an
-unclean leader election, whose leader has a later epoch than all before. So among contradicting copies those with the
-latest epoch are the current log, and the copies that they contradict belong to a history that it replaced. That history
-may have replaced an older one itself.
+the other has at a higher offset: leader epochs never fall along a log. Only an unclean leader election replaces
+committed records, and its leader has a later epoch than all leaders before. So among contradicting copies those with
+the latest epoch are the current log, and the copies that they contradict belong to a history that it replaced. That
+history may have replaced an older one itself.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence

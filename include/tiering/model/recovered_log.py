@@ -1,7 +1,8 @@
 """Select the complete copies in a store that make up a partition's log, when no metadata is left.
 
-A manifest is written last, so a copy with a manifest and all its objects is whole. The objects do not show whether the
-copy was ever FINISHED, was given up, or was about to be deleted. These rules decide instead:
+A manifest is written last, so a copy that has a manifest, and all objects that the manifest names, is complete. The
+objects do not show whether the copy was ever FINISHED, was given up, or was about to be deleted. These rules decide
+instead:
 
 - *Contradicting leader epochs* belong to several histories, which `recovered_histories` separates. The newest history
   is followed, and segments that it replaced stay remote under their own leader epochs, as after a decision
@@ -12,15 +13,15 @@ copy was ever FINISHED, was given up, or was about to be deleted. These rules de
   copies hold the same records, and both are taken. Of copies with the same end only one is taken: the copy that begins
   right after the previous one, otherwise the copy with the lowest start. (`continued_log` takes no copy that overlaps
   an earlier one, except the first of a followed history.)
-- *A hole* stays a hole. The report names it, and no assumption closes it.
+- *A hole*, which is a range of offsets that no copy holds, stays a hole, and the report names it.
 
 Copies that are left out are reported with the reason and stay in the store. Ends of the taken copies ascend within a
 history, as those of FINISHED segments do.
 
 `StoredHistories` finds the histories of copies that are not in the metadata, before any of them is adopted. A database
-that was set back lacks later decisions, and any trace of the leader election that led to them. The leader epochs of
-the later history's copies still prove the election, however far the source's log start has moved on: segments that
-contradict these epochs were replaced.
+that was restored from a backup lacks later decisions, and any trace of the leader election that led to them. The leader
+epochs of the later history's copies still prove the election, however far the source's log start has moved on: segments
+that contradict these epochs were replaced.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -58,11 +59,11 @@ class Obstacle(Reason):
 
     SAME_OFFSETS = "same-offsets", "another copy of the same offsets has a later leader epoch or was begun later"
     COVERED = "covered", "another copy that ends at the same offset is taken"
-    FALLING_EPOCHS = "falling-epochs", "its leader epochs lie before those of the segment that it would follow"
+    FALLING_EPOCHS = "falling-epochs", "its first leader epoch is earlier than the last of the segment that it follows"
     ODD_EPOCHS = "odd-epochs", "its manifest has other leader epochs than its stored leader epoch checkpoint"
     OVERLAP = "overlap", "it does not begin after the last offset that was copied"
     GAP = "gap", "offsets before it are missing, and no decision skips them"
-    BELOW_LOG_START = "below-log-start", "its offsets are below the log start, so they were given up"
+    BELOW_LOG_START = "below-log-start", "all its offsets are below the archive's log start"
     BEFORE_HISTORY = (
         "before-history",
         "it ends below the offset from which the source is followed; ./tiering rebuild into an empty database takes it",
@@ -79,7 +80,10 @@ class Obstacle(Reason):
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """A complete copy that is not taken; `beside` is the copy that was taken instead or before it, if any."""
+    """A complete copy that is not taken.
+
+    `beside` is the segment that was taken instead of it, or the last segment before it, if any.
+    """
 
     segment: RemoteLogSegmentMetadata
     obstacle: Obstacle
@@ -96,8 +100,8 @@ class RecoveredLog:
         holes: offsets between the lowest and the highest held offset that no copy of their history holds, ascending.
         decided: where later histories begin; `divergences_of` converts them to decisions.
         histories: number of the history of each segment that is not of the first history.
-        contradicting: copies whose leader epochs prove more than one history: those that begin a leader epoch of a
-            later history, and those that it replaces.
+        contradicting: copies whose leader epochs prove that there is more than one history: those that begin a leader
+            epoch of a later history, and those that this history replaces.
     """
 
     segments: tuple[RemoteLogSegmentMetadata, ...]
@@ -136,8 +140,8 @@ def recovered_log(copies: Iterable[RemoteLogSegmentMetadata], carried: LeaderEpo
 def followed_epochs(log: RecoveredLog, carried: LeaderEpochs = NOTHING_KNOWN) -> LeaderEpochs:
     """Return the leader epochs to store for a log that has segments.
 
-    They are those stored with the latest copy, merged with the epochs of each segment. Each later history is followed
-    from its beginning, as after a decision.
+    They are those of the checkpoint stored with the latest copy (`carried`), merged with the epochs of each segment.
+    Each later history is followed from its beginning, as after a decision.
     """
     begins = {divergence.number: divergence.from_offset for divergence in log.decided}
     latest = max(log.segments, key=lateness)
@@ -182,7 +186,7 @@ def continued_log(
 ) -> RecoveredLog:
     """Select the complete copies that continue an existing log in order, without new holes.
 
-    No copy overlaps an earlier one, except the first of a followed history.
+    No taken copy overlaps an earlier one, except the first of a followed history.
 
     Args:
         last: the FINISHED segment of the newest history with the highest end, if any.
@@ -295,7 +299,7 @@ class StoredHistories:
     carried: LeaderEpochs
 
     def diverging(self) -> SeenDivergence | None:
-        """Return which offsets of `known` are replaced by a history that `copies` belong to; None if there are none."""
+        """Return which offsets of `known` a history of some of `copies` replaces; None if it replaces none."""
         histories = recovered_histories([*self.known, *self.copies], self.carried)
         later = [copy for copy in self.copies if copy not in histories.copies.get(FIRST_HISTORY, ())]
         found = recovered_histories([*self.known, *later], self.carried)
@@ -329,7 +333,7 @@ def newest_decision(divergences: Sequence[Divergence]) -> Divergence | None:
 def not_followed(segment: RemoteLogSegmentMetadata, decision: Divergence) -> Obstacle | None:
     """Return why a copy is not of the history that a decision began; None if it is.
 
-    An unclean leader has a later epoch than all leaders before it.
+    Leader epochs show it, because an unclean leader has a later epoch than all leaders before it.
     """
     if decision.followed is None or segment.end_offset < decision.followed.from_offset:
         return Obstacle.BEFORE_HISTORY

@@ -77,16 +77,16 @@ class RetentionInput:
         superseded_at_ms: for each failed segment that a new copy replaced and that still has objects: when it was
             replaced.
         superseded_hold_ms: how long from then on these objects are kept, even if another rule would delete them.
-        published: segments that the brokers' metadata topic has. They never expire, and the scan ends at the first of
-            them, as it does at a segment under live work. Their bytes count in the total that is compared with
-            `retention_bytes`.
+        published: segments of which the brokers' metadata topic has records. They never expire, and the scan ends at
+            the first of them, as it does at a segment under live work. Their bytes count in the total that is compared
+            with `retention_bytes`.
         left: segments of a replaced history: a person decided to follow another history from an offset at or below
             their last offset. They count as outside the lineage, even if their leader epochs are in it again: neither
             time nor size deletes them, but the log start does.
         rest: what is known of the partition's other FINISHED segments; None: there are no others, `segments` has all.
 
     Raises:
-        ValueError: a limit is negative, or a segment is of another partition.
+        ValueError: a limit, an expiry, a hold or `local_only_bytes` is negative, or a segment is of another partition.
     """
 
     topic_id_partition: TopicIdPartition
@@ -144,8 +144,8 @@ class RetentionOutcome:
 
     `log_start_offset` (inclusive) is never below that of the input. `unknowns` are sentences about unknown values and
     timestamps in the future, which may have made the decision delete less. `held` are superseded segments whose objects
-    are kept for now. `is_conclusive` is False if the segments of `RetentionInput.rest` may change the result: then
-    everything else in it is without value, and more segments have to be read.
+    are kept for now. `is_conclusive` is False if the segments of `RetentionInput.rest` may change the result: then all
+    other values of the outcome mean nothing, and more segments have to be read.
     """
 
     decisions: tuple[DeletionDecision, ...]

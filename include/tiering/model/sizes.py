@@ -43,7 +43,7 @@ class StateSize:
 
 @dataclass(frozen=True, slots=True)
 class PartitionStates:
-    """A partition's sizes by state, ascending, without states that have no segment and without tombstones."""
+    """A partition's sizes by state, in ascending order. Tombstones, and states that have no segment, are left out."""
 
     topic_id_partition: TopicIdPartition
     states: tuple[StateSize, ...]
@@ -57,14 +57,14 @@ class PartitionStates:
     def stored_bytes(self) -> int:
         """Bytes that are stored and paid for, as brokers count them in RemoteLogSizeBytes.
 
-        They are those of FINISHED segments and of segments whose objects are not deleted yet, which include failed
-        segments that were replaced and are held.
+        They are those of FINISHED segments and of segments in DELETE_SEGMENT_STARTED, whose objects are not all deleted
+        yet; superseded segments are among the latter.
         """
         return sum(self.of(state).size_bytes for state in _STORED)
 
     @property
     def segments(self) -> int:
-        """Number of segments in all states."""
+        """Number of segments in all these states."""
         return sum(size.segments for size in self.states)
 
     def of(self, state: RemoteLogSegmentState) -> StateSize:
@@ -121,8 +121,8 @@ def partition_size(topic_id_partition: TopicIdPartition, segments: Iterable[Remo
 class PartitionLag:
     """Segments of a partition that wait for a copy or a deletion. `seconds` is 0 if the time is unknown.
 
-    For copies, `seconds` counts from the newest record of the first waiting segment; for deletions, from the first
-    plan or beginning.
+    For copies, `seconds` counts from the newest record of the first waiting segment. For deletions, it counts from the
+    earliest time at which a plan chose one of these segments, or their deletion began.
     """
 
     topic_id_partition: TopicIdPartition

@@ -9,8 +9,9 @@ of any weight enter, so that
 and an item heavier than the whole bound still passes. An item counts towards `max_requests` only while it waits in the
 queue.
 
-An item may hold more than it weighs. Its consumer says so before it takes the memory (`Taken.reserve`), and waits until
-all that is reserved is below `max_bytes`. So the same inequation holds for reserved bytes.
+A taken item may come to hold more memory than its weight. Before its consumer takes that memory, it calls
+`Taken.reserve`, which waits until the items together reserve less than `max_bytes`. So reserved bytes have the same
+upper limit as held bytes.
 """
 
 import threading
@@ -30,7 +31,7 @@ Wait = Callable[[threading.Condition, float | None], bool]
 
 
 class Taken(Generic[T]):
-    """An item of the queue. Once it is taken, its weight counts until `done`, or the end of its `with` block."""
+    """An item of the queue. Its weight counts until `done` is called, or its `with` block ends."""
 
     __slots__ = ("_queue", "item", "reserved_bytes", "weight_bytes")
 
@@ -43,8 +44,9 @@ class Taken(Generic[T]):
     def reserve(self, size_bytes: int) -> None:
         """Let `size_bytes` be the weight of a taken item: what it will hold at most from now on.
 
-        If this is more than it reserved before, wait until all other items reserve less than the bound, in the order of
-        calls. While it waits it reserves nothing, so that no two items wait for each other: what it held must be gone.
+        If this is more than it reserved before, wait until all other items together reserve less than the bound; calls
+        are served in their order. While it waits it reserves nothing, so that no two items wait for each other: the
+        caller must have freed the memory that the item held.
 
         Raises:
             QueueClosedError: the queue was closed before there was space.

@@ -7,8 +7,8 @@ kind, to a client's only if a client reads it. A level without a quota sets no l
     fetch   total | broker | topic | client     read-backs, fetches
     delete  total                               delete requests of expiration and orphan removal
 
-The broker of a copy is the broker whose log dir is read. The broker of a fetch is the broker that had the segment; for
-the digests of a handover the id is 0.
+The broker of a copy is the broker whose log is read. The broker of a fetch is the broker from which the segment was
+copied; for the digests of a handover the id is 0.
 
 A delete request is paced like `UNITS_PER_REQUEST` bytes. Rates are granted in slices of 10 ms or more, and a slice has
 whole units: in these units even a rate of 1 request a second can be divided into such slices.
@@ -104,7 +104,7 @@ Otherwise it raises SendingStoppedError or LeaseLostError."""
 
 
 def keep_on() -> None:
-    """Return: the `GoOn` of work that nothing stops."""
+    """Return at once: the `GoOn` of work that nothing stops."""
 
 
 class ByteLimiter(Protocol):
@@ -134,8 +134,8 @@ class ByteLimiter(Protocol):
 
         Returns:
             The bytes that were charged and may be sent at once, 1 to `wanted_bytes`; 0 for 0. Under a quota they are at
-            most about 10 ms of the rate, 50 ms for a sender that is late, so that it keeps the pace; call again for the
-            rest.
+            most what the rate gives in about 10 ms, or in 30 ms for a sender that is late, so that it keeps the pace;
+            call again for the rest.
 
         Raises:
             SendingStoppedError: work is paused for long, or was cancelled.
@@ -231,11 +231,11 @@ class Quotas(Protocol):
     """Makes limiters. Each stream of bytes needs a limiter of its own."""
 
     def copy(self, broker_id: int, topic: str, *, go_on: GoOn) -> ByteLimiter:
-        """Make a limiter for segments of a topic in this broker's log dirs. It calls `go_on` before every grant."""
+        """Make a limiter for copies of a topic's segments from this broker. It calls `go_on` before every grant."""
         ...
 
     def fetch(self, broker_id: int, topic: str, client: str | None = None, *, go_on: GoOn = keep_on) -> ByteLimiter:
-        """Make a limiter for remote bytes of a topic that this broker's segments hold, for a client or the platform.
+        """Make a limiter for reads of a topic's segments that came from this broker, for a client or the platform.
 
         It calls `go_on` before every grant.
         """
@@ -308,7 +308,7 @@ class QuotasInForce:
 
 @dataclass(frozen=True, slots=True)
 class QuotaWorker:
-    """A process with an entry in the ledger, and the configs' version of that entry."""
+    """A process with an entry in the ledger, and the version of the dynamic configs whose quotas it uses."""
 
     worker_id: str
     version: int
@@ -318,7 +318,7 @@ class QuotaLedger(Protocol):
     """The shared ledger of quotas and shares, as far as commands use it."""
 
     def announce(self, quotas: QuotasInForce) -> None:
-        """Put quotas in force, unless a newer version is.
+        """Put quotas in force, unless quotas of a newer version are in force.
 
         Running workers use them from their next successful round with the ledger; rounds begin about every 0.6 s.
 

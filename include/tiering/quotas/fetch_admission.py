@@ -1,15 +1,16 @@
 """Whether a read of remote bytes may begin now, or for how long its reader should not try again (KIP-956).
 
-Admission never blocks a reader: while the rate of any of its scopes is above the quota, the reader gets the throttle
-time instead of bytes, and tries again. Admitted bytes are recorded at once, before they are read, so that readers that
-try at the same time do not all pass.
+Admission never blocks a reader: while the rate of any of its scopes is above that scope's quota, the reader gets the
+throttle time instead of bytes, and tries again. Admitted bytes are recorded at once, before they are read, so that
+readers that try at the same time do not all pass.
 
-What all processes read in the last window is in the ledger row, so that a process that serves one read knows of the
-reads before it. The times there are the database's. Where its clock steps, a window starts empty again and readers are
-admitted too early; the limiter, which paces the admitted bytes, has no wall clock and keeps the quota.
+What all processes read in the last window is in the ledger row, so that a process that serves only one read knows of
+earlier reads by others. The times there are the database's. If the database's clock is set to another time, a window
+may start empty again and admit readers too early; the `ByteLimiter`, which paces the admitted bytes, has no wall clock
+and keeps the quota.
 
-The limiter would hold a large read under a small quota for longer than any reader waits. So readers ask for the lowest
-quota first, and for no more at once than it carries in a moment.
+The limiter would hold a large read under a small quota for longer than any reader waits. So readers look up the
+`lowest_quota` first, and read no more at once than this quota grants within a short time.
 """
 
 from collections.abc import Callable, Sequence
@@ -35,7 +36,7 @@ class FetchAdmission:
     Each reader gets the largest throttle time of its scopes. A refused read is not recorded. So a client above its own
     quota that tries without pause leaves the wider scopes to others. Scopes that are known to have no limit cost no
     access to the ledger, and those without a quota no place in it. If the ledger does not answer, the stored quotas are
-    read again: while none is set in any scope, everything is admitted, as by the limiter.
+    read again: while none is set in any scope, every read is admitted, and the limiter grants every byte.
 
     Args:
         exchange: changes the ledger row.

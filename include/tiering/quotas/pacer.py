@@ -1,10 +1,10 @@
 """How bytes are spread over time at one rate. Pure: the caller says what time it is.
 
-A byte at the rate r takes 1/r s. A sender that was delayed makes up for a little of it at once, and for at most
-`LATE_SECONDS` slowly; what it did not use before is lost. So at a constant r of 100 bytes/s or more, any T seconds,
-including the first, carry at most
+A byte at the rate r takes 1/r s. A sender that was delayed makes up for at most `CATCH_UP_SECONDS` of the lost time at
+once, and for at most `LATE_SECONDS` slowly; what it did not use before that is lost for good. So at a constant r of 100
+bytes/s or more, any T seconds, including the first, carry at most the smaller of
 
-    r x MAKE_UP x (T + CATCH_UP_SECONDS) + r x SLICE_SECONDS       a second: 1.0453 r
+    r x MAKE_UP x (T + CATCH_UP_SECONDS) + r x SLICE_SECONDS       for T = 1 s: 1.0453 r
     r x (T + LATE_SECONDS + SLICE_SECONDS)
 """
 
@@ -26,8 +26,8 @@ MAKE_UP: Final = 1.015
 """How much lost time a sender may make up for bit by bit, and how much faster than the rate.
 
 Now and then a whole process stands still for a tenth of a second or more, such as for a commit of its database. Without
-this, each such pause in ten seconds would cost a quota one percent. It has to be slow: bytes may arrive some hundredths
-of a second after they were granted, and so a little closer together."""
+this, one such pause in ten seconds would cost a quota one percent. Making up has to be slow: bytes may arrive some
+hundredths of a second after they were granted, and so a little closer together."""
 
 
 @dataclass(slots=True)
@@ -36,7 +36,7 @@ class Pacer:
 
     Two times hold a grant back:
 
-        free_at    what was granted before takes its time at the rate; at most `LATE_SECONDS` of lost time count
+        free_at    when the granted bytes have had their time at the rate; at most `LATE_SECONDS` of lost time count
         smooth_at  the same at the rate x `MAKE_UP`; at most `CATCH_UP_SECONDS` of lost time count
     """
 
@@ -82,7 +82,7 @@ class Pacer:
         return max(0.0, now - self.free_at)
 
     def forget_lost_time(self, now: float, *, but: float = 0.0) -> None:
-        """Make up for at most `but` seconds of what was lost before now, or for what can be caught up at once."""
+        """Keep at most `but` seconds of lost time to make up for; what can be caught up at once is kept in any case."""
         self.free_at = max(self.free_at, now - max(but, CATCH_UP_SECONDS))
 
     @property
@@ -94,7 +94,7 @@ def _after_change(at: float, now: float, part: float) -> float:
     """Return the time that stands for `at` after a change of the rate.
 
     Args:
-        at: when bytes have had their time at the rate before; in the past: since when time is lost.
+        at: when the granted bytes have had their time at the old rate; if that is in the past, time is lost since then.
         now: the time of the change.
         part: the rate before as a part of the rate from now on.
     """

@@ -3,8 +3,9 @@
 **`ProcessPacing`** holds this process's shares, and measures what its streams could use. `AllocationRenewer` sets the
 rates and the time at which all of them expire; limiters take bytes. A grant needs a known, unexpired rate of each of
 its scopes. If the rounds with the ledger fail until the rates expire, no byte is granted, even in scopes without a
-limit, because a quota may have been set meanwhile; but for half a second after it has read that no quota is stored for
-any scope (`hold_no_limit`). A scope with a limit has a `Pacer`.
+limit, because a quota may have been set meanwhile. There is one exception: for half a second after the process has read
+that no quota is stored for any scope, all scopes grant without a limit (`hold_no_limit`). A scope with a limit has a
+`Pacer`.
 
 **`ScopedLimiter`**, the `ByteLimiter` of one stream, waits until all scopes of the stream grant.
 """
@@ -22,7 +23,7 @@ from include.tiering.quotas.pacer import Pacer
 from include.tiering.quotas.shares import UNLIMITED_DEMAND, Demand, usable_rates
 
 _FULL_USE: Final = 0.98
-"""Quotas hold a sender up that waits, or gets less than it wants, and uses this part of what they make possible."""
+"""A sender that waits or gets less than it wants is held up by quotas if it uses this part of what they allow."""
 
 _MOST_USE: Final = 1.05
 """A period in which more than this was used counts as this much: one period alone says little."""
@@ -43,9 +44,9 @@ class DemandMeter:
     _full_rate: float = 0.0
 
     def expect(self, rate: float, spare: float, *, is_unlimited: bool) -> None:
-        """Set what is possible: the rate that was demanded, and what its scopes have above the demand of all streams.
+        """Set what is possible: `rate` is what the streams can use of their demand, `spare` what is left besides.
 
-        With a limited demand, quotas hold up streams that use more than half of the spare: they may need more.
+        Streams with a finite demand must use at least half of `spare` before they count as held up by quotas.
         """
         most_used = _FULL_USE * (rate + spare)
         self._full_rate = most_used if is_unlimited else max(most_used, rate + spare / 2)
@@ -76,7 +77,7 @@ MANY_SCOPES: Final = 500
 FORGET_MANY_SECONDS: Final = 2.0
 """The same for a process that uses more than `MANY_SCOPES` streams: clients choose their names, and each is a scope.
 
-Every process rewrites the ledger row twice a second, so the row must stay small."""
+Every process rewrites the ledger row about every 0.6 s, so the row must stay small."""
 
 _SHORTEST_WAIT_SECONDS: Final = 0.018
 """Shorter waits are lengthened to this: a wake-up costs more than a grant.
@@ -154,7 +155,7 @@ class ProcessPacing:
     """The shares of this process. Thread-safe.
 
     `take` sets `starved` if the rate of a scope is not known, has expired, or is 0; `share` if the rate is not known or
-    has expired; `stream` if a rate is not known. `hold` clears it.
+    has expired; `stream` if a rate is not known. `hold` and `hold_no_limit` clear it.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -270,7 +271,7 @@ class ProcessPacing:
             self._changed.notify_all()
 
     def _forget_lost_time(self, now: float) -> None:
-        """The time without rates belongs to nobody: other processes may have had these bytes."""
+        """Let no sender make up for the time without rates: other processes may have sent the bytes of that time."""
         for pace in self._paces.values():
             if pace.pacer is not None:
                 pace.pacer.forget_lost_time(now)
@@ -283,7 +284,7 @@ class ProcessPacing:
             stream.meter.expect(rate, spare, is_unlimited=demand.wanted == UNLIMITED_DEMAND)
 
     def _stream(self, scopes: tuple[Scope, ...], now: float) -> Stream:
-        """Return the only stream of these scopes, and keep it in use. A sender may hold one that is out of use."""
+        """Return the only stream of these scopes, in use again if it was out of use while a sender still held it."""
         stream = self._streams.get(scopes)
         if stream is None:
             paces = tuple(self._paces.setdefault(scope, ScopePace()) for scope in scopes)
@@ -368,7 +369,7 @@ class ScopedLimiter:
             return 0
         waited_seconds = 0.0
         while True:
-            # Known while this waits: a short wait lasts longer than the scope needs (`_SHORTEST_WAIT_SECONDS`).
+            # Set before the wait, because short waits last longer than the scope needs (`_SHORTEST_WAIT_SECONDS`).
             self.waits_for = self._pacing.waits_for(self._stream)
             granted = self._pacing.take(self._stream, wanted_bytes, PATIENCE_SECONDS)
             self.waits_for = None

@@ -1,6 +1,6 @@
 """`Quotas` that all threads, processes and hosts of a deployment share through one ledger.
 
-A thread of each process, `AllocationRenewer`, renews the process's entry in the ledger about twice a second:
+A thread of each process, `AllocationRenewer`, renews the process's entry in the ledger in rounds, about every 0.6 s:
 
     step                        a crash after it leaves
     1 read the row              the entry of an earlier round, if any; as after 3
@@ -12,17 +12,17 @@ A process lowers a rate before the row with its lower share is committed (step 2
 difference afterwards, and raises a known rate only after the row with its higher share is committed (step 4). A rate
 that is not known is set in step 2. A round that fails raises no known rate, and rates that step 2 lowered stay lowered,
 because after an error in the commit it is unknown whether the row changed. All rates expire if no later round succeeds
-in time. But a quota that nobody has set needs no ledger: after a round that failed, the process reads the stored
-quotas, and if they set no limit in any scope, it goes on without limits for half a second, then reads again.
+in time. If no quota is set, no ledger is needed: after a round that failed, the process reads the stored quotas, and if
+they set no limit in any scope, it goes on without limits for half a second, then reads again.
 
 `SqlLedgerStore` has one row per cluster; a round costs two statements. On PostgreSQL the row is in the platform's
 database and is locked while a round reads and writes it. On SQLite the row is in a separate file next to the database
 file, so that rounds never wait for a commit that must reach the disk. What a power failure loses of this file, the next
-rounds write again; delete a file that it damaged. A row that is no valid text heals with the next round: it is
-replaced, and nobody gets a share until all leases of before have ended (`healed_row`). A process never uses quotas
-older than those that it has used before, so a row that was lost or healed puts no limit out of force.
+rounds write again; delete a file that it damaged. A row that is no valid text is replaced in the next round, and no
+process gets a share until all earlier leases have ended (`healed_row`). A process never uses quotas older than those
+that it has used before, so a row that was lost or replaced puts no limit out of force.
 
-The content of the row is JSON text, short because every process reads and writes it about twice a second:
+The content of the row is JSON text, short because every process reads and writes it in each of its rounds:
 
     {"version": 7, "quotas": {"copy/total/": 1000000},
      "workers": {"<worker id>": [<heartbeat>, <version>, {"copy/total/": [<share>, <wanted, null for no bound>]}]},
@@ -147,10 +147,10 @@ NO_LIMIT_SECONDS: Final = 0.5
 """How long a process goes on without the ledger after it has read that no quota is set in any scope."""
 
 _SILENT_PERIOD_SECONDS: Final = 0.4
-"""Time between two rounds meanwhile: shorter than `NO_LIMIT_SECONDS`, so that work does not halt between them."""
+"""Time between two rounds of a process without a ledger: below `NO_LIMIT_SECONDS`, so that work does not halt."""
 
 RELOAD_SECONDS: Final = 10.0
-"""Shortest time between two reads of the stored quotas, which put changes in force that were not announced."""
+"""Shortest time between two regular reads of the stored quotas; they put unannounced changes in force."""
 
 
 class AllocationRenewer:

@@ -43,7 +43,7 @@ FILL: Final = 0.995
 
 _SPARE: Final = 0.10
 _MOST_SPARE_OF_QUOTA: Final = 0.002
-"""What a process requests above the demand of streams that no quota holds up: 10 % of it, at most 0.2 % of the quota.
+"""What a process requests beyond the demand of streams that no quota holds up: a tenth, at most 0.2 % of the quota.
 
 This is enough to detect growth, and too little to deprive busy senders."""
 
@@ -99,8 +99,9 @@ class LedgerRow:
 def healed_row(text: str) -> LedgerRow:
     """Return the row that replaces a text that is no row.
 
-    Who held which share is lost with the text, and the holders go on until their leases end. So an entry of nobody, in
-    the name of the text, holds all shares, until all observers have seen its heartbeat stand still (`Liveness`).
+    Who held which share is lost with the text, and the holders go on until their leases end. So an entry that belongs
+    to no process, with a checksum of the text in its name, holds all shares until all observers have seen its heartbeat
+    stand still (`Liveness`).
     """
     name = f"unreadable:{zlib.crc32(text.encode()):08x}"
     return LedgerRow(workers={name: WorkerEntry(version=_OF_UNKNOWN_SHARES)})
@@ -167,8 +168,8 @@ def requested(
     """Return what a process requests of each scope that has a quota.
 
     Of a scope that limits one of its streams it requests `UNLIMITED_DEMAND`: all of its fair part. Of every other scope
-    it requests what its streams can use within their other scopes, and a little more for those that no quota holds up,
-    or for these all that there is, if nobody else wants any.
+    it requests what its streams can use within their other scopes, and a little more for streams that no quota holds
+    up. If no other process wants any of a scope that such a stream uses, it requests all of it, too.
 
     Args:
         demands: what its streams want.
@@ -194,7 +195,8 @@ def requested(
 class UsableRates:
     """What streams can use of the parts of their scopes: `rates` in the order of the demands.
 
-    `limiting` are the scopes that limit a stream, whose parts are used up; `left` is what the others leave.
+    `limiting` are the scopes that limit a stream, whose parts are used up; `left` is what the streams leave of each
+    part.
     """
 
     rates: tuple[float, ...]

@@ -2,8 +2,7 @@
 
 Every decision is one transaction that locks all meters of a broker. It applies the ticks that have passed by the
 database's clock, decides, and counts the segment for its topic and for the broker. So concurrent processes lose no
-counts. All topics that were ever copied from a broker, and that the configs do not call gone, share its total; a topic
-that is gone keeps its counts.
+counts. A topic that is gone keeps its counts, but has no share of a broker's total.
 
 | a worker dies                                  | what it leaves                                                |
 |------------------------------------------------|---------------------------------------------------------------|

@@ -17,10 +17,10 @@ Topics without an explicit threshold for which `admit` was ever called at this b
 equally what the explicit thresholds leave of the total. No topic is refused while the total is not exceeded. While it
 is exceeded, topics above their own threshold are refused.
 
-Four kinds of meters (io, throttled, accepted and failed), each in bytes and records, count the segments of a topic of
-a broker, or of all its topics. Each is the one-minute meter of Kafka's brokers: an exponentially weighted moving
-average with ticks of 5 s. At a tick the count since the last tick becomes a rate, and the average moves towards it
-(admission also compares the count of the tick that has not ended, see `TopicMeters.compared_bytes_per_second`):
+Four kinds of meters (io, throttled, accepted and error), each in bytes and records, count the segments of a topic of a
+broker, or of all its topics. Each is the one-minute meter of Kafka's brokers: an exponentially weighted moving average
+with ticks of 5 s. At a tick the count since the last tick becomes a rate, and the average moves towards it (admission
+also compares the count of the tick that has not ended, see `TopicMeters.compared_bytes_per_second`):
 
     first tick     rate  = count / 5 s                                 before it the rate is 0
     later ticks    rate += alpha x (count / 5 s - rate)                alpha = 1 - e^(-5/60)
@@ -157,8 +157,8 @@ class TopicMeters:
         """The rate that is compared with thresholds: the higher of `bytes_in_per_second` and that of this tick.
 
         Until a tick ends, the meters do not show what was admitted in it. So these bytes, divided by the length of a
-        tick, are compared as well: once the broker's bytes of a tick exceed the total, a topic above its threshold gets
-        at most one segment more in this tick. That holds for the first tick, too.
+        tick, are compared as well: once the bytes of a tick bring the broker above its total, a topic whose bytes of
+        the tick bring it above its threshold gets no further segment in this tick. That holds for the first tick, too.
         """
         return max(self.bytes_in_per_second, self._without(lambda meter: meter.uncounted / _TICK_SECONDS))
 
@@ -218,7 +218,7 @@ class TopicQuotas(Protocol):
     """The admission step of segments."""
 
     def admit(self, broker_id: int, topic: str, *, size_bytes: int, records: int) -> Admission:
-        """Admit a segment of a topic (by name) from this broker's log dirs; call `accepted` or `failed` afterwards.
+        """Admit a segment of a topic (by name) from this broker; call `accepted` or `failed` afterwards.
 
         Raises:
             QuotaExceededError: the rates of the broker and of the topic exceed their thresholds; try again later.
@@ -378,5 +378,5 @@ class CurrentTopicQuotaConfigs(Protocol):
     """Returns the current configs of topic quotas."""
 
     def current(self) -> TopicQuotaConfigs:
-        """Raises MetadataUnavailableError."""
+        """Return the current configs. Raises MetadataUnavailableError."""
         ...

@@ -69,7 +69,7 @@ class SampledStat:
         sample.last_event_ms = now_ms
 
     def measured(self, now_ms: int) -> Sequence[Sample]:
-        """Reset samples without an event in the window; return all samples, none before `record` or `age_ms`."""
+        """Reset samples without an event in the window; return all: none before the first `record` or `age_ms`."""
         for sample in self._ring:
             if now_ms - sample.last_event_ms >= self._expire_ms:
                 sample.begin(now_ms)
@@ -90,7 +90,7 @@ class SampledStat:
         return self._current, tuple((one.started_ms, one.last_event_ms, one.total) for one in self._ring)
 
     def restore(self, current: int, samples: Sequence[tuple[int, int, float]]) -> None:
-        """Continue from a `state`; one of more samples than this ring has is dropped."""
+        """Continue from a `state`; a state with more samples than this ring can have is ignored."""
         if len(samples) <= self._most and current < len(samples):
             self._ring = [Sample(started_ms, last_ms, total=total) for started_ms, last_ms, total in samples]
             self._current = current
@@ -136,7 +136,7 @@ class QuotaWindow:
 
     @classmethod
     def of(cls, samples: int, sample_ms: int, state: WindowState) -> Self:
-        """Return a window that continues from a state, which is dropped if it has more samples than the window."""
+        """Return a window that continues from a state, whose samples are ignored if the window cannot have so many."""
         window = cls(samples, sample_ms)
         window._stat.restore(state.current, state.samples)
         window._last_record_ms = state.last_record_ms

@@ -116,7 +116,7 @@ class PlanQuestions(Protocol):
 
 
 _TEXT_TAKES_MS: Final = 60_000
-"""Longest time assumed from reading the limits to storing a question; limits loosened in it are listed again."""
+"""Longest time assumed from reading the limits to storing a question; changes within it are listed once more."""
 
 
 class QuestionService:
@@ -157,8 +157,8 @@ class QuestionService:
     def loosened_since_approval(self) -> Sequence[Loosening]:
         """Return the changes that loosened a deletion limit, oldest first.
 
-        Only changes are returned that were made later than `_TEXT_TAKES_MS` before the newest approved question was
-        stored, or at that time; if no question was approved, all changes.
+        Let the start be `_TEXT_TAKES_MS` before the time at which the newest approved question was stored. Changes from
+        the start (inclusive) on are returned; if no question was approved, all changes.
         """
         since_ms = self._questions.last_approved_ms() - _TEXT_TAKES_MS
         return loosenings(self._configs.history(ALL_BROKERS), self._settings, since_ms=since_ms)
@@ -261,7 +261,7 @@ def approval_question(
         *_topic_table(actions[:_MOST_TOPICS], reasons, names),
         *_left_out(len(actions), "topic"),
         "",
-        "The share: bytes planned (not counted before) and deleted in 24 hours, of those stored if none were deleted.",
+        "The share: bytes of this plan and bytes deleted within 24 hours (each once), of what there was before both.",
         "**Approve** deletes at most this plan. **Reject**, or no answer in time, deletes nothing.",
         "If a retention was shortened by mistake: reject, then correct it (`./tiering configs --entity-type topics`).",
     ]

@@ -49,7 +49,7 @@ class CancellationToken:
         self._of_leases: WeakSet[CancellationToken] = WeakSet()
 
     def for_lease(self) -> "CancellationToken":
-        """Return a token of one lease, which is cancelled when this one is."""
+        """Return a token of one lease, which is cancelled when this token is."""
         token = CancellationToken(self._clock, pause_hold_seconds=self._pause_hold_seconds)
         with self._changed:
             self._of_leases.add(token)
@@ -173,8 +173,8 @@ class HeldLease(Generic[AnyLease]):
 class BatchHeartbeat:
     """Runs as long as the batch; makes the tokens refuse when the batch may not continue.
 
-    An unreachable database does not stop the sending until the lease has run out by this host's clock. From then on
-    its token refuses, because another worker may hold the partition.
+    An unreachable database does not stop the sending until a lease has run out by this host's clock. From then on the
+    token of this lease refuses, because another worker may hold the partition.
     """
 
     def __init__(
@@ -215,7 +215,7 @@ class BatchHeartbeat:
         self._ignoring_outage(self._report)
 
     def claim(self, take: Callable[[], AnyLease | None]) -> HeldLease[AnyLease] | None:
-        """Take a lease; here it counts from before the call of `take`, so it ends no later than in the database."""
+        """Take a lease. Here it counts from before the call of `take`, so it ends no later than in the database."""
         before = self._clock.monotonic()
         taken = take()  # without the lock: the leases that are held already are renewed meanwhile
         if taken is None:
@@ -239,7 +239,7 @@ class BatchHeartbeat:
     def on_lease_lost(self, lease: PartitionLease) -> None:
         """Cancel the batch if another process of the same batch holds the lease that this process has lost.
 
-        The task was started again while this process only seemed dead; both would take the lease from each other.
+        The task was started again then, and both processes would take the lease from each other.
         """
         fence, mine = lease.fence, (lease.run_id, lease.batch_id)
 
@@ -280,7 +280,7 @@ class BatchHeartbeat:
         count_up_to(segment_bytes)
 
     def beat(self) -> None:
-        """Check the parent process and the pause; renew the lease and report the progress if that is due."""
+        """Check the parent process and the pauses; renew the leases and report the progress if that is due."""
         if not self._parent_alive():
             self._cancellation.stop("the process that started this batch is gone")
         with self._lock:

@@ -1,9 +1,10 @@
 """Scans of the log directories in the settings, or of the leaders, and the check that they belong to the cluster.
 
-Log dirs that only the workers of a queue can read are scanned there, and the report is stored (`report_queue`). Where
-none of a queue's log dirs can be read, a scan takes the report in their place. A report that is old, or of other
-topics, counts as none: the log dirs are then named as unreadable, with their queue, and nothing of them is planned.
-Whatever needs the files themselves (a copy, the sizes that an expiration counts) reads them where it runs, or not.
+Log dirs that only the workers of an Airflow queue can read are scanned by such a worker, which stores its report
+(`report_queue`). A scan on a host that can read none of a queue's log dirs takes the stored report in their place. A
+report that is too old, or about other topics, is not used: the scan then names the log dirs as unreadable, with their
+queue, and nothing of them is planned. What needs the files themselves (a copy, or the local bytes that an expiration
+counts) reads only files of the host on which it runs.
 """
 
 import shutil
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
     from include.tiering.runs.sql_queue_scans import SqlQueueScans
 
 MOST_AGE_MS: Final = 15 * 60 * 1000
-"""How old a report may be. A run plans seconds after the tasks that report."""
+"""The highest age of a report that is used. A run plans some seconds after its tasks have stored the reports."""
 _PATTERN: Final = frozenset("*?[")
 
 
@@ -64,7 +65,7 @@ def known_log_dir(log_dir: LogDir) -> KnownLogDir:
 
 
 def is_here(log_dir: LogDirLocation) -> bool:
-    """Return whether this host has the log dir. Another broker's, at the same path, is not it."""
+    """Return whether this host has the log dir. A log dir of another broker at the same path does not count."""
     with suppress(SourceError, ClusterMetadataError):
         identify(log_dir)
         return True
@@ -87,7 +88,7 @@ class QueueScan:
     scanned_at_ms: int = 0
 
     def why_not(self, topics: Collection[str] | None, now_ms: int) -> str | None:
-        """Return why the report says nothing about these topics (None: about all) now; None if it does."""
+        """Return why the report cannot be used for these topics (None: all topics) now; None if it can."""
         reported = f"a worker of queue {self.queue} last reported it at {format_utc(self.scanned_at_ms)}"
         if now_ms - self.scanned_at_ms > MOST_AGE_MS:
             return f"{reported}, more than {MOST_AGE_MS // 60_000} minutes ago: does a worker of that queue run?"
@@ -110,9 +111,10 @@ class QueueScan:
 
 
 def merged(reports: Sequence[ScanReport]) -> ScanReport:
-    """Return one report of several, of which each found other log dirs.
+    """Merge reports about different log dirs into one.
 
-    A partition that two of them would read is read by none: they saw different leaders.
+    If a partition has a chosen replica in two of the reports, none of its replicas is chosen: the scans saw different
+    leaders.
     """
     readers = Counter(r.topic_id_partition for report in reports for r in report.replicas if r.chosen)
     replicas = (
@@ -159,9 +161,9 @@ class ClusterLogDirs:
     Args:
         settings: the settings.
         cluster_id: returns the id of the cluster that the database serves.
-        source: opens all log directories.
-        source_of: opens some of them.
-        queue_scans: opens what workers of queues reported.
+        source: opens all log directories; without any, the leaders.
+        source_of: opens the given log directories.
+        queue_scans: opens the store of the reports of queues.
         brokers: connects to the brokers; None if the settings have no bootstrap servers.
     """
 
@@ -192,7 +194,7 @@ class ClusterLogDirs:
         return self._brokers is not None and not self.are_configured
 
     def require_configured(self) -> None:
-        """Raise SettingError if `log_dirs` is empty, so that segments are read from leaders, if at all."""
+        """Raise SettingError if `log_dirs` is empty: then segments are read from the leaders, or not at all."""
         configured_log_dirs(self._settings)
 
     def find_and_scan(
@@ -202,7 +204,7 @@ class ClusterLogDirs:
         copied_to: Callable[[TopicIdPartition], int | None],
         go_on: Callable[[str], None],
     ) -> ScanReport:
-        """Find segments that are not known yet, see `LogSource.find_segments`, and scan; their errors come first."""
+        """Find segments that are not known yet (`LogSource.find_segments`), then scan; errors of finding come first."""
         self.require_cluster()
         errors = self._source().find_segments(topics=topics, copied_to=copied_to, go_on=go_on)
         report = self.scan(topics)
@@ -226,14 +228,14 @@ class ClusterLogDirs:
         """Scan the log dirs of a queue on a worker of this queue, and store the report for scans on other hosts.
 
         Args:
-            queue: of Airflow, as `log_dirs` names it.
-            run_id: of the DAG run that the scan belongs to.
+            queue: the queue of Airflow, as `log_dirs` names it.
+            run_id: the id of the DAG run that the scan belongs to.
             topics: shell-style patterns of topic names.
-            marked: adds to the report what only the files say.
+            marked: adds to the report what can only be found in the files.
 
         Raises:
-            SettingError: no log dir has this queue, or they belong to another cluster than the database.
-            SourceError, ClusterMetadataError: none of them can be identified on this host.
+            SettingError: no log dir has this queue, or its log dirs belong to another cluster than the database.
+            SourceError, ClusterMetadataError: none of the queue's log dirs can be identified on this host.
             MetadataUnavailableError, BrokersError: as for `require_cluster`.
         """
         self.require_cluster()
@@ -257,7 +259,7 @@ class ClusterLogDirs:
         return by_queue
 
     def elsewhere(self) -> Mapping[str, Sequence[LogDirLocation]]:
-        """Return the log dirs of queues of which this host can read none, by queue."""
+        """Return, by queue, the log dirs of each queue of whose log dirs this host can read none."""
         return {queue: log_dirs for queue, log_dirs in self._by_queue().items() if not any(map(is_here, log_dirs))}
 
     def free_bytes(self) -> Mapping[tuple[int, str], int]:
@@ -279,10 +281,10 @@ class ClusterLogDirs:
         return [queue for queue in elsewhere if runs.get(queue) != run_id]
 
     def reported(self, topics: Collection[str] | None = ()) -> tuple[Sequence[QueueScan], Mapping[str, str]]:
-        """Return what workers reported of the log dirs that are elsewhere, and by queue why nothing counts of others.
+        """Return the usable reports of log dirs elsewhere, and by queue why the other queues have none.
 
         Args:
-            topics: what the reports have to be about, shell-style patterns; None for all topics.
+            topics: the topics that a report has to cover, as shell-style patterns; None for all topics.
 
         Raises:
             MetadataUnavailableError: the database is locked or unreachable.
@@ -365,7 +367,7 @@ class ClusterLogDirs:
         """Return every log dir of the settings with its directory id, or with the reason why it has none.
 
         Args:
-            topics: what has to be known of log dirs on other hosts, shell-style patterns.
+            topics: the topics that reports of log dirs on other hosts have to cover, as shell-style patterns.
 
         Raises:
             MetadataUnavailableError: only workers of a queue can read a log dir, and the database cannot be read.

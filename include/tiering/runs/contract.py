@@ -276,7 +276,8 @@ class WorkStore(Protocol):
     ) -> tuple[int | None, Sequence[PlannedSegment]]:
         """Return when the newest plan with this partition was made, and what is still PLANNED in it, by offset.
 
-        Segments below `from_offset` are left out. Without such a plan the time is None.
+        Segments below `from_offset` are left out, and at most `at_most` segments are returned. Without such a plan the
+        time is None.
         """
         ...
 

@@ -3,11 +3,11 @@
 The database's clock decides how old a segment or an orphan object is. If that clock is years ahead, everything looks
 old. So the database's clock is compared with this worker's clock and with the time in the remote store's answer, and it
 must not be before the time of an event that it dated itself. The store's time is left out if it is not wanted, or if
-the store has none to tell, for example because its disk is full. A store that only does not answer now is waited for:
-its clock may be the only right one. On a single host these are one clock, so comparing them finds nothing; there the
-deletion limits protect. While a batch runs, the database's clock must also advance as fast as this process's monotonic
-clock. Decisions by age use `ClockGuard.now_ms` instead of reading the database's time again, because its clock may jump
-right after the check; but tombstones are removed by the database's time itself.
+the store has none to tell, for example because its disk is full. If the store just does not answer now, the check fails
+and may be tried again: the store's clock may be the only right one. On a single host these are one clock, so comparing
+them finds nothing; there the deletion limits protect. While a batch runs, the database's clock must also advance as
+fast as this process's monotonic clock. Decisions by age use `ClockGuard.now_ms` instead of reading the database's time
+again, because its clock may jump right after the check; but tombstones are removed by the database's time itself.
 """
 
 from collections.abc import Callable, Sequence
@@ -25,7 +25,7 @@ _ROUNDING_MS: Final = 1_000
 
 @dataclass(frozen=True, slots=True)
 class ClockReading:
-    """The time that a clock showed; `whose` is how a message names the clock."""
+    """The time that a clock showed; `whose` has the words before it in a message, such as `this worker's says`."""
 
     whose: str
     now_ms: int
@@ -48,7 +48,7 @@ def require_consistent_clock(
         ClockBehindError: the database's time is more than 1 s and at most `max_difference_ms` before the newest event
             (retriable).
         ClockDisagreesError: the database's time is more than `max_difference_ms` before the newest event, or differs
-            from another clock by more than `max_difference_ms` and 1 s.
+            from another clock by more than `max_difference_ms` plus 1 s.
     """
     for other in others:
         apart_ms = abs(database_ms - other.now_ms)
@@ -75,7 +75,7 @@ def require_consistent_clock(
 class ClockGuard:
     """Reads and compares the clocks. `store_ms` returns the remote store's time, None if it has none.
 
-    With the store, each method may raise RemoteStorageUnavailableError: the only other clock does not answer now.
+    Where the store is asked, each method may raise RemoteStorageUnavailableError: the store does not answer now.
     """
 
     def __init__(

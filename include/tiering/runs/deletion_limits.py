@@ -4,9 +4,9 @@ A mistake in a setting makes a plan like any other, except that it deletes much 
 that a run would delete, without those counted when an earlier run began to delete them, are added to the bytes deleted
 within the last 24 hours. The sum is divided by the bytes that would be stored if neither were deleted, in any segment
 state; this is the topic's share. A topic that loses few bytes passes whatever its share. So two limits apply to all
-topics together: how many bytes may be deleted in all of topics that pass in this way, and how many topics may lose
+topics together: how many bytes the topics that pass in this way may lose together, and how many topics may lose
 everything. The database also computes the totals, independently of the plan; a difference stops the run as a large
-share does. So does a demand of the caller, such as for a deleted topic.
+share does. A demand of the caller, such as for a deleted topic, stops the run, too.
 
 A run that was stopped is released by an approval of exactly its plan, which the plan's hash identifies.
 """

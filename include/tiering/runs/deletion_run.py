@@ -170,7 +170,8 @@ class TopicTotals:
             sets, although their reason is time, size or log start.
         begun_bytes: the part of `planned_bytes` that is already being deleted, not superseded, and was counted then: in
             the plan of another released run, or FINISHED before its deletion began within the window.
-        unapproved_bytes: the part of `recent_bytes` in no approved plan; plans of withdrawn runs do not count.
+        unapproved_bytes: the part of `recent_bytes` in no approved plan; the plan of a withdrawn run does not count as
+            approved.
         planned_finished: the part of `planned_segments` that is FINISHED.
         planned_finished_bytes: bytes of these.
         finished_segments: segments that are FINISHED now by the counters, `planned_finished` included.

@@ -2,7 +2,7 @@
 
 The row of a run holds the result of the deletion limits, and who withdrew the run; another table has its approval. A
 withdrawal locks the row of the run before it ends the leases, and a claim reads the row under the same lock. So a batch
-that claims at the same moment either finds the run withdrawn, or loses its lease with the others.
+that claims at the same moment either finds the run withdrawn, or loses its lease as all batches of the run do.
 
 The planned deletions of a run are rows of one table and are called its items. Runs that delete segments and runs that
 delete orphan objects share the statements about items (`PlannedItems`) and a part of their stores (`SqlDeletionRuns`).
@@ -141,7 +141,7 @@ class SqlDeletionRuns(DatedStore, ABC):
 
     def withdraw(self, run_id: str, *, author: str) -> DeletionRun:
         """Withdraw the run for good, with an event. Idempotent: the first withdrawal stays."""
-        # A person typed it: bytes that are no text must not reach the driver, and no run has such an id.
+        # A person typed the id: bytes that are no text must not reach the driver, and no run has such an id.
         run_id = stored_text(run_id)
         key = self._key_of(run_id)
         with self._writing() as (connection, now_ms):

@@ -143,8 +143,8 @@ _RECENT: Final = select(
     func.sum(_GONE.c.unapproved_bytes).label("unapproved_bytes"),
     _sum_where(_GONE.c.state != _TOMBSTONE, _GONE.c.size_bytes).label("still_stored_bytes"),
 ).group_by(_GONE.c.topic_id)
-# The lower of both sums, the platform's and that of the triggers: with one that is too high, a run that deletes much
-# would be a small share of its topic.
+# The lower of both sums, the platform's and that of the triggers: by a sum that is too high, even a run that deletes
+# much would seem to delete a small share of its topic.
 _FINISHED_BYTES: Final = func.coalesce(partitions.c.finished_bytes, 0)
 _KNOWN_BYTES: Final = case(
     (and_(size_counters.c.state == _FINISHED, size_counters.c.size_bytes > _FINISHED_BYTES), _FINISHED_BYTES),

@@ -58,7 +58,7 @@ class SqlQueueScans(DatedStore):
             connection.execute(statement.on_conflict_do_update(index_elements=["cluster_id", "queue"], set_=values))
 
     def runs(self) -> Mapping[str, str]:
-        """Return the run of each scan, by queue. Raises MetadataUnavailableError."""
+        """Return the run id of each scan, by queue. Raises MetadataUnavailableError."""
         statement = select(queue_scans.c.queue, queue_scans.c.run_id).where(
             queue_scans.c.cluster_id == self._cluster_id
         )

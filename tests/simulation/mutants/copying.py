@@ -184,7 +184,10 @@ def _divergences_of_the_plan() -> list[Patch]:
 
 
 @COPYING.breaks(
-    "late-divergence", "a divergence is named at once", "only once there is a segment to copy after it", found_one
+    "late-divergence",
+    "a divergence is named at once",
+    "it is named only once there is a segment to copy after it",
+    found_one,
 )
 def _late_divergences() -> list[Patch]:
     real = plan_copy.held_by_divergence  # type: ignore[attr-defined]
@@ -278,7 +281,9 @@ def _never_stopped() -> list[Patch]:
 
 
 @COPYING.breaks(
-    "any-offsets", "a new copy has the offsets of the failed segment", "it takes any segment that begins there"
+    "any-offsets",
+    "a new copy has the offsets of the failed segment",
+    "it has any segment that begins at the same offset",
 )
 def _any_offsets() -> list[Patch]:
     """What takes the place of a failed segment need not be what failed."""

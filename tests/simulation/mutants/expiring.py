@@ -66,7 +66,7 @@ def _failures_ignored() -> list[Patch]:
     return [(SegmentDeleter, "delete", delete)]
 
 
-@EXPIRING.breaks("objects-stay", "a row is deleted after its objects", "the objects are left")
+@EXPIRING.breaks("objects-stay", "a row is deleted after its objects", "the row is deleted, and the objects are left")
 def _objects_stay() -> list[Patch]:
     """Rows say that all is gone."""
 
@@ -77,13 +77,13 @@ def _objects_stay() -> list[Patch]:
     return [(SegmentDeleter, "delete", delete)]
 
 
-@EXPIRING.breaks("forget-begun", "begun deletions are continued", "they are ignored")
+@EXPIRING.breaks("forget-begun", "begun deletions are continued", "begun deletions are ignored")
 def _begun_ones_forgotten() -> list[Patch]:
     """Deletions that a dead batch began are not taken up."""
     return [(rules, "_unfinished_deletes", lambda *_: iter(()))]
 
 
-@EXPIRING.breaks("no-state-check", "a deletion is compare-and-set", "it continues in any state")
+@EXPIRING.breaks("no-state-check", "a deletion is compare-and-set", "a deletion continues in any state")
 def _found_again() -> list[Patch]:
     """A deletion that met another state goes on all the same."""
 
@@ -105,7 +105,7 @@ def _no_rate() -> list[Patch]:
     return [(DeleteBatch, "_expire", instead)]
 
 
-@EXPIRING.breaks("owner-first", "the owner is checked after the wait", "it is checked before the wait")
+@EXPIRING.breaks("owner-first", "the owner is checked after the wait", "the owner is checked before the wait")
 def _owner_before_the_wait() -> list[Patch]:
     """The owner is asked, then the rate is waited for."""
     real = DeleteBatch._expire
@@ -142,7 +142,7 @@ def _not_our_topics() -> list[Patch]:
     return [(SegmentDeleter, "is_ours", lambda *_args: True)]
 
 
-@EXPIRING.breaks("age-zero", "retention.ms is kept", "every segment counts as past it")
+@EXPIRING.breaks("age-zero", "retention.ms is kept", "every segment counts as past its retention")
 def _retention_is_age_zero() -> list[Patch]:
     """The cut-off is the clock."""
 
@@ -220,7 +220,9 @@ def _shortened_history() -> list[Patch]:
     return [(sql_rows, "merged", instead)]
 
 
-@EXPIRING.breaks("brokers-log-start", "the broker's log start deletes nothing", "it is used as the platform's")
+@EXPIRING.breaks(
+    "brokers-log-start", "the broker's log start deletes nothing", "the broker's log start is used as the platform's"
+)
 def _brokers_log_start() -> list[Patch]:
     """The broker's log start is ours: what it forgot goes. No batch asks again, which would find out."""
     real: Any = plan.ExpirationPlanner._input
@@ -289,7 +291,9 @@ def _of_somebody(call: Call) -> bool:
     return bool(getattr(call.args[0], "under_live_work", ()))
 
 
-@EXPIRING.breaks("no-hold", "superseded segments are held for a day", "it is deleted at once", said(True))
+@EXPIRING.breaks(
+    "no-hold", "superseded segments are held for a day", "a superseded segment is deleted at once", said(True)
+)
 def _never_held() -> list[Patch]:
     return [(rules, "_is_held", lambda *_: False)]
 

@@ -26,7 +26,9 @@ _plans_skip = decisions.plan_skip
 
 
 @FOLLOWING.breaks(
-    "never-back", "after a decision copies begin where the source is followed", "they go on behind what was copied"
+    "never-back",
+    "after a decision copies begin where the source is followed",
+    "copies continue after the last copied offset",
 )
 def _never_back() -> list[Patch]:
     return [(sql_divergences, "_go_back", nothing)]
@@ -61,7 +63,7 @@ def _behind_compacted() -> list[Patch]:
 @FOLLOWING.breaks(
     "end-of-before",
     "a copy begins at the archive's end at the time of STARTED",
-    "where it ended when the batch began",
+    "it begins where the archive ended when the batch began",
     refused,
 )
 def _end_of_before() -> list[Patch]:
@@ -151,28 +153,28 @@ FOLLOWING += [
     Mutant(
         "finished-across",
         "an attempt from before a decision is not FINISHED after it",
-        "an open divergence alone is asked for",
+        "only an open divergence prevents FINISHED",
         _finished_across,
         _is_of_before,
     ),
     Mutant(
         "decided-is-left-out",
         "a complete segment is copied in spite of a decision",
-        "what was decided is left out",
+        "offsets that a decision covers are left out",
         _decided_is_left_out,
         _of_a_compacted_log,
     ),
     Mutant(
         "compacted-is-missing",
         "a person may continue without compacted segments",
-        "they are missing files",
+        "compacted segments count as missing files",
         _compacted_is_missing,
         _is_compacted,
     ),
     Mutant(
         "never-first",
         "a first copy may begin after compacted segments",
-        "something must have been copied",
+        "something must have been copied before",
         _never_first,
         _may_be_first,
     ),

@@ -71,7 +71,10 @@ def _name_by_metadata_alone() -> list[Patch]:
 
 
 @MISTAKEN.breaks(
-    "migrate-anywhere", "migrate creates no marker where a store is known", "it does, where nothing is", said(True)
+    "migrate-anywhere",
+    "migrate creates no marker where a store is known",
+    "it creates one wherever there is none",
+    said(True),
 )
 def _segments_forgotten() -> list[Patch]:
     return [(StoreIdentities, "has_segments", lambda _self: False)]
@@ -80,7 +83,7 @@ def _segments_forgotten() -> list[Patch]:
 @MISTAKEN.breaks(
     "missing-is-lost",
     "a store that seems to have lost everything stops the verification",
-    "what is missing fails",
+    "segments whose objects are missing fail",
     found_one,
 )
 def _all_is_lost() -> list[Patch]:
@@ -97,7 +100,9 @@ def _no_witness() -> list[Patch]:
     return [(StoreWitness, "doubt", nothing)]
 
 
-@MISTAKEN.breaks("marker-of-before", "the marker is read after the last object", "what it said before is enough")
+@MISTAKEN.breaks(
+    "marker-of-before", "the marker is read after the last object", "what the marker said before is enough"
+)
 def _marker_of_before() -> list[Patch]:
     def instead(self: Any, *args: Any, **rest: Any) -> Any:
         return _sends(replace(self, storage=Instead(self.storage, check_marker=nothing)), *args, **rest)
@@ -105,7 +110,7 @@ def _marker_of_before() -> list[Patch]:
     return [(SegmentCopier, "_send_and_finish", instead)]
 
 
-@MISTAKEN.breaks("any-place", "keys are at the place that the marker names", "where the settings say", refused)
+@MISTAKEN.breaks("any-place", "keys are at the place that the marker names", "keys are where the settings say", refused)
 def _any_place() -> list[Patch]:
     def require(self: Any, found: Any, _place: Any) -> None:
         _requires(self, found, None)
@@ -120,7 +125,9 @@ def _any_place() -> list[Patch]:
     ]
 
 
-@MISTAKEN.breaks("superseded-for-nothing", "the deletion limit counts every byte", "not those that were superseded")
+@MISTAKEN.breaks(
+    "superseded-for-nothing", "the deletion limit counts every byte", "bytes of superseded segments are not counted"
+)
 def _superseded_for_nothing() -> list[Patch]:
     """Their bytes are not counted."""
 
@@ -155,14 +162,16 @@ def _superseded_for_nothing() -> list[Patch]:
 @MISTAKEN.breaks(
     "replacement-believed",
     "superseded objects are deleted only after a check of the new copy",
-    "they are assumed to be there",
+    "the new copy is assumed to be there",
     refused,
 )
 def _replacement_believed() -> list[Patch]:
     return [(ReplacementCheck, "require", nothing)]
 
 
-@MISTAKEN.breaks("whole-is-abandoned", "a whole copy that was not finished is finished, or stays", "it is deleted")
+@MISTAKEN.breaks(
+    "whole-is-abandoned", "a whole copy that was not finished is finished, or stays", "such a copy is deleted"
+)
 def _whole_is_abandoned() -> list[Patch]:
     """An abandoned copy is deleted by the next holder, whatever there is of it."""
 
@@ -176,26 +185,31 @@ def _whole_is_abandoned() -> list[Patch]:
 @MISTAKEN.breaks(
     "any-bytes",
     "an abandoned copy is finished if the source has the same bytes",
-    "if it has a segment there",
+    "it is finished if the source has any segment there",
     said(False),
 )
 def _any_bytes_are_the_same() -> list[Patch]:
     return [(finish_abandoned, "_is_same", lambda *_args: True)]
 
 
-@MISTAKEN.breaks("parts-are-whole", "only a whole abandoned copy is finished", "all are", found_one)
+@MISTAKEN.breaks(
+    "parts-are-whole", "only a whole abandoned copy is finished", "every abandoned copy is finished", found_one
+)
 def _parts_are_whole() -> list[Patch]:
     return [(WholeCopy, "fault", lambda *_args: None)]
 
 
 @MISTAKEN.breaks(
-    "abandoned-is-nothing", "an abandoned copy expires when its offsets are elsewhere", "whenever it is old", refused
+    "abandoned-is-nothing",
+    "an abandoned copy expires when its offsets are elsewhere",
+    "it expires as soon as it is old",
+    refused,
 )
 def _abandoned_is_nothing() -> list[Patch]:
     return [(ReplacementCheck, "require_covered", nothing)]
 
 
-@MISTAKEN.breaks("never-raised", "each run that plans raises the generation", "none does")
+@MISTAKEN.breaks("never-raised", "each run that plans raises the generation", "no run raises it")
 def _never_raised() -> list[Patch]:
     return [(StoreClaim, "raise_generation", lambda self: self.generations.accepted().current)]
 
@@ -208,7 +222,7 @@ def _any_generation() -> list[Patch]:
     return [(AcceptedMarkers, "accepts", accepts)]
 
 
-@MISTAKEN.breaks("nobody-helps", "the next run completes a pending generation", "it is left")
+@MISTAKEN.breaks("nobody-helps", "the next run completes a pending generation", "a pending generation is left as it is")
 def _without_help() -> list[Patch]:
     """What another process of the same database began is not gone on with."""
 
@@ -241,7 +255,10 @@ def _keeps_some(call: Call) -> bool:
 
 
 @MISTAKEN.breaks(
-    "pauses-unseen", "a batch plans again when it comes out of a pause", "it goes on", lambda call: call.result != 0
+    "pauses-unseen",
+    "a batch plans again when it comes out of a pause",
+    "the batch goes on with the old plan",
+    lambda call: call.result != 0,
 )
 def _pauses_unseen() -> list[Patch]:
     return [(CancellationToken, "pauses", property(lambda _self: 0))]
@@ -250,19 +267,21 @@ def _pauses_unseen() -> list[Patch]:
 @MISTAKEN.breaks(
     "each-topic-alone",
     "deletions of all topics together need an approval",
-    "each is looked at alone",
+    "each topic is evaluated alone",
     lambda call: bool(call.result),
 )
 def _each_topic_alone() -> list[Patch]:
     return [(deletion_limits, "total_excesses", lambda *_args: {})]
 
 
-@MISTAKEN.breaks("any-clock", "a clock that others contradict deletes nothing", "it is believed", refused)
+@MISTAKEN.breaks("any-clock", "a clock that others contradict deletes nothing", "such a clock is believed", refused)
 def _any_clock() -> list[Patch]:
     return [(database_clock, "require_consistent_clock", nothing)]
 
 
-@MISTAKEN.breaks("endless-leases", "a lease that ends later than it may last is not live", "it is one")
+@MISTAKEN.breaks(
+    "endless-leases", "a lease that ends later than it may last is not live", "such a lease counts as live"
+)
 def _leases_without_bound() -> list[Patch]:
     """Live is what is not over. Statements that are kept otherwise are built anew."""
 
@@ -295,7 +314,7 @@ MISTAKEN += [
     Mutant(
         "all-files-count",
         "a local file with an impossible size counts as 0",
-        "it counts whole",
+        "such a file counts whole",
         _all_files_count,
         _named_some,
     ),

@@ -208,7 +208,7 @@ def _order(**after: HandoverStep) -> list[Patch]:
     return [(drive, "following", instead)]
 
 
-@HANDING_OVER.breaks("guards-late", "a handover overrides retention before it copies", "it copies first")
+@HANDING_OVER.breaks("guards-late", "a handover overrides retention before it copies", "a handover copies first")
 def _overrides_after_copy() -> list[Patch]:
     return _order(PRECONDITIONS=HandoverStep.COPY, COPY=HandoverStep.OVERRIDES, OVERRIDES=HandoverStep.QUALITY_CHECK)
 
@@ -229,7 +229,7 @@ def _unwatched(*steps: HandoverStep) -> list[Patch]:
 
 
 @HANDING_OVER.breaks(
-    "retention-early", "retention is restored when the brokers know what is remote", "it is restored at once"
+    "retention-early", "retention is restored when the brokers know what is remote", "retention is restored at once"
 )
 def _never_watched() -> list[Patch]:
     return _unwatched(HandoverStep.WATCH, HandoverStep.RETENTION)
@@ -281,7 +281,9 @@ def _kept_by_undo() -> list[Patch]:
     return [(drive, "restore_overrides", nothing)]
 
 
-@HANDING_OVER.breaks("switch-unguarded", "the switch is made under retention overrides", "they are not checked")
+@HANDING_OVER.breaks(
+    "switch-unguarded", "the switch is made under retention overrides", "the overrides are not checked"
+)
 def _switched_without_overrides() -> list[Patch]:
     """Nobody looks at the retention overrides once they are set, and the switch is a request of its own."""
     real = run_checks.results_of  # type: ignore[attr-defined]
@@ -299,7 +301,7 @@ def _switched_without_overrides() -> list[Patch]:
     ]
 
 
-@HANDING_OVER.breaks("by-hand-unnoticed", "a switch by hand is followed", "it is not noticed")
+@HANDING_OVER.breaks("by-hand-unnoticed", "a switch by hand is followed", "a switch by hand is not noticed")
 def _unnoticed() -> list[Patch]:
     return [(drive, "notice_switch", nothing), (publish_and_switch, "notice_switch", nothing)]
 

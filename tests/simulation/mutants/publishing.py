@@ -49,7 +49,9 @@ def _descending() -> list[Patch]:
 
 
 @PUBLISHING.breaks(
-    "publish-anew", "a pending record is sent with the same bytes", "it is dropped, and a new one is made"
+    "publish-anew",
+    "a pending record is sent with the same bytes",
+    "the pending record is dropped, and a new one is made",
 )
 def _another_record() -> list[Patch]:
     """What is pending is forgotten, and said in other words."""
@@ -101,7 +103,7 @@ def _any_owner() -> list[Patch]:
     return [(Publisher, "publish", instead), (SqlPublicationStore, "_require_owner", nothing)]
 
 
-@PUBLISHING.breaks("publish-believed", "sent records are read back", "they are assumed to be there")
+@PUBLISHING.breaks("publish-believed", "sent records are read back", "sent records are assumed to be there")
 def _believed() -> list[Patch]:
     """What was written down is taken for sent."""
 
@@ -127,7 +129,7 @@ def _poison() -> list[Patch]:
     return [(plan_publication, "_record", instead), (plan_publication, "require_valid_record", nothing)]
 
 
-@PUBLISHING.breaks("publish-above-log-start", "publishing begins at the log start", "it begins anywhere")
+@PUBLISHING.breaks("publish-above-log-start", "publishing begins at the log start", "publishing begins anywhere")
 def _above_log_start() -> list[Patch]:
     """Whatever comes first is published first."""
 

@@ -72,7 +72,7 @@ def _no_age_guard() -> list[Patch]:
     return [(plan_removals, "_too_young", nothing), (AuditMoment, "is_young", lambda *_: False)]
 
 
-@VERIFYING.breaks("audit-complete", "a complete copy is offered, not removed", "it counts as an orphan")
+@VERIFYING.breaks("audit-complete", "a complete copy is offered, not removed", "a complete copy counts as an orphan")
 def _complete_copies_too() -> list[Patch]:
     def instead(_attempt: Any, stored: Any, context: Any) -> Any:
         return rules._orphans(stored, "nobody knows it", context)

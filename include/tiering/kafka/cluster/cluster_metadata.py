@@ -1,11 +1,11 @@
 """`ClusterMetadata` from the brokers, or without any source of metadata.
 
-- `AdminClusterMetadata`: from the brokers. Their responses lack two things, read from `__cluster_metadata-0` if a
-  log directory holds it: the proof that a topic was deleted (an id without a topic is no proof), and the id of the
+- `AdminClusterMetadata`: from the brokers. Their responses lack two things, which are read from `__cluster_metadata-0`
+  if a log directory holds it: the proof that a topic was deleted (an id without a topic is no proof), and the id of the
   log directory in which a broker has a replica.
 - `UnknownClusterMetadata`: there is neither a connection nor a metadata log, so no topic is known. A topic is copied
   only if `topics.include` has its exact name.
-- `LostClusterMetadata`: like `UnknownClusterMetadata`, but it fails if metadata of this cluster was read before.
+- `LostClusterMetadata`: like `UnknownClusterMetadata`, but `refresh` fails if metadata of this cluster was read before.
 
 `metadata_log` reads metadata from log directories alone.
 """

@@ -46,7 +46,7 @@ class TopicMetadata:
 
     Read from brokers, `configs` has every config in force whose value is neither null nor sensitive. Read from the
     metadata log, it has the topic's own configs, and the dynamic broker defaults for the other topic configs in
-    `TOPIC_KEY_OF_BROKER_KEY`; only the broker can return an absent value.
+    `TOPIC_KEY_OF_BROKER_KEY`; a config that is absent may have a value nevertheless, which only the brokers know.
     """
 
     topic: str
@@ -157,9 +157,9 @@ class PartitionOffsets:
     before it.
 
     `earliest_local` and `latest_tiered` are None if the broker is too old to support the request, or has no such offset
-    (for example, nothing is tiered). `leader_epoch` is -1 if unknown. `earliest_epoch` is the leader epoch of
-    `earliest` in the leader's checkpoint, -1 if that has none for it: brokers do not find such a record in remote
-    storage.
+    (for example, nothing is tiered). `leader_epoch` is -1 if unknown. `earliest_epoch` is the leader epoch that the
+    leader's checkpoint has for the offset `earliest`, -1 if it has none: then brokers do not find the record at that
+    offset in remote storage.
     """
 
     leader: int
@@ -192,8 +192,8 @@ class OpenTransaction:
 
     `start_offset` is its first offset in this partition, inclusive. `last_timestamp_ms` is the timestamp of its
     producer's newest batch there. `transactional_id`, `started_at_ms` (by the coordinator's clock)
-    and `timeout_ms` are None if no coordinator has the transaction with a start time (it hangs), or if its
-    coordinator did not answer.
+    and `timeout_ms` are None if no coordinator has the transaction with a start time (then the transaction hangs), or
+    if its coordinator did not answer.
     """
 
     producer_id: int
@@ -211,7 +211,10 @@ class OpenTransaction:
 
 
 class ConfigSource(StrEnum):
-    """Where the value of a config comes from. The first source with a value applies; OTHER is any other source."""
+    """Where the value of a config comes from. The first source with a value applies, in this order.
+
+    OTHER is any other source.
+    """
 
     TOPIC = "topic"
     BROKER = "dynamic broker"
@@ -238,7 +241,8 @@ class Brokers(Protocol):
     """The brokers of one cluster. Thread-safe.
 
     Every method may raise:
-        BrokersUnavailableError: a broker does not answer in time, or its state will pass. Retriable.
+        BrokersUnavailableError: a broker does not answer in time, or answers that it cannot serve the request just now.
+            Retriable.
         BrokersLoginError: TLS or SASL failed: user, password, certificate or protocol.
         BrokersForbiddenError: this user is not authorised for the request.
         BrokersRefusedError: the broker refused for another reason; the message has the broker's reason.
@@ -279,7 +283,7 @@ class Brokers(Protocol):
         ...
 
     def log_sizes(self, leaders: Mapping[TopicIdPartition, int]) -> Mapping[TopicIdPartition, int]:
-        """Return the bytes of logs on the brokers that lead them; what a broker does not tell is absent.
+        """Return the bytes of each partition's log on its leader. A size that a leader does not tell is absent.
 
         The user needs DESCRIBE on the cluster.
 
@@ -289,7 +293,7 @@ class Brokers(Protocol):
         ...
 
     def free_bytes(self, broker_id: int) -> int | None:
-        """Return the free bytes on the disk of a broker's fullest log directory; None if it does not tell.
+        """Return the fewest free bytes among the log directories of a broker; None if the broker does not tell them.
 
         The user needs DESCRIBE on the cluster.
         """
@@ -394,7 +398,7 @@ class ServedRecords(Protocol):
         Args:
             partition: the partition.
             start_offset: first offset, inclusive.
-            end_offset: last offset, inclusive. The iterator ends when no further record up to it can arrive.
+            end_offset: last offset, inclusive. The iterator ends when no further record up to this offset can arrive.
 
         Raises:
             BrokersUnavailableError: no answer arrived in time. Retriable.

@@ -427,7 +427,8 @@ def _by_producer(
     """Return the transactions of these producers by producer id, requested from every broker that may coordinate them.
 
     Brokers that do not answer, or answer with an error, are logged and skipped. So are transactions whose description
-    is an error. That a coordinator is loading does not mean that a transaction has none.
+    is an error: a coordinator that is still loading answers with an error, which does not prove that nothing
+    coordinates the transaction.
     """
     known: dict[int, DescribedTransaction] = {}
     for broker in brokers:

@@ -1,8 +1,8 @@
 """The state of topics that results from a sequence of metadata records.
 
-Rules: a partition record sets all fields; a change record sets the fields that it contains, raises the leader epoch by
-1 if it contains a leader, and removes the directory ids if it contains replicas without new ids; a config record
-without a value removes the key; removing a topic removes its partitions and configs.
+Rules: a partition record sets all fields of its partition; a change record sets the fields that it contains, raises the
+leader epoch by 1 if it contains a leader, and removes the directory ids if it contains replicas without new ids; a
+config record without a value removes the key; removing a topic removes its partitions and configs.
 
 Source: Kafka's TopicsDelta and ConfigurationDelta; tests compare the result with brokers' answers.
 """
@@ -137,8 +137,9 @@ class ClusterImage:
     def _defaults(self, brokers: Iterable[int]) -> dict[str, str]:
         """Return the dynamic defaults of the given brokers for topic configs.
 
-        They are the defaults of all brokers, with two exceptions from configs of single brokers: a cleanup.policy with
-        compaction if one has it, and the smallest min.insync.replicas below that.
+        They are the defaults of all brokers, with two exceptions. If one of the given brokers has a cleanup.policy with
+        compaction, that policy is the default. If some of them have a smaller min.insync.replicas than the default of
+        all brokers, the smallest is the default.
         """
         for_all = self._broker_configs.get(ALL_BROKERS, {})
         defaults = dict(for_all)

@@ -1,7 +1,7 @@
 """Cluster metadata without a connection: the replicas of `__cluster_metadata-0` in brokers' log directories.
 
-Every broker keeps a replica in its metadata log directory. Of the readable ones, that with the highest log end is
-used: replicas may lag, but each is a consistent view at some time. Values of records are never logged.
+Every broker keeps a replica in its metadata log directory. Of the readable replicas, the one with the highest log end
+offset is used: replicas may lag, but each is a consistent view at some time. Values of records are never logged.
 
 The first `refresh` of a `MetadataReplica` reads the newest complete snapshot and the log from it on, each later
 `refresh` reads what was appended. The files are:
@@ -221,7 +221,7 @@ def _batches(file: BrokerFile, start: int, *, may_be_torn: bool) -> Iterator[tup
                 return
             raise
         except OldMagicError as error:
-            # KRaft has never written these: here they are damage.
+            # KRaft has never written batches of magic 0 or 1: here they are damage.
             raise CorruptFileError(file.path, error.message, start + error.position) from error
         if found is None:
             return
@@ -281,9 +281,9 @@ def _read_checkpoint(file: BrokerFile, image: ClusterImage) -> bool:
 def _is_torn_tail(file: BrokerFile, position: int) -> bool:
     """Return whether an unfinished write can begin at `position`.
 
-    It can if less than a batch header follows, if the next bytes, as many as a header has, are zeros, or if the batch
-    there is the last one: after its length less than a header follows, or zeros. A length below that of a header is
-    damage.
+    It can in three cases: fewer bytes follow than a batch header has; the next bytes, as many as a header has, are all
+    zero; or the batch at `position` is the last one, which means that after it fewer bytes than a header or only zeros
+    follow. A batch whose length is below that of a header is damage, and no unfinished write.
     """
     rest = file.read_at(position, HEADER_SIZE)
     if len(rest) < HEADER_SIZE or not any(rest):

@@ -2,8 +2,8 @@
 
 A leader's log has no boundaries on the wire. We cut it by the rules by which a broker rolls a segment, applied to every
 batch: by size, by record time, and where an offset would not fit into the 32 bits of an index entry. No clock is used.
-So the boundaries follow from the bytes, the start and the rules alone, and all workers find the same. An index that
-is full is no reason to roll here, because we keep no index while we cut.
+So the boundaries follow from the bytes, the start and the rules alone, and all workers find the same boundaries. An
+index that is full is no reason to roll here, because we keep no index while we cut.
 
 A range is closed only by a batch after it. The newest range is open, as the active segment of a broker is.
 
@@ -26,7 +26,7 @@ _NO_EPOCHS: Final = LeaderEpochs(())
 
 @dataclass(frozen=True, slots=True)
 class RollRules:
-    """The topic's segment.bytes and segment.ms; a range has at most that many bytes, unless its only batch has more."""
+    """The topic's segment.bytes and segment.ms. A range has at most `segment_bytes`, unless its only batch has more."""
 
     segment_bytes: int
     segment_ms: int
@@ -36,10 +36,10 @@ class RollRules:
 class FetchedRange:
     """A range of a leader's log that was read once, and every batch of it checked. Offsets are inclusive.
 
-    An open range without a batch ends before it begins. `start_offset` is the first offset that was requested: the
-    log start at that time, if that lay inside of the first batch, else the base offset. `first_timestamp_ms` is the
-    largest timestamp of the first batch, `crc32c` the checksum of all bytes, `leader_epochs` the epochs of the
-    batches, and `producer_snapshot` the producers after the last batch.
+    The `end_offset` of an open range without a batch is `base_offset` - 1. `start_offset` is the first offset that was
+    requested: the log start at that time, if the log start lay inside of the first batch, else the base offset.
+    `first_timestamp_ms` is the largest timestamp of the first batch, `crc32c` the checksum of all bytes,
+    `leader_epochs` the epochs of the batches, and `producer_snapshot` the producers after the last batch.
     """
 
     base_offset: int
@@ -109,7 +109,7 @@ def _with_epoch(epochs: LeaderEpochs, header: BatchHeader) -> LeaderEpochs:
 
 
 def epochs_of(ranges: Iterable[FetchedRange]) -> LeaderEpochs:
-    """Return the epochs of consecutive ranges, each from its first batch on."""
+    """Return the epochs of consecutive ranges, each epoch from its first batch on."""
     found: list[LeaderEpochEntry] = []
     for entry in (entry for known in ranges for entry in known.leader_epochs):
         if not found or found[-1].epoch != entry.epoch:
@@ -133,7 +133,7 @@ class LeaderLogs(Protocol):
 
     Requests raise:
         BrokersUnavailableError: the broker does not answer, or does not lead the partition in this epoch. Retriable.
-        UnknownTopicError: the topic id or the partition is unknown there.
+        UnknownTopicError: the broker does not know the topic id or the partition.
         BrokersError: the request failed for another reason.
     """
 
@@ -142,9 +142,9 @@ class LeaderLogs(Protocol):
 
         Args:
             partition: the partition, by its topic id.
-            leader: who is asked, and in which epoch it must lead.
+            leader: the broker to ask, and the epoch in which it must lead the partition.
             offset: inclusive.
-            max_bytes: more only if the first batch has more.
+            max_bytes: the limit of the answer; it is exceeded only if the first batch is larger.
         """
         ...
 
@@ -152,9 +152,9 @@ class LeaderLogs(Protocol):
         """Wait after an answer of this size until the next read of the same broker may begin.
 
         Args:
-            leader: who answered.
-            size_bytes: of the answer.
-            go_on: called while this waits; raises to end the wait.
+            leader: the broker that answered.
+            size_bytes: the size of the answer.
+            go_on: called while the method waits; raises to end the wait.
         """
         ...
 
@@ -183,15 +183,16 @@ class RangeStore(Protocol):
         ...
 
     def record(self, partition: TopicIdPartition, before: FetchedRange | None, found: Sequence[FetchedRange]) -> bool:
-        """Replace the open range by what was found from there on, all of it or nothing.
+        """Replace the open range by the ranges that were found from its base offset on, all of them or none.
 
         Args:
             partition: the partition.
-            before: the open range that the caller read; None if the caller found none, so that there must be none.
+            before: the open range that the caller read. None if there was none; then the store must have none either.
             found: closed ranges that follow one another, and an open one after them.
 
         Returns:
-            Whether it was recorded; False if the newest range is another one by now. Then read the ranges again.
+            Whether the ranges were recorded; False if another caller has recorded ranges meanwhile. Then read them
+            again.
         """
         ...
 
@@ -200,7 +201,7 @@ class RangeStore(Protocol):
         ...
 
     def delete_below(self, partition: TopicIdPartition, below_offset: int) -> None:
-        """Remove the closed ranges that end below an offset, but the newest: the producers at its end are needed.
+        """Remove the closed ranges that end below an offset, except the newest: the producers at its end are needed.
 
         Idempotent.
         """

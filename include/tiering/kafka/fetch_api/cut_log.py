@@ -6,8 +6,8 @@
     bytes read, checked, cut                   nothing: they are read again
     ranges recorded, the open one with them    the ranges; the next cut goes on after the open one's last batch
 
-Nothing is sent before its range is closed and recorded. What was recorded is forgotten only from an offset on at which
-the leader proves another history. The ranges below stay, and with them the boundaries of all that may be copied.
+No byte is copied before its range is closed and recorded. Recorded ranges are forgotten only from the first one on that
+is not of the leader's history. The ranges before that one stay, and with them the boundaries of all that may be copied.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -25,12 +25,12 @@ from include.tiering.model.leader_epochs import LeaderEpochEntry, LeaderEpochs
 from include.tiering.model.segments import TopicIdPartition
 
 FETCH_BYTES: Final = 4 << 20
-"""What one request asks for. The memory of a read is one answer."""
+"""The most bytes that one request asks for. A read holds one answer in memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class CutRules:
-    """How the logs of a topic are cut; a producer without a batch for `producer_expiration_ms` is left out."""
+    """How the logs of a topic are cut. Snapshots leave out producers without a batch for `producer_expiration_ms`."""
 
     roll: RollRules
     producer_expiration_ms: int
@@ -119,16 +119,18 @@ def fetched(
 def history_of(logs: LeaderLogs, partition: TopicIdPartition, leader: Leader, log_start: int) -> LeaderEpochs:
     """Return the leader epochs of a leader's log as it has them, from its log start on.
 
-    A leader answers with the largest epoch up to the requested one, and with where the next larger epoch begins. So we
-    ask downwards from its own epoch, and each answer has an epoch and the start of the one above. Where it has no
-    smaller epoch, it answers with the requested epoch, as if that ended where the one above begins: both starts are the
-    same, which else only its own epoch has, as long as it has no record. Source: Kafka's LeaderEpochFileCache.
+    A leader answers with the largest epoch of its history that is not above the requested one, and with the offset at
+    which the next larger epoch begins. So we request downwards from the leader's own epoch: each answer has an epoch,
+    and the start of the epoch above it. If the history has no epoch that small, the leader answers with the requested
+    epoch itself, and with the start of the first epoch of the history. The next answer then has the same offset, as if
+    an epoch had no offsets, and the search ends. Only the leader's own epoch may really have no offsets: it has none
+    before its first record. Source: Kafka's LeaderEpochFileCache.
 
     Args:
         logs: the logs.
         partition: the partition.
         leader: its leader.
-        log_start: of the leader, inclusive. The entry of this offset may begin below it.
+        log_start: the leader's log start, inclusive. The first entry of the result may begin below it.
 
     Raises:
         SourceChangedError: the leader does not know its own epoch, or its answers contradict one another.
@@ -188,19 +190,21 @@ class LogCutter:
             partition: the partition.
             leader: its leader.
             rules: how its topic is cut.
-            log_start: of the leader, inclusive, as asked for just now.
-            high_watermark: likewise, exclusive.
-            max_bytes: after so many bytes no further batch is read; with 0 the ranges are compared with the leader's
-                history, and nothing is read.
+            log_start: the leader's log start offset (inclusive), requested just before.
+            high_watermark: the leader's high watermark (exclusive), requested just before.
+            max_bytes: after so many bytes no further batch is read; with 0 or less, the ranges are only compared with
+                the leader's history.
             go_on: see `fetched`.
 
         Returns:
             How many bytes were read.
 
         Raises:
-            UnusableBatchesError: an answer does not continue the log; what was found before it is recorded.
-            BrokersError: see `LeaderLogs`; likewise.
-            TieringError: what `go_on` raises; likewise.
+            UnusableBatchesError: an answer does not continue the log.
+            BrokersError: see `LeaderLogs`.
+            TieringError: what `go_on` raises.
+
+        What was read before an error is recorded.
         """
         known = self._known(partition, leader)
         last = known[-1] if known else None
@@ -247,9 +251,10 @@ class LogCutter:
 
 
 class _Walk:
-    """Cuts the batches that follow a range, or the log start if the log starts after that range by now.
+    """Cuts the batches that follow the `last` range.
 
-    After such a jump nothing is known of producers, as after a broker has built their state from a log start.
+    Without such a range, or if the log start is above its `next_offset` by now, it cuts the batches from the log start
+    on. Then nothing is known of earlier producers, as in a broker that has built their state from a log start.
     """
 
     def __init__(self, last: FetchedRange | None, log_start: int, rules: CutRules) -> None:

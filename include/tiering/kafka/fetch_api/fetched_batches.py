@@ -2,7 +2,7 @@
 
 What an answer may do                                       what becomes of it
 end in an incomplete batch                                  the rest is not read, and requested again
-begin with a batch that starts below the first request      accepted, if it holds the requested offset
+begin below the requested offset, at the first request      accepted, if the first batch holds this offset
 have an incomplete first batch                              CUT
 have a batch below the expected offset                      OLD
 have a batch above the expected offset                      MISSING
@@ -45,7 +45,10 @@ class FetchFault(StrEnum):
 
 
 class FetchedBatch(NamedTuple):
-    """One whole, checked batch. `data` is valid as long as the answer is kept; `marker` is that of a control batch."""
+    """One whole, checked batch.
+
+    `data` is valid as long as the answer is kept. `marker` is None unless the batch is a control batch.
+    """
 
     header: BatchHeader
     data: memoryview
@@ -70,7 +73,7 @@ def read_batches(
         position: where in the range the answer begins, in bytes; for errors.
         offset: the requested offset, inclusive, where the first batch must begin.
         leader_epoch: the epoch of the batch before, -1 without one.
-        high_watermark: of the answer, exclusive.
+        high_watermark: the high watermark in the answer, exclusive.
         may_begin_below: the first batch may begin below `offset`, if it holds that offset.
 
     Raises, while iterating:
@@ -101,7 +104,7 @@ def _unusable(path: str, fault: FetchFault, message: str, position: int) -> Unus
 
 
 def _end_of_batch(whole: memoryview, at: int) -> int | None:
-    """Return where the batch ends, None if it is incomplete. A length that is too small ends after the header."""
+    """Return where the batch ends, None if it is incomplete; after its header, if its length field is too small."""
     if len(whole) - at < HEADER_SIZE:
         return None
     length = int.from_bytes(whole[at + _LENGTH_AT : at + LOG_OVERHEAD], signed=True)

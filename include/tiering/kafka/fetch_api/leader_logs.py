@@ -24,7 +24,7 @@ from include.tiering.kafka.protocol.partition_requests import TopicPartition
 from include.tiering.model.segments import TopicIdPartition
 
 MAX_WAIT_MS: Final = 500
-"""How long a broker may wait for the first byte. We ask below the high watermark, where it waits for nothing."""
+"""How long a broker may wait for the first byte, in ms. It does not wait below the high watermark, where we read."""
 _TOPIC_AUTHORIZATION_FAILED: Final = 29
 
 _Answer = TypeVar("_Answer")

@@ -1,9 +1,9 @@
 """The newest segments of a leader's log, written as a broker's partition directory.
 
-Where the log is larger than wanted, reading begins in it, at an offset that is guessed from the size of the log, and
-the oldest segments are removed while the others are still too large. Segments are cut and their files rebuilt as for a
-copy. What is known of producers begins with the first batch that is read, as after a broker has built their state from
-a log start. Nothing above the high watermark is read.
+If the log is larger than wanted, reading begins at an offset inside of it, which is estimated from the size of the log.
+While the segments that were written are together still larger than wanted, the oldest is removed. Segments are cut and
+their files rebuilt as for a copy. Producers are known only from the first batch on that is read, as in a broker that
+has built their state from a log start. Nothing above the high watermark is read.
 """
 
 from collections.abc import Callable
@@ -48,7 +48,7 @@ class LeaderLog:
     refusal: IneligibleReason | None = None
 
     def first_offset(self, max_bytes: int) -> int:
-        """Return from where on the log has about so many bytes, if its records are of the same size everywhere."""
+        """Return the offset from which on the log has about `max_bytes`, if all its records have the same size."""
         if self.log_bytes <= max_bytes:
             return self.log_start_offset
         offsets = self.high_watermark - self.log_start_offset
@@ -59,7 +59,7 @@ def leader_logs_of(brokers: Brokers, topic: TopicMetadata, refusal: IneligibleRe
     """Return the logs of all partitions of a topic, in order.
 
     Args:
-        brokers: of the cluster.
+        brokers: the brokers of the cluster.
         topic: the topic.
         refusal: why no segment of the topic may be copied; None if there is no reason.
 
@@ -100,7 +100,8 @@ def write_newest(
         logs: the logs of the leaders.
         log: the log.
         log_dir: an existing directory, which must not have the partition yet.
-        max_bytes: as many whole segments as fit are kept; the two newest ones in any case.
+        max_bytes: the oldest segments are removed until the rolled ones have at most so many bytes together. The newest
+            rolled segment and the active one are kept in any case.
         on_bytes: called after each batch with its size.
 
     Returns:

@@ -3,7 +3,8 @@
 The range was read when it was cut, and is read again for the copy. Both reads must give the same bytes.
 
 What may happen during a copy            detected by
-other bytes than when it was cut         CRC-32C, size, batches      SourceChangedError
+other bytes than when it was cut         size, CRC-32C               SourceChangedError
+batches that do not continue the log     check of every answer       UnusableBatchesError
 the spool's disk is damaged              check of every batch        CorruptFileError
 the leader moved or was elected again    cluster metadata            SourceChangedError
 topic deleted, compacted or tiered       cluster metadata            SourceChangedError
@@ -51,8 +52,8 @@ _MARKER_BYTES: Final = 256
 class OpenedRange:
     """The range, what came before it, and the state of its partition when it was opened.
 
-    `producer_snapshot` has the producers before the range. `fault` is why the leader's answers could not be used when
-    the range was read for the copy; None if they could.
+    `producer_snapshot` has the producers before the range. `fault` is why the read of the range for the copy ended
+    early; None if it did not.
     """
 
     replica: Replica
@@ -73,7 +74,7 @@ class OpenFetchedRange:
     Args:
         opened: the range.
         logs: the leaders' logs.
-        brokers: of the same cluster.
+        brokers: the brokers of the same cluster.
         ownership_now: refreshes the cluster metadata and returns the current ownership.
     """
 
@@ -179,9 +180,10 @@ class OpenFetchedRange:
         return transaction_marker(buffer[:count], HEADER_SIZE)
 
     def _check_rebuilt(self, files: RebuiltFiles) -> None:
-        """Check what was rebuilt by the rules for the files of a broker, and by what was found when it was cut.
+        """Check the rebuilt files by the rules for a broker's files, and against the range as it was recorded.
 
-        The recorded snapshot may lack producers that expired, but has none that the batches do not have.
+        The recorded snapshot may lack producers that have expired, but none of its producers may be missing from the
+        rebuilt snapshot.
         """
         known = self._opened.range
         check_offset_index(
@@ -203,7 +205,7 @@ class OpenFetchedRange:
         try:
             self._recheck_offsets()
             self._recheck_epochs()
-            self._recheck_ownership()  # Last: it asks by topic id, and the requests before it name the topic.
+            self._recheck_ownership()  # Last, because it requests by topic id; the others by the topic's name only.
         except UnknownTopicError as error:
             raise SourceVanishedError(self._path, str(error)) from error
         except ClusterMetadataError as error:

@@ -1,16 +1,16 @@
 """`LogSource` over Kafka's Fetch API: leaders are read with a login, and no broker's disk.
 
-`find_segments` cuts the logs of topics that are to be copied into ranges, and stores these. `open_segment` reads a
-range into the spool. All other calls read no log: a scan lists the ranges that are stored. A replica is the leader's;
-its directory id is `DIRECTORY_ID`.
+`find_segments` cuts the logs of topics that may be copied into ranges, and stores these. `open_segment` reads a range
+into the spool. All other calls read no log: a scan lists the ranges that are stored. A replica is the leader's; its
+directory id is `DIRECTORY_ID`.
 
 | rule for files                                | here                                                            |
 |---|---|
 | only the leader's replica is read             | every fetch names the leader epoch, and another leader refuses  |
 | never the active segment                      | never the open range                                            |
 | nothing above high watermark, stable offset   | both are asked for before the ranges are read                   |
-| nothing unflushed, unless it is replicated    | a range that was recorded `settle_ms` ago counts as flushed     |
-| nothing below the log start                   | nothing below the first local offset, which a broker has tiered |
+| nothing unflushed, unless it is replicated    | a range counts as flushed `settle_ms` after it was recorded     |
+| nothing below the log start                   | nothing below the leader's first local offset                   |
 
 How far `find_segments` reads is bounded by what is not copied yet: a partition is read on only while its closed ranges
 that are not remote have fewer bytes than its part of `find_bytes`. So what is read does not run ahead of what is sent.
@@ -77,9 +77,10 @@ DIRECTORY_ID: Final = "fetch"
 
 @dataclass(frozen=True, slots=True)
 class FetchLimits:
-    """How much is found ahead of copies, and how long a range has to be known before it counts as flushed.
+    """How much is found ahead of copies, and how long a range must have been recorded to count as flushed.
 
-    `find_bytes` is for the ranges of all partitions of one call, `settle_ms` by the clock of the store of ranges.
+    `find_bytes` limits the closed ranges that are not copied yet, of all partitions of one call together. `settle_ms`
+    is measured by the clock of the store of ranges.
     """
 
     find_bytes: int
@@ -90,9 +91,9 @@ class FetchSource:
     """Leaders' logs as replicas. Thread-safe.
 
     Args:
-        brokers: of the cluster.
-        cluster_metadata: of the same cluster; every call refreshes it.
-        logs: of the same cluster.
+        brokers: the brokers of the cluster.
+        cluster_metadata: the cluster's metadata; each call that uses it refreshes it first.
+        logs: the logs of the cluster's leaders.
         store: where the ranges are kept.
         spool: where a range is kept while it is copied.
         limits: see `FetchLimits`.
@@ -124,7 +125,7 @@ class FetchSource:
             found = self._partitions(topics, errors)
             offsets = self._brokers.partition_offsets(list(found))
             sizes: Mapping[TopicIdPartition, int] = {}
-            with suppress(BrokersError):  # It needs a right that copies do not need.
+            with suppress(BrokersError):  # Sizes need a right that copies do not need.
                 sizes = self._brokers.log_sizes({one: answer.leader for one, answer in offsets.offsets.items()})
             replicas = []
             for partition, topic in found.items():
@@ -152,7 +153,7 @@ class FetchSource:
                 if self._ownership(partition).refusal is None
             }
             offsets = self._brokers.partition_offsets(list(found)).offsets
-        # Without the lock, because it may read for a long time. What was refused so far is in the report of the scan.
+        # The reads follow without the lock, because they may take long. A scan reports what the brokers refused here.
         errors: list[ScanError] = []
         to_read = sorted(offsets, key=self._last_recorded_ms)
         left_bytes = self._limits.find_bytes
@@ -188,14 +189,14 @@ class FetchSource:
     def leader_epochs(self, replica: Replica) -> LeaderEpochs:
         """Return what the leader answers now, epoch by epoch, and not what was found when the ranges were read.
 
-        Where its checkpoint begins above the log start, the answer for epoch 0 is the same as if that epoch began the
-        log. So the leader is also asked for the epoch of its log start.
+        If the leader's checkpoint begins above the log start, its answer for epoch 0 is the same as if the log began
+        with epoch 0. So the leader is also asked for the epoch of its log start.
         """
         partition = replica.topic_id_partition
         leader = Leader(replica.replica_id.broker_id, -1 if replica.leader_epoch is None else replica.leader_epoch)
         try:
             found = history_of(self._logs, partition, leader, replica.log_start_offset)
-            # Asked again, by topic id: the ends of epochs are asked for by the topic's name.
+            # This request checks the topic id. The ends of epochs are requested by the topic's name only.
             offsets = self._brokers.partition_offsets([partition]).of(partition)
         except UnknownTopicError as error:
             raise SourceVanishedError(partition_path(partition, leader), str(error)) from error
@@ -206,11 +207,11 @@ class FetchSource:
         return found
 
     def size_doubts(self, replica_id: ReplicaId, segments: Sequence[LogSegment]) -> Mapping[int, str]:
-        """Return nothing: the size of a range is that of the batches that were read."""
+        """Return an empty mapping: the size of a range is that of the batches that were read."""
         return {}
 
     def leading_compacted(self, replica_id: ReplicaId, segments: Sequence[LogSegment]) -> Sequence[LogSegment]:
-        """Return nothing: a range that lacks offsets is not recorded."""
+        """Return no segment: a range that lacks offsets is not recorded."""
         return ()
 
     def unfinished_transactions(self, replica_id: ReplicaId) -> Sequence[UnfinishedTransaction]:
@@ -314,7 +315,7 @@ class FetchSource:
         return found
 
     def _uncopied_bytes(self, partition: TopicIdPartition, copied_to: int | None) -> int:
-        """Return the bytes of the closed ranges that reach above what is copied."""
+        """Return the bytes of the closed ranges that end above the highest copied offset."""
         closed = [known.range for known in self._store.ranges(partition) if known.range.closed]
         return sum(known.size_bytes for known in closed if copied_to is None or known.end_offset > copied_to)
 
@@ -412,12 +413,16 @@ def _leader(offsets: PartitionOffsets) -> Leader:
 
 
 def _log_start(offsets: PartitionOffsets) -> int:
-    """Return the first offset on the leader's disk: what is below it, a broker has tiered."""
+    """Return the first offset on the leader's disk; brokers have tiered or deleted the offsets below it."""
     return max(offsets.earliest, offsets.earliest_local or 0)
 
 
 def _candidate(recorded: RecordedRange, log_start: int) -> Candidate:
-    """Return what the rules need. A range whose first offsets were deleted cannot be read: it ends below the start."""
+    """Return what the rules need.
+
+    A range whose first offsets were deleted cannot be read. It gets an end at the log start, so that it counts as below
+    the log start.
+    """
     known = recorded.range
     is_cut = known.start_offset < log_start
     return Candidate(

@@ -1,11 +1,12 @@
 """The spool: files on the worker's disk that hold ranges while they are checked and copied.
 
-A file has no name, so nothing of it is left after a crash. All files of the process together have at most a number of
-bytes; who needs more waits until others are closed. A range that is larger than that is taken alone.
+A file has no name, so nothing of it is left after a crash. All files of the process together have at most `max_bytes`;
+a range for which there is no space waits until others are closed. A range that is larger than `max_bytes` is taken when
+no other is open.
 
-A range that is copied waits for the ranges before it in its partition, and keeps its file open meanwhile. So a range
-before it must never wait for it: if a later range of the partition is in the spool, an earlier one is taken at once,
-above the bound if need be. So the files exceed the bound by at most one range of each partition.
+A range that is copied waits for the earlier ranges of its partition, and keeps its file open meanwhile. So an earlier
+range must never wait for a later one: if a later range of the partition is in the spool, an earlier one is taken at
+once, above `max_bytes` if need be. So the files exceed `max_bytes` by at most one range of each partition.
 """
 
 import os
@@ -62,9 +63,9 @@ class Spool:
     """Files without names in one directory. Thread-safe.
 
     Args:
-        directory: on a disk of this host with space for `max_bytes`.
-        max_bytes: of all files that are open at the same time, see above.
-        clock: how long a range waits.
+        directory: a directory on a disk of this host with space for `max_bytes`.
+        max_bytes: limit of all files that are open at the same time, see above.
+        clock: the clock for the longest wait.
     """
 
     def __init__(self, directory: Path, max_bytes: int, clock: Clock) -> None:
@@ -83,9 +84,9 @@ class Spool:
         Args:
             path: names the range in errors.
             partition: the range's partition.
-            base_offset: of the range.
+            base_offset: the range's base offset.
             size_bytes: how much will be appended at most.
-            go_on: called while this waits; raises to end the wait.
+            go_on: called while the method waits; raises to end the wait.
 
         Raises:
             SourceUnreadableError: the file cannot be created.
@@ -121,7 +122,7 @@ class Spool:
                 raise SendingStoppedError(f"{path}: the spool had no space for {PATIENCE_SECONDS:.0f} s")
 
     def _has_space(self, key: tuple[TopicIdPartition, int], size_bytes: int) -> bool:
-        """Return whether a range may be spooled now; two copies of one range never are at the same time."""
+        """Return whether a range may be spooled now; a range that is in the spool is not spooled a second time."""
         if key in self._open_bytes:
             return False
         is_waited_for = any(partition == key[0] and base_offset > key[1] for partition, base_offset in self._open_bytes)

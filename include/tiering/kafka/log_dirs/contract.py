@@ -142,8 +142,8 @@ class Replica:
     `log_start_offset` is inclusive. `chosen` marks the replica that a copy would read (the leader's); only its segments
     can be eligible. `segment_bytes` is the topic's segment.bytes, None if unknown. `was_compacted`: the topic is
     or was compacted, so its segments may lack offsets without being damaged. `found_to` is the offset (exclusive) up to
-    which `LogSource.find_segments` has read the leader's log, and `log_bytes` its size, if a scan was told it; None if
-    the segments are files, which are all listed.
+    which `LogSource.find_segments` has read the leader's log; `log_bytes` is the size of that log, if the leader told
+    it to a scan. Both are None if the segments are files, which are all listed.
     """
 
     replica_id: ReplicaId
@@ -304,7 +304,7 @@ class OpenSegment(Protocol):
 
 
 def go_on_always() -> None:
-    """Return: nothing ends the call."""
+    """Return at once: nothing ends the call."""
 
 
 class LogSource(Protocol):
@@ -346,7 +346,7 @@ class LogSource(Protocol):
             What could not be read, as in the report of a scan.
 
         Raises:
-            BrokersError: they cannot be asked for their topics and offsets.
+            BrokersError: the brokers cannot be asked for topics and offsets.
         """
         ...
 
@@ -412,7 +412,7 @@ class LogSource(Protocol):
 
         Args:
             replica_id: the replica.
-            base_offset: of the segment.
+            base_offset: the segment's base offset.
             go_on: called while a source waits or reads for long; raises to end the call. What it raises is raised.
 
         Raises:
@@ -468,7 +468,7 @@ def error_document(error: ScanError) -> ScanErrorDocument:
 
 
 def error_tables(errors: tuple[ScanError, ...], notes: tuple[ScanError, ...] = ()) -> tuple[Table, ...]:
-    """Return a table of the errors, and one of the notes, which prevent no copy; none of what is empty."""
+    """Return a table of the errors, and one of the notes, which prevent no copy; a table without rows is left out."""
     rows = [[(e.path, "" if e.position is None else str(e.position), e.message) for e in of] for of in (errors, notes)]
     titles = ("could not be read", "not needed by any copy, and damaged")
     columns = ("path", "byte>", "message")

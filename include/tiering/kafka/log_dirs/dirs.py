@@ -319,8 +319,8 @@ def list_partition(directory: BrokerDirectory, on_error: Callable[[SourceError],
     """List the files of a partition.
 
     Files that are being written, swapped in or deleted, and files without an offset in their names, are left out. Names
-    that no broker writes are reported and left out. Segment files that are not regular files are reported, and listed
-    as the others and in `refused`.
+    that no broker writes are reported and left out. Segment files that are not regular files are reported; they are
+    listed like regular files, and also in `refused`.
 
     Raises:
         SourceVanishedError: a `.log` or the directory was removed during the call; the caller may list again.

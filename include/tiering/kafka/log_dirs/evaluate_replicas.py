@@ -47,7 +47,7 @@ class Ownership:
     refusal: IneligibleReason | None
 
     def first_change(self, now: "Ownership") -> tuple[str, object, object] | None:
-        """Return what is different now, its value here and that in `now`; None if nothing is."""
+        """Return the name of the first value that differs, the value here, and that in `now`; None if none differs."""
         pairs = (
             ("leader", self.leader, now.leader),
             ("leader epoch", self.leader_epoch, now.leader_epoch),
@@ -62,7 +62,7 @@ def ownership(
     """Return leader, leader epoch and refusal of a partition from the cluster metadata.
 
     If the metadata could not be read (None), naming a topic does not allow its copy. A topic counts as removed only if
-    a record of the removal or another topic of the same name exists.
+    a record of the removal was read, or another topic has its name.
     """
     topic = cluster_metadata.topic(partition.topic_id) if cluster_metadata else None
     partition_metadata = topic.partitions.get(partition.partition) if topic else None
@@ -85,7 +85,7 @@ def ownership(
 NEVER_COPIED: Final = frozenset(
     {IneligibleReason.INTERNAL_TOPIC, IneligibleReason.COMPACTED, IneligibleReason.TOPIC_REMOVED}
 )
-"""Topics are not copied while they have one of these reasons, so damage of their files prevents no copy."""
+"""A topic is not copied while one of these reasons applies to it, so damage of its files prevents no copy."""
 
 
 @dataclass(frozen=True, slots=True)

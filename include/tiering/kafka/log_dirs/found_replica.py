@@ -1,9 +1,10 @@
 """A replica as its files describe it, and the offsets that bound it. Pure.
 
-**Names.** A directory is not read for a copy if its name is not the name of the topic id in its `partition.metadata`.
-A topic is never renamed, so with another name either the name or the id is wrong: a copy would archive the records
-under the id of another topic, possibly after records of that topic. Brokers shorten long names of directories that are
-not live. Directories that are not live are never read for a copy, and their wrong names are not reported.
+**Names.** A directory is not read for a copy if the topic name in the directory's name is not that of the topic id in
+its `partition.metadata`. A topic is never renamed, so with another name either the name or the id is wrong: a copy
+would archive the records under the id of another topic, possibly after records of that topic. Brokers shorten long
+names of directories that are not live. Directories that are not live are never read for a copy, and their wrong names
+are not reported.
 
 **Bounds** are offsets from the checkpoints of the log directory, or from the leader. Brokers write checkpoints by
 partition name, every few seconds (high watermarks) to every minute, and read them only when they load a log. If a topic
@@ -111,9 +112,9 @@ class FoundReplica:
     exclusive. As read from files, these offsets may be lower than the broker's.
 
     `checkpointed_log_start` is the log start in the broker's checkpoint; None if there is no entry, the entry must not
-    be used, or the directory is not live. With the leader's offsets it is at least the leader's. If the broker tiers
-    the topic, this log start may lie below the first local segment. `cleaned`: the log cleaner has a checkpoint for the
-    partition.
+    be used, or the directory is not live. Once the leader's offsets were applied, it is at least the log start that the
+    leader returned. If the broker tiers the topic, this log start may lie below the first local segment. `cleaned`: the
+    log cleaner has a checkpoint for the partition.
 
     `doubt` is set if an offset in a checkpoint must not be used; the bound is then the lowest possible.
     `errors` are those of single files.

@@ -85,16 +85,15 @@ class LogDirSource:
 
     Args:
         log_dirs: directories of one cluster, each once. The constructor does not access them.
-        cluster_metadata: metadata of the same cluster; every call refreshes it, except `size_doubts` and
-            `leading_compacted`, which do not use it.
+        cluster_metadata: metadata of the same cluster; each call that uses it refreshes it first.
         named_topics: exact names of topics that may be copied although the cluster metadata does not have them.
         retention: returns the timestamp below which segments of a topic are past retention, or None if no segment is
             past retention, which is the default.
         recorded: returns the stored names of archived topics; used only for ids that the cluster metadata does not
             have.
         brokers: brokers of the same cluster, for exact offsets. While none of them answers, every call that evaluates
-            replicas (all except `size_doubts` and `leading_compacted`) raises BrokersUnavailableError; no segment is
-            eligible by checkpoints instead. None: bounds come from checkpoints.
+            replicas (`scan`, `replica`, `unfinished_transactions`, `open_segment`) raises BrokersUnavailableError; no
+            segment is eligible by checkpoints instead. None: bounds come from checkpoints.
 
     Raises:
         SettingError: a directory of a broker is given twice.
@@ -185,7 +184,7 @@ class LogDirSource:
         return (identity for _, identity in identified if isinstance(identity, DirIdentity))
 
     def leader_epochs(self, replica: Replica) -> LeaderEpochs:
-        """Return those of the checkpoint in the leader's directory, as they were read for `replica`."""
+        """Return the epochs in the checkpoint of the leader's directory, as they were read for `replica`."""
         return replica.leader_epochs
 
     def unfinished_transactions(self, replica_id: ReplicaId) -> Sequence[UnfinishedTransaction]:

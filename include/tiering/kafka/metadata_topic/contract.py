@@ -23,7 +23,7 @@ METADATA_TOPIC: Final = "__remote_log_metadata"
 
 @dataclass(frozen=True, slots=True)
 class MetadataTopicRecord:
-    """One record of the topic. `value` is empty for a record without a value, because decoders reject both."""
+    """One record of the topic. `value` is empty for a record without a value: decoders reject either."""
 
     partition: int
     offset: int

@@ -36,7 +36,7 @@ _LARGEST_SIZE: Final = 2**31 - 1
 class ExpectedRecord:
     """The contents that a record must have: the segment, its new state, and the metadata partition.
 
-    `segment` has the broker id, event time and custom metadata of the record.
+    `segment` has the broker id, event time and custom metadata that the record must have.
     """
 
     segment: RemoteLogSegmentMetadata
@@ -66,7 +66,7 @@ def require_valid_record(value: bytes, expected: ExpectedRecord) -> None:
 
 @dataclass(slots=True)
 class _Layout:
-    """A parser for the layout that this platform writes; others raise ValueError, IndexError or struct.error."""
+    """A parser for the layout that this platform writes; other layouts raise ValueError, IndexError or struct.error."""
 
     value: bytes
     at: int = 0

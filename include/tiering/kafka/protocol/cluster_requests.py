@@ -216,9 +216,10 @@ class LogSize(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LogDirsAnswer:
-    """`error` is that of the request or, if there is none, of the first log directory with one.
+    """The response to DescribeLogDirs.
 
-    `free_bytes` are those of each log directory whose disk the broker can ask.
+    `error` is that of the whole request or, if it has none, that of the first log directory with an error; 0 without
+    any. `free_bytes` has a number for each log directory that has no error and whose free bytes the broker tells.
     """
 
     error: int
@@ -228,7 +229,7 @@ class LogDirsAnswer:
 
 @dataclass(frozen=True, slots=True)
 class DescribeLogDirs:
-    """Request the sizes of a broker's replicas; those that only move into a log directory are left out."""
+    """Request the sizes of a broker's replicas, without replicas that are still being moved into a log directory."""
 
     name: ClassVar[str] = "DescribeLogDirs"
     api_key: ClassVar[int] = 35

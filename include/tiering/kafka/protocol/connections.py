@@ -6,13 +6,13 @@
 | TLS fails (for example, a certificate is not trusted); the SASL login is refused | BrokersLoginError |
 | the broker sends no Kafka response, or does not support the request's version | BrokersRefusedError |
 
-Each of these failures closes the connection. It stays open only if the broker does not support a request's version, or
+Each failure closes the connection, with two exceptions: the broker does not support the version of a request, or it
 throttles the client for longer than a request may take (BrokersUnavailableError). No error and no log line contains a
 password or the raw bytes of a request or response. `ClusterConnections` opens connections to the brokers of one cluster
 when they are needed, and keeps them open for later requests.
 
 A broker that throttles a client answers at once, and then reads nothing from the connection for the throttle time. The
-next request waits for the end of that time, which otherwise counted against the request's own timeout.
+next request waits for the end of that time before its own timeout begins.
 """
 
 import secrets
@@ -44,7 +44,7 @@ from include.tiering.kafka.protocol.messages import (
 
 MAX_FRAME_BYTES: Final = 128 << 20
 MAX_LOGIN_FRAME_BYTES: Final = 64 << 10
-"""Of a response before the login is complete, when its sender is not yet known. Kafka's own have some hundred bytes."""
+"""Limit of a response before the login is complete, from an unknown sender. Kafka's own have some 100 bytes then."""
 _NONCE_BYTES: Final = 18
 
 _Answer = TypeVar("_Answer")
@@ -81,7 +81,7 @@ class BrokerConnection:
         return connection
 
     def is_usable(self) -> bool:
-        """Return whether the connection is open. Between requests, readable data means that the broker closed it."""
+        """Return whether the connection is open. Readable data between requests means that the broker has closed it."""
         if self._socket is None:
             return False
         poll = select.poll()
@@ -203,7 +203,7 @@ class BrokerConnection:
 
     @contextmanager
     def _failures(self) -> Iterator[None]:
-        """Close the connection on any exception. Turn network and format errors into a BrokersError with the broker."""
+        """Close the connection on any exception. Turn network and format errors into a BrokersError."""
         try:
             yield
         except (OSError, FormatError) as error:

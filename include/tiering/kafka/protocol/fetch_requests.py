@@ -48,7 +48,7 @@ class FetchedPartition:
 
 @dataclass(frozen=True, slots=True)
 class FetchAnswer:
-    """The answer to all of the request, with `partitions` by topic id and number."""
+    """The answer to the whole request, with `partitions` by topic id and number."""
 
     error: int
     partitions: Mapping[tuple[Uuid, int], FetchedPartition]
@@ -78,7 +78,7 @@ class Fetch:
 
     @classmethod
     def newest_version(cls, apis: Mapping[int, tuple[int, int]]) -> int:
-        """Return the newest version that both sides know; the least of ours if there is none.
+        """Return the newest version that both sides know, but at least version 15.
 
         Args:
             apis: the broker's lowest and highest versions by API key, see `ApiVersionsAnswer`.
@@ -150,8 +150,8 @@ def _aborted(reader: Reader) -> None:
 class EpochEnd:
     """Where the leader's log leaves the requested epoch.
 
-    `leader_epoch` is the largest epoch up to the requested one in the leader's history, and `end_offset` (exclusive)
-    is where it ends there. Both are -1 if the leader does not know.
+    `leader_epoch` is the largest epoch in the leader's history that is not above the requested one, and `end_offset`
+    (exclusive) is where that epoch ends. Both are -1 if the leader does not know.
     """
 
     error: int

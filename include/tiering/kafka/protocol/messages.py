@@ -26,7 +26,7 @@ _Item = TypeVar("_Item")
 MAX_MESSAGE_CHARACTERS: Final = 1_000
 """A broker's own message is cut to this length before it becomes part of an error."""
 MAX_TAGGED_FIELDS: Final = 1_000
-"""Tagged fields in one struct of a response; no release of Kafka has ten."""
+"""The most tagged fields that one struct of a response may have; no release of Kafka has ten."""
 _ITEMS_BETWEEN_CHECKS: Final = 1_024
 
 CLIENT_ID: Final = b"kafka-tiering-operations"
@@ -64,11 +64,12 @@ def frame_request(request: Request[object], correlation_id: int) -> bytes:
 
 
 class AnswerReader(Reader):
-    """Reads a response, of which nothing can be trusted: bounded tagged fields, and a check every so many elements.
+    """Reads a response of which nothing can be trusted, within bounds for the tagged fields and for the time.
 
     Args:
         value: the response.
-        check_time: called after every so many elements of arrays; raises when the time for the response is over.
+        check_time: called after every `_ITEMS_BETWEEN_CHECKS` elements of arrays; raises when the time for the response
+            is over.
     """
 
     def __init__(self, value: bytes, check_time: Callable[[], object]) -> None:
@@ -116,7 +117,7 @@ def parse_response(
 
 
 def throttle_ms_of(request: Request[object], message: bytes) -> int:
-    """Return for how long the broker reads no further request from the connection, in ms; 0 if it does not say.
+    """Return for how many ms the broker reads no further request from the connection; 0 if the response has no time.
 
     Args:
         request: the request.

@@ -38,7 +38,7 @@ class OffsetSpec(IntEnum):
 
     @property
     def min_version(self) -> int:
-        """The version of ListOffsets that requests it: the first that supports it, but at least 7."""
+        """The version of ListOffsets that requests this bound: the first that supports the bound, but at least 7."""
         return {OffsetSpec.EARLIEST_LOCAL: 8, OffsetSpec.LATEST_TIERED: 9}.get(self, 7)
 
 

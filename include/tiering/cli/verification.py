@@ -75,7 +75,9 @@ def verify(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say how much would be read, and read nothing.")] = False,
     missing_is_real: Annotated[
         bool,
-        typer.Option("--missing-is-real", help="Ask before many missing segments are marked as failed, and record it."),
+        typer.Option(
+            "--missing-is-real", help="Ask before many missing segments are marked as failed, and record the answer."
+        ),
     ] = False,
     approve: Approve = False,
     as_json: Json = False,
@@ -84,7 +86,8 @@ def verify(
 
     Without --run, --share, --older-than-days, --failed or --all the command takes the segments that need a verdict:
     never verified, failed before, or with a verdict that has expired or is about to (`tiering.verdict.max.age.ms`).
-    With several of the last four flags it takes the segments of all. With --limit-bytes the most urgent come first.
+    With several of the last four flags it takes the segments that any of them names. With --limit-bytes the most urgent
+    come first.
 
     `--depth shallow` reads lengths and checksums from the store, the manifest, the indexes and both ends of the log;
     `deep` reads every byte, under the fetch quota. Unless --run is given, the command says how much it will read before

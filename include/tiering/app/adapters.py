@@ -88,9 +88,10 @@ class Adapters:
             self.quotas = quotas
 
     def close(self) -> None:
-        """Write the metrics that are left, and close what was opened, also if something of it cannot be closed.
+        """Write the metrics that are not written yet, and close the adapters that were opened.
 
-        That is: quotas, Airflow's pools, Kafka's clients, database engines and directories.
+        These are quotas (unless the caller passed them), Airflow's pools, Kafka's clients, database engines and
+        directories. An error in closing one of them is raised after the others were closed.
         """
         opened = self.__dict__
         with ExitStack() as last_to_first:
@@ -135,8 +136,8 @@ class Adapters:
         """The id of the cluster that the database was set up for.
 
         Raises:
-            MetadataUnavailableError: the database is not set up or not migrated, its metadata is being rebuilt, or it
-                cannot be reached.
+            MetadataUnavailableError: the database is not set up or not migrated, its metadata is being rebuilt, or the
+                database cannot be reached.
         """
         known = known_clusters_if_migrated(self.engine)
         if len(known) != 1:
@@ -187,7 +188,7 @@ class Adapters:
         )
 
     def raised_by(self) -> RaisedBy:
-        """This host and this database."""
+        """Return this host, this database and the time: the store's marker says who raised its generation, and when."""
         return RaisedBy(socket.gethostname(), description_of(self._database_url), self.clock.now_ms())
 
     # Log directories and brokers. Only processes that connect to brokers load librdkafka.
@@ -323,7 +324,7 @@ class Adapters:
         from include.tiering.quotas.metrics import QuotaMetrics
         from include.tiering.quotas.shared_quotas import SharedQuotas, SqlLedgerStore
 
-        # In this order: without a database there must be no ledger beside it.
+        # The cluster id comes first: without a database it raises, before a file for the ledger is created.
         ledger = SqlLedgerStore(cluster_id=self.cluster_id, engine=self._ledger_engine)
         return SharedQuotas(
             ledger,
@@ -370,7 +371,7 @@ class Adapters:
 
     @cached_property
     def _metric_series(self) -> "MetricSeries":
-        """The metrics of all processes, over an engine of their own, with which no work waits long for them."""
+        """The metrics of all processes. Their separate engine gives up early, so that no work waits long for them."""
         from include.tiering.database.metric_series import MetricSeries
 
         cluster_id = self.cluster_id  # First: it raises without a database, where the engine below would create one.
@@ -415,7 +416,7 @@ class Adapters:
             self.brokers.close()
 
     def _dispose_metrics_engine(self) -> None:
-        """Close the connections of the writer of metrics, which may have opened its engine only when it was closed."""
+        """Close the database connections of metrics. They may have been opened as late as in `metrics_writer.close`."""
         if (engine := self.__dict__.get("_metrics_engine")) is not None:
             engine.dispose()
 
@@ -461,7 +462,7 @@ def great_expectations(suites: "Sequence[Suite]", results_dir: Path | None = Non
 
 
 def source_of(adapters: Adapters, log_dirs: "Sequence[LogDirLocation]") -> "LogSource":
-    """Return a source of some of the log directories."""
+    """Return a source that reads segments from `log_dirs`, which may be some of the configured log directories."""
     from include.tiering.kafka.log_dirs.found_replica import cache_names
     from include.tiering.kafka.log_dirs.source import LogDirSource
 

@@ -71,8 +71,9 @@ def other_storage(config: Path, environ: Mapping[str, str]) -> "OtherStorage":
 
     Args:
         config: a settings file with a section `remote_storage`.
-        environ: of its variables those count whose names begin with `TIERING_TARGET__`, such as
-            `TIERING_TARGET__REMOTE_STORAGE__SECRET_ACCESS_KEY`: the others are of the storage that is read.
+        environ: the environment. Variables for the other storage begin with `TIERING_TARGET__`, such as
+            `TIERING_TARGET__REMOTE_STORAGE__SECRET_ACCESS_KEY`. Of the other variables only HOME is used, because
+            those that begin with `TIERING_REMOTE_STORAGE__` are of the storage from which segments are restored.
 
     Raises:
         SettingError: the file cannot be used, or names no storage.
@@ -100,10 +101,10 @@ def drill(
     say: Callable[[str], None],
     keep: bool = False,
 ) -> "DrillReport":
-    """Recover a topic from the store alone, and compare what consumers read; record the result.
+    """Recover a topic from the store alone, compare what consumers read with the deployment's metadata, and record it.
 
     Args:
-        app: the deployment. Only its event log and metrics are written.
+        app: the deployment. The drill writes the event log and the metrics, and its reads count against the quotas.
         topic: name of the topic.
         kafka: the Kafka release that is started.
         author: who asked for the drill, for the event log.
@@ -111,7 +112,7 @@ def drill(
         keep: whether to keep the temporary directory. The broker is ended in any case.
 
     Raises:
-        SettingError: the store has no such topic, or several; or TMPDIR is in a log directory.
+        SettingError: the store has no topic of this name, or several; or TMPDIR is in a log directory.
         StateConflictError: the store's layout writes no manifests, so nothing can be rebuilt from it.
         RehearsalError: there is too little space, or the throw-away broker could not be prepared.
         RemoteStorageUnavailableError: the store does not answer.
@@ -140,7 +141,11 @@ def drill(
 
 
 def topic_that_waits(app: "App") -> str | None:
-    """Return the topic whose last drill is the longest ago, or that had none; the smallest one of several without."""
+    """Return the topic for the next drill; None if no topic has segments.
+
+    Topics without a drill come first, the smallest one before larger ones; then the topic whose last drill is the
+    longest ago.
+    """
     from include.tiering.database.event_log import EventKind
 
     sizes: dict[str, int] = {}
@@ -186,11 +191,11 @@ def _verified(own: "App") -> Iterable[str]:
         adapters.unguarded_storage,
         adapters.segment_evaluator(None),
         run_id=None,
-        # Without the database nobody knows the checksum of a log that is stored compressed or encrypted.
+        # A rebuilt database lacks the checksum of a log that is stored compressed or encrypted.
         depth=Depth.DEEP,
         quotas=adapters.quotas,
         clock=adapters.clock,
-        # The owner of the store may plan meanwhile, which changes the marker.
+        # The deployment may plan during the drill, which changes the marker. The drill writes nothing into the store.
         require_ours=lambda: None,
         limits=own.verification.loss_limits(),
         at_once=own.settings.read.max_segments,

@@ -5,9 +5,10 @@ rehearsal are in a temporary directory, and a separate app with settings for the
 
     step        a crash right after it leaves                        cleaned up by
     sampled     nothing                                              -
-    directory   the temporary directory, with copies of records      the end of the context; after kill -9 a person, as
-                                                                     its path was printed first
-    broker      the same; the broker ends with the process on Linux  the same: its pid is printed, too
+    directory   the temporary directory, with copies of records      the end of the context; after kill -9 a person,
+                                                                     for whom its path is printed
+    broker      the same; on Linux the broker ends with the process  the same; elsewhere than on Linux a person ends
+                                                                     the broker, whose pid is printed, too
 """
 
 import re
@@ -54,7 +55,7 @@ from include.tiering.units import format_bytes
 
 _AUTHOR: Final = "rehearsal"
 _ALL_THAT_IS_ROLLED: Final = LocalRetention(local_retention_bytes=1)
-"""With this limit all remote segments are deleted from the disk, so that they are read from the store."""
+"""With this limit the broker deletes all copied segments from its disk, so that consumers read them from the store."""
 _LOCAL_STEPS: Final = 3
 _PATIENCE_SECONDS: Final = 180.0
 _POLL_SECONDS: Final = 1.0
@@ -62,7 +63,7 @@ _STORED_LOG: Final = re.compile(r"(\d{20})-.{22}\.log")
 
 
 class Counting(Protocol):
-    """Opens a progress bar for an activity. The yielded function is called with the bytes of each finished part."""
+    """Opens a progress bar for an activity. Whoever opened it calls the yielded function with each part's bytes."""
 
     def __call__(self, activity: str, planned_bytes: int, /) -> AbstractContextManager[Callable[[int], None]]: ...
 
@@ -161,7 +162,7 @@ class _Run:
         self._step: HandoverStep | None = None
 
     def carry_on(self, handover: Handover, until: HandoverStep | None) -> Handover:
-        """Continue up to `until` (inclusive) or the end. Approve the plan; repeat waiting steps for up to 180 s."""
+        """Continue up to `until` (inclusive) or the end. Approve the plan; repeat waiting steps for 180 s in all."""
         clock = self._app.adapters.clock
         deadline = clock.monotonic() + _PATIENCE_SECONDS
         while True:
@@ -253,7 +254,9 @@ def _copied_twice(remote_dir: Path, sample: PartitionSample) -> tuple[int, ...]:
 
 
 RETENTION_CONFIGS: Final = ("retention.ms", "retention.bytes", "local.retention.ms", "local.retention.bytes")
-"""The configs that affect a topic's records while there are no producers: the rehearsed topic gets the known ones."""
+"""The configs that affect a topic's records while there are no producers.
+
+The rehearsed topic gets the values that the deployment's cluster metadata has."""
 _PREFIX: Final = "tiering-rehearsal-"
 
 
@@ -367,12 +370,12 @@ def _sources(app: App, samples: Sequence[PartitionSample]) -> dict[ReplicaId, Pa
 
 
 def temporary_parent(app: App) -> Path:
-    """Return the parent of temporary directories. Raises SettingError if it is in a broker's log directory."""
+    """Return the directory for temporary directories (TMPDIR). Raises SettingError if it is in a log directory."""
     parent = Path(tempfile.gettempdir()).resolve()
     for log_dir in app.settings.log_dirs:
         if parent.is_relative_to(log_dir.path.resolve()):
             raise SettingError(
-                f"TMPDIR is in the log directory {log_dir.path}, where nothing may be written: change it"
+                f"TMPDIR is in the log directory {log_dir.path}, where nothing may be written: set another TMPDIR"
             )
     return parent
 

@@ -71,10 +71,10 @@ def classify_segment(
 def classify_uploads(
     known: Sequence[AuditedSegment], uploads: Sequence[ListedUpload], context: AuditContext
 ) -> AuditOutcome:
-    """Report abandoned uploads, of one segment id or of keys without one.
+    """Report the abandoned ones of `uploads`, whose keys all name one segment id, or all name none.
 
-    An upload is passed over if it is younger than the minimum age, its partition has a live lease, or brokers tier
-    its topic or take it over.
+    `known` are the segments of this id that are no tombstones. An upload is passed over if it is younger than the
+    minimum age, its partition has a live lease, or brokers tier its topic or take it over.
     """
     findings = []
     passed_over: Counter[PassedOver] = Counter()
@@ -148,10 +148,10 @@ def range_of_adoptable(finding: AuditFinding) -> StoredRange | None:
 def classify_same_range(
     finished: Iterable[AuditedSegment], adoptable: Iterable[AuditFinding], context: AuditContext
 ) -> Iterator[AuditFinding]:
-    """Return a finding for each duplicate among the copies of one range, and the findings that stay adoptable.
+    """Yield a DUPLICATE for each superfluous segment or copy of one range, and the findings that stay ADOPTABLE.
 
-    `finished` are FINISHED segments. `adoptable` are provisional findings: such a copy stays adoptable only if no
-    FINISHED segment and no newer adoptable copy has the range under the same leader epochs.
+    `finished` are FINISHED segments of the range. `adoptable` are provisional findings: such a copy stays adoptable
+    only if no FINISHED segment and no newer adoptable copy has the range under the same leader epochs.
     """
     segments: dict[_Records, list[AuditedSegment]] = defaultdict(list)
     findings: dict[_Records, list[AuditFinding]] = defaultdict(list)
@@ -251,8 +251,9 @@ def gather(
 ) -> Gathered:
     """Read a listing.
 
-    The caller must read the metadata afterwards: a copy writes its row before its objects, so it then has the rows of
-    all copies that the listing shows. Other objects can get a row later only if they are adopted or brokers wrote them.
+    The caller must read the metadata afterwards. A copy writes its row before its objects, so metadata that is read
+    after the listing has the rows of all copies that the listing shows. Other objects can get a row later only if they
+    are adopted or brokers wrote them.
     """
     gathered = Gathered()
     for page in objects:

@@ -2,10 +2,10 @@
 
 Nothing is removed here. A dangling reference is a FINISHED segment without one of the objects that it must have. It
 fails the audit's run and raises an alarm. So the object and then the segment's row are read again, and the finding is
-reported only if the object is missing and the row is FINISHED. In the order in which the comparison found them, the
-first 2,000 dangling references (`_MAX_CHECKED_AGAIN`) are checked again; further ones are reported unchecked. The order
-of the two reads matters: a deletion takes the row out of FINISHED before it deletes objects, so if the object is
-missing and the row read after it is still FINISHED, no deletion has removed the object. The comparison reports a
+reported only if the object is missing and the row is FINISHED. The first 2,000 dangling references of the comparison
+(`_MAX_CHECKED_AGAIN`) are checked again; further ones are reported unchecked. The order of the two reads matters: a
+deletion takes the row out of FINISHED before it deletes objects, so if the object is missing and the row that is read
+afterwards is still FINISHED, no deletion has removed the object. The comparison reports a
 dangling reference only for a segment that was FINISHED before the listing began. So if the object exists after all, and
 the row is FINISHED, the listing was incomplete, and may lack other objects too: the guard INCOMPLETE_LISTING raises an
 objection, and this audit sets no finding to GONE.
@@ -82,9 +82,10 @@ class AuditEnd:
     """Checks dangling references again, evaluates the guards, and records what an audit saw.
 
     Attributes:
-        objection: why the store is not this database's, None if it is. This and the next become objections of guards.
+        objection: why the store is not this database's, which is the objection of FOREIGN_STORE; None if the store is
+            this database's.
         clock_contradiction: how a time from another source, such as the store's clock, contradicts the database's
-            clock; None if none does.
+            clock, which is the objection of CLOCK_DISAGREES; None if no such time does.
     """
 
     audits: AuditStore
@@ -162,7 +163,10 @@ class AuditEnd:
             yield UnknownCopy(copy.key, self._began_ms(copy))
 
     def _began_ms(self, copy: AuditFinding) -> int | None:
-        """Return when the copy began; if its manifest does not tell that, when it was stored, which is not earlier."""
+        """Return when the copy began, by its manifest; None if the manifest is gone or damaged.
+
+        If the manifest does not tell the time or cannot be read, return when the copy was stored, which is not earlier.
+        """
         try:
             metadata = parse_manifest(self.storage.manifest(copy.key)).metadata
         except UnknownVersionError:

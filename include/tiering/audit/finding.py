@@ -52,9 +52,10 @@ class FindingKind(StrEnum):
     The segment's offsets cannot be read. There is one finding per missing object, under the key that it should have."""
 
     SIZE_MISMATCH = "size-mismatch"
-    """A FINISHED segment's log has another length than the metadata says (or than its manifest says, if the log is
-    compressed or encrypted), or its manifest is longer than the limit, or an object that is never empty is empty. There
-    is one finding per object; its bytes are those in the store."""
+    """A FINISHED segment's log has another length than the metadata says, or its manifest is longer than the limit, or
+    an object that is never empty is empty. A compressed or encrypted log must instead have the stored length that its
+    manifest says, and the manifest the original length that the metadata says. There is one finding per object; its
+    bytes are those in the store."""
 
     DUPLICATE = "duplicate"
     """The same records of a partition are stored more than once: with the same start and end offset, under the same
@@ -280,8 +281,8 @@ class PassedOver(StrEnum):
     """Why objects or uploads were not classified. They are counted, so that a report shows what it does not cover."""
 
     YOUNG = "young"
-    """They, or an object of the same unknown segment id, are younger than the minimum age: a copy may run, or the
-    database may lack recent rows."""
+    """The objects or uploads, or another object of the same unknown segment id, are younger than the minimum age: a
+    copy may run, or the database may lack recent rows."""
 
     CHANGING = "changing"
     """The segment may have changed since the listing began, a manifest disappeared, or the partition of an upload has a

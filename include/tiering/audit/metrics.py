@@ -31,7 +31,7 @@ AUDIT_REFUSALS: Final = Metric(
     "tiering_audit_refusals",
     MetricKind.GAUGE,
     (),
-    "Number of guards by which the last audit forbids removals.",
+    "Objections that guards raised in the last audit; with one or more, no orphan object is removed.",
 )
 AUDIT_REMOVED_OBJECTS: Final = Metric(
     "tiering_audit_removed_objects",

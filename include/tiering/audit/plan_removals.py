@@ -6,9 +6,10 @@ is never removed by these runs: after adoption it is a normal segment, with an o
 Foreign objects are never removed. Planning removes nothing.
 
 A run has one plan. If this plan has removals, the run is released only when a person approves exactly this plan. The
-limit that expiration applies to each topic is evaluated too: within 24 hours a topic may lose a share of its bytes, or
-a number of bytes whatever their share is. The person who is asked for the approval sees the result. If metadata has
-some of the plan's segments when the limit is evaluated, this is shown as well: their objects stay.
+limit that expiration applies to each topic is evaluated too: within 24 hours a topic may lose at most a share of its
+bytes, or few bytes whatever their share is (`runs/deletion_limits.py`). The person who is asked for the approval sees
+the result. If the metadata has rows of planned segment ids when the limit is evaluated, the person sees this as well:
+the objects of these segments stay.
 
 An id is marked for deletion before its objects are removed: from then on no copy and no adoption may begin a segment
 under it. Database transactions ensure that an id is either marked or begun, never both. So a copy or an adoption that
@@ -56,11 +57,11 @@ class PlannedRemoval:
 class RemovalOutcome(StrEnum):
     """The outcome of a planned removal.
 
-    PLANNED: not done yet, or failed in a way that may pass. GONE: the orphan was absent when checked again. KEPT: not
-    removed, because the store differs from the plan, the metadata has its segment now, the topic has another owner, the
-    run was withdrawn, or it is a delete marker and another removal under its key was not done. FAILED: the store
-    refused the removal, the removals of its group failed together for good, or the run was withdrawn when a batch may
-    have begun the removal; the next audit finds the object if it still exists.
+    PLANNED: not done yet, or failed in a way that may pass. REMOVED: this run removed it. GONE: the orphan was absent
+    when it was checked again. KEPT: not removed, because the store differs from the plan, the metadata has its segment
+    now, the topic has another owner, the run was withdrawn, or it is a delete marker and another removal under its key
+    was not done. FAILED: the store refused the removal, the removals of its group failed together for good, or the run
+    was withdrawn when a batch may have begun the removal; the next audit finds the object if it still exists.
     """
 
     PLANNED = "planned"
@@ -102,9 +103,9 @@ class RemovalTotals:
     Attributes:
         planned_bytes, planned_objects: of the stored plan.
         known_objects: planned objects of segments that the metadata has now (none should).
-        recent_bytes: the sum of the bytes that removal runs removed within the requested window, and of the platform's
-            segments: superseded ones whose deletion ended within it, and others whose deletion began within it (if they
-            were never FINISHED, only those that a run deleted).
+        recent_bytes: the bytes that removal runs removed within the requested window, and the bytes of segments that
+            the platform deleted: of superseded segments whose deletion ended within the window, and of others whose
+            deletion began within it (of segments that were never FINISHED, only those that a run deleted).
         remote_bytes: bytes of the segments that the metadata has now, in any state except a tombstone.
     """
 
@@ -235,9 +236,9 @@ def plan_removals(
     is_known: Callable[[RemoteLogSegmentId], bool] = lambda _: False,
     accepted: Collection[FindingIdentity] = frozenset(),
 ) -> RemovalPlan:
-    """Decide which findings of one audit are removed.
+    """Decide which objects, uploads and versions that an audit found are removed.
 
-    With `refusals` none is removed. An id is spared if any of its findings of the wanted kinds is younger than
+    With `refusals` none is removed. A segment id is spared if any of its findings of the wanted kinds is younger than
     `min_age_ms` or has no known age. `now_ms` is the time by the database's clock. `is_known` returns
     whether the metadata has an id in any state except a tombstone; it is not called for ids that only have orphans,
     which have no such row by definition, nor for ids that are spared already. `accepted` are the identities of accepted

@@ -14,8 +14,8 @@ segment) are not removed even then. An objection of OLDER_DATABASE stays active 
 nothing expires either. These guards raise an objection:
 
     FOREIGN_STORE        the marker is missing, unreadable or not this database's; or the database has not recorded
-                         under which URL, layout and prefix the keys of its store are; or it or the marker has recorded
-                         others than the settings name
+                         under which URL, layout and prefix the keys of its store are; or the database or the marker
+                         has recorded another URL, layout or prefix than the settings name
     CLOCK_DISAGREES      the clock of this host or of the store, an event or lease in the database, or the start of the
                          audit contradicts the database's clock (see `runs/database_clock.py`): ages of objects, and
                          whether a lease is live, are not reliable
@@ -82,11 +82,12 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class ActiveGuard:
-    """An objection that an audit raised and no later one has cleared; or UNREAD_RECORDS.
+    """An objection that an audit raised and no later audit has cleared; or UNREAD_RECORDS.
 
-    `raised_at_ms` is when the first audit that raised it was recorded, by the database's clock. `memory_ms` is the
-    `Refusal.memory_ms` of this first audit. `unread` is empty. For UNREAD_RECORDS `raised_at_ms` is when it was raised
-    last, `memory_ms` is None, and `unread` says why reading the brokers' records has not cleared it.
+    Of an audit's objection `raised_at_ms` is when the first audit that raised it was recorded, by the database's clock,
+    `memory_ms` is the `Refusal.memory_ms` of this first audit, and `unread` is empty. Of UNREAD_RECORDS `raised_at_ms`
+    is when the guard was raised last, `memory_ms` is None, and `unread` says why reading the brokers' records has not
+    cleared the guard.
     """
 
     guard: Guard
@@ -106,8 +107,8 @@ class ActiveGuard:
             return f"{since}: {self.sentence}, {_unread(self.unread)}"
         return (
             f"{since}: an audit found that {self.sentence}. Restore the database's dynamic configs and adopt or accept"
-            " the lost segments; then a ./tiering audit without objections clears it. ./tiering take-over-store shows"
-            " the retention settings in this database now"
+            " the lost segments; then a ./tiering audit without objections clears the guard. ./tiering take-over-store"
+            " shows the retention settings in this database now"
             ' (docs/runbook.md, "The database was restored from a backup")'
         )
 
@@ -117,23 +118,23 @@ _MOST_NAMED: Final = 3
 
 def _unread(unread: UnreadRecords) -> str:
     text = (
-        "so segments may have been published to brokers that it does not know of. ./tiering ingest reads what brokers"
-        " know, and clears it"
+        "so segments of which this database does not know may have been published to brokers. ./tiering ingest reads"
+        " what brokers know, and clears the guard"
     )
     if unread.not_read:
         text += (
-            f"; it waits for this: {listed(unread.not_read, _MOST_NAMED)}. ./tiering ingest shows each partition of the"
+            f"; not read yet: {listed(unread.not_read, _MOST_NAMED)}. ./tiering ingest shows each partition of the"
             " brokers' metadata topic, and docs/runbook.md, \"The brokers' metadata are not read\", how to mend one"
         )
     if unread.deleted:
         text += (
-            f"; it cannot read records that were deleted: {listed(unread.deleted, _MOST_NAMED)}. If no segment was"
-            " published in them but those that this database has records of, and the rest is read"
+            f"; records that were deleted cannot be read: {listed(unread.deleted, _MOST_NAMED)}. If they were about no"
+            " segments but those whose publication this database has recorded, and the rest is read"
         )
     else:
         text += "; if no segment was ever published, because no handover came as far as its step publish"
     return (
-        f"{text}, ./tiering take-over-store --nothing-published clears it"
+        f"{text}, ./tiering take-over-store --nothing-published clears the guard"
         ' (docs/runbook.md, "The database was restored from a backup")'
     )
 
@@ -142,9 +143,9 @@ def _unread(unread: UnreadRecords) -> str:
 class UnknownCopy:
     """A complete copy without a row.
 
-    `began_ms` is from its manifest; None, which no guard compares, if the manifest is gone or damaged. If the manifest
-    cannot be read, is of another release or lacks it, it is the time at which the copy was stored: a guard then refuses
-    rather once too often.
+    `began_ms` is when the copy began, by its manifest; None, which no guard compares, if the manifest is gone or
+    damaged. If the manifest cannot be read, is of another release or lacks the time, `began_ms` is when the copy was
+    stored. This is not earlier, so a guard may raise an objection without need, and misses none.
     """
 
     key: str
@@ -168,15 +169,15 @@ class AuditEvidence:
     """What the guards decide from.
 
     Attributes:
-        objection: why the store is not this database's, None if it is.
-        clock_contradiction: how a time from another source contradicts the database's clock, None if none does.
+        objection: why the store is not this database's; None if it is.
+        clock_contradiction: how a time from another source contradicts the database's clock; None if none does.
         segment_objects: number of objects and uploads that the audit did not classify (`passed_over`), and of findings
-            about segments. EMPTY_DATABASE compares it with 0, and reports it: without rows these are all objects of
-            segments, where the objects of a complete copy count once together.
+            about segments. Without rows these are all objects of segments, of which those of one complete copy count as
+            one; if there are any, EMPTY_DATABASE raises an objection with this number.
         unknown_copies: the newest complete copies without a row, at most 100; accepted ones are left out.
         listing_ended_ms, rows_began_ms: both by the process's monotonic clock; comparable only with each other.
         unlisted: keys of objects that the store has and the listing lacks, although their segments were FINISHED before
-            it began.
+            the listing began.
     """
 
     objection: str | None
@@ -345,8 +346,8 @@ class AuditStore(Protocol):
         own, and the audit last. A crash may leave findings of an audit that is not recorded. The next audit writes all
         of its own findings, and sets left findings that it does not see to GONE.
 
-        A finding that became GONE or ACTED after `audit.seen_at_ms` is not opened again, unless that time is in the
-        future, which only a wrong clock explains. An objection may stay active; see `active_guards`.
+        A finding that became GONE or ACTED after `audit.seen_at_ms` is not opened again, unless it became so at a time
+        in the future, which only a wrong clock explains. An objection may stay active; see `active_guards`.
 
         Args:
             audit: the audit that ended.
@@ -369,12 +370,13 @@ class AuditStore(Protocol):
     def declare_nothing_published(self, *, author: str) -> None:
         """Clear UNREAD_RECORDS, because a person declares that no segment was published that this database lacks.
 
-        An event records the declaration. Without this guard, nothing is done. If this database has published segments
-        itself, the declaration can only be about records that the metadata topic has deleted, which nobody can read.
+        An event records the declaration. If this database has published segments itself, the declaration can only be
+        about records that the metadata topic has deleted, which nobody can read. If the guard is not active, and this
+        database has published nothing, nothing is done.
 
         Raises:
-            StateConflictError: this database has published segments, and the metadata topic has records that can be
-                read and were not: `./tiering ingest` reads them.
+            StateConflictError: this database has published segments, and the guard is not active, or the metadata topic
+                has records that can be read and were not: `./tiering ingest` reads them.
         """
         ...
 
@@ -409,7 +411,7 @@ class AuditStore(Protocol):
         ...
 
     def forget(self, older_than_ms: int) -> int:
-        """Delete findings that ended, and audits that were recorded, more than `older_than_ms` ago.
+        """Delete findings that became GONE or ACTED, and audits that were recorded, more than `older_than_ms` ago.
 
         The age is in milliseconds by the database's clock. The last audit stays.
 
@@ -428,7 +430,7 @@ class AuditStore(Protocol):
 
 
 class ActiveGuards:
-    """Says whether deletions are forbidden by objections that are active after the audits which raised them."""
+    """Says whether an active objection of an earlier audit, or UNREAD_RECORDS, forbids deletions."""
 
     def __init__(self, audits: AuditStore) -> None:
         self._audits = audits

@@ -8,8 +8,8 @@ a row with this id (`marked_for_deletion_by` in `database/transactions.py`).
     step        done when it is reached                        a crash right after it leaves          cleaned up by
     CHECKED     the store read again for each segment id; ids  nothing                                -
                 with changed or unplanned objects are kept
-    MARKED      in one transaction, under the lease: ids that  ids that no segment can have, all      A
-                have a row other than a tombstone are kept,    objects
+    MARKED      in one transaction, under the lease: ids that  marked ids, which no segment can get;  A
+                have a row other than a tombstone are kept,    all their objects
                 the others are marked for deletion
     REMOVED     open multipart uploads, then objects, then     marked ids without objects; their      A
                 old versions, then delete markers              removals are still PLANNED
@@ -19,11 +19,11 @@ a row with this id (`marked_for_deletion_by` in `database/transactions.py`).
 A: the same run, started again, continues with the removals that are still PLANNED; or the next audit finds what is left
    in the store, and its plan removes that. Both tolerate absent objects.
 
-A batch takes a partition's lease to expire, does the partition's planned removals in groups, releases the lease and
-takes the next, as the batch of `expiration.delete_segments` does. Before each group it waits while its topic or all
-topics are paused, and takes one request from the delete quota, also if the group needs several requests. It never waits
-for a copy, nor a copy for it. A batch that is killed leaves a lease, which expires, and its last group in one of the
-states that the table describes.
+A batch claims a partition in the role to expire, does the partition's planned removals in groups, releases the lease
+and takes the next partition, as the batch of `expiration.delete_segments` does. Before each group the batch waits while
+the partition's topic or all topics are paused. It takes one request from the delete quota for a group, also if the
+group needs several requests. It never waits for a copy, and no copy waits for it. A batch that is killed leaves a
+lease, which expires, and its last group in one of the states that the table describes.
 """
 
 from collections import defaultdict, deque

@@ -44,14 +44,14 @@ class FindingDocument(TypedDict):
 
 
 class AuditRefusalDocument(TypedDict):
-    """Why this audit may remove nothing."""
+    """The objection of a guard: why no object may be removed after this audit."""
 
     guard: str
     message: str
 
 
 class TopicShareDocument(TypedDict):
-    """The share of a topic's bytes that a removal takes."""
+    """The share of a topic's bytes that are gone after the removal, counting deletions of the last 24 hours; 0 to 1."""
 
     topic: str
     topic_id: str
@@ -59,7 +59,7 @@ class TopicShareDocument(TypedDict):
 
 
 class RemovalItemDocument(TypedDict):
-    """An orphan object, and what became of it."""
+    """A planned removal of an orphan object, open upload, old version or delete marker, and its outcome."""
 
     kind: str
     key: str
@@ -70,7 +70,7 @@ class RemovalItemDocument(TypedDict):
 
 
 class RemovalDocument(TypedDict):
-    """The removal of orphan objects; `spared` counts objects that stay, by reason."""
+    """The removal of orphan objects; `spared` counts, by reason, findings that the plan leaves out."""
 
     run_id: str
     plan_hash: str
@@ -85,7 +85,10 @@ class RemovalDocument(TypedDict):
 
 
 class AuditDocument(TypedDict):
-    """An audit. `new` and `gone` count findings against the audit before; `removal` is null if none was asked for."""
+    """An audit. `removal` is null if no removal was asked for.
+
+    `new` counts the findings that are new or open again, `gone` those that this audit set to gone.
+    """
 
     run_id: str
     source: str
@@ -100,7 +103,7 @@ class AuditDocument(TypedDict):
 
 
 class AcceptedDocument(TypedDict):
-    """Findings that were accepted as they are."""
+    """Findings that a person has just accepted: they do not fail later audits."""
 
     accepted: list[FindingDocument]
 

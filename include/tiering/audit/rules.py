@@ -223,7 +223,10 @@ def _wrong_length(segment: AuditedSegment, kind: ObjectKind, listed: ListedObjec
 
 
 def _manifest_of(segment: AuditedSegment, context: AuditContext) -> tuple[SegmentManifest | None, str]:
-    """Return the manifest, or None and what to say of it: nothing, if the audit has no reader or there is none."""
+    """Return the manifest, or None and the end of a message that says why it cannot be read.
+
+    The text is empty if the audit reads no manifests, or the manifest does not exist.
+    """
     for key, kind in expected_objects(segment, context).items():
         if kind is ObjectKind.MANIFEST:
             try:
@@ -290,7 +293,7 @@ def _misplaced(segment: AuditedSegment, listed: ListedObject, context: AuditCont
 _LACKS: Final = "the metadata lacks its segment; "
 _WITHOUT_MANIFEST: Final = (
     "the metadata lacks its segment, which has all of its objects; this layout has no manifests, so the segment cannot"
-    " be adopted, nor distinguished from one that an older database lost: it stays as it is"
+    " be adopted, nor distinguished from a segment whose row the database lost: its objects stay"
 )
 
 
@@ -411,8 +414,9 @@ def _complete(
         return [_adoptable(stored, described, f"{_LACKS}its manifest was not read", context)]
     if (contradiction := _contradiction(attempt, stored, manifest)) is not None:
         return _orphans(stored, f"the metadata lacks its segment, and its manifest {contradiction}", context)
-    if manifest.metadata is None:  # Brokers need only its key, and serve it.
-        return [_adoptable(stored, described, f"{_LACKS}its manifest does not name it: it cannot be adopted", context)]
+    if manifest.metadata is None:  # Brokers serve such a copy: they find the objects by their keys.
+        why = "its manifest does not name it: the copy cannot be adopted"
+        return [_adoptable(stored, described, f"{_LACKS}{why}", context)]
     end_offset, epochs = manifest.metadata.end_offset, epochs_text(manifest.metadata.segment_leader_epochs)
     message = (
         f"the metadata lacks its segment, whose manifest is complete: offsets {attempt.start_offset} to {end_offset}"
@@ -422,7 +426,10 @@ def _complete(
 
 
 def _manifest_as_listed(described: ListedObject, context: AuditContext) -> SegmentManifest | None:
-    """Return the manifest; None if the audit has no reader. Bytes of another length are of a proxy, say: an error."""
+    """Return the manifest; None if the audit reads no manifests.
+
+    Raises RemoteChecksumError if its length is not the listed one, as after a proxy has answered for the store.
+    """
     content = context.read_manifest(described.key)
     if content is not None and len(content) != described.size_bytes:
         raise RemoteChecksumError(f"{len(content)} bytes came, and {described.size_bytes} are listed")

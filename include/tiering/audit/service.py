@@ -288,7 +288,7 @@ class AuditService:
         return plan
 
     def stored_removals(self, run_id: str, audit_run_id: str) -> RemovalPlan:
-        """Return a stored plan's removals. Raises StateConflictError without one."""
+        """Return the removals of the run's stored plan. Raises StateConflictError if no such run was planned."""
         self._removals.run(run_id)
         return RemovalPlan(run_id, audit_run_id, tuple(item.planned for item in self._removals.items(run_id)))
 

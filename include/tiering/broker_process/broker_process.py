@@ -1,8 +1,8 @@
 """Configure, format, start and stop one broker process on loopback, and find the errors in its log.
 
-Processes are ended by pid. A broker that `ends_with_starter` is killed by the kernel as soon as the thread that started
-it has ended, however that came: also by kill -9, which leaves nobody to end it. That is a service of Linux, asked for
-through setpriv of util-linux; elsewhere such a broker runs on, and its pid is what was said of it.
+Processes are ended by pid. On Linux with the program setpriv (util-linux), the kernel kills a broker that
+`ends_with_starter` as soon as the thread that started the broker has ended, also if kill -9 ended it. Elsewhere such a
+broker runs on after kill -9, until a person ends it by its pid.
 """
 
 import re
@@ -20,7 +20,7 @@ from include.tiering.broker_process.kafka_home import java
 from include.tiering.clock import Clock, SystemClock
 from include.tiering.errors import BrokerProcessError, PortTakenError
 
-# Linux assigns only higher ports to clients by default, so none of them takes a broker's port while it restarts.
+# Linux assigns only higher ports to clients by default, so no client takes the port of a broker that restarts.
 _RANGE: Final = range(20_000, 31_000)
 
 
@@ -137,7 +137,7 @@ _START_SECONDS: Final = 300
 _STOP_SECONDS: Final = 240
 _POLL_SECONDS: Final = 0.1
 _READY: Final = "Kafka Server started"
-# A broker logs this after _READY. If it is stopped before, stopping takes a minute.
+# A broker logs this after _READY. If the broker is stopped before it has logged this, stopping takes a minute.
 _READY_TO_TIER: Final = "Initialized topic-based RLMM resources successfully"
 _PORT_TAKEN: Final = "Address already in use"
 _SMALL_JVM: Final = (
@@ -147,7 +147,8 @@ _SMALL_JVM: Final = (
     "-Djava.net.preferIPv4Stack=true",
 )
 _ERROR: Final = re.compile(r"^\[[\d:,]+\] (?:ERROR|FATAL) ")
-# A clean stop may log an error, as the consumer of the metadata topic is closed while it polls, and then this line.
+# A clean stop may log an error, because the consumer of the metadata topic is closed while it polls. This is the line
+# after that error.
 _CLEAN_STOP: Final = re.compile(r"not subscribed to any topics or assigned any partitions")
 # Controllers, quorums and heartbeats log errors if the machine is busy.
 _BUSY: Final = re.compile(

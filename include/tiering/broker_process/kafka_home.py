@@ -1,7 +1,7 @@
 """What a broker needs to start: Java, and the jars of one Kafka release with its LocalTieredStorage for tests.
 
-The jars are in a directory of the user, or in a directory that Maven fills. Maven's directory gets its name only when
-it is complete.
+The jars are in a directory that the user names, or in a directory that Maven fills. Maven's directory gets its name
+only when it is complete.
 """
 
 import fcntl
@@ -81,7 +81,7 @@ def fetch(home: Path, artifacts: tuple[Artifact, ...], finish: Callable[[Path], 
         finish: called with the directory before it gets its final name; it may add files.
 
     Raises:
-        KafkaMissingError: there is no mvn, or mvn failed; then `home` does not exist.
+        KafkaMissingError: there is no mvn, or mvn failed or ran for five minutes; then `home` does not exist.
     """
     if home.exists():
         return

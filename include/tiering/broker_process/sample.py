@@ -10,7 +10,8 @@ time, because a broker may expire segments by it. The copied directory has what 
 
     source                          copy
     rolled .log .index .timeindex   whole
-    rolled .txnindex, any .snapshot if they exist; a snapshot has the producers at a segment's base offset
+    rolled .txnindex                whole, if it exists
+    any .snapshot                   whole, if it exists; it has the state of producers at a segment's base offset
     active .log                     up to the end that the scan found; the broker's recovery rebuilds its indexes
     leader-epoch-checkpoint         a new file with the epochs of the copied records only
     partition.metadata              a new file with the same topic id
@@ -196,7 +197,7 @@ def bases_of(sample: PartitionSample) -> Sequence[int]:
 COPIES: Final = 3
 """The free disk space must be at least this many times the bytes of the sample, and `_BASE_BYTES` more.
 
-It is for the sample, for its copy in the throw-away store, and for indexes and the broker's own files."""
+The space is for the sample, for its copy in the throw-away store, and for indexes and the broker's own files."""
 _BASE_BYTES: Final = 64 * MIB
 _BLOCK_BYTES: Final = 4 * MIB
 

@@ -18,8 +18,8 @@ files       the samples are copied; checkpoints with their log starts, and with 
             segments as flushed, are written
 start       the broker loads the partitions, recovers the active segments and is elected
 
-A crash at any step leaves the root directory, and no file elsewhere. Nothing cleans up. The broker ends with the thread
-that started it (on Linux: see `broker_process.py`).
+A crash at any step leaves the root directory, and no file elsewhere; the caller removes it. On Linux the broker ends
+with the thread that started it (see `broker_process.py`).
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -74,7 +74,9 @@ class ThrowAwayBroker:
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """Start the broker, and kill it at the end of the block, which the thread that entered it must outlive.
+        """Start the broker, and kill it at the end of the block.
+
+        The thread that enters the block must live until the block ends: on Linux the broker ends with that thread.
 
         Raises:
             BrokerProcessError: the broker does not start.

@@ -96,7 +96,7 @@ class AirflowApi:
         """GET a path, which starts with a slash and is appended to `/api/v2`.
 
         Raises:
-            AirflowApiError: Airflow refused the request or the login, or answered no JSON.
+            AirflowApiError: Airflow refused the request or the login, or answered no JSON or more than 32 MiB.
             AirflowApiUnavailableError: Airflow did not answer, or answered with status 502, 503 or 504.
         """
         return self._request("GET", path, params=query)
@@ -149,7 +149,7 @@ def _bounded(response: httpx.Response) -> httpx.Response:
                 f"{request.method} {request.url.path} was answered with more than {format_bytes(MAX_ANSWER_BYTES)}:"
                 " is it Airflow?"
             )
-    # The body is decoded already, so that a header about its encoding must not be repeated.
+    # The body is decoded already, so the header about its encoding is left out.
     headers = {"content-type": response.headers.get("content-type", "")}
     return httpx.Response(response.status_code, headers=headers, content=bytes(body), request=response.request)
 
@@ -188,7 +188,8 @@ def dags_in_airflow(airflow: AirflowSettings) -> Mapping[str, bool]:
 
     Raises:
         AirflowApiError: neither a token nor a login is set, or Airflow refused it.
-        AirflowApiUnavailableError: Airflow did not answer a request within 5 seconds.
+        AirflowApiUnavailableError: Airflow did not answer (within 5 seconds for each step of a request), or answered
+            with status 502, 503 or 504.
     """
     token = None if airflow.token is None else airflow.token.get_secret_value()
     with AirflowApi.at(airflow.url, login_file=airflow.login_file, token=token, timeout_seconds=_DAGS_SECONDS) as api:

@@ -290,7 +290,7 @@ _QUOTAS: Final = (
     _limit(
         TOTAL_COPY_QUOTA,
         EntityType.BROKERS,
-        "Limits all copies from the log dirs of all brokers together.",
+        "Limits all copies of segments from all brokers together.",
         (QuotaKind.COPY, QuotaLevel.TOTAL),
         on_named=False,
     ),
@@ -304,7 +304,7 @@ _QUOTAS: Final = (
     _limit(
         COPY_QUOTA,
         EntityType.BROKERS,
-        "Limits copies from the log dirs of one broker; the default applies to each broker separately.",
+        "Limits copies of segments from one broker; the default applies to each broker separately.",
         (QuotaKind.COPY, QuotaLevel.BROKER),
     ),
     _limit(
@@ -360,8 +360,8 @@ DELETE_LIMIT: Final = DynamicConfig(
     f"integer, 0 (unlimited) to {MOST_DELETE_REQUESTS}",
     "requests a second",
     "unlimited",
-    "Limits the groups of up to 333 segments that expiration and orphan removal delete, usually one request each. They "
-    "never wait for a copy quota.",
+    "Limits the groups of up to 333 segments that expiration and orphan removal delete; a group usually needs one "
+    "request. Deletions never wait for a copy quota.",
     (QuotaKind.DELETE, QuotaLevel.TOTAL),
     at_least=0,
     at_most=MOST_DELETE_REQUESTS,

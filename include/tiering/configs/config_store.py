@@ -146,7 +146,7 @@ class ConfigStore(Protocol):
             entity: of this entity; None: of all.
             entity_type: of entities of this type; None: of all types.
             since_ms: from this time on (inclusive), in UTC milliseconds.
-            newest: only the newest of them, at most so many; None: all.
+            newest: return at most so many changes, the newest ones; None: all.
         """
         ...
 
@@ -187,15 +187,15 @@ COPY_LAG_MS: Final = "remote.copy.lag.ms"
 COPY_LAG_BYTES: Final = "remote.copy.lag.bytes"
 DEFAULT_COPY_LAG_MS: Final = "log.remote.copy.lag.ms"
 DEFAULT_COPY_LAG_BYTES: Final = "log.remote.copy.lag.bytes"
-"""The last two are set on the default of the brokers, for topics without a value of their own (KIP-1241)."""
+"""The two DEFAULT ones are set on the default of the brokers, for topics without a value of their own (KIP-1241)."""
 
 
 @dataclass(frozen=True, slots=True)
 class CopyLag:
     """How long a topic delays the copy of a rolled segment, in milliseconds of age and in bytes that follow it.
 
-    A value of 0 in one of them delays nothing; -1 follows the brokers' retention of the topic. The defaults are
-    Kafka's.
+    The segment is copied as soon as one of the two is reached. If one of them is 0, nothing is delayed; -1 stands for
+    the retention that the brokers have for the topic. The defaults are Kafka's.
     """
 
     lag_ms: int = 0
@@ -228,7 +228,7 @@ class EffectiveConfigs:
         }
 
     def topic_retentions(self) -> dict[str, TopicRetention]:
-        """Return the retention of each topic with a config of its own, by name; "" is the default's, if any."""
+        """Return the retention of each topic with a dynamic config, by name; "" stands for the default of topics."""
         return {
             entity.entity_name: TopicRetention.of(configs)
             for entity, configs in self._store.snapshot().values.items()

@@ -17,7 +17,7 @@ EXPIRATION_POOL: Final = "remote_log_expiration"
 READER_POOL: Final = "remote_log_reader"
 
 BATCH_SLOTS: Final = 1
-"""The slots that a batch takes. `resize_pools` refuses fewer, except 0: no batch would ever start."""
+"""The slots that a batch takes. `resize_pools` refuses a size between 0 and this, with which no batch would start."""
 UNLIMITED_SLOTS: Final = 2**31 - 1
 """The slots of a pool without a limit."""
 UNKNOWN_AUTHOR: Final = "unknown"
@@ -46,8 +46,8 @@ POOLS: Final = (
     PoolSpec(
         READER_POOL,
         "remote.log.reader.threads",
-        "How many jobs of sizes, verification and audits run at once, and how many threads a process has that serves "
-        "fetches.",
+        "How many jobs of sizes, verification and audits run at once, and how many threads a process that serves "
+        "fetches has.",
     ),
 )
 

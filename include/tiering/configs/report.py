@@ -140,9 +140,10 @@ def entities_with_configs(values: ConfigValues, entity_type: EntityType | None =
 def describe(
     entity: ConfigEntity, values: ConfigValues, settings: TieringSettings, pools: PoolsStatus | None = None
 ) -> tuple[DescribedConfig, ...]:
-    """Return all configs that may be set on the entity, then configs set on it that are in no list.
+    """Return all configs that may be set on the entity, then what else is set on it.
 
-    Sizes of pools come from `pools`: they are left out if it is None.
+    The latter are keys of Spark's configuration and configs that this version does not know. Sizes of pools come from
+    `pools`, and are left out if `pools` is None.
     """
     configs = configs_of(entity)
     unknown = sorted(set(values.get(entity, {})) - {config.name for config in configs})
@@ -154,7 +155,7 @@ def describe(
 
 
 def _source_of_unlisted(entity: ConfigEntity, name: str) -> str:
-    """Return where a value comes from whose name is in no list: a key of Spark's, or one that is unknown here."""
+    """Return the source of a value that `configs_of` lacks: a key of Spark's, or a config unknown to this version."""
     try:
         config_on(entity, name)
     except SettingError:

@@ -27,8 +27,8 @@ A change of pools, `resize_pools`, uses the names of Kafka's settings for its th
 
 The last two steps are done for one pool after the other. Airflow's sizes are authoritative: no size is stored that
 Airflow has not accepted. Waiting batches start in Airflow's next scheduling loop; surplus batches read the mirror and
-end after the segments that they send, or their group. A verification does so too; a size run or an audit, which is one
-piece of work, ends by itself.
+end after the segments that they send, or their group. Surplus verifications end early, too. A size run or an audit is
+one piece of work, and runs to its end.
 """
 
 from collections.abc import Callable, Iterator, Mapping

@@ -5,7 +5,7 @@ holds its core for minutes. So each pool has a share of the cores (`cluster_shar
 pool uses less than its share. The master numbers applications, so there is one order that all jobs see, and no two jobs
 take the same core: a job waits while as many earlier applications of its pool live as may run at once. The master does
 not notice that the host of a waiting driver is gone. So no job waits longer than `LONGEST_WAIT_SECONDS` for its place,
-nor for its first executor, and an older application without a core counts as dead.
+nor longer than that for its first executor, and an application without a core that is older than both counts as dead.
 
 | key of Spark's configuration | value |
 |---|---|
@@ -116,7 +116,8 @@ class SparkCluster:
         """Read the answer of a standalone master about the cluster of `platform`.
 
         Raises:
-            KeyError, TypeError, ValueError: it is none, the master is not the active one, or a number is out of range.
+            KeyError, TypeError, ValueError: `document` is no such answer, the master is not the active one, or a number
+                is out of range.
         """
         if document["status"] != "ALIVE":
             raise ValueError("the master is not the active one")
@@ -161,8 +162,8 @@ def read_cluster(urls: str, platform: str) -> SparkCluster:
         platform: the id of the Kafka cluster whose applications are this platform's.
 
     Raises:
-        OSError: none can be reached.
-        ValueError: none gives the figures of an active master.
+        OSError: no master gave figures, and the last one cannot be reached.
+        ValueError: no master gave figures, and the last one answers, but is no active master.
     """
     *others, last = urls.split(",")
     for url in others:

@@ -9,9 +9,9 @@ The value that a job gets for a key comes from the first of these that has one:
 5. the administrator's `spark-defaults.conf`, in the directory that `SPARK_CONF_DIR` names
 
 Spark shows its configuration in the arguments of processes, on its pages and in event logs, so no secret may be in it.
-What Spark loads or starts, what protects its traffic, and what changes results is not set by a config that anybody may
-set who may trigger `tiering_configs`: it belongs into the administrator's file. So only the keys of `_ALLOWED` can be
-set: Spark has too many keys, and each release more, for a list of all that are dangerous.
+Every user who may trigger `tiering_configs` may set these configs. So they cannot set what Spark loads or starts, what
+protects its traffic, or what changes results: that belongs in the administrator's file. Only the keys of `_ALLOWED` can
+be set, because Spark has too many keys, and each release more, for a list of all that are dangerous.
 """
 
 import re
@@ -79,8 +79,8 @@ def parse_name(name: str) -> SparkConf:
     """Return what a name that begins with `SPARK_CONF_PREFIX` is about.
 
     Raises:
-        SettingError: it is not a key of Spark's configuration, names a DAG that starts no Spark job, or the key is
-            refused; the message says why, and where the key can be set, if anywhere.
+        SettingError: the name has no key of Spark's configuration, or names a DAG that starts no Spark job, or the key
+            is refused; the message says why, and where the key can be set, if anywhere.
     """
     rest = name.removeprefix(SPARK_CONF_PREFIX)
     head, separator, tail = rest.partition(".")

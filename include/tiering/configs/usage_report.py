@@ -10,7 +10,10 @@ from include.tiering.units import format_bytes
 
 
 class PoolDocument(TypedDict):
-    """A pool of Airflow; what is not known is null, and unlimited `slots` are -1."""
+    """A pool of Airflow; what is not known is null, and unlimited `slots` are -1.
+
+    `queued` counts the slots of queued and of scheduled tasks.
+    """
 
     name: str
     config: str
@@ -47,8 +50,8 @@ class MeterDocument(TypedDict):
 class TopicUsageDocument(TypedDict):
     """How much of a topic is copied from a broker now, and its threshold, in bytes a second.
 
-    `threshold_is` is `explicit` if the threshold was set for the topic, `shared` if it is an equal share of what these
-    leave of the broker's total, and null if there is none.
+    `threshold_is` is `explicit` if the threshold was set for the topic. It is `shared` if the threshold is an equal
+    share of what the explicit thresholds leave of the broker's total, and null if there is no threshold.
     """
 
     topic: str

@@ -3,22 +3,24 @@
 A batch takes a lease on the most urgent partition with work, settles its abandoned copies and copies its planned
 segments. While it may begin another transfer (`transfers`), it begins the next segment of a partition that it holds,
 and if there is none, it takes a further partition. A partition is released when its last transfer has ended. The batch
-ends when no work is left, its time is over, its pool has no slot for it any more, or it is cancelled; then it begins
-nothing more, and what is in flight ends. Transfers and settlements run in threads of their own; all decisions are made
-in the thread of `run`, which never waits for the store, for a quota, or for the end of a pause.
+ends when no work is left, its time is over, its pool has no slot for it any more, or it is cancelled. Then it begins
+nothing more; transfers in flight go on to their end, unless the batch was cancelled, which stops them. Transfers and
+settlements run in threads of their own; all decisions are made in the thread of `run`, which never waits for the store,
+for a quota, or for the end of a pause.
 
 **Order.** The segments of a partition are sent side by side and become FINISHED in ascending order: a transfer waits
 before FINISHED until the one before it is FINISHED (`SegmentCopier.copy`, `turn`). If one fails, the later transfers of
-its partition are stopped, and this batch copies nothing more of the partition. Those that were not complete are
-discarded. Those that were stay: the next holder of the lease finishes them in their turn, without sending them again.
+its partition are stopped, and this batch copies nothing more of the partition. A stopped transfer is discarded unless
+all of its objects are stored. If they are, the copy stays: the next holder of the lease finishes it in its turn,
+without sending it again.
 
-While a topic or the platform is paused, the batch begins nothing of it. If the quota of a topic refuses a segment, the
+While a topic is paused, or all are, the batch begins no transfer of it. If the quota of a topic refuses a segment, the
 batch releases the partition and backs off from the topic (`TopicAdmission`). Segments that the batch did not reach stay
 planned for another batch or the next run. A segment that failed stays planned only if the error is retriable and is no
 `SourceError`; otherwise it is recorded as FAILED, and the run copies no later segment of the partition.
 
-A killed batch leaves leases that expire. What it leaves of the segments that it was copying is said in the table of
-`copy_segment`.
+A killed batch leaves leases that expire. The table of `copy_segment` says what it leaves of the segments that it was
+copying.
 """
 
 import threading
@@ -67,8 +69,9 @@ _TICK_SECONDS: Final = 0.03
 _CLAIM_AGAIN_SECONDS: Final = 0.5
 """After a claim that found no partition, how long the batch does not claim again while transfers are in flight."""
 _CLAIM_PACE_SECONDS: Final = 0.25
-"""The same after a claim, unless a partition ends: transfers first show whether a quota is exhausted, and then other
-batches take the other partitions."""
+"""After a claim that found a partition, how long the batch does not claim again, unless a partition ends.
+
+By then the transfers show whether a quota is exhausted; if one is, other partitions are left to other batches."""
 _LOOK_AGAIN_SECONDS: Final = 1.0
 _log: Final = get_logger(__name__)
 

@@ -212,7 +212,7 @@ def next_action(partition: TopicIdPartition, offset: int, metadata: RemoteLogMet
 def require_same_end(
     replica_id: ReplicaId, segment: LogSegment, highest_copied_offset: int | None, ends_at: int | None
 ) -> None:
-    """Check that the archive still ended at `highest_copied_offset` when the attempt was recorded: at `ends_at`.
+    """Check that the archive ended at `highest_copied_offset` when the attempt was recorded; `ends_at` is where it did.
 
     A decision to follow the source needs no lease and may move the end back; a copy after the old end would leave a
     gap. A decision after the attempt was recorded is not seen here, but makes FINISHED fail.

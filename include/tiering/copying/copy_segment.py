@@ -93,7 +93,7 @@ _log: Final = get_logger(__name__)
 
 
 class CopyStep(StrEnum):
-    """Named points of the protocol, in order, the last three of discarding; each is reported after it is done."""
+    """The steps of the protocol in order, and then those of discarding. Each is reported after it is done."""
 
     OPENED = "opened"
     CHECKED = "checked"
@@ -169,8 +169,9 @@ class SegmentCopier:
             fence: proof of the copy lease, checked by every change of a segment's metadata.
             limiter: paces the bytes that are sent.
             on_sent: called with the number of bytes of each write.
-            turn: waits until the segments before this one are FINISHED, and raises if they are not; called when the
-                objects are stored, and its error leaves the attempt. None if none of them is in flight.
+            turn: waits until the segments before this one are FINISHED, and raises an error if they do not become so.
+                It is called when the objects are stored; after its error the attempt stays as it is. None if no segment
+                before this one is in flight.
 
         Raises:
             SourceError: the segment is corrupt, unreadable or changed, or the source diverges; an attempt that was
@@ -366,7 +367,7 @@ class SegmentCopier:
     ) -> None:
         """As `finish`, after the marker was read at this monotonic second; if that is long ago, read it again.
 
-        The end of a pause is waited for before the source is looked at, so that FINISHED follows that look at once.
+        A pause is waited for before the source is checked, so that FINISHED follows the check at once.
         """
         partition, start = attempt.topic_id_partition, attempt.start_offset
         limiter.take(0)

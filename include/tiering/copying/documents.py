@@ -80,7 +80,7 @@ class ScanDocument(NotesMember):
 
 
 class LossDocument(TypedDict):
-    """A range of offsets that the source has lost."""
+    """A failed segment that no new copy replaces; `in_source` says whether the source still has its records."""
 
     segment_id: str
     start_offset: int
@@ -90,7 +90,11 @@ class LossDocument(TypedDict):
 
 
 class HeldBackDocument(PartitionLabels, ReasonMembers):
-    """A partition of which nothing more is copied now. `segment_reason` is the code of the segment that comes next."""
+    """A partition that waits, as a whole or in part; `next_offset` is the first offset to which the reason applies.
+
+    `segment_reason` is the code of the reason why the next segment may not be copied, null if the partition waits for
+    another reason. `follow_from` is the offset from which a diverged source can be followed.
+    """
 
     next_offset: int
     segment_reason: str | None
@@ -107,7 +111,7 @@ class PlacementDocument(TypedDict):
 
 
 class PlannedSegmentDocument(TypedDict):
-    """A segment to copy. `supersedes` is the id of the copy that it replaces."""
+    """A segment to copy. `supersedes` is the id of the failed segment that the copy replaces; null for a first copy."""
 
     base_offset: int
     end_offset: int
@@ -116,9 +120,9 @@ class PlannedSegmentDocument(TypedDict):
 
 
 class PlannedPartitionDocument(PartitionLabels):
-    """What is copied of a partition, the most urgent one first.
+    """The segments to copy of a partition.
 
-    `urgency` is the age of its first segment, divided by the brokers' retention.ms.
+    `urgency` is the age of the first of them, divided by the retention.ms that the brokers have for the topic.
     """
 
     broker_id: int
@@ -128,7 +132,7 @@ class PlannedPartitionDocument(PartitionLabels):
 
 
 class CopyPlanDocument(NotesMember):
-    """What a copy would copy now."""
+    """What a copy would copy now, the most urgent partition first, and what waits (`held_back`)."""
 
     run_id: str
     partitions: list[PlannedPartitionDocument]
@@ -204,7 +208,10 @@ class RecordedSkipDocument(SkippedOffsetsDocument):
 
 
 class SkipDocument(PartitionLabels, SkippedOffsetsDocument):
-    """The offsets that can be skipped, and the decisions that were recorded now."""
+    """The offsets that can be skipped or were skipped now; `recorded` are all decisions for the partition.
+
+    If failed segments are skipped (`lost`), `first_offset` to `last_offset` are those of the first of them.
+    """
 
     lost: list[LossDocument]
     elsewhere: list[int]

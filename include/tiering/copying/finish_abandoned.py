@@ -176,7 +176,8 @@ class AbandonedCopies:
     claim: Callable[[], object]
     """Makes this database the owner of the store, or raises ForeignStoreError: see `claim_store`."""
     _other_in_source: set[RemoteLogSegmentId] = field(default_factory=set)
-    """The copies of which the source was seen to have other bytes. If it loses its segment then, they stay."""
+    """The copies of which the source was seen to have other bytes. They are kept, also if the source then loses its
+    segment."""
 
     def settle(
         self, replica_id: ReplicaId, planned: Sequence[PlannedSegment], *, fence: Fence, limiter: ByteLimiter

@@ -117,7 +117,7 @@ class TopicAdmission:
         self._left: dict[TopicIdPartition, tuple[int, str]] = {}
 
     def admit(self, replica_id: ReplicaId, planned: PlannedSegment) -> Admission:
-        """Admit one segment; tell the topic quotas, or `failed`, afterwards how its copy ended.
+        """Admit one segment. When its copy has ended, call `TopicQuotas.accepted`, or `failed` if it failed.
 
         Raises:
             QuotaExceededError: refused; the topic, and with it this partition, backs off.

@@ -71,7 +71,7 @@ def store_leader_epochs(report: ScanReport, metadata: RemoteLogMetadata, registr
 
 
 class CopyService:
-    """Copies rolled segments of the brokers' log directories into the remote store.
+    """Copies rolled segments from the brokers' log directories, or from leaders, into the remote store.
 
     Log directories and the remote store are opened when a call needs them, so `run_report` works without them.
     `topics` are the patterns of the topics that are copied if a scope names no topic. `record_cluster_metadata` stores
@@ -188,7 +188,7 @@ class CopyService:
     def report_queue(self, queue: str, run_id: str, *, scope: RunScope = AS_CONFIGURED) -> ScanReport:
         """Scan the log dirs of a queue on a worker of it, and store what was found for plans on other hosts.
 
-        Topics of `topics.include` are always among those that are scanned: others than this run's plan read the report.
+        Topics of `topics.include` are always scanned, too, because plans of other runs also read the report.
 
         Raises:
             SettingError, SourceError, ClusterMetadataError, BrokersError: as for `ClusterLogDirs.report_queue`.

@@ -9,8 +9,8 @@ bounded rate. So several transfers go on side by side. More of them help only un
     the store       it answered that requests should slow down
 
 **Slots** (`TransferLimit`). The number of slots begins with one and doubles as long as all slots are used and none of
-these limits is reached. It never falls because of the first three: each reduces the transfers by beginning no further
-one. When the store asks to slow down, the number is halved at once, and then grows by one each
+these limits is reached. The first three limits never lower the number: while one of them is reached, no further
+transfer begins. When the store asks to slow down, the number is halved at once, and then grows by one each
 `RECOVERY_SECONDS`. Two kinds of transfers in flight need no slot:
 
     one that has stored its objects and waits for the segment before it
@@ -39,7 +39,7 @@ from include.tiering.runs.batch import HeldLease
 from include.tiering.runs.contract import Lease, PlannedSegment
 
 MOST_TRANSFERS: Final = 16
-"""The setting is at most this number."""
+"""The highest value (inclusive) of the setting `tiering.copier.max.transfers`."""
 PARTITION_BOUND: Final = 2
 BATCH_BOUND: Final = 3
 _OF_ANY_PARTITION: Final = (Scope(QuotaKind.COPY, QuotaLevel.TOTAL),)
@@ -68,7 +68,7 @@ class Transfer:
     copied: Future[CopiedSegment] = field(init=False)
 
     def wait_for_turn(self, before: Future[CopiedSegment], clock: Clock, on_wait: Callable[[], object]) -> None:
-        """Wait in the transfer's thread as `wait_for` says; `on_wait` is called first, without a slot already."""
+        """Wait in the transfer's thread as `wait_for` says. `on_wait` is called when the transfer needs no slot now."""
         began_at = clock.monotonic()
         self.waits_for_turn = True
         on_wait()
@@ -172,9 +172,10 @@ def wait_for(predecessor: Future[CopiedSegment]) -> None:
 
 ENOUGH_WAITING: Final = 2
 AHEAD_SECONDS: Final = 0.5
-"""So many transfers at least, and with bytes for so long, wait for a quota that they use to the full.
+"""A quota is exhausted if at least `ENOUGH_WAITING` transfers wait for it, with bytes for `AHEAD_SECONDS` of its rate.
 
-One sends, the other is ready to; and all go on through a wait for the database, in which no further one can begin."""
+One of them sends, and another is ready to send. Their bytes last while the batch waits for the database, when no
+further transfer can begin."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,7 +253,7 @@ _REMEMBERED: Final = 0.9
 """How much a transfer counts beside the next one that ends."""
 
 KNOWN_SECONDS: Final = 1.0
-"""So long after the end of a transfer the use of the processor counts as known."""
+"""How long after the end of a transfer the use of the processor counts as known."""
 
 RECOVERY_SECONDS: Final = 1.0
 

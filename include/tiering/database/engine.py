@@ -29,10 +29,11 @@ _STATEMENT_LIMIT_MS: Final = 60_000
 _IDLE_LIMIT_MS: Final = 60_000
 _CONNECT_SECONDS: Final = 10
 _CONNECTIONS: Final = 8
-"""Most connections of a process to PostgreSQL; those that were opened stay open.
+"""The highest number of connections of a process to PostgreSQL; a connection that was opened stays open.
 
-A copy batch has more threads than this, but each spends a few milliseconds in the database for each segment, and holds
-one connection at a time. With further connections that are closed after use, it opened several a second."""
+A copy batch has more threads than this, but each thread spends a few milliseconds in the database for each segment, and
+holds one connection at a time. If further connections were allowed and closed after use, a batch would open several a
+second."""
 _KEEP_ALIVE: Final = {
     "keepalives_idle": 10,
     "keepalives_interval": 5,

@@ -1,4 +1,4 @@
-"""Rows of series and of their hours, into which is merged what a process recorded; see `metric_series`."""
+"""The rows of series and of their hours. What a process recorded is merged into them; see `metric_series`."""
 
 import json
 from collections import Counter
@@ -15,7 +15,7 @@ from include.tiering.telemetry.metrics import MINUTE_MS, Labels, Metric, MetricK
 
 _log: Final = get_logger(__name__)
 MOST_SERIES: Final = 2_000
-"""Most series of one metric."""
+"""The highest number of series of one metric."""
 
 OTHER_TOPICS: Final = "<other>"
 """The topic of counters beyond `MOST_SERIES`. No topic of Kafka can have this name."""
@@ -129,14 +129,14 @@ class RecordedRows:
                 self._connection.execute(delete(metric_series).where(metric_series.c.series_id.in_(ids)))
 
     def count_new(self) -> None:
-        """Count the series of the metrics that get new ones."""
+        """Count the stored series of each metric that gets new series."""
         metrics = sorted({metric for metric, text in self._wanted if (metric, text) not in self._rows})
         if metrics:
             found = self._connection.execute(_NUMBERS, {"of_cluster": self._cluster_id, "metrics": metrics})
             self._number.update({row.metric: row.number for row in found})
 
     def add(self, metric: Metric, labels: Labels, minute: int, amount: float) -> None:
-        """Add to a counter. An amount of 0 makes sure that the series is there, and has no minute."""
+        """Add to a counter. With an amount of 0, create the series if it is absent, and write no minute."""
         row = self._row(metric, labels)
         if row is None:
             return
@@ -146,7 +146,7 @@ class RecordedRows:
             minutes[of_hour] = minutes.get(of_hour, 0.0) + amount
 
     def raise_to(self, metric: Metric, labels: Labels, minute: int, value: float) -> None:
-        """Raise the peak of a minute."""
+        """Set the value of a minute to `value`, if that is higher; the value of the series is then `value`."""
         row = self._row(metric, labels)
         if row is None:
             return

@@ -35,7 +35,7 @@ KEPT_HOURS: Final = 14 * 24
 """How long minutes are kept, and series of a topic that nothing was recorded for."""
 
 SETTLED_MS: Final = 15_000
-"""So long after a minute every process that was not held up has written what it recorded in it."""
+"""How long after a minute all processes that were not held up have written what they recorded in that minute."""
 
 
 _OF_METRICS: Final = (
@@ -102,7 +102,7 @@ class SeriesSum:
 
 @dataclass(frozen=True, slots=True)
 class Above:
-    """The highest series of a metric that are above a value, of `found` in all."""
+    """The highest of a metric's series that are above a value; `found` says how many are above it in all."""
 
     series: Sequence[Series]
     found: int
@@ -116,16 +116,16 @@ class MetricSeries(ClusterStore):
     def write(self, recorded: Recorded) -> None:
         """Add what a process recorded, in one transaction. Not idempotent.
 
-        What it raised for was not written, except after a commit whose answer was lost: then another try adds to
-        counters twice.
+        If this raises an error, nothing was written, except if the commit succeeded and only its answer was lost: then
+        another try adds to counters twice.
 
-        A gauge keeps the value with the latest time, whatever the order in which processes write. Counters of a new
-        series beyond `MOST_SERIES` of their metric are added up under `OTHER_TOPICS`; other new series beyond that are
-        left out. Minutes older than `KEPT_HOURS` are deleted once an hour, and series with a topic that were last
-        recorded before.
+        A gauge keeps the value with the latest time, whatever the order in which processes write. If a metric has
+        `MOST_SERIES` series, its counters of further topics are added up under `OTHER_TOPICS`; other new series are
+        left out. Once an hour, minutes older than `KEPT_HOURS` are deleted, and so are series of topics for which
+        nothing was recorded for so long.
 
         The database's time decides what is old. What was recorded by a clock that is ahead of it counts as recorded
-        now, and a gauge with a later time gives way to any other value.
+        now. A stored gauge whose time is in the future gives way to any other value.
 
         Raises:
             MetadataUnavailableError: the database is locked, unreachable, or without the tables.
@@ -143,7 +143,7 @@ class MetricSeries(ClusterStore):
                 rows.add(metric, labels, minute, amount)
             for (metric, labels, minute), value in recorded.highest.items():
                 rows.raise_to(metric, labels, minute, value)
-            # Those that say something first: there may be too many.
+            # Gauges that are not 0 come first: there may be more series than are kept.
             for (metric, labels), (value, at_ms) in sorted(recorded.latest.items(), key=lambda item: not item[1][0]):
                 rows.set(metric, labels, value, at_ms)
             rows.store()
@@ -202,10 +202,10 @@ class MetricSeries(ClusterStore):
     def above(
         self, values: Mapping[str, float], *, labels: Mapping[str, tuple[str, str]], at_most: int
     ) -> Mapping[str, Above]:
-        """Return the highest series of each metric whose value is above its own in `values`, the highest first.
+        """Return, for each metric, its highest series whose value is above that of the metric in `values`.
 
         Args:
-            values: by metric.
+            values: by metric; a series must be above it (exclusive). The highest series comes first.
             labels: a label and its value that series of a metric must have; by metric, absent for no condition.
             at_most: how many series of a metric are returned, at least 1.
 

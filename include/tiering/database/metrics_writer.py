@@ -1,9 +1,9 @@
 """The writer of metrics: it writes into `metric_series` what this process recorded.
 
-It writes just after each minute, and when the app closes. A process that is
-killed loses what it recorded since the last write, about a minute. If a write fails, what it held is written with the
-next one; a process that ends without the database loses it. No work fails by a write, and none waits for it, except for
-at most a few seconds at its end.
+It writes just after each minute, and when the app closes. A process that is killed loses what it recorded since the
+last write, about a minute. If a write fails, the next write also has the values of the failed one. They are lost if the
+process ends while the database cannot be reached. A failed write fails no work of the process, and no work waits for a
+write; only the end of the process does, for at most a few seconds.
 """
 
 import os
@@ -79,8 +79,8 @@ class MetricsWriter:
     def _start(self) -> None:
         """Start the thread unless it runs in this process: a forked child gets a thread of its own.
 
-        A host at its limit of processes refuses one. The next value that is recorded tries again, and `close` writes
-        what is left: what is measured must not fail by it.
+        A host at its limit of processes refuses a thread. Then the next value that is recorded tries again, and `close`
+        writes what is left: the work that is measured must not fail for want of the thread.
         """
         if self._ended.is_set() or (self._thread is not None and self._thread.is_alive()):
             return

@@ -3,9 +3,9 @@
 **Store identity**: the row of `stores` holds what the store's marker object must contain before a write or delete. The
 row is written before the marker object is created. Every run that plans *claims the store*: it raises the *generation*,
 a number with a random token, in the row and in the marker (`claim_store`). While the marker is replaced, the new
-generation is pending in the row, and both generations are accepted. So if a database was restored from a backup or
-cloned, its row differs from the marker as soon as the store was claimed without it: before the restore, or by the other
-of the two databases. A database that differs is refused.
+generation is pending in the row, and both generations are accepted. If a database was restored from a backup, and the
+store was claimed after the backup, the row differs from the marker. So does the row of a cloned database once the other
+of the two has claimed the store. A database whose row differs is refused.
 
 **Rebuild**: from the beginning of a rebuild until its last step, the row also records that the database is being
 rebuilt from the store. Meanwhile only the rebuild may use the database: objects whose metadata is not rebuilt yet would
@@ -199,7 +199,10 @@ class StoreIdentities(ClusterStore):
     def propose_move(
         self, token: Uuid, place: StorePlace, *, replaces: StoreMarker | None, author: str
     ) -> AcceptedMarkers:
-        """Make the next generation pending with another place, unless the pending marker is not `replaces`."""
+        """If the pending marker is `replaces` (None: none is pending), make the next generation pending with `place`.
+
+        Otherwise change nothing.
+        """
         with writing(self._engine) as connection:
             accepted = self._locked(connection)
             current = accepted.current

@@ -383,7 +383,7 @@ def marked_for_deletion_by(connection: Connection, cluster_id: str, segment_id: 
 
 
 TOKEN_RANDOM_BITS: Final = 16
-"""Of a token, a signed 64 bit integer; its 47 bits above them hold milliseconds until the year 6429."""
+"""How many bits of a token, a signed 64 bit integer, are random; the 47 above them hold ms until the year 6429."""
 _STEP: Final = 1 << TOKEN_RANDOM_BITS
 
 

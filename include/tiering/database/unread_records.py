@@ -1,11 +1,11 @@
 """The guard `unread-records`: a database that may not know what was published deletes nothing before it has read it.
 
-The journals of published records are in the database alone. A database that takes the store over, or is rebuilt from
-it, may lack journals of later publications, and while the brokers' records are read again from the beginning, what they
-said is not known. The guard is raised in the transaction that leads to this state. It is cleared once every record was
-read that the metadata topic had at a later time, from offset 0 on, or by a person who declares that nothing was
-published that this database does not know of. If a partition of the metadata topic began above offset 0 when its
-reading began, nobody can read what was deleted, so only a person can clear the guard.
+Only the database has the journals of published records. A database that takes the store over, or is rebuilt from the
+store, may lack journals of later publications. Until the brokers' records are read again from the beginning, it is not
+known what they say. The guard is raised in the transaction that leads to this state. It is cleared once each partition
+of the metadata topic was read from offset 0 to an end that was determined after the guard was raised, or by a person
+who declares that nothing was published that this database does not know of. If a partition of the metadata topic began
+above offset 0 when its reading began, the deleted records cannot be read, so only a person can clear the guard.
 """
 
 from sqlalchemy import Connection, delete, select

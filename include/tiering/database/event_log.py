@@ -10,10 +10,10 @@ committed or neither is. Events are only appended, never changed or deleted. The
 Airflow or Airflow's log. If the platform decided by itself, the author is the name of the deciding part, such as
 `plan`, or the id of a batch.
 
-**Readers** are people: `./tiering events` and the page *Tiering* list them (`EventLog`). The platform itself reads three
-things of it: the time of the newest event (`newest_event_ms`), to compare the clock with it before deletions and to
+**Readers** are people: `./tiering events` and the page *Tiering* list them (`EventLog`). The platform itself reads
+three things: the time of the newest event (`newest_event_ms`), to compare the clock with it before deletions and to
 show it at a take-over; whether cluster metadata was ever read with this database (`SeenClusterMetadata` in
-`store_identity`); and when the last recovery drill of a topic was (`EventLog.last`), to choose the next one.
+`store_identity`); and the last recovery drill of a topic (`EventLog.last`), to choose and to show the topic.
 """
 
 from collections.abc import Sequence

@@ -14,9 +14,9 @@ the only intact ones. So before they are deleted, the new copy is checked once m
 has to be passed, and its objects have to be whole and correct (`WholeCopy`). Without this proof the old objects stay,
 at the cost of storage. Only a superseded segment that is wholly below the log start is deleted without the check.
 
-**Abandoned copies.** A copy that was begun, was not finished, and that no worker continues, is *abandoned*. It may look
-so and be finished: if the database was restored from a backup, the copy may have been finished after that backup, and
-may be the only copy of its offsets. So a copy that expires as abandoned is deleted only if
+**Abandoned copies.** A copy that was begun, was not finished, and that no worker continues, is *abandoned*. A copy may
+look abandoned although it was finished: if the database was restored from a backup, the copy may have been finished
+after that backup, and may be the only copy of its offsets. So a copy that expires as abandoned is deleted only if
 `ReplacementCheck.require_covered` allows it.
 """
 
@@ -81,8 +81,8 @@ def still_planned(
 
     Args:
         planned: the rest of the partition's plan.
-        now: the result of `ExpirationPlanner.plan_again`; None if it plans nothing of the partition.
-        metadata: holds the current states of its segments.
+        now: the result of `ExpirationPlanner.plan_again`; None if nothing of the partition may expire here now.
+        metadata: holds the current states of the partition's segments.
         history: number of the newest history before `now` was planned.
         waits: why the partition does not expire now; empty if it does.
     """

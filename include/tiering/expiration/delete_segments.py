@@ -1,13 +1,14 @@
 """Delete segments of one partition, group by group: the protocol, its crash table, and the batch that carries it out.
 
-An orphan object is tolerable, a dangling reference never is. So the log start is raised first and the metadata says
-DELETE_SEGMENT_STARTED, which no reader is served from, before the first object is deleted. In an earlier backup of the
-database the segments are still FINISHED, so the store is claimed in between: from then on it refuses such a backup. The
-log start is raised for each group, only to the end of that group, because it can never be lowered: if the run is
-withdrawn, or the plan no longer holds after a pause, later groups keep their records above it.
+An orphan object is tolerable, a dangling reference never is. So before the first object is deleted, the log start is
+raised, and then the metadata says DELETE_SEGMENT_STARTED: readers are served from no segment in this state. In an
+earlier backup of the database the segments are still FINISHED. So after DELETE_SEGMENT_STARTED, and before the first
+object is deleted, the store is claimed: from then on it refuses such a backup. The log start is raised for each group,
+only to the end of that group, because it can never be lowered: if the run is withdrawn, or the plan no longer holds
+after a pause, later groups keep their records above it.
 
     step             done when it is reached                 a crash right after it leaves         cleaned up by
-    LOG_START        log start after the group, an event     a log start that hides the group      A
+    LOG_START        log start at the group's end + 1; event a log start that hides the group      A
     DELETE_STARTED   up to 333 segments DELETE_STARTED       these rows, their objects             A
     (claimed)        the store's generation raised           these rows, their objects             A
     OBJECTS_DELETED  their objects gone                      these rows                            A
@@ -279,8 +280,8 @@ class DeleteBatch:
     """One batch of a released run, to be run once.
 
     `check` compares the plan of a partition with the current state. `require_allowed` is called before each group and
-    raises DatabaseSetBackError once an audit has found that the database was set back. `on_deleted` gets the segments
-    of each group that were deleted.
+    raises DatabaseSetBackError while a guard forbids deletions (`ActiveGuards`). `on_deleted` gets the segments of each
+    group that were deleted.
     """
 
     def __init__(
@@ -319,7 +320,7 @@ class DeleteBatch:
             ApprovalRequiredError: the run is not released.
             RunWithdrawnError: the run was withdrawn before this batch began.
             ClockDisagreesError: other clocks contradict the database's clock; the rest stays planned.
-            DatabaseSetBackError: an audit found that the database was set back; the rest stays planned.
+            DatabaseSetBackError: a guard forbids deletions; the rest stays planned.
             StateConflictError: no such run was planned.
         """
         run = self._deleter.deletions.run(self._run_id)

@@ -131,7 +131,7 @@ def _plan(dag_run_id: str, plan: ShownPlan, withdraw_at: str | None, shared: Col
                 "p",
                 "This is final: no more deletions of the plan begin, even if it was approved and a batch is running, "
                 "and a later approval has no effect. Deleted segments stay deleted, and the next run completes begun "
-                "deletions. It plans again, so first correct what led to this plan.",
+                "deletions. The next run also makes a new plan, so first correct what led to this one.",
             ),
             element("p", made),
         )

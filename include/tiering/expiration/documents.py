@@ -50,7 +50,7 @@ class UnknownDocument(PartitionLabels):
 
 
 class WaitingDocument(PartitionLabels, ReasonMembers):
-    """A partition of which nothing is deleted now."""
+    """A partition of which nothing is deleted now, or less than its retention allows."""
 
     detail: str
 

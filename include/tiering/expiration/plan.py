@@ -9,8 +9,8 @@ of every segment again.
 
 The work follows what expires, not the number of segments: a plan reads the oldest segments of each partition, until
 they decide (`rules`), and takes sizes from the counters of KIP-852. It reads every segment only if the deletion of the
-topic is due, if no leader epoch is known, or if retention.bytes is exceeded in a partition whose segments are not all
-of one lineage.
+topic is due, if no leader epoch is known, if retention.bytes is exceeded in a partition whose segments are not all of
+one lineage, or if segments would expire by size and the counters do not agree with the rows.
 
 The beginning of a partition can also be deleted by decision: see `truncation`.
 """

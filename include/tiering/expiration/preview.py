@@ -55,7 +55,10 @@ class Horizon:
 
 @dataclass(frozen=True, slots=True)
 class PreviewedPartition:
-    """What the next run would delete of a partition with the retention asked about, of its FINISHED bytes now."""
+    """What the next run would delete of a partition under the retention asked about.
+
+    `remote_bytes` are the FINISHED bytes of the partition now. The log starts are None if nothing would be deleted.
+    """
 
     topic_id_partition: TopicIdPartition
     remote_bytes: int
@@ -113,7 +116,7 @@ def partition_numbers(text: str) -> frozenset[int]:
     """Return the numbers that a text such as `0,3,7-9` names; none for an empty text, which means all.
 
     Raises:
-        SettingError: the text is none, or names more than `MOST_NUMBERS` partitions.
+        SettingError: the text is no list of numbers and ranges, or names more than `MOST_NUMBERS` partitions.
     """
     numbers: set[int] = set()
     for part in filter(None, (part.strip() for part in text.split(","))):
@@ -154,10 +157,10 @@ def previewed(
     Args:
         planner: plans with the present retentions.
         topic: the name of the topic.
-        asked: its other retention.
+        asked: the retention that is asked about.
         now_ms: the database's time.
-        partitions: partitions of the topic.
-        more_partitions: how many were left out.
+        partitions: the partitions of the topic to decide about.
+        more_partitions: how many partitions of the topic were left out.
     """
     present = planner.retentions.get(topic, TopicRetention())
     reading = replace(
@@ -214,9 +217,10 @@ class RetentionDocument(TypedDict):
 
 
 class HorizonDocument(TypedDict):
-    """What would be gone `in_ms` milliseconds from now; `present_` is under the present retention.
+    """What would be gone `in_ms` milliseconds from now.
 
-    `saved_per_month` is the price of storing the difference for a month, an exact decimal as text.
+    `present_segments` and `present_bytes` are under the present retention, `segments` and `bytes` under the one asked
+    about. `saved_per_month` is the price of storing the difference for a month, an exact decimal as text.
     """
 
     in_ms: int

@@ -34,8 +34,9 @@ be read for that (`RetentionInput.rest`). The decision about a part is the decis
 segment of the part ended the conditions *time* and *size* before any segment of the rest would have been visited:
 
 - its first listed leader epoch is no later than any epoch of the rest, and it begins below the rest;
-- the log start has not reached the rest, so that *log start* and *unreferenced leader epochs* apply to none of it, and
-  no segment that expired covers one of it. (If one did, the log start is behind its end in the next scan.)
+- the log start has not reached the rest, so that *log start* and *unreferenced leader epochs* apply to no segment of
+  the rest, and no segment that expired covers one of the rest. (If an expired segment covered one, the log start would
+  be above the end of the covered segment in the next scan.)
 
 Otherwise `RetentionOutcome.is_conclusive` is False, and the caller reads a larger part.
 

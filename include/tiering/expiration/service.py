@@ -51,8 +51,8 @@ class ExpirationService:
 
     `source` opens the log directories, because retention by size counts bytes that are not copied yet. `clocks` returns
     a guard that compares the clocks from then on. `held` returns the segments that the brokers' metadata topic has, by
-    partition: none of them is deleted. `publish_sizes` publishes the remote sizes after every plan and every
-    batch. `observe` receives each step of a deletion.
+    partition: none of them is deleted, unless its topic was deleted. `publish_sizes` publishes the remote sizes after
+    every plan and every batch. `observe` receives each step of a deletion.
     """
 
     def __init__(
@@ -112,7 +112,8 @@ class ExpirationService:
 
         Args:
             run_id: of the run that the plan belongs to.
-            topics: patterns of topic names; without any, all topics that have an owner. Those of brokers only wait.
+            topics: patterns of topic names; without any, all topics that have an owner. The plan lists topics that
+                brokers own as waiting, and deletes nothing of them.
             leave_out: ids of topics that another run works on.
             dry_run: whether the plan is only for display. It is stored, but does not claim the store, and deletes
                 nothing unless a person approves it.
@@ -120,7 +121,7 @@ class ExpirationService:
         Raises:
             ForeignStoreError: the store belongs to another database.
             ClockDisagreesError: other clocks contradict the database's clock; nothing was planned.
-            DatabaseSetBackError: an audit found that the database was set back; nothing was planned. A dry run does not
+            DatabaseSetBackError: a guard forbids deletions (`ActiveGuards`); nothing was planned. A dry run does not
                 raise it: see `ActiveGuards.objection`.
             StateConflictError: the run has another plan already.
         """
@@ -199,7 +200,7 @@ class ExpirationService:
         its plan.
 
         Raises:
-            DatabaseSetBackError: an audit found that the database was set back. A dry run does not raise it.
+            DatabaseSetBackError: a guard forbids deletions. A dry run does not raise it.
             StateConflictError: no such run was planned.
         """
         if not dry_run:
@@ -218,7 +219,7 @@ class ExpirationService:
             RunWithdrawnError: the run was withdrawn.
             ForeignStoreError: the store belongs to another database.
             ClockDisagreesError: other clocks contradict the database's clock.
-            DatabaseSetBackError: an audit found that the database was set back.
+            DatabaseSetBackError: a guard forbids deletions.
         """
         self._ownership.claim()
         self._guards.require_deletion_allowed()
@@ -262,8 +263,8 @@ class ExpirationService:
             RunWithdrawnError: the run was withdrawn before.
             StateConflictError: no such run was planned.
             ClockDisagreesError: other clocks contradict the database's clock; the rest stays planned.
-            DatabaseSetBackError: an audit found, before or during the batch, that the database was set back; the rest
-                stays planned.
+            DatabaseSetBackError: a guard forbade deletions before the batch, or became active during it; the rest stays
+                planned.
         """
         self._ownership.require()
         self._guards.require_deletion_allowed()

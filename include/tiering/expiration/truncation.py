@@ -35,7 +35,10 @@ def plan_truncation(
     """
     owner = registry.owner(partition.topic_id)
     if owner is not TopicOwner.PLATFORM:
-        raise SettingError(f"{partition}: its owner is {owner}, which truncates it: see kafka-delete-records")
+        raise SettingError(
+            f"{partition}: the topic's owner is {owner}, and only topics of the platform are truncated here: for a"
+            " topic of brokers use kafka-delete-records"
+        )
     highest = metadata.highest_copied_offset(partition)
     end_offset = 0 if highest is None else highest + 1
     if before_offset > end_offset:

@@ -116,7 +116,8 @@ class HandoverActions:
         self._copying.abandoned_copies().abandon_empty(fence)
 
     def publish(self, seeded: SeededPartition) -> None:
-        # A backup from before this step knows nothing of what is published here. The higher generation refuses it.
+        # A database restored from a backup of before this step would not know what is published here. The store, whose
+        # generation is raised now, refuses such a database.
         self._ownership.claim()
         partition = seeded.topic_id_partition
         _require_decided(self._publisher.plan(partition, log_start_offset=seeded.log_start_offset), seeded)

@@ -4,9 +4,9 @@ A handover is independent of the process that drives it. Its step, the old value
 and the offsets that it seeds are stored before anything depends on them. One process drives it at a time, under a lease
 by the database's clock. The driver shows the token of that lease with every change that it makes to the handover.
 
-A handover is forgotten if no process continues it for too long while it is parked, or while configs of its topic may
-have values that only a handover needs. The platform copies nothing of the topic of a parked
-handover, but its brokers delete records by retention, including records that were never copied.
+A handover is *forgotten* if no process continues it for too long while it is parked, or while configs of its topic may
+have values that only a handover needs. Of a parked handover's topic the platform copies nothing, but the brokers delete
+records by retention, including records that were never copied.
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -83,9 +83,9 @@ class SeededPartition:
     """The offsets of one partition that are handed over, both ends inclusive.
 
     If none are handed over, `end_offset` is `start_offset` - 1. `log_start_offset`, `leader` and `leader_epoch` are the
-    broker's values when the offsets were decided; a resume at the step `watch` replaces `log_start_offset`. Of the
-    records below `compared_offset` (exclusive), brokers served those from the log start on, in batches small enough to
-    decode, from remote storage as they had been copied.
+    broker's values when the offsets were decided; a resume at the step `watch` replaces `log_start_offset`. The records
+    from the log start to `compared_offset` (exclusive) were compared: brokers served them from remote storage as they
+    had been copied. Records in batches that are too large to decode were not compared.
     """
 
     topic_id_partition: TopicIdPartition

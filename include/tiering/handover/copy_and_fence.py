@@ -113,11 +113,11 @@ def _left(partitions: Sequence[HandoverPartition]) -> list[tuple[int, int, str |
 def _unread(
     before: Sequence[HandoverPartition] | None, after: Sequence[HandoverPartition]
 ) -> list[tuple[int, int, str | None]]:
-    """Return the partitions whose log a plan did not read up to where it ended before the round, as in `_left`.
+    """Return, in the form of `_left`, the partitions whose log the round did not read to its end before the round.
 
-    Where it ended is known from the round before, so that the first round is never the last one. A round reads as much
-    as the setting leaders.find_bytes allows, of all partitions together. What is above an offset that is not stable is
-    left to the broker, read or not.
+    That end is known from the round before, so the first round is never the last one. A round reads as much as the
+    setting leaders.find_bytes allows, of all partitions together. A partition is left out if its first segment to copy
+    is above the high watermark or the last stable offset: what follows is left to the broker, read or not.
     """
     ends = {one.partition: one.offsets.high_watermark for one in before or () if one.offsets}
     return [

@@ -48,9 +48,9 @@ class MetadataScan:
     """Reads incrementally what `__remote_log_metadata` has about some user partitions.
 
     The first call reads the metadata partitions to which these user partitions map, from their beginning. Each later
-    call for the same ones reads only the records appended since. As records are only appended, the result is that of a
-    full read. If the metadata topic was created again, or the beginning of a metadata partition changed or its end
-    fell, the metadata partition is read from its beginning again.
+    call for the same user partitions reads only the records that were appended since. As records are only appended, the
+    result is that of a full read. If the metadata topic was created again, or the beginning of a metadata partition
+    changed or its end fell, the metadata partition is read from its beginning again.
 
     The metadata that the platform ingests cannot replace this scan: it does not list segments that brokers deleted,
     while brokers keep the offsets that they read from the records of these segments.

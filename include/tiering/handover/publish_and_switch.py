@@ -27,9 +27,10 @@ After the switch:
                 has retention.bytes if brokers are       overridden, and perhaps
                 known to count every byte once           retention.bytes
 
-What `recheck` proved, it proved of the leaders of that time, and a driver may die after it and be continued days later.
-So log starts and leaders are compared before each partition is published and before the switch. A leader that was
-elected since may have lost records that were copied: then the step `fence` is next, and the checks are repeated.
+The step `recheck` checks the leaders of its time. A driver may die after that step, and another may continue days
+later. So log starts and leaders are compared again before each partition is published and before the switch. A leader
+that was elected since may have lost records that were copied: then the step `fence` is next, and the checks are
+repeated.
 
 If remote storage is enabled by hand during a handover, this is noticed before each step up to `publish`, and before
 each partition is published. The handover follows it:
@@ -170,9 +171,10 @@ def watch_brokers(run: HandoverRun) -> StepResult:
 
 
 def restores_bytes_last(run: HandoverRun, evidence: HandoverEvidence) -> bool:
-    """Return whether retention.bytes is restored after local retention: a stored rule, and what brokers are known for.
+    """Return whether retention.bytes is still overridden and is restored only after local retention was lowered.
 
-    An unlimited old value is restored at once.
+    That is so if the handover began with the order LOCAL_FIRST, and it is not known that every broker counts bytes that
+    are both local and remote once. An unlimited value has no override.
     """
     held = run.ports.handovers.overrides(run.handover.handover_id)
     is_held = any(override.key == TOTAL_BYTES and not override.restored for override in held)
@@ -239,9 +241,10 @@ def take_over(run: HandoverRun) -> StepResult:
 def restore_retention(run: HandoverRun) -> StepResult:
     """Restore total retention once the present leaders report the seed as tiered; leaders may differ from `watch`.
 
-    retention.bytes stays unlimited until local retention was lowered if brokers may count bytes twice when they start:
-    a restart would lose records, of those too that producers brought since. Local retention still follows total
-    retention: brokers delete from their disks only segments that expire.
+    If brokers may count bytes twice when they start, retention.bytes stays unlimited until local retention was lowered:
+    otherwise the restart of a broker would delete records that are within retention.bytes, also records that producers
+    have written since the switch. Local retention still follows total retention: brokers delete from their disks only
+    segments that expire.
 
     Raises:
         BrokersError: the brokers do not answer, or refuse a change.

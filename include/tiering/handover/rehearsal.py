@@ -38,7 +38,11 @@ class ComparisonDocument(TypedDict):
 
 
 class RehearsedPartitionDocument(TypedDict):
-    """One partition, as the throw-away broker served it."""
+    """One partition, as the throw-away broker served it to a plain and to a read_committed consumer.
+
+    Offsets below `remote_only_below` are not on the broker's disk any more. `copied_twice` has the base offsets of
+    segments with more than one copy in the store.
+    """
 
     partition: int
     log_start_offset: int | None

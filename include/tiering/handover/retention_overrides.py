@@ -11,11 +11,11 @@
                 rows are marked as restored
 
 A: the next driver, or an undo. If neither comes, the DAG `tiering_handover_watch` reports the handover.
-If `guards`, `watch` or `retention` finds a config that was set from outside, this value replaces the old value in the
-database, so that it is the value that is restored; the config is overridden again. `recheck` and `switch`
-instead stop the handover (state STOPPED) if one of the four configs limits retention, that is, if its value is 0 or
-more; they do not override it again. While the overrides are in force, retention deletes nothing of the topic on
-any tier: total retention is unlimited, and local retention follows total retention.
+If `guards`, `watch`, `retention` or `local-retention` (of retention.bytes only) finds a config that was set from
+outside, the found value replaces the old value in the database, so that it is restored later; the config is overridden
+again. `recheck` and `switch` instead stop the handover (state STOPPED) if one of the four configs limits retention,
+that is, if its value is 0 or more; they do not override it again. While the overrides are in force, retention deletes
+nothing of the topic on any tier: total retention is unlimited, and local retention follows total retention.
 """
 
 from collections.abc import Collection, Mapping, Sequence

@@ -73,7 +73,7 @@ class HandoverState(StrEnum):
 class RetentionOrder(StrEnum):
     """The order in which a handover sets total retention back and lowers local retention. It is stored when it begins.
 
-    TOTAL_FIRST: the order of handovers that began before there was another one. LOCAL_FIRST: retention.ms is restored
+    TOTAL_FIRST: the order of handovers that began before LOCAL_FIRST existed. LOCAL_FIRST: retention.ms is restored
     in the step `retention`, and so is retention.bytes where brokers are known to count every byte once; elsewhere
     retention.bytes is restored after local retention, once no broker that starts again can delete records within it.
     """

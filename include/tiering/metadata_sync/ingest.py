@@ -15,8 +15,8 @@
 Concurrent runs are harmless: a page is applied only at the stored position. The run that is later with its page gets an
 error and reads no more of that partition; the next run continues there. While records are read, the partitions of the
 topic are independent: a partition that is stopped, or has no leader, does not stop the others. The run fails if the
-offsets of no partition can be read, or if brokers refuse a read. The step `followed` is left out if reading of a
-partition failed. It does not change the owner of topics that are being handed over.
+offsets of no partition can be read, or if brokers refuse a read. The step `followed` is left out if the reading of a
+partition failed. That step does not change the owner of topics that are being handed over.
 """
 
 from collections import Counter
@@ -111,8 +111,8 @@ PAGE_RECORDS: Final = 1_000
 """The most records in one transaction."""
 
 _WHAT_BROKERS_DO: Final = (
-    "every broker that reads it stops reading remote log metadata, also after a restart; only kafka-delete-records,"
-    " or the partition's retention, removes it, together with everything before it"
+    "every broker that reads this record stops reading remote log metadata, also after a restart; only"
+    " kafka-delete-records, or the partition's retention, removes the record, together with everything before it"
 )
 
 
@@ -186,7 +186,7 @@ class Ingester:
         """Reset every position to the beginning of the present topic; the next `run` reads from there."""
         identity, bounds, unavailable = self._described()
         if unavailable:
-            # What is not in the records is removed after a second reading, so each partition is read again.
+            # Segments without a record are removed after the second reading, so no partition may be left out of it.
             raise next(iter(unavailable.values()))
         self.ingestion.read_again(identity, bounds, author=self.author)
         self.observe(IngestStep.BOUNDS_STORED, -1)

@@ -52,7 +52,7 @@ def harmless_record(value: bytes) -> RemoteLogRecord:
     except FormatError as error:
         raise PoisonRecordError(f"no record that Kafka's decoder accepts: {error}") from error
     if isinstance(record, SegmentSnapshotRecord):
-        raise PoisonRecordError("a snapshot of a segment, which belongs into a broker's snapshot file")
+        raise PoisonRecordError("a snapshot of a segment, which belongs in a broker's snapshot file")
     if isinstance(record, SegmentRecord) and record.state is not RemoteLogSegmentState.COPY_SEGMENT_STARTED:
         raise PoisonRecordError(f"a segment that begins as {record.state.name}")
     return record

@@ -49,7 +49,7 @@ _DELETE_FINISHED = RemoteLogSegmentState.DELETE_SEGMENT_FINISHED
 
 @dataclass(frozen=True, slots=True)
 class Announced:
-    """A segment as the topic has it. `state` is its present state; `metadata.state` stays that of STARTED."""
+    """A segment as the topic has it. `state` is its present state; `metadata.state` is COPY_SEGMENT_STARTED always."""
 
     metadata: RemoteLogSegmentMetadata
     state: RemoteLogSegmentState
@@ -148,11 +148,11 @@ def plan_withdrawal(
 ) -> PublicationPlan:
     """Return which deletions to send about a partition that the platform archives again.
 
-    A published segment is deleted in the topic if the platform deletes it or does not have it any more, or if it is
-    wholly below the broker's log start: brokers cannot delete it there any more, and need it for nothing. Its objects
-    and its row stay, and it is an ordinary segment of the archive from then on. A segment that reaches the log start
-    stays published: without it, brokers would delete the only copy that they have of its offsets after a later switch.
-    That also applies to a failed segment that a new copy replaced, as the new copy is not published.
+    A published segment is deleted in the topic if the platform deletes it or does not have it any more. It is also
+    deleted in the topic if it is wholly below the broker's log start, because brokers do not need it any more; then its
+    objects and its row stay, and it is an ordinary segment of the archive from then on. A segment that reaches the log
+    start stays published: without it, brokers would delete the only copy that they have of its offsets after a later
+    switch. That also applies to a failed segment that a new copy replaced, as the new copy is not published.
 
     Args:
         partition: the partition.

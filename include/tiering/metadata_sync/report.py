@@ -40,7 +40,7 @@ class IngestedPartitionDocument(TypedDict):
 
 
 class BrokerSizeDocument(PartitionLabels):
-    """The remote log size as brokers count it; `all_states_bytes` has segments of all states."""
+    """The remote log size as brokers count it (`bytes`); `all_states_bytes` has segments of all states."""
 
     bytes: int
     all_states_bytes: int
@@ -60,14 +60,18 @@ class IngestDocument(TypedDict):
 
 
 class WithheldDocument(TypedDict):
-    """The first segment that is not published, and why."""
+    """The offset from which on nothing is published, and why."""
 
     offset: int
     reason: str
 
 
 class PublishedPartitionDocument(PartitionLabels):
-    """One partition: records sent, and the plan; numbers of the plan are 0 or null if an error prevented it."""
+    """One partition: records sent, and the plan; numbers of the plan are 0 or null if an error prevented it.
+
+    `remembered_end_offset` is the highest end that was ever published as finished: brokers treat all offsets up to it
+    as tiered, also after a deletion.
+    """
 
     log_start_offset: int
     records: int

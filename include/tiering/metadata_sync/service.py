@@ -76,6 +76,7 @@ class IngestionService:
         Raises:
             ForeignClusterError: the brokers belong to another cluster than the database.
             MetadataTopicReplacedError: the topic was created again, or got more partitions, since it was read.
+            MetadataTopicUnavailableError, MetadataTopicRefusedError: as `Ingester.run`.
         """
         self._log_dirs.require_cluster()
         ingester = Ingester(self._topic(), self._ingestion, author, observe=observe, on_progress=on_progress)

@@ -1,8 +1,9 @@
 """Segments from brokers' records in SQL: read the part of the caches that a page can change, and write the changes.
 
-A record changes its own segment. If it makes the segment FINISHED, it also changes segments to which the same leader
-epochs refer at or above their start offsets in this segment. So a page is applied without reading the rest of its
-partitions, however many segments they have; only the removal of a whole partition reads all of it.
+A record changes its own segment. If it makes the segment FINISHED, it also changes other segments to which a leader
+epoch of this segment refers, from the offset on at which the epoch begins in this segment. So a page is applied without
+reading the rest of its partitions, however many segments they have; only the removal of a whole partition reads all of
+the partition.
 
 | segment                                    | effect of a broker's record on its row                           |
 |--------------------------------------------|------------------------------------------------------------------|

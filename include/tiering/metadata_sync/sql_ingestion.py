@@ -153,7 +153,7 @@ class SqlMetadataIngestion(ClusterStore):
             return [*findings, *self._clear_guard(connection, author)]
 
     def _clear_guard(self, connection: Connection, author: str) -> Iterator[str]:
-        """Clear the guard `unread-records` if everything was read that the topic ever had, until it was raised."""
+        """Clear the guard `unread-records` if all records were read that the topic had when the guard was raised."""
         raised_at_ms = raised_unread_ms(connection, self._cluster_id)
         if raised_at_ms is None:
             return

@@ -35,8 +35,8 @@ def settle_pending(
     """Record where the pending record of a partition is in the metadata topic, if it is among the read `records`.
 
     Its publisher may have been killed before it read the record back. Without this it would stay unknown whether the
-    platform or a broker moved the segment to that state: the first record that does counts. `records` have their
-    offsets, ascending, and leave out those with a state that brokers had before.
+    platform or a broker moved the segment to the record's state: the first record that moves it there counts. `records`
+    are given with their offsets, ascending; records whose state the brokers had given the segment before are left out.
     """
     key = key_of(cluster_id, partition)
     last = connection.execute(LAST_RECORD, key).one_or_none()

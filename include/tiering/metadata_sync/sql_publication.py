@@ -56,7 +56,7 @@ _HELD: Final = (
     .where(or_(published_records.c.metadata_offset.is_(None), published_records.c.segment_id.not_in(_WITHDRAWN_IDS)))
     .union(
         select(segments.c.segment_id)
-        # The text of the index `ix_segments_known_to_brokers`: SQLite uses it only for that.
+        # The condition of the index `ix_segments_known_to_brokers`: SQLite uses the index only for this very text.
         .where(in_partition(segments), segments.c.origin == literal_column("'platform'"))
         .where(segments.c.broker_state < literal_column("3"))
         .where(segments.c.segment_id.not_in(_WITHDRAWN_IDS))

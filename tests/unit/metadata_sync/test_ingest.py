@@ -162,7 +162,7 @@ def test_a_record_that_stops_brokers_stops_its_partition_alone(
         (stopped,) = report.stopped
         assert (stopped.metadata_partition, stopped.next_offset, stopped.lag_records) == (0, 1, 2)
         assert "unknown api key 99" in (stopped.stopped or "")
-        assert "every broker that reads it stops" in (stopped.stopped or "")
+        assert "every broker that reads this record stops" in (stopped.stopped or "")
         assert "kafka-delete-records" in (stopped.stopped or "")
     assert known(metadata) == {A.remote_log_segment_id, C.remote_log_segment_id}
     assert ingestion.positions()[0].stopped == stopped.stopped

@@ -48,9 +48,9 @@ _ON_SQLITE: Final = (
     ("deleted", "DELETE", "OLD.state = 1", _SUBTRACT),
 )
 # PostgreSQL keeps each version of a row until the transaction ends: to change the row of a partition once for each of
-# many segments takes a time that grows with their square (16,000: 7 s). So whole statements are added up where they
-# may be large. Changes are not: the platform makes at most 1,000 in a transaction, and a trigger for each row, unlike
-# one for each statement, can leave out those of other columns.
+# many segments takes a time that grows with the square of their number (16,000: 7 s). So INSERT, DELETE and TRUNCATE,
+# which may be of many rows, have a trigger for each statement. UPDATE has a trigger for each row: the platform updates
+# at most 1,000 rows in a transaction, and only such a trigger can leave out updates of other columns.
 _ON_POSTGRESQL: Final = (
     ("inserted", "INSERT", "REFERENCING NEW TABLE AS changed FOR EACH STATEMENT", _ADD_ALL),
     ("changed", _UPDATE, f"FOR EACH ROW WHEN ({_IS_CONCERNED})", _SUBTRACT + _ADD),

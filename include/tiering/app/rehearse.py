@@ -338,6 +338,9 @@ def _fetched(
     found = leader_logs_of(brokers, known, topic_refusal(topic, known, removed=False, named=True, cleaned=False))
     planned = sum(min(log.log_bytes, max_bytes + 2 * log.roll.segment_bytes) for log in found)
     require_free_space(planned, shutil.disk_usage(log_dir.parent).free, log_dir.parent)
+    watcher.on_message(
+        f"up to {format_bytes(planned)} of {count(len(found), 'partition')} are fetched into {log_dir.parent}"
+    )
     log_dir.mkdir()
     with watcher.counting("fetching", planned) as on_bytes:
         replicas = tuple(write_newest(logs, log, log_dir, max_bytes, on_bytes) for log in found)

@@ -1,8 +1,8 @@
 """Adapters to what is outside of this process: database, remote store, log directories, brokers, Airflow, metrics.
 
 The settings determine which adapters are used. Each adapter is opened at its first use; `close` closes those that were
-opened. Its module is imported then, too, because a command or a batch needs a small part of the library, and importing
-all of it takes longer than planning a copy.
+opened. The module of an adapter is imported at that first use, too: a command or a batch needs few of the modules, and
+importing all of them takes longer than planning a copy.
 """
 
 import logging
@@ -211,7 +211,7 @@ class Adapters:
 
     @cached_property
     def source(self) -> "LogSource":
-        """Where segments are read: the log directories; the leaders, if the settings name only the brokers.
+        """Where segments are read: the log directories, or the leaders if the settings name brokers and none of those.
 
         Raises:
             SettingError: there are neither log_dirs nor bootstrap servers.

@@ -40,7 +40,8 @@ if TYPE_CHECKING:
 class App:
     """The services of one deployment. Use `open_app`, which closes the adapters.
 
-    A service is constructed, and its module imported, when it is first used. The arguments are those of `Adapters`.
+    A service is constructed, and its module imported, when it is first used. The constructor takes the arguments of
+    `Adapters`.
     """
 
     def __init__(self, settings: TieringSettings, **parts: Any) -> None:
@@ -446,7 +447,7 @@ class App:
         return handover_ports(self)
 
     def _clock_guard(self) -> "ClockGuard":
-        """Return the check of clocks. It changes nothing, so it reads the store's time without checking the marker."""
+        """Return the check of clocks. It reads the store's time without checking the marker: it changes no object."""
         from include.tiering.runs.database_clock import ClockBounds, ClockGuard
 
         adapters, deletions = self.adapters, self.adapters.stores.deletions

@@ -101,7 +101,7 @@ def drill(
     say: Callable[[str], None],
     keep: bool = False,
 ) -> "DrillReport":
-    """Recover a topic from the store alone, compare what consumers read with the deployment's metadata, and record it.
+    """Recover a topic from the store alone, check what was recovered and what consumers read, and record the result.
 
     Args:
         app: the deployment. The drill writes the event log and the metrics, and its reads count against the quotas.

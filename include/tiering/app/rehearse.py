@@ -270,7 +270,7 @@ def rehearse(
         topic: name of the topic.
         kafka: the Kafka distribution.
         watcher: receives the progress.
-        max_bytes: most bytes of each partition, in whole segments; see `samples_of`.
+        max_bytes: the highest number of bytes of each partition's sample, of whole segments; see `samples_of`.
         keep: whether to keep the temporary directory. The broker is ended in any case.
 
     Raises:

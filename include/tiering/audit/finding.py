@@ -36,10 +36,10 @@ class FindingKind(StrEnum):
 
     ADOPTABLE = "adoptable"
     """A complete copy: an unknown segment id without a tombstone has all required objects, and a manifest that can
-    be parsed and agrees with the keys and lengths of the objects. If the manifest cannot be read (access is denied,
-    or a process reads none), only the existence of the objects is checked. There is one finding per segment, under
-    the key of its manifest; its bytes are those of all its objects. `./tiering adopt` makes a segment of it unless
-    something forbids this; no removal run deletes it."""
+    be parsed and agrees with the keys and lengths of the objects. If the manifest is not read (access is denied, or
+    this process reads no manifests), only the existence of the objects is checked. There is one finding per segment,
+    under the key of its manifest; its bytes are those of all its objects. `./tiering adopt` makes a segment of it
+    unless something forbids this; no removal run deletes it."""
 
     ABANDONED_COPY = "abandoned-copy"
     """A segment is in COPY_SEGMENT_STARTED for at least the minimum age, or in DELETE_SEGMENT_STARTED for at least

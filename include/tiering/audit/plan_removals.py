@@ -185,7 +185,7 @@ def removal_hash(removals: Sequence[PlannedRemoval]) -> str:
 
 ORPHANS_AND_UPLOADS: Final = (FindingKind.OPEN_MULTIPART_UPLOAD, FindingKind.ORPHAN)
 VERSIONS: Final = (FindingKind.OLD_VERSION, FindingKind.DELETE_MARKER)
-"""In the order of removal: if the delete marker were removed first, reads would return an old version."""
+"""The kinds, in the order of removal: if a delete marker were removed first, reads would return an old version."""
 _ORDER: Final = {kind: position for position, kind in enumerate((*ORPHANS_AND_UPLOADS, *VERSIONS))}
 _COMPLETE: Final = (FindingKind.ADOPTABLE, FindingKind.DUPLICATE)
 

@@ -219,7 +219,7 @@ class EffectiveConfigs:
         return with_dynamic(self._settings, self._store.of_entity(ALL_BROKERS))
 
     def quota_windows(self) -> dict[QuotaKind, tuple[int, int]]:
-        """Return over what the rates of quotas are measured: the samples, and the milliseconds of a sample."""
+        """Return, by kind of quota, the number of samples that rates are averaged over, and a sample's milliseconds."""
         settings = self.settings()
         copy, fetch = settings.copy_quota_window, settings.fetch_quota_window
         return {

@@ -1,4 +1,4 @@
-"""Documents and tables of dynamic configs: values in force with their sources, changes, and which workers use one."""
+"""Documents and tables of dynamic configs: values in force with their sources, changes, and the workers' versions."""
 
 import json
 from collections.abc import Callable, Iterator, Sequence

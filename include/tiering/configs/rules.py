@@ -146,7 +146,7 @@ def check_rules(values: ConfigValues, before: ConfigValues | None = None, *, gon
 
     What broke a rule already `before` the change may go on doing so, but not by more: a rule that an earlier version
     did not have must neither refuse changes of other configs nor a repair in several steps. `gone` are names of topics
-    that were deleted: their thresholds have no part of a total.
+    that were deleted: their thresholds do not count towards a total.
 
     Raises:
         ConfigRefusedError: the values break a rule; the message contains the values.

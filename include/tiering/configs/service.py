@@ -117,7 +117,7 @@ def alter_configs(
     Idempotent; each call announces the quotas. `check` is called after the fixed rules, and errors that it raises are
     passed on. `claim` claims the remote store; it returns why the claim failed, None if it succeeded. Topic quotas are
     `topic_quotas_enabled` if no dynamic config says otherwise; `gone` returns the names of deleted topics, whose
-    thresholds have no part of a total.
+    thresholds do not count towards a total.
 
     Raises:
         SettingError: a name, value or entity is invalid by itself.

@@ -5,7 +5,8 @@ holds its core for minutes. So each pool has a share of the cores (`cluster_shar
 pool uses less than its share. The master numbers applications, so there is one order that all jobs see, and no two jobs
 take the same core: a job waits while as many earlier applications of its pool live as may run at once. The master does
 not notice that the host of a waiting driver is gone. So no job waits longer than `LONGEST_WAIT_SECONDS` for its place,
-nor longer than that for its first executor, and an application without a core that is older than both counts as dead.
+nor longer than that for its first executor. An application without a core that is older than both waits together counts
+as dead.
 
 | key of Spark's configuration | value |
 |---|---|
@@ -57,8 +58,9 @@ def cluster_shares(slots: Mapping[str, int], cores: int) -> dict[str, int]:
     """Return how many cores of a Spark cluster each pool may use, so that no pool starves another.
 
     A pool may use a core for each of its slots. If the cluster has more cores, jobs that read use the rest, because
-    only they spread over several. If it has fewer, each pool has at least one, and the others are divided in proportion
-    to the slots. On a cluster with fewer cores than pools the shares exceed the cluster, and pools wait for each other.
+    only they spread over several. If it has fewer, each pool has at least one, and the other cores are divided in
+    proportion to the slots. If there are fewer cores than pools, the sum of the shares is higher than the number of
+    cores, and pools wait for each other.
 
     Args:
         slots: the slots of all pools by name; a negative number is a pool without a limit.

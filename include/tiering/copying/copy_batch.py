@@ -111,8 +111,9 @@ class BatchLimits:
     """Limits of one batch. `pool` names the Airflow pool whose slot the batch occupies; None outside Airflow.
 
     A batch takes partitions of one `placement`; None means all placements. With `fairness` partitions alternate while
-    the copy quota is exhausted. At most `transfers` have a slot, and about `total_transfers` in all batches that run.
-    A further one begins only while the segments in flight have fewer than `queued_bytes` bytes (-1: no bound).
+    the copy quota is exhausted. At most `transfers` transfers of this batch have a slot, and about `total_transfers` of
+    all running batches together. Another transfer begins only while the segments in flight have fewer than
+    `queued_bytes` bytes (-1: no bound).
     """
 
     max_seconds: float

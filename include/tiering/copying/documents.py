@@ -72,7 +72,7 @@ class ScannedReplicaDocument(PartitionLabels, UnreadMember):
 
 
 class ScanDocument(NotesMember):
-    """All replicas in the log directories; `errors` are items that could not be read."""
+    """All replicas in the log directories, or those of the leaders; `errors` are items that could not be read."""
 
     cluster_id: str | None
     partitions: list[ScannedReplicaDocument]

@@ -68,7 +68,7 @@ class Transfer:
     copied: Future[CopiedSegment] = field(init=False)
 
     def wait_for_turn(self, before: Future[CopiedSegment], clock: Clock, on_wait: Callable[[], object]) -> None:
-        """Wait in the transfer's thread as `wait_for` says. `on_wait` is called when the transfer needs no slot now."""
+        """Wait in the transfer's thread as `wait_for` says. `on_wait` is called first, when the slot is free again."""
         began_at = clock.monotonic()
         self.waits_for_turn = True
         on_wait()
@@ -250,7 +250,7 @@ class ProcessorUse:
 
 
 _REMEMBERED: Final = 0.9
-"""How much a transfer counts beside the next one that ends."""
+"""When a transfer ends, the weight of all earlier transfers is multiplied by this."""
 
 KNOWN_SECONDS: Final = 1.0
 """How long after the end of a transfer the use of the processor counts as known."""
@@ -264,7 +264,7 @@ class TransferLimit:
     def __init__(self, clock: Clock, *, most: int, most_bytes: int = NO_BYTE_BOUND) -> None:
         self._clock = clock
         self.most, self.most_bytes = most, most_bytes
-        """There are never more slots, and no transfer begins above these bytes; both may be changed at any time."""
+        """Highest number of slots; no transfer begins at or above `most_bytes`. Both may be changed at any time."""
         self._slots = 1
         self._core_use = CoreUse(clock)
         self._use: ProcessorUse | None = None
@@ -300,7 +300,7 @@ class TransferLimit:
             self._noted_at = self._clock.monotonic()
 
     def _useful_transfers(self) -> int:
-        """Return how many are useful; that is not known if none has ended for a while, because they may be stuck."""
+        """Return how many are useful, or `most` if none has ended for a while: they may be stuck, so it is unknown."""
         if self._use is None or self._clock.monotonic() - self._noted_at > KNOWN_SECONDS:
             return self.most
         return self._use.useful_transfers

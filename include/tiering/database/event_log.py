@@ -29,7 +29,7 @@ from include.tiering.model.segments import TopicIdPartition, Uuid
 
 
 class EventKind(StrEnum):
-    """What an event is about. The values are stored, so they stay as they are."""
+    """The kinds of events, each with the form of its subject. The values are stored, so they stay as they are."""
 
     # The subject is a topic (`topic_subject`).
     OWNER = "owner"
@@ -94,7 +94,7 @@ def record_event(
     Args:
         connection: the connection of the write transaction that makes the change.
         cluster_id: the id of the cluster whose store changes.
-        kind: what the event is about.
+        kind: the kind of the event.
         subject: what the event is about, in the form that `EventKind` names; pass a partition as it is.
         detail: what was decided or found; may be empty. In `subject`, `detail` and `author`, a long text is cut, and
             control characters are escaped.

@@ -146,7 +146,7 @@ class RecordedRows:
             minutes[of_hour] = minutes.get(of_hour, 0.0) + amount
 
     def raise_to(self, metric: Metric, labels: Labels, minute: int, value: float) -> None:
-        """Set the value of a minute to `value`, if that is higher; the value of the series is then `value`."""
+        """Raise the value of a minute to `value` if it is lower; set the value of the series to `value` in any case."""
         row = self._row(metric, labels)
         if row is None:
             return

@@ -207,7 +207,7 @@ class MetricSeries(ClusterStore):
         Args:
             values: by metric; a series must be above it (exclusive). The highest series comes first.
             labels: a label and its value that series of a metric must have; by metric, absent for no condition.
-            at_most: how many series of a metric are returned, at least 1.
+            at_most: the highest number of series that are returned for a metric; 1 or more.
 
         Raises:
             MetadataUnavailableError: the database cannot be read.

@@ -232,7 +232,7 @@ class HorizonDocument(TypedDict):
 
 
 class PreviewedPartitionDocument(PartitionLabels):
-    """What the next run would delete of a partition, of its `remote_bytes`; the log starts are null if nothing."""
+    """What the next run would delete of a partition that has `remote_bytes`; log starts are null if that is nothing."""
 
     remote_bytes: int
     segments: int

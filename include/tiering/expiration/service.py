@@ -158,10 +158,10 @@ class ExpirationService:
             topic: the name of one topic.
             changes: by name, the values as `./tiering configs` accepts them; None or absent: the present value.
             numbers: of the partitions to decide about; empty: all.
-            at_most: decide about so many partitions at most, the lowest numbers first; None: about all.
+            at_most: the highest number of partitions to decide about, the lowest first; None: no limit.
 
         Raises:
-            SettingError: a value is invalid, or nothing of such a partition is archived.
+            SettingError: a value is invalid, or none of these partitions has a segment in the archive.
         """
         retentions, now_ms = self._configs.topic_retentions(), self._deletions.now_ms()
         asked = retention_asked(topic, retentions.get(topic, TopicRetention()), changes)

@@ -40,7 +40,7 @@ class Handover:
     change of step or state, such as why the handover stopped; it may be empty. `plan_hash` is the hash of the plan that
     was proposed for approval; `approval` is None until a person approves that plan. `driven_until_ms` is the end
     (exclusive) of the newest lease to drive the handover, 0 before the first lease and after the newest one was
-    released. `retention_order` is the order with which the handover began; it finishes by it.
+    released. `retention_order` is chosen when the handover begins, and is kept until its end.
     """
 
     handover_id: Uuid
@@ -283,7 +283,7 @@ class HandoverStore(Protocol):
         ...
 
     def checks(self, handover_id: Uuid, step: HandoverStep | None = None) -> Sequence[CheckResult]:
-        """Return the results of the checks of one step, or of all steps in their order; each step's as recorded."""
+        """Return the results of one step's checks, in the order of `record_checks`; or those of all steps, by step."""
         ...
 
 
@@ -308,7 +308,7 @@ class ForgottenHandover:
 
 
 def forgotten_handovers(open_handovers: Iterable[Handover], now_ms: int) -> list[ForgottenHandover]:
-    """Return handovers without a driver that may suspend retention or copies and made no progress for too long.
+    """Return the handovers that have no driver, may suspend retention or copies, and made no progress for too long.
 
     Too long means more than PERSON_MS if the handover is stopped, is parked or is at the step `approval`, otherwise
     more than ALONE_MS.

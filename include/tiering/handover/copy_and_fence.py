@@ -136,7 +136,7 @@ def _have_rolled(partitions: Sequence[HandoverPartition]) -> bool:
 
 
 def _found(partitions: Sequence[HandoverPartition]) -> int:
-    """Return up to where the leaders' logs were read, of all partitions together."""
+    """Return the sum over all partitions of the offset up to which the leader's log was read."""
     return sum(partition.replica.found_to or 0 for partition in partitions if partition.replica is not None)
 
 

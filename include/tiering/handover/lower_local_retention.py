@@ -179,7 +179,7 @@ def _settle_and_compare(run: HandoverRun, level: int | None) -> StepResult | Non
 def _have_shrunk(
     run: HandoverRun, answer: Mapping[TopicIdPartition, PartitionOffsets], most_bytes: Mapping[TopicIdPartition, int]
 ) -> bool:
-    """Return whether each log is smaller than its number of `most_bytes`, or has nothing that a broker may delete.
+    """Return whether each log has fewer bytes than `most_bytes` gives for it, or nothing that a broker may delete.
 
     Over the network it is not known where the segments of a leader end. A leader deletes as long as the bytes above the
     limit are at least those of its oldest segment.

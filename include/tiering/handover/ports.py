@@ -110,7 +110,7 @@ class MetadataScan:
 class _Read:
     """What one metadata partition has about some partitions, from `begin` up to `next_offset` (exclusive).
 
-    `is_ours` of these segments is False here; `MetadataScan.evidence` sets it.
+    `is_ours` of the segments in `found` and `removed` is False here; `MetadataScan.evidence` sets it.
     """
 
     begin: int
@@ -235,10 +235,10 @@ class PlatformActions(Protocol):
         ...
 
     def free_bytes(self, broker_id: int) -> int | None:
-        """Return the free bytes of the fullest log directory of a broker that can be read from here; None without one.
+        """Return the free bytes of the broker's log directory that has the fewest; None if they are not known.
 
-        Without log directories the broker is asked; None if it does not tell. If `tiering.handover.free.bytes` is set
-        (not -1), it is returned instead.
+        If the settings name log directories, those of the broker that can be read from here are looked at; otherwise
+        the broker is asked. If `tiering.handover.free.bytes` is set (not -1), it is returned instead.
         """
         ...
 

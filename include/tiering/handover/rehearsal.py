@@ -86,7 +86,7 @@ class Comparison:
 def counted(
     records: Iterable[SeenRecord], sample: PartitionSample, on_bytes: Callable[[int], None]
 ) -> Iterator[SeenRecord]:
-    """Yield the same records; call `on_bytes` with the bytes of each segment once its records have been read."""
+    """Yield `records`; call `on_bytes` with the size of each segment of the sample once its records have been read."""
     left = deque(sample.segments)
     for record in records:
         while len(left) > 1 and left[0].end_offset < record.offset:

@@ -254,7 +254,7 @@ def kept_bytes(segments: Sequence[LocalSegment], limit_ms: int, limit_bytes: int
 def levels(has_bytes: int, wants_bytes: int, steps: int) -> list[int]:
     """Return at most `steps` evenly falling levels below `has_bytes`, the last of which is `wants_bytes`.
 
-    Without a difference, or if `wants_bytes` is the larger one, there are no levels.
+    There are no levels if `wants_bytes` is at least `has_bytes`.
     """
     if wants_bytes >= has_bytes:
         return []

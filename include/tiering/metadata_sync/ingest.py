@@ -159,8 +159,8 @@ class Ingester:
         Raises:
             MetadataTopicReplacedError: the topic was created again, or got more partitions, since it was read;
                 `read_again` resolves this.
-            MetadataTopicUnavailableError: the topic's id or partition count cannot be read now, or the offsets of no
-                partition.
+            MetadataTopicUnavailableError: the topic's id or its partition count cannot be read now, or reading the
+                offsets fails for every partition.
             MetadataTopicRefusedError: the brokers refuse access.
         """
         identity, bounds, unavailable = self._described()

@@ -1,6 +1,6 @@
 """Publish a partition's segments to `__remote_log_metadata`, one record at a time: the protocol and its crash table.
 
-Published records cannot be withdrawn, and brokers with remote storage act on all of them. So each record is checked by
+Published records cannot be removed, and brokers with remote storage act on all of them. So each record is checked by
 an independent decoder, stored in the journal, sent, and read back before the next record of the plan is stored. After a
 crash at any point the topic has the first records of the plan, and brokers could work with them.
 

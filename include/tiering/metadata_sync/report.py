@@ -69,8 +69,8 @@ class WithheldDocument(TypedDict):
 class PublishedPartitionDocument(PartitionLabels):
     """One partition: records sent, and the plan; numbers of the plan are 0 or null if an error prevented it.
 
-    `remembered_end_offset` is the highest end that was ever published as finished: brokers treat all offsets up to it
-    as tiered, also after a deletion.
+    `remembered_end_offset` is the highest end that was ever published as finished, or will be by this plan: brokers
+    then treat all offsets up to it as tiered, also after a deletion.
     """
 
     log_start_offset: int

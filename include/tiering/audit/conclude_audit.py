@@ -5,10 +5,10 @@ fails the audit's run and raises an alarm. So the object and then the segment's 
 reported only if the object is missing and the row is FINISHED. The first 2,000 dangling references of the comparison
 (`_MAX_CHECKED_AGAIN`) are checked again; further ones are reported unchecked. The order of the two reads matters: a
 deletion takes the row out of FINISHED before it deletes objects, so if the object is missing and the row that is read
-afterwards is still FINISHED, no deletion has removed the object. The comparison reports a
-dangling reference only for a segment that was FINISHED before the listing began. So if the object exists after all, and
-the row is FINISHED, the listing was incomplete, and may lack other objects too: the guard INCOMPLETE_LISTING raises an
-objection, and this audit sets no finding to GONE.
+afterwards is still FINISHED, no deletion has removed the object. The comparison reports a dangling reference only for a
+segment that was FINISHED before the listing began. So if the object exists after all, and the row is FINISHED, the
+listing was incomplete, and may lack other objects too: the guard INCOMPLETE_LISTING raises an objection, and this audit
+sets no finding to GONE.
 
 The guards are conditions under which the audit's comparison can be trusted; the head of `record` lists them.
 """

@@ -144,9 +144,9 @@ def refuse_removal_of_unset(
 def check_rules(values: ConfigValues, before: ConfigValues | None = None, *, gone: Collection[str] = ()) -> None:
     """Check that all of these values may be in force together.
 
-    What broke a rule already `before` the change may go on doing so, but not by more: a rule that an earlier version
-    did not have must neither refuse changes of other configs nor a repair in several steps. `gone` are names of topics
-    that were deleted: their thresholds do not count towards a total.
+    A value that already breaks a rule in `before`, the values before the change, may still break it, but not by more: a
+    rule that an earlier version did not have must not refuse changes of other configs, and must not refuse a repair in
+    several steps. `gone` are names of topics that were deleted: their thresholds do not count towards a total.
 
     Raises:
         ConfigRefusedError: the values break a rule; the message contains the values.

@@ -440,7 +440,8 @@ class CopyBatch:
     def _why_needless(self, partition: LeasedPartition, planned: PlannedSegment) -> str | None:
         """Return why the segment need not be copied any more; None if it must be.
 
-        Its offsets are copied already, or the segment that it would replace is not FINISHED and FAILED any more.
+        Its offsets are copied already; or it would replace a segment whose state is not FINISHED any more, or whose
+        verdict is not FAILED any more.
         """
         if planned.supersedes is None:
             is_copied = partition.highest is not None and partition.highest >= planned.end_offset

@@ -146,7 +146,7 @@ def _replaced_below(
 def divergence_offset(
     leader_epochs: LeaderEpochs, log_end_offset: int, highest_remote: int, ends: Mapping[int, int]
 ) -> int | None:
-    """Return the source's first offset that is remote under other leader epochs than the source has, or not at all.
+    """Return the source's first offset that is not remote, or is remote under other leader epochs than the source has.
 
     Kafka's rule: take the newest epoch of the source that has remote offsets, and the lower of its remote end and its
     end in the source's history. If no epoch of the source has remote offsets, take the start of its first epoch.
@@ -212,7 +212,7 @@ def next_action(partition: TopicIdPartition, offset: int, metadata: RemoteLogMet
 def require_same_end(
     replica_id: ReplicaId, segment: LogSegment, highest_copied_offset: int | None, ends_at: int | None
 ) -> None:
-    """Check that the archive ended at `highest_copied_offset` when the attempt was recorded; `ends_at` is where it did.
+    """Check that the archive ended at `highest_copied_offset` when the attempt was recorded: `ends_at` is that end.
 
     A decision to follow the source needs no lease and may move the end back; a copy after the old end would leave a
     gap. A decision after the attempt was recorded is not seen here, but makes FINISHED fail.

@@ -158,7 +158,10 @@ class CopiedSegmentDocument(OffsetsDocument):
 
 
 class LeftSegmentDocument(OffsetsDocument):
-    """A segment that is still to be copied; the reason, and an error of the last batch, only if there is one."""
+    """A segment that is still to be copied. There is no `reason` if it is not known, and no `error` without an error.
+
+    `error` and `message` are the error that a batch stored last as the reason why it did not copy the segment.
+    """
 
     reason: NotRequired[str | None]
     reason_message: NotRequired[str | None]
@@ -178,7 +181,7 @@ class FailedSegmentDocument(PartitionLabels):
 
 
 class CopyDocument(NotesMember):
-    """A run of copying."""
+    """A run of copying. `skipped` are planned segments that a batch did not copy, because that was needless by then."""
 
     run_id: str
     copied: list[CopiedSegmentDocument]
@@ -210,7 +213,9 @@ class RecordedSkipDocument(SkippedOffsetsDocument):
 class SkipDocument(PartitionLabels, SkippedOffsetsDocument):
     """The offsets that can be skipped or were skipped now; `recorded` are all decisions for the partition.
 
-    If failed segments are skipped (`lost`), `first_offset` to `last_offset` are those of the first of them.
+    If failed segments are skipped (`lost`), `first_offset` to `last_offset` are those of the first of them. `elsewhere`
+    are brokers whose replicas still have some of the offsets. `waits` is why the partition waits. `refusal` is why
+    nothing was recorded.
     """
 
     lost: list[LossDocument]

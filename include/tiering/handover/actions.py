@@ -166,11 +166,12 @@ def _require_decided(plan: PublicationPlan, seeded: SeededPartition) -> None:
     """
     if plan.refused is not None or plan.end_offset == seeded.end_offset:
         return
-    waits = plan.withheld
+    waits, end = plan.withheld, plan.end_offset
+    would = "have no segment" if end is None else f"end at offset {end}"
     why = "" if waits is None else f": nothing from offset {waits.offset} on can be published, {waits.reason}"
     raise PublicationRefusedError(
         f"{seeded.topic_id_partition}: it was decided to publish up to offset {seeded.end_offset}, but the publication"
-        f" would end at offset {plan.end_offset}{why}. Nothing was sent"
+        f" would {would}{why}. Nothing was sent"
     )
 
 
@@ -197,6 +198,7 @@ def stored_digest(
 ) -> StoredDigest:
     """Return the digest of the records from `start_offset` to `end_offset` (inclusive) in one copied segment.
 
+    Control records are left out, as consumers do not get them.
     `limiter_of` returns the limiter of reads of a broker's segments, by the broker's id. Up to `ranges` ranges of the
     log are read at the same time.
 

@@ -115,7 +115,9 @@ def test_segments_are_verified_as_deeply_as_was_said() -> None:
 class Publisher:
     """Notes what is called. The publication would end at `end_offset`."""
 
-    def __init__(self, calls: list[str], end_offset: int, refused: str | None = None, withheld: Any = None) -> None:
+    def __init__(
+        self, calls: list[str], end_offset: int | None, refused: str | None = None, withheld: Any = None
+    ) -> None:
         self.calls = calls
         self.planned = SimpleNamespace(end_offset=end_offset, refused=refused, withheld=withheld)
 
@@ -153,6 +155,11 @@ def test_a_publication_that_would_end_elsewhere_than_was_decided_sends_nothing(e
     assert publisher.calls == ["claim", "plan orders-3 from 5"]
     with pytest.raises(PublicationRefusedError, match=rf"end at offset {end_offset}\. Nothing was sent"):
         published(Publisher([], end_offset))
+
+
+def test_a_publication_that_would_have_no_segment_is_told_in_words() -> None:
+    with pytest.raises(PublicationRefusedError, match=r"up to offset 99, but the publication would have no segment\."):
+        published(Publisher([], None))
 
 
 def test_a_publication_that_is_refused_says_so_by_itself() -> None:

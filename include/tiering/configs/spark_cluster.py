@@ -142,7 +142,7 @@ class SparkCluster:
 
     @property
     def free_for_us(self) -> int:
-        """The cores that applications of others do not hold."""
+        """The cores of the cluster, less those that applications of others hold."""
         return max(0, self.cores - sum(app.cores for app in self.applications if app.pool is None))
 
     def cores_of(self, app_id: str) -> int | None:

@@ -65,7 +65,7 @@ class Skip:
         waits: why the partition waits, if it does.
         elsewhere: brokers whose replica, which no copy reads, still has part of the hole, not below its log start.
         decisions: all decisions recorded for the partition, by offset.
-        is_shown: whether a directory of `log_dirs` shows the topic id; if not, another topic has the name there.
+        is_shown: whether the scan found the topic id; if not, it found the name with another topic id.
     """
 
     topic_id_partition: TopicIdPartition
@@ -98,8 +98,8 @@ def plan_skip(
     Raises:
         SettingError: no replica that a copy may read is found, or several topics of this name have one and `topic_id`
             is None, or `topic_id` names none of them and nothing of it is archived.
-        CorruptFileError: a hole that is not between copied segments does not end below the replica's log start, so the
-            source should have these offsets.
+        CorruptFileError: a hole above all copied segments reaches or passes the replica's log start, so the source
+            should have some of these offsets.
     """
     archived = _archived_before(report, metadata, topic, number, topic_id)
     if archived is not None:
@@ -154,7 +154,7 @@ def skip_offsets(
 def _archived_before(
     report: ScanReport, metadata: RemoteLogMetadata, topic: str, number: int, topic_id: str | None
 ) -> TopicIdPartition | None:
-    """Return the archived partition that is named, if the directories show this name for topics with other ids only."""
+    """Return the archived partition that is named, if the scan found this name for topics with other ids only."""
     named = [replica.topic_id_partition for replica in report.replicas if replica.topic_id_partition.topic == topic]
     if topic_id is None or not named or any(str(partition.topic_id) == topic_id for partition in named):
         return None
@@ -175,8 +175,8 @@ def named_replica(report: ScanReport, topic: str, number: int, topic_id: str | N
         return meant[0]
     if not named:
         raise SettingError(
-            f"{topic}-{number}: no directory of log_dirs shows the replica that a copy reads, so nothing proves what is"
-            f" gone; ./tiering doctor {topic} says more"
+            f"{topic}-{number}: the replica that a copy reads is in no log directory and at no leader that can be read,"
+            f" so nothing proves what is gone; ./tiering doctor {topic} says more"
         )
     ids = ", ".join(str(partition.topic_id_partition.topic_id) for partition in named)
     raise SettingError(f"{topic}-{number}: topics of this name have the ids {ids}: choose one with --topic-id")
@@ -319,7 +319,7 @@ def _still_on(skip: Skip) -> str:
 def _skip_summary(skip: Skip, refusal: str | None) -> str:
     if not skip.is_shown:
         where = f"{skip.topic_id_partition} ({skip.topic_id_partition.topic_id})"
-        return f"{where}: nothing can be skipped: directories show another topic of this name"
+        return f"{where}: nothing can be skipped: in the source another topic has this name"
     if not skip.ranges:
         waits = skip.waits
         why = "" if waits is None else f"; from offset {waits.next_offset} it waits: {waits.reason}: {waits.detail}"

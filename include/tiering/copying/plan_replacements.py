@@ -5,8 +5,8 @@ and neither its neighbours nor later segments have to change. The leader's repli
 other bounds. Copies of such segments would begin or end inside FINISHED neighbours, below the highest end and out of
 order. So this case counts as a loss, too, until a replica leads that has the segment with the same bounds.
 
-It is no loss while it is not known what the source has, because its leader epoch checkpoint cannot be read, or the
-leader's log has not been read up to these offsets yet. Then the partition waits, and no person can skip the offsets.
+What the source has may be unknown: its leader epoch checkpoint cannot be read, or the leader's log has not been read up
+to these offsets yet. Then the segment does not count as lost: the partition waits, and nobody can skip the offsets.
 
 A segment that fails only because of its neighbours is not copied again; if offsets are missing before it, they are a
 hole. If a segment lacks an object in the store, it is copied again only if there is no doubt that this is the right

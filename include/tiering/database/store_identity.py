@@ -65,7 +65,7 @@ def rebuild_begun(connection: Connection, found: StoreMarker) -> StoreMarker | N
 
 
 def begin_rebuild(connection: Connection, found: StoreMarker, wanted: StoreMarker, now_ms: int) -> StoreMarker | None:
-    """Record in an empty database that it is being rebuilt, with `wanted` as its marker.
+    """Record in an empty database that it is being rebuilt, with `wanted` as its marker; raise `unread-records`.
 
     Returns:
         None if the rebuild begins now; the marker of an earlier, unfinished rebuild, which continues with that marker.
@@ -186,7 +186,10 @@ class StoreIdentities(ClusterStore):
     def propose_over(
         self, found: StoreMarker, token: Uuid, place: StorePlace | None, *, author: str
     ) -> AcceptedMarkers:
-        """Make pending the generation after the higher one of `found` and of the database: a take-over."""
+        """Begin a take-over: make the generation after the higher one of `found` and of the database pending.
+
+        In the same transaction an event is recorded, and the guard `unread-records` is raised.
+        """
         with writing(self._engine) as connection:
             current = self._locked(connection).current
             generation = max(found.generation, current.generation) + 1
@@ -201,7 +204,8 @@ class StoreIdentities(ClusterStore):
     ) -> AcceptedMarkers:
         """If the pending marker is `replaces` (None: none is pending), make the next generation pending with `place`.
 
-        Otherwise change nothing.
+        Then it also records an event, and that it is unknown whether the store supports conditional writes. Otherwise
+        it changes nothing.
         """
         with writing(self._engine) as connection:
             accepted = self._locked(connection)

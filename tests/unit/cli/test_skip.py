@@ -67,7 +67,7 @@ def test_of_a_topic_whose_name_another_one_has_nothing_is_skipped(run: Run, app:
     app.skip = Skip(sample.ORDERS_0, None, decisions=(earlier,), is_shown=False)
     result = run(*ARGUMENTS, "--approve")
     assert result.exit_code == 1
-    assert "nothing can be skipped: directories show another topic of this name" in result.stdout
+    assert "nothing can be skipped: in the source another topic has this name" in result.stdout
     assert "10..19" in result.stdout
 
 

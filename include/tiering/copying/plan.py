@@ -1,9 +1,10 @@
 """The plan of a copy run: which partitions it takes, what is copied, what waits and why, and why segments were left.
 
 A partition waits if its source does not continue what is archived (see `copy_checks`). A partition that would be copied
-also waits if the cluster has it and no readable log directory holds its leader's replica. A scan shows only what is on
-disk: it misses a topic whose brokers' directories are not in `log_dirs`. Therefore the plan also reads the cluster's
-metadata, which lists all partitions that ought to be there.
+also waits if the cluster has it and the scan does not show its leader's replica: no readable log directory holds it, or
+the leader did not answer. A scan of log directories shows only what is on disk: it misses a topic whose brokers'
+directories are not in `log_dirs`. Therefore the plan also reads the cluster's metadata, which lists all partitions that
+ought to be there.
 
 For each partition of which a run left segments, `left_work` gives one reason. It is normal that another batch holds the
 partition while two runs work at the same time. If none of the known reasons applies, the reason is UNKNOWN. That is a

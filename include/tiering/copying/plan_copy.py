@@ -349,7 +349,7 @@ def _planned(segment: LogSegment) -> PlannedSegment:
 
 
 class CopyPlanner:
-    """Plans copies from a scan of log directories. Nothing is stored.
+    """Plans copies from a scan of the log directories, or of the leaders. Nothing is stored.
 
     `now_ms` reads the database's clock.
     """

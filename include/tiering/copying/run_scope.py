@@ -17,7 +17,7 @@ class RunScope:
     """Which partitions a run takes. The services pass it on; only its methods say what it means.
 
     To add a criterion, such as a broker, add a field here and apply it in `scan`, `in_cluster` and `archived`, because
-    partitions are found in log directories, in the cluster's metadata and in the archive. `scope_of` in
+    partitions are found in the source, in the cluster's metadata and in the archive. `scope_of` in
     `plugins/tiering_airflow/readiness.py` makes a scope from the fields of a DAG's form.
 
     A partition that the run does not take must be missing in the report that `scan` returns. It is not enough to leave
@@ -35,7 +35,7 @@ class RunScope:
         return self if self.topics else replace(self, topics=tuple(topics))
 
     def scan(self, scan: Callable[..., ScanReport]) -> ScanReport:
-        """Return the replicas in log directories; `scan` is that of a `LogSource`, or of `ClusterLogDirs`."""
+        """Return a scan of the topics of the run. `scan` is the method of a `LogSource`, or of `ClusterLogDirs`."""
         return scan(topics=self.topics)
 
     def in_cluster(self, cluster_metadata: ClusterMetadata) -> Iterator[TopicMetadata]:

@@ -368,7 +368,7 @@ class AuditStore(Protocol):
         ...
 
     def declare_nothing_published(self, *, author: str) -> None:
-        """Clear UNREAD_RECORDS, because a person declares that no segment was published that this database lacks.
+        """Clear UNREAD_RECORDS, because a person declares that this database knows every published segment.
 
         An event records the declaration. If this database has published segments itself, the declaration can only be
         about records that the metadata topic has deleted, which nobody can read. If the guard is not active, and this

@@ -203,7 +203,7 @@ class SqlAuditStore(DatedStore):
         return AuditTally(seen, new, gone)
 
     def declare_nothing_published(self, *, author: str) -> None:
-        """Clear UNREAD_RECORDS, because a person declares that no segment was published that this database lacks."""
+        """Clear UNREAD_RECORDS, because a person declares that this database knows every published segment."""
         with writing(self._engine) as connection:
             now_ms, raised_at_ms = self._now_ms(connection), raised_unread_ms(connection, self._cluster_id)
             unread = unread_records(connection, self._cluster_id, raised_at_ms or now_ms, now_ms)

@@ -146,7 +146,7 @@ class ConfigStore(Protocol):
             entity: of this entity; None: of all.
             entity_type: of entities of this type; None: of all types.
             since_ms: from this time on (inclusive), in UTC milliseconds.
-            newest: return at most so many changes, the newest ones; None: all.
+            newest: the highest number of changes to return, the newest ones; None: all.
         """
         ...
 
@@ -187,7 +187,9 @@ COPY_LAG_MS: Final = "remote.copy.lag.ms"
 COPY_LAG_BYTES: Final = "remote.copy.lag.bytes"
 DEFAULT_COPY_LAG_MS: Final = "log.remote.copy.lag.ms"
 DEFAULT_COPY_LAG_BYTES: Final = "log.remote.copy.lag.bytes"
-"""The two DEFAULT ones are set on the default of the brokers, for topics without a value of their own (KIP-1241)."""
+"""`DEFAULT_COPY_LAG_MS` and `DEFAULT_COPY_LAG_BYTES` are set on the default of the brokers.
+
+They apply to topics without a value of their own (KIP-1241)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -300,7 +300,7 @@ class TransferLimit:
             self._noted_at = self._clock.monotonic()
 
     def _useful_transfers(self) -> int:
-        """Return how many are useful, or `most` if none has ended for a while: they may be stuck, so it is unknown."""
+        """Return how many are useful; `most` if that is unknown: none has ended for a while, and they may be stuck."""
         if self._use is None or self._clock.monotonic() - self._noted_at > KNOWN_SECONDS:
             return self.most
         return self._use.useful_transfers

@@ -1,11 +1,11 @@
-"""The guard `unread-records`: a database that may not know what was published deletes nothing before it has read it.
+"""The guard `unread-records`: a database that may not know all published records deletes nothing before it reads them.
 
 Only the database has the journals of published records. A database that takes the store over, or is rebuilt from the
-store, may lack journals of later publications. Until the brokers' records are read again from the beginning, it is not
-known what they say. The guard is raised in the transaction that leads to this state. It is cleared once each partition
-of the metadata topic was read from offset 0 to an end that was determined after the guard was raised, or by a person
-who declares that nothing was published that this database does not know of. If a partition of the metadata topic began
-above offset 0 when its reading began, the deleted records cannot be read, so only a person can clear the guard.
+store, may lack journals of later publications. Until the brokers' records are read again from the beginning, it does
+not know what was published. The guard is raised in the transaction that leads to this state. It is cleared once each
+partition of the metadata topic was read from offset 0 to an end that was determined after the guard was raised, or by a
+person who declares that this database knows every published segment. If a partition of the metadata topic began above
+offset 0 when its reading began, the deleted records cannot be read, so only a person can clear the guard.
 """
 
 from sqlalchemy import Connection, delete, select

@@ -80,4 +80,4 @@ def test_only_of_a_topic_that_is_ours(archive: Archive, delete_records: Command)
         app.adapters.stores.registry.set_owner(topic_id, "orders", TopicOwner.HANDING_OVER, **owners)
     refused = delete_records(200, "--approve")
     assert refused.exit_code == 2
-    assert "its owner is handing-over" in refused.stderr
+    assert "the topic's owner is handing-over" in refused.stderr

@@ -86,7 +86,7 @@ def test_nothing_of_a_brokers_topic_is_copied_expired_truncated_or_removed(obser
     assert (expired["decisions"], expired["log_start_offsets"]) == ([], [])
     refused = observed.run("delete-records", "tier-a", "--partition", "0", "--before-offset", "400", "--approve")
     assert refused.exit_code == 2
-    assert "its owner is broker" in refused.stderr
+    assert "the topic's owner is broker" in refused.stderr
     removed = observed.document("audit", "--delete-orphans", "--approve", code=1)
     assert removed["findings"]
     assert {path: path.stat().st_size for path in observed.store.rglob("*") if path.is_file()} == before

@@ -31,8 +31,8 @@ SENTENCES: Final[list[tuple[str, str, dict[str, Any]]]] = [
     ("runbook", "waited for a person for more than a day", {"handover.contract.PERSON_MS": DAY}),
     (
         "failure-modes",
-        "too large to be opened: it decompresses to more than 64 MiB",
-        {"formats.records.MAX_RECORDS_BYTES": 64 * MIB},
+        "too large to be opened: it has more than 32 MiB, or decompresses to more than 64 MiB",
+        {"formats.records.MAX_RECORDS_BYTES": 64 * MIB, "handover.actions._BLOCK_BYTES": 32 * MIB},
     ),
     (
         "failure-modes",

@@ -223,10 +223,7 @@ def _wrong_length(segment: AuditedSegment, kind: ObjectKind, listed: ListedObjec
 
 
 def _manifest_of(segment: AuditedSegment, context: AuditContext) -> tuple[SegmentManifest | None, str]:
-    """Return the manifest, or None and the end of a message that says why it cannot be read.
-
-    The text is empty if the audit reads no manifests, or the manifest does not exist.
-    """
+    """Return the manifest; or None and why it cannot be read: "" if it is absent, or the audit reads no manifests."""
     for key, kind in expected_objects(segment, context).items():
         if kind is ObjectKind.MANIFEST:
             try:
@@ -426,10 +423,7 @@ def _complete(
 
 
 def _manifest_as_listed(described: ListedObject, context: AuditContext) -> SegmentManifest | None:
-    """Return the manifest; None if the audit reads no manifests.
-
-    Raises RemoteChecksumError if its length is not the listed one, as after a proxy has answered for the store.
-    """
+    """Return the manifest; None if the audit reads none. Raises RemoteChecksumError if its length is not as listed."""
     content = context.read_manifest(described.key)
     if content is not None and len(content) != described.size_bytes:
         raise RemoteChecksumError(f"{len(content)} bytes came, and {described.size_bytes} are listed")

@@ -300,10 +300,7 @@ class CopyBatch:
         return kept, self._copier.metadata.highest_copied_offset(partition.key)
 
     def _note_settled(self, partition: LeasedPartition, settlement: Settlement) -> None:
-        """Note what is copied, and which copies were kept: they are settled again before their segments are begun.
-
-        The first planned segment is begun at once, even if its copy was kept: no other segment is before it.
-        """
+        """Note what is copied, and which copies are settled again before their segments are begun: not the first."""
         partition.settlement, first = None, settlement.planned[0]
         with self._failing(partition, first):
             kept, partition.highest = settlement.settled.result()

@@ -59,7 +59,7 @@ def test_what_is_not_archived_cannot_be_cut_off(world: World, orders: TopicIdPar
 @pytest.mark.parametrize("owner", [TopicOwner.BROKER, TopicOwner.HANDING_OVER])
 def test_only_the_owner_cuts_a_topic_off(world: World, orders: TopicIdPartition, owner: TopicOwner) -> None:
     world.own(orders, owner)
-    with pytest.raises(SettingError, match=f"its owner is {owner}"):
+    with pytest.raises(SettingError, match=f"the topic's owner is {owner}"):
         planned(world, orders, 10)
 
 

@@ -1,9 +1,9 @@
 """Raise the generation of a store, which proves that this database, and no copy of it, owns the store; move a store.
 
 Every run that plans copies or deletions raises the generation before it stores its plan; a dry run does not. A batch of
-an expiration raises it again for each group, before it deletes the first object. Each new generation has a random
-token. If a copy of the database raises the generation too, its marker has another token, and one of the two databases
-is refused.
+an expiration raises it again for each group of segments, before it deletes the group's first object. Each new
+generation has a random token. If a copy of the database raises the generation too, its marker has another token, and
+one of the two databases is refused.
 
     step            done when it is reached               a crash right after it leaves       who continues
     (begun)         nothing                               the previous generation             -
@@ -23,7 +23,7 @@ therefore a claim continues until it has completed a generation whose token it d
 
 A move changes the recorded place of a store's keys to another place, to which the objects were moved before:
 
-    step            what is in force                      who continues after a crash
+    step            place that runs may use               who continues after a crash
     PENDING_STORED  the old place; the new place is       the next move to the same place; or a run that plans, if the
                     pending, with the next generation     settings name the new place, and its URL is the old one
     (left raised)   no place; the marker of the old       the next move to the same place; this step is done only if
@@ -78,9 +78,9 @@ class StoreGenerations(Protocol):
     def propose_over(
         self, found: StoreMarker, token: Uuid, place: StorePlace | None, *, author: str
     ) -> AcceptedMarkers:
-        """Make pending the generation after the higher one of `found` and of the database; record an event.
+        """Make a generation pending that is one above both `found` and the database's; record an event.
 
-        A generation that is pending already is replaced. The markers that are accepted afterwards are returned.
+        It replaces a generation that is pending already. The markers that are accepted afterwards are returned.
         """
         ...
 
@@ -129,9 +129,9 @@ class StoreClaim:
                 the segments; without this, a database without a place is refused.
 
         Raises:
-            ForeignStoreError: another database has raised the generation since, the marker is missing or of another
-                store, the settings name another place than the recorded one, no place is recorded, or a move is pending
-                (unless the settings name its place and the URL stays the same).
+            ForeignStoreError: another database has raised the generation since this one did, the marker is missing or
+                of another store, the settings name another place than the recorded one, no place is recorded, or a move
+                is pending (unless the settings name its place and the URL stays the same).
             RemoteStorageUnavailableError, MetadataUnavailableError: the next call continues.
         """
         token = Uuid.random(self.random_bytes)
@@ -203,14 +203,14 @@ class StoreClaim:
             return proposed.current
         if self.place is not None and (pending.place not in (None, self.place) or leaves(proposed)):
             raise ForeignStoreError(
-                f"a move of the store to {pending.place} was begun, the settings name {self.place}: continue it with"
-                " ./tiering relocate-store. Nothing is written or deleted"
+                f"a move of the store to {pending.place} was begun and is not complete, the settings name {self.place}:"
+                " set remote_storage to the new place and call ./tiering relocate-store. Nothing is written or deleted"
             )
         found = self._replaced(proposed.current, pending, proposed.conditional)
         if found == pending:
             return self._settled(pending)
         now = self.generations.accepted()
-        # A take-over of this database may have replaced the pending generation, and its end is not known yet.
+        # The marker is foreign, unless another process of this database settled this generation or a later one.
         if now.pending == pending or now.current.generation < pending.generation:
             raise ForeignStoreError(proposed.objection(found))
         return now.current
@@ -222,7 +222,10 @@ class StoreClaim:
         return settled.current
 
     def _replaced(self, expected: StoreMarker, pending: StoreMarker, conditional: bool | None) -> StoreMarker | None:
-        """Replace `expected` by `pending`; return the marker that the store has then."""
+        """Replace `expected` by `pending`; return the marker that the store has then.
+
+        If it is unknown whether the store compares versions (`conditional` is None), that is tested and recorded first.
+        """
         if conditional is None:
             found = self.storage.read_marker()
             if found not in (expected, pending):
@@ -278,8 +281,8 @@ class StoreMove:
         Args:
             place: the new place.
             author: who moves the store, for the event.
-            require_idle: raises if a copy or deletion is under way. It is called first, after this call made the new
-                place pending, and before the move is completed.
+            require_idle: raises if a copy or deletion is under way. It is called at the beginning, again after this
+                call has made the new place pending, and again before the move is completed.
 
         Raises:
             ForeignStoreError: the old or the new place has the marker of another database; neither place has this
@@ -341,8 +344,8 @@ class StoreMove:
         """Raise ForeignStoreError if the new place, or the old one, has or may have the marker of another database."""
         if left is not None and left.found is not None and not accepted.accepts(left.found):
             raise ForeignStoreError(
-                f"in {left.place}, which is left: {accepted.objection(left.found)}. To own it, set remote_storage to"
-                " it first"
+                f"in {left.place}, the place that the store leaves: {accepted.objection(left.found)}. To take that"
+                " store over, set remote_storage to that place first"
             )
         if found is not None and not accepted.accepts(found):
             # A marker that names a place with another URL claims ownership of that place, not of this one.

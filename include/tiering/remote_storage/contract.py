@@ -65,21 +65,21 @@ class ObjectKind(StrEnum):
 
 
 NOT_READ: Final = -1
-"""In the place of a checksum, which it never equals."""
+"""The value of `StoredObject.crc32c` if the object was not read. No checksum equals it."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoredObject:
     """One object, as it was sent or as the store reports it. The CRC-32C covers the whole object.
 
-    `crc32c` is `NOT_READ` if the store keeps no checksum, and the object is too large to be the segment's: it may have
-    terabytes, and its length alone says that it is wrong.
+    `crc32c` is `NOT_READ` if the store keeps no checksum and the object is too large to belong to the segment. Such an
+    object is not read: it may have terabytes, and its length alone shows that it is wrong.
 
     Attributes:
         confirmed: True if the object was sent, and the store's response named a checksum that the store computed and
             that equals `crc32c`.
-        is_transformed: True if the object was sent, and is a log that was compressed or encrypted on its way; its
-            source bytes had the checksum that the check of the segment before the copy found.
+        is_transformed: True if the object was sent, and is a log that was compressed or encrypted while it was sent.
+            The bytes of its source had the checksum that the check before the copy had found.
     """
 
     kind: ObjectKind
@@ -116,7 +116,7 @@ class ReadingCosts:
     """What the reads of one segment depend on, for an estimate before they are sent.
 
     Attributes:
-        objects: objects that a segment may have, the log among them.
+        objects: the number of objects that a segment has at most, the log included.
         keeps_checksums: whether the store keeps the checksum of what this platform writes. Otherwise
             `stat_log_segment` reads every object.
         log_chunk_bytes: a read of the log gets at least so many bytes, before compression; 1 if the log is stored as it
@@ -168,7 +168,7 @@ class SegmentReader(Protocol):
         ...
 
     def read_crc32c(self, key: str) -> int | None:
-        """Return the CRC-32C of an object other than the log, as it was read; None if it was not read so far."""
+        """Return the CRC-32C of an object other than the log, of the bytes that were read; None if it was not read."""
         ...
 
     def index(self, index_type: IndexType) -> bytes:
@@ -208,7 +208,7 @@ class RemoteStorage(Protocol):
 
     @property
     def reading_costs(self) -> ReadingCosts:
-        """What reads of segments cost that are written by the present settings."""
+        """What it costs to read a segment that is written with the present settings."""
         ...
 
     @property
@@ -227,7 +227,8 @@ class RemoteStorage(Protocol):
         """Write all objects of this attempt, the record bytes first and the manifest (if any) last.
 
         Each object is durable when its write returns. On an error the store is requested to remove the open multipart
-        upload or temporary file; if that fails, it stays until `delete_log_segments`, as complete objects do.
+        upload or temporary file. If that fails, the upload or file stays until `delete_log_segments` removes it, as
+        complete objects do.
 
         Returns:
             The objects that were sent.
@@ -289,8 +290,8 @@ class RemoteStorage(Protocol):
     ) -> Iterator[bytes]:
         """Read record bytes from `start_position` to `end_position` (both inclusive; None = the end), in blocks.
 
-        Up to `ranges` ranges are read at the same time. The bytes come in order, and an error comes behind those before
-        it; see `parallel_reads`.
+        Up to `ranges` ranges are read at the same time (see `parallel_reads`). The bytes come in order. If a read
+        fails, all bytes before the failed read are returned first, then the error is raised.
 
         Raises:
             ValueError: not 0 <= start <= end < segment size.
@@ -340,8 +341,8 @@ class RemoteStorage(Protocol):
     def delete_log_segments(self, segments: Sequence[RemoteLogSegmentMetadata]) -> tuple[DeleteFailure, ...]:
         """Remove every object, open upload and temporary file of these attempts. Absent objects are no error.
 
-        A bucket deletes up to 999 objects in one request. Open uploads are not searched for a segment whose metadata
-        have the state COPY_SEGMENT_FINISHED.
+        A bucket deletes up to 999 objects in one request. If the metadata have the state COPY_SEGMENT_FINISHED, open
+        uploads are looked for only in a bucket, and if it refuses to list them, the objects are deleted all the same.
         """
         ...
 

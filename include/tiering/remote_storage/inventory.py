@@ -2,8 +2,8 @@
 
 Everything is checked before it is used: the manifest by its checksum file, each file by the length and MD5 that the
 manifest states for it, each row by the name of its bucket. An inventory cannot show open uploads, and shows old
-versions only if it was configured with all versions. S3 writes an inventory once a day at most, and it is eventually
-consistent: changes of the 24 hours before it may be missing.
+versions only if it was configured with all versions. S3 writes an inventory once a day at most. An inventory is
+eventually consistent: changes of the 24 hours before it was taken may be missing.
 
 The manifest names the bucket, the files that hold the listing, and the time:
 
@@ -180,7 +180,7 @@ def _csv(content: IO[bytes], manifest: InventoryManifest) -> Iterator[Columns]:
 
 
 def _whole_rows(unpacked: gzip.GzipFile) -> Iterator[bytes]:
-    """Read blocks that end with a row. Values have no line ends: keys are URL-encoded."""
+    """Read blocks of whole rows. A line end always ends a row: values have none, because keys are URL-encoded."""
     rest = b""
     while block := unpacked.read(_CSV_BLOCK_BYTES):
         rows, newline, rest_of_block = block.rpartition(b"\n")

@@ -4,16 +4,18 @@ An object of a segment is never changed, so an entry never grows old. But nothin
 
     entry                                          is
     cut off, damaged, or of another object         removed, and read from the store again
-    whole, but it cannot be right                  forgotten by who finds that out (`forget`): the store may have been
-                                                   mended, or filled anew, since
+    whole, but its content cannot be right         removed by the reader that finds this out (`forget`), and read from
+                                                   the store again: the object may have been mended there since
     half written by a process that was killed      a file with another name, which is removed after an hour
 
-Several processes use a directory at the same time: an entry appears by a rename, and its checksum covers which object
-it is of. Together the entries have at most `MOST_BYTES`, which processes that write at the same time may exceed by a
-32nd each. Entries that were not used for longest are removed. A directory that cannot be written is not used.
+Several processes may use a directory at the same time: an entry appears by a rename, and its checksum also covers the
+store, the key and the range that the entry belongs to. All entries together have at most `MOST_BYTES`; each process
+that writes at the same time may exceed this by a 32nd. The entries whose last use is longest ago are removed first.
+After an I/O error a process does not use the directory any more.
 
-The last few entries of a process are in its memory as well, so that the manifest that led to an index also leads to the
-log, whether there is a directory or not. What is kept are the stored bytes: of an encrypted segment they are encrypted.
+A process also holds the entries that it used last in memory, with or without a directory: so a manifest that was read
+to find an index is not read again to find the log. What is kept are the stored bytes: of an encrypted segment they are
+encrypted.
 """
 
 import hashlib
@@ -47,8 +49,8 @@ class ObjectCache:
 
     Args:
         directory: where entries are kept; it is created when it is needed. None: only in memory.
-        place: of which store the keys are; any text that no other store has.
-        max_bytes: of all entries in the directory.
+        place: names the store that the keys belong to; any text that no other store has.
+        max_bytes: the limit of all entries in the directory together.
     """
 
     def __init__(self, directory: Path | None, place: str, max_bytes: int = MOST_BYTES) -> None:
@@ -109,7 +111,7 @@ class ObjectCache:
         return extend_crc32c(extend_crc32c(0, f"{self._place}\n{part}".encode()), content)
 
     def _loaded(self, part: tuple[str, int, int | None]) -> bytes | None:
-        """Return a valid entry. One that is not valid is removed."""
+        """Return the entry in the directory; None if there is none. A damaged entry is removed."""
         if self._directory is None:
             return None
         path = self._path(self._directory, part)
@@ -167,5 +169,5 @@ class ObjectCache:
 
     def _give_up(self, error: OSError) -> None:
         """Keep entries in memory only from now on: a disk that fails is no reason to fail a read."""
-        _log.warning("indexes are not kept in %s: %s", self._directory, error.strerror or error)
+        _log.warning("manifests and indexes are not kept in %s any more: %s", self._directory, error.strerror or error)
         self._directory = None

@@ -211,7 +211,7 @@ class ObjectStore(Protocol):
 
     @property
     def leaves_uploads(self) -> bool:
-        """Whether an object may be complete while an upload of it is open, of which an answer was lost."""
+        """Whether a complete object may have an open upload, because the response with the upload's id was lost."""
         ...
 
     def list_open_uploads(self, prefix: str = "") -> Iterator[OpenUpload]:

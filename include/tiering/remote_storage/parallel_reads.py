@@ -5,8 +5,8 @@ uses little of both. Two kinds of work go side by side:
 
     segments    each is read as if it were alone, so they cost no further request, and about 4 MiB of memory each
     ranges      of one log. They cost a request for each `RANGE_BYTES`, and the bytes that arrived are held until those
-                before them were taken. So a log is read in ranges only while fewer than `MOST_RANGES` segments are
-                read, and a process holds at most `MOST_RANGES` x `RANGE_BYTES` (64 MiB) of them, whatever it reads
+                before them were taken. So logs are read in ranges only while at most `MOST_RANGES` / 2 segments are
+                read at the same time, and these hold at most `MOST_RANGES` x `RANGE_BYTES` (64 MiB) in all
 
 Every byte is charged to the fetch quota before it is read, as in a sequential read. Bytes arrive in order, and an error
 is raised where a sequential read would raise it: behind all bytes, or all results, before it. Then no further read
@@ -15,8 +15,8 @@ begins. Those under way end at their next grant, within one block, and nobody wa
 More reads help only until something else is the limit. So they begin `WINDOW_SECONDS` apart, and none begins while
 
     the process uses `clock.BUSY_CORES`        Python code runs in one thread at a time: others only cost CPU
-    `ENOUGH_WAITING` of them wait for a quota  these use it to the full; and what the buffers of a connection hold was
-                                               sent before it was charged
+    `ENOUGH_WAITING` reads wait for a quota    they use it up; and the store sends into the buffers of each further
+                                               connection before these bytes are charged
 """
 
 import threading
@@ -41,12 +41,12 @@ _QUOTA_SECONDS: Final = 0.05
 
 @dataclass(slots=True, eq=False)
 class Reading:
-    """What a task is told, and what it tells, about its read.
+    """What a task must know about its read (`go_on`, `ranges`), and what it reports about it (`limiter`).
 
     Attributes:
         go_on: raises SendingStoppedError when the result is no longer wanted.
         ranges: how many ranges of a log the task may read at the same time.
-        limiter: set by the task: what paces its bytes.
+        limiter: set by the task: the limiter to which its bytes are charged.
     """
 
     go_on: GoOn = keep_on
@@ -70,7 +70,7 @@ class ReadRange(Protocol):
 
 
 def ranges_of_each(logs: int) -> int:
-    """Return how many ranges of each log may be read at the same time, if so many logs are."""
+    """Return how many ranges of each log may be read at the same time, if `logs` logs are read at the same time."""
     return max(1, MOST_RANGES // max(1, logs))
 
 
@@ -151,8 +151,9 @@ class _SharedLimiter:
 def in_order(tasks: Sequence[Task[_T]], *, at_once: int, ahead: int) -> Iterator[_T]:
     """Run tasks in up to `at_once` threads, and yield their results in the order of the tasks.
 
-    At most `ahead` tasks have begun, or wait for a thread, whose results were not taken yet. After a task has failed no
-    later one begins, and its error is raised in its place. With `at_once` 1 all run in the caller's thread.
+    At most `ahead` tasks are begun or queued whose results were not taken yet. After a task has failed, no later task
+    begins, and its error is raised in the place of its result. With `at_once` 1, or a single task, all run in the
+    caller's thread.
     """
     most = min(at_once, len(tasks))
     ranges = min(at_once, ranges_of_each(most))
@@ -171,7 +172,7 @@ def in_order(tasks: Sequence[Task[_T]], *, at_once: int, ahead: int) -> Iterator
 
 
 class _Threads:
-    """Threads that nobody joins, not even the interpreter at its end, as it joins those of a ThreadPoolExecutor."""
+    """Threads that are never joined. At exit the interpreter would join those of a ThreadPoolExecutor, and hang."""
 
     def __init__(self, most: int, ranges: int) -> None:
         self._most = most

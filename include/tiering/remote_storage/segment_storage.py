@@ -65,7 +65,7 @@ COPY_TRUST_SECONDS: Final = 1.0
 _log: Final = get_logger(__name__)
 _MOST_LOGS: Final = 2
 _SURPLUS_BYTES: Final = 64 * MIB
-"""No object of a segment (compressed, encrypted, an index) has more bytes than twice its log and this."""
+"""No object of a segment (compressed, encrypted, an index) has more bytes than twice the segment's log plus this."""
 
 
 _PROBE: Final = b"written by a check that this store can be written; safe to delete\n"
@@ -93,7 +93,7 @@ class SegmentStorage:
         self._cache = cache
 
     def cached(self, cache: ObjectCache) -> "SegmentStorage":
-        """Return the same storage for readers of records, which need not see that an object was damaged meanwhile."""
+        """Return the same storage for readers of records, which need not notice damage after an object was cached."""
         return SegmentStorage(self._store, self._layout, random_bytes=self._random_bytes, cache=cache)
 
     def guarded(
@@ -297,7 +297,7 @@ class SegmentStorage:
         return crc32c
 
     def _abort_left_uploads(self, owners: dict[str, RemoteLogSegmentMetadata]) -> list[DeleteFailure]:
-        """Abort uploads beside objects that are complete. If they may not be listed, that prevents no deletion."""
+        """Abort uploads of finished segments. If the store refuses to list uploads, that prevents no deletion."""
         try:
             return list(self._abort_uploads(owners))
         except RemoteStorageError as error:

@@ -82,7 +82,10 @@ MIN_FREE_BYTES: Final = 256 * MIB
 
 
 class FileObjectStore:
-    """An `ObjectStore` below `root`, which `check_capacity` and writes without a version create before its first use.
+    """An `ObjectStore` below `root`.
+
+    If `root` is missing and this object has not used it before, `check_capacity` and writes without a version create
+    it.
 
     Args:
         staging_prefix: where temporary files are kept, with a slash at its end; empty: next to the objects.
@@ -203,7 +206,10 @@ class FileObjectStore:
         return contextlib.nullcontext(staged) if parents == staging else self._tree.made_directory(parents)
 
     def stat(self, key: str, *, read_back: bool = True, most_bytes: int | None = None) -> ObjectStat | None:
-        """Return size and checksum. The checksum is computed by reading the file, or None if it is not to be read."""
+        """Return size and checksum, which is computed by reading the file; None if there is no such file.
+
+        The checksum is None without `read_back`, and for a file of more than `most_bytes`.
+        """
         parents, name = _split(key)
         crc32c = 0
         position = 0
@@ -221,7 +227,7 @@ class FileObjectStore:
         return ObjectStat(size_bytes, crc32c)
 
     def head(self, key: str) -> SeenObject | None:
-        """Return size, time and version without reading the object; None if there is no such object."""
+        """Return size and time of the last change without reading the object; None if there is no such object."""
         parents, name = _split(key)
         try:
             with translated(self._root, key, "look at"), self._tree.directory(parents) as directory:
@@ -258,7 +264,7 @@ class FileObjectStore:
         return tuple(failures)
 
     def delete_versions(self, versions: Collection[tuple[str, str]]) -> tuple[KeyFailure, ...]:
-        """Remove these versions, given as (key, version id), permanently; return those that failed."""
+        """Return a failure for each version, given as (key, version id): a directory keeps no versions."""
         return tuple(
             KeyFailure(key, "a directory keeps no versions", retriable=False, version_id=version_id)
             for key, version_id in versions
@@ -278,7 +284,7 @@ class FileObjectStore:
 
     @property
     def leaves_uploads(self) -> bool:
-        """Return False: an object is complete when its temporary file is gone, durably."""
+        """Return False: when `put` returns, the temporary file is gone, durably."""
         return False
 
     def list_open_uploads(self, prefix: str = "") -> Iterator[OpenUpload]:
@@ -413,7 +419,7 @@ class FileListing:
             yield page
 
     def open_uploads(self) -> Iterator[Sequence[ListedUpload]]:
-        """List all unfinished writes below the prefix; nothing if the listing cannot show them."""
+        """List all temporary files below the root, in pages."""
         uploads = (
             ListedUpload(
                 _text(found.parent + found.name.partition(TEMPORARY_MARK)[0]).removeprefix(self._staging_prefix),

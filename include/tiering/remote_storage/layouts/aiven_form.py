@@ -91,7 +91,7 @@ class SegmentKeys(Protocol):
 
 
 MAX_CHUNK_BYTES: Final = 128 * MIB
-"""The largest chunk of a compressed or encrypted segment, whose chunks are held in memory, unlike those of others."""
+"""The largest chunk of a compressed or encrypted segment. Such a chunk is held in memory; other chunks are not."""
 
 
 class StoredForm:
@@ -410,7 +410,7 @@ def stored_log(
 
 
 def begins_compressed(log: ByteSource) -> bool:
-    """Return whether the first batch is compressed or cannot be read: the plugin treats both cases alike."""
+    """Return whether the log's first batch is compressed or cannot be read: the plugin treats both cases alike."""
     head = bytearray(HEADER_SIZE)
     try:
         return log.read_into(0, memoryview(head)) < HEADER_SIZE or parse_header(head).codec is not Codec.NONE

@@ -66,7 +66,7 @@ from include.tiering.settings.fields import check_endpoint_url
 
 DEFAULT_REGION = "us-east-1"
 MAX_CONNECTIONS: Final = 64
-"""So many connections are kept for the next request: at least as many as requests are ever sent side by side."""
+"""How many connections are kept for later requests. No process sends more requests at the same time."""
 USER_AGENT = f"kafka-tiering-operations boto3/{boto3.__version__}"
 
 
@@ -309,9 +309,10 @@ _LONGEST_RETRY_SECONDS: Final = 20.0
 class OwnRetries:
     """Lets each request have all of its tries, however many requests of the same client fail.
 
-    botocore bounds the retries of a client, too: it stops after 35 (100 to SlowDown) that did not help. Of 16 requests
-    side by side each has 2 of them, so a store that fails for half a second would end what it does not end for a single
-    request. This handler comes after botocore's: it decides only where that one decided not to retry.
+    botocore also bounds the retries of all requests of a client together: it stops after 35 retries (100 after
+    SlowDown) without a success. If 16 requests are sent at the same time, that is 2 retries for each. So they would
+    fail in an outage of half a second, which a single request survives. This handler comes after botocore's: it decides
+    only where botocore's decided not to retry.
     """
 
     def __init__(self, client: BaseClient, max_attempts: int) -> None:

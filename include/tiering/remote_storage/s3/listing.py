@@ -192,7 +192,7 @@ class BoundedAnswers:
         return AWSResponse(request.url, answer.status_code, answer.headers, _ReadBody(content))
 
     def _to_parse(self, answer: AWSResponse, content: bytes) -> bytes:
-        """Return what botocore parses: all of it, unless a subclass keeps it."""
+        """Return what botocore is to parse: here the whole content; a subclass may keep it and return less."""
         return content
 
 
@@ -311,7 +311,7 @@ class ListedPages:
 
         Args:
             operation: OBJECTS, VERSIONS or UPLOADS.
-            below: prefix of the keys, relative to the prefix of all.
+            below: list only keys that begin with this, relative to `prefix`.
             begin: parameters of the request for the first page; of these only a delimiter is used for further pages.
 
         Raises:

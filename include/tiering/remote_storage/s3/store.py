@@ -1,7 +1,7 @@
 """Objects in an S3 bucket below one prefix.
 
-S3 itself verifies every object: the CRC-32C of the whole object is sent with it, also in multipart uploads, and S3
-returns the checksum that it computed in its response to PutObject or HeadObject.
+S3 itself verifies every object: the CRC-32C of the whole object is sent with it, also in multipart uploads. The
+response to PutObject or HeadObject names the checksum that S3 computed.
 
 One object is written in one request, or in parts. The object appears whole or not at all. What a failure or a crash
 leaves:
@@ -256,7 +256,7 @@ class S3ObjectStore:
         return True
 
     def list_open_uploads(self, prefix: str = "") -> Iterator[OpenUpload]:
-        """List every unfinished write under `prefix`, in no particular order. Some servers also list others."""
+        """List every unfinished write under `prefix`, in no particular order. Some servers also list other uploads."""
         for page in self._pages.of(UPLOADS, checked_prefix(prefix)):
             for _, entry in page.entries:
                 if not (token := entry.get("UploadId")):

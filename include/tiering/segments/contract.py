@@ -55,12 +55,12 @@ class Divergences(Protocol):
         ...
 
     def is_continued(self, partition: TopicIdPartition, leader_epoch: int, highest_copied: int) -> bool:
-        """Return whether a source, in which `highest_copied` has this leader epoch, continues what is remote.
+        """Return whether a source, in which `highest_copied` has this leader epoch, continues the remote segments.
 
         It does if `highest_copied` is the epoch's `highest_offset_for_epoch` and every divergence of the partition is
         decided. If there are decided divergences, the newest history that begins at or below `highest_copied` must also
-        have a FINISHED segment that ends at this offset with this epoch. All of it is one read. False alone does not
-        prove a divergence: the caller then has to compare `divergences` and the segments.
+        have a FINISHED segment that ends at this offset with this epoch. One statement reads all of this. False alone
+        does not prove a divergence: the caller then has to compare `divergences` and the segments.
         """
         ...
 
@@ -75,9 +75,9 @@ class Divergences(Protocol):
             history: number of the newest history (`newest_history`) when the divergence was seen.
 
         Returns:
-            The divergence that is open now; None if none is, because `Divergence.is_remote` is False. Also None, and
-            nothing is recorded, if another history is the newest now, or if the topic's owner is neither PLATFORM nor
-            NONE.
+            The divergence that is open now; None if it is recorded but not open, because none of its offsets is remote
+            (`Divergence.is_remote`). Also None, and nothing is recorded, if another history is the newest now, or if
+            the topic's owner is neither PLATFORM nor NONE.
         """
         ...
 
@@ -117,8 +117,9 @@ class Divergences(Protocol):
 
 
 class RemoteLogMetadata(Divergences, Protocol):
-    """The metadata of one cluster's remote log segments. `selected` reads a few segments, however many there are.
+    """The metadata of one cluster's remote log segments.
 
+    `selected` has the queries that read only a few segments of a partition, however many the partition has.
     A method that gets a segment and a fence of another partition raises ValueError.
     """
 
@@ -242,10 +243,10 @@ class RemoteLogMetadata(Divergences, Protocol):
     ) -> Sequence[Contradiction]:
         """Merge a leader's epoch cache into the partition's leader epochs; return every contradiction found.
 
-        See `leader_epochs.merged`; after a decision to follow another history, epochs that may be of the replaced one
-        are ignored if `seen` has no newer epoch than the stored ones. An event is recorded if the stored epochs change
-        and there are contradictions. The epochs of a segment that becomes FINISHED need no call: `update_segment`
-        merges them in its transaction, unless the segment supersedes another one.
+        See `leader_epochs.merged`. After a decision to follow another history, epochs that may belong to the replaced
+        history are ignored if `seen` has no newer epoch than the stored ones. An event is recorded if the stored epochs
+        change and there are contradictions. The epochs of a segment that becomes FINISHED need no call:
+        `update_segment` merges them in its transaction, unless the segment supersedes another one.
         """
         ...
 
@@ -320,7 +321,10 @@ class RemoteLogMetadata(Divergences, Protocol):
         ...
 
     def remote_log_size(self, partition: TopicIdPartition, leader_epoch: int) -> int:
-        """Return the FINISHED bytes listed under this epoch. O(1): reads a counter, scans nothing (KIP-852)."""
+        """Return the bytes of the FINISHED segments that have this epoch, each counted whole (KIP-852).
+
+        O(1): reads a counter, scans nothing.
+        """
         ...
 
     def partition_sizes(self, partition: TopicIdPartition | None = None) -> Sequence[PartitionSize]:
@@ -340,7 +344,7 @@ class RemoteLogMetadata(Divergences, Protocol):
         It is not complete while the database is unavailable or its schema is not at head, nor while the metadata are
         being rebuilt. In a topic of the owner BROKER, the brokers' records about the partition must also be read, if
         the metadata topic was ever read: see `MetadataIngestion.unread`. A database that was restored from a backup
-        counts as complete, although it may lack copies: ADR 27 says why. The default is always ready.
+        counts as complete, although it may lack copies: ADR 27 says why. This default implementation returns True.
         """
         return True
 
@@ -348,7 +352,8 @@ class RemoteLogMetadata(Divergences, Protocol):
         """Store a verdict without any results of rules; a later verification may replace the verdict.
 
         A FINISHED segment whose verdict is FAILED stops its partition, unless the segment was given up or a later
-        history is followed from the segment's last offset or below. The times of a segment's verdicts ascend.
+        history is followed from the segment's last offset or below. Each new verdict of a segment gets a later time
+        than the verdict before it.
 
         Raises:
             UnknownSegmentError: there is no such segment.

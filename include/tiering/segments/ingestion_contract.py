@@ -7,9 +7,9 @@ even if a process dies.
 Segments have an origin. A segment that a broker began stays the broker's: the platform counts, verifies and audits it,
 and neither replaces nor deletes it. A segment that the platform began stays the platform's when brokers write records
 about it. The segment's state by these records is stored next to the platform's state of the segment. It is a finding if
-the records describe the segment differently (offsets, size, leader epochs and so on), or if it is FINISHED by them
-only. Once the topic's owner is BROKER, a deletion by brokers advances the platform's row to the same state of deletion
-(`take_over`).
+the records describe the segment differently (offsets, size, leader epochs and so on), or if the segment is FINISHED
+only by the records. Once the topic's owner is BROKER, a deletion by brokers advances the platform's row to the same
+state of deletion (`take_over`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -188,8 +188,9 @@ class BrokerSize:
 
 
 class MetadataIngestion(Protocol):
-    """Positions and records of one cluster's metadata topic. Each call is one transaction, on disk when it returns.
+    """Positions and records of one cluster's metadata topic.
 
+    Each call is one transaction (a call of `take_over` several), and what it changes is on disk when it returns.
     Every method may raise `MetadataUnavailableError`.
     """
 
@@ -246,9 +247,9 @@ class MetadataIngestion(Protocol):
         Each segment's state by the brokers' records is cleared, and set again when the records are read again.
         A user partition in a topic that brokers own is not ready (`RemoteLogMetadata.is_ready`) before its metadata
         partition is read to the end that it has at this call. The `apply` that reaches this end removes the brokers'
-        segments that no record named, and reports those that were not deleted. If a metadata partition is empty, this
-        call removes them. The platform's segments stay. Until `take_over` finds everything read, nothing expires: the
-        guard `unread-records` is raised.
+        segments that no record named, and reports those of them that were not tombstones. If a metadata partition is
+        empty, `read_again` removes its segments itself. The platform's segments stay. Until `take_over` finds
+        everything read, nothing expires: the guard `unread-records` is raised.
         """
         ...
 

@@ -1,7 +1,7 @@
 """Contract of the queries that read a few segments of a partition, however many it has.
 
-A plan over a large archive usually finds little to do. These queries read what it may have to do something about;
-`list_segments` reads everything and is for work that concerns every segment, such as a comparison of a whole partition.
+A plan over a large archive usually finds little to do. These queries read only the segments on which a plan may have to
+act. `list_segments` reads everything, for work that concerns every segment, such as a comparison of a whole partition.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -59,7 +59,8 @@ class SelectedSegments(Protocol):
     ) -> Sequence[SegmentRow]:
         """Return the segments with these ids that exist, in the order of `list_segments`, in one consistent read.
 
-        With `finished_from`, also those that `finished_from` returns for this offset; each segment once.
+        If the argument `finished_from` is an offset, the result has in addition what the method `finished_from` returns
+        for this offset; each segment once.
         """
         ...
 

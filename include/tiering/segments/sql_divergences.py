@@ -138,7 +138,7 @@ class SqlDivergences(ClusterStore):
             return divergences_of(connection, self._cluster_id, partition)
 
     def is_continued(self, partition: TopicIdPartition, leader_epoch: int, highest_copied: int) -> bool:
-        """Return whether a source, in which `highest_copied` has this leader epoch, continues what is remote."""
+        """Return whether a source, in which `highest_copied` has this leader epoch, continues the remote segments."""
         # An undecided divergence counts, even if none of its offsets is remote any more.
         key = key_of(self._cluster_id, partition) | {"of_epoch": leader_epoch, "of_last": highest_copied}
         with reading(self._engine) as connection:
@@ -277,7 +277,10 @@ def add_decided(
 
 
 def _go_back(connection: Connection, cluster_id: str, partition: TopicIdPartition, followed: Followed) -> None:
-    """Let the next copy begin at the decision's offset: lower the end of the archive, or skip what the source lost."""
+    """Let the next copy begin at the decision's offset.
+
+    If the archive reaches that offset, lower its end below it; else record as skipped what the source lacks in between.
+    """
     highest = highest_finished_offset(connection, cluster_id, partition)
     if highest is not None and followed.from_offset <= highest:
         lower_highest(connection, cluster_id, partition, followed.from_offset - 1)

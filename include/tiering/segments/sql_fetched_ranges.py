@@ -38,7 +38,10 @@ class SqlFetchedRanges(DatedStore):
             return [_recorded(row) for row in connection.execute(_RANGES, key_of(self._cluster_id, partition))]
 
     def record(self, partition: TopicIdPartition, before: FetchedRange | None, found: Sequence[FetchedRange]) -> bool:
-        """Replace the open range by what was found from there on, all of it or nothing."""
+        """Replace the open range `before` by `found`, in one transaction.
+
+        Return False, without a change, if another process has recorded ranges of the partition meanwhile.
+        """
         key = key_of(self._cluster_id, partition)
         with writing(self._engine) as connection:
             serialise_writers(connection, "fetched ranges")
@@ -69,7 +72,7 @@ class SqlFetchedRanges(DatedStore):
                 record_event(connection, self._cluster_id, EventKind.LEADER_EPOCHS, partition, detail, _AUTHOR, now_ms)
 
     def delete_below(self, partition: TopicIdPartition, below_offset: int) -> None:
-        """Remove the closed ranges that end below an offset, but the newest of them. Idempotent."""
+        """Remove the closed ranges that end below an offset, except the newest of them. Idempotent."""
         is_below = (
             of_partition(fetched_ranges, self._cluster_id, partition)
             & fetched_ranges.c.closed

@@ -142,7 +142,7 @@ class SqlPartitionState(ClusterStore):
             return highest_finished_offset(connection, self._cluster_id, partition)
 
     def remote_log_size(self, partition: TopicIdPartition, leader_epoch: int) -> int:
-        """Return the FINISHED bytes listed under this epoch. O(1): reads a counter, scans nothing (KIP-852)."""
+        """Return the bytes of the FINISHED segments that have this epoch, each counted whole (KIP-852)."""
         key = key_of(self._cluster_id, partition) | {"of_epoch": leader_epoch}
         with reading(self._engine) as connection:
             return connection.execute(_FINISHED_BYTES, key).scalar_one_or_none() or 0
@@ -222,7 +222,8 @@ class SqlPartitionState(ClusterStore):
                 highest = offsets.first - 1
             if highest is None:
                 raise StateConflictError(
-                    f"{partition}: nothing of it was ever copied, and a first copy needs no offsets before it"
+                    f"{partition}: nothing of it was ever copied, and a first copy may begin at any offset: there is"
+                    " nothing to skip"
                 )
             missing = not_skipped(highest + 1, offsets.last, known)
             if offsets.last <= highest:

@@ -263,9 +263,9 @@ def _as_listed(found: Iterable[Row[Any]]) -> list[SegmentRow]:
 def _rest(
     connection: Connection, after: dict[str, Any], epochs: Iterable[int], future_from_ms: int | None
 ) -> RestOfLog:
-    """Return what indexes have of the FINISHED segments of the platform that begin above the offset in `after`.
+    """Return what can be read by indexes about the platform's FINISHED segments above the offset in `after`.
 
-    `epochs` are those of FINISHED segments, ascending. The size is not among it.
+    `epochs` are those of FINISHED segments, ascending. The size is not read: it is 0 in the result.
     """
     listed = (epoch for epoch in epochs if connection.execute(_HAS_EPOCH_AFTER, after | {"of_epoch": epoch}).first())
     lowest_epoch, undated, latest_ms = next(listed, NO_EPOCH), 0, None

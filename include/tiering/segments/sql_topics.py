@@ -1,4 +1,4 @@
-"""Topics in SQL: their owners, their names, and their deletions."""
+"""Topics in SQL: their owners, their names, and the recorded deletions of topics in the cluster."""
 
 from collections.abc import Mapping
 from typing import Final

@@ -112,9 +112,9 @@ class WholeCopy:
     def fault(self, row: SegmentRow, go_on: Callable[[], object] = lambda: None) -> str | None:
         """Return why the segment's copy is not whole and correct; None if it is. The text follows the segment's name.
 
-        The log must have the length and the CRC-32C in the row. A manifest, if the layout has one, must match the
-        metadata and give the length of the indexes. A log that was compressed or encrypted on its way is read back;
-        `go_on` is called with each block of it.
+        The log must have the length and the CRC-32C in the row; a row without a CRC-32C is a fault. A manifest, if the
+        layout has one, must match the metadata and give the length of the indexes. A log that was compressed or
+        encrypted on its way is read back; `go_on` is called for each block of it.
 
         Raises:
             RemoteStorageError: the store failed with a retriable error. Its other errors, and a missing private key,

@@ -69,8 +69,8 @@ def operational(
 
     `accepts` replaces the description of accepted values that is derived from type and bounds. `aliases` are other full
     names under which the user may set the field. `loosens` marks a deletion limit: if approvers are configured,
-    Airflow's form accepts a looser value only from them. With `lower_stored` a stored value above `at_most`, which an
-    earlier version accepted, counts as `at_most`; without it no settings can be loaded.
+    Airflow's form accepts a looser value only from them. With `lower_stored`, a stored value above `at_most`, which an
+    earlier version accepted, counts as `at_most`; otherwise such a value is an error of every command.
     """
     extra: dict[str, Any] = {"unit": unit, "dynamic": dynamic, "accepts": accepts, "aliases": list(aliases)}
     extra |= {"loosens": loosens, "stored_at_most": at_most if lower_stored else None}
@@ -202,7 +202,7 @@ def default_metadata_url(environ: Mapping[str, str]) -> str:
 def index_cache_directory(metadata_url: str, environ: Mapping[str, str]) -> Path:
     """Return where indexes of segments are kept: next to a SQLite file, else in the user's directory for caches (XDG).
 
-    A SQLite file is on a disk of this host, and who reads it can write beside it.
+    A SQLite file is on a disk of this host, and a process that uses it can also write into its directory.
     """
     database = urlsplit(metadata_url)
     if database.scheme == "sqlite":

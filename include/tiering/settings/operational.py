@@ -29,7 +29,7 @@ class CopierSettings(DynamicSection):
 
     batch_max_seconds: int = operational(
         600,
-        "A copy batch begins no further segment after this time; other batches take the rest.",
+        "A copy batch that has run for this time begins no further segment; other batches take the rest.",
         unit="seconds",
         at_least=1,
     )
@@ -125,7 +125,7 @@ class ReadSettings(DynamicSection):
     max_segments: int = operational(
         16,
         "Most segments that a process reads at the same time, each with one connection to the store and about 4 MiB "
-        "of memory. While it reads fewer than four, a log of more than 16 MiB is read in ranges, with up to four "
+        "of memory. While it reads only one or two, a log of more than 16 MiB is read in ranges, with up to four "
         "connections and 64 MiB of memory in all. A Spark job of a verification has a process for each core.",
         unit="segments",
         at_least=1,
@@ -140,8 +140,8 @@ class CopyQuotaWindowSettings(DynamicSection):
 
     num: int = operational(
         61,
-        "Samples in the window over which the metric of the copy rate is measured, in whole minutes; the limiter paces "
-        "without it.",
+        "Samples in the window. It decides only over how many whole minutes the metric of the copy rate is measured: "
+        "the limiter of copies uses no window.",
         unit="samples",
         at_least=1,
         at_most=_MOST_WINDOW,
@@ -223,7 +223,8 @@ class ExpirationSettings(DynamicSection):
     )
     batch_max_seconds: int = operational(
         600,
-        "A batch of expiration or orphan removal begins no further group after this time; others take the rest.",
+        "A batch of expiration or orphan removal that has run for this time begins no further group; other batches take "
+        "the rest.",
         unit="seconds",
         at_least=1,
     )
@@ -253,8 +254,9 @@ class ClockSettings(DynamicSection):
     )
     ignored_until_ms: int = operational(
         0,
-        "Events that are dated up to this time (UTC, since 1970, inclusive) may be in the future: the database's clock "
-        "was ahead when they were dated. Set it to their time after such an error. 0: no event may be.",
+        "Events that are dated up to this time (UTC, since 1970, inclusive) may be in the future, because the database's "
+        "clock was ahead when they were dated. After an error about such events, set it to the time that they have. 0: "
+        "no event may be in the future.",
         unit="milliseconds since 1970",
         at_least=0,
         at_most=MOST_LONG,

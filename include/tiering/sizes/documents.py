@@ -53,7 +53,7 @@ class CostDocument(TypedDict):
 
 
 class UnreadDocument(PartitionLabels):
-    """A partition that brokers tier and that is left out."""
+    """A partition that brokers tier, and that is left out of the sizes for this reason."""
 
     reason: str
 
@@ -81,8 +81,9 @@ class OutOfSightDocument(PartitionLabels):
 class SizesDocument(TypedDict):
     """The remote log size.
 
-    Members that may be absent: `topics`, with `--by topic`; `unread`, if brokers' records were not all read;
-    `safe_bytes` and `verdicts`, if the report is about all topics; all others, if the log directories were read.
+    Some members are there only in a case: `topics` with `--by topic`; `unread` if brokers' records were not all read;
+    `safe_bytes` and `verdicts` if the report is about all topics; `copy_lag`, `duplicates`, `out_of_sight` and `errors`
+    if the brokers' logs were read.
     """
 
     partitions: list[PartitionSizeDocument]

@@ -90,14 +90,15 @@ DELETE_LAG_BYTES: Final = Metric(
     "RemoteDeleteLagBytes",
     MetricKind.GAUGE,
     ("topic",),
-    "Bytes of remote segments in the newest plan, if permitted, or whose deletion began (not superseded ones).",
+    "Bytes of remote segments that wait for their deletion: those in the newest expiration plan, if it is permitted, and"
+    " those whose deletion has begun. A superseded segment counts only if it is in that plan.",
     mbean="kafka.server:type=BrokerTopicMetrics,name=RemoteDeleteLagBytes,topic=T (Value)",
 )
 DELETE_LAG_SEGMENTS: Final = Metric(
     "RemoteDeleteLagSegments",
     MetricKind.GAUGE,
     ("topic",),
-    "Remote segments in the newest plan, if permitted, or whose deletion began (not superseded ones).",
+    "Remote segments that wait for their deletion, as in `RemoteDeleteLagBytes`.",
     mbean="kafka.server:type=BrokerTopicMetrics,name=RemoteDeleteLagSegments,topic=T (Value)",
 )
 DELETE_LAG_SECONDS: Final = Metric(
@@ -172,8 +173,8 @@ class SizeGauges:
     ) -> None:
         """Publish the copy lags, and the number of partitions without a readable replica; both by topic.
 
-        The values of other topics, which are no longer copied, are removed; not if `are_all` is False, since the others
-        may be there and could not be read.
+        The values of other topics, which are no longer copied, are removed. If `are_all` is False they stay, because
+        other topics may exist whose logs could not be read.
         """
         known = list(lags)
         publish = self._replace if are_all else self._show

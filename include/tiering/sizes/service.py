@@ -88,8 +88,9 @@ class SizeService:
     def report(self, topics: Collection[str] = (), *, scan_log_dirs: bool = True) -> SizeReport:
         """Return sizes, lags and costs.
 
-        A partition without a FINISHED segment is in it only if its `PartitionStates.stored_bytes` are not 0. Sizes of
-        all topics are published in any case, see `partition_sizes`; lags, costs and verdicts only without `topics`.
+        The report has a partition without a FINISHED segment only if its `PartitionStates.stored_bytes` are not 0.
+        Sizes of all topics are published in any case, see `partition_sizes`; lags, costs and verdicts only without
+        `topics`.
 
         Args:
             topics: names or patterns; empty: all topics.

@@ -102,7 +102,7 @@ class Recorded:
         return bool(self.added or self.highest or self.latest or self.replaced)
 
     def merge(self, later: "Recorded") -> None:
-        """Add what was recorded after this."""
+        """Add `later`, which was recorded after what this object has."""
         for key, amount in later.added.items():
             self.added[key] = self.added.get(key, 0.0) + amount
         for key, value in later.highest.items():
@@ -187,7 +187,7 @@ class MetricsRecorder:
             return drained
 
     def put_back(self, drained: Recorded) -> None:
-        """Undo a `drain`, of which nothing was written."""
+        """Take back the result of a `drain`, if none of it was written; later records are kept."""
         with self._lock:
             drained.merge(self._recorded)
             self._recorded = drained

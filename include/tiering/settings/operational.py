@@ -223,8 +223,8 @@ class ExpirationSettings(DynamicSection):
     )
     batch_max_seconds: int = operational(
         600,
-        "A batch of expiration or orphan removal that has run for this time begins no further group; other batches take "
-        "the rest.",
+        "A batch of expiration or orphan removal that has run for this time begins no further group; others take the "
+        "rest.",
         unit="seconds",
         at_least=1,
     )
@@ -254,9 +254,9 @@ class ClockSettings(DynamicSection):
     )
     ignored_until_ms: int = operational(
         0,
-        "Events that are dated up to this time (UTC, since 1970, inclusive) may be in the future, because the database's "
-        "clock was ahead when they were dated. After an error about such events, set it to the time that they have. 0: "
-        "no event may be in the future.",
+        "Events that are dated up to this time (UTC, since 1970, inclusive) may be in the future: the database's clock "
+        "was ahead when they were dated. After an error about such events, set it to the time that they have. 0: no "
+        "event may be in the future.",
         unit="milliseconds since 1970",
         at_least=0,
         at_most=MOST_LONG,

@@ -90,8 +90,8 @@ DELETE_LAG_BYTES: Final = Metric(
     "RemoteDeleteLagBytes",
     MetricKind.GAUGE,
     ("topic",),
-    "Bytes of remote segments that wait for their deletion: those in the newest expiration plan, if it is permitted, and"
-    " those whose deletion has begun. A superseded segment counts only if it is in that plan.",
+    "Bytes of remote segments that wait for their deletion: those in the newest expiration plan, if it is permitted,"
+    " and those whose deletion has begun. A superseded segment counts only if it is in that plan.",
     mbean="kafka.server:type=BrokerTopicMetrics,name=RemoteDeleteLagBytes,topic=T (Value)",
 )
 DELETE_LAG_SEGMENTS: Final = Metric(

@@ -48,7 +48,7 @@ MAX_LINES: Final = 2_000
 """The most lines in each list of a page. The database holds every finding."""
 
 MAX_SHOWN_FINDINGS: Final = 2
-"""The most broken rules of a segment that are visible at once; a click unfolds the others."""
+"""How many broken rules of a segment are visible at once; a click unfolds the others."""
 
 _WHAT_BECOMES_OF_FAILED: Final = (
     "They are kept, are not served, and stop their partitions. The next run of tiering_copy copies them again if a "

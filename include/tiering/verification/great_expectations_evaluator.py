@@ -52,7 +52,7 @@ from include.tiering.verification.suite_files import SuitesInForce, columns_of, 
 from include.tiering.verification.suites import Suite
 
 MAX_NAMED: Final = 20
-"""A result has the identities of at most so many measures that break the rule, and the row numbers of all."""
+"""A result has the row numbers of all measures that break the rule, and the identities of the first few of them."""
 
 _ROWS: Final = "table.row_count"
 
@@ -277,9 +277,9 @@ def _broken_rows(result: Any, rule_id: str) -> list[int]:
 
 
 def check_expectations(suites: SuitesInForce) -> None:
-    """Let Great Expectations load the expectations of suite files, and try each on made-up measures.
+    """Let Great Expectations load the expectations of suite files, and try each on two made-up measures.
 
-    One of them has all values, the other only those that are never missing.
+    One measure has all values, the other only those that are never missing.
 
     Raises:
         SettingError: an expectation cannot be loaded or applied, or is not about single measures.

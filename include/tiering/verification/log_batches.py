@@ -218,7 +218,7 @@ class LogWalk:
         self._wrong_crc_at = error.position
 
     def _open_records(self, stream: BatchStream, position: int, fields: Fields) -> None:
-        """Read the type of the batch that was added last if it is a control batch; open it if more are to be opened."""
+        """Read the type of the batch that was added last, if it is a control batch; open the batch if one is due."""
         if position == self._wrong_crc_at:
             return
         rest = stream.records(position)

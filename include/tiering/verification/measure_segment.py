@@ -46,8 +46,9 @@ def measure_segment(
     skip offsets of the partition. Up to `ranges` ranges of the log are read at the same time.
 
     If no checksum of the source was recorded, a deep measure uses the checksum of the bytes that it read instead. Each
-    batch has a CRC-32C of its own, and offsets and epochs are compared with the metadata. For a broker's segment none
-    is ever recorded: a shallow measure has nothing to compare the store's checksum with, and uses that one.
+    batch has a CRC-32C of its own, and offsets and epochs are compared with the metadata. For a broker's segment no
+    checksum is ever recorded: a shallow measure has nothing to compare the store's checksum with, and uses the store's
+    as that of the source.
 
     Raises:
         RemoteStorageUnavailableError: the store does not answer (retriable).
@@ -115,8 +116,8 @@ def _take_source_checksum_of_a_transformed_log(
 ) -> None:
     """Use the source's checksum for a transformed log, because the store's checksum is of the transformed bytes.
 
-    The store's checksum was compared when the bytes were sent. A deep measure compares the decoded bytes. If the
-    source's is unknown, the store's is used, so that a log that is there has one.
+    The store's checksum was compared when the bytes were sent. A deep measure compares the decoded bytes. For a
+    broker's segment without a recorded checksum, the store's checksum is used.
     """
     if measurements.values["stored_log_size_bytes"] is not None and measurements.values["stored_log_crc32c"] is None:
         is_unknown = row.log_crc32c is None and row.origin is SegmentOrigin.BROKER
@@ -124,7 +125,7 @@ def _take_source_checksum_of_a_transformed_log(
 
 
 def _source_crc32c(measurements: Measurements, row: SegmentRow, depth: Depth) -> int | None:
-    """Return the checksum of the source's log, or that which stands for it if none was recorded."""
+    """Return the recorded checksum of the source's log; if there is none, the one that is used in its place."""
     if row.log_crc32c is not None:
         return row.log_crc32c
     is_of_broker = depth is not Depth.DEEP and row.origin is SegmentOrigin.BROKER

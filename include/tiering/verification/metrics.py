@@ -29,8 +29,8 @@ AGED_SEGMENTS: Final = Metric(
     MetricKind.GAUGE,
     ("verdict", "depth", "age"),
     "The segments of tiering_verdict_segments by depth and age in days: depth `deep` if every byte was once read and"
-    " found right, with the age of that; else `shallow`, with the age of the verdict. Empty for the verdicts none and"
-    " failed; `none` has no age either. Combinations without a segment are absent.",
+    " found right, with the age of that; else `shallow`, with the age of the verdict. The depth is empty for the"
+    " verdicts none and failed; for none the age is empty, too. Combinations without a segment are absent.",
 )
 AGED_BYTES: Final = Metric(
     "tiering_verdict_bytes_by_age",

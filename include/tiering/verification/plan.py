@@ -85,8 +85,8 @@ class VerificationOutcome(StrEnum):
 class PlanShare:
     """Part `number` (from 0) of `of` parts of a plan, which batches read at the same time.
 
-    A part has consecutive segments in the order of the plan, so that it touches few partitions. The parts are about
-    equally many segments each. They follow from the plan, which never changes: a retry has the same part.
+    A part has consecutive segments in the order of the plan, so that it touches few partitions. All parts have about
+    the same number of segments. They follow from the plan, which never changes: a retry has the same part.
     """
 
     number: int
@@ -98,10 +98,10 @@ class PlanShare:
 
 
 SEGMENTS_OF_A_BATCH: Final = 16
-"""Fewer segments, if they are small, do not pay for the start of one more Spark job."""
+"""How many segments make one more batch worth the start of its Spark job, if they are small."""
 
 BYTES_OF_A_BATCH: Final = GIB
-"""Likewise."""
+"""How many bytes to read make one more batch worth the start of its Spark job, in however few segments."""
 
 
 def batches_for(segments: int, read_bytes: int, *, at_most: int) -> int:
@@ -408,7 +408,7 @@ def plan_verification(
 def verdicts_to_read(
     sample: VerificationSample, *, now_ms: int, max_age_ms: int
 ) -> Mapping[Verdict, int | None] | None:
-    """Return the verdicts of the segments that the sample may choose because of them; None if it chooses all segments.
+    """Return the verdicts for which the sample may choose a segment; None if it chooses all segments.
 
     The value is the latest time of such a verdict (inclusive); None if its time does not matter.
     """

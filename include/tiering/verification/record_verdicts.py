@@ -162,7 +162,8 @@ class PartitionPresence:
     Attributes:
         found: checked, and in the store.
         missing: checked, not in the store, and without an earlier FAILED verdict.
-        stored: FINISHED without a FAILED verdict, checked or not; only checked ones if `is_whole` cannot hold.
+        stored: FINISHED without a FAILED verdict, checked or not; if `is_whole` cannot hold anyway, only the checked
+            ones are counted.
         before: failed as missing before, and neither replaced nor given up since.
     """
 
@@ -179,7 +180,7 @@ class PartitionPresence:
 
     @property
     def is_whole(self) -> bool:
-        """Return whether more than one segment would be lost, with them all of the partition that were not FAILED."""
+        """Return whether more than one segment would be lost, and with them every one that was not FAILED before."""
         return self.lost > 1 and self.missing >= self.stored
 
     def __str__(self) -> str:

@@ -36,9 +36,10 @@ class TopicShare(TypedDict):
 
 
 class VerificationPlanDocument(TypedDict):
-    """What a verification would read. `of_segments` and `of_bytes` are those that it chooses from.
+    """What a verification would read. `of_segments` and `of_bytes` are what it chooses from.
 
-    `bytes` and `requests` are of the store; `seconds` is an estimate, or null. `left_out` are segments above a limit.
+    `bytes`, `requests` and `seconds` are estimates of what is read from the store, of the requests to it, and of the
+    time at the fetch quota (null without a quota). `left_out` segments exceed the limit and wait for the next run.
     `read_back_bytes` are read in addition, for checksums that the store does not keep; no quota counts them.
     """
 

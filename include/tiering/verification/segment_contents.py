@@ -135,7 +135,7 @@ class SegmentContents:
 
 
 class LogPart:
-    """A `ByteSource` over consecutive blocks: bytes from `first_position` up to `size_bytes` (exclusive).
+    """A `ByteSource` over consecutive blocks: a log's bytes from `first_position` to position `size_bytes` (exclusive).
 
     Reads must be in order. `crc32c` covers what was read.
     """

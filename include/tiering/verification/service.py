@@ -104,7 +104,7 @@ class VerificationService:
         results_dir: Path | None = None,
         confirm: Callable[[str], bool] | None = None,
     ) -> VerifyReport:
-        """Verify the FINISHED segments that a run copied, and all of the platform that have no verdict.
+        """Verify the FINISHED segments that a run copied, and all of the platform's FINISHED ones without a verdict.
 
         Args:
             run_id: the run that copied the segments; None: verify all segments whose verdict is not PASSED instead.

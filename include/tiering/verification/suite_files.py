@@ -189,7 +189,7 @@ def _removed(suite: Suite, file: _File) -> frozenset[str]:
     content = file.content
     content.refuse_members_beyond(_SUITE_MEMBERS)
     if content.text("name") != suite.name:
-        raise FormatError(f"name is {content.text('name')!r}; the name of the file wants {suite.name!r}")
+        raise FormatError(f"name is {content.text('name')!r}; in a file of this name it must be {suite.name!r}")
     if _optional(content, "suite_parameters"):
         raise FormatError("suite_parameters are not supported: write the values into the expectations")
     if _optional(content, "meta") is None:
@@ -259,8 +259,8 @@ def _with_severity(rule: Rule, entry: _Entry, file: _File) -> Rule:
 
 def _protected(rule_id: str, what: str) -> str:
     return (
-        f"{rule_id} cannot be {what}: originals are deleted because segments pass it. This holds for all critical "
-        f"built-in rules but {', '.join(sorted(REPORTED_ONLY))}"
+        f"{rule_id} cannot be {what}: brokers' segments are deleted because their copies pass it. This holds "
+        f"for all critical built-in rules but {', '.join(sorted(REPORTED_ONLY))}"
     )
 
 

@@ -17,8 +17,8 @@ store does not answer, the caller gets the error; results that are recorded stay
 same holds for a store that is not this database's (a disk is not mounted, a URL is wrong), since every segment would
 fail there as missing. Measures of missing segments that were not FAILED before are
 held back: they are evaluated and recorded at the end, if it is plausible that so many are lost: see `record_verdicts`.
-A segment whose private key is missing here keeps its verdict. It is named by the error that ends the verification of
-all others: whoever can write to the store can name an unknown key in a manifest, and must not hold the rest up.
+A segment whose private key is missing here keeps its verdict. An error names such segments after all others were
+verified: whoever can write to the store can name an unknown key in a manifest, and must not hold the rest up.
 
 `verify_planned.verify_planned` does the same for the segments of a planned run.
 """
@@ -159,7 +159,7 @@ _Found = TypeVar("_Found")
 
 @dataclass(frozen=True, slots=True)
 class Measurer:
-    """Takes measures through the storage contract, each charged to the fetch quota by this process.
+    """Takes measures through the storage contract. This process charges the bytes of each to the fetch quota.
 
     `require_ours` raises ForeignStoreError unless the store is this database's. It is called after each measure that
     has a remark, about a fault or a column that could not be measured. `at_once` is how many segments may be measured
@@ -315,7 +315,7 @@ def subjects_of(
 def _with_predecessors(
     metadata: RemoteLogMetadata, partition: TopicIdPartition, rows: Iterable[SegmentRow]
 ) -> Iterator[Subject]:
-    """Return FINISHED segments by history and end offset, each with its predecessor among all of the partition.
+    """Return segments by history and end offset, each with its predecessor among the partition's FINISHED segments.
 
     A segment wholly below the remote log start is no predecessor: such segments are about to be deleted, in any order.
     The log start is read after the predecessor, because it is raised before segments expire: an expired segment that is

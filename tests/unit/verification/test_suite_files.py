@@ -162,7 +162,7 @@ WRONG: list[tuple[str, list[Any], dict[str, Any], str]] = [
     ("segments", [], {"meta": {"remove": "Q269"}}, "remove is not an array"),
     ("segments", [], {"meta": {"removed": ["Q269"]}}, "unknown member meta.removed"),
     ("segments", [expectation("Q269")], {"meta": {"remove": ["Q269"]}}, "both in meta.remove and among"),
-    ("segments", [], {"name": "objects"}, "name is 'objects'; the name of the file wants 'segments'"),
+    ("segments", [], {"name": "objects"}, "name is 'objects'; in a file of this name it must be 'segments'"),
     ("segments", [], {"suite_parameters": {"a": 1}}, "suite_parameters are not supported"),
     ("segments", [], {"expectations": {}}, "expectations is not an array"),
     ("segment", [], {}, "there is no suite segment: did you mean segments"),

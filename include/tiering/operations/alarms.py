@@ -36,8 +36,9 @@ class AlarmRule:
     Attributes:
         alert: the name of the alert rule.
         metric: the name of a gauge.
-        above: the value above which the rule holds; of `is_time`, the age in seconds.
-        sentence: what is wrong; `{subject}` is the value of the series' other label, `{value}` the series' value.
+        above: the value above which the rule holds; with `is_time`, the age in seconds above which it holds.
+        sentence: what is wrong; `{subject}` is the value of the series' label that is not `label`, `{value}` the value
+            of the series.
         runbook: the entry of docs/runbook.md, by its anchor.
         label: a label and its value that the series must have; None for all series of the metric.
         is_time: whether the gauge is a time in seconds since 1970, of which the age counts.
@@ -190,7 +191,7 @@ ALARMS_ABOVE: Final[Mapping[str, float]] = {
     rule.metric: -1.0 if rule.is_time else min(other.above for other in RULES if other.metric == rule.metric)
     for rule in RULES
 }
-"""By metric the value above which a rule may hold. Of times all series are needed: a time is too old, not too high."""
+"""By metric the value above which a rule may hold; -1 for times, whose series are all read: low times are too old."""
 
 ALARM_LABELS: Final[Mapping[str, tuple[str, str]]] = {
     rule.metric: rule.label for rule in RULES if rule.label is not None and not rule.is_time

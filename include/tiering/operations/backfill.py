@@ -74,7 +74,7 @@ class DiskOfLogDir:
         as_of_ms: when a size run read it last.
         filled_per_second: how many bytes a second fewer were free, on average over `over_seconds`, negative if more
             were; None if no two size runs of the last 24 hours were at least an hour apart.
-        over_seconds: between these two size runs.
+        over_seconds: the time between these two size runs.
     """
 
     broker: str
@@ -86,7 +86,7 @@ class DiskOfLogDir:
 
     @property
     def seconds_left(self) -> float | None:
-        """When the disk would be full at this rate; None if it does not fill, or the rate is not known."""
+        """In how many seconds the disk is full at this rate; None if it does not fill, or the rate is not known."""
         rate = self.filled_per_second
         return self.free_bytes / rate if rate is not None and rate > 0 else None
 
@@ -99,10 +99,10 @@ class Backfill:
         as_of_ms: when it was read, by this process' clock.
         topics: the topics that were chosen and of which something waits, those with most bytes first.
         quota: bytes a second of the total copy quota in force; None without one.
-        asked_quota: another total quota that is asked about; None: no quota.
-        is_asked: whether another one is asked about.
+        asked_quota: the total quota in bytes a second that the caller asks about; None: no quota.
+        is_asked: whether the caller asks about another quota than the one in force.
         rate: bytes a second that copies sent in the newest whole minute.
-        has_broker_quotas: whether a copy quota of brokers is in force, which may make it slower.
+        has_broker_quotas: whether a copy quota of brokers is in force, which may make a copy slower than computed.
         cost: of the requests, and of storing what waits for a month; None without any price.
         removable_bytes: local bytes of these topics that would be remote, too, once all of it is copied: what brokers
             could delete then. None if no size run has compared the tiers.
@@ -158,7 +158,7 @@ class BackfillService:
 
         Args:
             topics: names or patterns; empty: all topics of which something waits.
-            quota: another total copy quota in bytes a second; 0: no quota; None: none is asked about.
+            quota: a total copy quota in bytes a second to compare with; 0: no quota; None: compare with none.
 
         Raises:
             SettingError: no size run has found anything that waits of these topics.

@@ -118,7 +118,7 @@ def check_broker_configs(
             raise ConfigRefusedError(f"{_words(without)} no config {printable(name)}: {hint}; nothing was changed")
         fixed = [broker_id for broker_id, configs in before.items() if configs[name].read_only]
         if fixed:
-            raise ConfigRefusedError(f"{_words(fixed)} {name} only from server.properties, so it was not changed")
+            raise ConfigRefusedError(f"{_words(fixed)} {name} read-only: set it in server.properties; not changed")
     return before
 
 

@@ -171,8 +171,8 @@ class DeploymentChecks:
         """Return the probes for `run_checks`, by name: each returns what it found or raises a TieringError.
 
         Args:
-            pool: the pool whose size is checked; for that of expiration the store may have no free space. None: no
-                pool is checked, but which DAGs are paused; a run of Airflow does not ask that, as its DAG is not.
+            pool: the pool whose size is checked; for the pool of expiration, a store without free space passes. None:
+                the check tells which DAGs are paused, instead of a pool's size.
             in_airflow: the names of the pools that Airflow has now; None: unknown.
             needs_log_dirs: whether settings with neither log_dirs nor bootstrap servers are an error. False for work
                 that also has to run after the brokers were shut down permanently.
@@ -200,7 +200,7 @@ class DeploymentChecks:
             marker = self._unguarded().read_marker()
             belongs = "has no marker of a database" if marker is None else f"belongs to {marker}"
             raise MetadataUnavailableError(
-                f"{url} can be read and {belongs}; whether it can be written is tried with a database only"
+                f"{url} can be read and {belongs}; whether it can be written is tried only once there is a database"
             )
         self._storage().check_writable()
         is_conditional = self._unguarded().replaces_conditionally()
@@ -296,7 +296,7 @@ class DeploymentChecks:
         return ", ".join(f"{handover.topic} is at {handover.step}" for handover in under_way) or "none is under way"
 
     def _check_dags(self) -> str | Concern:
-        """Name the DAGs that are paused in Airflow, as they are at birth unless Airflow is configured otherwise."""
+        """Name the DAGs that are paused in Airflow. A new DAG is paused unless Airflow is configured otherwise."""
         # Its HTTP client takes half a second to import: only `./tiering ready` waits for it.
         from include.tiering.configs.airflow_api import dags_in_airflow
 
@@ -375,7 +375,7 @@ DOES_WITHOUT: Final[Mapping[str | None, Mapping[str, str]]] = MappingProxyType(
 )
 """Checks that may fail for the work of a pool, each with what the failure means for that work."""
 RESTORES_WITHOUT: Final = {LOG_DIRS: "remote storage alone is read"}
-"""What work that reads remote storage alone does without, beside what the work of its pool does without."""
+"""Further checks that may fail for work that reads nothing but remote storage, and what the failure means for it."""
 NEVER_NEEDED: Final = {
     HANDOVERS: "other topics do not wait for the handover",
     LEASES: "no work waits for such a lease, and the next batch that takes the partition ends it",

@@ -56,7 +56,7 @@ class MetricsServer:
     """Serves metrics while its context lasts; `address` has the port that was given, or that the system chose for 0.
 
     Raises:
-        SettingError: the address is none, or not loopback and there is no token; or it is in use.
+        SettingError: the address is not HOST:PORT, is in use, or is not loopback although there is no token.
     """
 
     def __init__(self, values: Values, *, address: str = DEFAULT_ADDRESS, token: str | None = None) -> None:
@@ -198,7 +198,7 @@ class _Server(ThreadingMixIn, WSGIServer):
             raise
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
-        # The handler's own limit is one of each read, so a client that sends a byte now and then would stay for ever.
+        # The handler's own limit applies to each read, so a client that sends a byte now and then would stay for ever.
         deadline = threading.Timer(_REQUEST_SECONDS, _hang_up, [request])
         deadline.daemon = True
         try:

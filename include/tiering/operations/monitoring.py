@@ -158,8 +158,9 @@ class MonitoringService:
     Args of the constructor:
         series: what was recorded.
         metrics: the metrics that are shown; others in the database, of another version, are not.
-        windows: samples and milliseconds of a sample of the windows over which byte rates are measured.
-        clock: the time; how long values are shown again.
+        windows: for each kind of quota, the number of samples in the window over which its byte rate is measured, and
+            the milliseconds of a sample.
+        clock: tells which minutes are whole, and how old the values are that were read last.
     """
 
     def __init__(
@@ -182,7 +183,7 @@ class MonitoringService:
     def values(self) -> Sequence[MetricValues]:
         """Return the values of every metric, in the order of docs/metrics.md; at most `FRESH_SECONDS` old.
 
-        Callers that come at the same time wait for one read. An error is raised again for as long, too.
+        Callers that come at the same time wait for one read. An error is raised again for `FRESH_SECONDS`, too.
 
         Raises:
             MetadataUnavailableError: the database is locked, unreachable, or without the tables.

@@ -141,7 +141,7 @@ class Overview:
 class OverviewService:
     """Reads an overview with at most ten statements, whose cost does not grow with the number of segments.
 
-    The database adds up what there is of each partition and topic, so few rows pass through this process.
+    The database adds up the numbers of partitions and topics, so few rows pass through this process.
     """
 
     def __init__(
@@ -254,7 +254,10 @@ def limits(quotas: QuotasInForce, minutes: Minutes, newest: int) -> tuple[Limit,
 
 
 def _rate(scope: Scope, minutes: Minutes, newest: int) -> float | None:
-    """Return the rate in the newest minute, for the default of topics that of the busiest; None if it is not known."""
+    """Return the rate in the newest minute; None if it is not known.
+
+    For the default quota of topics, this is the rate of the busiest topic.
+    """
     if scope.kind is QuotaKind.DELETE:
         return total_of(minutes, DELETE_CALLS, newest, 1) / 60
     if scope.level is QuotaLevel.TOTAL:

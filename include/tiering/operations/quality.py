@@ -1,8 +1,8 @@
 """What was verified and what is wrong: verdicts by age and depth, failed segments, and findings of audits.
 
-One `Quality` feeds `./tiering quality` and the page *Tiering*. Verdicts are counted by verifications and size runs,
-which publish the numbers as metrics, and findings by audits; both say as of when. Failed segments and the listed
-findings are of this moment. Each says what can be done about it.
+One `Quality` feeds `./tiering quality` and the page *Tiering*. Verifications and size runs count verdicts, and audits
+count findings; they publish the numbers as metrics, and the report says when that was. Failed segments and the listed
+findings are of this moment, each with what a person can do about it.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -78,7 +78,7 @@ class Quality:
         as_of_ms: when it was read, by this process' clock.
         counted_at_ms: when verdicts were counted last; None if they never were.
         verdicts: that count.
-        failed: FINISHED segments that failed, given up or left ones included.
+        failed: FINISHED segments that failed, with those that were given up and those of replaced histories.
         broken: the rules that the first `MOST_FAILED` of them break now, with what was expected and found.
         audit: the last audit; None without any.
         guards: why no audit may remove anything, and nothing expires.
@@ -220,8 +220,9 @@ class OpenFindingDocument(FindingDocument):
 class CountedVerdictsDocument(TypedDict):
     """FINISHED segments with one verdict, depth and range of ages in days.
 
-    A range has its lower bound, and not its upper one. `deep`: every byte was once read and found right, with the age
-    of that; `shallow`: with the age of the verdict. Depth and age are null where they do not apply.
+    A range includes its lower bound, and not its upper one. `deep`: every byte was once read and found right, and the
+    age is that of this reading; `shallow`: the age is that of the verdict. Depth and age are null where they do not
+    apply.
     """
 
     verdict: str

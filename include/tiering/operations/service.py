@@ -269,8 +269,8 @@ class OperationsService:
             deletions=self._stores().topic_deletions.all(),
             expire_after_days=self._effective().on_topic.expire_after_days,
         )
-        # Expiration leaves out a paused topic; the other topics need not wait for it. A run of copies begins with
-        # the scans of queues: what they have not reported yet is not known to wait.
+        # Expiration leaves out a paused topic; the other topics need not wait for it. A run of copies first lets the
+        # workers of queues scan: partitions that they have not reported yet are not known to wait.
         return Readiness(checks, partitions, needs_one=not deletes and not self._log_dirs.reported()[1])
 
     def _pools_in_airflow(self) -> Collection[str] | None:

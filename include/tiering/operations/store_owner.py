@@ -111,7 +111,7 @@ class RaisedByDocument(TypedDict):
 
 
 class MarkerDocument(TypedDict):
-    """The marker of the store; `raised_by` is null in markers of before it was recorded."""
+    """The marker of the store; `raised_by` is null in a marker that an earlier release wrote."""
 
     cluster_id: str
     store_id: str
@@ -137,7 +137,10 @@ class LimitDocument(TypedDict):
 
 
 class DeletesByDocument(TypedDict):
-    """By what this database will delete; `newest_event_ms` is the time of its newest event."""
+    """The retentions, limits and pauses by which this database will delete.
+
+    `newest_event_ms` is the time of its newest event or lease, null without any: it knows of no later decision.
+    """
 
     newest_event_ms: int | None
     retentions: list[TopicRetentionDocument]
@@ -172,7 +175,10 @@ _RelocationEnds = TypedDict("_RelocationEnds", {"from": PlaceDocument | None, "t
 
 
 class RelocationDocument(_RelocationEnds):
-    """A move of the store: of `segments`, `looked_at` were checked; `missing` are keys that are not there."""
+    """A move of the store: of `segments`, `looked_at` were checked at the new place.
+
+    `wrong` of these are not there as they were copied; `missing` says of the first few of them what is wrong.
+    """
 
     segments: int
     looked_at: int

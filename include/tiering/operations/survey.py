@@ -1,4 +1,4 @@
-"""`./tiering init`: what a new deployment finds of a cluster and a store, and the settings file that this gives.
+"""`./tiering init`: what a cluster and a store have and allow, and the settings file that is made of this.
 
 Nothing of the cluster is changed. In the store a probe object is written and deleted, unless the store belongs to
 another deployment.
@@ -128,7 +128,7 @@ def _try_reads(brokers: Brokers, leaders: LeaderLogs, topics: Sequence[TopicMeta
 
 
 def _try_store(storage: RemoteStorage, cluster_id: str, missing: list[str]) -> str:
-    """Return whose the store is, after writing and deleting a probe in it if it is nobody's."""
+    """Return whose the store is. If it has no marker, write a probe object in it and delete the probe."""
     try:
         marker = storage.read_marker()
         if marker is not None:

@@ -1,6 +1,6 @@
 """A partition offset by offset: what waits, what is remote and verified, what expired, and what is missing.
 
-It is cut into pages of segments, the newest first, so that no read follows the size of an archive. What waits is what
+The timeline is cut into pages of segments, the newest first, so that no read grows with the archive. What waits is what
 the newest plan of a copy found; this module reads no log directory.
 """
 

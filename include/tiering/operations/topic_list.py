@@ -32,8 +32,9 @@ GAUGES: Final = (*_OF_TOPICS, HELD_BACK.name)
 
 @dataclass(frozen=True, slots=True)
 class ListedTopic:
-    """A topic with what is known of it; lags, failures and held back partitions are None if no run published them.
+    """A topic with what is known of it; lags and failed segments are None if no run published them.
 
+    `held_back` has the codes of the reasons for which the last plan held back partitions of the topic.
     Metrics have no topic ids, so topics that share a name show the same lags.
     """
 
@@ -246,7 +247,7 @@ def searched(topics: Sequence[TopicTotal], search: str) -> list[TopicTotal]:
 
 
 class ListedTopicDocument(TypedDict):
-    """A topic; null is not known, of a retention no limit. Costs are exact decimals as text."""
+    """A topic; null means not known, and in a retention no limit. Costs are exact decimals as text."""
 
     topic: str
     topic_id: str

@@ -104,7 +104,7 @@ def test_a_name_that_brokers_do_not_list_is_refused_with_the_brokers_and_the_nea
 
 def test_what_needs_a_restart_is_refused(brokers: ModelBrokers) -> None:
     name = "remote.log.storage.system.enable"
-    with pytest.raises(ConfigRefusedError, match=f"broker 1 has {name} only from server.properties"):
+    with pytest.raises(ConfigRefusedError, match=f"broker 1 has {name} read-only"):
         alter_broker_configs(ONE, {name: "false"}, brokers=brokers, clock=ManualClock())
 
 

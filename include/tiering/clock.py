@@ -66,11 +66,11 @@ BUSY_CORES: Final = 0.8
 time."""
 
 WINDOW_SECONDS: Final = 0.03
-"""How long the use is measured at least before it says anything."""
+"""How long the use of a core is measured at least before `is_free` gives an answer."""
 
 
 class CoreUse:
-    """Whether this process is limited by this machine, measured from one question to the next. For one thread."""
+    """Measures, from one call of `is_free` to the next, whether this machine limits this process. Not thread-safe."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock

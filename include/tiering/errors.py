@@ -177,7 +177,7 @@ class RunWithdrawnError(TieringError):
 
 
 class DatabaseSetBackError(TieringError):
-    """The database was set back and does not know all again: no segment expires, and no orphan object is removed."""
+    """The database was set back and may lack what it knew before: no segment expires, no orphan object is removed."""
 
 
 class AnswerRefusedError(TieringError):
@@ -185,7 +185,7 @@ class AnswerRefusedError(TieringError):
 
 
 class LimitRefusedError(TieringError):
-    """A DAG run may not loosen a deletion limit: no approver began it, or it is old, was cleared or changed configs."""
+    """A DAG run or a user may not loosen a deletion limit: no approver asked, or the run is old or was begun again."""
 
 
 class ClockDisagreesError(TieringError):

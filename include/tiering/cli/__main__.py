@@ -8,7 +8,7 @@ from typing import Final
 
 _COMPLETION: Final = {"--install-completion", "--show-completion"}
 _NEW_OBJECTS: Final = 10_000
-"""New objects before a garbage collection. Python's 700 means 240 of them while imports make objects that stay."""
+"""New objects before a garbage collection. With Python's 700, imports cause 240 collections that find nothing."""
 
 if __name__ == "__main__":
     gc.set_threshold(_NEW_OBJECTS)

@@ -75,7 +75,7 @@ def configs(
         bool, typer.Option("--all", help="With --describe: settings that cannot be changed while jobs run, too.")
     ] = False,
     history: Annotated[
-        bool, typer.Option("--history", help=f"All changes; without it the latest {LATEST_CHANGES}.")
+        bool, typer.Option("--history", help=f"Show all changes, not only the latest {LATEST_CHANGES}.")
     ] = False,
     target: Annotated[
         Target, typer.Option("--target", help="Whose configs: this platform's, those of Kafka's brokers, or both.")

@@ -1,4 +1,4 @@
-"""Writes settings.md, metrics.md and handover-checks.md in docs/: `python -m include.tiering.cli.docs_pages`.
+"""Writes settings.md, metrics.md, handover-checks.md and json.md in docs/: `python -m include.tiering.cli.docs_pages`.
 
 With `--check` nothing is written, and the exit code is 1 if a page differs from its generated text.
 """
@@ -36,7 +36,7 @@ _LOOSER: Final = {Loosens.UPWARDS: "larger", Loosens.DOWNWARDS: "smaller"}
 
 def main(arguments: list[str] | None = None, docs: Path = DOCS) -> int:
     """Write the pages; with `--check` compare them instead, and return 1 if one is stale."""
-    parser = argparse.ArgumentParser(description="Write docs/settings.md, metrics.md and handover-checks.md.")
+    parser = argparse.ArgumentParser(description="Write docs/settings.md, metrics.md, handover-checks.md and json.md.")
     parser.add_argument("--check", action="store_true", help="write nothing; fail if a page is stale")
     check = parser.parse_args(arguments).check
     stale = [path for path, text in _pages(docs) if not path.exists() or path.read_text() != text]
@@ -140,8 +140,9 @@ def settings_page() -> str:
             "A topic may delay its copies, by Kafka's own configs (KIP-1241). A segment is copied once one of the two",
             "limits is reached; 0 in one of them delays nothing, which is the default. A value of -1 follows the",
             "brokers' `retention.ms` or `retention.bytes` of the topic. Brokers delete segments of this platform's",
-            "topics whether they were copied or not, so a copy is delayed by at most half of that retention, and by",
-            "nothing while it is not known (without `bootstrap_servers`: if the topic has no value of its own).",
+            "topics whether they were copied or not, so a copy is delayed by at most half of that retention. While the",
+            "retention is not known, no copy is delayed. Without `bootstrap_servers` it is known only if the topic has a",
+            "value of its own.",
             "Delayed segments are not part of the copy lag metrics.",
             "",
             "| name | on | what it does |",
@@ -173,8 +174,8 @@ def metrics_page() -> str:
             "",
             "`./tiering metrics serve` serves these metrics to Prometheus, at `http://127.0.0.1:9464/metrics`. All",
             "processes (batches in executors, Airflow's tasks, commands) write their metrics into the database about",
-            "once a minute and when they end, and this process reads them there, so one of it is enough, wherever it",
-            "runs ([ADR 68](adr/0068-metrics-are-kept-in-sql.md)). On another address than loopback it demands a",
+            "once a minute and when they end, and `metrics serve` reads them there. So one such process is enough, on",
+            "any host ([ADR 68](adr/0068-metrics-are-kept-in-sql.md)). On another address than loopback it demands a",
             "bearer token (`--token-file`). If `OTEL_EXPORTER_OTLP_ENDPOINT` is set, it also sends the metrics to that",
             "OpenTelemetry collector. [monitoring.md](monitoring.md) has alert rules and a dashboard.",
             "",

@@ -123,8 +123,8 @@ def retention(
     """Show what another retention of a topic would delete, and when, before it is set. Nothing is changed.
 
     The decision is that of `./tiering expire`, for the next run and for later, if nothing more is copied until then.
-    What is left out has its present value. Log directories are not read: records that are only on brokers count as 0
-    bytes, so with retention.bytes a run may delete more than is shown.
+    An option that is left out keeps its present value. Log directories are not read: records that are only
+    on brokers count as 0 bytes, so with retention.bytes a run may delete more than is shown.
     """
     from include.tiering.configs.config_store import RETENTION_BYTES, RETENTION_MS
     from include.tiering.expiration.preview import partition_numbers, present_preview

@@ -159,8 +159,8 @@ def handover(
         begun = _to_resume(app, topic) if resume else app.handover.begin(topic, wanted, author=author())
         if wanted != LocalRetention() and wanted != begun.wanted:
             raise SettingError(
-                f"it was begun with --local-retention-ms {begun.wanted.local_retention_ms} and --local-retention-bytes"
-                f" {begun.wanted.local_retention_bytes}: --undo it to begin with other values"
+                f"the handover was begun with --local-retention-ms {begun.wanted.local_retention_ms} and"
+                f" --local-retention-bytes {begun.wanted.local_retention_bytes}: --undo it to begin with other values"
             )
         carried = _carry_on(app, begun, resume=resume)
         refusal = None

@@ -150,7 +150,7 @@ def resume(ctx: typer.Context, topic: Topic = None, as_json: Json = False) -> No
     """End the pause of the topic that --topic names; without --topic, end the pause of all topics.
 
     A topic that was paused by its name stays paused when the pause of all topics ends. The command says what is still
-    paused, and how to end that. The exit code is 1 if it concerns what was to be resumed.
+    paused, and how to end that. The exit code is 1 if some of what was to be resumed is still paused.
     """
     with session_of(ctx).opened() as app:
         work = app.adapters.stores.work
@@ -293,7 +293,7 @@ def _refusal_to_take_over(planned: "TakeOver", *, nothing_published: bool, appro
         return None
     if planned.is_ours:
         return refusal_of(
-            "Do brokers know no segment of this store but those that this database has records of? Others could expire"
+            "Do brokers know only segments of this store that this database has records of? Any others could expire"
         )
     if is_asked_on_a_terminal() and not as_json:
         output_for(as_json=False, is_terminal=True).show(present_take_over(planned, None, None))

@@ -46,15 +46,15 @@ def restore(
     ] = None,
     to_offset: Annotated[
         int | None,
-        typer.Option("--to-offset", min=0, max=MOST_LONG, help="End; this offset itself is not wanted.", metavar="N"),
+        typer.Option("--to-offset", min=0, max=MOST_LONG, help="End before this offset.", metavar="N"),
     ] = None,
     from_time: Annotated[
         int | None,
-        typer.Option("--from-time", parser=time_ms, help="Begin with the first record not older.", metavar="TIME"),
+        typer.Option("--from-time", parser=time_ms, help="Begin with the first record since then.", metavar="TIME"),
     ] = None,
     to_time: Annotated[
         int | None,
-        typer.Option("--to-time", parser=time_ms, help="End before the first record not older.", metavar="TIME"),
+        typer.Option("--to-time", parser=time_ms, help="End before the first record since then.", metavar="TIME"),
     ] = None,
     form: Annotated[
         RestoreForm, typer.Option("--form", help="`segments`, which a broker loads; `parquet`, by date; or `storage`.")
@@ -93,7 +93,7 @@ def restore(
 
     With `--form storage --into FILE` the segments are copied whole into another, empty remote storage, in its layout;
     `./tiering rebuild` makes their metadata there. DIR then holds only what is done, and logs that are under way.
-    Variables TIERING_TARGET__REMOTE_STORAGE__... give it secrets.
+    Variables TIERING_TARGET__REMOTE_STORAGE__... give the other storage's secrets.
 
     In segment files batches are never divided: offsets before the first wanted one are below the log start offset, and
     the batch that has the last wanted one is the last. Offsets that are not in remote storage, or not served, and

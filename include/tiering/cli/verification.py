@@ -84,7 +84,8 @@ def verify(
 
     Without --run, --share, --older-than-days, --failed or --all the command takes the segments that need a verdict:
     never verified, failed before, or with a verdict that has expired or is about to (`tiering.verdict.max.age.ms`).
-    With several of the last four flags it takes the segments of all. With --limit-bytes the most urgent come first.
+    With several of the last four flags it takes the segments that any of them names. With --limit-bytes the most urgent
+    come first.
 
     `--depth shallow` reads lengths and checksums from the store, the manifest, the indexes and both ends of the log;
     `deep` reads every byte, under the fetch quota. Unless --run is given, the command says how much it will read before

@@ -95,7 +95,7 @@ def test_that_nothing_was_published_is_asked_even_of_the_owner(deployment: TinyD
     taken = document(deployment.run("take-over-store", "--nothing-published", "--json"))
     assert taken["nothing_published"] is True
     (question,) = terminal
-    assert question.startswith("Do brokers know no segment of this store")
+    assert question.startswith("Do brokers know only segments of this store")
 
 
 def moved(deployment: TinyDeployment, tmp_path: Path) -> str:

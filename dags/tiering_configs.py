@@ -5,8 +5,8 @@ once. The changes are checked together and with all other values, and stored wit
 the run: all of them or none. Running copies apply new quotas within a second.
 
 * **Entity type** is `brokers`, `topics` or `clients`. **Entity name** names one of them: a broker id, a topic or a
-  client id, with **Default** off. With **Default**, which is on as the form opens, the value holds for all entities of
-  the type that have no value of their own. A topic or broker that exists nowhere is refused with the nearest name,
+  client id, with **Default** off, as the form opens. With **Default** on, the value holds for all entities of the
+  type that have no value of their own. A topic or broker that exists nowhere is refused with the nearest name,
   unless **Allow unknown** is on.
 * **Name**: quotas are in bytes per second. `remote.log.manager.copy.max.bytes.per.second` on the default of `brokers`
   limits each broker separately; `tiering.copy.total.max.bytes.per.second` limits all of them together.

@@ -17,9 +17,10 @@ Log dirs are only read.
   reports what is in these log dirs, so that neither `ready` nor `plan` needs to read them.
 * **plan** decides for each partition which segments may be copied now, and how many batches to start. It logs each
   partition that has to wait, with the reason. If there is nothing to copy, no batch starts. It waits up to three
-  minutes for the scans of queues whose log dirs it cannot read. What was not reported, as no worker of the queue runs,
-  is not planned: the log names the log dir and its queue, and `outcome` fails the run. Such a run stays open until
-  Airflow fails the scan, after half an hour by default: see the runbook, "A partition waits for a queue".
+  minutes for the scans of queues whose log dirs it cannot read. A log dir that was not scanned by then, because no
+  worker of its queue runs, is not planned: the log names it and its queue, and `outcome` fails the run. Such a run
+  stays open until Airflow fails the scan, after half an hour by default: see the runbook, "A partition waits for a
+  queue".
 * **copy** is mapped over the batches. Each batch takes one slot of the pool `remote_log_copier` and copies one
   partition after another until none is left or its time is over. A batch that gets its slot when no partition is left
   for it ends without starting Spark, and its log says so. The pool can be resized while batches run;

@@ -2,8 +2,8 @@
 
     ready -> drill
 
-This DAG does to one topic what a recovery would do after the database and all brokers were lost, beside the deployment
-and without a change of it. It is paused when Airflow first finds it: `airflow dags unpause tiering_recovery_drill`.
+This DAG does to one topic what a recovery would do after the database and all brokers were lost, beside the deployment,
+which it does not change. The DAG is paused when Airflow first finds it: `airflow dags unpause tiering_recovery_drill`.
 
 * **ready** waits in the triggerer until the run can start: the schema and the store are usable, and Airflow has the
   pool `remote_log_reader`. No log directory is needed.

@@ -64,7 +64,7 @@ FORM = {
         type=["null", "string"],
         maxLength=40,
         title="From time",
-        description_md=f"The first record that is not older: {_TIME}.",
+        description_md=f"Begins with the first record that is not older than this: {_TIME}.",
         section="From and to",
     ),
     "to_time": Param(
@@ -72,7 +72,7 @@ FORM = {
         type=["null", "string"],
         maxLength=40,
         title="To time",
-        description_md=f"Up to the first record that is not older: {_TIME}.",
+        description_md=f"Ends before the first record that is not older than this: {_TIME}.",
         section="From and to",
     ),
     "form": Param(

@@ -149,7 +149,7 @@ def record(
 ) -> dict[str, Any]:
     """Check the findings in `output` again and record the audit; return members for the job's summary.
 
-    Those that the guards decide from come first: a guard that did not see them would let orphan objects be removed.
+    Findings from which the guards decide come first: a guard that misses one would let orphan objects be removed.
     If not all findings are recorded, no finding of an earlier audit is marked as resolved.
     """
     others = [kind for kind in FindingKind if kind not in EVIDENCE]

@@ -8,7 +8,7 @@ on standard output: the outcome, and when each stage began (UTC milliseconds). I
 runs in a Spark Connect server, to which the driver sends the library, too, if it was imported from a zip file; after
 its client was killed the task ends there only when the server abandons the operation.
 
-Exit codes: 0 nothing failed; 1 an error that a retry cannot cure, also of one segment; 2 a wrong setting; 3 retry.
+Exit codes: 0 nothing failed; 1 an error that a retry cannot cure, even of one segment; 2 a wrong setting; 3 retry.
 """
 
 import argparse

@@ -4,9 +4,9 @@ It holds no core meanwhile, because its executors come with its first task (dyna
 `plugins/tiering_airflow/spark_cluster.py`). If the figures of the master cannot be read, the job begins without
 waiting, as nothing is known that could justify the wait, and says so.
 
-While it waits for its place, and then for its first executor, a job looks whether it is still wanted (`waiting.py`): it
+While it waits for its place, and then for its first executor, a job asks whether it is still wanted (`waiting.py`): it
 ends once its pool has no slot for it or no work is left, and takes no core in a pause of all topics. Once it has had a
-core, its work looks itself. A cancelled task ends it through its parent process.
+core, its work asks this itself. A cancelled task ends it through its parent process.
 
 No wait is endless. A job that has no place in its pool, or whose tasks have no executor, for `LONGEST_WAIT_SECONDS`
 ends, and Airflow tries it again. It has done nothing by then. To begin without a place would take the core of another
@@ -55,12 +55,12 @@ class NoCoreError(TieringError):
 
 
 class HeldBackError(NoCoreError):
-    """Something holds the job back that waits for its first executor: it asks for none any more, and did nothing."""
+    """The job was held back before it had its first executor: it asks for none any more, and has done nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What a job waits with; tests have others."""
+    """How a waiting job reads the cluster and the clock; tests replace both."""
 
     read: Callable[[str, str], SparkCluster] = read_cluster
     sleep: Callable[[float], None] = time.sleep
@@ -168,7 +168,7 @@ def is_stopped(context: "SparkContext") -> bool:
 class _ExecutorWatch:
     """A thread that cancels the work of a job that has tasks and no executor, and is not wanted or waits too long.
 
-    No worker may have the resource or the memory that its executors ask for; then it would hold its place for ever.
+    If no worker has the resource or the memory that its executors ask for, the job would hold its place for ever.
     `gave_up` is why the work was cancelled.
     """
 

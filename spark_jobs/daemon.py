@@ -1,6 +1,6 @@
-"""Spark's daemon, of which tasks are forks, with PySpark as the package imports it (see `spark_jobs`).
+"""Spark's daemon, which forks the tasks, run from the PySpark that the package `spark_jobs` imports (see there).
 
-spark.python.daemon.module=spark_jobs.daemon    where the library is in PYTHONPATH when the daemon starts
+spark.python.daemon.module=spark_jobs.daemon    needs the library in PYTHONPATH when the daemon starts
 """
 
 import runpy

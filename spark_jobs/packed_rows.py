@@ -62,9 +62,9 @@ def read_once(
     Args:
         session: the session whose tasks read.
         work: what `read` is called with, in a task for each piece; can be pickled.
-        schema: columns of the rows. A text that repeats is a dictionary: it is grouped in half the time.
+        schema: columns of the rows. A text that repeats should be a dictionary: it is grouped in half the time.
         read: yields batches, whose columns have these names; it must be picklable.
-        settings: with which a task opens the library.
+        settings: the settings with which a task opens the library.
         apart: columns in the second value: a step that does not need them selects `packed` alone.
 
     Raises:

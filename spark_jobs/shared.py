@@ -144,7 +144,7 @@ _POOL_POLL_SECONDS: Final = 1.0
 
 
 class PoolSlot:
-    """A job as a batch of its pool: it is reported as live each second, and may look whether it is surplus.
+    """A job as a batch of its pool: it reports each second that it is live, and can ask whether it is surplus.
 
     With `leaves`, a job that is one piece of work ends itself as soon as it is surplus, with `SURPLUS_EXIT_CODE`. That
     is what a kill would do, from which each job recovers. After `keep` it does not end any more: call that before
@@ -244,7 +244,7 @@ def run_in_session(
     """Run the job in a session, which is stopped afterwards; return its outcome. If a parent dies, the process ends.
 
     Args:
-        kind: the first word of the application's name is made of it.
+        kind: what the job does; the first word of the application's name is made of it.
         job: is called with the session.
         options: the arguments of the job: `config`, and those of `add_pool_arguments`.
         conf: the job's own configuration of Spark, in place of the user's.

@@ -3,7 +3,7 @@
     spark-submit spark_jobs/sizes.py --output DIR [--ranges N] [--config F]
                  [--from-storage listing|manifests] [--pool P --batch-id B]
 
-    DIR/sizes          Parquet: rows per partition, state and leader epoch; a row whose epoch is null has all epochs
+    DIR/sizes          Parquet: rows per partition, state and leader epoch; a row with a null epoch is over all epochs
     DIR/summary.json   totals, every difference, bytes that are stored twice, each rule with its numbers
     DIR/results        results of the rules as Great Expectations stores them, of the last `data_docs.keep_runs` runs
     history            the same rows, kept after the next run (see `sizes_history`)

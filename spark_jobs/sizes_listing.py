@@ -63,7 +63,7 @@ def read_listing(session: SparkSession, parts: Sequence[Any], *, settings: TaskS
     Args:
         session: the session whose tasks list the store.
         parts: parts of the store's listing; each is listed by a task of its own, as their lengths are not known.
-        settings: with which a task opens the library.
+        settings: the settings with which a task opens the library.
 
     Raises:
         TaskStoppedError: a part could not be listed.

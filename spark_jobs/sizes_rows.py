@@ -10,8 +10,8 @@ Spark then explodes only these few sums by epoch, not every segment. Sums stay f
 fewer than 2^31 bytes, and counts at most `MOST_OFFSETS` offsets.
 
 Where each segment of a partition begins behind the end of another one, a sum of pseudorandom marks of all ends and
-begins leaves only those of the outermost two. So the sums also tell which partitions have a hole or an overlap, and
-only their segments are sorted. Holes and overlaps of equal length do not cancel out.
+begins leaves only the marks of the first begin and the last end. So the sums also tell which partitions have a hole or
+an overlap, and only their segments are sorted. Holes and overlaps of equal length do not cancel out.
 """
 
 import re
@@ -109,8 +109,8 @@ _FACTORS: Final = (np.uint64(0x9E3779B97F4A7C15), np.uint64(0xC2B2AE3D27D4EB4F))
 def not_contiguous(sizes: DataFrame) -> DataFrame:
     """Return topic id and number of the partitions in `SIZES` whose FINISHED segments have a hole or an overlap.
 
-    One that has is left out in one of 2^31 cases. A partition with a damaged row, which ends before it begins, is
-    returned.
+    A partition that has one is missed in one of 2^31 cases. A partition with a damaged row, which ends before it
+    begins, is returned.
     """
 
     def find(batches: Batches) -> Batches:

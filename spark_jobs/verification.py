@@ -87,7 +87,7 @@ def verify(session: SparkSession, app: App, options: argparse.Namespace) -> dict
         slot.heartbeat.add_done((done_bytes - before) // parts)
 
     with PoolSlot(app, run_id, batch_id, options.pool) as slot:
-        # Of a part of the plan the bytes are known only about, which is enough for the progress that people see.
+        # The bytes of one part of the plan are known only roughly, which is enough for the progress that people see.
         slot.heartbeat.add_planned(planned_bytes // parts)
         slot.heartbeat.add_done(done_bytes // parts)
         settings = TaskSettings.of_app(app)

@@ -21,7 +21,7 @@ _PARSE_SECONDS: Final = "300"
 
 
 def write_airflow_home(layout: Layout, *, port: int, copy_schedule: str, class_archive: Path | None) -> None:
-    """Write the files that Airflow needs before its first start. Another call keeps secrets and passwords."""
+    """Write the files that Airflow needs before its first start. A later call keeps secrets and passwords."""
     layout.airflow_home.mkdir(parents=True, exist_ok=True)
     layout.airflow_home.chmod(0o700)
     ensure_passwords(layout)
@@ -74,7 +74,7 @@ def _sections(layout: Layout, port: int) -> dict[str, dict[str, str]]:
             "base_url": f"http://127.0.0.1:{port}",
             "workers": "1",
             "secret_key": secrets.api_secret_key,
-            # Sensitive values stay masked. A change of a pool's size compares the size with `parallelism`.
+            # A change of a pool's size reads `parallelism` through the API. Sensitive values stay masked.
             "expose_config": "True",
         },
         "api_auth": {"jwt_secret": secrets.jwt_secret},

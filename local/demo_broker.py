@@ -1,8 +1,8 @@
 """Copies over the network: a real broker, a store in files, and the commands that a new user runs.
 
-The broker is a process of its own, whose jars Maven fetches the first time. The platform gets its address and a place
-for objects, and no path of its disk. Afterwards all objects are compared with the broker's files, byte for byte; the
-broker is stopped. The exit code is 0 only if all commands and comparisons succeeded.
+The broker is a process of its own, whose jars Maven fetches the first time. The platform gets the broker's address and
+a place for objects, and no path of the broker's disk. Afterwards all objects are compared with the broker's files, byte
+for byte; the broker is stopped. The exit code is 0 only if all commands and comparisons succeeded.
 """
 
 import base64
@@ -87,7 +87,7 @@ def _commands(directory: Path, bootstrap_servers: str) -> bool:
         **os.environ,
         "TIERING_CONFIG": str(config),
         "TIERING_METADATA__URL": f"sqlite:///{directory / 'metadata.sqlite'}",
-        "TIERING_LEADERS__SETTLE_MS": "0",  # The only broker: it has flushed what it rolled.
+        "TIERING_LEADERS__SETTLE_MS": "0",  # The broker does not lose power here.
         "TIERING_LEADERS__SPOOL_DIRECTORY": str(directory),
     }
     places = ["--bootstrap-servers", bootstrap_servers, "--remote-storage", store.as_uri()]

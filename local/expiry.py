@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from include.tiering.app import App
 
 _OF_THE_STORE: Final = "_tiering-"
-"""The marker of the store, and what `ready` of another run writes and removes."""
+"""How the keys of the store's marker, and of the object that a `ready` writes and removes, begin."""
 OBJECTS_OF_A_SEGMENT: Final = 3
 """Objects of a segment in the layout `aiven`: log, indexes, manifest."""
 

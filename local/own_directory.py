@@ -1,4 +1,4 @@
-"""A directory that one program starts something in for itself, and the console on which it reports."""
+"""A directory in which a program starts a platform or cluster of its own, and the console on which it reports."""
 
 import logging
 import shutil
@@ -16,7 +16,7 @@ class OwnDirectory:
     """A new directory for temporary files, and a console whose lines begin with the seconds since the start.
 
     Args:
-        prefix: of the directory's name.
+        prefix: the beginning of the directory's name.
         table_width: columns that the program's tables need at least.
     """
 

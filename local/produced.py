@@ -24,7 +24,7 @@ _RECOVERY_POINTS: Final = "recovery-point-offset-checkpoint"
 
 
 def produce(bootstrap_servers: str, log_dir: Path, topics: Mapping[str, int] = TOPICS, records: int = RECORDS) -> None:
-    """Create the topics, fill them, and wait until what rolled is flushed: before that nothing of it may be copied.
+    """Create the topics, fill them, and wait until rolled segments are flushed: before that none may be copied.
 
     Args:
         bootstrap_servers: the broker's address.
@@ -57,7 +57,7 @@ def fill(
         topics: the number of partitions of each topic.
         records: how many each partition gets.
         value_bytes: the size of each value.
-        config: of each topic.
+        config: the configs of each topic.
         batch_bytes: how large the producer makes its batches.
 
     Raises:

@@ -44,7 +44,7 @@ def trigger(
     seconds: float = _TRIGGER_SECONDS,
     on_wait: Callable[[str], None] = lambda _: None,
 ) -> str:
-    """Trigger a run; return its id. While Airflow does not answer, ask for the same run again; `on_wait` is told.
+    """Trigger a run; return its id. While Airflow does not answer, ask for the same run again, and tell `on_wait`.
 
     Raises:
         PlatformError: Airflow has not answered in time.

@@ -16,7 +16,7 @@ _WINDOW_BYTES: Final = 2**27
 def unpack(name: str, target: Path) -> Path:
     """Unpack `kafka-<name>.tar.zst` below `target`, unless that was done; return the directory `kafka-<name>`.
 
-    It has copies of the log dirs, such as `stopped`, and expected.json.
+    That directory has copies of the log dirs, such as `stopped`, and expected.json.
 
     Raises:
         FileNotFoundError: there is no archive of that name.

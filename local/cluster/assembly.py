@@ -21,7 +21,7 @@ from local.secrets_store import write_private
 
 BASE_URL_VARIABLE: Final = "AIRFLOW_BASE_URL"
 CA_VARIABLE: Final = "AWS_CA_BUNDLE"
-"""Names the authority of the store's certificate to S3 clients."""
+"""Tells S3 clients the file with the certificate of the authority that signed the store's certificate."""
 _COMPOSE: Final = ROOT / "docker-compose.yaml"
 _DOCKERFILE: Final = ROOT / "docker" / "platform.Dockerfile"
 _UI_PORT: Final = 8080
@@ -48,12 +48,16 @@ _ON_DEMAND: Final = {
         for use_case in ("AUDIT", "COPY", "EXPIRATION", "HANDOVER_WATCH", "INGEST", "QUALITY", "SIZES")
     },
 }
-"""What a cluster for trying things out has besides the compose file: DAGs run when they are triggered, and small."""
+"""What a cluster for trying things out adds to the compose file: DAGs run only when triggered, and one process each
+parses them and serves the API, with time-outs for busy cores."""
 
 
 @dataclass(frozen=True, slots=True)
 class Assembled:
-    """A cluster that is ready to start. `base_url` is Airflow's address, `no_broker` says why there is no Kafka."""
+    """A cluster that is ready to start. `base_url` is Airflow's address.
+
+    `no_broker` says why there is no Kafka; empty if there is one.
+    """
 
     cluster: Cluster
     base_url: str
@@ -117,7 +121,7 @@ def _settings_template(*, has_broker: bool) -> str:
 
 
 def _outside(settings: str, state: State, at: Mapping[str, str], bootstrap: str) -> str:
-    """Return settings for a process that sees this machine as it is: addresses for names, paths of volumes."""
+    """Return settings for a process outside of the namespaces: addresses instead of names, and paths of volumes."""
     text = settings.replace("kafka:9092", bootstrap)
     for name in ("postgres", "versitygw", "airflow-api-server"):
         text = re.sub(rf"(?<=[@/]){name}(?=:\d)", at[name], text)

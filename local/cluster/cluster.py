@@ -17,7 +17,7 @@ from local.platform import PlatformError, last_lines
 _START_SECONDS: Final = 600.0
 _POLL_SECONDS: Final = 1.0
 _CHECK_SECONDS: Final = 3.0
-"""Health checks of the compose file are minutes apart; a start waits for them."""
+"""Between two health checks of a service during a start, whatever interval the compose file says."""
 _TASKS_END_SECONDS: Final = 5.0
 _END_SECONDS: Final = 30.0
 
@@ -44,13 +44,13 @@ class Cluster:
         self._start(self.services)
 
     def ended(self) -> list[str]:
-        """Return the services that have ended and should run. An engine of containers starts them again."""
+        """Return the services that have ended but should run: an engine of containers would start them again."""
         return [
             name for name, process in self._running.items() if not self.services[name].runs_once and _ended(process)
         ]
 
     def restart(self, name: str) -> None:
-        """Start a service that has ended again, as the engine of containers does, and wait until it is healthy.
+        """Start again a service that has ended, as the engine of containers does, and wait until it is healthy.
 
         Raises:
             PlatformError: it ended again, or is not healthy within 10 minutes.
@@ -145,7 +145,7 @@ class Cluster:
 
 
 def stop(state: State, say: Callable[[str], None]) -> int:
-    """End every process of the cluster, those before which others need first; return their number.
+    """End every process of the cluster, each service before those that it needs; return the number of processes.
 
     Airflow's tasks and their Spark jobs are ended first, so that no worker waits for them.
     """

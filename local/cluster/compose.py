@@ -1,7 +1,7 @@
 """Read docker-compose.yaml and the Dockerfile of the platform: what each service runs, with which variables and mounts.
 
-Only what that file uses is understood; anything else in a service is an error, so that no part of the description is
-left out silently. `IGNORED` names what has no meaning for a process.
+Only keys that docker-compose.yaml uses are understood; any other key of a service is an error, so that no part of the
+description is left out silently. `IGNORED` names the keys that mean nothing for a process.
 """
 
 import re
@@ -48,7 +48,10 @@ class HealthCheck:
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """One service. `needs` names services that start first; `runs_once` says that it ends by itself."""
+    """One service. `needs` names services that start first; `runs_once` says that it ends by itself.
+
+    `is_ours`: it runs the platform's image.
+    """
 
     name: str
     command: tuple[str, ...]
@@ -80,7 +83,7 @@ def read_services(compose: str, variables: Mapping[str, str]) -> dict[str, Servi
 
     Args:
         compose: the text of the file.
-        variables: the values of `${NAME}`; what is not in it has the file's default.
+        variables: the values of `${NAME}`; a name that is missing has the file's default.
 
     Raises:
         ComposeError: a variable without a default is missing, or the file has what is not understood here.

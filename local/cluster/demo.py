@@ -1,10 +1,10 @@
 """The demonstration on the production set-up: copy, quality check, sizes, expiration and audit, each by its DAG.
 
 The demo starts the services of docker-compose.yaml as processes and produces records to a real broker. If Maven does
-not bring Kafka's jars, it takes the bundled log dirs of two brokers instead. It triggers each DAG and waits for it. It
-reads every copied segment back and compares it byte for byte with the broker's file. It compares what the endpoint of
-the metrics says with the bytes in the store, throttle times with a model (`local/cluster/throttle.py`), and segments
-and objects before and after an expiration (`local/expiry.py` says what must have changed and what not). It looks which
+not bring Kafka's jars, the demo takes the bundled log dirs of two brokers instead. It triggers each DAG and waits for
+it. It reads every copied segment back and compares it byte for byte with the broker's file. It compares the metrics of
+copies with the bytes in the store, throttle times with a model (`local/cluster/throttle.py`), and segments and objects
+before an expiration with those after it (`local/expiry.py` says what must have changed and what not). It checks which
 services see the broker's log dir, and whether an alert fires in a real Prometheus. At last it looks for every secret in
 arguments, logs, files of jobs and Airflow's database. It prints tables, and stops all processes that it started. The
 exit code is 0 only if all runs succeeded, no comparison failed, the audit found nothing, and no secret was found.
@@ -95,15 +95,16 @@ class _Demo:
     runs: list[tuple[str, str, float]] = field(default_factory=list)
 
     def sees(self) -> bool:
-        """Return whether the services that mount the broker's log dir see it, and no others: as on hosts of their own.
+        """Return whether exactly the services that mount the broker's log dir see it, as on hosts of their own.
 
-        Without a broker all of them mount the bundled log dirs, from which the cluster's metadata is read.
+        Without a broker all services of Airflow and Spark's workers mount the bundled log dirs, which have the
+        cluster's metadata.
         """
         cluster = self.assembled.cluster
         found = {name for name in cluster.services if self._sees_log_dir(name)}
         self.say(f"the broker's log dir is seen by {', '.join(sorted(found))}")
         if expected := found ^ readers(cluster.services):
-            self._complain([f"not as the compose file says: {', '.join(sorted(expected))}"])
+            self._complain([f"these see it without a mount, or have one and do not: {', '.join(sorted(expected))}"])
         return not expected
 
     def _sees_log_dir(self, name: str) -> bool:

@@ -1,11 +1,11 @@
-"""One service of the compose file as a process: a name and an address of its own, its mounts, and nothing else's files.
+"""One service of the compose file as a process: a name, an address and mounts of its own, and no other's files.
 
 A service runs in a mount and a host-name namespace (`unshare`). There /etc/hosts has the names of all services, volumes
 and secrets lie where the compose file mounts them, and the directory with all of them is hidden: a Spark worker sees
-neither Airflow's home nor another's secrets. Process ids and the network are the machine's. Every service has an
-address of its own in 127.0.0.0/8, so that it can use the port that the compose file names.
+neither Airflow's home nor another service's secrets. Process ids and the network are the machine's. Every service has
+an address of its own in 127.0.0.0/8, so that it can use the port that the compose file names.
 
-As another user than root the namespaces are those of a user namespace, which some distributions switch off.
+Without root, a service also runs in a user namespace, which some distributions do not allow.
 """
 
 import os
@@ -26,7 +26,7 @@ from local.layout import ROOT
 from local.processes import PLATFORM_MARK
 
 IMAGE_ROOT: Final = "/opt/tiering"
-"""Where the platform's image has this checkout, and a process has it where it is."""
+"""Where the platform's image has this checkout; a process here uses the checkout itself."""
 _NETWORKS: Final = 200
 _MOVED: Final = {IMAGE_ROOT: str(ROOT), "/docker-entrypoint-initdb.d": "/srv/docker-entrypoint-initdb.d"}
 """Paths of images that are elsewhere here. A directory at the root of this machine's file system cannot be made."""
@@ -147,7 +147,10 @@ def _is_free(address: str, port: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """Makes command lines and environments of services; `paths` are directories of programs that images have."""
+    """Makes command lines and environments of services.
+
+    `paths`: by service, the directory of the programs that its image would have.
+    """
 
     state: State
     addresses: Mapping[str, str]

@@ -57,7 +57,7 @@ class Part(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a run has got: segments of a copy and of an expiration, of an audit the cores that it holds."""
+    """How far a run has got, in segments. Under way are batches of an expiration, and the cores that an audit holds."""
 
     done: int
     under_way: int
@@ -91,7 +91,7 @@ def rolled_segments(directory: Path) -> list[Path]:
 
 
 def expiration_progress(app: App) -> Progress:
-    """Return the deletions of the newest run with work: those that are done, whether its batches run, and the rest."""
+    """Return the deletions of the newest run with work: how many are done, how many batches run, and what is left."""
     stores = app.adapters.stores
     runs = stores.deletions.runs_with_work(since_ms=0)
     outcomes = [item.outcome for item in stores.deletions.items(runs[-1])] if runs else []

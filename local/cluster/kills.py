@@ -7,9 +7,9 @@ makes last. Once segments are copied, one is under way and others are left, the 
 it has started. Whatever has ended is started again after 5 seconds, as the engine of containers does. An executor is
 no service: Spark is asked for another one by the next try of its batch. The kill counts only if work was left after it.
 
-The run has to end, or the next run does the rest. Then there is nothing left to copy, every `.log` object of the topic
-has the SHA-256 of the broker's file, the copied ranges follow each other without an overlap or a hole, no object is
-there without a segment, and a full audit finds nothing. The exit code is 0 only if all of it holds after each kill.
+The run, or one of the two runs after it, has to do all of the work. Then there is nothing left to copy, every `.log`
+object of the topic has the SHA-256 of the broker's file, the copied ranges follow each other without an overlap or a
+hole, no object is there without a segment, and a full audit finds nothing. The exit code is 0 only if all of it holds after each kill.
 """
 
 import argparse
@@ -63,10 +63,11 @@ _TABLE_WIDTH: Final = 160
 _COPY_QUOTA: Final = 32 * KIB
 _PARTITIONS: Final = {Work.COPY: 2, Work.EXPIRATION: 12, Work.AUDIT: 1}
 _RECORDS: Final = {Work.COPY: 3_000, Work.EXPIRATION: 1_000, Work.AUDIT: 1_500}
-"""Of each partition. Segments of 64 KiB hold about 280; an expiration deletes all of a partition in one request."""
+"""Records of each partition. A segment of 64 KiB holds about 280; an expiration deletes all segments of a partition
+in one request."""
 _RETENTION_BYTES: Final = 64 * KIB
 _LOST_TASK_SECONDS: Final = "60"
-"""When Airflow believes that a task without heartbeats is dead; its default is 300."""
+"""After this time without a heartbeat Airflow believes that a task is dead; its default is 300."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +88,9 @@ class Outcome:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m local.cluster.kills", description=__doc__)
-    parser.add_argument("kills", nargs="*", metavar="PART[:WORK]", help="such as executor or worker:audit; all if none")
+    parser.add_argument(
+        "kills", nargs="*", metavar="PART[:WORK]", help="such as executor or worker:audit; without any, all"
+    )
     parser.add_argument("--json", type=Path, help="write the outcomes to this file, too")
     options = parser.parse_args()
     kills = [_kill_of(text) for text in options.kills] or list(_DEFAULT)
@@ -160,7 +163,11 @@ class _Kill:
     errors: list[str] = field(default_factory=list)
 
     def run(self) -> Outcome:
-        """Raises PlatformError if the work does not come to its middle, or a part cannot be killed or started."""
+        """Kill the part, wait for the work, and compare.
+
+        Raises:
+            PlatformError: the work was never in its middle, or a part cannot be killed or started.
+        """
         self._prepare()
         audits_before = self._newest_audit()
         triggered = time.monotonic()
@@ -178,7 +185,9 @@ class _Kill:
         self._lift_limits()
         runs = tuple(self._until_done(run_id))
         ended = time.monotonic()
-        found = [*self._faults()] if was_left else ["nothing was left when the part was killed: it proves nothing"]
+        found = (
+            [*self._faults()] if was_left else ["nothing was left when the part was killed: the kill proves nothing"]
+        )
         if self.work is Work.AUDIT and self._newest_audit() == audits_before:
             found.append("no audit was recorded")
         return Outcome(

@@ -1,4 +1,4 @@
-"""What is checked of a cluster's metrics while it works: each on what was really scraped, none on invented values.
+"""Checks of a cluster's metrics while it works, each on values that were really scraped.
 
 The endpoint is asked as Prometheus asks it. Where a Prometheus can be had (`programs.prometheus_directory`), one runs
 beside the cluster, with the alert rules of this repository.
@@ -120,7 +120,7 @@ class Monitored:
         self.say(f"Prometheus saw a highest throttle time of {peak_seconds():.2f} s")
 
     def alerts(self) -> Iterator[str]:
-        """Remove an object behind the platform's back: the next audit sees it, and its alert fires, not before."""
+        """Remove an object behind the platform's back: its alert has to fire after the next audit, and not before."""
         server, cluster = self.server, self.assembled.cluster
         if server is None:
             return

@@ -26,7 +26,7 @@ POSTGRES_USER: Final = "nobody"
 """PostgreSQL refuses to run as root."""
 PORTS: Final = (5432, 6379, 7070, 7077, 8080, 8081, 8974, 9092, 9093, 29092)
 BROKERS_LOG_DIR: Final = "/srv/kafka/broker-1"
-"""Where those that read the broker's log dir mount it."""
+"""Where the services that read the broker's log dir mount it."""
 _HERE: Final = ROOT / "local" / "cluster"
 _CONFIGURATION, _REMOTE = "kafka-configuration", "kafka-remote"
 _HEAP: Final = ("-Xms192m", "-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData")
@@ -39,7 +39,10 @@ _OTHER_BROKER: Final = "kafka-data-2"
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """The services as they run here, programs by service, and why there is no broker; empty if there is one."""
+    """The services as they run here, and by service the directory of its programs.
+
+    `no_broker` says why there is no Kafka; empty if there is one.
+    """
 
     services: Mapping[str, Service]
     paths: Mapping[str, Path]
@@ -93,7 +96,7 @@ def readers(services: Mapping[str, Service]) -> set[str]:
 
 
 def _broker(service: Service, state: State, address: str, environ: Mapping[str, str]) -> Service:
-    """Return the broker with the properties of its image's variables, quick checkpoints, and remote storage.
+    """Return the broker's service, with properties from its variables, quick checkpoints, and remote storage.
 
     Raises:
         KafkaMissingError: there is no Maven, or it does not bring Kafka's jars.

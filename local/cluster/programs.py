@@ -16,7 +16,7 @@ from local.layout import CACHE
 NO_VERSITYGW: Final = "versitygw is not here: `make s3-server` builds it where Go is installed"
 _DEBIAN: Final = CACHE / "debian"
 _REDIS_PACKAGES: Final = ("redis-tools", "libjemalloc2", "liblzf1")
-"""The server is the same program as the tools, which look at the name by which they are called."""
+"""redis-server is the same program as redis-check-rdb, which acts by the name under which it is called."""
 _PROMETHEUS_PACKAGES: Final = ("prometheus",)
 _POSTGRESQL: Final = Path("/usr/lib/postgresql")
 _FETCH_SECONDS: Final = 300
@@ -27,7 +27,7 @@ class ProgramMissingError(RuntimeError):
 
 
 def find_versitygw() -> Path | None:
-    """Return the newest one that `make s3-server` built, or one on the PATH, or where `go install` puts it."""
+    """Return the newest versitygw of `make s3-server`, else that on the PATH, else that of `go install`, else None."""
     built = sorted((CACHE / "bin").glob("versitygw*"))
     on_path = shutil.which("versitygw")
     gopath = os.environ.get("GOPATH") or str(Path.home() / "go")

@@ -33,7 +33,7 @@ class Prometheus:
     address: str
 
     def query(self, expression: str) -> list[tuple[Mapping[str, str], float]]:
-        """Return the instant vector of a PromQL expression, labels and value of each. Raises PlatformError."""
+        """Return the instant vector of a PromQL expression: labels and value of each series. Raises PlatformError."""
         query = urllib.parse.urlencode({"query": expression})
         try:
             with urllib.request.urlopen(
@@ -49,7 +49,7 @@ class Prometheus:
         return {labels["alertname"] for labels, _ in self.query('ALERTS{alertstate="firing"}')}
 
     def wait_for(self, is_there: Callable[[], bool], seconds: float) -> bool:
-        """Ask every half second; return whether it came to be so in time. Raises PlatformError."""
+        """Call `is_there` every half second; return whether it became true in time. Raises PlatformError."""
         deadline = time.monotonic() + seconds
         while not (found := is_there()) and time.monotonic() < deadline:
             time.sleep(_POLL_SECONDS)
@@ -95,7 +95,7 @@ def start(programs: Path, home: Path, config: Mapping[str, Any], *, pid_files: P
         programs: the directory of prometheus and promtool.
         home: where its configuration and its data are.
         config: what `configuration` returns.
-        pid_files: where its process is recorded, by which it is stopped.
+        pid_files: where its process is recorded, so that `stop` finds it.
         log: the file of its output.
 
     Raises:

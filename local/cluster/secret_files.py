@@ -2,9 +2,9 @@
 
 sudo python3 -m local.cluster.secret_files DIRECTORY
 
-Compose mounts these files as they are, so that each belongs to the user that reads it in its container, with mode 0600;
-hence sudo. The module needs nothing but Python and openssl. Passwords are hexadecimal: nothing has to be quoted in SQL
-or in a URL. Servers get certificates of an authority of this directory, whose key is thrown away.
+Compose mounts these files with their owners and modes, so each must belong to the user that reads it in its container,
+with mode 0600; hence sudo. The module needs nothing but Python and openssl. Passwords are hexadecimal: nothing has to
+be quoted in SQL or in a URL. Servers get certificates of an authority of this directory, whose key is thrown away.
 """
 
 import base64

@@ -29,12 +29,15 @@ ONE_AT_A_TIME: Final = "tiering.copier.max.transfers"
 QUOTAS: Final = {"throttled-96k": 96 * KIB, "throttled-32k": 32 * KIB}
 """Bytes a second by topic; each topic has one partition, so that one batch copies it."""
 _LEAST: Final = 0.75
-"""Of size / quota. The rest is what a busy machine takes for sending while the quota would already allow more."""
+"""The least throttle time as a share of size / quota: a busy machine still sends when the quota already allows more."""
 
 
 @dataclass(frozen=True, slots=True)
 class Throttled:
-    """What one copy under a quota did; times are averages of a segment, in seconds."""
+    """What one copy under a quota did; times are averages of a segment, in seconds.
+
+    `quota` is in bytes a second; `held_back` is the number of segments that it held back.
+    """
 
     topic: str
     quota: int
@@ -49,7 +52,7 @@ class Throttled:
         """What differs from the model; None if nothing does."""
         if self.held_back < self.segments or not self.segments:
             return f"{self.topic}: the scrape has {self.held_back} segments that a quota held back, not {self.segments}"
-        # More, if an attempt was given up, as when the machine stood still; the database has no end of that one.
+        # An attempt that was given up, as when the machine stood still, counts here, and has no end in the database.
         most_seconds = self.in_flight_seconds if self.held_back == self.segments else math.inf
         if not _LEAST * self.model_seconds <= self.throttle_seconds <= most_seconds:
             return (

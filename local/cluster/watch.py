@@ -35,7 +35,11 @@ def secret_words(state: State) -> set[bytes]:
 
 @dataclass(slots=True)
 class Watch:
-    """Watches within a `with` block. `most_gib` counts memory that processes share once; `seen` names what showed."""
+    """Watches within a `with` block.
+
+    `most_gib` is the most memory in use, in which what processes share counts once; `seen` names the processes whose
+    arguments had a secret.
+    """
 
     state: State
     most_gib: float = 0.0

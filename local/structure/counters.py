@@ -39,8 +39,6 @@ class Counter:
         return value >= limit if self.at_least else value <= limit
 
 
-# The target of `product_code_lines` is the number before use cases got packages of their own: the same behaviour shall
-# need no more lines.
 COUNTERS: Final = (
     Counter("files", "files in include/", 330, "Python files, empty ones included."),
     Counter("median_lines", "median lines of a file", 150, "Of the files in include/ that are not empty.", True),

@@ -20,9 +20,9 @@ orphan objects (objects that the database does not know) by a plan that a person
   It updates the asset `tiering_audit_findings`.
 * **alarm** fails, and the run with it, if an object of a segment is missing or has another length, or if there is an
   orphan object, unless a person accepted that finding. Orphans do not fail a run that is asked to delete them, and fail
-  no run if `tiering.audit.orphans.fail.enable` is false. The task also fails if a guard forbids removals: the database is
-  empty or was restored from a backup, the database's clock contradicts another clock, the metadata was read too early,
-  the listing is not complete, or the store has another marker.
+  no run if `tiering.audit.orphans.fail.enable` is false. The task also fails if a guard forbids removals: the database
+  is empty or was restored from a backup, the database's clock contradicts another clock, the metadata was read too
+  early, the listing is not complete, or the store has another marker.
 * **plan** is skipped unless the form asks to delete orphans. It plans nothing while a guard forbids removals, and it
   never plans a complete copy: `./tiering adopt` takes such copies into the database.
 * **safety_limit** logs what would be removed, with the share of each topic. If anything is planned, **approval** asks a

@@ -9,7 +9,8 @@ no service: Spark is asked for another one by the next try of its batch. The kil
 
 The run, or one of the two runs after it, has to do all of the work. Then there is nothing left to copy, every `.log`
 object of the topic has the SHA-256 of the broker's file, the copied ranges follow each other without an overlap or a
-hole, no object is there without a segment, and a full audit finds nothing. The exit code is 0 only if all of it holds after each kill.
+hole, no object is there without a segment, and a full audit finds nothing. The exit code is 0 only if all of it holds
+after each kill.
 """
 
 import argparse

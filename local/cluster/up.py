@@ -52,7 +52,7 @@ def main() -> int:
         return 0
     console.print(needs_sentence(2, "to start"), soft_wrap=True)
     try:
-        # A link to another place was resolved, so that its files need the marker.
+        # `home` has no links any more: if DEFAULT_HOME is a link to another place, that place needs the marker.
         state.clear(is_own=home == DEFAULT_HOME)
     except ForeignDirectoryError as error:
         console.print(str(error), style="red", markup=False, soft_wrap=True)

@@ -104,7 +104,7 @@ LimitBytes = Annotated[
     typer.Option(
         "--limit-bytes",
         parser=amount_of("bytes", at_least=1),
-        help="Most bytes, in whole segments; one is always taken.",
+        help="At most this many bytes, in whole segments; the first segment is always taken.",
         metavar="BYTES",
     ),
 ]

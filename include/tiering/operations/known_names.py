@@ -4,7 +4,7 @@ A name is known if it is in a log directory, in the cluster's metadata, in the a
 settings. A name that is in none of them is refused with the nearest known name if all of them could be read. If one of
 them could not be read, the name may be there, so it is accepted with a warning that says what could not be read.
 
-The places are read one after the other until every name is found: for a name that is right, mostly one is enough.
+The places are read one after the other until every name is found; for a name without a mistake one is mostly enough.
 """
 
 import difflib
@@ -117,7 +117,7 @@ class KnownNames:
     def check_topics(
         self, names: Collection[str] | None, *, included: Collection[str] | None = None, how: str = ""
     ) -> tuple[str, ...]:
-        """Return warnings about topics, see `unknown_names`. Names of paused topics need no check: pass None.
+        """Return warnings about topics, see `unknown_names`; none if `names` is None or empty.
 
         `included` is `topics.include` as it is configured, if the names that are checked have replaced it.
 
@@ -128,7 +128,7 @@ class KnownNames:
         return unknown_names("topic", names or (), self._topic_places(included), how)
 
     def check_entity(self, entity: ConfigEntity, *, or_was_known: bool = False) -> tuple[str, ...]:
-        """Return warnings about the topic or broker whose configs are set or described. Client ids are free to choose.
+        """Return warnings about the topic or broker whose configs are set or described. Every client id is accepted.
 
         Args:
             entity: the topic or broker.

@@ -140,7 +140,9 @@ class StoreOwnership:
         return None
 
     def claim(self) -> StoreMarker:
-        """Prove that this database owns the store, and raise its generation so that copies of the database are refused.
+        """Prove that this database owns the store, and raise the store's generation.
+
+        Copies of the database are refused from then on.
 
         Raises:
             ForeignStoreError: as `StoreClaim.raise_generation`.

@@ -58,7 +58,7 @@ A test compares the names, because this package cannot import that module.
 POOL_CONFIGS: Final = frozenset(
     {"remote.log.manager.copier.thread.pool.size", "remote.log.manager.expiration.thread.pool.size"}
 )
-"""Sizes of pools that are no settings: Airflow has them. The reader pool's config is a setting as well."""
+"""Sizes of pools that only Airflow has. The size of the reader pool is also a setting, so it is not in this set."""
 
 _MAX_FILE_BYTES: Final = 1 << 20
 

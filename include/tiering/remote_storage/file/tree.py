@@ -215,7 +215,10 @@ _MEANING: Final[dict[int, tuple[type[RemoteStorageError], str]]] = {
     errno.ELOOP: (RemoteStorageError, "a symbolic link is in the way; links inside the store are never followed"),
     errno.ENOTDIR: (RemoteStorageError, "a file or a symbolic link stands where a directory belongs"),
     errno.EACCES: (RemoteAccessDeniedError, "permission denied: check owner and mode of the store's directory"),
-    errno.EPERM: (RemoteStorageError, "not permitted: the file system must allow hard links, and this user to write"),
+    errno.EPERM: (
+        RemoteStorageError,
+        "not permitted: the file system must allow hard links, and the mode must let this user write",
+    ),
     errno.EOPNOTSUPP: (RemoteStorageError, "this file system has no hard links, which the store needs"),
     errno.EROFS: (RemoteStorageError, "the file system is mounted read-only"),
     errno.EIO: (RemoteStorageUnavailableError, "the device reported an I/O error"),

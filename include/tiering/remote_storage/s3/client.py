@@ -76,7 +76,7 @@ def s3_client(
     """Create a client.
 
     Args:
-        endpoint_url: URL of an S3-compatible server; None: the SDK's.
+        endpoint_url: URL of an S3-compatible server; None: the one that the SDK chooses.
         region: None: the region of the AWS configuration, or `DEFAULT_REGION` if that has none.
         credentials: None: boto3's credential chain (environment, profile, instance).
         max_attempts: tries of a request, the first included.
@@ -391,7 +391,7 @@ def _of_answer(error: ClientError, place: str, bucket: str) -> RemoteStorageErro
         return RemoteStorageFullError(f"{answer}: free space in bucket {bucket} or raise its quota")
     if code in _DENIED or status in (401, 403):
         return RemoteAccessDeniedError(
-            f"{answer}: check the credentials, the clock, and that they allow s3:PutObject, s3:GetObject,"
+            f"{answer}: check the clock and the credentials, which have to allow s3:PutObject, s3:GetObject,"
             f" s3:DeleteObject, s3:AbortMultipartUpload and s3:ListBucket on bucket {bucket}"
         )
     if code in _NO_SUCH_BUCKET:

@@ -265,7 +265,7 @@ _POLL_SECONDS: Final = 0.2
 class Interrupt:
     """A context in which the first SIGINT or SIGTERM is only recorded. `exit_code` is 128 + signal, as in a shell.
 
-    The second signal ends the process at once, as a kill does: threads that wait for a store would hold up another end.
+    The second signal ends the process at once, as a kill does: threads that wait for a store would hold up a clean end.
     """
 
     def __init__(self) -> None:

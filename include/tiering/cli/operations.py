@@ -353,7 +353,7 @@ def serve_metrics(
     """Serve the metrics of all processes to Prometheus, at `/metrics`, until it is interrupted.
 
     Batches, tasks and commands write their metrics into the database about once a minute and when they end; this
-    command reads them there. One such process is enough. On another address than loopback it needs --token-file.
+    command reads them there. One such process is enough. On any address but loopback it needs --token-file.
 
     With `OTEL_EXPORTER_OTLP_ENDPOINT` in the environment, it also sends the metrics to that OpenTelemetry collector.
     """

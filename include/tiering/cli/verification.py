@@ -75,7 +75,9 @@ def verify(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say how much would be read, and read nothing.")] = False,
     missing_is_real: Annotated[
         bool,
-        typer.Option("--missing-is-real", help="Ask before many missing segments are marked as failed, and record it."),
+        typer.Option(
+            "--missing-is-real", help="Ask before many missing segments are marked as failed, and record the answer."
+        ),
     ] = False,
     approve: Approve = False,
     as_json: Json = False,

@@ -315,8 +315,8 @@ class DeploymentChecks:
                 f" `airflow dags unpause {WATCH_DAG_ID}`; paused are {', '.join(paused)}"
             )
         return (
-            f"paused in Airflow, so that no run of them begins: {', '.join(paused)}; `airflow dags unpause DAG` starts"
-            " what is not paused on purpose"
+            f"paused in Airflow, so that no run of them begins: {', '.join(paused)}; `airflow dags unpause DAG` for"
+            " each that is not paused on purpose"
         )
 
     def _handed_over(self) -> list[str]:

@@ -185,7 +185,7 @@ def _held_back(evidence: Evidence, held_back: HeldBackPartition, replica: Replic
         IneligibleReason.BELOW_LOG_START: f" {replica.log_start_offset}",
     }
     if ineligible is IneligibleReason.NOT_FLUSHED and replica.found_to is not None:
-        finding = f"segment at {held_back.next_offset} is known for less than leaders.settle_ms, and not replicated"
+        finding = f"segment at {held_back.next_offset} was found less than leaders.settle_ms ago, and is not replicated"
         return Cause.NOT_ELIGIBLE, finding, "wait a minute, or replicate with min.insync.replicas of 2"
     finding = f"segment at {held_back.next_offset}: {ineligible}{bounds.get(ineligible, '')}"
     errors = errors_about(held_back.topic_id_partition, evidence.plan.errors)

@@ -271,9 +271,10 @@ class AbandonedCopySettings(DynamicSection):
 
     expiry_ms: int = operational(
         ABANDONED_COPY_EXPIRY_MS,
-        "How long after its last event expiration keeps an abandoned copy, which was begun, not finished, and has no "
-        "live lease, unless retention deletes it. Then it deletes the copy if the copy is below the log start, if the "
-        "store has no object of it, or if passed segments and decisions to skip cover all of its offsets.",
+        "How long expiration keeps an abandoned copy after its last event, unless retention deletes it earlier. Such a "
+        "copy was begun and not finished, and has no live lease. After this time expiration deletes it if it is below "
+        "the log start, if the store has no object of it, or if passed segments and decisions to skip cover all of its "
+        "offsets.",
         unit="milliseconds",
         at_least=60_000,
         at_most=MOST_LONG,

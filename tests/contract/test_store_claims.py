@@ -275,7 +275,7 @@ def test_a_take_over_and_a_move_may_die_anywhere(
     with pytest.raises(Killed):
         move(claim_of(identities, storage, place=moved, observe=die), moved)
     if step is ClaimStep.PENDING_STORED:
-        with pytest.raises(ForeignStoreError, match=r"continue it with \./tiering relocate-store"):
+        with pytest.raises(ForeignStoreError, match=r"call \./tiering relocate-store"):
             claim_of(identities, storage).raise_generation()
     move(claim_of(identities, storage, place=moved), moved)
     accepted = identities.accepted()

@@ -88,7 +88,7 @@ def test_a_move_behind_another_url_may_die_anywhere(
     if step is ClaimStep.PENDING_STORED:
         assert (marker(storage), new.read_marker()) == (before, None)
         for place in (PLACE, moved):
-            with pytest.raises(ForeignStoreError, match=r"continue it with \./tiering relocate-store"):
+            with pytest.raises(ForeignStoreError, match=r"call \./tiering relocate-store"):
                 claim_of(identities, storage, place=place).raise_generation()
     own = move(claim_of(identities, new, place=moved), moved, left=storage)
     assert identities.accepted().current == own == marker(new)

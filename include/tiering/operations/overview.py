@@ -254,10 +254,7 @@ def limits(quotas: QuotasInForce, minutes: Minutes, newest: int) -> tuple[Limit,
 
 
 def _rate(scope: Scope, minutes: Minutes, newest: int) -> float | None:
-    """Return the rate in the newest minute; None if it is not known.
-
-    For the default quota of topics, this is the rate of the busiest topic.
-    """
+    """Return the rate in the newest minute, for the default quota of topics the busiest topic's; None if not known."""
     if scope.kind is QuotaKind.DELETE:
         return total_of(minutes, DELETE_CALLS, newest, 1) / 60
     if scope.level is QuotaLevel.TOTAL:

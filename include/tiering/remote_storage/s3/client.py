@@ -391,7 +391,7 @@ def _of_answer(error: ClientError, place: str, bucket: str) -> RemoteStorageErro
         return RemoteStorageFullError(f"{answer}: free space in bucket {bucket} or raise its quota")
     if code in _DENIED or status in (401, 403):
         return RemoteAccessDeniedError(
-            f"{answer}: check the clock and the credentials, which have to allow s3:PutObject, s3:GetObject,"
+            f"{answer}: check the credentials and the clock; the credentials have to allow s3:PutObject, s3:GetObject,"
             f" s3:DeleteObject, s3:AbortMultipartUpload and s3:ListBucket on bucket {bucket}"
         )
     if code in _NO_SUCH_BUCKET:

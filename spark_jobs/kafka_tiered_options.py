@@ -69,7 +69,7 @@ class ReadOptions:
         topic_id: of the topics of the same name, only the one with this id is read.
         starts: by partition; None: `start` is for all of them.
         ends: by partition; None: `end` is for all of them.
-        client: whose fetch quota applies.
+        client: the client whose fetch quota applies.
     """
 
     config: str | None

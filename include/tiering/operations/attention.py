@@ -42,7 +42,7 @@ MOST_APPROVALS: Final = 50
 MOST_TOPICS: Final = 50
 _MOST_CHANGES: Final = 500
 _ASKED_SINCE_MS: Final = 30 * 24 * 60 * 60 * 1000
-"""A question that nobody answered for so long is of a DAG run that Airflow has removed."""
+"""A question that nobody has answered for longer is taken for one of a DAG run that Airflow has removed."""
 
 APPROVAL_ENTRY: Final = runbook_entry("expiration-waits-for-an-approval")
 HELD_ENTRY: Final = runbook_entry("a-partition-is-held-back")

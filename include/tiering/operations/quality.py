@@ -148,7 +148,7 @@ def open_findings(
 def counted_verdicts(gauges: Mapping[str, Sequence[Series]]) -> tuple[CountedVerdicts, ...]:
     """Return the counted verdicts, in the order of `Verdict`, deep ones first, then by age.
 
-    What another version may have published under labels that this one does not know is left out.
+    Series with labels that only another version knows are left out.
     """
     size_bytes = {series.key.labels: round(series.value) for series in gauges.get(_BYTES_BY_AGE, ())}
     found = []

@@ -75,9 +75,9 @@ def survey(settings: TieringSettings, brokers: Brokers, leaders: LeaderLogs, sto
 
     Args:
         settings: `topics.include` names the topics whose beginning is read.
-        brokers: of the cluster.
-        leaders: of the cluster.
-        storage: without a check of its marker.
+        brokers: the cluster's brokers.
+        leaders: reads the logs of the cluster's leaders.
+        storage: the store, opened without a check of its marker.
 
     Raises:
         BrokersError: the brokers cannot be reached, or refuse the login.

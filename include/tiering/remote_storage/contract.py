@@ -119,8 +119,8 @@ class ReadingCosts:
         objects: the number of objects that a segment has at most, the log included.
         keeps_checksums: whether the store keeps the checksum of what this platform writes. Otherwise
             `stat_log_segment` reads every object.
-        log_chunk_bytes: a read of the log gets at least so many bytes, before compression; 1 if the log is stored as it
-            is.
+        log_chunk_bytes: a read of the log gets at least this many bytes of the uncompressed log; 1 if the log is stored
+            as it is.
     """
 
     objects: int = 3

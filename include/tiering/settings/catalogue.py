@@ -158,7 +158,7 @@ class TieringSettings(Section):
         default=(),
         description="Log directories of the brokers: a list of `{broker_id, path}`, with optional `queue` and "
         "`spark_resource`; in the environment also `ID:PATH,ID:PATH`. Empty, with `cluster.bootstrap_servers` set: "
-        "segments are read from the leaders, by the network.",
+        "segments are read from the leaders, over the network.",
     )
     leaders: LeadersSettings = Field(default_factory=LeadersSettings)
     remote_storage: RemoteStorageSettings = Field(default_factory=RemoteStorageSettings)

@@ -87,7 +87,7 @@ def _commands(directory: Path, bootstrap_servers: str) -> bool:
         **os.environ,
         "TIERING_CONFIG": str(config),
         "TIERING_METADATA__URL": f"sqlite:///{directory / 'metadata.sqlite'}",
-        "TIERING_LEADERS__SETTLE_MS": "0",  # The broker does not lose power here.
+        "TIERING_LEADERS__SETTLE_MS": "0",  # Waiting guards against a loss of power.
         "TIERING_LEADERS__SPOOL_DIRECTORY": str(directory),
     }
     places = ["--bootstrap-servers", bootstrap_servers, "--remote-storage", store.as_uri()]

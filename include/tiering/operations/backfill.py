@@ -3,6 +3,7 @@
 What waits is as of the last size run that read the log directories, so this module reads none. Times are the bytes
 divided by the narrowest quota that applies to them: of the total, or of a topic for the bytes of that topic. They are
 the least that a copy takes, because a quota of a broker, the store, the disks or the number of batches may be slower.
+While the copiers' pool has no slots nothing is copied at all, which the numbers of slots say.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -11,6 +12,7 @@ from typing import Final, TypedDict
 
 from include.tiering.clock import Clock
 from include.tiering.configs.config_store import ConfigStore
+from include.tiering.configs.pools import COPIER_POOL, PoolMirror
 from include.tiering.configs.rules import quotas_in_force
 from include.tiering.copying.metrics import HELD_BACK
 from include.tiering.database.metric_series import MetricSeries, Series
@@ -107,6 +109,7 @@ class Backfill:
         removable_bytes: local bytes of these topics that would be remote, too, once all of it is copied: what brokers
             could delete then. None if no size run has compared the tiers.
         disks: of the log directories, by broker and path.
+        copier_slots: last known size of the copiers' pool, negative if it has no limit; None if it was never seen.
     """
 
     as_of_ms: int
@@ -119,6 +122,7 @@ class Backfill:
     cost: CostEstimate | None
     removable_bytes: int | None = None
     disks: tuple[DiskOfLogDir, ...] = ()
+    copier_slots: int | None = None
 
     @property
     def size_bytes(self) -> int:
@@ -130,9 +134,17 @@ class Backfill:
 
     def seconds_at(self, quota: int | None) -> float | None:
         """Return the least time at this total quota; None if no quota applies."""
-        own = [topic.size_bytes / topic.quota for topic in self.topics if topic.quota]
-        total = [self.size_bytes / quota] if quota else []
-        return max([*own, *total], default=None)
+        return max((seconds for seconds, _, _ in self._times_at(quota)), default=None)
+
+    @property
+    def narrowest(self) -> tuple[str | None, int] | None:
+        """The quota in force that decides: its topic, None for the total, and bytes a second; None without a quota."""
+        found = max(self._times_at(self.quota), key=lambda time: time[0], default=None)
+        return None if found is None else found[1:]
+
+    def _times_at(self, quota: int | None) -> list[tuple[float, str | None, int]]:
+        own = [(topic.size_bytes / topic.quota, topic.topic, topic.quota) for topic in self.topics if topic.quota]
+        return [*([(self.size_bytes / quota, None, quota)] if quota else []), *own]
 
 
 class BackfillService:
@@ -144,11 +156,13 @@ class BackfillService:
         prices: PriceTable,
         work: WorkStore,
         configs: ConfigStore,
+        mirror: PoolMirror,
         series: Callable[[], MetricSeries],
         clock: Clock,
     ) -> None:
         self._prices = prices
         self._work = work
+        self._mirror = mirror
         self._configs = configs
         self._series = series
         self._clock = clock
@@ -173,7 +187,7 @@ class BackfillService:
         chosen = tuple(topic for topic in found if not topics or matches(topic.topic, topics))
         if topics and not chosen:
             raise SettingError("nothing of these topics waits, as of the last size run that read the log directories")
-        present = in_force.of(_TOTAL)
+        present, copiers = in_force.of(_TOTAL), self._mirror.seen().get(COPIER_POOL)
         size_bytes, segments = sum(topic.size_bytes for topic in chosen), sum(topic.segments for topic in chosen)
         return Backfill(
             now_ms,
@@ -192,6 +206,7 @@ class BackfillService:
                 gauges.get(_FREE, ()),
                 series.minutes((_FREE,), since_minute=now_ms // MINUTE_MS - _COMPARED_MINUTES),
             ),
+            None if copiers is None else copiers.slots,
         )
 
 
@@ -321,6 +336,13 @@ class DiskOfLogDirDocument(TypedDict):
     seconds_left: float | None
 
 
+class NarrowestQuotaDocument(TypedDict):
+    """The quota in force that decides how long a copy takes; `topic` is null for the total quota."""
+
+    topic: str | None
+    bytes_per_second: int
+
+
 class BackfillDocument(TypedDict):
     """What it takes to copy what waits of some topics.
 
@@ -328,7 +350,8 @@ class BackfillDocument(TypedDict):
     at the total quota in force, at the one that is asked about, and at the rate of the newest whole minute; null if
     nothing limits it, or nothing was sent. `removable_bytes` are local bytes that are remote, too, once all of it is
     copied, null if no size run has compared the tiers: a copy frees nothing by itself, brokers delete by their
-    retention, and after a handover by their local retention.
+    retention, and after a handover by their local retention. `narrowest` is the quota behind `seconds`; with 0
+    `copier_slots` nothing is copied at all, -1 is no limit, null is not known.
     """
 
     as_of_ms: int
@@ -340,6 +363,8 @@ class BackfillDocument(TypedDict):
     cost: BackfillCostDocument | None
     quota: int | None
     seconds: float | None
+    narrowest: NarrowestQuotaDocument | None
+    copier_slots: int | None
     is_asked: bool
     asked_quota: int | None
     asked_seconds: float | None
@@ -352,7 +377,7 @@ class BackfillDocument(TypedDict):
 
 def backfill_document(backfill: Backfill) -> BackfillDocument:
     """Return the JSON of a backfill."""
-    objects, cost = backfill.segments * OBJECTS_PER_SEGMENT, backfill.cost
+    objects, cost, narrowest = backfill.segments * OBJECTS_PER_SEGMENT, backfill.cost, backfill.narrowest
     return {
         "as_of_ms": backfill.as_of_ms,
         "bytes": backfill.size_bytes,
@@ -370,6 +395,8 @@ def backfill_document(backfill: Backfill) -> BackfillDocument:
         },
         "quota": backfill.quota,
         "seconds": backfill.seconds_at(backfill.quota),
+        "narrowest": None if narrowest is None else {"topic": narrowest[0], "bytes_per_second": narrowest[1]},
+        "copier_slots": backfill.copier_slots,
         "is_asked": backfill.is_asked,
         "asked_quota": backfill.asked_quota,
         "asked_seconds": backfill.seconds_at(backfill.asked_quota) if backfill.is_asked else None,
@@ -410,6 +437,8 @@ def present_backfill(backfill: Backfill) -> Presentation:
     """Present a backfill; it is always `ok`, because nothing was begun."""
     seconds = backfill.seconds_at(backfill.quota)
     least = "no quota limits it" if seconds is None else f"{format_duration(seconds)} at least at the present quotas"
+    if backfill.copier_slots == 0:
+        least = f"nothing is copied while the pool {COPIER_POOL} has 0 slots, then {least}"
     summary = (
         f"{count(backfill.segments, 'segment')} ({format_bytes(backfill.size_bytes)}) of"
         f" {count(len(backfill.topics), 'topic')} wait: {least}"

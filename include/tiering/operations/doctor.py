@@ -309,6 +309,8 @@ def _to_be_read(replica: Replica) -> Line:
 
 def advice_about(reason: IneligibleReason | HeldBack, topic: str) -> str:
     """Return what to do about partitions of a topic that wait for this reason, without evidence about one of them."""
+    if reason is IneligibleReason.ABOVE_LAST_STABLE_OFFSET:
+        return f"./tiering doctor {topic} names the producer, and how to end its transaction"
     return _advice(reason) if isinstance(reason, IneligibleReason) else f"./tiering doctor {topic}"
 
 

@@ -41,9 +41,10 @@ _VERDICT_BYTES: Final = "tiering_verdict_bytes"
 _FINDINGS: Final = "tiering_audit_findings"
 _FAILED: Final = "tiering_failed_segments"
 _COST: Final = "tiering_storage_cost_per_month"
+_UNREADABLE: Final = "tiering_log_dir_unreadable"
 SUMS: Final = (LAG_BYTES, LAG_SEGMENTS, LAG_SECONDS, _FAILED)
 """Names of the metrics with a series for each topic, of which an overview needs sums."""
-GAUGES: Final = (_VERDICT_BYTES, _FINDINGS, _COST, HELD_BACK.name)
+GAUGES: Final = (_VERDICT_BYTES, _FINDINGS, _COST, HELD_BACK.name, _UNREADABLE)
 """Names of the metrics of which an overview needs each series. Those of other use cases are named by their text."""
 _RATES_FROM: Final = (GRANTED_BYTES.name, THROTTLED_SECONDS.name, DELETE_CALLS.name)
 _IN_USE: Final = 0.9
@@ -107,6 +108,15 @@ class Waiting:
 
 
 @dataclass(frozen=True, slots=True)
+class UnreadableLogDir:
+    """A log directory of the settings that the size run at `as_of_ms` could not read."""
+
+    broker_id: int
+    path: str
+    as_of_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class Overview:
     """The present state of the platform, according to the database.
 
@@ -120,6 +130,7 @@ class Overview:
         waiting: why partitions wait, the most frequent reason first.
         alarms: alert rules that hold; of a rule the subjects with the highest values.
         more_alarms: by rule, for how many further subjects it holds.
+        unreadable: log directories that the last size run could not read, by broker and path.
     """
 
     as_of_ms: int
@@ -131,6 +142,7 @@ class Overview:
     waiting: Sequence[Waiting] = ()
     alarms: Sequence[Alarm] = ()
     more_alarms: Mapping[str, int] = field(default_factory=dict)
+    unreadable: Sequence[UnreadableLogDir] = ()
 
     @property
     def alarms_in_all(self) -> int:
@@ -193,7 +205,18 @@ class OverviewService:
             waiting(gauges.get(HELD_BACK.name, ())),
             alarms({metric: found.series for metric, found in above.items()}, now_ms),
             more_alarms(above),
+            unreadable(gauges.get(_UNREADABLE, ())),
         )
+
+
+def unreadable(found: Sequence[Series]) -> tuple[UnreadableLogDir, ...]:
+    """Return the log directories of the series whose value is not 0, by broker and path."""
+    log_dirs = [
+        UnreadableLogDir(int(series.key.label("broker")), series.key.label("log_dir"), series.updated_at_ms)
+        for series in found
+        if series.value
+    ]
+    return tuple(sorted(log_dirs, key=lambda log_dir: (log_dir.broker_id, log_dir.path)))
 
 
 def totals(size: ArchiveSize, sums: Mapping[str, SeriesSum], gauges: Mapping[str, Sequence[Series]]) -> ArchiveTotals:
@@ -377,6 +400,14 @@ class WaitingGroupDocument(ReasonMembers):
     as_of_ms: int
 
 
+class UnreadableLogDirDocument(TypedDict):
+    """A log directory of the settings that the last size run could not read, as without its disk."""
+
+    broker_id: int
+    log_dir: str
+    as_of_ms: int
+
+
 class OverviewDocument(TypedDict):
     """The present state; `paused_topics` has `*` if all are paused."""
 
@@ -387,6 +418,7 @@ class OverviewDocument(TypedDict):
     pools: list[PoolDocument]
     limits: list[QuotaLimitDocument]
     waiting: list[WaitingGroupDocument]
+    unreadable_log_dirs: list[UnreadableLogDirDocument]
     alarms: list[AlarmDocument]
     more_alarms: list[MoreAlarmsDocument]
 
@@ -401,6 +433,10 @@ def overview_document(overview: Overview) -> OverviewDocument:
         "pools": pools_document(overview.pools)["pools"],
         "limits": [_limit_document(limit) for limit in overview.limits],
         "waiting": [waiting_document(group) for group in overview.waiting],
+        "unreadable_log_dirs": [
+            {"broker_id": log_dir.broker_id, "log_dir": log_dir.path, "as_of_ms": log_dir.as_of_ms}
+            for log_dir in overview.unreadable
+        ],
         "alarms": [alarm_document(alarm) for alarm in overview.alarms],
         "more_alarms": [{"alert": alert, "alarms": number} for alert, number in overview.more_alarms.items()],
     }

@@ -82,7 +82,7 @@ class TopicDetailsService:
         """Return what is known of a topic.
 
         Raises:
-            SettingError: nothing of a topic with this name was ever copied.
+            SettingError: no run has met a topic with this name that is to be copied.
             MetadataUnavailableError: the database cannot be read.
         """
         if not is_legal_topic_name(topic):

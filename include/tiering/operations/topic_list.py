@@ -121,7 +121,7 @@ class TopicListService:
         self._series = series
 
     def all(self, search: str = "") -> Sequence[ListedTopic]:
-        """Return all topics of which anything was ever copied and whose name contains `search`, by name.
+        """Return all topics of the archive, or to be archived, whose name contains `search`, by name.
 
         Raises:
             MetadataUnavailableError: the database cannot be read.
@@ -143,12 +143,14 @@ class TopicListService:
         """Return the topics with this name, with retentions from these dynamic configs. Three statements.
 
         Raises:
-            SettingError: nothing of a topic with this name was ever copied.
+            SettingError: no run has met a topic with this name that is to be copied.
             MetadataUnavailableError: the database cannot be read.
         """
         found = self._sizes.topic_totals((topic,))
         if not found:
-            raise SettingError(f"nothing of a topic {topic} was ever copied")
+            raise SettingError(
+                f"no run has found a topic {topic} that is to be copied; ./tiering doctor {topic} says why"
+            )
         return self._with_gauges(found, values)
 
     def _by_sizes(self, asked: AskedPage) -> tuple[int, Sequence[TopicTotal]]:
@@ -160,8 +162,8 @@ class TopicListService:
 
     def _by_names(self, asked: AskedPage) -> tuple[int, Sequence[TopicTotal]]:
         """Return how many topics are found, and those of the page, of which alone the sizes are read."""
-        copied, part_of_name = self._sizes.copied_topics().items(), asked.search.lower()
-        found = [(name, topic_id) for topic_id, name in copied if part_of_name in name.lower()]
+        every, part_of_name = self._sizes.listed_topics().items(), asked.search.lower()
+        found = [(name, topic_id) for topic_id, name in every if part_of_name in name.lower()]
         found.sort(key=lambda topic: (topic[0], str(topic[1])))
         if asked.sort in _GAUGES:
             metric = _GAUGES[asked.sort]

@@ -39,7 +39,7 @@ TOPICS = [listed("orders", 30, 5), listed("Orders.eu", 40), listed("pay", 40, 9)
 class Sizes(Partial):
     """Has the totals of `TOPICS`, and notes nothing."""
 
-    def copied_topics(self) -> Mapping[Uuid, str]:
+    def listed_topics(self) -> Mapping[Uuid, str]:
         return {one.total.topic_id: one.total.topic for one in TOPICS}
 
     def topic_totals(self, names: Collection[str] | None = None) -> Sequence[TopicTotal]:
@@ -101,7 +101,7 @@ def test_a_topic_is_listed_by_its_name_and_all_by_a_part_of_it() -> None:
     (topic,) = service().named("pay", {})
     assert (topic.total.topic, topic.waiting_bytes) == ("pay", 9)
     assert [each.waiting_bytes for each in service().all("ord")] == [5, None]
-    with pytest.raises(SettingError, match="ever copied"):
+    with pytest.raises(SettingError, match="doctor pa"):
         service().named("pa", {})
 
 

@@ -19,7 +19,15 @@ from include.tiering.database.metric_series import MetricSeries, Series
 from include.tiering.errors import SettingError
 from include.tiering.kafka.log_dirs.contract import matches
 from include.tiering.model.sizes import OBJECTS_PER_SEGMENT, CostEstimate, PriceTable, estimate_cost
-from include.tiering.operations.monitoring import Minutes, newest_minute, total_of
+from include.tiering.operations.log_dirs import (
+    COMPARED_MINUTES,
+    FREE,
+    DiskOfLogDir,
+    DiskOfLogDirDocument,
+    disk_document,
+    disks,
+)
+from include.tiering.operations.monitoring import newest_minute, total_of
 from include.tiering.operations.topic_list import LAG_BYTES, LAG_SECONDS, LAG_SEGMENTS, by_topic
 from include.tiering.presentation import Presentation, Table, count
 from include.tiering.quotas.contract import UNLIMITED, QuotaKind, QuotaLevel, QuotasInForce, Scope
@@ -30,12 +38,8 @@ from include.tiering.units import format_bytes, format_duration
 
 MOST_TOPICS: Final = 500
 _DUPLICATES: Final = "tiering_duplicate_bytes"
-_FREE: Final = "tiering_log_dir_free_bytes"
 _WAITS: Final = (LAG_BYTES, LAG_SEGMENTS, LAG_SECONDS)
-_GAUGES: Final = (HELD_BACK.name, _DUPLICATES, _FREE)
-_COMPARED_MINUTES: Final = 24 * 60
-_LEAST_MINUTES: Final = 60
-"""Free bytes that were read within less than this say little about how fast a disk fills."""
+_GAUGES: Final = (HELD_BACK.name, _DUPLICATES, FREE)
 _NOTHING: Final = (0.0, 0)
 _TOTAL: Final = Scope(QuotaKind.COPY, QuotaLevel.TOTAL)
 
@@ -63,34 +67,6 @@ class TopicBackfill:
     quota: int | None = None
     is_paused: bool = False
     held_back: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class DiskOfLogDir:
-    """The disk of a log directory, as size runs saw it on their host.
-
-    Attributes:
-        broker: id of the broker that owns the directory.
-        path: of the directory.
-        free_bytes: as of `as_of_ms`.
-        as_of_ms: when a size run read it last.
-        filled_per_second: how many bytes a second fewer were free, on average over `over_seconds`, negative if more
-            were; None if no two size runs of the last 24 hours were at least an hour apart.
-        over_seconds: between these two size runs.
-    """
-
-    broker: str
-    path: str
-    free_bytes: int
-    as_of_ms: int
-    filled_per_second: float | None = None
-    over_seconds: float | None = None
-
-    @property
-    def seconds_left(self) -> float | None:
-        """When the disk would be full at this rate; None if it does not fill, or the rate is not known."""
-        rate = self.filled_per_second
-        return self.free_bytes / rate if rate is not None and rate > 0 else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,8 +179,8 @@ class BackfillService:
             estimate_cost(size_bytes, segments, self._prices),
             removable(chosen, gauges.get(_DUPLICATES, ())),
             disks(
-                gauges.get(_FREE, ()),
-                series.minutes((_FREE,), since_minute=now_ms // MINUTE_MS - _COMPARED_MINUTES),
+                gauges.get(FREE, ()),
+                series.minutes((FREE,), since_minute=now_ms // MINUTE_MS - COMPARED_MINUTES),
             ),
             None if copiers is None else copiers.slots,
         )
@@ -267,26 +243,6 @@ def removable(topics: Collection[TopicBackfill], duplicates: Sequence[Series]) -
     return remote + sum(topic.size_bytes for topic in topics)
 
 
-def disks(free: Sequence[Series], minutes: Minutes) -> tuple[DiskOfLogDir, ...]:
-    """Return the disks of log directories, by broker and path.
-
-    Args:
-        free: the last known free bytes.
-        minutes: free bytes by minute.
-    """
-    found = []
-    for series in free:
-        labels, read = dict(series.key.labels), sorted(minutes.get(series.key, {}).items())
-        filled = over = None
-        if read and read[-1][0] - read[0][0] >= _LEAST_MINUTES:
-            over = (read[-1][0] - read[0][0]) * 60.0
-            filled = (read[0][1] - read[-1][1]) / over
-        found.append(
-            DiskOfLogDir(labels["broker"], labels["log_dir"], round(series.value), series.updated_at_ms, filled, over)
-        )
-    return tuple(sorted(found, key=lambda disk: (disk.broker, disk.path)))
-
-
 def _limit(quota: int | None) -> int | None:
     return None if quota is None or quota in (0, UNLIMITED) else quota
 
@@ -318,22 +274,6 @@ class BackfillCostDocument(TypedDict):
     writing: str | None
     reading: str | None
     storage_per_month: str | None
-
-
-class DiskOfLogDirDocument(TypedDict):
-    """The disk of a log directory, as size runs saw it on their host.
-
-    `filled_bytes_per_second` is the average over `over_seconds`, below 0 if the disk gets emptier; both are null if no
-    two size runs of the last 24 hours were at least an hour apart. `seconds_left` is at this rate, null if none is.
-    """
-
-    broker_id: int
-    log_dir: str
-    free_bytes: int
-    as_of_ms: int
-    filled_bytes_per_second: float | None
-    over_seconds: float | None
-    seconds_left: float | None
 
 
 class NarrowestQuotaDocument(TypedDict):
@@ -404,19 +344,7 @@ def backfill_document(backfill: Backfill) -> BackfillDocument:
         "rate_seconds": backfill.size_bytes / backfill.rate if backfill.rate > 0 else None,
         "has_broker_quotas": backfill.has_broker_quotas,
         "removable_bytes": backfill.removable_bytes,
-        "disks": list(map(_disk, backfill.disks)),
-    }
-
-
-def _disk(disk: DiskOfLogDir) -> DiskOfLogDirDocument:
-    return {
-        "broker_id": int(disk.broker),
-        "log_dir": disk.path,
-        "free_bytes": disk.free_bytes,
-        "as_of_ms": disk.as_of_ms,
-        "filled_bytes_per_second": disk.filled_per_second,
-        "over_seconds": disk.over_seconds,
-        "seconds_left": disk.seconds_left,
+        "disks": list(map(disk_document, backfill.disks)),
     }
 
 

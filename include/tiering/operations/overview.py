@@ -18,6 +18,7 @@ from include.tiering.copying.plan import HeldBack
 from include.tiering.database.metric_series import MetricSeries, Series, SeriesSum
 from include.tiering.kafka.log_dirs.contract import IneligibleReason
 from include.tiering.model.reasons import ReasonMembers
+from include.tiering.operations import log_dirs
 from include.tiering.operations.alarms import (
     ALARM_LABELS,
     ALARMS_ABOVE,
@@ -29,7 +30,7 @@ from include.tiering.operations.alarms import (
     alarms,
     more_alarms,
 )
-from include.tiering.operations.doctor import advice_about
+from include.tiering.operations.doctor import advice_about, reason_of
 from include.tiering.operations.monitoring import Minutes, newest_minute, total_of
 from include.tiering.operations.topic_list import LAG_BYTES, LAG_SECONDS, LAG_SEGMENTS
 from include.tiering.quotas.contract import UNLIMITED, QuotaKind, QuotaLevel, QuotasInForce, Scope
@@ -41,10 +42,9 @@ _VERDICT_BYTES: Final = "tiering_verdict_bytes"
 _FINDINGS: Final = "tiering_audit_findings"
 _FAILED: Final = "tiering_failed_segments"
 _COST: Final = "tiering_storage_cost_per_month"
-_UNREADABLE: Final = "tiering_log_dir_unreadable"
 SUMS: Final = (LAG_BYTES, LAG_SEGMENTS, LAG_SECONDS, _FAILED)
 """Names of the metrics with a series for each topic, of which an overview needs sums."""
-GAUGES: Final = (_VERDICT_BYTES, _FINDINGS, _COST, HELD_BACK.name, _UNREADABLE)
+GAUGES: Final = (_VERDICT_BYTES, _FINDINGS, _COST, HELD_BACK.name, log_dirs.UNREADABLE)
 """Names of the metrics of which an overview needs each series. Those of other use cases are named by their text."""
 _RATES_FROM: Final = (GRANTED_BYTES.name, THROTTLED_SECONDS.name, DELETE_CALLS.name)
 _IN_USE: Final = 0.9
@@ -108,15 +108,6 @@ class Waiting:
 
 
 @dataclass(frozen=True, slots=True)
-class UnreadableLogDir:
-    """A log directory of the settings that the size run at `as_of_ms` could not read."""
-
-    broker_id: int
-    path: str
-    as_of_ms: int
-
-
-@dataclass(frozen=True, slots=True)
 class Overview:
     """The present state of the platform, according to the database.
 
@@ -142,7 +133,7 @@ class Overview:
     waiting: Sequence[Waiting] = ()
     alarms: Sequence[Alarm] = ()
     more_alarms: Mapping[str, int] = field(default_factory=dict)
-    unreadable: Sequence[UnreadableLogDir] = ()
+    unreadable: Sequence[log_dirs.UnreadableLogDir] = ()
 
     @property
     def alarms_in_all(self) -> int:
@@ -205,18 +196,8 @@ class OverviewService:
             waiting(gauges.get(HELD_BACK.name, ())),
             alarms({metric: found.series for metric, found in above.items()}, now_ms),
             more_alarms(above),
-            unreadable(gauges.get(_UNREADABLE, ())),
+            log_dirs.unreadable(gauges.get(log_dirs.UNREADABLE, ())),
         )
-
-
-def unreadable(found: Sequence[Series]) -> tuple[UnreadableLogDir, ...]:
-    """Return the log directories of the series whose value is not 0, by broker and path."""
-    log_dirs = [
-        UnreadableLogDir(int(series.key.label("broker")), series.key.label("log_dir"), series.updated_at_ms)
-        for series in found
-        if series.value
-    ]
-    return tuple(sorted(log_dirs, key=lambda log_dir: (log_dir.broker_id, log_dir.path)))
 
 
 def totals(size: ArchiveSize, sums: Mapping[str, SeriesSum], gauges: Mapping[str, Sequence[Series]]) -> ArchiveTotals:
@@ -314,12 +295,6 @@ def _group(code: str, found: Sequence[tuple[str, Series]]) -> Waiting:
     )
 
 
-def reason_of(code: str) -> HeldBack | IneligibleReason | None:
-    """Return the reason with this code; None if this version has none. Of equal codes the plan's own comes first."""
-    reasons: tuple[HeldBack | IneligibleReason, ...] = (*HeldBack, *IneligibleReason)
-    return next((reason for reason in reasons if reason.code == code), None)
-
-
 class AsOfRunDocument(TypedDict):
     """A number as of the run that found it; both members are null if no run ever did."""
 
@@ -400,14 +375,6 @@ class WaitingGroupDocument(ReasonMembers):
     as_of_ms: int
 
 
-class UnreadableLogDirDocument(TypedDict):
-    """A log directory of the settings that the last size run could not read, as without its disk."""
-
-    broker_id: int
-    log_dir: str
-    as_of_ms: int
-
-
 class OverviewDocument(TypedDict):
     """The present state; `paused_topics` has `*` if all are paused."""
 
@@ -418,7 +385,7 @@ class OverviewDocument(TypedDict):
     pools: list[PoolDocument]
     limits: list[QuotaLimitDocument]
     waiting: list[WaitingGroupDocument]
-    unreadable_log_dirs: list[UnreadableLogDirDocument]
+    unreadable_log_dirs: list[log_dirs.UnreadableLogDirDocument]
     alarms: list[AlarmDocument]
     more_alarms: list[MoreAlarmsDocument]
 
@@ -433,10 +400,7 @@ def overview_document(overview: Overview) -> OverviewDocument:
         "pools": pools_document(overview.pools)["pools"],
         "limits": [_limit_document(limit) for limit in overview.limits],
         "waiting": [waiting_document(group) for group in overview.waiting],
-        "unreadable_log_dirs": [
-            {"broker_id": log_dir.broker_id, "log_dir": log_dir.path, "as_of_ms": log_dir.as_of_ms}
-            for log_dir in overview.unreadable
-        ],
+        "unreadable_log_dirs": [log_dirs.unreadable_document(log_dir) for log_dir in overview.unreadable],
         "alarms": [alarm_document(alarm) for alarm in overview.alarms],
         "more_alarms": [{"alert": alert, "alarms": number} for alert, number in overview.more_alarms.items()],
     }

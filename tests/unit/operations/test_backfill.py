@@ -13,11 +13,11 @@ from include.tiering.operations.backfill import (
     Backfill,
     TopicBackfill,
     backfill_document,
-    disks,
     present_backfill,
     removable,
     waiting_topics,
 )
+from include.tiering.operations.log_dirs import disks
 from include.tiering.presentation import as_text
 from include.tiering.quotas.contract import UNLIMITED, QuotaKind, QuotaLevel, QuotasInForce, Scope
 from include.tiering.units import GIB

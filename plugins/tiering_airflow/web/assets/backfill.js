@@ -74,7 +74,7 @@ export function backfill(view) {
       fact("Requests", `${whole(found.requests.put)} to write, ${whole(found.requests.get)} to read all of it once; large logs take more`),
       fact("Requests to write cost", found.cost === null ? "no price is set" : money(found.cost.writing, found.cost.currency)),
       fact("Storage of a month", found.cost === null ? "no price is set" : money(found.cost.storage_per_month, found.cost.currency)),
-      fact("At the present quotas", `${least(found.seconds, "no quota limits it")}.${narrowest} Total quota: ${found.quota === null ? "none" : perSecond(found.quota)}.${broker}`),
+      fact(`At the present quotas${found.copier_slots === 0 ? ", once copies begin" : ""}`, `${least(found.seconds, "no quota limits it")}.${narrowest} Total quota: ${found.quota === null ? "none" : perSecond(found.quota)}.${broker}`),
       found.is_asked ? fact(`At a total quota of ${found.asked_quota === null ? "none" : perSecond(found.asked_quota)}`, `${least(found.asked_seconds, "no quota limits it")}.${broker}`) : null,
       fact("Removable from brokers' disks afterwards", found.removable_bytes === null ? "not known: no size run has compared the tiers" : `${bytes(found.removable_bytes)}, as of the last size run. A copy frees nothing by itself: brokers delete by their retention, and after a handover by their local retention`),
       fact(`At the rate of the last minute (${perSecond(found.rate)})`, found.rate_seconds === null ? "nothing is sent now" : duration(found.rate_seconds)));

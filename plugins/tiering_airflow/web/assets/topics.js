@@ -15,7 +15,7 @@ const COLUMNS = [
   ["waiting_seconds", "Oldest waits", (row) => duration(row.waiting_seconds), "number"],
   ["failed_segments", "Failed", (row) => whole(row.failed_segments), "number"],
   [null, "Held back", (row) => row.held_back.join(", ")],
-  [null, "Retention", (row) => element("a", { href: `#retention/${encodeURIComponent(row.topic)}`, "aria-label": `Preview another retention of ${row.topic}` }, retention(row))],
+  [null, "Retention", (row) => element("a", { href: `#retention/${encodeURIComponent(row.topic)}`, "aria-label": `${retention(row)}: preview another retention of ${row.topic}` }, retention(row))],
   ["cost_per_month", "A month", (row, currency) => (row.cost_per_month === null ? "–" : `${Number(row.cost_per_month).toFixed(2)} ${currency}`), "number"],
 ];
 

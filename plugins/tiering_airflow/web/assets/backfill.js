@@ -77,7 +77,7 @@ export function backfill(view) {
       fact(`At the present quotas${found.copier_slots === 0 ? ", once copies begin" : ""}`, `${least(found.seconds, "no quota limits it")}.${narrowest} Total quota: ${found.quota === null ? "none" : perSecond(found.quota)}.${broker}`),
       found.is_asked ? fact(`At a total quota of ${found.asked_quota === null ? "none" : perSecond(found.asked_quota)}`, `${least(found.asked_seconds, "no quota limits it")}.${broker}`) : null,
       fact("Removable from brokers' disks afterwards", found.removable_bytes === null ? "not known: no size run has compared the tiers" : `${bytes(found.removable_bytes)}, as of the last size run. A copy frees nothing by itself: brokers delete by their retention, and after a handover by their local retention`),
-      fact(`At the rate of the last minute (${perSecond(found.rate)})`, found.rate_seconds === null ? "nothing is sent now" : duration(found.rate_seconds)));
+      fact(`At the rate of the last minute (${perSecond(found.rate)})`, found.rate_seconds === null ? "nothing was sent in it" : duration(found.rate_seconds)));
     const disks = table("Disks of log directories", [
       ["Broker", (disk) => disk.broker_id, "number"],
       ["Log directory", (disk) => element("code", {}, disk.log_dir), "name"],

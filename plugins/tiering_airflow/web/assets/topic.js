@@ -13,7 +13,7 @@ export async function topic(view, name) {
     const found = await ask(`topic?${new URLSearchParams({ name })}`);
     view.replaceChildren(back, details(found));
   } catch (error) {
-    view.replaceChildren(back, element("p", { class: "panel bad", role: "alert" }, `${name} cannot be read: ${error.message}`));
+    view.replaceChildren(back, element("p", { class: "panel bad", role: "alert" }, `${name}: ${error.message}`));
   }
 }
 

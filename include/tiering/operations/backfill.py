@@ -19,15 +19,16 @@ from include.tiering.database.metric_series import MetricSeries, Series
 from include.tiering.errors import SettingError
 from include.tiering.kafka.log_dirs.contract import matches
 from include.tiering.model.sizes import OBJECTS_PER_SEGMENT, CostEstimate, PriceTable, estimate_cost
-from include.tiering.operations.log_dirs import (
+from include.tiering.operations.monitoring import (
     COMPARED_MINUTES,
     FREE,
     DiskOfLogDir,
     DiskOfLogDirDocument,
     disk_document,
     disks,
+    newest_minute,
+    total_of,
 )
-from include.tiering.operations.monitoring import newest_minute, total_of
 from include.tiering.operations.topic_list import LAG_BYTES, LAG_SECONDS, LAG_SEGMENTS, by_topic
 from include.tiering.presentation import Presentation, Table, count
 from include.tiering.quotas.contract import UNLIMITED, QuotaKind, QuotaLevel, QuotasInForce, Scope

@@ -18,7 +18,7 @@ from include.tiering.copying.plan import HeldBack
 from include.tiering.database.metric_series import MetricSeries, Series, SeriesSum
 from include.tiering.kafka.log_dirs.contract import IneligibleReason
 from include.tiering.model.reasons import ReasonMembers
-from include.tiering.operations import log_dirs
+from include.tiering.operations import monitoring
 from include.tiering.operations.alarms import (
     ALARM_LABELS,
     ALARMS_ABOVE,
@@ -44,7 +44,7 @@ _FAILED: Final = "tiering_failed_segments"
 _COST: Final = "tiering_storage_cost_per_month"
 SUMS: Final = (LAG_BYTES, LAG_SEGMENTS, LAG_SECONDS, _FAILED)
 """Names of the metrics with a series for each topic, of which an overview needs sums."""
-GAUGES: Final = (_VERDICT_BYTES, _FINDINGS, _COST, HELD_BACK.name, log_dirs.UNREADABLE)
+GAUGES: Final = (_VERDICT_BYTES, _FINDINGS, _COST, HELD_BACK.name, monitoring.UNREADABLE)
 """Names of the metrics of which an overview needs each series. Those of other use cases are named by their text."""
 _RATES_FROM: Final = (GRANTED_BYTES.name, THROTTLED_SECONDS.name, DELETE_CALLS.name)
 _IN_USE: Final = 0.9
@@ -133,7 +133,7 @@ class Overview:
     waiting: Sequence[Waiting] = ()
     alarms: Sequence[Alarm] = ()
     more_alarms: Mapping[str, int] = field(default_factory=dict)
-    unreadable: Sequence[log_dirs.UnreadableLogDir] = ()
+    unreadable: Sequence[monitoring.UnreadableLogDir] = ()
 
     @property
     def alarms_in_all(self) -> int:
@@ -196,7 +196,7 @@ class OverviewService:
             waiting(gauges.get(HELD_BACK.name, ())),
             alarms({metric: found.series for metric, found in above.items()}, now_ms),
             more_alarms(above),
-            log_dirs.unreadable(gauges.get(log_dirs.UNREADABLE, ())),
+            monitoring.unreadable(gauges.get(monitoring.UNREADABLE, ())),
         )
 
 
@@ -385,7 +385,7 @@ class OverviewDocument(TypedDict):
     pools: list[PoolDocument]
     limits: list[QuotaLimitDocument]
     waiting: list[WaitingGroupDocument]
-    unreadable_log_dirs: list[log_dirs.UnreadableLogDirDocument]
+    unreadable_log_dirs: list[monitoring.UnreadableLogDirDocument]
     alarms: list[AlarmDocument]
     more_alarms: list[MoreAlarmsDocument]
 
@@ -400,7 +400,7 @@ def overview_document(overview: Overview) -> OverviewDocument:
         "pools": pools_document(overview.pools)["pools"],
         "limits": [_limit_document(limit) for limit in overview.limits],
         "waiting": [waiting_document(group) for group in overview.waiting],
-        "unreadable_log_dirs": [log_dirs.unreadable_document(log_dir) for log_dir in overview.unreadable],
+        "unreadable_log_dirs": [monitoring.unreadable_document(log_dir) for log_dir in overview.unreadable],
         "alarms": [alarm_document(alarm) for alarm in overview.alarms],
         "more_alarms": [{"alert": alert, "alarms": number} for alert, number in overview.more_alarms.items()],
     }

@@ -14,8 +14,7 @@ from include.tiering.configs.usage_report import (
 )
 from include.tiering.model.segments import Uuid
 from include.tiering.operations.alarms import RULES, AlarmDocument, MoreAlarmsDocument, runbook_entry
-from include.tiering.operations.log_dirs import UnreadableLogDirDocument
-from include.tiering.operations.monitoring import Traffic
+from include.tiering.operations.monitoring import Traffic, UnreadableLogDirDocument
 from include.tiering.operations.overview import (
     BatchDocument,
     Limit,

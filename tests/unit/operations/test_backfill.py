@@ -17,7 +17,7 @@ from include.tiering.operations.backfill import (
     removable,
     waiting_topics,
 )
-from include.tiering.operations.log_dirs import disks
+from include.tiering.operations.monitoring import disks
 from include.tiering.presentation import as_text
 from include.tiering.quotas.contract import UNLIMITED, QuotaKind, QuotaLevel, QuotasInForce, Scope
 from include.tiering.units import GIB

@@ -18,8 +18,7 @@ from include.tiering.model.segments import TopicIdPartition, Uuid
 from include.tiering.model.sizes import CostEstimate, PartitionLag
 from include.tiering.operations.alarms import alarms
 from include.tiering.operations.checks import Check
-from include.tiering.operations.log_dirs import UnreadableLogDir
-from include.tiering.operations.monitoring import Traffic
+from include.tiering.operations.monitoring import Traffic, UnreadableLogDir
 from include.tiering.operations.overview import Limit, Overview, totals
 from include.tiering.operations.overview import waiting as grouped
 from include.tiering.operations.readiness import (

@@ -269,7 +269,7 @@ class ClusterLogDirs:
         found: dict[tuple[int, str], int | None] = {}
         for log_dir in self._settings.log_dirs:
             key = log_dir.broker_id, str(log_dir.path)
-            if is_here(LogDirLocation(*key)):
+            if is_here(LogDirLocation(log_dir.broker_id, log_dir.path)):
                 with suppress(OSError):
                     found[key] = shutil.disk_usage(log_dir.path).free
             elif key[1] not in elsewhere:

@@ -8,10 +8,12 @@ import pytest
 from sqlalchemy import Engine, insert, update
 
 from include.tiering.database.schema import approvals, planned_deletions, planned_expirations, runs, size_counters
+from include.tiering.model.ownership import TopicOwner
 from include.tiering.model.segments import RemoteLogSegmentMetadata, TopicIdPartition, Verdict
 from include.tiering.model.sizes import EpochSize, PartitionStates, StateSize, partition_states
-from include.tiering.segments.sizes_contract import ArchiveSize
+from include.tiering.segments.sizes_contract import ArchiveSize, TopicTotal
 from include.tiering.segments.sql_rows import split_segments
+from include.tiering.segments.sql_topics import SqlTopicRegistry
 from include.tiering.sizes import store
 from include.tiering.sizes.store import SqlRemoteLogSizes
 from tests.doubles.databases import EVERY, AdjustableNow
@@ -74,8 +76,20 @@ def test_totals_by_topic_are_those_of_its_partitions(engine, metadata, sizes):
     finish(metadata, deleted, fence)
     delete(metadata, deleted, fence)
     assert [total.topic for total in sizes.topic_totals()] == ["gone", "orders", "pay"]
-    assert sizes.copied_topics() == {total.topic_id: total.topic for total in sizes.topic_totals()}
+    assert sizes.listed_topics() == {total.topic_id: total.topic for total in sizes.topic_totals()}
     assert sizes.archive_size() == ArchiveSize(2, 5, 33, 47)
+
+
+def test_a_topic_that_the_platform_copies_is_listed_before_anything_of_it_is_copied(engine, sizes):
+    registry, clicks, views = SqlTopicRegistry(engine, CLUSTER_ID), partition_of("clicks"), partition_of("views")
+    for partition, owner in ((clicks, TopicOwner.PLATFORM), (views, TopicOwner.BROKER)):
+        registry.set_owner(partition.topic_id, partition.topic, owner, expected=TopicOwner.NONE, author="test")
+    (found,) = sizes.topic_totals()
+    assert found == TopicTotal(clicks.topic_id, "clicks", TopicOwner.PLATFORM, 0, 0, 0, 0)
+    assert sizes.topic_totals(["clicks"]) == [found]
+    assert sizes.topic_totals(["views"]) == []
+    assert sizes.listed_topics() == {clicks.topic_id: "clicks"}
+    assert sizes.archive_size() == ArchiveSize(0, 0, 0, 0)
 
 
 def test_an_empty_archive_has_the_size_0(engine, metadata, sizes):

@@ -3,6 +3,7 @@
 What waits is as of the last size run that read the log directories, so this module reads none. Times are the bytes
 divided by the narrowest quota that applies to them: of the total, or of a topic for the bytes of that topic. They are
 the least that a copy takes, because a quota of a broker, the store, the disks or the number of batches may be slower.
+While the copiers' pool has no slots nothing is copied at all, which the numbers of slots say.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -11,13 +12,23 @@ from typing import Final, TypedDict
 
 from include.tiering.clock import Clock
 from include.tiering.configs.config_store import ConfigStore
+from include.tiering.configs.pools import COPIER_POOL, PoolMirror
 from include.tiering.configs.rules import quotas_in_force
 from include.tiering.copying.metrics import HELD_BACK
 from include.tiering.database.metric_series import MetricSeries, Series
 from include.tiering.errors import SettingError
 from include.tiering.kafka.log_dirs.contract import matches
 from include.tiering.model.sizes import OBJECTS_PER_SEGMENT, CostEstimate, PriceTable, estimate_cost
-from include.tiering.operations.monitoring import Minutes, newest_minute, total_of
+from include.tiering.operations.monitoring import (
+    COMPARED_MINUTES,
+    FREE,
+    DiskOfLogDir,
+    DiskOfLogDirDocument,
+    disk_document,
+    disks,
+    newest_minute,
+    total_of,
+)
 from include.tiering.operations.topic_list import LAG_BYTES, LAG_SECONDS, LAG_SEGMENTS, by_topic
 from include.tiering.presentation import Presentation, Table, count
 from include.tiering.quotas.contract import UNLIMITED, QuotaKind, QuotaLevel, QuotasInForce, Scope
@@ -28,12 +39,8 @@ from include.tiering.units import format_bytes, format_duration
 
 MOST_TOPICS: Final = 500
 _DUPLICATES: Final = "tiering_duplicate_bytes"
-_FREE: Final = "tiering_log_dir_free_bytes"
 _WAITS: Final = (LAG_BYTES, LAG_SEGMENTS, LAG_SECONDS)
-_GAUGES: Final = (HELD_BACK.name, _DUPLICATES, _FREE)
-_COMPARED_MINUTES: Final = 24 * 60
-_LEAST_MINUTES: Final = 60
-"""Free bytes that were read within less than this say little about how fast a disk fills."""
+_GAUGES: Final = (HELD_BACK.name, _DUPLICATES, FREE)
 _NOTHING: Final = (0.0, 0)
 _TOTAL: Final = Scope(QuotaKind.COPY, QuotaLevel.TOTAL)
 
@@ -64,34 +71,6 @@ class TopicBackfill:
 
 
 @dataclass(frozen=True, slots=True)
-class DiskOfLogDir:
-    """The disk of a log directory, as size runs saw it on their host.
-
-    Attributes:
-        broker: id of the broker that owns the directory.
-        path: of the directory.
-        free_bytes: as of `as_of_ms`.
-        as_of_ms: when a size run read it last.
-        filled_per_second: how many bytes a second fewer were free, on average over `over_seconds`, negative if more
-            were; None if no two size runs of the last 24 hours were at least an hour apart.
-        over_seconds: the time between these two size runs.
-    """
-
-    broker: str
-    path: str
-    free_bytes: int
-    as_of_ms: int
-    filled_per_second: float | None = None
-    over_seconds: float | None = None
-
-    @property
-    def seconds_left(self) -> float | None:
-        """In how many seconds the disk is full at this rate; None if it does not fill, or the rate is not known."""
-        rate = self.filled_per_second
-        return self.free_bytes / rate if rate is not None and rate > 0 else None
-
-
-@dataclass(frozen=True, slots=True)
 class Backfill:
     """What it takes to copy what waits of some topics.
 
@@ -107,6 +86,7 @@ class Backfill:
         removable_bytes: local bytes of these topics that would be remote, too, once all of it is copied: what brokers
             could delete then. None if no size run has compared the tiers.
         disks: of the log directories, by broker and path.
+        copier_slots: last known size of the copiers' pool, negative if it has no limit; None if it was never seen.
     """
 
     as_of_ms: int
@@ -119,6 +99,7 @@ class Backfill:
     cost: CostEstimate | None
     removable_bytes: int | None = None
     disks: tuple[DiskOfLogDir, ...] = ()
+    copier_slots: int | None = None
 
     @property
     def size_bytes(self) -> int:
@@ -130,9 +111,17 @@ class Backfill:
 
     def seconds_at(self, quota: int | None) -> float | None:
         """Return the least time at this total quota; None if no quota applies."""
-        own = [topic.size_bytes / topic.quota for topic in self.topics if topic.quota]
-        total = [self.size_bytes / quota] if quota else []
-        return max([*own, *total], default=None)
+        return max((seconds for seconds, _, _ in self._times_at(quota)), default=None)
+
+    @property
+    def narrowest(self) -> tuple[str | None, int] | None:
+        """The quota in force that decides: its topic, None for the total, and bytes a second; None without a quota."""
+        found = max(self._times_at(self.quota), key=lambda time: time[0], default=None)
+        return None if found is None else found[1:]
+
+    def _times_at(self, quota: int | None) -> list[tuple[float, str | None, int]]:
+        own = [(topic.size_bytes / topic.quota, topic.topic, topic.quota) for topic in self.topics if topic.quota]
+        return [*([(self.size_bytes / quota, None, quota)] if quota else []), *own]
 
 
 class BackfillService:
@@ -144,11 +133,13 @@ class BackfillService:
         prices: PriceTable,
         work: WorkStore,
         configs: ConfigStore,
+        mirror: PoolMirror,
         series: Callable[[], MetricSeries],
         clock: Clock,
     ) -> None:
         self._prices = prices
         self._work = work
+        self._mirror = mirror
         self._configs = configs
         self._series = series
         self._clock = clock
@@ -173,7 +164,7 @@ class BackfillService:
         chosen = tuple(topic for topic in found if not topics or matches(topic.topic, topics))
         if topics and not chosen:
             raise SettingError("nothing of these topics waits, as of the last size run that read the log directories")
-        present = in_force.of(_TOTAL)
+        present, copiers = in_force.of(_TOTAL), self._mirror.seen().get(COPIER_POOL)
         size_bytes, segments = sum(topic.size_bytes for topic in chosen), sum(topic.segments for topic in chosen)
         return Backfill(
             now_ms,
@@ -189,9 +180,10 @@ class BackfillService:
             estimate_cost(size_bytes, segments, self._prices),
             removable(chosen, gauges.get(_DUPLICATES, ())),
             disks(
-                gauges.get(_FREE, ()),
-                series.minutes((_FREE,), since_minute=now_ms // MINUTE_MS - _COMPARED_MINUTES),
+                gauges.get(FREE, ()),
+                series.minutes((FREE,), since_minute=now_ms // MINUTE_MS - COMPARED_MINUTES),
             ),
+            None if copiers is None else copiers.slots,
         )
 
 
@@ -252,26 +244,6 @@ def removable(topics: Collection[TopicBackfill], duplicates: Sequence[Series]) -
     return remote + sum(topic.size_bytes for topic in topics)
 
 
-def disks(free: Sequence[Series], minutes: Minutes) -> tuple[DiskOfLogDir, ...]:
-    """Return the disks of log directories, by broker and path.
-
-    Args:
-        free: the last known free bytes.
-        minutes: free bytes by minute.
-    """
-    found = []
-    for series in free:
-        labels, read = dict(series.key.labels), sorted(minutes.get(series.key, {}).items())
-        filled = over = None
-        if read and read[-1][0] - read[0][0] >= _LEAST_MINUTES:
-            over = (read[-1][0] - read[0][0]) * 60.0
-            filled = (read[0][1] - read[-1][1]) / over
-        found.append(
-            DiskOfLogDir(labels["broker"], labels["log_dir"], round(series.value), series.updated_at_ms, filled, over)
-        )
-    return tuple(sorted(found, key=lambda disk: (disk.broker, disk.path)))
-
-
 def _limit(quota: int | None) -> int | None:
     return None if quota is None or quota in (0, UNLIMITED) else quota
 
@@ -305,20 +277,11 @@ class BackfillCostDocument(TypedDict):
     storage_per_month: str | None
 
 
-class DiskOfLogDirDocument(TypedDict):
-    """The disk of a log directory, as size runs saw it on their host.
+class NarrowestQuotaDocument(TypedDict):
+    """The quota in force that decides how long a copy takes; `topic` is null for the total quota."""
 
-    `filled_bytes_per_second` is the average over `over_seconds`, below 0 if the disk gets emptier; both are null if no
-    two size runs of the last 24 hours were at least an hour apart. `seconds_left` is at this rate, null if none is.
-    """
-
-    broker_id: int
-    log_dir: str
-    free_bytes: int
-    as_of_ms: int
-    filled_bytes_per_second: float | None
-    over_seconds: float | None
-    seconds_left: float | None
+    topic: str | None
+    bytes_per_second: int
 
 
 class BackfillDocument(TypedDict):
@@ -328,7 +291,8 @@ class BackfillDocument(TypedDict):
     at the total quota in force, at the one that is asked about, and at the rate of the newest whole minute; null if
     nothing limits it, or nothing was sent. `removable_bytes` are local bytes that are remote, too, once all of it is
     copied, null if no size run has compared the tiers: a copy frees nothing by itself, brokers delete by their
-    retention, and after a handover by their local retention.
+    retention, and after a handover by their local retention. `narrowest` is the quota behind `seconds`; with 0
+    `copier_slots` nothing is copied at all, -1 is no limit, null is not known.
     """
 
     as_of_ms: int
@@ -340,6 +304,8 @@ class BackfillDocument(TypedDict):
     cost: BackfillCostDocument | None
     quota: int | None
     seconds: float | None
+    narrowest: NarrowestQuotaDocument | None
+    copier_slots: int | None
     is_asked: bool
     asked_quota: int | None
     asked_seconds: float | None
@@ -352,7 +318,7 @@ class BackfillDocument(TypedDict):
 
 def backfill_document(backfill: Backfill) -> BackfillDocument:
     """Return the JSON of a backfill."""
-    objects, cost = backfill.segments * OBJECTS_PER_SEGMENT, backfill.cost
+    objects, cost, narrowest = backfill.segments * OBJECTS_PER_SEGMENT, backfill.cost, backfill.narrowest
     return {
         "as_of_ms": backfill.as_of_ms,
         "bytes": backfill.size_bytes,
@@ -370,6 +336,8 @@ def backfill_document(backfill: Backfill) -> BackfillDocument:
         },
         "quota": backfill.quota,
         "seconds": backfill.seconds_at(backfill.quota),
+        "narrowest": None if narrowest is None else {"topic": narrowest[0], "bytes_per_second": narrowest[1]},
+        "copier_slots": backfill.copier_slots,
         "is_asked": backfill.is_asked,
         "asked_quota": backfill.asked_quota,
         "asked_seconds": backfill.seconds_at(backfill.asked_quota) if backfill.is_asked else None,
@@ -377,19 +345,7 @@ def backfill_document(backfill: Backfill) -> BackfillDocument:
         "rate_seconds": backfill.size_bytes / backfill.rate if backfill.rate > 0 else None,
         "has_broker_quotas": backfill.has_broker_quotas,
         "removable_bytes": backfill.removable_bytes,
-        "disks": list(map(_disk, backfill.disks)),
-    }
-
-
-def _disk(disk: DiskOfLogDir) -> DiskOfLogDirDocument:
-    return {
-        "broker_id": int(disk.broker),
-        "log_dir": disk.path,
-        "free_bytes": disk.free_bytes,
-        "as_of_ms": disk.as_of_ms,
-        "filled_bytes_per_second": disk.filled_per_second,
-        "over_seconds": disk.over_seconds,
-        "seconds_left": disk.seconds_left,
+        "disks": list(map(disk_document, backfill.disks)),
     }
 
 
@@ -410,6 +366,8 @@ def present_backfill(backfill: Backfill) -> Presentation:
     """Present a backfill; it is always `ok`, because nothing was begun."""
     seconds = backfill.seconds_at(backfill.quota)
     least = "no quota limits it" if seconds is None else f"{format_duration(seconds)} at least at the present quotas"
+    if backfill.copier_slots == 0:
+        least = f"nothing is copied while the pool {COPIER_POOL} has 0 slots, then {least}"
     summary = (
         f"{count(backfill.segments, 'segment')} ({format_bytes(backfill.size_bytes)}) of"
         f" {count(len(backfill.topics), 'topic')} wait: {least}"

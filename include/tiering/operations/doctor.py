@@ -307,8 +307,16 @@ def _to_be_read(replica: Replica) -> Line:
     return Cause.WAITS_FOR_A_RUN, f"{unread}, so their segments are not known", advice
 
 
+def reason_of(code: str) -> HeldBack | IneligibleReason | None:
+    """Return the reason with this code; None if this version has none. Of equal codes the plan's own comes first."""
+    reasons: tuple[HeldBack | IneligibleReason, ...] = (*HeldBack, *IneligibleReason)
+    return next((reason for reason in reasons if reason.code == code), None)
+
+
 def advice_about(reason: IneligibleReason | HeldBack, topic: str) -> str:
     """Return what to do about partitions of a topic that wait for this reason, without evidence about one of them."""
+    if reason is IneligibleReason.ABOVE_LAST_STABLE_OFFSET:
+        return f"./tiering doctor {topic} names the producer, and how to end its transaction"
     return _advice(reason) if isinstance(reason, IneligibleReason) else f"./tiering doctor {topic}"
 
 

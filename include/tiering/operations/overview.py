@@ -18,6 +18,7 @@ from include.tiering.copying.plan import HeldBack
 from include.tiering.database.metric_series import MetricSeries, Series, SeriesSum
 from include.tiering.kafka.log_dirs.contract import IneligibleReason
 from include.tiering.model.reasons import ReasonMembers
+from include.tiering.operations import monitoring
 from include.tiering.operations.alarms import (
     ALARM_LABELS,
     ALARMS_ABOVE,
@@ -29,7 +30,7 @@ from include.tiering.operations.alarms import (
     alarms,
     more_alarms,
 )
-from include.tiering.operations.doctor import advice_about
+from include.tiering.operations.doctor import advice_about, reason_of
 from include.tiering.operations.monitoring import Minutes, newest_minute, total_of
 from include.tiering.operations.topic_list import LAG_BYTES, LAG_SECONDS, LAG_SEGMENTS
 from include.tiering.quotas.contract import UNLIMITED, QuotaKind, QuotaLevel, QuotasInForce, Scope
@@ -43,7 +44,7 @@ _FAILED: Final = "tiering_failed_segments"
 _COST: Final = "tiering_storage_cost_per_month"
 SUMS: Final = (LAG_BYTES, LAG_SEGMENTS, LAG_SECONDS, _FAILED)
 """Names of the metrics with a series for each topic, of which an overview needs sums."""
-GAUGES: Final = (_VERDICT_BYTES, _FINDINGS, _COST, HELD_BACK.name)
+GAUGES: Final = (_VERDICT_BYTES, _FINDINGS, _COST, HELD_BACK.name, monitoring.UNREADABLE)
 """Names of the metrics of which an overview needs each series. Those of other use cases are named by their text."""
 _RATES_FROM: Final = (GRANTED_BYTES.name, THROTTLED_SECONDS.name, DELETE_CALLS.name)
 _IN_USE: Final = 0.9
@@ -120,6 +121,7 @@ class Overview:
         waiting: why partitions wait, the most frequent reason first.
         alarms: alert rules that hold; of a rule the subjects with the highest values.
         more_alarms: by rule, for how many further subjects it holds.
+        unreadable: log directories that the last size run could not read, by broker and path.
     """
 
     as_of_ms: int
@@ -131,6 +133,7 @@ class Overview:
     waiting: Sequence[Waiting] = ()
     alarms: Sequence[Alarm] = ()
     more_alarms: Mapping[str, int] = field(default_factory=dict)
+    unreadable: Sequence[monitoring.UnreadableLogDir] = ()
 
     @property
     def alarms_in_all(self) -> int:
@@ -193,6 +196,7 @@ class OverviewService:
             waiting(gauges.get(HELD_BACK.name, ())),
             alarms({metric: found.series for metric, found in above.items()}, now_ms),
             more_alarms(above),
+            monitoring.unreadable(gauges.get(monitoring.UNREADABLE, ())),
         )
 
 
@@ -291,12 +295,6 @@ def _group(code: str, found: Sequence[tuple[str, Series]]) -> Waiting:
     )
 
 
-def reason_of(code: str) -> HeldBack | IneligibleReason | None:
-    """Return the reason with this code; None if this version has none. Of equal codes the plan's own comes first."""
-    reasons: tuple[HeldBack | IneligibleReason, ...] = (*HeldBack, *IneligibleReason)
-    return next((reason for reason in reasons if reason.code == code), None)
-
-
 class AsOfRunDocument(TypedDict):
     """A number as of the run that found it; both members are null if no run ever did."""
 
@@ -387,6 +385,7 @@ class OverviewDocument(TypedDict):
     pools: list[PoolDocument]
     limits: list[QuotaLimitDocument]
     waiting: list[WaitingGroupDocument]
+    unreadable_log_dirs: list[monitoring.UnreadableLogDirDocument]
     alarms: list[AlarmDocument]
     more_alarms: list[MoreAlarmsDocument]
 
@@ -401,6 +400,7 @@ def overview_document(overview: Overview) -> OverviewDocument:
         "pools": pools_document(overview.pools)["pools"],
         "limits": [_limit_document(limit) for limit in overview.limits],
         "waiting": [waiting_document(group) for group in overview.waiting],
+        "unreadable_log_dirs": [monitoring.unreadable_document(log_dir) for log_dir in overview.unreadable],
         "alarms": [alarm_document(alarm) for alarm in overview.alarms],
         "more_alarms": [{"alert": alert, "alarms": number} for alert, number in overview.more_alarms.items()],
     }

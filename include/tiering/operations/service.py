@@ -192,7 +192,12 @@ class OperationsService:
         """How much waits to be copied, at which rate it can be copied, and what that costs."""
         stores, prices = self._stores(), self._settings.prices.table()
         return BackfillService(
-            prices=prices, work=stores.work, configs=stores.configs, series=self._series, clock=self._clock
+            prices=prices,
+            work=stores.work,
+            configs=stores.configs,
+            mirror=stores.pool_mirror,
+            series=self._series,
+            clock=self._clock,
         )
 
     @cached_property

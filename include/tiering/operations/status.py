@@ -14,7 +14,7 @@ from include.tiering.configs.usage_report import (
 )
 from include.tiering.model.segments import Uuid
 from include.tiering.operations.alarms import RULES, AlarmDocument, MoreAlarmsDocument, runbook_entry
-from include.tiering.operations.monitoring import Traffic
+from include.tiering.operations.monitoring import Traffic, UnreadableLogDirDocument
 from include.tiering.operations.overview import (
     BatchDocument,
     Limit,
@@ -95,6 +95,7 @@ class StatusDocument(TypedDict):
     batches: NotRequired[list[BatchDocument]]
     limits: NotRequired[list[QuotaLimitDocument]]
     waiting: NotRequired[list[WaitingGroupDocument]]
+    unreadable_log_dirs: NotRequired[list[UnreadableLogDirDocument]]
     alarms: NotRequired[list[AlarmDocument]]
     more_alarms: NotRequired[list[MoreAlarmsDocument]]
     traffic: NotRequired[list[TrafficDocument]]
@@ -159,6 +160,7 @@ def _tables(settings: TieringSettings, activity: Activity | None) -> tuple[Table
         *_batches(activity.overview.batches),
         *_alarms(activity.overview),
         *_waiting(activity.overview),
+        *_unreadable(activity.overview),
         *_limits(activity.overview.limits),
         *_traffic(activity),
         pools_table(activity.overview.pools),
@@ -247,6 +249,12 @@ def _waiting(overview: Overview) -> tuple[Table, ...]:
     )
     heads = ("partitions>", "why", "topics", "what to do")
     return (Table("waiting, as of the last plan", heads, rows),) if rows else ()
+
+
+def _unreadable(overview: Overview) -> tuple[Table, ...]:
+    """Return a table of the log directories that cannot be read; no table if all can."""
+    rows = tuple((str(each.broker_id), each.path, format_utc(each.as_of_ms)) for each in overview.unreadable)
+    return (Table("log directories that cannot be read", ("broker>", "log dir", "as of"), rows),) if rows else ()
 
 
 def _limits(limits: Sequence[Limit]) -> tuple[Table, ...]:

@@ -7,21 +7,18 @@ from typing import Final, TypedDict
 from include.tiering.clock import Clock
 from include.tiering.configs.config_store import ConfigEntity, ConfigStore, EntityType
 from include.tiering.configs.report import LATEST_CHANGES, ConfigsDocument, Description, describe, present_configs
-from include.tiering.copying.plan import HeldBack
 from include.tiering.database.metric_series import KEPT_HOURS, MetricSeries
 from include.tiering.errors import SettingError
-from include.tiering.kafka.log_dirs.contract import IneligibleReason
-from include.tiering.model.reasons import ReasonMembers
 from include.tiering.model.segments import is_legal_topic_name
 from include.tiering.model.sizes import PartitionStates
-from include.tiering.operations.doctor import advice_about
-from include.tiering.operations.overview import reason_of
 from include.tiering.operations.topic_list import (
     LAG_BYTES,
     ListedTopic,
     ListedTopicDocument,
     TopicListService,
+    WaitReasonDocument,
     listed_document,
+    wait_reason_document,
 )
 from include.tiering.presentation import PartitionLabels, labels
 from include.tiering.segments.failed_copies import FailedCopies, FailedCopy, FailedCopyDocument, failed_copy_document
@@ -82,7 +79,7 @@ class TopicDetailsService:
         """Return what is known of a topic.
 
         Raises:
-            SettingError: nothing of a topic with this name was ever copied.
+            SettingError: no run has met a topic with this name that is to be copied.
             MetadataUnavailableError: the database cannot be read.
         """
         if not is_legal_topic_name(topic):
@@ -142,12 +139,6 @@ class HourOfTopicDocument(TypedDict):
     waiting_bytes: float | None
 
 
-class WaitReasonDocument(ReasonMembers):
-    """Why partitions of the topic wait, as of the last plan of all topics, and what to do about it."""
-
-    advice: str
-
-
 class TopicDetailsDocument(TypedDict):
     """A topic; `more_partitions` and `more_failed` are how many are left out."""
 
@@ -171,7 +162,7 @@ def topic_details_document(details: TopicDetails, currency: str | None) -> Topic
         "topic": details.topic,
         "currency": currency,
         "topics": [listed_document(listed) for listed in details.listed],
-        "held_back": [_held_back(code, details.topic) for code in details.listed[0].held_back],
+        "held_back": [wait_reason_document(code, details.topic) for code in details.listed[0].held_back],
         "partitions": [_partition(states) for states in details.partitions[:MOST_PARTITIONS]],
         "more_partitions": max(0, len(details.partitions) - MOST_PARTITIONS),
         "hours": [
@@ -196,10 +187,3 @@ def _partition(states: PartitionStates) -> PartitionOfTopicDocument:
             for size in finished.leader_epochs
         ],
     }
-
-
-def _held_back(code: str, topic: str) -> WaitReasonDocument:
-    reason: HeldBack | IneligibleReason | None = reason_of(code)
-    if reason is None:
-        return {"reason": code, "reason_message": code, "advice": ""}
-    return {"reason": code, "reason_message": reason.message, "advice": advice_about(reason, topic)}

@@ -5,7 +5,7 @@ published them.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import cached_property
 from typing import Any, Final, TypedDict
@@ -15,7 +15,10 @@ from include.tiering.copying.metrics import HELD_BACK
 from include.tiering.database.metric_rows import TOPIC_LABEL
 from include.tiering.database.metric_series import MetricSeries, Series
 from include.tiering.errors import SettingError
+from include.tiering.model.reasons import ReasonMembers
+from include.tiering.model.segments import Uuid
 from include.tiering.model.sizes import PriceTable, estimate_cost
+from include.tiering.operations.doctor import advice_about, reason_of
 from include.tiering.presentation import Table
 from include.tiering.segments.sizes_contract import RemoteLogSizes, TopicTotal
 from include.tiering.settings import TieringSettings
@@ -56,6 +59,8 @@ class TopicPage:
     found: int
     offset: int
     currency: str | None = None
+    never_copied: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Codes of why the last plan held back topics that were asked for and of which nothing was copied yet, by name."""
 
 
 _COST: Final = "cost_per_month"
@@ -122,7 +127,7 @@ class TopicListService:
         self._series = series
 
     def all(self, search: str = "") -> Sequence[ListedTopic]:
-        """Return all topics of which anything was ever copied and whose name contains `search`, by name.
+        """Return all topics of the archive, or to be archived, whose name contains `search`, by name.
 
         Raises:
             MetadataUnavailableError: the database cannot be read.
@@ -136,21 +141,32 @@ class TopicListService:
         Raises:
             MetadataUnavailableError: the database cannot be read.
         """
-        found, chosen = self._by_sizes(asked) if asked.sort in _SORTED_BY_SIZE else self._by_names(asked)
-        topics = self._with_gauges(chosen, self._configs.snapshot().values) if chosen else ()
-        return TopicPage(tuple(topics), found, asked.offset, self.currency)
+        every = self._sizes.listed_topics()
+        found, chosen = self._by_sizes(asked) if asked.sort in _SORTED_BY_SIZE else self._by_names(asked, every)
+        held_back = self._held_back()
+        topics = self._with_gauges(chosen, held_back, self._configs.snapshot().values) if chosen else ()
+        waits = by_topic(held_back)
+        never = sorted(name for name in waits.keys() - set(every.values()) if asked.search.lower() in name.lower())
+        never_copied = {name: _codes(waits[name]) for name in never[:MOST_ROWS]}
+        return TopicPage(tuple(topics), found, asked.offset, self.currency, never_copied)
 
     def named(self, topic: str, values: ConfigValues) -> Sequence[ListedTopic]:
         """Return the topics with this name, with retentions from these dynamic configs. Three statements.
 
         Raises:
-            SettingError: nothing of a topic with this name was ever copied.
+            SettingError: no run has met a topic with this name that is to be copied.
             MetadataUnavailableError: the database cannot be read.
         """
         found = self._sizes.topic_totals((topic,))
         if not found:
-            raise SettingError(f"nothing of a topic {topic} was ever copied")
-        return self._with_gauges(found, values)
+            raise SettingError(f"nothing of a topic {topic} was copied yet: {self._why_not(topic)}")
+        return self._with_gauges(found, self._held_back(), values)
+
+    def _why_not(self, topic: str) -> str:
+        codes = _codes(by_topic(self._held_back()).get(topic, ()))
+        reasons = [wait_reason_document(code, topic) for code in codes]
+        why = [f"{found['reason_message']}. What to do: {found['advice']}" for found in reasons]
+        return "; ".join(why) or f"./tiering doctor {topic} says why"
 
     def _by_sizes(self, asked: AskedPage) -> tuple[int, Sequence[TopicTotal]]:
         """Return how many topics are found, and those of the page: the sizes of all topics are compared."""
@@ -159,10 +175,10 @@ class TopicListService:
         found.sort(key=self._cost_key if asked.sort == _COST else _SIZES[asked.sort], reverse=asked.descending)
         return len(found), found[asked.part]
 
-    def _by_names(self, asked: AskedPage) -> tuple[int, Sequence[TopicTotal]]:
+    def _by_names(self, asked: AskedPage, every: Mapping[Uuid, str]) -> tuple[int, Sequence[TopicTotal]]:
         """Return how many topics are found, and those of the page, of which alone the sizes are read."""
-        copied, part_of_name = self._sizes.copied_topics().items(), asked.search.lower()
-        found = [(name, topic_id) for topic_id, name in copied if part_of_name in name.lower()]
+        part_of_name = asked.search.lower()
+        found = [(name, topic_id) for topic_id, name in every.items() if part_of_name in name.lower()]
         found.sort(key=lambda topic: (topic[0], str(topic[1])))
         if asked.sort in _GAUGES:
             metric = _GAUGES[asked.sort]
@@ -174,10 +190,15 @@ class TopicListService:
         totals = {total.topic_id: total for total in self._sizes.topic_totals({name for name, _ in part})}
         return len(found), [totals[topic_id] for _, topic_id in part if topic_id in totals]
 
-    def _with_gauges(self, totals: Sequence[TopicTotal], values: ConfigValues) -> Sequence[ListedTopic]:
-        series = self._series()
-        of_topics = series.latest(_OF_TOPICS, labels=[{TOPIC_LABEL: name} for name in {each.topic for each in totals}])
-        return self._listed(totals, {**of_topics, **series.latest((HELD_BACK.name,))}, values)
+    def _held_back(self) -> Sequence[Series]:
+        return self._series().latest((HELD_BACK.name,)).get(HELD_BACK.name, ())
+
+    def _with_gauges(
+        self, totals: Sequence[TopicTotal], held_back: Sequence[Series], values: ConfigValues
+    ) -> Sequence[ListedTopic]:
+        names = {each.topic for each in totals}
+        of_topics = self._series().latest(_OF_TOPICS, labels=[{TOPIC_LABEL: name} for name in names])
+        return self._listed(totals, {**of_topics, HELD_BACK.name: held_back}, values)
 
     def _listed(
         self, totals: Sequence[TopicTotal], series: Mapping[str, Sequence[Series]], values: ConfigValues
@@ -211,6 +232,10 @@ def by_topic(series: Sequence[Series]) -> Mapping[str, Sequence[Series]]:
     return found
 
 
+def _codes(held_back: Sequence[Series]) -> tuple[str, ...]:
+    return tuple(sorted(series.key.label("reason") for series in held_back))
+
+
 def sums_by_topic(series: Sequence[Series]) -> Mapping[str, float]:
     """Return the sums of series that have the same value of their label `topic`."""
     sums: dict[str, float] = {}
@@ -237,7 +262,7 @@ def _listed(
         None if lag_segments is None else round(lag_segments),
         value(LAG_SECONDS),
         None if failed is None else round(failed),
-        tuple(sorted(series.key.label("reason") for series in held_back)),
+        _codes(held_back),
     )
 
 
@@ -266,13 +291,35 @@ class ListedTopicDocument(TypedDict):
     cost_per_month: str | None
 
 
+class WaitReasonDocument(ReasonMembers):
+    """Why partitions of a topic wait, as of the last plan of all topics, and what to do about it."""
+
+    advice: str
+
+
+def wait_reason_document(code: str, topic: str) -> WaitReasonDocument:
+    """Return the JSON of a reason for which a plan held back partitions of a topic."""
+    reason = reason_of(code)
+    if reason is None:
+        return {"reason": code, "reason_message": code, "advice": ""}
+    return {"reason": code, "reason_message": reason.message, "advice": advice_about(reason, topic)}
+
+
+class NeverCopiedDocument(TypedDict):
+    """A topic of which nothing was copied yet, and why the last plan of all topics held it back."""
+
+    topic: str
+    held_back: list[WaitReasonDocument]
+
+
 class TopicPageDocument(TypedDict):
-    """A page of topics, of `found` in all."""
+    """A page of topics, of `found` in all; `never_copied` are held back topics with no segment of them, 500 at most."""
 
     found: int
     offset: int
     currency: str | None
     topics: list[ListedTopicDocument]
+    never_copied: list[NeverCopiedDocument]
 
 
 def topic_page_document(page: TopicPage) -> TopicPageDocument:
@@ -282,6 +329,10 @@ def topic_page_document(page: TopicPage) -> TopicPageDocument:
         "offset": page.offset,
         "currency": page.currency,
         "topics": [listed_document(listed) for listed in page.topics],
+        "never_copied": [
+            {"topic": name, "held_back": [wait_reason_document(code, name) for code in codes]}
+            for name, codes in page.never_copied.items()
+        ],
     }
 
 

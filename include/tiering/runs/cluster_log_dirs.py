@@ -262,12 +262,20 @@ class ClusterLogDirs:
         """Return, by queue, the log dirs of each queue of whose log dirs this host can read none."""
         return {queue: log_dirs for queue, log_dirs in self._by_queue().items() if not any(map(is_here, log_dirs))}
 
-    def free_bytes(self) -> Mapping[tuple[int, str], int]:
-        """Return the free bytes of the disk of each log directory that this host can read, by broker and path."""
-        found = {}
+    def free_bytes(self) -> Mapping[tuple[int, str], int | None]:
+        """Return the free bytes of the disk of each log directory, by broker and path; None if it cannot be read.
+
+        An empty mount point is another disk. Log directories that only other hosts can read are left out.
+        """
+        elsewhere = {str(log_dir.path) for log_dirs in self.elsewhere().values() for log_dir in log_dirs}
+        found: dict[tuple[int, str], int | None] = {}
         for log_dir in self._settings.log_dirs:
-            with suppress(OSError):
-                found[log_dir.broker_id, str(log_dir.path)] = shutil.disk_usage(log_dir.path).free
+            key = log_dir.broker_id, str(log_dir.path)
+            if is_here(LogDirLocation(log_dir.broker_id, log_dir.path)):
+                with suppress(OSError):
+                    found[key] = shutil.disk_usage(log_dir.path).free
+            elif key[1] not in elsewhere:
+                found[key] = None
         return found
 
     def not_scanned_in(self, run_id: str) -> Sequence[str]:

@@ -74,13 +74,14 @@ class RemoteLogSizes(Protocol):
         """Return the sizes of all topics together. One statement, which reads one row of each partition and state."""
         ...
 
-    def copied_topics(self) -> Mapping[Uuid, str]:
-        """Return the names of the topics of which anything was ever copied, by topic id. One statement."""
+    def listed_topics(self) -> Mapping[Uuid, str]:
+        """Return the names of the topics that `topic_totals` has, by topic id. One statement."""
         ...
 
     def topic_totals(self, names: Collection[str] | None = None) -> Sequence[TopicTotal]:
         """Return the sizes of all topics, or of those with these names, from the counters, by name and id.
 
+        These are the topics of which anything was ever copied, and those that the platform owns, with 0 bytes at first.
         One statement, which reads no segment, and with `names` no counter of other topics.
         """
         ...

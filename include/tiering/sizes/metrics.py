@@ -122,6 +122,13 @@ LOG_DIR_FREE: Final = Metric(
     "its own host.",
     by_minute=True,
 )
+LOG_DIR_UNREADABLE: Final = Metric(
+    "tiering_log_dir_unreadable",
+    MetricKind.GAUGE,
+    ("broker", "log_dir"),
+    "1 if the last size run could not read a log directory, as without its disk, and 0 if it could; without those that "
+    "only workers of a queue read.",
+)
 STORAGE_COST: Final = Metric(
     "tiering_storage_cost_per_month",
     MetricKind.GAUGE,
@@ -145,6 +152,7 @@ SIZE_METRICS: Final = (
     DELETE_LAG_SECONDS,
     DUPLICATE_BYTES,
     LOG_DIR_FREE,
+    LOG_DIR_UNREADABLE,
     STORAGE_COST,
 )
 
@@ -190,9 +198,12 @@ class SizeGauges:
         """Publish duplicate bytes; `held` is the place of the second copy, `local` or `remote`."""
         self._show(DUPLICATE_BYTES, {(topic, held): size_bytes for topic, size_bytes in by_topic.items()})
 
-    def free_bytes(self, free: Mapping[tuple[int, str], int]) -> None:
-        """Publish the free bytes of log directories, by broker and path."""
-        self._show(LOG_DIR_FREE, {(str(broker), path): size_bytes for (broker, path), size_bytes in free.items()})
+    def log_dirs(self, free: Mapping[tuple[int, str], int | None]) -> None:
+        """Publish the free bytes of log directories, by broker and path, and which of them cannot be read (None)."""
+        by_labels = {(str(broker), path): size_bytes for (broker, path), size_bytes in free.items()}
+        known = {labels: size_bytes for labels, size_bytes in by_labels.items() if size_bytes is not None}
+        self._show(LOG_DIR_FREE, known)
+        self._replace(LOG_DIR_UNREADABLE, {labels: float(labels not in known) for labels in by_labels})
 
     def cost(self, cost: "CostEstimate | None") -> None:
         """Publish the storage cost of a month; without a price of storage, remove it."""

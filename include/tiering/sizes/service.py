@@ -187,4 +187,4 @@ class SizeService:
             for duplicate in tiers.duplicates:
                 by_topic[duplicate.topic_id_partition.topic] += duplicate.size_bytes
             gauges.duplicates("local", by_topic)
-            gauges.free_bytes(self._log_dirs.free_bytes())
+            gauges.log_dirs(self._log_dirs.free_bytes())

@@ -7,7 +7,7 @@ from itertools import groupby
 from operator import attrgetter
 from typing import Any, Final
 
-from sqlalchemy import Connection, Row, Select, and_, bindparam, case, func, literal_column, or_, select
+from sqlalchemy import ColumnElement, Connection, Row, Select, and_, bindparam, case, func, literal_column, or_, select
 
 from include.tiering.database.schema import (
     PARTITION_TOTAL,
@@ -80,20 +80,32 @@ _BY_TOPIC: Final = _by_topic(
 _topic_id: Final = lru_cache(maxsize=20_000)(Uuid.parse)
 
 
-def _with_names(by_topic: Select[Any]) -> Select[Any]:
+_IS_OURS: Final = topics.c.owner == TopicOwner.PLATFORM.value
+"""A topic that the platform copies is listed before anything of it was copied, so that one can ask why."""
+
+
+def _with_names(by_topic: Select[Any], *which: ColumnElement[bool]) -> Select[Any]:
     found = by_topic.subquery("found")
+    numbers = (found.c.partitions, found.c.segments, found.c.finished_bytes, found.c.stored_bytes)
     return (
-        select(found, topics.c.name, topics.c.owner)
-        .join(topics, and_(topics.c.cluster_id == bindparam("of_cluster"), topics.c.topic_id == found.c.topic_id))
-        .order_by(topics.c.name, found.c.topic_id)
+        select(topics.c.topic_id, *(func.coalesce(number, 0) for number in numbers), topics.c.name, topics.c.owner)
+        .outerjoin(found, topics.c.topic_id == found.c.topic_id)
+        .where(topics.c.cluster_id == bindparam("of_cluster"), or_(found.c.topic_id.is_not(None), _IS_OURS), *which)
+        .order_by(topics.c.name, topics.c.topic_id)
     )
 
 
 _TOPIC_TOTALS: Final = _with_names(_BY_TOPIC)
-_TOTALS_OF_NAMES: Final = _with_names(_BY_TOPIC.where(size_counters.c.topic_id.in_(_IDS_OF_NAMES)))
-_COPIED_TOPICS: Final = select(topics.c.topic_id, topics.c.name).where(
+_TOTALS_OF_NAMES: Final = _with_names(
+    _BY_TOPIC.where(size_counters.c.topic_id.in_(_IDS_OF_NAMES)),
+    topics.c.name.in_(bindparam("of_names", expanding=True)),
+)
+_LISTED_TOPICS: Final = select(topics.c.topic_id, topics.c.name).where(
     topics.c.cluster_id == bindparam("of_cluster"),
-    select(size_counters.c.partition).where(*_IN_TOTALS, size_counters.c.topic_id == topics.c.topic_id).exists(),
+    or_(
+        _IS_OURS,
+        select(size_counters.c.partition).where(*_IN_TOTALS, size_counters.c.topic_id == topics.c.topic_id).exists(),
+    ),
 )
 
 
@@ -130,14 +142,17 @@ class SqlRemoteLogSizes(ClusterStore):
             row = connection.execute(_ARCHIVE_SIZE, {"of_cluster": self._cluster_id}).one()
         return ArchiveSize(row.topics, int(row.segments), int(row.finished_bytes), int(row.stored_bytes))
 
-    def copied_topics(self) -> Mapping[Uuid, str]:
-        """Return the names of the topics of which anything was ever copied, by topic id. One statement."""
+    def listed_topics(self) -> Mapping[Uuid, str]:
+        """Return the names of the topics that `topic_totals` has, by topic id. One statement."""
         with reading(self._engine) as connection:
-            rows = connection.execute(_COPIED_TOPICS, {"of_cluster": self._cluster_id}).all()
+            rows = connection.execute(_LISTED_TOPICS, {"of_cluster": self._cluster_id}).all()
         return {_topic_id(topic_id): name for topic_id, name in rows}
 
     def topic_totals(self, names: Collection[str] | None = None) -> Sequence[TopicTotal]:
-        """Return the sizes of all topics, or of those with these names, by name and id. One statement."""
+        """Return the sizes of all topics of which anything was copied or is to be copied, or of those with these names.
+
+        They are ordered by name and id. One statement.
+        """
         key = {} if names is None else {"of_names": list(names)}
         statement = _TOPIC_TOTALS if names is None else _TOTALS_OF_NAMES
         with reading(self._engine) as connection:

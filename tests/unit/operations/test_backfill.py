@@ -1,5 +1,6 @@
 """What a backfill takes: whose bytes, which quota decides, and what is unknown."""
 
+from dataclasses import replace
 from decimal import Decimal
 from typing import Final
 
@@ -12,11 +13,11 @@ from include.tiering.operations.backfill import (
     Backfill,
     TopicBackfill,
     backfill_document,
-    disks,
     present_backfill,
     removable,
     waiting_topics,
 )
+from include.tiering.operations.monitoring import disks
 from include.tiering.presentation import as_text
 from include.tiering.quotas.contract import UNLIMITED, QuotaKind, QuotaLevel, QuotasInForce, Scope
 from include.tiering.units import GIB
@@ -63,6 +64,21 @@ def test_the_narrowest_quota_decides_how_long_it_takes() -> None:
     assert of_topics(free, bound).seconds_at(None) == 10
     assert of_topics(free, bound).seconds_at(500) == 10
     assert of_topics(free, bound).seconds_at(50) == 20
+    assert of_topics(free, quota=100).narrowest == (None, 100)
+    assert of_topics(free, bound).narrowest == of_topics(free, bound, quota=500).narrowest == ("b", 10)
+    assert of_topics(free, bound, quota=50).narrowest == (None, 50)
+    assert of_topics(free).narrowest is None
+
+
+def test_a_pool_without_slots_is_named_before_the_time_at_the_quotas() -> None:
+    waits = of_topics(TopicBackfill("a", 900, 1, 0, NOW_MS, quota=10))
+    assert "while the pool" not in present_backfill(waits).summary
+    stopped = replace(waits, copier_slots=0)
+    assert present_backfill(stopped).summary.endswith(
+        "nothing is copied while the pool remote_log_copier has 0 slots, then 1m 30s at least at the present quotas"
+    )
+    document = backfill_document(stopped)
+    assert (document["copier_slots"], document["narrowest"]) == (0, {"topic": "a", "bytes_per_second": 10})
 
 
 def test_the_document_has_requests_money_and_times() -> None:

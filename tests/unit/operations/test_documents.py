@@ -18,7 +18,7 @@ from include.tiering.model.segments import TopicIdPartition, Uuid
 from include.tiering.model.sizes import CostEstimate, PartitionLag
 from include.tiering.operations.alarms import alarms
 from include.tiering.operations.checks import Check
-from include.tiering.operations.monitoring import Traffic
+from include.tiering.operations.monitoring import Traffic, UnreadableLogDir
 from include.tiering.operations.overview import Limit, Overview, totals
 from include.tiering.operations.overview import waiting as grouped
 from include.tiering.operations.readiness import (
@@ -619,6 +619,7 @@ def test_status() -> None:
         grouped([held_back]),
         alarms({"tiering_failed_segments": [failed]}, 1_800_000),
         {"TieringCopyLagOld": 3},
+        (UnreadableLogDir(2, "/data-2", 1_600_000),),
     )
     activity = Activity(overview, deleted_topics=deleted, traffic=traffic)
     presented = present_status(settings, activity)
@@ -646,10 +647,11 @@ def test_status() -> None:
         ["1m 00s", "600 B", "10 B", "0.2s", "0 B", "0 B", "0.0s", "2"],
         ["1h 00m", "7.0 KiB", "2 B", "1.5s", "36 B", "0 B", "0.0s", "2"],
     ]
-    assert [table.title for table in presented.tables()][1:5] == [
+    assert [table.title for table in presented.tables()][1:6] == [
         "running batches",
         "alarms",
         "waiting, as of the last plan",
+        "log directories that cannot be read",
         "quotas in force",
     ]
     (table,) = (table for table in presented.tables() if table.title == "alarms")
@@ -680,6 +682,7 @@ def test_status() -> None:
                 "as_of_ms": 1_600_000,
             }
         ],
+        "unreadable_log_dirs": [{"broker_id": 2, "log_dir": "/data-2", "as_of_ms": 1_600_000}],
         "alarms": [
             {
                 "alert": "TieringFailedSegments",

@@ -10,12 +10,21 @@ import yaml
 from sqlalchemy import Engine, event
 
 from include.tiering.app.metrics import METRICS
+from include.tiering.copying.metrics import HELD_BACK
 from include.tiering.copying.plan import HeldBack
 from include.tiering.copying.run_scope import RunScope
 from include.tiering.database.metric_series import Above, Series, SeriesKey, SeriesSum
 from include.tiering.kafka.log_dirs.contract import IneligibleReason
 from include.tiering.operations.alarms import ALARM_LABELS, ALARMS_ABOVE, RULES, alarms, more_alarms
-from include.tiering.operations.overview import GAUGES, SUMS, limits, totals, waiting
+from include.tiering.operations.overview import (
+    GAUGES,
+    SUMS,
+    limits,
+    overview_document,
+    totals,
+    waiting,
+    waiting_document,
+)
 from include.tiering.operations.topic_list import GAUGES as LIST_GAUGES
 from include.tiering.operations.topic_list import AskedPage
 from include.tiering.quotas.contract import UNITS_PER_REQUEST, UNLIMITED, QuotaKind, QuotaLevel, QuotasInForce, Scope
@@ -228,6 +237,52 @@ def test_of_many_subjects_those_with_the_highest_values_become_alarms(tmp_path: 
     failed = [alarm.subject for alarm in overview.alarms if alarm.rule.alert == "TieringFailedSegments"]
     assert failed == [f"topic-{number}" for number in range(24, 4, -1)]
     assert (overview.more_alarms, overview.alarms_in_all) == ({"TieringFailedSegments": 4}, 24)
+
+
+def sized(archive: Archive) -> None:
+    """Run a size run; its metrics are written when the app is closed."""
+    with archive.open() as app:
+        app.sizes.report()
+
+
+def test_a_log_directory_whose_disk_is_gone_is_named_and_its_mount_point_has_no_free_bytes(tmp_path: Path) -> None:
+    archive = Archive.of(tmp_path)
+    there, gone = archive.brokers / "broker-1", archive.brokers / "broker-2"
+    sized(archive)
+    with archive.open() as app:
+        assert app.operations.overview.now().unreadable == ()
+        before = app.operations.backfill.of().disks
+        assert [disk.path for disk in before] == [str(there), str(gone)]
+    gone.rename(tmp_path / "unmounted")
+    gone.mkdir()
+    sized(archive)
+    with archive.open() as app:
+        overview, disks = app.operations.overview.now(), app.operations.backfill.of().disks
+    (unreadable,) = overview_document(overview)["unreadable_log_dirs"]
+    assert (unreadable["broker_id"], unreadable["log_dir"]) == (2, str(gone))
+    assert disks[1] == before[1], "what was read last"
+    assert disks[0].as_of_ms > before[0].as_of_ms
+
+
+def test_a_topic_that_was_planned_and_never_copied_is_listed_with_what_waits(tmp_path: Path) -> None:
+    archive = Archive.of(tmp_path)
+    with archive.open() as app:
+        app.copying.plan("run")
+    sized(archive)
+    with archive.open() as app:
+        (listed,) = app.operations.topic_list.page(AskedPage()).topics
+        details = app.operations.topic_details.of("orders")
+        assert app.operations.overview.now().totals.topics == 0
+    assert (listed.total.topic, listed.total.segments, listed.total.partitions) == ("orders", 0, 0)
+    assert listed.waiting_bytes
+    assert (details.listed, details.partitions) == ((listed,), ())
+
+
+def test_an_open_transaction_is_named_as_such_with_the_command_that_finds_its_producer() -> None:
+    (found,) = waiting([series(HELD_BACK.name, 1, topic="payments", reason="above-last-stable-offset")])
+    document = waiting_document(found)
+    assert "transaction" in (document["reason_message"] or "")
+    assert document["advice"].startswith("./tiering doctor payments")
 
 
 def statements_of(work: Any) -> list[str]:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from include.tiering.configs.config_store import TopicRetention
+from include.tiering.copying.metrics import HELD_BACK
 from include.tiering.database.metric_series import Series, SeriesKey
 from include.tiering.errors import SettingError
 from include.tiering.model.ownership import TopicOwner
@@ -36,10 +37,17 @@ def listed(name: str, size_bytes: int = 0, waiting_bytes: int | None = None) -> 
 TOPICS = [listed("orders", 30, 5), listed("Orders.eu", 40), listed("pay", 40, 9)]
 
 
+HELD = [
+    Series(SeriesKey(HELD_BACK.name, (("reason", reason), ("topic", topic))), 1, 1)
+    for topic, reason in (("pay", "hole"), ("payments", "above-last-stable-offset"), ("clicks", "no-leader-replica"))
+]
+"""What a plan held back: of `pay` something is copied, of the others nothing."""
+
+
 class Sizes(Partial):
     """Has the totals of `TOPICS`, and notes nothing."""
 
-    def copied_topics(self) -> Mapping[Uuid, str]:
+    def listed_topics(self) -> Mapping[Uuid, str]:
         return {one.total.topic_id: one.total.topic for one in TOPICS}
 
     def topic_totals(self, names: Collection[str] | None = None) -> Sequence[TopicTotal]:
@@ -60,6 +68,8 @@ class Metrics(Partial):
             for one in TOPICS
             if one.waiting_bytes and (labels is None or {"topic": one.total.topic} in labels)
         ]
+        if LAG_BYTES not in metrics:
+            return {HELD_BACK.name: HELD}
         self.read += len(waits) if LAG_BYTES in metrics else 0
         return {LAG_BYTES: waits} if LAG_BYTES in metrics and waits else {}
 
@@ -101,8 +111,22 @@ def test_a_topic_is_listed_by_its_name_and_all_by_a_part_of_it() -> None:
     (topic,) = service().named("pay", {})
     assert (topic.total.topic, topic.waiting_bytes) == ("pay", 9)
     assert [each.waiting_bytes for each in service().all("ord")] == [5, None]
-    with pytest.raises(SettingError, match="ever copied"):
+    with pytest.raises(SettingError, match="doctor pa"):
         service().named("pa", {})
+
+
+@pytest.mark.parametrize("sort", ["topic", "finished_bytes"])
+def test_topics_of_which_nothing_is_copied_yet_are_named_with_what_holds_them_back(sort: str) -> None:
+    page = service().page(AskedPage(sort=sort))
+    assert page.never_copied == {"clicks": ("no-leader-replica",), "payments": ("above-last-stable-offset",)}
+    searched = service().page(AskedPage(search="PAY", sort=sort))
+    assert list(searched.never_copied) == ["payments"]
+    (never,) = topic_page_document(searched)["never_copied"]
+    (why,) = never["held_back"]
+    assert (never["topic"], why["reason"]) == ("payments", "above-last-stable-offset")
+    assert why["advice"].startswith("./tiering doctor payments")
+    with pytest.raises(SettingError, match="nothing of a topic payments was copied yet: above the last stable offset"):
+        service().named("payments", {})
 
 
 @pytest.mark.parametrize("asked", [{"sort": "size; DROP"}, {"offset": -1}, {"limit": 0}, {"limit": 501}])

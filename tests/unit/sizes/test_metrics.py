@@ -83,6 +83,18 @@ def test_a_recount_duplicates_and_costs(recorder: RecordedMetrics) -> None:
     assert ("tiering_storage_cost_per_month", "EUR") not in recorder.values()
 
 
+def test_of_a_log_directory_that_cannot_be_read_no_free_bytes_are_known(recorder: RecordedMetrics) -> None:
+    SizeGauges(recorder).log_dirs({(1, "/a"): 5, (2, "/b"): None})
+    assert recorder.values() == {
+        ("tiering_log_dir_free_bytes", "1", "/a"): 5,
+        ("tiering_log_dir_unreadable", "1", "/a"): 0,
+        ("tiering_log_dir_unreadable", "2", "/b"): 1,
+    }
+    SizeGauges(recorder).log_dirs({(2, "/b"): 7})
+    assert recorder.values()["tiering_log_dir_unreadable", "2", "/b"] == 0
+    assert ("tiering_log_dir_unreadable", "1", "/a") not in recorder.values(), "it is not in the settings any more"
+
+
 @pytest.mark.parametrize("are_all", [True, False])
 def test_a_topic_that_is_no_longer_copied_has_no_lag_unless_it_may_have_been_out_of_reach(
     recorder: RecordedMetrics, are_all: bool

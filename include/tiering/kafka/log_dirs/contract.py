@@ -76,7 +76,7 @@ class IneligibleReason(Reason):
     ACTIVE = "active", "active segment", True
     BELOW_LOG_START = "below-log-start", "wholly below the log start offset", True
     ABOVE_HIGH_WATERMARK = "above-high-watermark", "above the high watermark", True
-    ABOVE_LAST_STABLE_OFFSET = "above-last-stable-offset", "above the last stable offset", True
+    ABOVE_LAST_STABLE_OFFSET = "above-last-stable-offset", "above the last stable offset: a transaction is open", True
     NOT_FLUSHED = "not-flushed", "above the recovery point and not replicated", True
     PAST_RETENTION = "past-retention", "past the broker's retention", True
     COPY_DELAYED = "copy-delayed", "its copy is delayed by remote.copy.lag of the topic", True

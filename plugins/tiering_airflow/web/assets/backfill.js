@@ -4,6 +4,17 @@ import { ago, ask, askAirflow, bytes, confirmed, duration, element, link, panel,
 const least = (seconds, none) => (seconds === null ? none : `${duration(seconds)} at least`);
 const money = (amount, currency) => (amount === null ? "no price is set" : `${Number(amount).toFixed(2)} ${currency}`);
 
+const count = (number, what) => `${whole(number)} ${what}${number === 1 ? "" : "s"}`;
+
+// What stops a copy, before how fast it is.
+function holds(found) {
+  const paused = found.topics.filter((topic) => topic.is_paused).map((topic) => topic.topic);
+  const stops = [];
+  if (found.copier_slots === 0) stops.push(["The pool ", link("/pools", "remote_log_copier"), " has 0 slots, so no copy begins: give it slots in Airflow's Admin, Pools."]);
+  if (paused.length && found.topics.length) stops.push([`Paused: ${paused.join(", ")}.`]);
+  return stops.map((stop) => element("li", {}, element("b", { class: "odd" }, "Held now"), ": ", stop));
+}
+
 export function backfill(view) {
   const status = element("p", { class: "dim", role: "status" }, "Loading…");
   const said = element("p", { role: "status" });
@@ -57,15 +68,16 @@ export function backfill(view) {
     ], all.topics);
     const broker = found.has_broker_quotas ? " A quota of brokers is in force, too, and may make it longer." : "";
     const fact = (name, value) => element("li", {}, element("b", {}, name), `: ${value}`);
-    const facts = element("ul", { class: "plain" },
-      fact("To copy", `${bytes(found.bytes)} in ${whole(found.segments)} segments of ${whole(found.topics.length + found.more_topics)} topics`),
+    const narrowest = found.narrowest === null ? "" : ` The narrowest is that of ${found.narrowest.topic === null ? "the total" : `topic ${found.narrowest.topic}`}, ${perSecond(found.narrowest.bytes_per_second)}.`;
+    const facts = element("ul", { class: "plain" }, holds(found),
+      fact("To copy", `${bytes(found.bytes)} in ${count(found.segments, "segment")} of ${count(found.topics.length + found.more_topics, "topic")}`),
       fact("Requests", `${whole(found.requests.put)} to write, ${whole(found.requests.get)} to read all of it once; large logs take more`),
       fact("Requests to write cost", found.cost === null ? "no price is set" : money(found.cost.writing, found.cost.currency)),
       fact("Storage of a month", found.cost === null ? "no price is set" : money(found.cost.storage_per_month, found.cost.currency)),
-      fact(`At the present total quota (${found.quota === null ? "none" : perSecond(found.quota)})`, `${least(found.seconds, "no quota limits it")}.${broker}`),
+      fact(`At the present quotas${found.copier_slots === 0 ? ", once copies begin" : ""}`, `${least(found.seconds, "no quota limits it")}.${narrowest} Total quota: ${found.quota === null ? "none" : perSecond(found.quota)}.${broker}`),
       found.is_asked ? fact(`At a total quota of ${found.asked_quota === null ? "none" : perSecond(found.asked_quota)}`, `${least(found.asked_seconds, "no quota limits it")}.${broker}`) : null,
       fact("Removable from brokers' disks afterwards", found.removable_bytes === null ? "not known: no size run has compared the tiers" : `${bytes(found.removable_bytes)}, as of the last size run. A copy frees nothing by itself: brokers delete by their retention, and after a handover by their local retention`),
-      fact(`At the rate of the last minute (${perSecond(found.rate)})`, found.rate_seconds === null ? "nothing is sent now" : duration(found.rate_seconds)));
+      fact(`At the rate of the last minute (${perSecond(found.rate)})`, found.rate_seconds === null ? "nothing was sent in it" : duration(found.rate_seconds)));
     const disks = table("Disks of log directories", [
       ["Broker", (disk) => disk.broker_id, "number"],
       ["Log directory", (disk) => element("code", {}, disk.log_dir), "name"],

@@ -37,7 +37,10 @@ function running(found, pause) {
     ["Where", (batch) => `${batch.host}, process ${batch.pid}${batch.pool ? "" : " (command)"}`],
     ["Run", run, "name"],
   ];
-  const idle = element("p", { class: "dim" }, "Nothing is running. ", link("/dags/tiering_copy", "tiering_copy"), " copies by its schedule, or when it is triggered.");
+  const copiers = found.pools.find((pool) => pool.name === "remote_log_copier");
+  const idle = copiers?.slots === 0
+    ? element("p", {}, element("b", { class: "odd" }, "Nothing is running"), ": the pool ", link("/pools", copiers.name), " has 0 slots, so no copy begins. Give it slots in Airflow's Admin, Pools.")
+    : element("p", { class: "dim" }, "Nothing is running. ", link("/dags/tiering_copy", "tiering_copy"), " copies by its schedule, or when it is triggered.");
   const made = panel("Running", element("p", { class: "row" }, element("span", { class: all || named.length ? "odd" : "" }, state), buttons),
     found.batches.length ? [runs(found.batches), table("Running batches", columns, found.batches)] : idle);
   made.classList.add("wide");
@@ -85,6 +88,7 @@ function waiting(found) {
     element("b", {}, `${whole(group.partitions)} ${group.partitions === 1 ? "partition" : "partitions"}`), `: ${group.reason_message}. `,
     element("span", { class: "dim" }, `${group.topics.join(", ")}${group.more_topics ? ` and ${group.more_topics} more topics` : ""}; ${ago(group.as_of_ms, found.as_of_ms)}. `),
     group.advice ? ["What to do: ", element("code", {}, group.advice)] : null));
+  for (const each of found.unreadable_log_dirs) rows.push(element("li", {}, element("b", { class: "odd" }, "Not readable"), `: log directory ${each.log_dir} of broker ${each.broker_id}. `, element("span", { class: "dim" }, `${ago(each.as_of_ms, found.as_of_ms)}. `), "Mount its disk, or correct the setting log_dirs."));
   const nothing = element("p", { class: "dim" }, "The last plan of all topics held nothing back.");
   return panel("What waits, and why", rows.length ? element("ul", { class: "plain" }, rows) : nothing);
 }

@@ -46,6 +46,7 @@ function firstLine(found) {
   facts.replaceChildren(
     fact(whole(totals.topics), totals.topics === 1 ? "topic" : "topics"),
     fact(bytes(totals.finished_bytes), "remote", `${bytes(totals.stored_bytes)} are stored and paid for`),
+    ...(totals.cost_per_month === null ? [] : [fact(`${totals.cost_per_month.amount.toFixed(2)} ${totals.cost_per_month.currency}`, "a month", "what storing all of it costs, as of the last size run")]),
     safe,
     totals.waiting_bytes.as_of_ms === null ? fact("unknown", "how much waits", "a size run measures it")
       : fact(bytes(totals.waiting_bytes.value), totals.waiting_bytes.value === 1 ? "waits" : "wait", ago(totals.waiting_bytes.as_of_ms, found.as_of_ms)),

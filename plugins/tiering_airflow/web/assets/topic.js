@@ -13,7 +13,7 @@ export async function topic(view, name) {
     const found = await ask(`topic?${new URLSearchParams({ name })}`);
     view.replaceChildren(back, details(found));
   } catch (error) {
-    view.replaceChildren(back, element("p", { class: "panel bad", role: "alert" }, `${name} cannot be read: ${error.message}`));
+    view.replaceChildren(back, element("p", { class: "panel bad", role: "alert" }, `${name}: ${error.message}`));
   }
 }
 
@@ -22,13 +22,14 @@ function details(found) {
   const several = found.topics.length > 1 ? element("p", { class: "odd" }, `${found.topics.length} topics have or had this name.`) : null;
   const about = panel(found.topic, several, found.topics.map((row) => element("ul", { class: "plain" },
     fact("Topic id", row.topic_id), fact("Owner", row.owner),
-    fact("Remote", `${bytes(row.finished_bytes)} in ${whole(row.segments)} segments of ${whole(row.partitions)} partitions; ${bytes(row.stored_bytes)} are paid for`),
-    fact("Waits", row.waiting_bytes === null ? "not measured yet" : !row.waiting_segments ? "nothing, as of the last size run" : `${bytes(row.waiting_bytes)} in ${whole(row.waiting_segments)} segments, the oldest for ${duration(row.waiting_seconds)}, as of the last size run`),
+    fact("Remote", row.partitions === 0 ? "nothing was copied yet" : `${bytes(row.finished_bytes)} in ${whole(row.segments)} segments of ${whole(row.partitions)} ${row.partitions === 1 ? "partition" : "partitions"}; ${bytes(row.stored_bytes)} are paid for`),
+    fact("Waits", row.waiting_bytes === null ? "not known: no size run has read its log" : !row.waiting_segments ? "nothing, as of the last size run" : `${bytes(row.waiting_bytes)} in ${whole(row.waiting_segments)} segments, the oldest for ${duration(row.waiting_seconds)}, as of the last size run`),
     fact("Retention", `${row.retention_ms === null ? "for ever" : duration(row.retention_ms / 1000)} by time, ${row.retention_bytes === null ? "unlimited" : bytes(row.retention_bytes)} a partition`),
     row.cost_per_month === null ? null : fact("A month", `${Number(row.cost_per_month).toFixed(2)} ${found.currency}`))));
   const why = panel("Why it waits",
     found.held_back.length ? element("ul", { class: "plain" }, found.held_back.map((each) => element("li", {}, `${each.reason_message}. `, each.advice ? ["What to do: ", element("code", {}, each.advice)] : null)))
-      : element("p", { class: "dim" }, "The last plan of all topics held nothing of it back."),
+      : element("p", { class: "dim" }, "The last plan of all topics held nothing of it back.", found.topics.some((row) => row.waiting_segments) ? " What waits is copied by the next run; how long that takes, and what slows or stops it: " : null, found.topics.some((row) => row.waiting_segments) ? element("a", { href: "#backfill" }, "Backfill") : null),
+    found.held_back.some((each) => each.reason === "no-leader-replica") ? element("p", {}, "Which log directories cannot be read: ", element("a", { href: "#now" }, "Now"), ", below What waits, and why.") : null,
     element("p", { class: "dim" }, "Partition by partition: ", element("code", {}, `./tiering doctor ${found.topic}`)));
   const failed = found.failed.length ? [table("Failed segments", [
     ["Partition", (copy) => `${copy.topic}-${copy.partition}`, "name"],

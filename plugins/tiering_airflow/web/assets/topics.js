@@ -15,7 +15,7 @@ const COLUMNS = [
   ["waiting_seconds", "Oldest waits", (row) => duration(row.waiting_seconds), "number"],
   ["failed_segments", "Failed", (row) => whole(row.failed_segments), "number"],
   [null, "Held back", (row) => row.held_back.join(", ")],
-  [null, "Retention", retention],
+  [null, "Retention", (row) => element("a", { href: `#retention/${encodeURIComponent(row.topic)}`, "aria-label": `${retention(row)}: preview another retention of ${row.topic}` }, retention(row))],
   ["cost_per_month", "A month", (row, currency) => (row.cost_per_month === null ? "–" : `${Number(row.cost_per_month).toFixed(2)} ${currency}`), "number"],
 ];
 
@@ -55,9 +55,12 @@ export function topics(view) {
 
   function show(page) {
     const columns = COLUMNS.map(([name, text, cell, kind]) => [text, (row) => cell(row, page.currency), kind, name]);
-    body.replaceChildren(table("Topics", columns, page.topics, head));
+    const never = page.never_copied.map((each) => element("li", {}, element("b", {}, each.topic), ": ",
+      each.held_back.map((why) => [`${why.reason_message}. `, why.advice ? ["What to do: ", element("code", {}, why.advice), " "] : null])));
+    body.replaceChildren(table("Topics", columns, page.topics, head),
+      ...(never.length ? [element("h3", {}, "Nothing copied yet, and held back by the last plan"), element("ul", { class: "plain" }, never)] : []));
     const last = page.offset + page.topics.length;
-    status.textContent = page.found ? `Topics ${page.offset + 1} to ${last} of ${page.found}.` : asked.search ? "No topic has this in its name." : "Nothing is tiered yet: no topic has a copied segment.";
+    status.textContent = page.found ? `Topics ${page.offset + 1} to ${last} of ${page.found}.` : never.length ? `Nothing is copied yet of ${page.never_copied.map((each) => each.topic).join(", ")}.` : asked.search ? "No topic has this in its name. Why a topic is not tiered: ./tiering doctor TOPIC." : "Nothing is tiered yet: no run has found a topic that is to be copied.";
     pager.replaceChildren(
       element("button", { class: "action", disabled: page.offset === 0, onclick: () => move(-SIZE) }, "Previous"),
       element("button", { class: "action", disabled: last >= page.found, onclick: () => move(SIZE) }, "Next"));

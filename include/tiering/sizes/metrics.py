@@ -201,9 +201,12 @@ class SizeGauges:
     def log_dirs(self, free: Mapping[tuple[int, str], int | None]) -> None:
         """Publish the free bytes of log directories, by broker and path, and which of them cannot be read (None)."""
         by_labels = {(str(broker), path): size_bytes for (broker, path), size_bytes in free.items()}
-        known = {labels: size_bytes for labels, size_bytes in by_labels.items() if size_bytes is not None}
-        self._show(LOG_DIR_FREE, known)
-        self._replace(LOG_DIR_UNREADABLE, {labels: float(labels not in known) for labels in by_labels})
+        self._show(
+            LOG_DIR_FREE, {labels: size_bytes for labels, size_bytes in by_labels.items() if size_bytes is not None}
+        )
+        self._replace(
+            LOG_DIR_UNREADABLE, {labels: float(size_bytes is None) for labels, size_bytes in by_labels.items()}
+        )
 
     def cost(self, cost: "CostEstimate | None") -> None:
         """Publish the storage cost of a month; without a price of storage, remove it."""

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from include.tiering.formats.record_columns import RecordColumns
 from include.tiering.model.histories import OffsetRange
 from include.tiering.model.segments import SeenRecord, TopicIdPartition
+from include.tiering.reading import plan_scan, scan
 from include.tiering.reading.plan_scan import (
     ALL_OFFSETS,
     EARLIEST,
@@ -19,6 +20,8 @@ from include.tiering.reading.plan_scan import (
     ScanPlan,
     ScanRequest,
 )
+from include.tiering.remote_storage import parallel_reads, segment_reader
+from include.tiering.remote_storage.parallel_reads import RANGE_BYTES
 from tests.doubles.whole_logs import (
     OracleRecord,
     WholeLogs,
@@ -88,7 +91,11 @@ def test_a_range_equals_the_decoded_log_filtered(
         for each in records
         if first <= each.record.offset <= last and not each.is_control and not (committed and each.is_aborted)
     ]
-    assert list(scanned(logs, logs.app.reading.plan_scan(request))) == expected
+    range_bytes = data.draw(st.sampled_from([RANGE_BYTES, 7_777, 1_000]), label="bytes of a large range")
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (parallel_reads, plan_scan, scan, segment_reader):
+            patch.setattr(module, "RANGE_BYTES", range_bytes)
+        assert list(scanned(logs, logs.app.reading.plan_scan(request))) == expected
 
 
 def found(bound: Bound, records: Sequence[OracleRecord], earliest: int, latest: int) -> int:

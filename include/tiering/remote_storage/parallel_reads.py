@@ -12,7 +12,8 @@ Every byte is charged to the fetch quota before it is read, as in a sequential r
 is raised where a sequential read would raise it: behind all bytes, or all results, before it. Then no further read
 begins. Those under way end at their next grant, within one block, and nobody waits for them: the store may not answer.
 
-More reads help only until something else is the limit. So they begin `WINDOW_SECONDS` apart, and none begins while
+More reads help only until something else is the limit. So one begins, their number doubles at most once in
+`WINDOW_SECONDS`, and none begins while
 
     the process uses `clock.BUSY_CORES`        Python code runs in one thread at a time: others only cost CPU
     `ENOUGH_WAITING` reads wait for a quota    they use it up; and the store sends into the buffers of each further
@@ -21,7 +22,7 @@ More reads help only until something else is the limit. So they begin `WINDOW_SE
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
@@ -79,8 +80,12 @@ def plan_ranges(first: int, last: int, at_once: int) -> tuple[tuple[int, int], .
 
     One range is the result if `at_once`, the number of ranges that may be read at the same time, is 1.
     """
+    return divided(first, last, 1 if at_once <= 1 else max(1, -(-(last + 1 - first) // RANGE_BYTES)))
+
+
+def divided(first: int, last: int, count: int) -> tuple[tuple[int, int], ...]:
+    """Split bytes `first` to `last` (both inclusive) into so many ranges of about equal size."""
     size_bytes = last + 1 - first
-    count = 1 if at_once <= 1 else max(1, -(-size_bytes // RANGE_BYTES))
     bounds = [first + number * size_bytes // count for number in range(count + 1)]
     return tuple((bounds[number], bounds[number + 1] - 1) for number in range(count))
 
@@ -148,25 +153,44 @@ class _SharedLimiter:
             return self._limiter.take(wanted_bytes)
 
 
-def in_order(tasks: Sequence[Task[_T]], *, at_once: int, ahead: int) -> Iterator[_T]:
+def in_order(tasks: Sequence[Task[_T]], *, at_once: int, ahead: int) -> Generator[_T, None, None]:
     """Run tasks in up to `at_once` threads, and yield their results in the order of the tasks.
 
     At most `ahead` tasks are begun or queued whose results were not taken yet. After a task has failed, no later task
     begins, and its error is raised in the place of its result. With `at_once` 1, or a single task, all run in the
     caller's thread.
     """
-    most = min(at_once, len(tasks))
-    ranges = min(at_once, ranges_of_each(most))
-    if most <= 1:
-        for task in tasks:
+    ranges = min(at_once, ranges_of_each(min(at_once, len(tasks))))
+    return _in_order([(1, task) for task in tasks], at_once=at_once, most=ahead, ranges=ranges)
+
+
+def in_order_within(
+    tasks: Sequence[tuple[int, Task[_T]]], *, at_once: int, most_bytes: int
+) -> Generator[_T, None, None]:
+    """Run tasks as `in_order` does; each comes with how many bytes its result has.
+
+    The result that was yielded last, and those of the tasks that have begun after it, or wait for a thread, have at
+    most `most_bytes` together, or are one.
+    """
+    return _in_order(tasks, at_once=at_once, most=most_bytes, ranges=1)
+
+
+def _in_order(
+    tasks: Sequence[tuple[int, Task[_T]]], *, at_once: int, most: int, ranges: int
+) -> Generator[_T, None, None]:
+    if min(at_once, len(tasks)) <= 1:
+        for _, task in tasks:
             yield task(Reading(ranges=ranges))
         return
+    weights: deque[int] = deque()
     pending: deque[Future[_T]] = deque()
-    with _Threads(most, ranges) as threads:
-        for task in tasks:
-            pending.append(threads.submit(task))
-            if len(pending) >= ahead:
+    with _Threads(min(at_once, len(tasks)), ranges) as threads:
+        for weight, task in tasks:
+            while pending and sum(weights) + weight > most:
                 yield pending.popleft().result()
+                weights.popleft()
+            weights.append(weight)
+            pending.append(threads.submit(task))
         while pending:
             yield pending.popleft().result()
 
@@ -180,6 +204,8 @@ class _Threads:
         self._started = 0
         self._growing = threading.Lock()
         self._core_use = CoreUse(SystemClock())
+        self._working = 1
+        self._may_begin = 0
         self._running: list[Reading] = []
         self._queue: SimpleQueue[Callable[[], bool] | None] = SimpleQueue()
         self._ended = threading.Event()
@@ -212,9 +238,16 @@ class _Threads:
                 self._failed.set()
 
     def _may_grow(self) -> bool:
-        """Return whether one more thread may begin: True at most once in `WINDOW_SECONDS`."""
+        """Return whether one more thread may begin: after each window as many as work already, if that is of use."""
         with self._growing:
-            return bool(self._core_use.is_free())
+            is_free = self._core_use.is_free()
+            if is_free is not None:
+                self._may_begin = self._working if is_free else 0
+            if not self._may_begin:
+                return False
+            self._may_begin -= 1
+            self._working += 1
+            return True
 
     def _run(self, task: Task[_T], future: Future[_T]) -> bool:
         """Run one task; return whether it succeeded. Nobody waits for one that does not begin any more."""

@@ -8,7 +8,13 @@ import pytest
 from include.tiering.errors import SendingStoppedError
 from include.tiering.quotas.contract import ByteLimiter, UnlimitedBytes
 from include.tiering.remote_storage import parallel_reads as module
-from include.tiering.remote_storage.parallel_reads import Reading, in_order, ranges_of_each, read_ranges
+from include.tiering.remote_storage.parallel_reads import (
+    Reading,
+    in_order,
+    in_order_within,
+    ranges_of_each,
+    read_ranges,
+)
 from tests.doubles.patience import PATIENCE_SECONDS, eventually
 
 
@@ -148,3 +154,46 @@ def test_what_a_bug_raises_in_a_thread_reaches_the_caller() -> None:
     assert next(results) == 1
     with pytest.raises(ZeroDivisionError):
         next(results)
+
+
+def test_results_are_held_up_to_their_bytes() -> None:
+    begun, lock = list[int](), threading.Lock()
+
+    def task(number: int) -> Callable[[Reading], int]:
+        def run(_: Reading) -> int:
+            with lock:
+                begun.append(number)
+            return number
+
+        return run
+
+    def are_begun(wanted: list[int]) -> None:
+        eventually(lambda: sorted(begun) == wanted, f"{wanted} have begun")
+
+    sizes = [60, 30, 10, 50, 200, 5]
+    tasks = [(size, task(number)) for number, size in enumerate(sizes)]
+    results = in_order_within(tasks, at_once=6, most_bytes=100)
+    assert next(results) == 0
+    are_begun([0, 1, 2])
+    assert next(results) == 1
+    are_begun([0, 1, 2, 3])
+    assert next(results) == 2
+    assert next(results) == 3
+    are_begun([0, 1, 2, 3])
+    assert next(results) == 4
+    are_begun([0, 1, 2, 3, 4])
+    assert list(results) == [5]
+
+
+@pytest.mark.parametrize("is_free", [True, False])
+def test_reads_double_in_each_window_that_leaves_the_core_free(monkeypatch: pytest.MonkeyPatch, is_free: bool) -> None:
+    windows: list[bool | None] = []
+    threads = module._Threads(16, 1)
+    monkeypatch.setattr(threads._core_use, "is_free", lambda: windows.pop())
+
+    def window(asking: int) -> int:
+        """Return how many of the threads that ask may begin when a window is over."""
+        windows.extend([None] * (asking - 1) + [is_free])
+        return sum(threads._may_grow() for _ in range(asking))
+
+    assert [window(16) for _ in range(5)] == ([1, 2, 4, 8, 16] if is_free else [0] * 5)

@@ -1,18 +1,23 @@
 """Records that a scan reads are those that a real consumer got, in both isolation levels: real logs, real stores."""
 
+import threading
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
+from benchmarks.quota_scene import TOTAL_FETCH
 from include.tiering.app import open_app
 from include.tiering.configs.config_catalogue import TOTAL_FETCH_QUOTA
 from include.tiering.configs.config_store import ALL_BROKERS
 from include.tiering.errors import OffsetOutOfRangeError, RemoteChecksumError, RemoteResourceNotFoundError
 from include.tiering.formats.record_columns import RecordColumns
 from include.tiering.model.segments import TopicIdPartition, Verdict
+from include.tiering.quotas.contract import Scope
+from include.tiering.reading import scan
 from include.tiering.reading.plan_scan import (
     EARLIEST,
     LATEST,
@@ -25,6 +30,8 @@ from include.tiering.reading.plan_scan import (
 )
 from include.tiering.reading.report import said_of_scan
 from include.tiering.reading.scan import Scanner
+from include.tiering.remote_storage import parallel_reads, segment_reader
+from include.tiering.remote_storage.parallel_reads import RANGE_BYTES
 from include.tiering.segments.contract import SegmentRow
 from include.tiering.settings import load_settings
 from include.tiering.units import format_duration
@@ -207,6 +214,61 @@ def test_a_read_that_the_quota_holds_back_says_so(public: WholeLogs, caplog: pyt
         assert read_bytes > 0
         assert said in caplog.text
         assert max(quotas.held) == limiter.waited_seconds
+
+
+class SpentLimiter:
+    """Is spent again and again: grants what `fill` gave last, and then nothing."""
+
+    waited_seconds = 0.0
+
+    def __init__(self) -> None:
+        self.total_bytes = 0
+        self._changed = threading.Condition()
+        self._left_bytes = self._waiting = 0
+
+    @property
+    def waits_for(self) -> Scope | None:
+        return TOTAL_FETCH if self._waiting else None
+
+    def fill(self, size_bytes: int) -> None:
+        with self._changed:
+            self._left_bytes = size_bytes
+            self._changed.notify_all()
+
+    def take(self, wanted_bytes: int) -> int:
+        with self._changed:
+            self._waiting += 1
+            self._changed.wait_for(lambda: self._left_bytes > 0)
+            self._waiting -= 1
+            granted_bytes = min(wanted_bytes, self._left_bytes)
+            self._left_bytes -= granted_bytes
+            self.total_bytes += granted_bytes
+            return granted_bytes
+
+
+@pytest.mark.parametrize("range_bytes", [RANGE_BYTES, 4_000])
+def test_a_quota_that_is_spent_while_the_read_is_ahead_delays_it_and_no_byte_is_charged_twice(
+    public: WholeLogs, monkeypatch: pytest.MonkeyPatch, range_bytes: int
+) -> None:
+    for module in (parallel_reads, scan, segment_reader):
+        monkeypatch.setattr(module, "RANGE_BYTES", range_bytes)
+    partition, limiter, done = public.partition("payments.v1-eu"), SpentLimiter(), threading.Event()
+    plan = planned(public, partition)
+
+    def fill() -> None:
+        while not done.wait(0.005):
+            limiter.fill(3_000)
+
+    with ThreadPoolExecutor(1) as filling:
+        filling.submit(fill)
+        try:
+            scanner = Scanner(public.app.adapters.storage, SameLimiter(limiter), at_once=8)
+            found = digest_of(batch for task in plan.tasks for batch in scanner.read(task, columns_of(partition)))
+        finally:
+            done.set()
+    assert found == consumed("public", partition, committed=False)
+    manifests = [path.stat().st_size for path in (public.config.parent / "store").rglob("payments*/0/*.rsm-manifest")]
+    assert limiter.total_bytes == plan.size_bytes + sum(manifests)
 
 
 def test_what_the_quota_lets_a_read_take_at_least(public: WholeLogs) -> None:

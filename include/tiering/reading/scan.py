@@ -6,7 +6,9 @@ that are wanted. Its batches are checked and decoded one after another:
 
     left out                 control batches; with `committed`, batches of aborted transactions; batches that are
                              outside of the offsets, which only the first and the last batches of a range can be
-    RemoteChecksumError      a batch with a wrong CRC-32C, length or magic, or records that break their format
+    RemoteChecksumError      a batch with a wrong CRC-32C, length or magic, records that break their format, or offsets
+                             that do not follow those before: a store that answers with other bytes of the log, or with
+                             another log, must not make a record be missing or come twice
 
 All bytes are charged to the fetch quota before they are read, so a scan waits as long as the quota holds it back.
 While a range is decoded, the next ones are read: as many at the same time as have `_AHEAD_BYTES` together, which is
@@ -27,7 +29,14 @@ from typing import TYPE_CHECKING, Final
 from include.tiering.clock import Clock, SystemClock
 from include.tiering.errors import FormatError, RemoteChecksumError, RemoteStorageError
 from include.tiering.formats.indexes import AbortedTxn
-from include.tiering.formats.record_batch import HEADER_SIZE, BatchHeader, check_codec, check_crc, header_at
+from include.tiering.formats.record_batch import (
+    HEADER_SIZE,
+    BatchHeader,
+    check_codec,
+    check_crc,
+    check_follows,
+    header_at,
+)
 from include.tiering.model.segments import RemoteLogSegmentMetadata
 from include.tiering.quotas.contract import NAMELESS_CLIENT, ByteLimiter, QuotaKind, Quotas
 from include.tiering.remote_storage.contract import LogParts, RemoteStorage, is_unread
@@ -240,7 +249,12 @@ def _part(parts: LogParts, number: int, limiter: ByteLimiter) -> Iterator[bytes]
 
 def _decoded(each: SegmentRange, blocks: Iterable[bytes], columns: "RecordColumns") -> "Iterator[ColumnBatch]":
     aborted = AbortedBatches(each.aborted)
+    next_offset, end_offset = each.segment.start_offset, each.segment.end_offset
     for position, header, batch in batches_of(blocks, each.start_position):
+        check_follows(header, next_offset, position)
+        if header.last_offset > end_offset:
+            raise FormatError(f"offset {header.last_offset} is above {end_offset}, the segment's last one", position)
+        next_offset = header.last_offset + 1
         if header.base_offset > each.last_offset:
             return
         check_crc(header, batch, position)

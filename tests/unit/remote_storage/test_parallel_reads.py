@@ -1,5 +1,8 @@
 """What runs at the same time, what is held, and what ends when nobody wants the results any more."""
 
+import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 
@@ -16,6 +19,7 @@ from include.tiering.remote_storage.parallel_reads import (
     read_ranges,
 )
 from tests.doubles.patience import PATIENCE_SECONDS, eventually
+from tests.doubles.source_tree import ROOT
 
 
 @pytest.fixture(autouse=True)
@@ -197,3 +201,23 @@ def test_reads_double_in_each_window_that_leaves_the_core_free(monkeypatch: pyte
         return sum(threads._may_grow() for _ in range(asking))
 
     assert [window(16) for _ in range(5)] == ([1, 2, 4, 8, 16] if is_free else [0] * 5)
+
+
+STUCK = """
+import threading
+from include.tiering.remote_storage.parallel_reads import in_order_within
+stuck = threading.Event()
+for each in in_order_within([(1, lambda _: 1)] + [(1, lambda _: stuck.wait())] * 3, at_once=4, most_bytes=4):
+    print(each, flush=True)
+"""
+
+
+def test_an_interrupt_ends_a_process_whose_reads_get_no_answer() -> None:
+    command = [sys.executable, "-c", STUCK]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"1\n"
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=PATIENCE_SECONDS)
+    assert process.returncode == -signal.SIGINT
+    assert said.splitlines()[-1] == b"KeyboardInterrupt"

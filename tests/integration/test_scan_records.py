@@ -81,6 +81,19 @@ def rows_of(logs: WholeLogs, partition: TopicIdPartition) -> Sequence[SegmentRow
     return logs.app.adapters.stores.metadata.list_segments(partition)
 
 
+def test_the_logs_that_are_compared_have_all_that_brokers_write(public: WholeLogs, tiered: WholeLogs) -> None:
+    logs = [of_one for each in (public, tiered) for of_one in each.logs.values()]
+    headers = [[header for log in of_one for _, header, _ in batches_of([log], 0)] for of_one in logs]
+    assert {header.attributes & CODEC_MASK for of_one in headers for header in of_one} == set(Codec)
+    assert max(len({header.partition_leader_epoch for header in of_one}) for of_one in headers) > 1
+    records = [record for of_one in logs for record in oracle_of(of_one)]
+    assert {outcome for record in records for outcome in record.outcome} == {"none", "committed", "aborted", "open"}
+    assert any(record.is_control for record in records)
+    written = [record.record for record in records if not record.is_control]
+    for has in (lambda each: each.key is None, lambda each: each.value is None, lambda each: each.headers):
+        assert any(map(has, written))
+
+
 @COMMITTED
 def test_what_consumers_got_of_two_brokers(public: WholeLogs, committed: bool) -> None:
     assert len(public.logs) == 13

@@ -40,7 +40,7 @@ from include.tiering.formats.record_batch import (
 from include.tiering.model.segments import RemoteLogSegmentMetadata
 from include.tiering.quotas.contract import NAMELESS_CLIENT, ByteLimiter, QuotaKind, Quotas
 from include.tiering.remote_storage.contract import LogParts, RemoteStorage, is_unread
-from include.tiering.remote_storage.parallel_reads import MOST_RANGES, RANGE_BYTES, Reading, in_order_within
+from include.tiering.remote_storage.parallel_reads import MOST_RANGES, RANGE_BYTES, Reading, blocks_in_order
 from include.tiering.telemetry import for_partition, get_logger
 from include.tiering.units import format_duration
 
@@ -197,17 +197,17 @@ class Scanner:
     ) -> Generator[tuple[SegmentRange, Iterator[bytes]], None, None]:
         """Yield the bytes of each range, while the next ones are read."""
         reads = [self._read_of(each) for each in ranges]
-        tasks = [
+        parts = [
             (each.size_bytes // len(read.parts), partial(self._blocks, part, each, held_back))
             for each, read in zip(ranges, reads, strict=True)
             for part in read.parts
         ]
-        with closing(in_order_within(tasks, at_once=self._at_once, most_bytes=_AHEAD_BYTES)) as found:
+        with closing(blocks_in_order(parts, at_once=self._at_once, most_bytes=_AHEAD_BYTES)) as found:
             for each, read in zip(ranges, reads, strict=True):
-                of_this = islice(found, len(read.parts))
-                yield each, read.restored(chain.from_iterable(of_this))
-                # What is decoded may end before the last part does.
-                deque(of_this, maxlen=0)
+                blocks = chain.from_iterable(islice(found, len(read.parts)))
+                yield each, read.restored(blocks)
+                # The last record that is wanted may be before the last block.
+                deque(blocks, maxlen=0)
 
     def _read_of(self, each: SegmentRange) -> "_Read":
         """Return how to read a range. A small one is read and restored as a whole, in the thread that reads it."""
@@ -221,13 +221,15 @@ class Scanner:
         parts = self._storage.open_log_parts(each.segment, first, last)
         return _Read(tuple(partial(_part, parts, number) for number in range(len(parts))), parts.restored)
 
-    def _blocks(self, read: "_ReadPart", each: SegmentRange, held_back: "_HeldBack", reading: Reading) -> list[bytes]:
+    def _blocks(
+        self, read: "_ReadPart", each: SegmentRange, held_back: "_HeldBack", reading: Reading
+    ) -> Iterator[bytes]:
         segment = each.segment
         topic = segment.topic_id_partition.topic
         limiter = self._quotas.fetch(segment.broker_id, topic, self._client, go_on=reading.go_on)
         reading.limiter = limiter
         try:
-            return list(held_back.telling(read(limiter), each, limiter))
+            yield from held_back.telling(read(limiter), each, limiter)
         finally:
             self._quotas.held_back(QuotaKind.FETCH, limiter.waited_seconds)
 

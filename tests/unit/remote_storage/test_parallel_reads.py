@@ -13,8 +13,8 @@ from include.tiering.quotas.contract import ByteLimiter, UnlimitedBytes
 from include.tiering.remote_storage import parallel_reads as module
 from include.tiering.remote_storage.parallel_reads import (
     Reading,
+    blocks_in_order,
     in_order,
-    in_order_within,
     ranges_of_each,
     read_ranges,
 )
@@ -160,33 +160,48 @@ def test_what_a_bug_raises_in_a_thread_reaches_the_caller() -> None:
         next(results)
 
 
-def test_results_are_held_up_to_their_bytes() -> None:
-    begun, lock = list[int](), threading.Lock()
+def test_blocks_are_held_up_to_their_bytes_and_taken_as_they_arrive() -> None:
+    begun, lock, last = list[int](), threading.Lock(), threading.Event()
 
-    def task(number: int) -> Callable[[Reading], int]:
-        def run(_: Reading) -> int:
+    def read(number: int) -> Callable[[Reading], Iterator[bytes]]:
+        def blocks(_: Reading) -> Iterator[bytes]:
             with lock:
                 begun.append(number)
-            return number
+            yield b"first of %d" % number
+            if number == 0:
+                assert last.wait(PATIENCE_SECONDS)
+            yield b"last"
 
-        return run
+        return blocks
 
     def are_begun(wanted: list[int]) -> None:
         eventually(lambda: sorted(begun) == wanted, f"{wanted} have begun")
 
     sizes = [60, 30, 10, 50, 200, 5]
-    tasks = [(size, task(number)) for number, size in enumerate(sizes)]
-    results = in_order_within(tasks, at_once=6, most_bytes=100)
-    assert next(results) == 0
+    reads = [(size, read(number)) for number, size in enumerate(sizes)]
+    found = blocks_in_order(reads, at_once=6, most_bytes=100)
+    first = next(found)
+    assert next(first) == b"first of 0"
     are_begun([0, 1, 2])
-    assert next(results) == 1
-    are_begun([0, 1, 2, 3])
-    assert next(results) == 2
-    assert next(results) == 3
-    are_begun([0, 1, 2, 3])
-    assert next(results) == 4
-    are_begun([0, 1, 2, 3, 4])
-    assert list(results) == [5]
+    last.set()
+    assert list(first) == [b"last"]
+    for number, wanted in ((1, [0, 1, 2, 3]), (2, [0, 1, 2, 3]), (3, [0, 1, 2, 3]), (4, [0, 1, 2, 3, 4])):
+        assert list(next(found)) == [b"first of %d" % number, b"last"]
+        are_begun(wanted)
+    assert [list(each) for each in found] == [[b"first of 5", b"last"]]
+
+
+def test_what_a_bug_raises_in_a_reading_thread_comes_behind_its_blocks() -> None:
+    def bug(_: Reading) -> Iterator[bytes]:
+        yield b"before"
+        raise ZeroDivisionError
+
+    found = blocks_in_order([(1, lambda _: iter([b"well"])), (1, bug), (1, bug)], at_once=2, most_bytes=3)
+    assert list(next(found)) == [b"well"]
+    blocks = next(found)
+    assert next(blocks) == b"before"
+    with pytest.raises(ZeroDivisionError):
+        next(blocks)
 
 
 @pytest.mark.parametrize("is_free", [True, False])
@@ -205,10 +220,10 @@ def test_reads_double_in_each_window_that_leaves_the_core_free(monkeypatch: pyte
 
 STUCK = """
 import threading
-from include.tiering.remote_storage.parallel_reads import in_order_within
+from include.tiering.remote_storage.parallel_reads import blocks_in_order
 stuck = threading.Event()
-for each in in_order_within([(1, lambda _: 1)] + [(1, lambda _: stuck.wait())] * 3, at_once=4, most_bytes=4):
-    print(each, flush=True)
+for each in blocks_in_order([(1, lambda _: [1])] + [(1, lambda _: [stuck.wait()])] * 3, at_once=4, most_bytes=4):
+    print(next(each), flush=True)
 """
 
 

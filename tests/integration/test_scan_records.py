@@ -14,6 +14,7 @@ from include.tiering.app import open_app
 from include.tiering.configs.config_catalogue import TOTAL_FETCH_QUOTA
 from include.tiering.configs.config_store import ALL_BROKERS
 from include.tiering.errors import OffsetOutOfRangeError, RemoteChecksumError, RemoteResourceNotFoundError
+from include.tiering.formats.record_batch import CODEC_MASK, Codec
 from include.tiering.formats.record_columns import RecordColumns
 from include.tiering.model.segments import TopicIdPartition, Verdict
 from include.tiering.quotas.contract import Scope
@@ -29,7 +30,7 @@ from include.tiering.reading.plan_scan import (
     ScanRequest,
 )
 from include.tiering.reading.report import said_of_scan
-from include.tiering.reading.scan import Scanner
+from include.tiering.reading.scan import Scanner, batches_of
 from include.tiering.remote_storage import parallel_reads, segment_reader
 from include.tiering.remote_storage.parallel_reads import RANGE_BYTES
 from include.tiering.segments.contract import SegmentRow

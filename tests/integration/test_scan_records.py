@@ -5,11 +5,14 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, Final
 
 import pyarrow as pa
 import pytest
 
+from benchmarks.generated_log_dir import Shape
 from benchmarks.quota_scene import TOTAL_FETCH
+from benchmarks.served_archive import served_archive
 from include.tiering.app import open_app
 from include.tiering.configs.config_catalogue import TOTAL_FETCH_QUOTA
 from include.tiering.configs.config_store import ALL_BROKERS
@@ -17,7 +20,7 @@ from include.tiering.errors import OffsetOutOfRangeError, RemoteChecksumError, R
 from include.tiering.formats.record_batch import CODEC_MASK, Codec
 from include.tiering.formats.record_columns import RecordColumns
 from include.tiering.model.segments import TopicIdPartition, Verdict
-from include.tiering.quotas.contract import Scope
+from include.tiering.quotas.contract import ByteLimiter, Scope
 from include.tiering.reading import scan
 from include.tiering.reading.plan_scan import (
     EARLIEST,
@@ -32,12 +35,15 @@ from include.tiering.reading.plan_scan import (
 from include.tiering.reading.report import said_of_scan
 from include.tiering.reading.scan import Scanner, batches_of
 from include.tiering.remote_storage import parallel_reads, segment_reader
+from include.tiering.remote_storage.contract import ObjectKind
 from include.tiering.remote_storage.parallel_reads import RANGE_BYTES
+from include.tiering.remote_storage.segment_storage import SegmentStorage
 from include.tiering.segments.contract import SegmentRow
 from include.tiering.settings import load_settings
 from include.tiering.units import format_duration
 from tests.doubles.manual_clock import ManualClock
-from tests.doubles.quotas import SameLimiter
+from tests.doubles.partial import Partial
+from tests.doubles.quotas import NoQuotas, SameLimiter
 from tests.doubles.stored_log import CountingLimiter
 from tests.doubles.whole_logs import (
     WholeLogs,
@@ -319,3 +325,64 @@ def test_damage_is_said_and_nothing_damaged_returned(tmp_path: Path) -> None:
         stored.write_bytes(content)
         with pytest.raises(RemoteChecksumError, match="CRC-32C"):
             list(read(logs, planned(logs, partition)))
+
+
+BATCH_BYTES: Final = 1_000
+SEGMENT: Final = Shape(1, 3, 16 * BATCH_BYTES, BATCH_BYTES)
+
+
+@dataclass
+class Elsewhere(Partial):
+    """A store in which a read of one range, or of one log, gets the bytes of another one, which are whole batches."""
+
+    store: Any
+    key: str
+    first: int
+    found_key: str
+    found_first: int
+
+    def read(self, key: str, first: int = 0, last: int | None = None, *, limiter: ByteLimiter) -> Iterator[bytes]:
+        if (key, first) == (self.key, self.first) and last is not None:
+            key, first, last = self.found_key, self.found_first, last + self.found_first - first
+        return self.store.read(key, first, last, limiter=limiter)  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize(
+    ("asked", "found"),
+    [
+        ((0, 1), (0, 0)),
+        ((0, 1), (0, 2)),
+        ((0, 0), (0, 3)),
+        ((0, 3), (0, 0)),
+        ((1, 0), (0, 0)),
+        ((1, 3), (2, 3)),
+    ],
+    ids=["earlier", "later", "last first", "first last", "another log", "the end of another log"],
+)
+def test_whole_batches_of_elsewhere_are_damage_and_no_records(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked: tuple[int, int], found: tuple[int, int]
+) -> None:
+    """Each pair is the number of a segment, and of a part of its log. All batches have valid checksums."""
+    for module in (parallel_reads, scan, segment_reader):
+        monkeypatch.setattr(module, "RANGE_BYTES", SEGMENT.segment_bytes // 4)
+    with served_archive(tmp_path, SEGMENT) as app:
+        (partition,) = app.adapters.stores.metadata.partitions()
+        storage: Any = app.adapters.storage
+        segments = [row.metadata for row in app.adapters.stores.metadata.list_segments(partition)]
+        keys = [dict(storage._layout.keys(each))[ObjectKind.LOG] for each in segments]
+        (asked_key, asked_first), (found_key, found_first) = (
+            (keys[number], part * SEGMENT.segment_bytes // 4) for number, part in (asked, found)
+        )
+        wrong = Elsewhere(storage._store, asked_key, asked_first, found_key, found_first)
+        scanner = Scanner(SegmentStorage(wrong, storage._layout), NoQuotas(), at_once=4)
+        plan = app.reading.plan_scan(ScanRequest((PartitionScan(partition),)))
+        offsets: list[int] = []
+
+        def read_all() -> None:
+            for task in plan.tasks:
+                for batch in scanner.read(task, RecordColumns(partition.topic, 0, max_rows=1)):
+                    offsets.extend(batch.column("offset").to_pylist())
+
+        with pytest.raises(RemoteChecksumError, match="damaged"):
+            read_all()
+    assert offsets == sorted(set(offsets)), "none comes twice before the error"

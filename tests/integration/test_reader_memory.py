@@ -15,9 +15,11 @@ from include.tiering.formats.record_columns import RecordColumns
 from include.tiering.reading import scan
 from include.tiering.reading.fetch import PartitionFetch
 from include.tiering.reading.plan_scan import PartitionScan, ScanRequest
+from include.tiering.reading.scan import Scanner
 from include.tiering.remote_storage import parallel_reads, segment_reader
 from include.tiering.units import MIB
 from tests.doubles.patience import eventually
+from tests.doubles.quotas import NoQuotas
 
 pytestmark = pytest.mark.integration
 
@@ -79,21 +81,27 @@ def test_a_scan_of_large_segments_holds_no_more_than_it_may_read_ahead(
         plan = app.reading.plan_scan(ScanRequest((PartitionScan(partition),)))
         assert plan.size_bytes > 70 * MIB
 
-        def scanned() -> Iterator[pa.RecordBatch]:
-            for task in plan.tasks:
-                yield from app.reading.scan(task, RecordColumns(partition.topic, 0, max_bytes=MIB))
+        def held_bytes(at_once: int) -> tuple[int, int]:
+            """Memory in use when the first batch is there and all is read ahead that may be, and the most of all."""
 
-        next(scanned())
-        tracemalloc.start()
-        try:
-            batches = scanned()
-            next(batches)
-            stand_still()
-            ahead_bytes = tracemalloc.get_traced_memory()[0]
-            for _ in batches:
-                """Only what is held counts."""
-            most_bytes = tracemalloc.get_traced_memory()[1]
-        finally:
-            tracemalloc.stop()
-    assert ahead_bytes > 3 * MIB
-    assert most_bytes < 4 * MIB + 2 * MIB + BESIDE_BYTES, "what is ahead, a batch of records before and after, others"
+            def scanned() -> Iterator[pa.RecordBatch]:
+                scanner = Scanner(app.adapters.storage, NoQuotas(), at_once=at_once)
+                for task in plan.tasks:
+                    yield from scanner.read(task, RecordColumns(partition.topic, 0, max_bytes=MIB))
+
+            next(scanned())
+            tracemalloc.start()
+            try:
+                batches = scanned()
+                next(batches)
+                stand_still()
+                ahead_bytes = tracemalloc.get_traced_memory()[0]
+                for _ in batches:
+                    """Only what is held counts."""
+                return ahead_bytes, tracemalloc.get_traced_memory()[1]
+            finally:
+                tracemalloc.stop()
+
+        (alone_bytes, most_alone_bytes), (ahead_bytes, most_bytes) = held_bytes(1), held_bytes(8)
+    assert ahead_bytes - alone_bytes > 2 * MIB
+    assert most_bytes - most_alone_bytes < 4 * MIB + BESIDE_BYTES

@@ -193,7 +193,7 @@ class WrongStore(Partial):
         read = partial(self.store.read, limiter=limiter)
         if key == self.key and last is not None and first <= self.position <= last:
             return self.answer(read, key, first, last)
-        return read(key, first, last)  # type: ignore[no-any-return]
+        return read(key, first, last)
 
 
 @given(data=st.data())

@@ -195,8 +195,8 @@ bench-audit: setup s3-server ## audit of a million keys of an inventory and of 5
 bench-check: setup ## check rate of segment bytes, beside Kafka's DumpLogSegments
 	@$(BENCH) segment_check
 
-bench-connector: setup ## records that Spark reads from remote storage, beside its own Kafka source from a live broker (10 minutes)
-	@$(PYTHON) -m benchmarks.bench_connector
+bench-connector: setup ## records that Spark reads from remote storage, beside its own Kafka source from a live broker (10 minutes; one kind: KINDS=100-zstd)
+	@$(PYTHON) -m benchmarks.bench_connector $(if $(KINDS),--kinds $(KINDS))
 
 bench-copy: setup s3-server .cache/bin/.rclone-$(RCLONE_VERSION) ## upload and copy rates, beside cp, boto3's defaults and rclone
 	@$(BENCH) upload copy

@@ -25,6 +25,7 @@ import argparse
 import hashlib
 import json
 import os
+import signal
 import statistics
 import sys
 import tempfile
@@ -348,4 +349,6 @@ def _sums(frame: "DataFrame") -> Sequence[Any]:
 
 
 if __name__ == "__main__":
+    # Without it, the broker and the directory would outlive this process.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     sys.exit(main(sys.argv[1:]))

@@ -7,12 +7,18 @@ from typing import Any
 import pytest
 from airflow.dag_processing.dagbag import DagBag
 
+from include.tiering.app import open_app
 from include.tiering.errors import SettingError
+from include.tiering.model.segments import Depth
+from include.tiering.restoring.target import MANIFEST
+from include.tiering.settings import load_settings
 from plugins.tiering_airflow.restoring import target_of
 from tests.doubles.airflow_home import Deployment, deployed_for, deployment
 from tests.doubles.broker_data import broker_data
 from tests.doubles.kafka_lab.artifacts import jars
 from tests.doubles.kafka_lab.requests import require_kafka
+from tests.doubles.quotas import NoQuotas
+from tests.doubles.s3_server import ACCESS_KEY, CREDENTIALS, SECRET_KEY, bucket_of_its_own, versitygw_or_skip
 from tests.doubles.source_tree import ROOT
 
 # Airflow's in-process API server warns of its own dependencies while it is imported.
@@ -76,6 +82,48 @@ def test_a_topic_is_restored_into_the_other_storage_of_the_settings(
     )
     assert len(found) == 8
     assert found == kept
+
+
+def test_a_topic_is_restored_into_a_bucket_whose_keys_nobody_else_has(
+    made: Deployment, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """A real S3 server, segments compressed; then a new database is made from the bucket alone, and all of it read."""
+    other = tmp_path / "other.toml"
+    monkeypatch.setenv("TIERING_RESTORE__INTO", str(other))
+    moved = {"topic": TOPIC, "form": "storage", "directory": "moved"}
+    keys = {"REMOTE_STORAGE__ACCESS_KEY_ID": ACCESS_KEY, "REMOTE_STORAGE__SECRET_ACCESS_KEY": SECRET_KEY}
+    with versitygw_or_skip(tmp_path / "s3") as server:
+        bucket = bucket_of_its_own(server, monkeypatch)
+        for name in CREDENTIALS:
+            monkeypatch.setenv(name, "of-the-storage-that-is-read")
+        other.write_text(
+            f'[remote_storage]\nurl = "s3://{bucket}/moved"\nendpoint_url = "{server.endpoint_url}"\n'
+            "region = 'us-east-1'\ncompression_enabled = true\n"
+        )
+        objects = server.backdoor(bucket, "moved/")
+        assert run_of("tiering_restore", moved)[0] == "failed", "the server knows no such key"
+        for name, key in keys.items():
+            monkeypatch.setenv(f"TIERING_TARGET__{name}", key)
+        assert run_of("tiering_restore", {**moved, "dry_run": True})[0] == "success"
+        assert objects.raw_keys() == set()
+        for _ in range(2):
+            state, tasks = run_of("tiering_restore", moved)
+            assert (state, tasks) == ("success", {"ready": "success", "restore": "success"})
+        assert len([key for key in objects.raw_keys() if key.endswith(".rsm-manifest")]) == 8
+        environment = {"HOME": str(tmp_path), **{f"TIERING_{name}": key for name, key in keys.items()}}
+        database = {"metadata.url": f"sqlite:///{tmp_path}/rebuilt.sqlite"}
+        with open_app(load_settings(other, database, environment), quotas=NoQuotas()) as app:
+            app.recovery.rebuild(app.recovery.plan_rebuild(), author="test")
+            verified = app.verification.verify_run(depth=Depth.DEEP)
+            assert (verified.segments, verified.failed) == (8, ())
+            (partition,) = app.adapters.stores.metadata.partitions()
+            fetched = list(app.reading.fetch_partition(partition, tmp_path / "fetched"))
+    assert [each.refused for each in fetched] == [None] * 8
+    theirs = logs_of(broker_data("public") / "stopped" / "broker-1" / f"{TOPIC}-0")
+    ours = logs_of(tmp_path / "fetched" / f"{TOPIC}-0")
+    assert {name: theirs[name] for name in ours} == ours
+    said, manifest = capfd.readouterr(), tmp_path / "restored" / "moved" / MANIFEST
+    assert SECRET_KEY not in said.out + said.err + manifest.read_text()
 
 
 @pytest.mark.parametrize("name", ["../elsewhere", "/tmp", "a/b", ".hidden", "..", ""])

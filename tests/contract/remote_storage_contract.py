@@ -24,6 +24,7 @@ from include.tiering.model.segments import (
     TopicIdPartition,
 )
 from include.tiering.quotas.contract import UnlimitedBytes
+from include.tiering.remote_storage import segment_reader
 from include.tiering.remote_storage.contract import ObjectKind, RemoteStorage, TransformedSizes
 from include.tiering.remote_storage.store_ownership import MARKER_KEY
 from tests.doubles.storage_backdoor import Backdoor
@@ -132,6 +133,36 @@ class SegmentContract:
             for ask in (lambda: reader.index(IndexType.OFFSET), lambda: next(reader.log(0, 9))):
                 with pytest.raises(RemoteResourceNotFoundError):
                     ask()
+
+    @pytest.mark.parametrize(("first", "last", "count"), [(0, 299_999, 5), (70, 299_990, 5), (1, 70_000, 1)])
+    def test_a_log_in_parts_is_the_same_log_and_each_part_is_charged_once(
+        self, storage: RemoteStorage, monkeypatch: pytest.MonkeyPatch, first: int, last: int, count: int
+    ) -> None:
+        monkeypatch.setattr(segment_reader, "RANGE_BYTES", 70_000)
+        metadata, data = some_segment(300_000)
+        sent = storage.copy_log_segment(metadata, data, limiter=UnlimitedBytes(), on_sent=lambda _: None)
+        limiter = CountingLimiter()
+        parts = storage.open_log_parts(metadata, first, last)
+        assert (len(parts), limiter.total_bytes) == (count, 0)
+        found = [b"".join(parts.read(number, limiter=limiter)) for number in reversed(range(count))]
+        assert b"".join(parts.restored(reversed(found))) == some_bytes(300_000, "a")[first : last + 1]
+        beside_bytes = sum(one.size_bytes for one in sent if one.kind is ObjectKind.MANIFEST)
+        if self.is_plain:
+            assert limiter.total_bytes == last + 1 - first + beside_bytes
+            assert max(map(len, found)) <= 70_000
+        else:
+            assert limiter.total_bytes <= sent[0].size_bytes + beside_bytes
+        with pytest.raises(ValueError, match="positions"):
+            storage.open_log_parts(metadata, 0, 300_000)
+
+    def test_parts_of_a_log_that_is_not_there_are_an_error_each(self, storage: RemoteStorage) -> None:
+        metadata, data = some_segment()
+        storage.copy_log_segment(metadata, data, limiter=UnlimitedBytes(), on_sent=lambda _: None)
+        parts = storage.open_log_parts(metadata, 0, metadata.segment_size_bytes - 1)
+        storage.delete_log_segments([metadata])
+        for _ in range(2):
+            with pytest.raises(RemoteResourceNotFoundError):
+                list(parts.read(0, limiter=UnlimitedBytes()))
 
     def test_the_same_attempt_twice_is_refused_and_harms_nothing(
         self, storage: RemoteStorage, backdoor: Backdoor

@@ -11,6 +11,7 @@ from include.tiering.model.segments import IndexType, LogSegmentData, RemoteLogS
 from include.tiering.quotas.contract import NO_LIMIT, ByteLimiter
 from include.tiering.remote_storage.contract import (
     DeleteFailure,
+    LogParts,
     ObjectKind,
     ProgressCallback,
     ReadingCosts,
@@ -110,6 +111,13 @@ class StorageDecorator:
         reader = self.inner.open_log_segment(metadata, limiter=limiter, ranges=ranges)
         self.after("open_log_segment", detail)
         return reader
+
+    def open_log_parts(self, metadata: RemoteLogSegmentMetadata, start_position: int, end_position: int) -> LogParts:
+        detail = str(metadata.remote_log_segment_id)
+        self.before("open_log_parts", detail)
+        parts = self.inner.open_log_parts(metadata, start_position, end_position)
+        self.after("open_log_parts", detail)
+        return parts
 
     def forget(self, metadata: RemoteLogSegmentMetadata) -> bool:
         return self.inner.forget(metadata)

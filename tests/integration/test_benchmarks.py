@@ -3,11 +3,13 @@
 Exit code 1 means that a figure missed its bound, which a small form on a busy machine may do; it is no failure here.
 """
 
+import signal
 import subprocess
 import sys
 from pathlib import Path
 from typing import Final
 
+import psutil
 import pytest
 from sqlalchemy import func, select
 
@@ -21,6 +23,7 @@ from include.tiering.segments.sql import SqlRemoteLogMetadata
 from include.tiering.sizes.store import SqlRemoteLogSizes
 from include.tiering.units import KIB
 from tests.doubles.kafka_lab.requests import require_kafka
+from tests.doubles.patience import eventually
 from tests.doubles.s3_server import find_versitygw
 from tests.doubles.spark import NO_JAVA
 
@@ -99,6 +102,19 @@ def test_counters_of_the_size_benchmark() -> None:
 def test_a_benchmark_with_a_broker(name: str) -> None:
     require_kafka()
     run_small(name, SMALL_WITH_BROKER[name])
+
+
+@NO_JAVA
+def test_a_benchmark_that_is_terminated_leaves_no_broker_and_no_directory(tmp_path: Path) -> None:
+    require_kafka()
+    command = [sys.executable, "-m", "benchmarks.bench_connector", "--size-mib=64", "--directory", str(tmp_path)]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        eventually(lambda: list(tmp_path.glob("bench-connector-*/kafka/**/00000000000000000000.log")), "a broker runs")
+        process.terminate()
+        process.communicate()
+    assert process.returncode == 128 + signal.SIGTERM
+    assert not list(tmp_path.iterdir())
+    assert not [each.pid for each in psutil.process_iter(["cmdline"]) if str(tmp_path) in str(each.info["cmdline"])]
 
 
 @pytest.mark.skipif(find_versitygw() is None, reason="versitygw is not built: make s3-server")

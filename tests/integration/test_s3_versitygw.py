@@ -265,6 +265,19 @@ class TestLostAnswers:
                 received += sum(len(block) for block in blocks)
         assert 0 < received < len(LARGE)
 
+    def test_an_answer_with_another_range_is_an_error_and_not_those_bytes(
+        self, server: VersityGateway, bucket: str
+    ) -> None:
+        """As of a cache that does not look at `Range`: the bytes are as many as were requested."""
+        store = store_at(server.endpoint_url, bucket)
+        put(store, "a/object", LARGE)
+        store._client.meta.events.register(
+            "provide-client-params.s3.GetObject", lambda params, **_: {**params, "Range": "bytes=0-9"}
+        )
+        assert b"".join(store.read("a/object", 0, 9, limiter=UnlimitedBytes())) == LARGE[:10]
+        with pytest.raises(RemoteStorageError, match="the answer is not one of S3"):
+            list(store.read("a/object", 10, 19, limiter=UnlimitedBytes()))
+
 
 class HeldUp:
     """A limiter that lets one block through and nothing more until it is let go."""

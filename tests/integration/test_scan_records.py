@@ -1,18 +1,27 @@
 """Records that a scan reads are those that a real consumer got, in both isolation levels: real logs, real stores."""
 
+import threading
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, Final
 
 import pyarrow as pa
 import pytest
 
+from benchmarks.generated_log_dir import Shape
+from benchmarks.quota_scene import TOTAL_FETCH
+from benchmarks.served_archive import served_archive
 from include.tiering.app import open_app
 from include.tiering.configs.config_catalogue import TOTAL_FETCH_QUOTA
 from include.tiering.configs.config_store import ALL_BROKERS
 from include.tiering.errors import OffsetOutOfRangeError, RemoteChecksumError, RemoteResourceNotFoundError
+from include.tiering.formats.record_batch import CODEC_MASK, Codec
 from include.tiering.formats.record_columns import RecordColumns
 from include.tiering.model.segments import TopicIdPartition, Verdict
+from include.tiering.quotas.contract import ByteLimiter, Scope
+from include.tiering.reading import scan
 from include.tiering.reading.plan_scan import (
     EARLIEST,
     LATEST,
@@ -24,12 +33,17 @@ from include.tiering.reading.plan_scan import (
     ScanRequest,
 )
 from include.tiering.reading.report import said_of_scan
-from include.tiering.reading.scan import Scanner
+from include.tiering.reading.scan import Scanner, batches_of
+from include.tiering.remote_storage import parallel_reads, segment_reader
+from include.tiering.remote_storage.contract import ObjectKind
+from include.tiering.remote_storage.parallel_reads import RANGE_BYTES
+from include.tiering.remote_storage.segment_storage import SegmentStorage
 from include.tiering.segments.contract import SegmentRow
 from include.tiering.settings import load_settings
 from include.tiering.units import format_duration
 from tests.doubles.manual_clock import ManualClock
-from tests.doubles.quotas import SameLimiter
+from tests.doubles.partial import Partial
+from tests.doubles.quotas import NoQuotas, SameLimiter
 from tests.doubles.stored_log import CountingLimiter
 from tests.doubles.whole_logs import (
     WholeLogs,
@@ -72,6 +86,19 @@ def offset(number: int) -> Bound:
 
 def rows_of(logs: WholeLogs, partition: TopicIdPartition) -> Sequence[SegmentRow]:
     return logs.app.adapters.stores.metadata.list_segments(partition)
+
+
+def test_the_logs_that_are_compared_have_all_that_brokers_write(public: WholeLogs, tiered: WholeLogs) -> None:
+    logs = [of_one for each in (public, tiered) for of_one in each.logs.values()]
+    headers = [[header for log in of_one for _, header, _ in batches_of([log], 0)] for of_one in logs]
+    assert {header.attributes & CODEC_MASK for of_one in headers for header in of_one} == set(Codec)
+    assert max(len({header.partition_leader_epoch for header in of_one}) for of_one in headers) > 1
+    records = [record for of_one in logs for record in oracle_of(of_one)]
+    assert {outcome for record in records for outcome in record.outcome} == {"none", "committed", "aborted", "open"}
+    assert any(record.is_control for record in records)
+    written = [record.record for record in records if not record.is_control]
+    for has in (lambda each: each.key is None, lambda each: each.value is None, lambda each: each.headers):
+        assert any(map(has, written))
 
 
 @COMMITTED
@@ -209,6 +236,61 @@ def test_a_read_that_the_quota_holds_back_says_so(public: WholeLogs, caplog: pyt
         assert max(quotas.held) == limiter.waited_seconds
 
 
+class SpentLimiter:
+    """Is spent again and again: grants what `fill` gave last, and then nothing."""
+
+    waited_seconds = 0.0
+
+    def __init__(self) -> None:
+        self.total_bytes = 0
+        self._changed = threading.Condition()
+        self._left_bytes = self._waiting = 0
+
+    @property
+    def waits_for(self) -> Scope | None:
+        return TOTAL_FETCH if self._waiting else None
+
+    def fill(self, size_bytes: int) -> None:
+        with self._changed:
+            self._left_bytes = size_bytes
+            self._changed.notify_all()
+
+    def take(self, wanted_bytes: int) -> int:
+        with self._changed:
+            self._waiting += 1
+            self._changed.wait_for(lambda: self._left_bytes > 0)
+            self._waiting -= 1
+            granted_bytes = min(wanted_bytes, self._left_bytes)
+            self._left_bytes -= granted_bytes
+            self.total_bytes += granted_bytes
+            return granted_bytes
+
+
+@pytest.mark.parametrize("range_bytes", [RANGE_BYTES, 4_000])
+def test_a_quota_that_is_spent_while_the_read_is_ahead_delays_it_and_no_byte_is_charged_twice(
+    public: WholeLogs, monkeypatch: pytest.MonkeyPatch, range_bytes: int
+) -> None:
+    for module in (parallel_reads, scan, segment_reader):
+        monkeypatch.setattr(module, "RANGE_BYTES", range_bytes)
+    partition, limiter, done = public.partition("payments.v1-eu"), SpentLimiter(), threading.Event()
+    plan = planned(public, partition)
+
+    def fill() -> None:
+        while not done.wait(0.005):
+            limiter.fill(3_000)
+
+    with ThreadPoolExecutor(1) as filling:
+        filling.submit(fill)
+        try:
+            scanner = Scanner(public.app.adapters.storage, SameLimiter(limiter), at_once=8)
+            found = digest_of(batch for task in plan.tasks for batch in scanner.read(task, columns_of(partition)))
+        finally:
+            done.set()
+    assert found == consumed("public", partition, committed=False)
+    manifests = [path.stat().st_size for path in (public.config.parent / "store").rglob("payments*/0/*.rsm-manifest")]
+    assert limiter.total_bytes == plan.size_bytes + sum(manifests)
+
+
 def test_what_the_quota_lets_a_read_take_at_least(public: WholeLogs) -> None:
     plan = planned(public, public.partition("orders"))
     assert public.app.reading.least_seconds(plan) == 0
@@ -243,3 +325,64 @@ def test_damage_is_said_and_nothing_damaged_returned(tmp_path: Path) -> None:
         stored.write_bytes(content)
         with pytest.raises(RemoteChecksumError, match="CRC-32C"):
             list(read(logs, planned(logs, partition)))
+
+
+BATCH_BYTES: Final = 1_000
+SEGMENT: Final = Shape(1, 3, 16 * BATCH_BYTES, BATCH_BYTES)
+
+
+@dataclass
+class Elsewhere(Partial):
+    """A store in which a read of one range, or of one log, gets the bytes of another one, which are whole batches."""
+
+    store: Any
+    key: str
+    first: int
+    found_key: str
+    found_first: int
+
+    def read(self, key: str, first: int = 0, last: int | None = None, *, limiter: ByteLimiter) -> Iterator[bytes]:
+        if (key, first) == (self.key, self.first) and last is not None:
+            key, first, last = self.found_key, self.found_first, last + self.found_first - first
+        return self.store.read(key, first, last, limiter=limiter)
+
+
+@pytest.mark.parametrize(
+    ("asked", "found"),
+    [
+        ((0, 1), (0, 0)),
+        ((0, 1), (0, 2)),
+        ((0, 0), (0, 3)),
+        ((0, 3), (0, 0)),
+        ((1, 0), (0, 0)),
+        ((1, 3), (2, 3)),
+    ],
+    ids=["earlier", "later", "last first", "first last", "another log", "the end of another log"],
+)
+def test_whole_batches_of_elsewhere_are_damage_and_no_records(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked: tuple[int, int], found: tuple[int, int]
+) -> None:
+    """Each pair is the number of a segment, and of a part of its log. All batches have valid checksums."""
+    for module in (parallel_reads, scan, segment_reader):
+        monkeypatch.setattr(module, "RANGE_BYTES", SEGMENT.segment_bytes // 4)
+    with served_archive(tmp_path, SEGMENT) as app:
+        (partition,) = app.adapters.stores.metadata.partitions()
+        storage: Any = app.adapters.storage
+        segments = [row.metadata for row in app.adapters.stores.metadata.list_segments(partition)]
+        keys = [dict(storage._layout.keys(each))[ObjectKind.LOG] for each in segments]
+        (asked_key, asked_first), (found_key, found_first) = (
+            (keys[number], part * SEGMENT.segment_bytes // 4) for number, part in (asked, found)
+        )
+        wrong = Elsewhere(storage._store, asked_key, asked_first, found_key, found_first)
+        scanner = Scanner(SegmentStorage(wrong, storage._layout), NoQuotas(), at_once=4)
+        plan = app.reading.plan_scan(ScanRequest((PartitionScan(partition),)))
+        offsets: list[int] = []
+
+        def read_all() -> None:
+            for task in plan.tasks:
+                for batch in scanner.read(task, RecordColumns(partition.topic, 0, max_rows=1)):
+                    offsets.extend(batch.column("offset").to_pylist())
+
+        with pytest.raises(RemoteChecksumError, match="damaged"):
+            read_all()
+    assert offsets == sorted(set(offsets)), "none comes twice before the error"

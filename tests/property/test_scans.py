@@ -1,14 +1,28 @@
 """Scans of random ranges against a plain oracle: decode everything, then filter."""
 
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from include.tiering.errors import (
+    RemoteAccessDeniedError,
+    RemoteResourceNotFoundError,
+    RemoteStorageUnavailableError,
+    TieringError,
+)
 from include.tiering.formats.record_columns import RecordColumns
 from include.tiering.model.histories import OffsetRange
 from include.tiering.model.segments import SeenRecord, TopicIdPartition
+from include.tiering.quotas.contract import ByteLimiter
+from include.tiering.reading import plan_scan, scan
 from include.tiering.reading.plan_scan import (
     ALL_OFFSETS,
     EARLIEST,
@@ -18,7 +32,15 @@ from include.tiering.reading.plan_scan import (
     PartitionScan,
     ScanPlan,
     ScanRequest,
+    ScanTask,
 )
+from include.tiering.reading.scan import Scanner
+from include.tiering.remote_storage import parallel_reads, segment_reader
+from include.tiering.remote_storage.contract import ObjectKind
+from include.tiering.remote_storage.parallel_reads import RANGE_BYTES
+from include.tiering.remote_storage.segment_storage import SegmentStorage
+from tests.doubles.partial import Partial
+from tests.doubles.quotas import NoQuotas
 from tests.doubles.whole_logs import (
     OracleRecord,
     WholeLogs,
@@ -88,7 +110,8 @@ def test_a_range_equals_the_decoded_log_filtered(
         for each in records
         if first <= each.record.offset <= last and not each.is_control and not (committed and each.is_aborted)
     ]
-    assert list(scanned(logs, logs.app.reading.plan_scan(request))) == expected
+    with large_above(data.draw(RANGES)):
+        assert list(scanned(logs.app.reading.scan, logs.app.reading.plan_scan(request))) == expected
 
 
 def found(bound: Bound, records: Sequence[OracleRecord], earliest: int, latest: int) -> int:
@@ -103,9 +126,103 @@ def found(bound: Bound, records: Sequence[OracleRecord], earliest: int, latest: 
     return min(next(younger, latest), latest)
 
 
-def scanned(logs: WholeLogs, plan: ScanPlan) -> Iterator[SeenRecord]:
+def scanned(
+    read: Callable[[ScanTask, RecordColumns], Iterator[pa.RecordBatch]], plan: ScanPlan
+) -> Iterator[SeenRecord]:
     for task in plan.tasks:
         partition = task[0].segment.topic_id_partition
         columns = RecordColumns(partition.topic, partition.partition, include_headers=True, max_rows=100)
-        for batch in logs.app.reading.scan(task, columns):
+        for batch in read(task, columns):
             yield from records_in(batch)
+
+
+RANGES = st.sampled_from([RANGE_BYTES, 7_777, 1_000])
+
+
+@contextmanager
+def large_above(range_bytes: int) -> Iterator[None]:
+    """Logs that have more bytes than this are large."""
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (parallel_reads, plan_scan, scan, segment_reader):
+            patch.setattr(module, "RANGE_BYTES", range_bytes)
+        yield
+
+
+Answer = Callable[[Callable[..., Iterator[bytes]], str, int, int], Iterator[bytes]]
+"""From the store's own `read`, a key, the first and the last byte."""
+
+
+def denied(read: Callable[..., Iterator[bytes]], key: str, first: int, last: int) -> Iterator[bytes]:
+    raise RemoteAccessDeniedError("403")
+
+
+def gone(read: Callable[..., Iterator[bytes]], key: str, first: int, last: int) -> Iterator[bytes]:
+    raise RemoteResourceNotFoundError("expired meanwhile")
+
+
+def cut(read: Callable[..., Iterator[bytes]], key: str, first: int, last: int) -> Iterator[bytes]:
+    yield from read(key, first, (first + last) // 2)
+    raise RemoteStorageUnavailableError("the connection broke off")
+
+
+def earlier(read: Callable[..., Iterator[bytes]], key: str, first: int, last: int) -> Iterator[bytes]:
+    yield from read(key, 0, last - first)
+
+
+def changed(read: Callable[..., Iterator[bytes]], key: str, first: int, last: int) -> Iterator[bytes]:
+    content = bytearray(b"".join(read(key, first, last)))
+    content[len(content) // 2] ^= 1
+    yield bytes(content)
+
+
+def slow(read: Callable[..., Iterator[bytes]], key: str, first: int, last: int) -> Iterator[bytes]:
+    time.sleep(0.05)
+    yield from read(key, first, last)
+
+
+@dataclass
+class WrongStore(Partial):
+    """Answers reads of one byte of one log as `answer` does."""
+
+    store: Any
+    key: str
+    position: int
+    answer: Answer
+
+    def read(self, key: str, first: int = 0, last: int | None = None, *, limiter: ByteLimiter) -> Iterator[bytes]:
+        read = partial(self.store.read, limiter=limiter)
+        if key == self.key and last is not None and first <= self.position <= last:
+            return self.answer(read, key, first, last)
+        return read(key, first, last)
+
+
+@given(data=st.data())
+def test_whatever_a_store_answers_no_record_is_missing_before_others_or_comes_twice(
+    logs: WholeLogs, oracles: dict[TopicIdPartition, tuple[list[OracleRecord], int, int]], data: st.DataObject
+) -> None:
+    """A scan gives the first records, all up to an error, or all of them."""
+    wanted = [each for each in logs.logs if len(logs.logs[each]) > 1 and each.topic != "state-compacted"]
+    partition = data.draw(st.sampled_from(wanted))
+    records, earliest, _ = oracles[partition]
+    expected = [each.record for each in records if each.record.offset >= earliest and not each.is_control]
+    storage: Any = logs.app.adapters.storage
+    with large_above(data.draw(RANGES)):
+        plan = logs.app.reading.plan_scan(ScanRequest((PartitionScan(partition),)))
+        segment = data.draw(st.sampled_from([each.segment for task in plan.tasks for each in task]))
+        (key,) = (key for kind, key in storage._layout.keys(segment) if kind is ObjectKind.LOG)
+        position = data.draw(st.integers(0, segment.segment_size_bytes - 1))
+        answer = data.draw(st.sampled_from([denied, gone, cut, earlier, changed, slow]))
+        wrong = SegmentStorage(WrongStore(storage._store, key, position, answer), storage._layout)
+        scanner = Scanner(wrong, NoQuotas(), at_once=data.draw(st.integers(1, 8)))
+        found: list[SeenRecord] = []
+        error: TieringError | None = None
+        try:
+            found.extend(scanned(scanner.read, plan))
+        except TieringError as raised:
+            error = raised
+    if error is None:
+        assert found == expected
+    else:
+        assert answer is not slow
+        assert found == expected[: len(found)]
+        assert len(found) < len(expected)

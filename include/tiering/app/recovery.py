@@ -63,9 +63,6 @@ def restore_service(app: "App") -> RestoreService:
     )
 
 
-_TARGET: Final = "TIERING_TARGET__"
-
-
 def other_storage(config: Path, environ: Mapping[str, str]) -> "OtherStorage":
     """Return the remote storage that another settings file names, for a restore into it.
 
@@ -80,9 +77,10 @@ def other_storage(config: Path, environ: Mapping[str, str]) -> "OtherStorage":
     """
     from include.tiering.remote_storage.location import access_of, layout_options, open_storage, place_of
     from include.tiering.restoring.copy_elsewhere import OtherStorage
-    from include.tiering.settings import load_settings
+    from include.tiering.settings.load import TARGET_PREFIX, load_settings
 
-    own = {f"TIERING_{name.removeprefix(_TARGET)}": text for name, text in environ.items() if name.startswith(_TARGET)}
+    theirs = [name for name in environ if name.startswith(TARGET_PREFIX)]
+    own = {f"TIERING_{name.removeprefix(TARGET_PREFIX)}": environ[name] for name in theirs}
     remote = load_settings(config, environ={"HOME": environ.get("HOME", ""), **own}).remote_storage
     url = remote.required_url()
     storage = open_storage(url, access_of(remote), **layout_options(remote))

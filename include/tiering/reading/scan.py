@@ -6,30 +6,41 @@ that are wanted. Its batches are checked and decoded one after another:
 
     left out                 control batches; with `committed`, batches of aborted transactions; batches that are
                              outside of the offsets, which only the first and the last batches of a range can be
-    RemoteChecksumError      a batch with a wrong CRC-32C, length or magic, or records that break their format
+    RemoteChecksumError      a batch with a wrong CRC-32C, length or magic, records that break their format, or offsets
+                             that do not follow those before: a store that answers with other bytes of the log, or with
+                             another log, must not make a record be missing or come twice
 
 All bytes are charged to the fetch quota before they are read, so a scan waits as long as the quota holds it back.
-Ranges of up to `RANGE_BYTES` are read whole, as many at the same time as have `_AHEAD_BYTES` together, and those of a
-larger log as `parallel_reads` says; either way a scan holds about that much. It begins with one, and one more begins
-each 30 ms while that is of use, so that a short read, or a near store, costs few threads.
+While a range is decoded, the next ones are read: as many at the same time as have `_AHEAD_BYTES` together, which is
+about what a scan holds. A range of more than `RANGE_BYTES` is read in parts of that size, one request each, and those
+of the next segment follow without a pause. The first range is read alone, and as `parallel_reads` says more begin while
+that is of use, so that a short read, or a near store, costs few threads.
 """
 
 import threading
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
-from itertools import groupby
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Final
 
 from include.tiering.clock import Clock, SystemClock
 from include.tiering.errors import FormatError, RemoteChecksumError, RemoteStorageError
 from include.tiering.formats.indexes import AbortedTxn
-from include.tiering.formats.record_batch import HEADER_SIZE, BatchHeader, check_codec, check_crc, header_at
+from include.tiering.formats.record_batch import (
+    HEADER_SIZE,
+    BatchHeader,
+    check_codec,
+    check_crc,
+    check_follows,
+    header_at,
+)
 from include.tiering.model.segments import RemoteLogSegmentMetadata
 from include.tiering.quotas.contract import NAMELESS_CLIENT, ByteLimiter, QuotaKind, Quotas
-from include.tiering.remote_storage.contract import RemoteStorage, is_unread
-from include.tiering.remote_storage.parallel_reads import MOST_RANGES, RANGE_BYTES, Reading, in_order
+from include.tiering.remote_storage.contract import LogParts, RemoteStorage, is_unread
+from include.tiering.remote_storage.parallel_reads import MOST_RANGES, RANGE_BYTES, Reading, blocks_in_order
 from include.tiering.telemetry import for_partition, get_logger
 from include.tiering.units import format_duration
 
@@ -174,45 +185,78 @@ class Scanner:
             RemoteChecksumError: the stored bytes of a segment are damaged.
             RemoteStorageError: the store refused or failed.
         """
-        for each, blocks in self._blocks_of(ranges, _HeldBack(self._clock)):
-            with damage_of(each.segment, self._storage):
-                yield from _decoded(each, blocks, columns)
+        with closing(self._blocks_of(ranges, _HeldBack(self._clock))) as found:
+            for each, blocks in found:
+                with damage_of(each.segment, self._storage):
+                    yield from _decoded(each, blocks, columns)
         if columns.rows:
             yield columns.take()
 
     def _blocks_of(
         self, ranges: Sequence[SegmentRange], held_back: "_HeldBack"
-    ) -> Iterator[tuple[SegmentRange, Iterable[bytes]]]:
-        """Yield the bytes of each range. While one is decoded, the next ones are read, if they are not large."""
-        for is_large, group in groupby(ranges, key=lambda each: each.size_bytes > RANGE_BYTES):
-            if is_large:
-                yield from ((each, self._stream(each, held_back, Reading(ranges=MOST_RANGES))) for each in group)
-            else:
-                small = list(group)
-                at_once = min(self._at_once, _AHEAD_BYTES // max(1, *(each.size_bytes for each in small)))
-                tasks = [partial(self._whole, each, held_back) for each in small]
-                yield from in_order(tasks, at_once=at_once, ahead=at_once)
+    ) -> Generator[tuple[SegmentRange, Iterator[bytes]], None, None]:
+        """Yield the bytes of each range, while the next ones are read."""
+        reads = [self._read_of(each) for each in ranges]
+        parts = [
+            (each.size_bytes // len(read.parts), partial(self._blocks, part, each, held_back))
+            for each, read in zip(ranges, reads, strict=True)
+            for part in read.parts
+        ]
+        with closing(blocks_in_order(parts, at_once=self._at_once, most_bytes=_AHEAD_BYTES)) as found:
+            for each, read in zip(ranges, reads, strict=True):
+                blocks = chain.from_iterable(islice(found, len(read.parts)))
+                yield each, read.restored(blocks)
+                # The last record that is wanted may be before the last block.
+                deque(blocks, maxlen=0)
 
-    def _whole(
-        self, each: SegmentRange, held_back: "_HeldBack", reading: Reading
-    ) -> tuple[SegmentRange, Iterable[bytes]]:
-        return each, list(self._stream(each, held_back, reading))
+    def _read_of(self, each: SegmentRange) -> "_Read":
+        """Return how to read a range. A small one is read and restored as a whole, in the thread that reads it."""
+        first, last = each.start_position, each.end_position - 1
+        if each.size_bytes <= RANGE_BYTES:
 
-    def _stream(self, each: SegmentRange, held_back: "_HeldBack", reading: Reading) -> Iterator[bytes]:
+            def whole(limiter: ByteLimiter) -> Iterator[bytes]:
+                return self._storage.open_log_segment(each.segment, limiter=limiter).log(first, last)
+
+            return _Read((whole,))
+        parts = self._storage.open_log_parts(each.segment, first, last)
+        return _Read(tuple(partial(_part, parts, number) for number in range(len(parts))), parts.restored)
+
+    def _blocks(
+        self, read: "_ReadPart", each: SegmentRange, held_back: "_HeldBack", reading: Reading
+    ) -> Iterator[bytes]:
         segment = each.segment
         topic = segment.topic_id_partition.topic
         limiter = self._quotas.fetch(segment.broker_id, topic, self._client, go_on=reading.go_on)
         reading.limiter = limiter
-        reader = self._storage.open_log_segment(segment, limiter=limiter, ranges=reading.ranges)
         try:
-            yield from held_back.telling(reader.log(each.start_position, each.end_position - 1), each, limiter)
+            yield from held_back.telling(read(limiter), each, limiter)
         finally:
             self._quotas.held_back(QuotaKind.FETCH, limiter.waited_seconds)
 
 
+_ReadPart = Callable[[ByteLimiter], Iterator[bytes]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """How a range is read: its parts in order, and what makes the bytes of the log of them."""
+
+    parts: tuple[_ReadPart, ...]
+    restored: Callable[[Iterator[bytes]], Iterator[bytes]] = iter
+
+
+def _part(parts: LogParts, number: int, limiter: ByteLimiter) -> Iterator[bytes]:
+    return parts.read(number, limiter=limiter)
+
+
 def _decoded(each: SegmentRange, blocks: Iterable[bytes], columns: "RecordColumns") -> "Iterator[ColumnBatch]":
     aborted = AbortedBatches(each.aborted)
+    next_offset, end_offset = each.segment.start_offset, each.segment.end_offset
     for position, header, batch in batches_of(blocks, each.start_position):
+        check_follows(header, next_offset, position)
+        if header.last_offset > end_offset:
+            raise FormatError(f"offset {header.last_offset} is above {end_offset}, the segment's last one", position)
+        next_offset = header.last_offset + 1
         if header.base_offset > each.last_offset:
             return
         check_crc(header, batch, position)

@@ -151,6 +151,25 @@ class DeleteFailure:
     retriable: bool
 
 
+class LogParts(Protocol):
+    """A range of one log in parts that follow each other. Thread-safe, so that they can be read at the same time."""
+
+    def __len__(self) -> int:
+        """Return how many parts there are."""
+        ...
+
+    def read(self, number: int, *, limiter: ByteLimiter) -> Iterator[bytes]:
+        """Read the stored bytes of one part (numbers begin with 0), which is one request; none if they have no bytes.
+
+        Whoever reads first reads the manifest, too, if there is one. Raises as `RemoteStorage.fetch_log_segment` does.
+        """
+        ...
+
+    def restored(self, blocks: Iterator[bytes]) -> Iterator[bytes]:
+        """Yield what the broker wrote in the range, from the stored bytes of all parts in order."""
+        ...
+
+
 class SegmentReader(Protocol):
     """Objects of one segment, for callers that read most of them.
 
@@ -327,6 +346,16 @@ class RemoteStorage(Protocol):
         """Open one segment, to read much of it with few requests. The reader is not thread-safe.
 
         Up to `ranges` ranges of its log are read at the same time, as by `fetch_log_segment`.
+        """
+        ...
+
+    def open_log_parts(self, metadata: RemoteLogSegmentMetadata, start_position: int, end_position: int) -> LogParts:
+        """Open a range of a log (both positions inclusive) that is read in several requests, with nothing held here.
+
+        There are as many parts as it takes that none has more than `RANGE_BYTES` of the log. Nothing is read for it.
+
+        Raises:
+            ValueError: the positions are not inside the segment.
         """
         ...
 

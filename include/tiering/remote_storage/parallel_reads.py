@@ -8,11 +8,15 @@ uses little of both. Two kinds of work go side by side:
                 before them were taken. So logs are read in ranges only while at most `MOST_RANGES` / 2 segments are
                 read at the same time, and these hold at most `MOST_RANGES` x `RANGE_BYTES` (64 MiB) in all
 
+`blocks_in_order` reads small logs and ranges of large ones side by side, within a bound of bytes: so no pause is
+between two logs.
+
 Every byte is charged to the fetch quota before it is read, as in a sequential read. Bytes arrive in order, and an error
 is raised where a sequential read would raise it: behind all bytes, or all results, before it. Then no further read
 begins. Those under way end at their next grant, within one block, and nobody waits for them: the store may not answer.
 
-More reads help only until something else is the limit. So they begin `WINDOW_SECONDS` apart, and none begins while
+More reads help only until something else is the limit. So one begins, their number doubles at most once in
+`WINDOW_SECONDS`, and none begins while
 
     the process uses `clock.BUSY_CORES`        Python code runs in one thread at a time: others only cost CPU
     `ENOUGH_WAITING` reads wait for a quota    they use it up; and the store sends into the buffers of each further
@@ -21,15 +25,17 @@ More reads help only until something else is the limit. So they begin `WINDOW_SE
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from queue import SimpleQueue
 from typing import Final, Protocol, TypeVar
 
 from include.tiering.clock import WINDOW_SECONDS, CoreUse, SystemClock
-from include.tiering.errors import SendingStoppedError, TieringError
+from include.tiering.errors import SendingStoppedError
 from include.tiering.quotas.contract import ByteLimiter, GoOn, Scope, keep_on
 from include.tiering.units import MIB
 
@@ -79,8 +85,12 @@ def plan_ranges(first: int, last: int, at_once: int) -> tuple[tuple[int, int], .
 
     One range is the result if `at_once`, the number of ranges that may be read at the same time, is 1.
     """
+    return divided(first, last, 1 if at_once <= 1 else max(1, -(-(last + 1 - first) // RANGE_BYTES)))
+
+
+def divided(first: int, last: int, count: int) -> tuple[tuple[int, int], ...]:
+    """Split bytes `first` to `last` (both inclusive) into so many ranges of about equal size."""
     size_bytes = last + 1 - first
-    count = 1 if at_once <= 1 else max(1, -(-size_bytes // RANGE_BYTES))
     bounds = [first + number * size_bytes // count for number in range(count + 1)]
     return tuple((bounds[number], bounds[number + 1] - 1) for number in range(count))
 
@@ -98,32 +108,15 @@ def read_ranges(
         yield from read(key, first, last, limiter=limiter)
         return
     one_at_a_time = threading.Lock()
-    tasks = [partial(_read_whole, partial(read, key, *each), limiter, one_at_a_time) for each in planned]
-    for found in in_order(tasks, at_once=at_once, ahead=at_once):
-        while found.blocks:
-            yield found.blocks.popleft()
-        if found.error is not None:
-            raise found.error
 
+    def blocks(begin: int, end: int, reading: Reading) -> Iterator[bytes]:
+        reading.limiter = _SharedLimiter(limiter, one_at_a_time, reading.go_on)
+        return read(key, begin, end, limiter=reading.limiter)
 
-@dataclass(frozen=True, slots=True)
-class _Range:
-    """The blocks of a range, and the error after them if it could not be read to its end."""
-
-    blocks: deque[bytes]
-    error: TieringError | None
-
-
-def _read_whole(
-    read: Callable[..., Iterator[bytes]], limiter: ByteLimiter, lock: threading.Lock, reading: Reading
-) -> _Range:
-    reading.limiter = _SharedLimiter(limiter, lock, reading.go_on)
-    blocks: deque[bytes] = deque()
-    try:
-        blocks.extend(read(limiter=reading.limiter))
-    except TieringError as error:
-        return _Range(blocks, error)
-    return _Range(blocks, None)
+    reads = [(end + 1 - begin, partial(blocks, begin, end)) for begin, end in planned]
+    most_bytes = at_once * max(size_bytes for size_bytes, _ in reads)
+    with closing(blocks_in_order(reads, at_once=at_once, most_bytes=most_bytes)) as found:
+        yield from chain.from_iterable(found)
 
 
 class _SharedLimiter:
@@ -161,14 +154,91 @@ def in_order(tasks: Sequence[Task[_T]], *, at_once: int, ahead: int) -> Iterator
         for task in tasks:
             yield task(Reading(ranges=ranges))
         return
+    with closing(_begun([(1, task) for task in tasks], most, lambda *_: ahead, ranges)) as begun:
+        for each in begun:
+            yield each.result()
+
+
+Blocks = Callable[[Reading], Iterator[bytes]]
+"""Reads some bytes, in any thread."""
+
+
+def blocks_in_order(
+    reads: Sequence[tuple[int, Blocks]], *, at_once: int, most_bytes: int
+) -> Generator[Iterator[bytes], None, None]:
+    """Read in up to `at_once` threads; yield the blocks of each read, as they arrive, in the order of the reads.
+
+    The caller takes all blocks of a read before it asks for the next one. A read comes with how many bytes it has. The
+    read whose blocks are taken, and those that have begun after it, or wait for a thread, have at most `most_bytes`
+    together, or it is the only one. They are up to `MOST_RANGES`, or have at most twice the bytes that were taken: so
+    who takes little has read little more, and what is read ahead doubles up to its bound.
+
+    After a read has failed no later one begins, and its error is raised behind its blocks. With `at_once` 1 all is read
+    in the caller's thread.
+    """
+    most = min(at_once, len(reads))
+    if most <= 1:
+        for _, read in reads:
+            yield read(Reading())
+        return
+
+    def may_hold(size_bytes: int, taken_bytes: int) -> int:
+        return min(most_bytes, max(MOST_RANGES * size_bytes, 2 * taken_bytes))
+
+    arriving = [(size_bytes, _Arriving(read)) for size_bytes, read in reads]
+    with closing(_begun([(size_bytes, each.read) for size_bytes, each in arriving], most, may_hold, 1)) as begun:
+        for (_, each), _future in zip(arriving, begun, strict=True):
+            yield each.blocks()
+
+
+class _Arriving:
+    """Blocks that one thread reads, and another one takes."""
+
+    def __init__(self, read: Blocks) -> None:
+        self._read = read
+        self._queue: SimpleQueue[bytes | BaseException | None] = SimpleQueue()
+
+    def read(self, reading: Reading) -> None:
+        """Read all blocks; if that fails, the other thread learns it behind them."""
+        try:
+            for block in self._read(reading):
+                self._queue.put(block)
+        except BaseException as error:
+            self._queue.put(error)
+            raise
+        self._queue.put(None)
+
+    def blocks(self) -> Iterator[bytes]:
+        while (found := self._queue.get()) is not None:
+            if isinstance(found, BaseException):
+                raise found
+            yield found
+
+
+def _begun(
+    tasks: Sequence[tuple[int, Task[_T]]], at_once: int, may_hold: Callable[[int, int], int], ranges: int
+) -> Generator[Future[_T], None, None]:
+    """Run the tasks, and yield them in order.
+
+    Args:
+        tasks: each with the weight of its result, which counts until the next task is asked for.
+        at_once: how many threads there are at most.
+        may_hold: returns which weight may be held with a task that is to begin, from its own weight, and that of all
+            results that were taken, and of the next one.
+        ranges: of each log.
+    """
+    weights: deque[int] = deque()
     pending: deque[Future[_T]] = deque()
-    with _Threads(most, ranges) as threads:
-        for task in tasks:
+    taken = 0
+    with _Threads(at_once, ranges) as threads:
+        for weight, task in tasks:
+            while pending and sum(weights) + weight > may_hold(weight, taken + weights[0]):
+                yield pending.popleft()
+                taken += weights.popleft()
+            weights.append(weight)
             pending.append(threads.submit(task))
-            if len(pending) >= ahead:
-                yield pending.popleft().result()
         while pending:
-            yield pending.popleft().result()
+            yield pending.popleft()
 
 
 class _Threads:
@@ -180,6 +250,8 @@ class _Threads:
         self._started = 0
         self._growing = threading.Lock()
         self._core_use = CoreUse(SystemClock())
+        self._working = 1
+        self._may_begin = 0
         self._running: list[Reading] = []
         self._queue: SimpleQueue[Callable[[], bool] | None] = SimpleQueue()
         self._ended = threading.Event()
@@ -212,9 +284,16 @@ class _Threads:
                 self._failed.set()
 
     def _may_grow(self) -> bool:
-        """Return whether one more thread may begin: True at most once in `WINDOW_SECONDS`."""
+        """Return whether one more thread may begin: after each window as many as work already, if that is of use."""
         with self._growing:
-            return bool(self._core_use.is_free())
+            is_free = self._core_use.is_free()
+            if is_free is not None:
+                self._may_begin = self._working if is_free else 0
+            if not self._may_begin:
+                return False
+            self._may_begin -= 1
+            self._working += 1
+            return True
 
     def _run(self, task: Task[_T], future: Future[_T]) -> bool:
         """Run one task; return whether it succeeded. Nobody waits for one that does not begin any more."""

@@ -1,7 +1,9 @@
 """Reads objects of one segment: the small ones once and whole, the log in ranges; every byte is charged."""
 
+import threading
 from collections.abc import Iterator
 from functools import partial
+from itertools import chain
 from typing import Final
 
 from include.tiering.errors import (
@@ -14,10 +16,10 @@ from include.tiering.formats.record_batch import extend_crc32c
 from include.tiering.model.segments import IndexType, RemoteLogSegmentMetadata
 from include.tiering.quotas.contract import ByteLimiter
 from include.tiering.remote_storage.contract import KeptObject, ObjectKind, TransformedSizes
-from include.tiering.remote_storage.layouts.contract import SegmentLayout
+from include.tiering.remote_storage.layouts.contract import SegmentLayout, StoredRange
 from include.tiering.remote_storage.object_cache import ObjectCache
 from include.tiering.remote_storage.object_store import ObjectStore
-from include.tiering.remote_storage.parallel_reads import RANGE_BYTES, read_ranges
+from include.tiering.remote_storage.parallel_reads import RANGE_BYTES, divided, read_ranges
 from include.tiering.units import MIB
 
 MAX_IN_MEMORY_BYTES: Final = 64 * MIB
@@ -68,9 +70,12 @@ class StoredSegmentReader:
 
     def log(self, start_position: int, end_position: int) -> Iterator[bytes]:
         check_positions(self._metadata, start_position, end_position)
-        yield from self._layout.log(
-            self._metadata, start_position, end_position, read=self._read_part, stream=self._counted
-        )
+        found = self.log_range(start_position, end_position)
+        yield from found.restored(self._counted(found))
+
+    def log_range(self, start_position: int, end_position: int) -> StoredRange:
+        """Return where a range of the log is stored; only the manifest is read for it, if there is one."""
+        return self._layout.log(self._metadata, start_position, end_position, self._read_part)
 
     def transformed_sizes(self) -> TransformedSizes | None:
         return self._layout.transformed_sizes(self._metadata, self._read_part)
@@ -78,13 +83,13 @@ class StoredSegmentReader:
     def whole(self, kind: ObjectKind) -> bytes:
         return self._layout.whole(self._metadata, kind, self._read_part)
 
-    def _counted(self, key: str, first: int, last: int) -> Iterator[bytes]:
+    def _counted(self, found: StoredRange) -> Iterator[bytes]:
         read = (
             self._store.read
-            if last - first < RANGE_BYTES
+            if found.last - found.first < RANGE_BYTES
             else partial(read_ranges, self._store.read, at_once=self._ranges)
         )
-        for block in read(key, first, last, limiter=self._limiter):
+        for block in read(found.key, found.first, found.last, limiter=self._limiter):
             self.bytes_read += len(block)
             yield block
 
@@ -112,6 +117,49 @@ class StoredSegmentReader:
         content = read_small(self._store, key, limiter=self._limiter)
         self.bytes_read += len(content)
         return content
+
+
+class StoredLogParts:
+    """`LogParts` over a store and a layout."""
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        layout: SegmentLayout,
+        metadata: RemoteLogSegmentMetadata,
+        start_position: int,
+        end_position: int,
+        cache: ObjectCache | None,
+    ) -> None:
+        check_positions(metadata, start_position, end_position)
+        self._count = -(-(end_position + 1 - start_position) // RANGE_BYTES)
+        self._positions = start_position, end_position
+        self._store = store
+        self._opened = partial(StoredSegmentReader, store, layout, metadata, ranges=1, cache=cache)
+        self._opening = threading.Lock()
+        self._range: StoredRange | None = None
+
+    def __len__(self) -> int:
+        return self._count
+
+    def read(self, number: int, *, limiter: ByteLimiter) -> Iterator[bytes]:
+        found = self._found(limiter)
+        # Of a log that was compressed, fewer parts may be enough.
+        parts = divided(found.first, found.last, min(self._count, -(-(found.last + 1 - found.first) // RANGE_BYTES)))
+        if number < len(parts):
+            yield from self._store.read(found.key, *parts[number], limiter=limiter)
+
+    def restored(self, blocks: Iterator[bytes]) -> Iterator[bytes]:
+        # How the log is stored is known as soon as the first block is there.
+        first = next(blocks)
+        restored = iter if self._range is None else self._range.restored
+        yield from restored(chain((first,), blocks))
+
+    def _found(self, limiter: ByteLimiter) -> StoredRange:
+        with self._opening:
+            if self._range is None:
+                self._range = self._opened(limiter=limiter).log_range(*self._positions)
+            return self._range
 
 
 def read_small(store: ObjectStore, key: str, first: int = 0, last: int | None = None, *, limiter: ByteLimiter) -> bytes:

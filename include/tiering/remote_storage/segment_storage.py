@@ -47,6 +47,7 @@ from include.tiering.remote_storage.object_cache import ObjectCache
 from include.tiering.remote_storage.object_store import BytesSource, ObjectStat, ObjectStore, crc32c_of
 from include.tiering.remote_storage.parallel_reads import read_ranges
 from include.tiering.remote_storage.segment_reader import (
+    StoredLogParts,
     StoredSegmentReader,
     check_positions,
     no_such_index,
@@ -169,8 +170,10 @@ class SegmentStorage:
     ) -> Iterator[bytes]:
         last = metadata.segment_size_bytes - 1 if end_position is None else end_position
         check_positions(metadata, start_position, last)
-        stream = partial(read_ranges, self._store.read, limiter=limiter, at_once=ranges)
-        return self._layout.log(metadata, start_position, last, read=partial(self._read_part, limiter), stream=stream)
+        found = self._layout.log(metadata, start_position, last, partial(self._read_part, limiter))
+        return found.restored(
+            read_ranges(self._store.read, found.key, found.first, found.last, limiter=limiter, at_once=ranges)
+        )
 
     def fetch_index(
         self, metadata: RemoteLogSegmentMetadata, index_type: IndexType, *, limiter: ByteLimiter = NO_LIMIT
@@ -188,6 +191,11 @@ class SegmentStorage:
         self, metadata: RemoteLogSegmentMetadata, *, limiter: ByteLimiter, ranges: int = 1
     ) -> StoredSegmentReader:
         return StoredSegmentReader(self._store, self._layout, metadata, limiter, ranges, self._cache)
+
+    def open_log_parts(
+        self, metadata: RemoteLogSegmentMetadata, start_position: int, end_position: int
+    ) -> StoredLogParts:
+        return StoredLogParts(self._store, self._layout, metadata, start_position, end_position, self._cache)
 
     def forget(self, metadata: RemoteLogSegmentMetadata) -> bool:
         return self._cache is not None and self._cache.forget([key for _, key in self._layout.keys(metadata)])

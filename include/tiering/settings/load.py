@@ -60,6 +60,9 @@ POOL_CONFIGS: Final = frozenset(
 )
 """Sizes of pools that only Airflow has. The size of the reader pool is also a setting, so it is not in this set."""
 
+TARGET_PREFIX: Final = "TIERING_TARGET__"
+"""With it begin the variables of the storage that a restore writes into; they are no settings of this deployment."""
+
 _MAX_FILE_BYTES: Final = 1 << 20
 
 
@@ -90,7 +93,9 @@ def from_mapping(values: Mapping[str, Any], origin: str) -> Layer:
 
 
 def from_environment(environ: Mapping[str, str]) -> Layer:
-    """Read all `TIERING_...` variables except `TIERING_CONFIG`; a known variable that is empty counts as not set.
+    """Read all `TIERING_...` variables except `TIERING_CONFIG` and those of the storage that a restore writes into.
+
+    A known variable that is empty counts as not set.
 
     Lists may be written as JSON. Raises SettingError for an unknown variable, for a setting that two variables set, and
     for invalid JSON.
@@ -100,6 +105,8 @@ def from_environment(environ: Mapping[str, str]) -> Layer:
     layer: Layer = {}
     for variable, text in sorted(environ.items()):
         if not variable.startswith(ENVIRONMENT_PREFIX) or variable == CONFIG_VARIABLE:
+            continue
+        if variable.startswith(TARGET_PREFIX):
             continue
         if variable not in known:
             hint = _hint(variable, stored.get(variable), list(known))

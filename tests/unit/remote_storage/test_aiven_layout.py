@@ -1,7 +1,7 @@
 """The layout of Aiven, and segments that are stored in it."""
 
 import json
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -201,7 +201,7 @@ def test_what_cannot_be_read_is_named(change: dict[str, object], words: str) -> 
         return content
 
     for ask in (
-        lambda: LAYOUT.log(metadata, 0, 24, read=read, stream=no_stream),
+        lambda: LAYOUT.log(metadata, 0, 24, read),
         lambda: LAYOUT.index(metadata, IndexType.OFFSET, read),
         lambda: LAYOUT.transformed_sizes(metadata, read),
         lambda: LAYOUT.whole(metadata, ObjectKind.INDEXES, read),
@@ -211,16 +211,12 @@ def test_what_cannot_be_read_is_named(change: dict[str, object], words: str) -> 
         assert "c2VjcmV0" not in str(raised.value)
 
 
-def no_stream(key: str, first: int, last: int) -> Iterator[bytes]:
-    raise AssertionError("nothing of the log is asked for")
-
-
 def test_without_a_manifest_there_is_no_segment() -> None:
     def absent(key: str, first: int, last: int | None) -> bytes:
         raise RemoteResourceNotFoundError(key)
 
     with pytest.raises(RemoteResourceNotFoundError, match="rsm-manifest"):
-        LAYOUT.log(some_metadata(10), 0, 9, read=absent, stream=no_stream)
+        LAYOUT.log(some_metadata(10), 0, 9, absent)
 
 
 def test_the_log_of_a_segment_data_is_never_loaded() -> None:

@@ -214,6 +214,7 @@ READS: Final = {
     "fetch_index": lambda storage: storage.fetch_index(METADATA, IndexType.OFFSET),
     "fetch_manifest": lambda storage: storage.fetch_manifest(METADATA),
     "open_log_segment": lambda storage: storage.open_log_segment(METADATA, limiter=UnlimitedBytes()).manifest(),
+    "open_log_parts": lambda storage: list(storage.open_log_parts(METADATA, 0, 0).read(0, limiter=UnlimitedBytes())),
     "forget": lambda storage: storage.forget(METADATA),
     "list_objects": lambda storage: list(storage.list_objects()),
     "list_segment_objects": lambda storage: list(storage.list_segment_objects()),

@@ -1,5 +1,8 @@
 """What runs at the same time, what is held, and what ends when nobody wants the results any more."""
 
+import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 
@@ -8,8 +11,15 @@ import pytest
 from include.tiering.errors import SendingStoppedError
 from include.tiering.quotas.contract import ByteLimiter, UnlimitedBytes
 from include.tiering.remote_storage import parallel_reads as module
-from include.tiering.remote_storage.parallel_reads import Reading, in_order, ranges_of_each, read_ranges
+from include.tiering.remote_storage.parallel_reads import (
+    Reading,
+    blocks_in_order,
+    in_order,
+    ranges_of_each,
+    read_ranges,
+)
 from tests.doubles.patience import PATIENCE_SECONDS, eventually
+from tests.doubles.source_tree import ROOT
 
 
 @pytest.fixture(autouse=True)
@@ -148,3 +158,81 @@ def test_what_a_bug_raises_in_a_thread_reaches_the_caller() -> None:
     assert next(results) == 1
     with pytest.raises(ZeroDivisionError):
         next(results)
+
+
+def test_blocks_are_held_up_to_their_bytes_and_taken_as_they_arrive() -> None:
+    begun, lock, last = list[int](), threading.Lock(), threading.Event()
+
+    def read(number: int) -> Callable[[Reading], Iterator[bytes]]:
+        def blocks(_: Reading) -> Iterator[bytes]:
+            with lock:
+                begun.append(number)
+            yield b"first of %d" % number
+            if number == 0:
+                assert last.wait(PATIENCE_SECONDS)
+            yield b"last"
+
+        return blocks
+
+    def are_begun(wanted: list[int]) -> None:
+        eventually(lambda: sorted(begun) == wanted, f"{wanted} have begun")
+
+    sizes = [60, 30, 10, 50, 200, 5]
+    reads = [(size, read(number)) for number, size in enumerate(sizes)]
+    found = blocks_in_order(reads, at_once=6, most_bytes=100)
+    first = next(found)
+    assert next(first) == b"first of 0"
+    are_begun([0, 1, 2])
+    last.set()
+    assert list(first) == [b"last"]
+    for number, wanted in ((1, [0, 1, 2, 3]), (2, [0, 1, 2, 3]), (3, [0, 1, 2, 3]), (4, [0, 1, 2, 3, 4])):
+        assert list(next(found)) == [b"first of %d" % number, b"last"]
+        are_begun(wanted)
+    assert [list(each) for each in found] == [[b"first of 5", b"last"]]
+
+
+def test_what_a_bug_raises_in_a_reading_thread_comes_behind_its_blocks() -> None:
+    def bug(_: Reading) -> Iterator[bytes]:
+        yield b"before"
+        raise ZeroDivisionError
+
+    found = blocks_in_order([(1, lambda _: iter([b"well"])), (1, bug), (1, bug)], at_once=2, most_bytes=3)
+    assert list(next(found)) == [b"well"]
+    blocks = next(found)
+    assert next(blocks) == b"before"
+    with pytest.raises(ZeroDivisionError):
+        next(blocks)
+
+
+@pytest.mark.parametrize("is_free", [True, False])
+def test_reads_double_in_each_window_that_leaves_the_core_free(monkeypatch: pytest.MonkeyPatch, is_free: bool) -> None:
+    windows: list[bool | None] = []
+    threads = module._Threads(16, 1)
+    monkeypatch.setattr(threads._core_use, "is_free", lambda: windows.pop())
+
+    def window(asking: int) -> int:
+        """Return how many of the threads that ask may begin when a window is over."""
+        windows.extend([None] * (asking - 1) + [is_free])
+        return sum(threads._may_grow() for _ in range(asking))
+
+    assert [window(16) for _ in range(5)] == ([1, 2, 4, 8, 16] if is_free else [0] * 5)
+
+
+STUCK = """
+import threading
+from include.tiering.remote_storage.parallel_reads import blocks_in_order
+stuck = threading.Event()
+for each in blocks_in_order([(1, lambda _: [1])] + [(1, lambda _: [stuck.wait()])] * 3, at_once=4, most_bytes=4):
+    print(next(each), flush=True)
+"""
+
+
+def test_an_interrupt_ends_a_process_whose_reads_get_no_answer() -> None:
+    command = [sys.executable, "-c", STUCK]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"1\n"
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=PATIENCE_SECONDS)
+    assert process.returncode == -signal.SIGINT
+    assert said.splitlines()[-1] == b"KeyboardInterrupt"

@@ -225,6 +225,14 @@ def test_a_section_that_is_not_a_table_is_refused(tmp_path: Path) -> None:
         load_settings(toml(tmp_path / "t.toml", "cluster = 3"), environ={})
 
 
+def test_variables_of_the_storage_that_a_restore_writes_into_are_no_settings_of_the_deployment() -> None:
+    own = {"TIERING_REMOTE_STORAGE__REGION": "eu-central-1"}
+    theirs = {"TIERING_TARGET__REMOTE_STORAGE__REGION": "us-east-1", "TIERING_TARGET__CLUSTER__NAME": "other"}
+    settings = load_settings(environ={"HOME": "/nowhere", **own, **theirs})
+    assert settings.remote_storage.region == "eu-central-1"
+    assert settings == load_settings(environ={"HOME": "/nowhere", **own})
+
+
 def test_another_process_loads_the_same_values_from_the_environment_made_for_it() -> None:
     environ = {
         "TIERING_LOG_DIRS": "1:/a,2:/b",

@@ -15,7 +15,7 @@ with a slash at its end (nothing for a directory), followed by `AivenForm.key_pr
 
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Final
 
 from include.tiering.errors import (
@@ -49,7 +49,7 @@ from include.tiering.remote_storage.layouts.contract import (
     PlannedObject,
     ReadObject,
     SegmentKey,
-    StreamObject,
+    StoredRange,
     segment_key,
 )
 from include.tiering.remote_storage.object_store import BytesSource, crc32c_of
@@ -158,24 +158,16 @@ class AivenLayout:
         }
         return encode_custom_metadata({field: values[field] for field in self._form.custom_metadata})
 
-    def log(
-        self,
-        metadata: RemoteLogSegmentMetadata,
-        first: int,
-        last: int,
-        *,
-        read: ReadObject,
-        stream: StreamObject,
-    ) -> Iterator[bytes]:
+    def log(self, metadata: RemoteLogSegmentMetadata, first: int, last: int, read: ReadObject) -> StoredRange:
         manifest, key = self._manifest(metadata, read), self._key(metadata, ObjectKind.LOG)
         if manifest.is_plain:
-            return stream(key, first, last)
+            return StoredRange(key, first, last)
         if last >= manifest.chunk_index.original_file_size_bytes:
             raise RemoteChecksumError(
                 f"{metadata.remote_log_segment_id}: its manifest describes a log of"
                 f" {manifest.chunk_index.original_file_size_bytes} bytes, byte {last} was requested"
             )
-        return self._stored_form(metadata, manifest).log(key, first, last, stream)
+        return self._stored_form(metadata, manifest).log(key, first, last)
 
     def transformed_sizes(self, metadata: RemoteLogSegmentMetadata, read: ReadObject) -> TransformedSizes | None:
         manifest = self._manifest(metadata, read)

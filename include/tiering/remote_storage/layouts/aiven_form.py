@@ -17,6 +17,7 @@ is `KEPT_BYTES` and a few chunks.
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import accumulate
 from typing import Final, Protocol
 
@@ -44,7 +45,7 @@ from include.tiering.formats.aiven_chunks import (
 from include.tiering.formats.aiven_manifest import CustomMetadataField, Encryption, IndexPosition, SegmentManifest
 from include.tiering.formats.record_batch import HEADER_SIZE, Codec, extend_crc32c, parse_header
 from include.tiering.model.segments import RUNNING_CRC32C_STEP_BYTES, ByteSource, IndexType, LogSegmentData
-from include.tiering.remote_storage.layouts.contract import ReadObject, StreamObject
+from include.tiering.remote_storage.layouts.contract import ReadObject, StoredRange
 from include.tiering.remote_storage.object_store import filled_block
 from include.tiering.units import KIB, MIB, format_bytes
 
@@ -107,12 +108,11 @@ class StoredForm:
         self._manifest = manifest
         self._cipher = _cipher(name, manifest, keys)
 
-    def log(self, key: str, first: int, last: int, stream: StreamObject) -> Iterator[bytes]:
-        """Read bytes `first` to `last` (inclusive) of the segment file; all chunks needed are read in one request.
+    def log(self, key: str, first: int, last: int) -> StoredRange:
+        """Return where the chunks with bytes `first` to `last` (inclusive) of the segment file are.
 
         Raises:
-            StoredChunkError: there are too many chunks, or a chunk is too large or cannot be restored.
-            RemoteResourceNotFoundError: the object is absent, or does not have all these bytes.
+            StoredChunkError: there are too many chunks, or a chunk is too large.
         """
         count = chunk_count(self._manifest.chunk_index)
         if count > MAX_CHUNKS:
@@ -121,7 +121,10 @@ class StoredForm:
         for chunk in chunks:
             self._require_bounded(chunk)
         end = chunks[-1].stored_position + chunks[-1].stored_size_bytes - 1
-        blocks = _Blocks(stream(key, chunks[0].stored_position, end))
+        return StoredRange(key, chunks[0].stored_position, end, partial(self._restored, chunks, first, last))
+
+    def _restored(self, chunks: Sequence[Chunk], first: int, last: int, stored: Iterator[bytes]) -> Iterator[bytes]:
+        blocks = _Blocks(stored)
         for chunk in chunks:
             content = self._content(chunk, self._stored(chunk, blocks))
             yield content[max(0, first - chunk.position) : last + 1 - chunk.position]

@@ -26,8 +26,22 @@ ReadObject = Callable[[str, int, int | None], bytes]
 Raises RemoteResourceNotFoundError if the object is absent or lacks some of these bytes."""
 
 
-StreamObject = Callable[[str, int, int], Iterator[bytes]]
-"""(key, first byte, last byte inclusive) -> blocks of any size. Raises as `ReadObject` does, with the first block."""
+@dataclass(frozen=True, slots=True)
+class StoredRange:
+    """Where a range of a log is stored.
+
+    Attributes:
+        key: of the log object.
+        first: the first byte of the object that is needed (inclusive).
+        last: the last byte (inclusive).
+        restored: makes of these bytes, in blocks of any size, what the broker wrote in the range. Raises
+            StoredChunkError for bytes that differ from what the manifest says.
+    """
+
+    key: str
+    first: int
+    last: int
+    restored: Callable[[Iterator[bytes]], Iterator[bytes]] = iter
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,22 +146,14 @@ class SegmentLayout(Protocol):
         """Return what this layout's RSM returns to the broker for objects that have `stored_bytes` in all."""
         ...
 
-    def log(
-        self,
-        metadata: RemoteLogSegmentMetadata,
-        first: int,
-        last: int,
-        *,
-        read: ReadObject,
-        stream: StreamObject,
-    ) -> Iterator[bytes]:
-        """Read record bytes `first` to `last` (both inclusive, inside the segment) as the broker wrote them.
+    def log(self, metadata: RemoteLogSegmentMetadata, first: int, last: int, read: ReadObject) -> StoredRange:
+        """Return where record bytes `first` to `last` (both inclusive, inside the segment) are stored.
 
         Raises:
             RemoteStorageError: the manifest cannot be used.
-            RemoteResourceNotFoundError: an object is absent or too short.
+            RemoteResourceNotFoundError: the manifest is absent.
             SettingError: the key pair that the segment is encrypted for is not available.
-            StoredChunkError: the stored bytes differ from what the manifest says, or a chunk is too large to be read.
+            StoredChunkError: there are too many chunks, or a chunk is too large to be read.
         """
         ...
 

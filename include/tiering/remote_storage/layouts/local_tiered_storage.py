@@ -18,7 +18,6 @@ Source: `LocalTieredStorage` and `RemoteLogSegmentFileset` of Kafka 3.9 to 4.3.
 """
 
 import re
-from collections.abc import Iterator
 from typing import Final
 
 from include.tiering.errors import RemoteChecksumError, RemoteResourceNotFoundError
@@ -32,7 +31,7 @@ from include.tiering.remote_storage.layouts.contract import (
     PlannedObject,
     ReadObject,
     SegmentKey,
-    StreamObject,
+    StoredRange,
     segment_key,
 )
 from include.tiering.remote_storage.object_store import BytesSource, crc32c_of
@@ -100,16 +99,8 @@ class LocalTieredStorageLayout:
     def custom_metadata(self, metadata: RemoteLogSegmentMetadata, stored_bytes: int) -> bytes | None:
         return None
 
-    def log(
-        self,
-        metadata: RemoteLogSegmentMetadata,
-        first: int,
-        last: int,
-        *,
-        read: ReadObject,
-        stream: StreamObject,
-    ) -> Iterator[bytes]:
-        return stream(_key(metadata, ObjectKind.LOG), first, last)
+    def log(self, metadata: RemoteLogSegmentMetadata, first: int, last: int, read: ReadObject) -> StoredRange:
+        return StoredRange(_key(metadata, ObjectKind.LOG), first, last)
 
     def transformed_sizes(self, metadata: RemoteLogSegmentMetadata, read: ReadObject) -> TransformedSizes | None:
         return None

@@ -375,6 +375,13 @@ def translated(action: str, bucket: str, key: str) -> Iterator[None]:
         ) from error
 
 
+def from_byte(first: int, answer: dict[str, Any]) -> dict[str, Any]:
+    """Return the response to a read. Raises LookupError if it says that it begins elsewhere, as that of a cache may."""
+    if not answer.get("ContentRange", f"bytes {first}-").startswith(f"bytes {first}-"):
+        raise LookupError("bytes of another range")
+    return answer
+
+
 def _asked(error: Exception) -> str:
     """Return ` at ADDRESS` with scheme, host and port of the endpoint, if botocore's error names it; else nothing."""
     named = getattr(error, "kwargs", {}).get("endpoint_url")

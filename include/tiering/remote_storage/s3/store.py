@@ -55,6 +55,7 @@ from include.tiering.remote_storage.s3.client import (
     SlowDowns,
     crc32c_of_part,
     error_code,
+    from_byte,
     http_status,
     is_retriable_code,
     s3_client,
@@ -216,7 +217,7 @@ class S3ObjectStore:
         is_range = first > 0 or last is not None
         options = {"Range": f"bytes={first}-{'' if last is None else last}"} if is_range else {}
         with translated("read", self._bucket, full_key):
-            answer = _of_object(self._client.get_object(Bucket=self._bucket, Key=full_key, **options))
+            answer = from_byte(first, _of_object(self._client.get_object(Bucket=self._bucket, Key=full_key, **options)))
             with contextlib.closing(answer["Body"]) as body:
                 remaining_bytes = int(answer["ContentLength"])
                 if last is not None and remaining_bytes != last + 1 - first:

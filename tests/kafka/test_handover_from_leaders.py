@@ -111,6 +111,7 @@ def test_the_newest_part_of_leaders_logs_is_rehearsed(
     assert done.returncode == 0, f"{done.stdout[-3000:]}{done.stderr[-3000:]}"
     found = json.loads(done.stdout)
     assert (found["equal"], found["handover"]["state"], found["broker_errors"]) == (True, "done", [])
+    assert "whose own segments end elsewhere" in json.dumps(found["handover"]), "read over the network, too"
     for sample, one in zip(found["samples"], found["partitions"], strict=True):
         assert sample["log_start_offset"] > 0
         assert sample["log_end_offset"] >= cluster.last_stable(TOPIC, sample["partition"])
@@ -123,6 +124,34 @@ def test_the_newest_part_of_leaders_logs_is_rehearsed(
         [cluster.latest("__remote_log_metadata", number) for number in range(3)],
     )
     held.end(abort=True)
+
+
+@pytest.mark.timeout(1_500)
+def test_a_limit_by_size_comes_back_when_followers_have_deleted_too(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Remote and local copies of a follower alone are more than the limit, on a release that counts both."""
+    require_kafka("4.3.1")
+    directory = tmp_path_factory.mktemp("kafka")
+    with kafka_cluster(directory / "kafka", brokers=2, remote_dir=directory / "remote", heap_mib=256) as cluster:
+        limit = "6000000"
+        config = {"segment.bytes": str(SEGMENT_BYTES), "retention.bytes": limit, "min.insync.replicas": "2"}
+        cluster.create_topic(TOPIC, partitions=len(PARTITIONS), replicas=2, segment_bytes=None, config=config)
+        Writer(cluster.bootstrap).send(TOPIC, PARTITIONS, 880, value_bytes=5_000)
+        deployment = broker_deployment(cluster, tmp_path / "platform", topics=[TOPIC], reads_leaders=True)
+        before = {partition: cluster.latest(TOPIC, partition) for partition in PARTITIONS}
+
+        wanted = ("--local-retention-bytes", "1", "--approve", "--json")
+        ended = deployment.command("handover", TOPIC, *wanted, seconds=LONG_SECONDS)
+        assert ended.returncode == 0, f"{ended.stdout[-3000:]}{ended.stderr[-3000:]}"
+        assert json.loads(ended.stdout)["state"] == "done"
+        assert cluster.topic_config(TOPIC)["retention.bytes"] == limit
+        for partition in PARTITIONS:
+            assert [cluster.local_segments(TOPIC, partition, node_id=node)[0] > 0 for node in (1, 2)] == [True, True]
+        cluster.restart()
+        vars(cluster).pop("admin", None)
+        for partition, end in before.items():
+            assert (cluster.earliest(TOPIC, partition), cluster.latest(TOPIC, partition)) == (0, end)
 
 
 def _fill(cluster: KafkaCluster) -> None:

@@ -112,8 +112,14 @@ _SCAN_COLUMNS = (
 
 
 def _scan_tables(report: ScanReport) -> tuple[Table, ...]:
-    partitions = Table("partitions", _SCAN_COLUMNS, tuple(map(_scan_row, report.replicas)))
-    return (partitions, *error_tables(report.errors, report.notes))
+    """Return the tables. Where a replica comes from is a column only if not all come from the same kind of source."""
+    columns: tuple[str, ...] = _SCAN_COLUMNS
+    rows = tuple(map(_scan_row, report.replicas))
+    if len({replica.found_to is None for replica in report.replicas}) > 1:
+        origins = ("log dir" if replica.found_to is None else "leader" for replica in report.replicas)
+        columns = (*columns[:2], "read from", *columns[2:])
+        rows = tuple((*row[:2], origin, *row[2:]) for row, origin in zip(rows, origins, strict=True))
+    return (Table("partitions", columns, rows), *error_tables(report.errors, report.notes))
 
 
 def _scan_row(replica: Replica) -> tuple[str, ...]:

@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
@@ -57,6 +57,10 @@ def _digests(cluster: KafkaCluster, ends: dict[int, int]) -> dict[int, tuple[Dig
     return {partition: both_digests(cluster.bootstrap, TOPIC, partition, end=end) for partition, end in ends.items()}
 
 
+def _scanned(deployment: BrokerDeployment) -> list[dict[str, Any]]:
+    return list(deployment.document("scan", "--topic", TOPIC)["partitions"])
+
+
 def _is_remote(cluster: KafkaCluster, partition: int, end_offset: int) -> bool:
     return cluster.local_segments(TOPIC, partition, node_id=partition + 1)[0] > end_offset
 
@@ -67,7 +71,7 @@ def test_a_topic_is_copied_and_handed_over_from_both(cluster: KafkaCluster, depl
     before = _digests(cluster, stable)
     copied = deployment.document("copy")
     assert copied["failed"] == []
-    chosen = {one["partition"]: one for one in deployment.document("scan")["partitions"] if one["chosen"]}
+    chosen = {one["partition"]: one for one in _scanned(deployment) if one["chosen"]}
     assert ["unread_offsets" in chosen[partition] for partition in PARTITIONS] == [False, True]
     for partition in PARTITIONS:
         logs = sorted(cluster.partition_dir(TOPIC, partition, node_id=partition + 1).glob("*.log"))
@@ -87,4 +91,5 @@ def test_a_topic_is_copied_and_handed_over_from_both(cluster: KafkaCluster, depl
         wait_until(partial(_is_remote, cluster, partition, ends[partition]), "what was handed over left the disk")
         assert cluster.earliest(TOPIC, partition) == 0
     assert _digests(cluster, stable) == before
-    assert cluster.errors() == []
+    # A broker that gets a replica says that it does not have it yet.
+    assert [line for line in cluster.errors() if "state.change.logger" not in line] == []

@@ -112,13 +112,10 @@ _SCAN_COLUMNS = (
 
 
 def _scan_tables(report: ScanReport) -> tuple[Table, ...]:
-    """Return the tables. Where a replica comes from is a column only if not all come from the same kind of source."""
-    columns: tuple[str, ...] = _SCAN_COLUMNS
-    rows = tuple(map(_scan_row, report.replicas))
-    if len({replica.found_to is None for replica in report.replicas}) > 1:
-        origins = ("log dir" if replica.found_to is None else "leader" for replica in report.replicas)
-        columns = (*columns[:2], "read from", *columns[2:])
-        rows = tuple((*row[:2], origin, *row[2:]) for row, origin in zip(rows, origins, strict=True))
+    are_mixed = len({replica.found_to is None for replica in report.replicas}) > 1
+    columns = (*_SCAN_COLUMNS, "read from")[: None if are_mixed else -1]
+    origins = ("log dir" if replica.found_to is None else "leader" for replica in report.replicas)
+    rows = tuple((*_scan_row(r), origin)[: len(columns)] for r, origin in zip(report.replicas, origins, strict=True))
     return (Table("partitions", columns, rows), *error_tables(report.errors, report.notes))
 
 
